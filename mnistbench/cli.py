@@ -124,7 +124,8 @@ def _main(given: list[str]) -> int:
         parsed, unknown = parser(*given[:2]).parse_known_args(given, argparse.Namespace(pytest=after))
         if unknown:
             raise UsageError(f"{unknown[0]!r} is not known; see: mnistbench {given[0]} --help")
-        code = _run(parsed)
+        settings, run = parsed._command  # noqa: SLF001  # no option has this name
+        code = int(run(read(settings, vars(parsed), *project_table(settings))))
         sys.stdout.flush()
     except MnistbenchError as error:
         print_error(error)
@@ -138,12 +139,6 @@ def _main(given: list[str]) -> int:
             print(f"mnistbench: cannot write or read ({error.strerror})", file=sys.stderr)
         return EXIT_UNJUDGED
     return code
-
-
-def _run(parsed: argparse.Namespace) -> int:
-    settings, run = parsed._command  # noqa: SLF001  # no option has this name
-    configured, file = project_table(settings)
-    return int(run(read(settings, vars(parsed), configured, file)))
 
 
 def parser(*called: str) -> argparse.ArgumentParser:

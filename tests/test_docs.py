@@ -5,6 +5,7 @@ on one batch, and ``pytest`` collects only. tests/integration runs them in full.
 """
 
 import configparser
+import importlib.util
 import itertools
 import json
 import re
@@ -18,6 +19,7 @@ import builders
 import pytest
 import reproducer_builders
 import trace_builders
+from projects import git
 
 import mnistbench
 from mnistbench import cli
@@ -100,23 +102,16 @@ def test_every_command_that_is_shown_is_of_a_kind_that_a_test_runs():
 def saved_runs(tmp_path_factory):
     """A git repository with the branches main and work, and a saved run of each."""
     folder = tmp_path_factory.mktemp("saved")
-
-    def git(*arguments):
-        identity = ["-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false"]
-        return subprocess.run(
-            ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
-        ).stdout.strip()
-
-    git("init", "--quiet", "--initial-branch=main")
+    git(folder, "init", "--quiet")
     storage = folder / ".benchmarks" / "machine"
     storage.mkdir(parents=True)
     for number, branch in enumerate(("main", "work"), start=1):
-        git("checkout", "--quiet", "-B", branch)
-        git("commit", "--quiet", "--allow-empty", "--message", branch)
+        git(folder, "checkout", "--quiet", "-B", branch)
+        git(folder, "commit", "--quiet", "--allow-empty", "--message", branch)
         table = builders.op_table(builders.op_row("aten::mm", number * 1_000_000, phase="backward"))
         document = builders.saved_file(
             *(builders.case_record(tables=(table,), params=builders.params(step=step)) for step in STEPS),
-            commit_info={"id": git("rev-parse", "HEAD"), "dirty": False, "branch": branch},
+            commit_info={"id": git(folder, "rev-parse", "HEAD"), "dirty": False, "branch": branch},
             datetime=f"2026-11-20T10:0{number}:00+00:00",
         )
         for path in (storage / f"000{number}_{branch}.json", folder / ("before.json", "after.json")[number - 1]):
@@ -154,7 +149,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr("mnistbench.profile.run.profile_case", measure)
     for where in (
         "train.scale.command.measured", "course.studies.convolution.measurement.study",
-        "course.studies.locality.command.computed", "course.studies.memory.measurement.study",
+        "course.studies.locality.command.study", "course.studies.memory.measurement.study",
         "course.studies.graph.command.study", "gate.command.measure", "gate.bisect_command.measure",
         "gate.reproducers.command.measure", "course.lab.command._measure", "course.lab.command._merge",
     ):  # fmt: skip
@@ -294,11 +289,9 @@ def test_the_exit_codes_are_those_of_the_code():
     }
 
 
-@pytest.mark.parametrize(
-    "verdict", ["regressed", "improved", "within X %", "suspect", "inconclusive", "incomparable", "missing"]
-)
-def test_the_page_on_comparing_has_each_verdict(verdict):
-    assert f"| `{verdict}`" in COMPARING
+def test_the_page_on_comparing_has_each_verdict():
+    for verdict in ("regressed", "improved", "within X %", "suspect", "inconclusive", "incomparable", "missing"):
+        assert f"| `{verdict}`" in COMPARING
 
 
 def test_the_page_on_comparing_has_every_reason_for_leaving_out_a_base_run():
@@ -316,6 +309,13 @@ def test_pictures_are_small_and_all_are_shown():
     shown = {Path(path).name for page in PAGES.values() for path in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page)}
     assert shown == set(pictures)
     assert all(size < 150_000 for size in pictures.values())
+
+
+def test_the_reference_is_current():
+    spec = importlib.util.spec_from_file_location("make_reference", REPOSITORY / "docs" / "make_reference.py")
+    make_reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_reference)
+    assert PAGES["docs/reference.md"] == make_reference.reference(), "run: python docs/make_reference.py"
 
 
 # ---- The site ------------------------------------------------------------------------------------------------------------

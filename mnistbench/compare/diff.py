@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey, grouped, operation_name, shortened
@@ -195,7 +195,7 @@ class Comparison:
             first = min((queue[0] for queue in queues if queue), default=None)
             if first is not None and (params := self.only_head[first].params):
                 taken.add(first)
-                found.append((base, self.only_head[first], base.params.differences(params)))
+                found.append((base, self.only_head[first], differences(asdict(base.params), asdict(params))))
         return tuple(found)
 
 

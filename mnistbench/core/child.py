@@ -106,27 +106,16 @@ class Child:
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
 
-    def close_input(self) -> None:
-        """Close the child's standard input."""
-        assert self._process.stdin, "a pipe"
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-
     def next_line(self, patience_s: float) -> str:
         """Return the next line that the child prints, without its end.
 
         Raises:
             ChildError: it has ended, or printed nothing for this time; then it is stopped.
         """
-        until = time.monotonic() + patience_s
-        while time.monotonic() < until:
-            with contextlib.suppress(queue.Empty):
-                if line := self._lines.get(timeout=min(_LOOK_S, patience_s)):
-                    return line.rstrip("\n")
-            if self._process.poll() is not None and self._lines.empty():
-                raise ChildError(self.why_ended())
-        self.stop()
-        raise ChildError(f"was stopped because it printed nothing for {patience_s:.0f} s")
+        line = self._line(time.monotonic() + patience_s, f"printed nothing for {patience_s:.0f} s")
+        if not line:
+            raise ChildError(self.why_ended())
+        return line.rstrip("\n")
 
     def output(self, patience_s: float) -> str:
         """Close the child's input and return all that it prints until it ends.
@@ -134,20 +123,25 @@ class Child:
         Raises:
             ChildError: it failed, or did not end in this time; then it is stopped.
         """
-        self.close_input()
+        assert self._process.stdin, "a pipe"
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
         until = time.monotonic() + patience_s
-        lines = []
+        output = "".join(iter(lambda: self._line(until, f"took more than {patience_s:.0f} s"), ""))
+        if self._process.returncode:
+            raise ChildError(self.why_ended())
+        return output
+
+    def _line(self, until: float, what: str) -> str:
+        """Return the next line with its end, "" if the child has ended; stop it if it takes longer."""
         while (left := until - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
                 if line := self._lines.get(timeout=min(_LOOK_S, left)):
-                    lines.append(line)
-                    continue
+                    return line
             if self._process.poll() is not None and self._lines.empty():
-                if self._process.returncode:
-                    raise ChildError(self.why_ended())
-                return "".join(lines)
+                return ""
         self.stop()
-        raise ChildError(f"was stopped because it took more than {patience_s:.0f} s")
+        raise ChildError(f"was stopped because it {what}")
 
     def ended(self, within_s: float) -> int | None:
         """Wait; return the exit code, None if the child still runs after this time."""

@@ -20,7 +20,7 @@ import json
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from mnistbench.core.errors import MnistbenchError, RecordError
@@ -53,7 +53,7 @@ class Members(NamedTuple):
 #: The value is JSON in a text.
 PACKED = "packed"
 
-#: The field may be missing, as in files of earlier versions; it then has its default.
+#: The field may be missing; it then has its default.
 OPTIONAL = "optional"
 
 Packed = Annotated[_T, PACKED]
@@ -120,10 +120,6 @@ class Reader:
             raise self.wrong("a list")
         return [Reader(item, f"[{position}]", self) for position, item in enumerate(self.value)]
 
-    def mapping(self) -> dict[str, Reader]:
-        """Return the members of an object."""
-        return {name: Reader(item, name, self) for name, item in self.read(Mapping[str, Any]).items()}
-
     def parsed(self) -> Reader:
         """Parse the JSON in a text."""
         return Reader(self.convert(_unpacked), self._step, self._within)
@@ -152,30 +148,6 @@ class Reader:
         except FieldError as error:
             error.enter(self.path)
             raise
-
-    def text(self) -> str:
-        """Return a text."""
-        return self.read(str)
-
-    def texts(self) -> tuple[str, ...]:
-        """Return a list of texts."""
-        return self.read(tuple[str, ...])
-
-    def whole(self) -> int:
-        """Return a whole number."""
-        return self.read(int)
-
-    def nanoseconds(self) -> int:
-        """Return a time in nanoseconds."""
-        return int(self.read(Nanoseconds))
-
-    def number(self) -> float:
-        """Return a finite number."""
-        return self.read(float)
-
-    def flag(self) -> bool:
-        """Return true or false."""
-        return self.read(bool)
 
 
 # ---- Type hints -> functions that convert ----------------------------------------------------------------------------
@@ -210,7 +182,7 @@ def _annotated(inner: Any, *notes: Any) -> _Convert:
     convert = _annotated(inner, *others) if others else _converter(inner)
     if isinstance(note, Within):
         return functools.partial(_within, note, convert)
-    return functools.partial(_packed, convert) if note == PACKED else convert
+    return (lambda value: convert(_unpacked(value))) if note == PACKED else convert
 
 
 def _tuple(members: tuple[Any, ...], expected: str = "") -> _Convert:
@@ -301,10 +273,6 @@ def _unpacked(value: object) -> Any:
         return json.loads(_text(value))
     except (ValueError, RecursionError) as error:  # ValueError: also a number of more digits than Python takes
         raise FieldError(f"is not JSON ({error})") from None
-
-
-def _packed(convert: _Convert, value: object) -> Any:
-    return convert(_unpacked(value))
 
 
 def _one_of(choices: tuple[str, ...], value: object) -> str:

@@ -15,3 +15,8 @@ class DataError(MnistbenchError):
 
 class RecordError(MnistbenchError):
     """A saved record cannot be read. The message names the file and the field."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, for a note of one line."""
+    return (str(error).strip() or "no message").splitlines()[0]

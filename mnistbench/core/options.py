@@ -275,9 +275,8 @@ def read_pytest(settings: type[_T], config: pytest.Config, **more: Any) -> _T:
 # ---- Kinds -----------------------------------------------------------------------------------------------------------
 
 
-def path(text: str) -> Path:
-    """Return a path."""
-    return Path(text)
+#: The kind of paths.
+path: Kind[Path] = Path
 
 
 def one_of(*choices: str) -> Kind[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields
 
 from mnistbench.core.errors import UsageError
 
@@ -76,11 +75,6 @@ class Params:
     def title(self) -> str:
         """The label with the dataset, if there is one."""
         return self.label if self.phase == CALL else f"{self.label} on {self.dataset}"
-
-    def differences(self, other: Params) -> dict[str, tuple[Any, Any]]:
-        """Return the differences: field name -> (own value, value of the other)."""
-        mine, others = asdict(self), asdict(other)
-        return {name: (mine[name], others[name]) for name in mine if mine[name] != others[name]}
 
 
 def params_of_call(test: str, device: str, threads: int) -> Params:

@@ -199,11 +199,6 @@ class Environment:
     allocator: Mapping[str, str]  # malloc thresholds of the process; empty for the defaults of the C library
     devices: tuple[Mapping[str, str], ...]  # accelerators: name, memory, driver, CUDA, cuDNN, TF32 settings
 
-    def differences(self, other: Environment) -> dict[str, tuple[Any, Any]]:
-        """Return the differences: field name -> (own value, value of the other)."""
-        mine, others = asdict(self), asdict(other)
-        return {name: (mine[name], others[name]) for name in mine if mine[name] != others[name]}
-
 
 @dataclass(frozen=True)
 class CaseRecord:
@@ -272,7 +267,9 @@ class CaseRecord:
             **{name: list(getattr(self, name)) for name in ("notes", "op_fail")},
             "params": asdict(self.params),
             "tables": [table_to_json(table) for table in self.tables],
-            **scalars_to_json(self.scalars),
+            # Final values and curves are two texts: a comparison parses the final values only.
+            "scalars": self.scalars and _compact({name: getattr(self.scalars, name) for name in FINAL}),
+            "curves": self.scalars and _compact(self.scalars.curves),
         }
 
     @classmethod
@@ -313,7 +310,7 @@ class Run:
         """
         try:
             file = Reader(data)
-            ours = [one for one in file["benchmarks"].items() if KEY in one["extra_info"].mapping()]
+            ours = [one for one in file["benchmarks"].items() if KEY in one["extra_info"].read(Mapping[str, Any])]
             cases = [
                 one["extra_info"][KEY].convert(functools.partial(CaseRecord.from_json, timing=_timing(one["stats"])))
                 for one in ours
@@ -388,15 +385,14 @@ def read_origin(file: Reader) -> Origin:
     Raises:
         RecordError: names the field.
     """
-    top = file.mapping()
-    header, info, saved_at = (top.get(name) for name in (KEY, "commit_info", "datetime"))
-    if header:
-        header.convert(check_schema)
-    commit = info.read(Mapping[str, Any]) if info else {}
+    top = file.read(Mapping[str, Any])
+    if KEY in top:
+        file[KEY].convert(check_schema)
+    commit = file["commit_info"].read(Mapping[str, Any]) if "commit_info" in top else {}
     identity, branch = (name if isinstance(name, str) else "" for name in map(commit.get, ("id", "branch")))
     return Origin(
-        environment=header["environment"].read(Environment) if header else None,
-        saved_at=(saved_at.read(str | None) if saved_at else None) or "",
+        environment=file[KEY]["environment"].read(Environment) if KEY in top else None,
+        saved_at=(file["datetime"].read(str | None) if "datetime" in top else None) or "",
         commit="" if identity in _NO_COMMIT else identity,
         dirty=commit.get("dirty") is True,
         branch="" if branch in _NO_COMMIT or branch.startswith("(") else branch,
@@ -410,7 +406,7 @@ def short_commit(identity: str, *, dirty: bool) -> str:
 
 def _timing(stats: Reader) -> Timing:
     seconds = {name: stats[name].read(Seconds) for name in ("median", "iqr", "min", "mean", "stddev")}
-    return Timing.from_stats({**seconds, "rounds": stats["rounds"].whole()})
+    return Timing.from_stats({**seconds, "rounds": stats["rounds"].read(int)})
 
 
 def _compact(value: Any) -> str:
@@ -439,14 +435,6 @@ def table_to_json(table: OpTable) -> dict[str, str]:
         "times": _compact(times),
         "samples": _compact({name: [getattr(row, name) for row in rows] for name in _SAMPLED}),
     }
-
-
-def scalars_to_json(scalars: Scalars | None) -> dict[str, str | None]:
-    """Return final values and curves as two texts: a comparison parses the final values only."""
-    if scalars is None:
-        return {"scalars": None, "curves": None}
-    final = asdict(scalars)
-    return {"curves": _compact(final.pop("curves")), "scalars": _compact(final)}
 
 
 def check_schema(data: object) -> None:

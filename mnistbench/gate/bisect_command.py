@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -52,15 +52,11 @@ def run(settings: Settings) -> int:
             progress.say(f"raw samples: {measured.path}")
             return str(measured.path), conclude(measured, settings)
 
-        progress.say(
-            f"{len(bisection.releases)} releases of {name}: {', '.join(bisection.releases)}; {_at_most(bisection.most_gates)}"
-        )
+        most = bisection.most_gates
+        gates = "1 gate" if most == 1 else f"at most {most} gates, and one more for each that cannot judge its release"
+        progress.say(f"{len(bisection.releases)} releases of {name}: {', '.join(bisection.releases)}; {gates}")
         found = bisect(bisection, gate, progress.say, budget_s=math.inf if settings.budget_s is None else settings.budget_s)
     return gate_report.deliver_verdict(report(found), settings, found.outcome, is_excusable=found.is_excusable)
-
-
-def _at_most(gates: int) -> str:
-    return "1 gate" if gates == 1 else f"at most {gates} gates, and one more for each that cannot judge its release"
 
 
 # ---- Report ----------------------------------------------------------------------------------------------------------
@@ -68,10 +64,17 @@ def _at_most(gates: int) -> str:
 
 def report(bisection: Bisection) -> Report:
     """Return the report of a search with one gate or more: those of its gates, a table of releases, and the outcome."""
-    gates = [block for gate in bisection.gates for block in _gate_blocks(bisection, gate)]
+    blocks: list[Block] = []
+    for gate in bisection.gates:
+        if gate.verdict:
+            head, *others = gate_report.blocks(gate.verdict)
+            blocks += [
+                replace(head, lines=(f"{bisection.package} {bisection.releases[0]} -> {gate.release}", *head.lines)),
+                *others,
+            ]
     outcome = last_line(bisection)
     data = document("bisection", **_data(bisection))
-    return Report(outcome, [*gates, _releases(bisection), Block("Result", (outcome,))], data, drawn=True)
+    return Report(outcome, [*blocks, _releases(bisection), Block("Result", (outcome,))], data, drawn=True)
 
 
 def last_line(bisection: Bisection) -> str:
@@ -101,13 +104,6 @@ def last_line(bisection: Bisection) -> str:
 def _listed(releases: Sequence[str], word: str) -> str:
     *others, last = releases
     return f"{', '.join(others)} {word} {last}" if others else last
-
-
-def _gate_blocks(bisection: Bisection, gate: Gate) -> Iterable[Block]:
-    if gate.verdict:
-        head, *others = gate_report.blocks(gate.verdict)
-        yield replace(head, lines=(f"{bisection.package} {bisection.releases[0]} -> {gate.release}", *head.lines))
-        yield from others
 
 
 class _Row(NamedTuple):

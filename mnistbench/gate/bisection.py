@@ -142,19 +142,14 @@ def bisect(
             gate, stopped = Gate(release, NOT_JUDGED, str(error), seconds=now() - began), ""
         else:
             result, reason = judged(verdict, found)
-            gate, stopped = Gate(release, result, reason, verdict, raw, verdict.end.elapsed_s), _stopped(verdict)
+            gate, end = Gate(release, result, reason, verdict, raw, verdict.end.elapsed_s), verdict.end
+            was_interrupted = end.cut_short == INTERRUPTED.cut_short
+            stopped = end.cut_short if was_interrupted else USED_UP if end.cut_short and not end.broken_off else ""
             found = found or largest_regressions(verdict)
         say(f"{bisection.package} {release}: {gate.result}{f': {gate.reason}' if gate.reason else ''}")
         bisection = replace(bisection, gates=(*bisection.gates, gate), stopped=stopped)
         budget_s -= gate.seconds
     return bisection
-
-
-def _stopped(verdict: Verdict) -> str:
-    """Return why the search ends with this gate; empty if it continues."""
-    if verdict.end.cut_short == INTERRUPTED.cut_short:
-        return INTERRUPTED.cut_short
-    return USED_UP if verdict.end.cut_short and not verdict.end.broken_off else ""
 
 
 def largest_regressions(verdict: Verdict) -> dict[str, Finding]:

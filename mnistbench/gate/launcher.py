@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import mnistbench
 from mnistbench.core.child import Child, ChildError, measuring_environment, uninterrupted
@@ -58,35 +58,29 @@ class Plan:
         return int(self.variables[side].get(THREADS, 0))
 
 
-class ListedCase(NamedTuple):
+@dataclass
+class ListedCase:
     """A case that a survey found."""
 
     label: str
     params: Mapping[str, Any]
+    memory: int | None = None  # peak memory of tensors in an iteration, bytes; None if it is not known
+    failed: str = ""  # why it cannot be run
+    note: str = ""  # what a reader of the report has to know
+    uncompared: str = ""  # why its results cannot be compared between the sides
 
 
-@dataclass(frozen=True)
+@dataclass
 class Listing:
     """The cases of a side, as found by a survey of that side alone."""
 
     cases: Mapping[str, ListedCase]  # by node id
-    files: Mapping[str, str]  # module -> file
-    torch: str  # version; empty if no test imports it
     packages: Mapping[str, str] = field(default_factory=dict)  # installed distribution -> version
-    memory: Mapping[str, int] = field(default_factory=dict)  # node id -> peak memory of tensors in an iteration, bytes
-    resident: int = 0  # peak resident memory of the process, bytes
-    failed: Mapping[str, str] = field(default_factory=dict)  # node id -> why the case cannot be run
+    torch: str = ""  # version; empty if no test imports it
+    files: Mapping[str, str] = field(default_factory=dict)  # module -> file
+    shared: Mapping[str, str] = field(default_factory=dict)  # modules of the project that are not from the tree -> file
     left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
-    notes: Mapping[str, str] = field(default_factory=dict)  # node id -> what a reader of the report has to know
-    uncompared: Mapping[str, str] = field(default_factory=dict)  # node id -> why its results cannot be compared
-
-
-@dataclass(frozen=True)
-class Default:
-    """The tests that are measured if the user names none."""
-
-    folder: str  # empty: the whole project
-    phase: str
+    resident: int = 0  # peak resident memory of the process, bytes
 
 
 def stage_home(folder: Path) -> Path:
@@ -115,7 +109,7 @@ class Launching:
         """
         for message in self._receive("ready"):
             with _usable():
-                _check_shared(message)
+                _check_shared(message["shared"].read(Mapping[str, str]))
 
     def measure(self) -> dict[str, Any]:
         """Measure the sides; return the line for the file.
@@ -160,32 +154,32 @@ def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path, core
             descriptors = {side: peer.fileno() for side, peer in peers.items()}
             processes = running.enter_context(_processes(plan, seed, log, descriptors))
         for side, process in processes.items():
-            process.begin(_job(plan, side, seed, only, peer=descriptors[side], cores=list(cores)))
+            process.begin(plan, only, peer=descriptors[side], cores=cores)
         yield Launching(list(processes.values()))
 
 
-def survey(plan: Plan, seed: int, default: Default, log: Path) -> tuple[Plan, dict[str, Listing]]:
+def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[str, Listing]]:
     """Load each side in a process of its own, both at the same time; return their listings and the completed plan.
 
     Args:
         plan: with the user's arguments; the head's pytest decides which of them are paths.
         seed: of hashes, the same for both sides.
-        default: measured if there is no path among the arguments.
+        folder: measured if there is no path among the arguments; empty for the whole project.
         log: path of the log; each side has its own, with its name at the end.
 
     Raises:
         LaunchError: a side cannot be loaded.
     """
     with _processes(plan, seed, log) as processes, _usable():
-        processes[HEAD].begin(_job(plan, HEAD, seed, plan.only or None, default=vars(default)))
+        processes[HEAD].begin(plan, plan.only or None, default=folder)
         selected = processes[HEAD].receive("selected")
-        plan = replace(plan, arguments=selected["arguments"].texts(), phases=selected["phases"].texts())
-        processes[BASE].begin(_job(plan, BASE, seed, plan.only or None, default=None))
+        arguments, phases = (selected[name].read(tuple[str, ...]) for name in ("arguments", "phases"))
+        plan = replace(plan, arguments=arguments, phases=phases)
+        processes[BASE].begin(plan, plan.only or None, default=None)
         found = {}
         for side, process in processes.items():
-            message = process.receive("surveyed")
-            _check_shared(message)
-            found[side] = message.read(Listing)
+            found[side] = process.receive("surveyed").read(Listing)
+            _check_shared(found[side].shared)
         return replace(plan, with_torch=frozenset(side for side in found if found[side].torch)), found
 
 
@@ -196,7 +190,7 @@ def capture(
 
     Args:
         plan: of the gate.
-        seed: of hashes, the same for both sides.
+        seed: of hashes.
         wanted: side -> rows of operation tables, as ``sides.survey.capture`` takes them.
         folder: receives files of values.
         log: path of the log; each side has its own, with its name at the end.
@@ -209,7 +203,7 @@ def capture(
     """
     with _processes(plan, seed, log) as processes, _usable():
         for side, process in processes.items():
-            process.begin(_job(plan, side, seed, None, capture=list(wanted[side]), folder=str(folder)))
+            process.begin(plan, None, capture=wanted[side], folder=str(folder))
         return {side: process.receive("captured").read(Mapping[str, Any]) for side, process in processes.items()}
 
 
@@ -217,14 +211,7 @@ def capture(
 def _processes(
     plan: Plan, seed: int, log: Path, descriptors: Mapping[str, int] | None = None
 ) -> Iterator[dict[str, _SideProcess]]:
-    """Start a process for each side, and stop them at the end of the body.
-
-    Args:
-        plan: of the gate.
-        seed: of hashes.
-        log: path of the log.
-        descriptors: side, in the order of their starts -> file descriptor that its process inherits.
-    """
+    """Start a process for each side, in the order of the file descriptors that they inherit, and stop them after the body."""
     processes: dict[str, _SideProcess] = {}
     try:
         for side in descriptors or (HEAD, BASE):
@@ -245,21 +232,12 @@ def _usable() -> Iterator[None]:
         raise LaunchError(f"a launch's message cannot be used: {error}") from None
 
 
-def _check_shared(message: Reader) -> None:
-    for name, path in message["shared"].mapping().items():
+def _check_shared(shared: Mapping[str, str]) -> None:
+    for name, path in shared.items():
         raise LaunchError(
-            f"both sides import {name} from {path.text()}, not from their own copies; "
+            f"both sides import {name} from {path}, not from their own copies; "
             "install the project without its path (no editable install), or set pythonpath in pytest's configuration"
         )
-
-
-class _Half(NamedTuple):
-    """What the process of one side sends of a launch."""
-
-    cases: Mapping[str, tuple[Mapping[str, Any], ...]]  # node id -> builds
-    case_seconds: Mapping[str, float]
-    order: tuple[str, ...]
-    seconds: float
 
 
 def _merged(results: Sequence[Reader]) -> dict[str, Any]:
@@ -268,40 +246,23 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
     Raises:
         RecordError: a result is incomplete.
     """
-    first, second = halves = [result.read(_Half) for result in results]
-    for case, builds in first.cases.items():
-        if len(builds) != len(second.cases.get(case, ())):
+    first, second = (result["cases"].read(Mapping[str, tuple[Mapping[str, Any], ...]]) for result in results)
+    case_seconds = [result["case_seconds"].read(Mapping[str, float]) for result in results]
+    for case, builds in first.items():
+        if len(builds) != len(second.get(case, ())):
             raise results[0]["cases"][case].wrong("as many builds as the other side has")
-        if not all(isinstance(build.get("sides"), dict) for build in (*builds, *second.cases[case])):
+        if not all(isinstance(build.get("sides"), dict) for build in (*builds, *second[case])):
             raise results[0]["cases"][case].wrong("builds with samples of a side")
     return {
         "cases": {
             case: [
-                {**one, "sides": {**one["sides"], **other["sides"]}}
-                for one, other in zip(builds, second.cases[case], strict=True)
+                {**one, "sides": {**one["sides"], **other["sides"]}} for one, other in zip(builds, second[case], strict=True)
             ]
-            for case, builds in first.cases.items()
+            for case, builds in first.items()
         },
-        "case_seconds": {case: max(half.case_seconds.get(case, 0.0) for half in halves) for case in first.cases},
-        "order": list(first.order),
-        "seconds": max(half.seconds for half in halves),
-    }
-
-
-def _job(plan: Plan, side: str, seed: int, only: Sequence[str] | None, **more: Any) -> dict[str, Any]:
-    return {
-        "side": side,
-        "tree": str(plan.trees[side].root),
-        "directory": str(plan.trees[side].directory),
-        "seed": seed,
-        "home": str(plan.home),
-        "repository": str(plan.repository),
-        "arguments": list(plan.arguments),
-        "phases": list(plan.phases),
-        "threads": plan.threads(side),
-        "only": only,
-        "torch": side in plan.with_torch,
-        **more,
+        "case_seconds": {case: max(seconds.get(case, 0.0) for seconds in case_seconds) for case in first},
+        "order": list(results[0]["order"].read(tuple[str, ...])),
+        "seconds": max(result["seconds"].read(float) for result in results),
     }
 
 
@@ -309,6 +270,7 @@ class _SideProcess:
     """The process of a side, which sends one message a line."""
 
     def __init__(self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]) -> None:
+        self._side, self._seed = side, seed
         environ = {**environment(os.environ, plan.home, seed), **plan.variables[side]}
         try:
             self.child = Child(
@@ -318,8 +280,22 @@ class _SideProcess:
         except ChildError as error:
             raise UsageError(f"{error}; name a Python interpreter") from None
 
-    def begin(self, job: Mapping[str, Any]) -> None:
+    def begin(self, plan: Plan, only: Sequence[str] | None, **more: Any) -> None:
         """Send the job; until then the process only imports the gate."""
+        job = {
+            "side": self._side,
+            "tree": str(plan.trees[self._side].root),
+            "directory": str(plan.trees[self._side].directory),
+            "seed": self._seed,
+            "home": str(plan.home),
+            "repository": str(plan.repository),
+            "arguments": plan.arguments,
+            "phases": plan.phases,
+            "threads": plan.threads(self._side),
+            "only": only,
+            "torch": self._side in plan.with_torch,
+            **more,
+        }
         self.child.tell(json.dumps(job))
 
     def receive(self, expected: str) -> Reader:

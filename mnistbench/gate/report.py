@@ -178,7 +178,7 @@ def _change(estimate: Estimate, launches: str = "") -> str:
     """Return the change of a quantity with its interval, its times, and the change of the case."""
     quantity = estimate.quantity
     of_case = " of the case" if quantity.kind == ADDED else ""
-    change = f"{signed(estimate.change)}{of_case} ({_interval(estimate)}{launches})"
+    change = f"{signed(estimate.change)}{of_case} ({signed(estimate.low)} to {signed(estimate.high)}{launches})"
     times = " -> ".join(units.duration(ns) if ns else "0" for ns in (quantity.base_ns, quantity.head_ns))
     told = f"{change}, {times}"
     if quantity.is_case or quantity.kind == ADDED:
@@ -222,10 +222,6 @@ def _is_more(sentence: str) -> bool:
         return True
     match = re.search(r": ([\d.,]+) -> ([\d.,]+) calls", sentence)
     return match is not None and float(match[2].replace(",", "")) > float(match[1].replace(",", ""))
-
-
-def _interval(estimate: Estimate) -> str:
-    return f"{signed(estimate.low)} to {signed(estimate.high)}"
 
 
 def _case_table(verdict: Verdict) -> Iterable[Table]:

@@ -1,6 +1,6 @@
 """Run a gate: copy both trees, run the launches of the first stage, then fresh launches of the flagged cases.
 
-Every launch is appended to a file of raw samples. Tests replace the functions that start launches and read the clock.
+Every launch is appended to a file of raw samples.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import os
 import random
 import shutil
 import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from mnistbench.core.document import Reader
@@ -25,18 +25,7 @@ from mnistbench.core.machine import TOUCHED_BYTES, allocator_settings, available
 from mnistbench.core.options import after_dashes, option, path, seconds, storage, whole
 from mnistbench.gate import snapshot
 from mnistbench.gate.environments.sides import SideOptions
-from mnistbench.gate.launcher import (
-    Default,
-    LaunchError,
-    Launching,
-    Listing,
-    Plan,
-    capture,
-    environment,
-    launching,
-    stage_home,
-    survey,
-)
+from mnistbench.gate.launcher import LaunchError, Listing, Plan, capture, environment, launching, stage_home, survey
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.verdict import samples
@@ -54,13 +43,8 @@ MOST_AT_ONCE = 2
 #: Share of the budget for the first stage; the rest is reserved for fresh launches.
 FIRST_SHARE = 0.6
 
-#: Measured by default: the step cases of this folder.
-DEFAULT_FOLDER, DEFAULT_PHASE = "bench", "step"
-
-Survey = Callable[[Plan, int, Default, Path], tuple[Plan, dict[str, Listing]]]
-Wanted = Mapping[str, Sequence[Mapping[str, Any]]]
-Describe = Callable[[Plan, int, Wanted, Path, Path], dict[str, Mapping[str, Any]]]
-Start = Callable[[Plan, int, "Sequence[str] | None", Path, "Sequence[int]"], AbstractContextManager[Launching]]
+#: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
+DEFAULT_FOLDER = "bench"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,34 +95,19 @@ class Request(RunOptions, SideOptions, BaseOptions):
             )
 
 
-def measure(
-    request: Request,
-    progress: Progress,
-    *,
-    here: Path | None = None,
-    look: Survey = survey,
-    start: Start = launching,
-    describe: Describe = capture,
-    now: Callable[[], float] = time.monotonic,
-    seed: int | None = None,
-) -> Recorded:
+def measure(request: Request, progress: Progress, seed: int | None = None) -> Recorded:
     """Measure both sides and return all samples, which are also written to the file.
 
     Args:
         request: the options.
         progress: shows each step.
-        here: the user's directory.
-        look: surveys each side.
-        start: starts a launch.
-        describe: describes the calls of slower operations on both sides.
-        now: a clock, in seconds.
         seed: of all random decisions; random if not given.
 
     Raises:
         UsageError: an option cannot be used.
         LaunchError: a side cannot be measured.
     """
-    here = (here or Path.cwd()).resolve()
+    here = Path.cwd().resolve()
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     # An environment takes minutes and gigabytes, so what is wrong is found before.
     if request.base_dir and not request.base_dir.is_dir():
@@ -147,10 +116,9 @@ def measure(
         snapshot.commit_of(here, request.base)
     _new_file(request.storage)
     with request.interpreters(progress.say) as pythons:
-        began = now()
+        began = monotonic()
         with snapshot.scratch() as folder, _terminable():
-            plan = _plan(request, pythons, here, folder)
-            return _Gate(request, plan, folder / "log", progress, look, start, describe, now, seed, began).run(here)
+            return _Gate(request, _plan(request, pythons, here, folder), folder / "log", progress, seed, began).run(here)
 
 
 def _plan(request: Request, pythons: Mapping[str, str], here: Path, folder: Path) -> Plan:
@@ -200,16 +168,11 @@ class _Gate:
     _plan: Plan
     _log: Path
     _progress: Progress
-    _look: Survey
-    _start: Start
-    _describe: Describe
-    _now: Callable[[], float]
     _seed: int
     _began: float
     _loading_s: float = 0.0  # of the sides, before anything is measured
     _durations_s: Mapping[int, list[float]] = field(default_factory=lambda: {1: [], 2: []})  # of the rounds of each stage
     _case_seconds: list[Mapping[str, float]] = field(default_factory=list)  # of each launch of the first stage
-    _launched: int = 0
     _at_once: int = 1  # launches of a round
 
     def run(self, here: Path) -> Recorded:
@@ -218,8 +181,8 @@ class _Gate:
         self._at_once = self._launches_at_once(measured.header, listing)
         samples.append(measured.path, measured.header.line())
         try:
-            left = self._deadline - self._now()
-            first_deadline = self._now() + FIRST_SHARE * left if math.isfinite(left) else math.inf
+            left = self._deadline - monotonic()
+            first_deadline = monotonic() + FIRST_SHARE * left if math.isfinite(left) else math.inf
             cases = list(measured.header.labels)
             self._stage(measured, 1, self._request.launches, cases, self._loading_s, first_deadline)
             found = candidates(samples.quantities(measured.launches), self._request, self._seed)
@@ -232,7 +195,7 @@ class _Gate:
             if not measured.launches:
                 raise
             measured.end = End(str(error), broken_off=True)
-        measured.end = replace(measured.end, elapsed_s=round(self._now() - self._began, 3))
+        measured.end = replace(measured.end, elapsed_s=round(monotonic() - self._began, 3))
         samples.append(measured.path, measured.end.line())
         return measured
 
@@ -243,10 +206,10 @@ class _Gate:
     def _listing(self) -> dict[str, Listing]:
         """Survey each side alone: its cases, and the tests that pytest selects."""
         self._progress.say("loading both sides")
-        began = self._now()
+        began = monotonic()
         folder = DEFAULT_FOLDER if (self._plan.trees[HEAD].directory / DEFAULT_FOLDER).is_dir() else ""
-        self._plan, listing = self._look(self._plan, self._seed, Default(folder, DEFAULT_PHASE), self._log)
-        self._loading_s = self._now() - began
+        self._plan, listing = survey(self._plan, self._seed, folder, self._log)
+        self._loading_s = monotonic() - began
         for side, tree in self._plan.trees.items():
             if not listing[side].cases:
                 raise LaunchError(_no_cases(side, tree.what, self._plan, listing))
@@ -262,9 +225,10 @@ class _Gate:
             raise LaunchError(
                 f"no case in common: the base has {', '.join(list(of_base)[:3])}, the head {', '.join(list(of_head)[:3])}"
             )
-        if failed := [found.failed[case] for case in common for found in sides if case in found.failed]:
+        if failed := [found.cases[case].failed for case in common for found in sides if found.cases[case].failed]:
             raise LaunchError(failed[0])
-        remarks = {name: {case: _joined(listing, name, case) for case in common} for name in ("notes", "uncompared")}
+        installed = sorted({name for found in sides for name in found.packages}, key=str.lower)
+        versions_of = {name: (sides[0].packages.get(name, ""), sides[1].packages.get(name, "")) for name in installed}
         return GateHeader(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             base=self._plan.trees[BASE].what if self._request.base or self._request.base_dir else head,
@@ -273,10 +237,13 @@ class _Gate:
             seed=self._seed,
             allocator=allocator_settings(environment(os.environ, self._plan.home, self._seed)),
             variables=self._plan.variables,
-            packages=_differences(*(found.packages for found in sides)),
+            packages={name: versions for name, versions in versions_of.items() if versions[0] != versions[1]},
             torch=" -> ".join(dict.fromkeys(filter(None, (found.torch for found in sides)))),
             labels={case: of_head[case].label for case in common},
-            exact={case: self._is_exact(of_head[case].params) for case in common},
+            # The same code computes the same bits on one thread of a CPU.
+            exact={
+                case: of_head[case].params["device"] == "cpu" and self._threads(of_head[case].params) == {1} for case in common
+            },
             only_base=tuple(case for case in of_base if case not in of_head),
             only_head=tuple(case for case in of_head if case not in of_base),
             changed=tuple(case for case in of_base if case in of_head and case not in common),
@@ -284,25 +251,25 @@ class _Gate:
             left_out={side: listing[side].left_out for side in (BASE, HEAD)},
             files={side: listing[side].files for side in (BASE, HEAD)},
             memory={
-                case: {side: listing[side].memory[case] for side in (BASE, HEAD)}
+                case: {BASE: bytes_of_base, HEAD: bytes_of_head}
                 for case in common
-                if all(case in listing[side].memory for side in (BASE, HEAD))
+                if (bytes_of_base := of_base[case].memory) is not None and (bytes_of_head := of_head[case].memory) is not None
             },
             resident={side: listing[side].resident for side in (BASE, HEAD)},
-            **{name: {case: text for case, text in texts.items() if text} for name, texts in remarks.items()},
+            notes={case: said for case in common if (said := _joined(of_base[case].note, of_head[case].note))},
+            uncompared={case: said for case in common if (said := _joined(of_base[case].uncompared, of_head[case].uncompared))},
         )
 
-    def _is_exact(self, params: Mapping[str, Any]) -> bool:
-        """Whether the same code computes the same bits on both sides: on one thread of a CPU."""
-        threads = {self._plan.threads(side) or params["threads"] for side in (BASE, HEAD)}
-        return params["device"] == "cpu" and threads == {1}
+    def _threads(self, params: Mapping[str, Any]) -> set[int]:
+        """Return the numbers of threads of a case on the sides."""
+        return {self._plan.threads(side) or params["threads"] for side in (BASE, HEAD)}
 
     def _launches_at_once(self, header: GateHeader, listing: Mapping[str, Listing]) -> int:
         """Return how many launches run at the same time: as many as cores and memory allow, at most MOST_AT_ONCE."""
-        cases = [(side, listing[side].cases[case].params) for side in (BASE, HEAD) for case in header.labels]
-        if any(params["device"] != "cpu" for _, params in cases):
+        cases = [listing[HEAD].cases[case].params for case in header.labels]  # those of the base are equal
+        if any(params["device"] != "cpu" for params in cases):
             return 1
-        by_cores = len(own_cores()) // max(self._plan.threads(side) or params["threads"] for side, params in cases)
+        by_cores = len(own_cores()) // max(max(self._threads(params)) for params in cases)
         of_a_launch = sum(found.resident for found in listing.values()) + 2 * TOUCHED_BYTES
         by_memory = available_bytes() // of_a_launch
         return int(max(1, min(MOST_AT_ONCE, by_cores, by_memory)))
@@ -312,7 +279,7 @@ class _Gate:
         case_seconds = [sum(each.values()) for each in self._case_seconds]
         start_up = statistics.fmean(self._durations_s[1]) - statistics.fmean(case_seconds)
         of_flagged = statistics.fmean(sum(each.get(case, 0.0) for case in flagged) for each in self._case_seconds)
-        each, left = start_up + of_flagged, max(0.0, self._deadline - self._now())
+        each, left = start_up + of_flagged, max(0.0, self._deadline - monotonic())
         least = self._least(measured, 2)
         needed = each * math.ceil(least / self._at_once)
         if left < needed:
@@ -341,10 +308,10 @@ class _Gate:
         self._progress.say("writing scripts that reproduce the slower operations")
         folder = self._request.reproducers or measured.path.with_name(measured.path.name.removesuffix(".jsonl.gz"))
 
-        def described(wanted: Wanted, values: Path) -> dict[str, Mapping[str, Any]]:
-            if self._now() + self._loading_s > self._deadline:
+        def described(wanted: Mapping[str, Sequence[Mapping[str, Any]]], values: Path) -> dict[str, Mapping[str, Any]]:
+            if monotonic() + self._loading_s > self._deadline:
                 raise LaunchError("the budget leaves no time for it; increase --budget")
-            return self._describe(self._plan, self._seed, wanted, values, self._log)
+            return capture(self._plan, self._seed, wanted, values, self._log)
 
         return write_reproducers(measured.header, found, described, folder)
 
@@ -372,7 +339,7 @@ class _Gate:
             limit = self._deadline
             if not too_few:
                 limit = max(deadline, self._for_fewer_fresh(done, each)) if stage == 1 else deadline
-            if self._now() + each > limit:
+            if monotonic() + each > limit:
                 used_up = f"the budget allowed {done} of {count} {'fresh ' if stage == 2 else ''}launches"
                 if too_few:
                     measured.end = End(used_up)
@@ -381,9 +348,9 @@ class _Gate:
             rounds = math.ceil((count - done) / self._at_once)
             left_s = each * rounds if durations or stage == 2 else None
             self._progress.step(f"launch {done + 1} of {count}", left_s=left_s)
-            round_began = self._now()
+            round_began = monotonic()
             self._round(measured, stage, min(self._at_once, count - done), cases)
-            durations.append(self._now() - round_began)
+            durations.append(monotonic() - round_began)
         return True
 
     def _for_fewer_fresh(self, done: int, each: float) -> float:
@@ -396,14 +363,13 @@ class _Gate:
 
     def _round(self, measured: Recorded, stage: int, count: int, cases: Sequence[str]) -> None:
         """Run launches at the same time, on different cores."""
-        seeds = [self._seed + self._launched + number for number in range(1, count + 1)]
-        self._launched += count
+        seeds = [self._seed + len(measured.launches) + number for number in range(1, count + 1)]
         cores = own_cores()
         random.Random(seeds[0]).shuffle(cores)  # noqa: S311  # no secret
         with ThreadPoolExecutor() as threads, ExitStack() as running:
             launches = [
                 running.enter_context(
-                    self._start(self._plan, seed, cases, self._log.with_name(f"{self._log.name}{slot}"), cores[slot::count])
+                    launching(self._plan, seed, cases, self._log.with_name(f"{self._log.name}{slot}"), cores[slot::count])
                 )
                 for slot, seed in enumerate(seeds)
             ]
@@ -418,25 +384,18 @@ class _Gate:
                     self._case_seconds.append(case_seconds)
 
 
-def _joined(listing: Mapping[str, Listing], name: str, case: str) -> str:
+def _joined(of_base: str, of_head: str) -> str:
     """Return what the surveys say about a case: once if both say the same, else with the sides."""
-    said: dict[str, str] = {side: getattr(listing[side], name).get(case, "") for side in (BASE, HEAD)}
-    if said[BASE] == said[HEAD]:
-        return said[BASE]
-    return "; ".join(f"in the {side}: {text}" for side, text in said.items() if text)
+    if of_base == of_head:
+        return of_base
+    return "; ".join(f"in the {side}: {text}" for side, text in ((BASE, of_base), (HEAD, of_head)) if text)
 
 
-def _differences(base: Mapping[str, str], head: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the packages with other versions: name -> version in the base and in the head; empty if it is not installed."""
-    names = sorted({*base, *head}, key=str.lower)
-    return {name: (base.get(name, ""), head.get(name, "")) for name in names if base.get(name) != head.get(name)}
-
-
-def _checked(line: Mapping[str, Any]) -> tuple[Launch, dict[str, float]]:
+def _checked(line: Mapping[str, Any]) -> tuple[Launch, Mapping[str, float]]:
     """Return a launch and its seconds by case; checked before it is written, as a bad line makes the file unreadable."""
     try:
         reader = Reader(line)
-        seconds = {case: taken.number() for case, taken in reader["case_seconds"].mapping().items()}
+        seconds = reader["case_seconds"].read(Mapping[str, float])
         return reader.read(Launch), seconds
     except RecordError as error:
         raise LaunchError(f"the result of a launch cannot be used: {error}") from None

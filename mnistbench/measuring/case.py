@@ -164,7 +164,7 @@ def _work(
             return inputs, step, size, size, partial(step, inputs, targets)
         case "train":
             assert optimizer is not None
-            whole, fraction = _whole_set(workload, device, params), _epoch_fraction(size)
+            whole, fraction = _whole_set(workload, device, params)
             step = Step(measured, workload.loss, optimizer, autocast)
 
             def train_epoch() -> None:
@@ -173,7 +173,7 @@ def _work(
 
             return None, None, math.ceil(fraction * len(whole.train)), len(whole.train), train_epoch
         case "eval":
-            whole, fraction = _whole_set(workload, device, params), _epoch_fraction(size)
+            whole, fraction = _whole_set(workload, device, params)
             inference = Inference(measured, autocast)
 
             def eval_epoch() -> None:
@@ -195,17 +195,14 @@ def _work(
             return None, None, size, size, partial(next, batches)
 
 
-def _whole_set(workload: Workload, device: torch.device, params: Params) -> data.Dataset:
+def _whole_set(workload: Workload, device: torch.device, params: Params) -> tuple[data.Dataset, float]:
+    """Return the dataset of an epoch case, and the share of it that the case runs on."""
     if workload.load is None:
         raise UsageError(
             f"workload {workload.name!r} has no whole set, which the phase {params.phase!r} needs: "
             "give it load=..., or measure its step and forward"
         )
-    return workload.load(device)
-
-
-def _epoch_fraction(batch_size: int) -> float:
-    return min(1.0, batch_size / EPOCH_WHOLE_FROM)
+    return workload.load(device), min(1.0, params.batch_size / EPOCH_WHOLE_FROM)
 
 
 def autocaster(device: torch.device, dtype: str) -> Callable[[], AbstractContextManager[object]]:

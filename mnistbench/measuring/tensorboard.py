@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from mnistbench.core.errors import first_line
 from mnistbench.core.params import Params
 from mnistbench.core.record import Scalars, finite, thin
 from mnistbench.measuring.case import autocaster, fork_random, in_step, optimizer_maker, seeded_model
@@ -116,7 +117,7 @@ class Tracker:
         if directory:
             directory.mkdir(parents=True, exist_ok=True)
             (directory / f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}").write_bytes(found.events)
-        return scalars_of(params.dataset, {tag: list(points) for tag, points in found.curves.items()}, directory), found.notes
+        return scalars_of(params.dataset, found.curves, directory), found.notes
 
     def _train(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]]:
         curves: dict[str, list[tuple[int, float | None]]] = {}
@@ -137,8 +138,7 @@ class Tracker:
                 images, _ = workload.make_batch(GRID_IMAGES, run.device, run.generator)
                 write_images(writer, params.dataset, images)
                 inputs, _ = workload.make_batch(params.batch_size, run.device, run.generator)
-                note = write_graph(writer, run.plain, inputs)
-                notes.extend([note] if note else [])
+                notes.extend(write_graph(writer, run.plain, inputs))
             check = run.check() if self._store else ()
         scalars = scalars_of(params.dataset, curves, directory)
         if self._store:
@@ -201,7 +201,7 @@ def _add(curves: dict[str, list[tuple[int, float | None]]], part: str, window: W
         curves.setdefault(f"{part}/accuracy", []).append((window.step, finite(window.accuracy)))
 
 
-def scalars_of(dataset: str, curves: Mapping[str, list[tuple[int, Any]]], directory: Path | None) -> Scalars:
+def scalars_of(dataset: str, curves: Mapping[str, Sequence[tuple[int, Any]]], directory: Path | None) -> Scalars:
     """Return the curves for a record: thinned, and their final values."""
     return Scalars(
         dataset=dataset,
@@ -284,8 +284,8 @@ def _captioned(images: Tensor, captions: Sequence[str]) -> np.ndarray:
     return np.asarray(grid)
 
 
-def write_graph(writer: Any, model: torch.nn.Module, inputs: Tensor) -> str:
-    """Write the model graph; return the reason if it cannot be written, else an empty text.
+def write_graph(writer: Any, model: torch.nn.Module, inputs: Tensor) -> list[str]:
+    """Write the model graph; return a note with the reason if it cannot be written.
 
     ``add_graph`` traces with torch.jit, which is deprecated, warns, and raises and prints on control flow; none of that
     may end a run. The traced model is a copy on the CPU, so that a model on an accelerator has a graph too. It is traced here
@@ -300,10 +300,5 @@ def write_graph(writer: Any, model: torch.nn.Module, inputs: Tensor) -> str:
             )
             writer.add_graph(traced, inputs)
     except Exception as error:  # noqa: BLE001  # a deprecated tracer can raise anything on a user's model
-        return f"no model graph: {type(error).__name__}: {first_line(error)}"
-    return ""
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, for a note of one line."""
-    return (str(error).strip() or "no message").splitlines()[0]
+        return [f"no model graph: {type(error).__name__}: {first_line(error)}"]
+    return []

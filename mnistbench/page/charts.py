@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -78,11 +79,10 @@ def line_chart(title: str, across: str, curves: Iterable[tuple[str, Curve, str]]
     points = [(step, value) for _, curve, _ in named for step, value in curve if value is not None]
     if not points:
         return None
-    across_ticks = _ticks(min(step for step, _ in points), max(step for step, _ in points), whole=True)
-    up_ticks = _ticks(min(value for _, value in points), max(value for _, value in points))
-    x_low, x_high = min(step for step, _ in points), max(step for step, _ in points)
-    y_low = min(up_ticks[0], *(value for _, value in points))
-    y_high = max(up_ticks[-1], *(value for _, value in points))
+    steps, values = zip(*points, strict=True)
+    x_low, x_high = min(steps), max(steps)
+    across_ticks, up_ticks = _ticks(x_low, x_high, whole=True), _ticks(min(values), max(values))
+    y_low, y_high = min(up_ticks[0], *values), max(up_ticks[-1], *values)
 
     def x(step: float) -> float:
         return _scale(step, x_low, x_high, LEFT, LINES_WIDTH - RIGHT)
@@ -110,15 +110,9 @@ def line_chart(title: str, across: str, curves: Iterable[tuple[str, Curve, str]]
 
 def _unbroken(curve: Curve) -> Iterable[list[tuple[int, float]]]:
     """Yield the parts between values that are not finite."""
-    part: list[tuple[int, float]] = []
-    for step, value in curve:
-        if value is not None:
-            part.append((step, value))
-        elif part:
-            yield part
-            part = []
-    if part:
-        yield part
+    for _, part in itertools.groupby(curve, key=lambda point: point[1] is None):
+        if finite := [(step, value) for step, value in part if value is not None]:
+            yield finite
 
 
 def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:

@@ -17,7 +17,7 @@ from mnistbench.core.units import printable
 from mnistbench.page.content import PageRun
 from mnistbench.saved_runs.find import OR_TRACE, all_runs, find
 from mnistbench.saved_runs.storage import SavedRun, read_json
-from mnistbench.showing.output import EXIT_PASSED, write
+from mnistbench.showing.output import EXIT_PASSED, deliver_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +54,8 @@ def run(settings: Settings) -> int:
     runs, passed_over = shown_runs(found, bases, settings)
     for line in passed_over:
         print(f"mnistbench: passed over: {printable(line)}", file=sys.stderr)
-    write(settings.output, page(runs))
-    kind = "trace" if runs[-1].summary.trace else "saved run"
+    deliver_text(page(runs), settings.output)
+    kind = "trace" if runs[-1].saved.run.trace else "saved run"
     print(f"{len(runs)} {kind}{'s' if len(runs) > 1 else ''}: {printable(str(settings.output))}")
     return EXIT_PASSED
 
@@ -76,26 +76,19 @@ def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: C
     passed_over = []
     for saved in ordered:
         try:
-            run = _whole(saved)
-            before = [one.summary for one in shown[-1:]]
+            if saved.run.plain and saved.whole is None:
+                raise RecordError(f"{saved.path}: no benchmark in it has an operation record")  # noqa: TRY301
+            # The summary leaves out samples and curves, and they may be invalid on their own.
+            run = saved.whole or Run.from_json(read_json(saved.path), str(saved.path))
+            before = [one.saved.run for one in shown[-1:]]
             others = [base.run for base in bases if base.path.resolve() != saved.path.resolve()] if bases else before
             judgement = judge(compare(others, saved.run, **criteria.of_comparison), criteria) if others else None
         except RecordError as error:
             passed_over.append(str(error))
             continue
-        number = saved.number or saved.path.name
-        shown.append(PageRun(name=saved.path.name, number=number, run=run, summary=saved.run, judgement=judgement))
+        shown.append(PageRun(saved, run, judgement))
     if not shown:
         several = f"none of {len(ordered)} saved runs can be shown, the first of them: " if len(ordered) > 1 else ""
         advice = "; save a run with: pytest bench --benchmark-autosave" if all(saved.run.plain for saved in ordered) else ""
         raise UsageError(f"{several}{passed_over[0]}{advice}")
     return shown, passed_over
-
-
-def _whole(saved: SavedRun) -> Run:
-    """Read the samples and curves too: the summary leaves them out, and they may be invalid on their own."""
-    if saved.whole is not None:
-        return saved.whole
-    if saved.run.plain:
-        raise RecordError(f"{saved.path}: no benchmark in it has an operation record")
-    return Run.from_json(read_json(saved.path), str(saved.path))

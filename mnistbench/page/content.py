@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mnistbench.compare.diff import OpChange
 from mnistbench.compare.exact import final_value
@@ -19,7 +20,7 @@ from mnistbench.core.record import CaseRecord, OpTable, Run, Scalars, median_ns
 from mnistbench.measuring.command import environment_rows
 from mnistbench.page import charts
 from mnistbench.saved_runs.operation_tables import TimesOfCase, batch_groups, operation_table, ranked, rest_names
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.showing.report import Block
 from mnistbench.showing.table import Table
 
@@ -43,91 +44,45 @@ Ledger = tuple[Table, str, tuple[OpChange, ...]]
 class PageRun:
     """A saved run with its samples, and its judgement against other runs."""
 
-    name: str  # of its file
-    number: str  # of its file, or its name
+    saved: SavedRun
     run: Run
-    summary: RunSummary
     judgement: Judgement | None
 
 
-@dataclass(frozen=True)
-class _CaseView:
-    id: str
-    label: str
-    record: CaseRecord
-    cells: Mapping[str, Cell]  # column -> cell
-    rounds: str  # number and range of the times of rounds
-    facts: tuple[tuple[str, str], ...]
-    curves: tuple[charts.LineChart, ...]
-    attached: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class GroupView:
-    """Cases that differ only in batch size."""
-
-    table: Table
-    bars: tuple[charts.BarChart, ...]
-    curves: tuple[charts.LineChart, ...]
-
-
-@dataclass(frozen=True)
-class RunView:
-    """One run as the templates take it."""
-
-    id: str
-    shown: PageRun
-    machine: str
-    columns: tuple[str, ...]
-    cases: tuple[_CaseView, ...]
-    groups: tuple[GroupView, ...]
-    environment: tuple[tuple[str, str], ...]
-    report: tuple[Block, ...]  # without the tables of ledgers
-    ledgers: tuple[Ledger, ...]
-
-
-def run_view(number: int, shown: PageRun) -> RunView:
-    """Return the view of the run that is the nth of the page."""
-    run, key = shown.run, f"r{number}"
+def run_view(number: int, shown: PageRun) -> dict[str, Any]:
+    """Return what the template shows of the run that is the nth of the page."""
+    run, summary, key = shown.run, shown.saved.run, f"r{number}"
     titles = Counter(case.params.title for case in run.cases)
     judged = {id(case.case.head): case for case in shown.judgement.cases} if shown.judgement else {}
     # The summary has the same cases in the same order: both leave out plain benchmarks.
-    pairs = zip(run.cases, shown.summary.cases, strict=True)
-    cases = tuple(
-        _case_view(
-            f"{key}c{position}",
-            case,
-            case.params.title if titles[case.params.title] == 1 else f"{case.params.title} ({case.node_id})",
-            judged.get(id(summary)),
-            is_trace=bool(shown.summary.trace),
-        )
-        for position, (case, summary) in enumerate(pairs)
-    )
-    machine, environment = _machine(shown)
+    pairs = zip(run.cases, summary.cases, strict=True)
+    cases = [
+        {
+            "id": f"{key}c{position}",
+            "label": case.params.title if titles[case.params.title] == 1 else f"{case.params.title} ({case.node_id})",
+            **_case_view(case, judged.get(id(summarized)), is_trace=bool(summary.trace)),
+        }
+        for position, (case, summarized) in enumerate(pairs)
+    ]
+    machine, environment = "", []
+    if run.environment:
+        machine = f"{run.environment.cpu_model} x {run.environment.cpu_count}, torch {run.environment.torch}"
+        environment = [*environment_rows(run.environment, allocator_status(run.environment.allocator))]
+    elif summary.trace:
+        machine = units.listed(summary.environment["devices"])
+        environment = [(name.replace("_", " "), units.listed(value)) for name, value in summary.environment.items()]
     report, ledgers = _report(shown.judgement)
-    return RunView(
-        id=key,
-        shown=shown,
-        machine=machine,
-        columns=tuple(name for name in _COLUMNS if any(case.cells[name][1] is not None for case in cases)),
-        cases=cases,
-        groups=tuple(group_view(group) for group in batch_groups(run.cases) if len(group) > 1),
-        environment=environment,
-        report=report,
-        ledgers=ledgers,
-    )
-
-
-def _machine(shown: PageRun) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return the machine in short, and the rows of the environment."""
-    environment, recorded = shown.run.environment, shown.summary.environment
-    if environment:
-        short = f"{environment.cpu_model} x {environment.cpu_count}, torch {environment.torch}"
-        return short, tuple(environment_rows(environment, allocator_status(environment.allocator)))
-    if shown.summary.trace:
-        rows = tuple((name.replace("_", " "), units.listed(value)) for name, value in recorded.items())
-        return units.listed(recorded["devices"]), rows
-    return "", ()
+    return {
+        "id": key,
+        "saved": shown.saved,
+        "machine": machine,
+        "columns": [name for name in _COLUMNS if any(case["cells"][name][1] is not None for case in cases)],
+        "cases": cases,
+        "groups": [_group_view(group) for group in batch_groups(run.cases) if len(group) > 1],
+        "environment": environment,
+        "report": report,
+        "ledgers": ledgers,
+    }
 
 
 # ---- One case --------------------------------------------------------------------------------------------------------
@@ -135,9 +90,13 @@ def _machine(shown: PageRun) -> tuple[str, tuple[tuple[str, str], ...]]:
 _COLUMNS = ("median", "IQR", "samples/s", "device elapsed", "device busy", "first call", "final accuracy", "change")
 
 
-def _case_view(key: str, case: CaseRecord, label: str, judged: CaseJudgement | None, *, is_trace: bool) -> _CaseView:
-    timing, accuracy = case.timing, _accuracy(case.scalars)
+def _case_view(case: CaseRecord, judged: CaseJudgement | None, *, is_trace: bool) -> dict[str, Any]:
+    timing, final = case.timing, case.scalars.final if case.scalars else {}
     assert timing is not None, "a saved case has its timing"
+    accuracy = next((tag for tag in _ACCURACIES if tag in final), None)
+    change, change_share = _change(judged)
+    if judged and judged.case.across_machines:  # the table of cases has no title that says it
+        change = f"{change}, across machines"
     warm = case.table("warm", "device")
     rate = case.samples * 1e9 / timing.median_ns if timing.median_ns and case.params.phase != CALL else None
     cells = {
@@ -148,26 +107,24 @@ def _case_view(key: str, case: CaseRecord, label: str, judged: CaseJudgement | N
         "device elapsed": _time(median_ns(case.device_ns) if case.device_ns and not is_trace else None),
         "device busy": _time(median_ns(warm.busy_ns) if warm and warm.busy_ns and not is_trace else None),
         "first call": _time(case.first_call_ns),
-        "final accuracy": (final_value(*accuracy), accuracy[1]) if accuracy else (units.MISSING, None),
-        "change": _change_of_table(judged),
+        "final accuracy": (final_value(accuracy, final[accuracy]), final[accuracy]) if accuracy else (units.MISSING, None),
+        "change": (change, change_share),
     }
     rounds = "step" if is_trace else "round"
     rounds = f"{timing.rounds} {rounds}{'s' if timing.rounds > 1 else ''}"
     drawn = "" if len(case.rounds_ns) == timing.rounds else f", {len(case.rounds_ns)} of them drawn"
-    return _CaseView(
-        id=key,
-        label=label,
-        cells=cells,
-        record=case,
-        rounds=(
+    return {
+        "record": case,
+        "cells": cells,
+        "rounds": (
             f"{rounds}{drawn}: {units.duration(min(case.rounds_ns))} to {units.duration(max(case.rounds_ns))}"
             if case.rounds_ns
             else f"{rounds}, none of them saved"
         ),
-        facts=tuple(_times_and_tables(case, rounds) if is_trace else _facts(case, rounds)),
-        curves=tuple(curves(case.scalars)) if case.scalars else (),
-        attached=tuple((name, json.dumps(value, ensure_ascii=False)) for name, value in case.attached.items()),
-    )
+        "facts": [*(_times_and_tables(case, rounds) if is_trace else _facts(case, rounds))],
+        "curves": [*_curves(case.scalars)] if case.scalars else [],
+        "attached": [(name, json.dumps(value, ensure_ascii=False)) for name, value in case.attached.items()],
+    }
 
 
 def _time(nanoseconds: int | None) -> Cell:
@@ -179,17 +136,6 @@ def _change(judged: CaseJudgement | None) -> Cell:
         return (units.MISSING, None)
     share = judged.case.change_ns / judged.case.base_ns
     return (f"{units.percent(share, signed=True)}, {judged.iteration.text}", share)
-
-
-def _change_of_table(judged: CaseJudgement | None) -> Cell:
-    """Return the change for the table of cases, which has no title that names the machines."""
-    text, share = _change(judged)
-    return (f"{text}, across machines" if judged and judged.case.across_machines else text, share)
-
-
-def _accuracy(scalars: Scalars | None) -> tuple[str, float | None] | None:
-    final = scalars.final if scalars else {}
-    return next(((tag, final[tag]) for tag in _ACCURACIES if tag in final), None)
 
 
 def _facts(case: CaseRecord, rounds: str) -> Iterable[tuple[str, str]]:
@@ -267,7 +213,7 @@ def _report(judgement: Judgement | None) -> tuple[tuple[Block, ...], tuple[Ledge
 # ---- Curves and batch sizes ------------------------------------------------------------------------------------------
 
 
-def curves(scalars: Scalars) -> Iterable[charts.LineChart]:
+def _curves(scalars: Scalars) -> Iterable[charts.LineChart]:
     """Yield a chart per quantity: train and test loss share one."""
     quantities = dict.fromkeys(tag.rpartition("/")[2] for tag in scalars.curves)
     for quantity in quantities:
@@ -282,7 +228,7 @@ def _title(quantity: str) -> str:
     return quantity.replace("_", " ") + (" (%)" if quantity.endswith("accuracy") else "")
 
 
-def group_view(group: Sequence[CaseRecord]) -> GroupView:
+def _group_view(group: Sequence[CaseRecord]) -> dict[str, Any]:
     """Return the operations of cases that differ only in batch size, as a table and as bars of three measures."""
     columns = [TimesOfCase(table) for case in group if (table := case.table("warm"))]
     keys = ranked(columns)
@@ -297,9 +243,9 @@ def group_view(group: Sequence[CaseRecord]) -> GroupView:
             [units.duration(total / count) if count else units.MISSING for total, count in zip(totals, samples, strict=True)],
         ),
     )
-    return GroupView(
-        table=operation_table(group, STACKED),
-        bars=tuple(
+    return {
+        "table": operation_table(group, STACKED),
+        "bars": [
             charts.bar_chart(
                 name,
                 [
@@ -308,20 +254,16 @@ def group_view(group: Sequence[CaseRecord]) -> GroupView:
                 ],
             )
             for name, divisors, texts in measures
-        ),
-        curves=tuple(_curves_of_sizes(group)),
-    )
+        ],
+        "curves": [*_curves_of_sizes(group)],
+    }
 
 
 def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
     """Yield charts of loss and accuracy, a curve per batch size."""
     for tag in ("train/loss", "train/accuracy"):
         named = [
-            (
-                f"b{case.params.batch_size}",
-                case.scalars.curves[tag],
-                final_value(tag, case.scalars.final.get(tag)),
-            )
+            (f"b{case.params.batch_size}", case.scalars.curves[tag], final_value(tag, case.scalars.final.get(tag)))
             for case in group
             if case.scalars and tag in case.scalars.curves
         ]

@@ -7,7 +7,6 @@ which would be most of the page, when a case is opened.
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -23,12 +22,23 @@ from mnistbench.core.record import OpTable, median_ns
 from mnistbench.page import charts
 from mnistbench.page.content import PageRun, run_view
 
+_TEMPLATES = Templates(
+    loader=PackageLoader("mnistbench", "page/web"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    # Control characters and marks of text direction in a name are escaped.
+    finalize=lambda value: units.printable(value) if type(value) is str else value,
+)
+# ``tojson`` writes <, >, & and ' as \uXXXX, so no text can end its element.
+_TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+
 
 def page(runs: Sequence[PageRun]) -> str:
     """Return the page, a whole HTML document."""
-    templates = _templates()
-    style, script = (templates.loader.get_source(templates, name)[0] for name in ("page.css", "page.js"))  # type: ignore[union-attr]
-    text = templates.get_template("page.html").render(
+    style, script = (_TEMPLATES.loader.get_source(_TEMPLATES, name)[0] for name in ("page.css", "page.js"))  # type: ignore[union-attr]
+    text = _TEMPLATES.get_template("page.html").render(
         version=__version__,
         style=style,
         script=script,
@@ -40,26 +50,6 @@ def page(runs: Sequence[PageRun]) -> str:
         runs=[run_view(number, shown) for number, shown in enumerate(runs)],
     )
     return text.rstrip("\n") + "\n"
-
-
-@functools.cache
-def _templates() -> Templates:
-    templates = Templates(
-        loader=PackageLoader("mnistbench", "page/web"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_printable,
-    )
-    # ``tojson`` writes <, >, & and ' as \uXXXX, so no text can end its element.
-    templates.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    return templates
-
-
-def _printable(value: Any) -> Any:
-    """Escape control characters and marks of text direction in a name."""
-    return units.printable(value) if type(value) is str else value
 
 
 def _source_hash(text: str) -> str:

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import torch
 
-from mnistbench.core.params import Params
 from mnistbench.core.record import quartiles_ns
 from mnistbench.core.roofline import Ceilings
 from mnistbench.measuring.case import synchronizer, thread_count
@@ -44,34 +43,11 @@ class Sizes(NamedTuple):
     batch: int  # images of the convolution
     channels: int
 
-    def of_free_memory(self, free_bytes: int) -> Sizes:
-        """Halve each size until its kernel fits into its share of the free memory, down to ``_LEAST``."""
-        most = _SHARE_OF_FREE * free_bytes
-        side, copied_bytes, batch, channels = self
-        while 3 * 4 * side**2 > most and side > _LEAST.side:  # two operands and the product, float32
-            side //= 2
-        while 2 * copied_bytes > most and copied_bytes > _LEAST.copied_bytes:
-            copied_bytes //= 2
-        while 3 * 4 * batch * channels * _SIDE**2 > most and batch > _LEAST.batch:  # inputs, outputs and cuDNN's workspace
-            batch //= 2
-        return Sizes(side, copied_bytes, batch, channels)
-
 
 _ON_CPU = Sizes(1024, 128 * 2**20, 8, 64)
 _ON_ACCELERATOR = Sizes(8192, 2**30, 256, 256)
 #: The smallest sizes, of 150 MB: below them, a kernel measures a launch or a cache.
 _LEAST = Sizes(2048, 64 * 2**20, 8, 256)
-
-
-def ceilings(params: Params) -> Ceilings | None:
-    """Return the ceilings for a case's device, number type and number of threads, measured once per process.
-
-    None if the device's free memory does not suffice for the smallest kernels.
-    """
-    try:
-        return ceilings_of(params.device, params.dtype, params.threads)
-    except torch.OutOfMemoryError:
-        return None
 
 
 def ceilings_of(device: str, dtype: str, threads: int) -> Ceilings:
@@ -80,8 +56,11 @@ def ceilings_of(device: str, dtype: str, threads: int) -> Ceilings:
     Raises:
         torch.OutOfMemoryError: the free memory does not suffice for the smallest kernels.
     """
-    found = torch.device(device)
-    return _measured(found, _precision(found, dtype), threads if found.type == "cpu" else 1)
+    found, precision = torch.device(device), dtype
+    # Convolutions compute in TF32 by default in cuDNN, and then the matrix product does so, too.
+    if dtype == "float32" and found.type == "cuda" and torch.backends.cudnn.conv.fp32_precision == "tf32":  # type: ignore[attr-defined]
+        precision = "tf32"
+    return _measured(found, precision, threads if found.type == "cpu" else 1)
 
 
 @functools.cache
@@ -93,29 +72,27 @@ def _measured(device: torch.device, precision: str, threads: int) -> Ceilings:
 
 
 def _sizes(device: torch.device) -> Sizes:
+    """Halve each size until its kernel fits into its share of the free memory, down to ``_LEAST``."""
     if device.type == "cpu":
         return _ON_CPU
-    free_bytes = _free_bytes(device)
-    return _ON_ACCELERATOR if free_bytes is None else _ON_ACCELERATOR.of_free_memory(free_bytes)
-
-
-def _free_bytes(device: torch.device) -> int | None:
-    """Return the free memory of an accelerator, with what torch's allocator keeps unused; None if the device does not tell."""
     module = torch.get_device_module(device)
     if device.type == "mps":
-        return int(module.recommended_max_memory() - module.current_allocated_memory())
-    try:
-        free_bytes, _ = module.mem_get_info(device)
-    except RuntimeError:  # some XPU devices
-        return None
-    return int(free_bytes + module.memory_reserved(device) - module.memory_allocated(device))
-
-
-def _precision(device: torch.device, dtype: str) -> str:
-    """Return the number format that convolutions compute in: TF32 by default in cuDNN, and then in the matrix product, too."""
-    if dtype == "float32" and device.type == "cuda" and torch.backends.cudnn.conv.fp32_precision == "tf32":  # type: ignore[attr-defined]
-        return "tf32"
-    return dtype
+        free_bytes = int(module.recommended_max_memory() - module.current_allocated_memory())
+    else:
+        try:
+            free_bytes, _ = module.mem_get_info(device)
+        except RuntimeError:  # some XPU devices do not tell
+            return _ON_ACCELERATOR
+        free_bytes += module.memory_reserved(device) - module.memory_allocated(device)  # torch's allocator keeps it unused
+    most = _SHARE_OF_FREE * free_bytes
+    side, copied_bytes, batch, channels = _ON_ACCELERATOR
+    while 3 * 4 * side**2 > most and side > _LEAST.side:  # two operands and the product, float32
+        side //= 2
+    while 2 * copied_bytes > most and copied_bytes > _LEAST.copied_bytes:
+        copied_bytes //= 2
+    while 3 * 4 * batch * channels * _SIDE**2 > most and batch > _LEAST.batch:  # inputs, outputs and cuDNN's workspace
+        batch //= 2
+    return Sizes(side, copied_bytes, batch, channels)
 
 
 def _matmul_flops_per_s(sizes: Sizes, device: torch.device, precision: str) -> float:

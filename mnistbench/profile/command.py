@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,9 +20,12 @@ from mnistbench.showing.output import EXIT_PASSED, check, deliver, print_error, 
 from mnistbench.showing.progress import Progress
 
 if TYPE_CHECKING:
-    from mnistbench.workloads.workload import Workload
+    from mnistbench.workloads.ranks import Group
 
 __all__ = ["Settings", "run"]
+
+#: Batch sizes by default; of ranks those that have a sample for each.
+_BATCH_SIZES = (1, 16, 64)
 
 
 def run(settings: Settings) -> int:
@@ -37,34 +40,26 @@ def run(settings: Settings) -> int:
             raise UsageError("--phase: ranks communicate in a step only; leave --phase out, or profile without torchrun")
         if rank.world_size > 1 and settings.cold:
             raise UsageError("--cold: first iterations are those of one process; leave --cold out, or profile without torchrun")
-        settings = replace(settings, batch_sizes=settings.batch_sizes_for(rank))
+        ranks = rank.world_size
+        sizes = settings.batch_sizes or tuple(size for size in _BATCH_SIZES if size >= ranks) or (ranks,)
+        if min(sizes) < ranks:
+            raise UsageError(f"--batch-size: {min(sizes)} has no sample for each of {ranks} ranks; give {ranks} at least")
+        settings = replace(settings, batch_sizes=sizes)
         if settings.output:
             check(settings.output)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of memory allocated before the profile began
         import_torch()
         if rank.world_size == 1:
-            deliver(profile_report(_profiled(settings), settings), settings.format, settings.output)
+            from mnistbench.measuring.environment import resolve_devices
+
+            _report(_profiled(settings, resolve_devices(settings.devices)), settings)
         else:
             _run_rank(settings, rank)
     return EXIT_PASSED
 
 
-def _profiled(settings: Settings) -> list[Profiled]:
-    from mnistbench.measuring.environment import resolve_devices
-    from mnistbench.profile.first_call import Processes
-    from mnistbench.profile.run import profile_case, with_cold_calls
-
-    workload = _workload(settings)
-    with Processes() as processes:
-
-        def profile(params: Params, trace: Path | None) -> Profiled:
-            found = profile_case(
-                params, workload, data_dir=settings.data_dir, iterations=settings.iterations, shapes=settings.shapes,
-                trace=trace,
-            )  # fmt: skip
-            return with_cold_calls(found, settings.data_dir, processes) if settings.cold else found
-
-        return _each(settings, resolve_devices(settings.devices), profile)
+def _report(cases: Sequence[Profiled], settings: Settings) -> None:
+    deliver(profile_report(cases, settings), settings.format, settings.output)
 
 
 def _run_rank(settings: Settings, rank: Rank) -> None:
@@ -72,46 +67,29 @@ def _run_rank(settings: Settings, rank: Rank) -> None:
     import torch
 
     from mnistbench.measuring.environment import device_of_rank
-    from mnistbench.profile.run import profile_rank
     from mnistbench.workloads.ranks import Group
 
     device = device_of_rank(settings.devices, rank)
     ranks = Group(rank, torch.device(device))
     with ranks.failing_together(print_error):
-        workload = _workload(settings)
-        if workload.load:
-            with ranks.rank_0_first():
-                workload.load(torch.device(device))
-
-        def profile(params: Params, trace: Path | None) -> Profiled | None:
-            return profile_rank(
-                params, workload, ranks, data_dir=settings.data_dir, iterations=settings.iterations,
-                shapes=settings.shapes, trace=trace,
-            )  # fmt: skip
-
-        cases = _each(settings, [device], profile, is_shown=rank.rank == 0)
+        cases = _profiled(settings, [device], ranks)
         if rank.rank == 0:
-            deliver(profile_report(cases, settings), settings.format, settings.output)
+            _report(cases, settings)
         ranks.end()
 
 
-def _workload(settings: Settings) -> Workload:
+def _profiled(settings: Settings, devices: Sequence[str], ranks: Group | None = None) -> list[Profiled]:
+    """Profile each case; of several ranks, rank 0 writes the traces."""
+    import torch
+
+    from mnistbench.profile.first_call import TRAINING_STEPS, Processes, cold_calls
+    from mnistbench.profile.run import profile_case
     from mnistbench.workloads.workload import builtin_workloads
 
     workloads = {workload.name: workload for workload in builtin_workloads(settings.dataset, settings.data_dir)}
     if settings.model not in workloads:
         raise UsageError(f"--model: {settings.model!r} is not known; choose {' or '.join(workloads)}")
-    return workloads[settings.model]
-
-
-def _each(
-    settings: Settings,
-    devices: Sequence[str],
-    profile: Callable[[Params, Path | None], Profiled | None],
-    *,
-    is_shown: bool = True,
-) -> list[Profiled]:
-    """Profile each case, with the file of its trace; return the results that this rank has."""
+    workload = workloads[settings.model]
     if settings.sort == "self-device" and list(devices) == ["cpu"]:
         raise UsageError("--sort: 'self-device' needs an accelerator, and only the CPU is profiled; give self-cpu")
     cases = [
@@ -121,17 +99,36 @@ def _each(
         )
         for device in devices for phase in settings.phases for size in settings.batch_sizes
     ]  # fmt: skip
-    traces = [settings.trace] * len(cases)
-    if settings.trace and len(cases) > 1:  # each file has the label of its case before the suffix
-        stem, dot, ending = settings.trace.name.partition(".")
-        labels = [params.label.replace(" ", "-").replace(":", "") for params in cases]
-        traces = [settings.trace.with_name(f"{stem}-{label}{dot}{ending}") for label in labels]
-    for trace in traces:
-        if trace and (problem := why_not_writable(trace.parent)):
-            raise UsageError(f"--trace: {trace} cannot be written ({problem}); name another file")
+    traces = _traces(settings.trace, cases)
+    if ranks and workload.load:
+        with ranks.rank_0_first():
+            workload.load(torch.device(devices[0]))
     found = []
-    with Progress(sys.stderr if is_shown else None, total=len(cases), quiet=True) as progress:
+    is_first = ranks is None or ranks.rank == 0
+    with Processes() as processes, Progress(sys.stderr if is_first else None, total=len(cases), quiet=True) as progress:
         for params, trace in progress.over(zip(cases, traces, strict=True)):
             progress.step(params.label)
-            found.append(profile(params, trace))
-    return [case for case in found if case]
+            case = profile_case(
+                params, workload, ranks=ranks, data_dir=settings.data_dir, iterations=settings.iterations,
+                shapes=settings.shapes, trace=trace if is_first else None,
+            )  # fmt: skip
+            if settings.cold:
+                calls = cold_calls(params, settings.data_dir, processes)
+                case = replace(case, cold=calls, trained_steps=TRAINING_STEPS)
+            found.append(case)
+    return found
+
+
+def _traces(trace: Path | None, cases: Sequence[Params]) -> list[Path | None]:
+    """Return the file of each case's trace; of several, each has the label of its case before the suffix."""
+    if trace is None:
+        return [None] * len(cases)
+    traces = [trace]
+    if len(cases) > 1:
+        stem, dot, ending = trace.name.partition(".")
+        labels = [params.label.replace(" ", "-").replace(":", "") for params in cases]
+        traces = [trace.with_name(f"{stem}-{label}{dot}{ending}") for label in labels]
+    for file in traces:
+        if problem := why_not_writable(file.parent):
+            raise UsageError(f"--trace: {file} cannot be written ({problem}); name another file")
+    return [*traces]

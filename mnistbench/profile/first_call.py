@@ -20,7 +20,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -47,18 +47,11 @@ _POPULATE_READ, _POPULATE_WRITE = 22, 23
 _TIMEOUT_S = 600
 
 
-def cold_calls(
-    params: Params, data_dir: str | Path | None = None, processes: Processes | None = None
-) -> tuple[tuple[ColdCall, ...], int]:
-    """Return profiled iterations of a built-in workload, and the number of training steps between them.
+def cold_calls(params: Params, data_dir: str | Path | None = None, processes: Processes | None = None) -> tuple[ColdCall, ...]:
+    """Return profiled iterations of a case of a built-in workload.
 
-    In order: the first iteration of a process, later iterations of that process after training, and the first iteration
-    of a process with the trained weights.
-
-    Args:
-        params: of the case.
-        data_dir: directory of MNIST.
-        processes: open processes, for several cases; None: started and ended here.
+    In order: the first iteration of a process, later ones of that process after TRAINING_STEPS steps, and the first iteration
+    of a process with the trained weights. Open ``processes`` serve several cases; by default they are started and ended here.
 
     Raises:
         UsageError: a process failed.
@@ -67,16 +60,11 @@ def cold_calls(
         processes = processes or stack.enter_context(Processes())
         weights = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mnistbench-cold-"))) / "weights.pt")
         job = {"params": asdict(params), "data_dir": str(data_dir) if data_dir else None, "weights": weights}
-        calls = [call for trained in (False, True) for call in processes.run({**job, "trained": trained})]
-    return tuple(calls), TRAINING_STEPS
+        return tuple(call for trained in (False, True) for call in processes.run({**job, "trained": trained}))
 
 
 class Processes:
-    """Runs each job in a new process: forked from a server where that is possible, else started.
-
-    Args:
-        fork: fork the processes from a server where that is possible.
-    """
+    """Runs each job in a new process: forked from a server if ``fork`` and where that is possible, else started."""
 
     def __init__(self, *, fork: bool = True) -> None:
         self._fork = fork and sys.platform == "linux"
@@ -106,7 +94,7 @@ class Processes:
                 except BaseException:
                     self.__exit__()
                     raise
-                if "unfit" not in answer.mapping():
+                if "unfit" not in answer.read(Mapping[str, Any]):
                     return _calls(answer)
                 self.__exit__()
                 self._fork = False
@@ -133,13 +121,13 @@ def _ask(process: Child, job: dict[str, Any]) -> Reader:
     """
     process.tell(json.dumps(job))
     answer = Reader(json.loads(process.next_line(_TIMEOUT_S)))
-    if "failed" in answer.mapping():
+    if "failed" in answer.read(Mapping[str, Any]):
         raise ChildError(": ".join([answer["failed"].read(str), *process.errors()[-1:]]))
     return answer
 
 
 def _calls(answer: Reader) -> list[ColdCall]:
-    if answer.mapping().get("error"):
+    if answer.read(Mapping[str, Any]).get("error"):
         raise UsageError(answer["error"].read(str))
     return list(answer["calls"].read(tuple[ColdCall, ...]))
 
@@ -236,20 +224,16 @@ def _present_pages() -> list[tuple[int, int, int]]:
     return found
 
 
-def _map(pages: Sequence[tuple[int, int, int]]) -> bool:
-    """Map pages as if they had been used; return whether the system can do that."""
+def _exit_with_answer(job: dict[str, Any], pages: Sequence[tuple[int, int, int]], writing: int) -> None:
+    """Map the pages as if they had been used, run the job, and end the fork without the clean-up of its parent."""
     import ctypes
 
-    madvise = ctypes.CDLL(None).madvise
-    return all(madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), advice) == 0 for start, size, advice in pages)
-
-
-def _exit_with_answer(job: dict[str, Any], pages: Sequence[tuple[int, int, int]], writing: int) -> None:
-    """End a fork without the clean-up of its parent."""
     code = 1
     try:
+        madvise = ctypes.CDLL(None).madvise
+        are_mapped = all(madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), advice) == 0 for start, size, advice in pages)
         with os.fdopen(writing, "w", encoding="utf-8") as pipe:
-            json.dump(_answer(job) if _map(pages) else {"unfit": True}, pipe)
+            json.dump(_answer(job) if are_mapped else {"unfit": True}, pipe)
         code = 0
     except BaseException:  # noqa: BLE001  # nothing may return into the server's loop
         traceback.print_exc()

@@ -52,28 +52,22 @@ def profile_report(cases: Sequence[Profiled], shown: Settings) -> Report:
 def blocks(cases: Sequence[Profiled], shown: Settings) -> list[Block]:
     """Return the whole report: batch sizes side by side, then each case, its layers and its first calls."""
     found: list[Block] = []
-    one_of_each = {case.params.workload: case for case in cases}
-    for group in _groups(cases):
+    groups: dict[tuple[str, ...], list[Profiled]] = defaultdict(list)  # by everything but the batch size
+    for case in cases:
+        groups[case.params.phase, case.params.workload, case.params.device, case.params.dtype].append(case)
+    for group in groups.values():
+        group.sort(key=lambda case: case.params.batch_size)
         views = [table.view for table in group[0].tables]
         if len(group) > 1:
             found.append(Block("", tables=tuple(side_by_side(group, view, shown) for view in views)))
-        for case in group:
-            found += [Block("", tables=tuple(work_table(case, table, shown) for table in case.tables))]
+        found += [Block("", tables=tuple(work_table(case, table, shown) for table in case.tables)) for case in group]
         if group[-1].tables:
             table = group[-1].tables[-1]
             found += rooflines(_title(group[-1]), _picked(rows_of(group[-1], table, shown.by), table, shown))
+    one_of_each = {case.params.workload: case for case in cases}
     found += [Block("", tables=(layer_table(case),)) for case in one_of_each.values() if case.layers]
     found += [Block("", tables=(cold_table(case),)) for case in cases if case.cold]
     return found
-
-
-def _groups(cases: Iterable[Profiled]) -> list[list[Profiled]]:
-    """Return the cases grouped by everything but the batch size, the smallest first."""
-    found: dict[tuple[str, ...], list[Profiled]] = defaultdict(list)
-    for case in cases:
-        params = case.params
-        found[params.phase, params.workload, params.device, params.dtype].append(case)
-    return [sorted(group, key=lambda case: case.params.batch_size) for group in found.values()]
 
 
 def _title(case: Profiled, *, batch: bool = True) -> str:
@@ -103,7 +97,7 @@ def rows_of(case: Profiled, table: OpTable, by: str) -> dict[OpKey, OperationSum
     costs: dict[OpKey, list[Cost]] = defaultdict(list)
     for key, cost in case.costs.items():
         costs[grouped(key, by)].append(cost)
-    ceilings = case.ceilings if worked_in(case, table) else None
+    ceilings = case.ceilings if shows_work(case, table) else None
     return {
         key: replace(row, cost=total_cost(costs[key]) if key in costs else None, ceilings=ceilings)
         for key, row in summed(table, by).items()
@@ -111,7 +105,7 @@ def rows_of(case: Profiled, table: OpTable, by: str) -> dict[OpKey, OperationSum
     }
 
 
-def worked_in(case: Profiled, table: OpTable) -> bool:
+def shows_work(case: Profiled, table: OpTable) -> bool:
     """Whether the times of a table are those of the work itself. The host of an accelerator only launches it."""
     return table.view == "device" or case.params.device == "cpu"
 
@@ -144,19 +138,16 @@ def _csv(cases: Sequence[Profiled], shown: Settings) -> Table:
         for table in case.tables
         for row in sorted(rows_of(case, table, shown.by).values(), key=lambda row: (-row.self_ns, row.key))
     ]
-    return paired(_CASE, _columns(1, shown, worked=True), rows)
+    return paired(_CASE, _columns(1, shown, with_work=True), rows)
 
 
-def _of_params(name: str, key: str) -> Column[tuple[Profiled, OpTable]]:
-    return Column(None, lambda of: getattr(of[0].params, name), key=key)
+def _of_params(name: str) -> Column[tuple[Profiled, OpTable]]:
+    return Column(None, lambda of: getattr(of[0].params, name), key="phase_of_case" if name == "phase" else name)
 
 
 #: Columns of CSV and JSON before those of an operation.
 _CASE: tuple[Column[tuple[Profiled, OpTable]], ...] = (
-    *(
-        _of_params(name, "phase_of_case" if name == "phase" else name)
-        for name in ("workload", "phase", "batch_size", "device", "dtype", "threads", "dataset")
-    ),
+    *map(_of_params, ("workload", "phase", "batch_size", "device", "dtype", "threads", "dataset")),
     Column(None, lambda of: of[1].view, key="view"),
 )
 
@@ -214,28 +205,22 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table
 
 def work_table(case: Profiled, table: OpTable, shown: Settings) -> Table:
     """Return the time, the FLOPs and bytes, and the share of the roofline limit of each operation of a case."""
-    rows, worked = rows_of(case, table, shown.by), worked_in(case, table)
+    rows, with_work = rows_of(case, table, shown.by), shows_work(case, table)
     picked = _picked(rows, table, shown)
     left_out = len(rows) - len(picked)
     lines = [f"{left_out} smaller operation{'s are' if left_out > 1 else ' is'} not shown."] if left_out else []
-    lines += [*(sentences(case, table) if worked else ()), *rank_sentences(case)]
+    lines += [*(sentences(case, table) if with_work else ()), *rank_sentences(case)]
     whole = _whole(table, rows, "self-device" if table.clock == "device" else "self-cpu")
     return Table(
         f"{_title(case)}, {_view(table)}: by {SORTS[_sort(table, shown)]}",
-        _columns(whole, shown, worked=worked),
+        _columns(whole, shown, with_work=with_work),
         picked,
         lines=tuple(lines),
     )
 
 
-def _columns(whole: float, shown: Settings, *, worked: bool) -> tuple[Column[OperationSum], ...]:
-    """Return the columns of operations.
-
-    Args:
-        whole: time of which each operation has a share.
-        shown: the options.
-        worked: show the columns about work.
-    """
+def _columns(whole: float, shown: Settings, *, with_work: bool) -> tuple[Column[OperationSum], ...]:
+    """Return the columns of operations; ``whole`` is the time of which each has a share."""
     return (
         *NAMES,
         Column("calls", lambda row: row.calls, units.count, key="calls"),
@@ -245,7 +230,7 @@ def _columns(whole: float, shown: Settings, *, worked: bool) -> tuple[Column[Ope
         Column("share", lambda row: row.self_ns / whole if whole else None, units.percent),
         Column("total us", lambda row: row.total_cpu_ns, units.microseconds, key="total_cpu_ns"),
         Column("kept KiB" if shown.memory else None, lambda row: row.memory_bytes, units.kibibytes, key="memory_bytes"),
-        *(column if worked else replace(column, heading=None) for column in work_columns()),
+        *(column if with_work else replace(column, heading=None) for column in work_columns()),
         Column("shapes" if shown.shapes else None, lambda row: "; ".join(row.shapes) or None),
     )
 
@@ -336,8 +321,10 @@ def cold_table(case: Profiled) -> Table:
     """Return the table of the first call and later calls of a process, by operation."""
     warm = case.table("host")
     tables = [*(call.table for call in case.cold), *([warm] if warm else [])]
-    columns = [_ns_by_name(table) for table in tables]
-    names = sorted({name for column in columns for name in column}, key=lambda name: -max(c.get(name, 0) for c in columns))
+    by_op = [rows_of(case, table, "op") for table in tables]
+    columns = [{operation_cells(*key)[0]: row.self_cpu_ns for key, row in rows.items()} for rows in by_op]
+    names = {name for column in columns for name in column}
+    ordered = sorted(names, key=lambda name: (-max(column.get(name, 0) for column in columns), name))
     heads = [
         f"first, {'trained' if call.trained else 'untrained'} us"
         if call.first
@@ -349,17 +336,9 @@ def cold_table(case: Profiled) -> Table:
         headings=("operation", *heads),
         rows=tuple(
             (name, *(units.microseconds(column[name]) if name in column else units.MISSING for column in columns))
-            for name in names[:COLD_ROWS]
+            for name in ordered[:COLD_ROWS]
         ),
         sums=(("whole iteration, profiled", *(units.microseconds(median_ns(table.iteration_ns)) for table in tables)),),
         numbers_from=1,
         lines=('Each "first" column was measured in a new process.',),
     )
-
-
-def _ns_by_name(table: OpTable) -> dict[str, int]:
-    found: dict[str, int] = defaultdict(int)
-    for row in table.rows:
-        if row.is_operation:
-            found[operation_cells(*row.key)[0]] += row.self_ns("cpu")
-    return found

@@ -14,11 +14,9 @@ from typing import Annotated, Any
 
 from mnistbench.core import options
 from mnistbench.core.document import Members, Nanoseconds, Reader
-from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import OpKey
 from mnistbench.core.options import MOST_THREADS, one_of, option, several, share, some_of, switch, whole
 from mnistbench.core.params import DATASETS, DTYPES, Params
-from mnistbench.core.ranks import Rank
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns
 from mnistbench.core.roofline import Ceilings, Cost
 
@@ -32,9 +30,6 @@ SORTS = {
 }
 
 _COST = Annotated[tuple[str, str, str, int | None, int], Members("operation, phase, module, FLOPs and bytes")]
-
-#: Default batch sizes.
-_BATCH_SIZES = (1, 16, 64)
 
 
 def _trace_file(text: str) -> Path:
@@ -58,6 +53,7 @@ class Settings:
     dataset: str = option("--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME")
     data_dir: Path | None = options.data_dir()
     seed: int = option("--seed", whole(0, 2**63 - 1), "1", "seed of weights, batch and dropout", "N")
+    # 10 are enough for the medians of a table of shares.
     iterations: int = option("--iterations", whole(1), "10", "profiled iterations of each case", "N")
     top: int = options.top()
     min_share: float = option("--min-share", share(zero=True), "1%", "hide operations below this share of their case", "SHARE")
@@ -73,19 +69,6 @@ class Settings:
     )
     format: str = options.output_format(("csv",))
     output: Path | None = options.output()
-
-    def batch_sizes_for(self, rank: Rank) -> tuple[int, ...]:
-        """Return the batch sizes; by default those that have a sample for each rank.
-
-        Raises:
-            UsageError: a batch has no sample for each rank.
-        """
-        sizes, ranks = self.batch_sizes, rank.world_size
-        if not sizes:
-            return tuple(size for size in _BATCH_SIZES if size >= ranks) or (ranks,)
-        if min(sizes) < ranks:
-            raise UsageError(f"--batch-size: {min(sizes)} has no sample for each of {ranks} ranks; give {ranks} at least")
-        return sizes
 
 
 #: A row for each rank, in it the wall time of each step.

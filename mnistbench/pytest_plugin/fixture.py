@@ -11,7 +11,7 @@ An implementation of ``pytest_mnistbench_attach`` can call the standard attachme
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,16 +20,15 @@ import pytest
 import torch
 
 from mnistbench.core import units
-from mnistbench.core.errors import UsageError
+from mnistbench.core.errors import UsageError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.core.params import PHASES, PHASES_OF_DATA, REFERENCE, Params
-from mnistbench.core.record import KEY, CaseRecord, OpTable, Timing, thin
+from mnistbench.core.record import KEY, CaseRecord, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.passes import measure
 from mnistbench.measuring.profiling import has_device_view, profile
-from mnistbench.measuring.tensorboard import first_line
 from mnistbench.measuring.timing import Timed
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
 from mnistbench.workloads.data import mnist_unpacked
@@ -71,7 +70,13 @@ class OpBenchmark:
             UsageError: the phase, the workload or a parameter cannot be measured, or the test is not parametrized for it.
         """
         if callable(measured):
-            return self._measure_call(measured, args, kwargs)
+            if self._workload:
+                raise UsageError(
+                    "op_benchmark(function): the test is parametrized over workloads, because its source does not show that it "
+                    "measures a function; call op_benchmark(function, ...) in the test itself"
+                )
+            self._session.attach_operations(self._benchmark, self._request.node)
+            return self._benchmark(measured, *args, **kwargs)
         if args or kwargs:
             raise UsageError(f"op_benchmark({measured!r}, ...): a phase has no arguments; give its name alone, or a function")
         if not self._workload:
@@ -81,27 +86,20 @@ class OpBenchmark:
             )
         return self._measure_phase(measured)
 
-    def _measure_call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        if self._workload:
-            raise UsageError(
-                "op_benchmark(function): the test is parametrized over workloads, because its source does not show that it "
-                "measures a function; call op_benchmark(function, ...) in the test itself"
-            )
-        self._session.attach_operations(self._benchmark, self._request.node)
-        return self._benchmark(function, *args, **kwargs)
-
     def _measure_phase(self, phase: str) -> None:
         if phase in PHASES_OF_DATA and self._step != REFERENCE:
             pytest.skip(f"a {phase} has no {self._step} step")
         if phase == "dataloader" and not mnist_unpacked(self._session.options.data_dir):
             pytest.skip("needs MNIST unpacked: name its folder with --bench-data-dir or MNISTBENCH_DATA")
-        workload = self._find_workload()
-        params = self._params(phase, workload)
+        session, item = self._session, self._request.node
+        known = {workload.name: workload for workload in (*session.builtin_workloads, *session.registered_workloads(item))}
+        if self._workload not in known:
+            raise UsageError(f"{WORKLOAD}={self._workload!r} is not a workload; choose of {', '.join(known)}")
+        params = self._params(phase, known[self._workload])
         device = torch.device(params.device)
-        build_case = partial(build, params, workload, self._session.options.data_dir)
-        hook = self._request.node.ihook.pytest_mnistbench_take_case
-        if hook(config=self._request.config, item=self._request.node, params=params, build=build_case):
-            self._benchmark(_nothing)  # pytest-benchmark warns if its fixture was not used
+        build_case = partial(build, params, known[self._workload], session.options.data_dir)
+        if item.ihook.pytest_mnistbench_take_case(config=item.config, item=item, params=params, build=build_case):
+            self._benchmark(lambda: None)  # pytest-benchmark warns if its fixture was not used
             return
         try:
             with thread_count(params.threads), fork_random(device):
@@ -116,21 +114,17 @@ class OpBenchmark:
             raise
 
     def _measure(self, case: Case) -> None:
-        if self._benchmark.group is None:
-            self._benchmark.group = _group(case)
+        params = case.params
+        if self._benchmark.group is None:  # the title of a table: only times of the same work share one
+            part = f", {case.samples:,} of {case.whole_set:,} samples" if case.samples < case.whole_set else ""
+            self._benchmark.group = f"{params.phase} {params.workload} on {params.dataset}{part}"
         first, self._session.case_has_run = not self._session.case_has_run, True
-        timed = measure(case, self._benchmark, cold=self._session.options.op_profile, first_of_process=first)
+        timed = measure(case, self._benchmark, cold=not self._session.options.no_op_profile, first_of_process=first)
         if self._benchmark.enabled:
             self._request.config.stash[_TIMED] = timed
             record = self._attached(case, self._record(case, timed))
             self._benchmark.extra_info[KEY] = record.to_json()
             self._session.records.append(record)
-
-    def _find_workload(self) -> Workload:
-        found = self._session.known_workloads(self._request.node)
-        if self._workload not in found:
-            raise UsageError(f"{WORKLOAD}={self._workload!r} is not a workload; choose of {', '.join(found)}")
-        return found[self._workload]
 
     def _params(self, phase: str, workload: Workload) -> Params:
         options = self._session.options
@@ -180,7 +174,11 @@ class OpBenchmark:
             except Exception as error:  # noqa: BLE001  # a user's hook, a tracer, a full disk: the timing is kept
                 note = f"not attached: {type(error).__name__}: {first_line(error)}"
                 record = replace(record, notes=(*record.notes, note))
-        record = replace(record, notes=(*record.notes, *_unattributed_notes(record.tables)))
+        for table in record.tables:
+            share = table.rest_ns("device").get(UNATTRIBUTED, 0) / max(1, table.total_ns)
+            if table.view == "device" and share >= NOTED_SHARE:
+                part = f"{units.percent(share)} of the time of kernels and copies"
+                record = replace(record, notes=(*record.notes, f"{part} belongs to no operation; the profiler has no link"))
         self._session.notes.extend(f"{record.node_id}: {note}" for note in record.notes)
         return record
 
@@ -191,7 +189,7 @@ def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> d
     Empty for cases that are not profiled per operation, and with ``--no-op-profile``.
     """
     options, first_call = config.stash[SESSION].options, config.stash[_TIMED].first_call
-    if case.runner is None or not options.op_profile:
+    if case.runner is None or options.no_op_profile:
         return {}
     views = ["host", "device"] if has_device_view(case.params.device) else ["host"]
     warm = [profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes) for view in views]
@@ -208,25 +206,6 @@ def training_scalars(config: pytest.Config, case: Case, record: CaseRecord) -> d
         return {"training_scalars": session.tracker.rounds(case.params, config.stash[_TIMED].rounds_ns, case.samples)}
     scalars, notes = session.tracker.training(case.params, case.workload)
     return {"training_scalars": scalars, "notes": list(notes)}
-
-
-def _unattributed_notes(tables: Iterable[OpTable]) -> Iterator[str]:
-    """Yield a note if a considerable share of the time of kernels and copies belongs to no operation."""
-    for table in tables:
-        share = table.rest_ns("device").get(UNATTRIBUTED, 0) / max(1, table.total_ns)
-        if table.view == "device" and share >= NOTED_SHARE:
-            yield f"{units.percent(share)} of the time of kernels and copies belongs to no operation; the profiler has no link"
-
-
-def _nothing() -> None:
-    """Do nothing, in place of a case that a hook has taken."""
-
-
-def _group(case: Case) -> str:
-    """Return the title of the table of a case: only times of the same work share a table."""
-    params = case.params
-    part = f", {case.samples:,} of {case.whole_set:,} samples" if case.samples < case.whole_set else ""
-    return f"{params.phase} {params.workload} on {params.dataset}{part}"
 
 
 def _test_identity(node: pytest.Function) -> str:

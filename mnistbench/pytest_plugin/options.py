@@ -8,29 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-from mnistbench.compare.criteria import Criteria
-from mnistbench.core.errors import UsageError
-from mnistbench.core.options import (
-    MOST_THREADS,
-    add_pytest_options,
-    data_dir,
-    one_of,
-    option,
-    read_pytest,
-    several,
-    some_of,
-    switch,
-    whole,
-)
+from mnistbench.core.options import MOST_THREADS, data_dir, one_of, option, several, some_of, switch, whole
 from mnistbench.core.params import DATASETS, DTYPES, REFERENCE, STEPS
-
-OFF = "off"
-
-
-def _tensorboard(text: str) -> Path | None:
-    return None if text == OFF else Path(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,30 +56,6 @@ class Options:
         "--op-benchmarks", "attach operation tables to tests that use pytest-benchmark's own fixture, too", configurable=True
     )
     tensorboard: Path | None = option(  # None: off
-        "--bench-tensorboard", _tensorboard, ".benchmarks/tensorboard", "directory for TensorBoard, or off", "DIR",
-        configurable=True,
+        "--bench-tensorboard", lambda text: None if text == "off" else Path(text), ".benchmarks/tensorboard",
+        "directory for TensorBoard, or off", "DIR", configurable=True,
     )  # fmt: skip
-
-    @property
-    def op_profile(self) -> bool:
-        """Whether cases are profiled."""
-        return not self.no_op_profile
-
-
-def add_options(parser: pytest.Parser) -> None:
-    """Declare all options for the command line and the configuration file."""
-    add_pytest_options(parser, "mnistbench", "mnistbench: operation tables of benchmarks", Options)
-    about = "mnistbench: thresholds and limits for --benchmark-compare"
-    add_pytest_options(parser, "mnistbench thresholds", about, Criteria)
-
-
-def read_criteria(config: pytest.Config) -> Criteria:
-    """Return what a comparison is judged by; the command line overrides the configuration file.
-
-    Raises:
-        UsageError: a value cannot be used, or a threshold is given without ``--benchmark-compare``.
-    """
-    for flag, name in (("--op-fail", "op_fail"), ("--case-fail", "case_fail")):
-        if config.getoption(name) and not config.getoption("benchmark_compare", default=None):
-            raise UsageError(f"{flag}: needs a saved run to compare with: add --benchmark-compare")
-    return read_pytest(Criteria, config)

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from mnistbench.compare.criteria import Criteria
 from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.options import add_pytest_options
 from mnistbench.core.params import PHASES, REFERENCE, device_label
 from mnistbench.pytest_plugin import hooks
-from mnistbench.pytest_plugin.options import add_options
+from mnistbench.pytest_plugin.options import Options
 from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, PARAMETERS, SESSION, STEP, WORKLOAD, Session, thresholds_of
 
 FIXTURE = "op_benchmark"
@@ -24,7 +26,9 @@ EXIT_REGRESSED, EXIT_UNJUDGED = 1, 8
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    add_options(parser)
+    add_pytest_options(parser, "mnistbench", "mnistbench: operation tables of benchmarks", Options)
+    about = "mnistbench: thresholds and limits for --benchmark-compare"
+    add_pytest_options(parser, "mnistbench thresholds", about, Criteria)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mnistbench.compare.criteria import mark_thresholds
+from mnistbench.compare.criteria import Criteria, mark_thresholds
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.options import read_pytest
 from mnistbench.measuring.torch_import import import_torch
-from mnistbench.pytest_plugin.options import Options, read_criteria
+from mnistbench.pytest_plugin.options import Options
 
 if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison
@@ -40,13 +40,16 @@ class Session:
     """Options, the results of collection, and the records made so far."""
 
     def __init__(self, config: pytest.Config) -> None:
-        """Read the options.
+        """Read the options; the command line overrides the configuration file.
 
         Raises:
-            UsageError: a value cannot be used.
+            UsageError: a value cannot be used, or a threshold is given without ``--benchmark-compare``.
         """
         self.options = read_pytest(Options, config)
-        self.criteria = read_criteria(config)
+        for flag, name in (("--op-fail", "op_fail"), ("--case-fail", "case_fail")):
+            if config.getoption(name) and not config.getoption("benchmark_compare", default=None):
+                raise UsageError(f"{flag}: needs a saved run to compare with: add --benchmark-compare")
+        self.criteria = read_pytest(Criteria, config)  # what a comparison is judged by
         self.judgement: Judgement | None = None  # set at the end of a session that is compared
         self.records: list[CaseRecord] = []
         self.baselines: list[Mapping[str, Any]] = []  # parsed files that --benchmark-compare named
@@ -79,14 +82,6 @@ class Session:
                 found[workload.name] = workload
         return list(found.values())
 
-    def known_workloads(self, item: pytest.Item) -> dict[str, Workload]:
-        """Return all workloads that a test can name, built-in ones included.
-
-        Raises:
-            UsageError: a workload is registered wrongly.
-        """
-        return {workload.name: workload for workload in (*self.builtin_workloads, *self.registered_workloads(item))}
-
     def select_workloads(self, registered: Iterable[Workload]) -> list[str]:
         """Return the names that a test is parametrized over: all that are registered for it, or those of ``--bench-model``.
 
@@ -117,20 +112,30 @@ class Session:
         if self.usage_error:
             raise self.usage_error
         try:
-            self._check_workloads()
-            self._check_tensorboard()
-            self._check_dataset(set(measured))
+            self._check_options()
+            needed = set(measured)
+            selected = [workload for workload in self.builtin_workloads if workload.name in needed]
+            if self.options.dataset == "mnist" and selected and selected[0].load:  # it may be missing or damaged
+                import torch
+
+                selected[0].load(torch.device("cpu"))
         except MnistbenchError as error:
             self.usage_error = error
             raise
 
-    def _check_workloads(self) -> None:
-        """Refuse a ``--bench-model`` that is not a workload of any collected test."""
+    def _check_options(self) -> None:
+        """Refuse a workload of no collected test, and a TensorBoard directory that cannot be written; leave nothing there."""
         for name in self.options.workloads or ():
             if name not in self._known_workloads:
                 raise UsageError(
                     f"--bench-model: {name!r} is not a workload; choose of {', '.join(sorted(self._known_workloads))}"
                 )
+        if self.options.tensorboard is None:
+            return
+        from mnistbench.core.files import why_not_writable
+
+        if problem := why_not_writable(self.options.tensorboard):
+            raise UsageError(f"--bench-tensorboard: {problem}; name another directory, or off")
 
     @functools.cached_property
     def devices(self) -> list[str]:
@@ -235,24 +240,6 @@ class Session:
         directory = self.tracker.directory if "tracker" in vars(self) else None
         return os.fspath(directory) if directory else ""
 
-    def _check_tensorboard(self) -> None:
-        """Refuse a TensorBoard directory that cannot be written; leave nothing there."""
-        root = self.options.tensorboard
-        if root is None:
-            return
-        from mnistbench.core.files import why_not_writable
-
-        if problem := why_not_writable(root):
-            raise UsageError(f"--bench-tensorboard: {problem}; name another directory, or off")
-
-    def _check_dataset(self, measured: set[str]) -> None:
-        """Refuse a missing or damaged MNIST if a built-in workload is to run on it."""
-        selected = [workload for workload in self.builtin_workloads if workload.name in measured]
-        if self.options.dataset == "mnist" and selected and selected[0].load:
-            import torch
-
-            selected[0].load(torch.device("cpu"))
-
     @contextmanager
     def progress(self, batches: Iterable[Batch], total: int, description: str) -> Iterator[Iterable[Batch]]:
         """Show a progress bar for long training on a terminal; show nothing in a log file."""
@@ -298,7 +285,7 @@ class Session:
 
         params = params_of_test(item.nodeid, torch.get_num_threads())
         options, tables, notes = self.options, [], []
-        if options.op_profile:
+        if not options.no_op_profile:
             try:
                 duration_ns = 1e9 * fixture.stats.stats.median
                 tables = profile_call(
@@ -337,9 +324,7 @@ def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
         UsageError: the mark has a wrong value.
     """
     mark = item.get_closest_marker("opgate")
-    if mark is None:
-        return (), ""
-    return mark_thresholds(mark.args, mark.kwargs)
+    return mark_thresholds(mark.args, mark.kwargs) if mark else ((), "")
 
 
 #: Key of the session's state in ``config.stash``.

@@ -25,31 +25,21 @@ def session_line(environment: Environment, dataset: str, devices: Sequence[str])
 
 def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print operations or, with a baseline, their comparison; then notes and the command for TensorBoard."""
+    quiet = config.getoption("benchmark_quiet", default=False) and not config.getoption("benchmark_verbose", default=False)
     compared = session.judgement is not None and session.judgement.cases
-    if session.records and not compared and not _quiet(config):
-        _print_operations(session, reporter)
+    if not compared and not quiet and (tables := operation_tables(session.records, session.options.op_top)):
+        reporter.section("mnistbench: operations", sep="-")
+        for table in tables:
+            reporter.write_line(f"\n{draw(table)}")
+        reporter.write_line("\nmodule -: belongs to no module (gradient accumulation, the optimizer)")
     if session.judgement:
-        _print_comparison(session, session.judgement, reporter, quiet=_quiet(config))
+        _print_comparison(session, session.judgement, reporter, quiet=quiet)
     if session.notes:
         reporter.section("mnistbench: not recorded")
         for note in session.notes:
             reporter.write_line(note)
     if session.tracked_in:
         reporter.write_line(f"\nTensorBoard: tensorboard --logdir {os.path.relpath(session.tracked_in)}")
-
-
-def _quiet(config: pytest.Config) -> bool:
-    return bool(config.getoption("benchmark_quiet", default=False)) and not config.getoption("benchmark_verbose", default=False)
-
-
-def _print_operations(session: Session, reporter: pytest.TerminalReporter) -> None:
-    tables = operation_tables(session.records, session.options.op_top)
-    if not tables:
-        return
-    reporter.section("mnistbench: operations", sep="-")
-    for table in tables:
-        reporter.write_line(f"\n{draw(table)}")
-    reporter.write_line("\nmodule -: belongs to no module (gradient accumulation, the optimizer)")
 
 
 def _print_comparison(session: Session, judgement: Judgement, reporter: pytest.TerminalReporter, *, quiet: bool) -> None:

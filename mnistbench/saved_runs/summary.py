@@ -234,7 +234,7 @@ class Shared:
         Raises:
             FieldError: they cannot be used.
         """
-        text = table["operations"].text()
+        text = table["operations"].read(str)
         if text not in self.counted:
             names, phases, modules, *counts = table["operations"].parsed().columns(OpRow, COUNTED).values()
             _check_lengths(table, names, phases, modules, *counts)
@@ -248,7 +248,7 @@ def _run(file: Reader, source: str, shared: Shared) -> RunSummary:
     if ours:
         cases = [_case(one["extra_info"][KEY], _times(one["stats"]), shared) for one in ours]
     else:
-        cases = [CaseSummary(name := one["fullname"].text(), name, None, *_times(one["stats"])) for one in benchmarks]
+        cases = [CaseSummary(name := one["fullname"].read(str), name, None, *_times(one["stats"])) for one in benchmarks]
     origin = read_origin(file)
     environment = asdict(origin.environment) if origin.environment else _plain_environment(file.value)
     return RunSummary(shared.environment_of(environment), tuple(cases), *origin[1:], plain=not ours, source=source)

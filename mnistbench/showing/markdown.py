@@ -57,20 +57,14 @@ def in_html_lines(text: str) -> str:
     return "\n".join(map(in_html, text.split("\n")))
 
 
-def _folded(table: Table) -> str:
-    return f"<details><summary>{in_html(table.title)}</summary>\n\n{_table(table)}\n\n</details>"
-
-
 def _drawn(table: Table, *, opened: bool) -> str:
     lines = in_html_lines("\n".join(line for line in draw(replace(table, title="")).split("\n") if line.strip()))
     return f"<details{' open' if opened else ''}><summary>{in_html(table.title)}</summary>\n<pre>\n{lines}\n</pre>\n</details>"
 
 
-def _table(table: Table) -> str:
+def _folded(table: Table) -> str:
     rules = ["---:" if column.is_number else "---" for column in table.drawn]
-    drawn = [_row(table.headings), f"| {' | '.join(rules)} |", *map(_row, table.cells), *map(_row, table.sum_cells)]
-    return "\n".join([*drawn, *(["", *(f"- {escaped(line)}" for line in table.lines)] if table.lines else [])])
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(escaped, cells))} |"
+    texts = (map(escaped, cells) for cells in (*table.cells, *table.sum_cells))
+    rows = [f"| {' | '.join(cells)} |" for cells in (map(escaped, table.headings), rules, *texts)]
+    lines = ["", *(f"- {escaped(line)}" for line in table.lines)] if table.lines else []
+    return "\n".join([f"<details><summary>{in_html(table.title)}</summary>", "", *rows, *lines, "", "</details>"])

@@ -83,19 +83,26 @@ def deliver(report: Report, form: str, output: Path | None) -> None:
 
 
 def deliver_text(text: str, output: Path | None) -> None:
-    """Write text to a file; print it if there is none.
+    """Write text to a file, completely or not at all, and to a pipe or ``/dev/stdout`` directly; print it if there is none.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: the file cannot be written; an existing one is unchanged.
     """
-    if output:
-        write(output, text)
-    else:
+    if output is None:
         sys.stdout.write(text)
+        return
+    try:
+        target = output.resolve()
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+        else:
+            replace_file(target, text.encode())
+    except OSError as error:
+        raise _cannot_be_written(output, error) from None
 
 
 def check(path: Path) -> None:
-    """Check that :func:`write` could write there, without a change there. Called before anything is measured.
+    """Check that :func:`deliver` could write there, without a change there. Called before anything is measured.
 
     Raises:
         UsageError: it cannot be written.
@@ -121,22 +128,6 @@ def _os_error(number: int) -> OSError:
 
 def _cannot_be_written(path: Path, error: OSError) -> UsageError:
     return UsageError(f"--output: {path} cannot be written ({error.strerror}); name another file")
-
-
-def write(path: Path, text: str) -> None:
-    """Write a whole file or nothing. A pipe or ``/dev/stdout`` is written to directly.
-
-    Raises:
-        UsageError: it cannot be written; an existing file is unchanged.
-    """
-    try:
-        target = path.resolve()
-        if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8")
-            return
-        replace_file(target, text.encode())
-    except OSError as error:
-        raise _cannot_be_written(path, error) from None
 
 
 def append_text_to_step_summary(text: str) -> str:

@@ -105,18 +105,9 @@ def rooflines(title: str, rows: Iterable[OperationSum]) -> Iterator[Block]:
         yield Block(f"Roofline, {title}, {ceilings.precision}", drawing=_plot(of_ceilings[: len(_MARKS)], ceilings))
 
 
-def _intensity(row: OperationSum) -> float:
-    """Return FLOP per byte."""
-    return (row.flops or 0) / (row.n_bytes or 1)
-
-
-def _flops_per_s(row: OperationSum) -> float:
-    return (row.flops or 0) / (row.self_ns / 1e9)
-
-
 def _plot(rows: Sequence[OperationSum], ceilings: Ceilings) -> str:
-    """Return the plot of at least one operation, with a line of text for each."""
-    points = [(_intensity(row), _flops_per_s(row)) for row in rows]
+    """Return the plot of at least one operation over FLOP per byte, with a line of text for each."""
+    points = [((row.flops or 0) / (row.n_bytes or 1), (row.flops or 0) / (row.self_ns / 1e9)) for row in rows]
     peak, bandwidth = ceilings.flops_per_s, ceilings.bytes_per_s
     ridge = peak / bandwidth
     low_x = math.log2(min(ridge, *(x for x, _ in points))) - 1
@@ -128,18 +119,13 @@ def _plot(rows: Sequence[OperationSum], ceilings: Ceilings) -> str:
         log_x = low_x + column * (high_x - low_x) / (_WIDTH - 1)
         roof = min(math.log2(peak), math.log2(bandwidth) + log_x)
         grid.put(log_x, roof, "-" if log_x >= math.log2(ridge) else "/")
-    for mark, (x, y) in zip(_MARKS, points, strict=False):
+    legend = []
+    for mark, row, (x, y) in zip(_MARKS, rows, points, strict=False):
         grid.put(math.log2(x), math.log2(y), mark, beside=_MARKS)
-    ends = (units.flops_per_s(2**low_y), units.flops_per_s(2**high_y), f"{2**low_x:.2g}", f"{2**high_x:.3g} FLOP/byte")
-    return grid.drawn(*ends, _legend(rows, ridge))
-
-
-def _legend(rows: Sequence[OperationSum], ridge: float) -> Iterator[str]:
-    for mark, row in zip(_MARKS, rows, strict=False):
-        limit, share = "compute" if _intensity(row) >= ridge else "memory", row.of_roof or 0
+        limit, share = "compute" if x >= ridge else "memory", row.of_roof or 0
         cached = " (its data came from a cache)" if share > 1 and limit == "memory" else ""
         reached = f"{units.percent(share)} of the {limit} limit{cached}"
         name = operation_name(*row.key)
-        yield units.printable(
-            f"{mark}  {name}: {_intensity(row):.1f} FLOP/byte, {units.flops_per_s(_flops_per_s(row))}, {reached}"
-        )
+        legend.append(units.printable(f"{mark}  {name}: {x:.1f} FLOP/byte, {units.flops_per_s(y)}, {reached}"))
+    ends = (units.flops_per_s(2**low_y), units.flops_per_s(2**high_y), f"{2**low_x:.2g}", f"{2**high_x:.3g} FLOP/byte")
+    return grid.drawn(*ends, legend)

@@ -13,9 +13,9 @@ from pathlib import Path
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import OpKey, covered, is_communication
-from mnistbench.core.record import OpRow, OpTable
+from mnistbench.core.record import OpTable
 from mnistbench.traces.costs import Costs, costs_of
-from mnistbench.traces.events import COPY, KERNEL, PYTHON, RANGE, DeviceEvent, Steps, Trace, steps_of
+from mnistbench.traces.events import COPY, KERNEL, PYTHON, RANGE, DeviceEvent, Trace, steps_of
 from mnistbench.traces.links import link_calls, link_kernels, set_scopes
 from mnistbench.traces.reader import ENDINGS, read
 from mnistbench.traces.table import key_of, tables
@@ -35,16 +35,6 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Unplaced:
-    """Shares of the time whose phase or module is not recorded, from 0 to 1."""
-
-    host_phase: float  # of the host self time of all operations
-    host_module: float
-    device_phase: float | None  # of the time of all kernels, copies and fills; None without any
-    device_module: float | None
-
-
-@dataclass(frozen=True)
 class Analysis:
     """A trace. Each table has a sample per step."""
 
@@ -56,7 +46,7 @@ class Analysis:
     costs: Costs  # work of the rows of ``table``; empty if it was not counted
     kernels: tuple[Kernel, ...]  # the longest first
     timelines: tuple[Timeline, ...]  # of each accelerator that ran something
-    unplaced: Unplaced
+    unplaced: Mapping[str, float | None]  # shares of the time whose phase or module is not recorded; see :func:`_unplaced`
     machine: tuple[tuple[str, int], ...]  # name and bytes of memory of these accelerators
     versions: Mapping[str, str]  # of CUDA or HIP, its driver and its profiling library
     rank: int | None  # None: the run was not distributed
@@ -87,7 +77,33 @@ def analyse(path: Path, *, counts_work: bool = False) -> Analysis:
     with gc_paused():
         trace = linked(path)
         steps = steps_of(trace)
-        return _gathered(trace, steps, costs_of(trace, steps) if counts_work else Costs({}, {}))
+        host, device = tables(trace, steps)
+        launched = [event for event in trace.device if steps.slot_of_device(event) >= 0]
+        ran = timelines(trace)
+        memory = dict(trace.devices.values())
+        outside = (event for event in trace.host if event.replaced_by is None and steps.slot_of(event.start) < 0)
+        of_backends = (event for event in trace.host if is_communication(event.name) and steps.slot_of(event.start) >= 0)
+        host_communication = ((one.start, min(one.end, steps.ends[steps.slot_of(one.start)])) for one in of_backends)
+        return Analysis(
+            source=trace.source,
+            steps=steps.names,
+            are_steps_marked=steps.are_marked,
+            host=host,
+            device=device,
+            costs=costs_of(trace, steps) if counts_work else Costs(),
+            kernels=_kernels(launched),
+            timelines=ran,
+            unplaced=_unplaced(host, device),
+            machine=tuple((each.name, memory.get(each.name, 0)) for each in ran),
+            versions=trace.versions,
+            rank=trace.rank,
+            ranks=trace.ranks,
+            unfinished=trace.unfinished,
+            outside_ns=sum(event.self_ns for event in outside if event.kind not in (PYTHON, RANGE)),
+            outside_device_ns=sum(event.ns for event in trace.device) - sum(event.ns for event in launched),
+            elapsed_ns=max((each.span_ns for each in ran), default=sum(steps.ns)),
+            collectives_ns=max((each.communication_ns for each in ran), default=covered(host_communication)),
+        )
 
 
 def linked(path: Path) -> Trace:
@@ -103,36 +119,6 @@ def linked(path: Path) -> Trace:
     return trace
 
 
-def _gathered(trace: Trace, steps: Steps, costs: Costs) -> Analysis:
-    host, device = tables(trace, steps)
-    launched = [event for event in trace.device if steps.slot_of_device(event) >= 0]
-    ran = timelines(trace)
-    memory = {device.name: device.memory_bytes for device in trace.devices}
-    outside = (event for event in trace.host if event.replaced_by is None and steps.slot_of(event.start) < 0)
-    of_backends = (event for event in trace.host if is_communication(event.name) and steps.slot_of(event.start) >= 0)
-    host_communication_ns = covered((one.start, min(one.end, steps.ends[steps.slot_of(one.start)])) for one in of_backends)
-    return Analysis(
-        source=trace.source,
-        steps=steps.names,
-        are_steps_marked=steps.are_marked,
-        host=host,
-        device=device,
-        costs=costs,
-        kernels=_kernels(launched),
-        timelines=ran,
-        unplaced=_unplaced(host, device),
-        machine=tuple((each.name, memory.get(each.name, 0)) for each in ran),
-        versions=trace.versions,
-        rank=trace.rank,
-        ranks=trace.ranks,
-        unfinished=trace.unfinished,
-        outside_ns=sum(event.self_ns for event in outside if event.kind not in (PYTHON, RANGE)),
-        outside_device_ns=sum(event.ns for event in trace.device) - sum(event.ns for event in launched),
-        elapsed_ns=max((each.span_ns for each in ran), default=sum(steps.ns)),
-        collectives_ns=max((each.communication_ns for each in ran), default=host_communication_ns),
-    )
-
-
 def _kernels(launched: Sequence[DeviceEvent]) -> tuple[Kernel, ...]:
     times: dict[tuple[OpKey, str, str], list[int]] = defaultdict(list)
     for event in launched:
@@ -141,21 +127,19 @@ def _kernels(launched: Sequence[DeviceEvent]) -> tuple[Kernel, ...]:
     return tuple(sorted(found, key=lambda kernel: (-kernel.ns, kernel.key, kernel.name)))
 
 
-def _unplaced(host: OpTable, device: OpTable | None) -> Unplaced:
-    operations = [row for row in host.rows if row.is_operation]
-    ran = device.rows if device else ()
+def _unplaced(host: OpTable, device: OpTable | None) -> dict[str, float | None]:
+    """Return ``host_phase`` and ``host_module``, of the host self time of all operations, from 0 to 1.
 
-    def share(rows: Sequence[OpRow], clock: str, name: str) -> float | None:
-        times = [(sum(row.self_cpu_ns if clock == "cpu" else row.self_device_ns), getattr(row, name)) for row in rows]
-        whole = sum(ns for ns, _ in times)
-        return sum(ns for ns, known in times if not known) / whole if whole else None
-
-    return Unplaced(
-        host_phase=share(operations, "cpu", "phase") or 0.0,
-        host_module=share(operations, "cpu", "module") or 0.0,
-        device_phase=share(ran, "device", "phase"),
-        device_module=share(ran, "device", "module"),
-    )
+    ``device_phase`` and ``device_module`` are of the time of all kernels, copies and fills; None without any.
+    """
+    found: dict[str, float | None] = {}
+    for view, rows in (("host", [row for row in host.rows if row.is_operation]), ("device", device.rows if device else ())):
+        for name in ("phase", "module"):
+            times = [(sum(row.self_cpu_ns if view == "host" else row.self_device_ns), getattr(row, name)) for row in rows]
+            whole = sum(ns for ns, _ in times)
+            unknown = sum(ns for ns, known in times if not known)
+            found[f"{view}_{name}"] = unknown / whole if whole else 0.0 if view == "host" else None
+    return found
 
 
 # ---- Timelines: busy and idle time, and copies and communication beside which nothing else ran -----------------------
@@ -247,11 +231,9 @@ class RanksRun:
 
 
 def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
-    """Read every trace in a folder.
+    """Read the traces of one run, which are the files of a folder that end in .json or .json.gz.
 
-    Args:
-        folder: its files that end in .json or .json.gz are the traces of one run.
-        progress: called with the name of each file before it is read.
+    ``progress`` is called with the name of each file before it is read.
 
     Raises:
         UsageError: the folder has no trace, or the files are not the ranks of one run.

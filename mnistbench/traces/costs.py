@@ -15,17 +15,16 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from mnistbench.core.document import LARGEST
 from mnistbench.core.operation import OWN_SHARE, OpKey
-from mnistbench.core.roofline import Ceilings, Cost
+from mnistbench.core.roofline import Ceilings
 from mnistbench.traces.arguments import NO_RULE, Arguments, UncountedError
 from mnistbench.traces.events import COPY, OPERATION, DeviceEvent, Steps, ThreadEvent, Trace
 from mnistbench.traces.moves import MOVES, VIEWS
-from mnistbench.traces.products import PRODUCTS
+from mnistbench.traces.products import PRODUCTS, Work
 from mnistbench.traces.table import key_of
 
 #: Why the work of a row is not counted, besides the reasons in ``arguments``.
@@ -40,41 +39,12 @@ NO_DATA = "operations that move no data"
 _TF32 = ("tf32", "s1688")
 
 
-@dataclass
-class Work:
-    """FLOPs and bytes of operations in all steps."""
-
-    flops: dict[str, int] = field(default_factory=dict)  # by the number format of the multiplication: bfloat16, tf32
-    n_bytes: int = 0
-    is_bound: bool = False  # the FLOPs are an upper bound: those that a causal mask leaves out count
-
-    def add(self, other: Work) -> None:
-        """Add the work of other operations."""
-        for dtype, number in other.flops.items():
-            self.flops[dtype] = self.flops.get(dtype, 0) + number
-        self.n_bytes += other.n_bytes
-        self.is_bound |= other.is_bound
-
-    @property
-    def cost(self) -> Cost:
-        """The work in all number formats; no FLOPs where no operation has a formula."""
-        return Cost(sum(self.flops.values()) if self.flops else None, self.n_bytes, " and ".join(sorted(self.flops)))
-
-
 @dataclass(frozen=True)
 class Costs:
     """The rows of a table, each in one of both."""
 
-    work: Mapping[OpKey, Work]
-    uncounted: Mapping[OpKey, str]  # why the work of at least one call is not known
-
-
-class _Launching(NamedTuple):
-    """A call of an operation that did work, or what ran without one."""
-
-    key: OpKey
-    event: ThreadEvent | None
-    launched: tuple[DeviceEvent, ...]
+    work: Mapping[OpKey, Work] = field(default_factory=dict)  # in all steps
+    uncounted: Mapping[OpKey, str] = field(default_factory=dict)  # why the work of at least one call is not known
 
 
 def costs_of(trace: Trace, steps: Steps) -> Costs:
@@ -82,24 +52,24 @@ def costs_of(trace: Trace, steps: Steps) -> Costs:
 
     The events are linked and placed. A row with at least one call that cannot be counted has no work.
     """
-    calls = list(_device_calls(trace, steps) if trace.device else _host_calls(trace, steps))
-    multiplying = {id(call.event): call.event for call in calls if call.event and call.event.name in PRODUCTS}
+    calls = _calls(trace, steps)
+    multiplying = {id(event): event for _, event, _ in calls if event and event.name in PRODUCTS}
     around: set[int] = set()  # ids of all events around these
-    for event in multiplying.values():
-        caller = event.caller
+    for product in multiplying.values():
+        caller = product.caller
         while caller is not None:
             around.add(id(caller.kept))
             caller = caller.caller
     work: dict[OpKey, Work] = defaultdict(Work)
     uncounted: dict[OpKey, str] = {}
-    for call in calls:
-        if id(call.event) in multiplying and id(call.event) in around:
-            uncounted.setdefault(call.key, OTHERS_WORK)
+    for key, event, launched in calls:
+        if id(event) in multiplying and id(event) in around:
+            uncounted.setdefault(key, OTHERS_WORK)
             continue
         try:
-            work[call.key].add(_work(call))
+            work[key].add(_work(event, launched))
         except UncountedError as reason:
-            uncounted.setdefault(call.key, str(reason))
+            uncounted.setdefault(key, str(reason))
     known = {key: found for key, found in work.items() if key not in uncounted}
     if not trace.device:
         for event in trace.host:
@@ -108,44 +78,45 @@ def costs_of(trace: Trace, steps: Steps) -> Costs:
     return Costs(known, uncounted)
 
 
-def _device_calls(trace: Trace, steps: Steps) -> Iterator[_Launching]:
-    of_event: dict[int, list[DeviceEvent]] = defaultdict(list)
+#: A row, an operation that did its work or None, and what that launched.
+_Call = tuple[OpKey, ThreadEvent | None, Sequence[DeviceEvent]]
+
+
+def _calls(trace: Trace, steps: Steps) -> list[_Call]:
+    if not trace.device:
+        operations = (event for event in trace.host if event.kind == OPERATION and event.replaced_by is None)
+        return [
+            ((event.name, *event.scope), event, ())
+            for event in operations
+            if not event.is_beside and steps.slot_of(event.start) >= 0 and event.self_ns >= OWN_SHARE * event.ns
+        ]
+    groups: dict[int, list[DeviceEvent]] = defaultdict(list)  # by operation
     for launched in trace.device:
         if steps.slot_of_device(launched) >= 0:
-            of_event[id(launched.operation) if launched.operation else id(launched)].append(launched)
-    for group in of_event.values():
-        yield _Launching(key_of(group[0]), group[0].operation, tuple(group))
+            groups[id(launched.operation or launched)].append(launched)
+    return [(key_of(group[0]), group[0].operation, group) for group in groups.values()]
 
 
-def _host_calls(trace: Trace, steps: Steps) -> Iterator[_Launching]:
-    for event in trace.host:
-        if event.kind != OPERATION or event.replaced_by is not None or event.is_beside:
-            continue
-        if steps.slot_of(event.start) >= 0 and event.self_ns >= OWN_SHARE * event.ns:
-            yield _Launching((event.name, *event.scope), event, ())
-
-
-def _work(call: _Launching) -> Work:
+def _work(event: ThreadEvent | None, launched: Sequence[DeviceEvent]) -> Work:
     """Count one call; the number format is that in which the kernels multiply."""
-    if call.event is None:
+    if event is None:
         raise UncountedError(NO_OPERATION)
-    if any(one.kind == COPY and "DtoD" not in one.name for one in call.launched):
+    if any(one.kind == COPY and "DtoD" not in one.name for one in launched):
         raise UncountedError(FOREIGN_COPY)
-    if any(one.is_communication for one in call.launched):
+    if any(one.is_communication for one in launched):
         raise UncountedError(COMMUNICATION)
-    name = call.event.name
-    if name in VIEWS and not call.launched:
+    if event.name in VIEWS and not launched:
         raise UncountedError(NO_DATA)
-    arguments = Arguments(call.event.args)  # first, because a trace without any shapes has a message of its own
-    rule = PRODUCTS.get(name) or MOVES.get(name)
+    arguments = Arguments(event.args)  # first, because a trace without any shapes has a message of its own
+    rule = PRODUCTS.get(event.name) or MOVES.get(event.name)
     if rule is None:
         raise UncountedError(NO_RULE)
     found = rule(arguments)
-    if max(found.flops or 0, found.n_bytes) > LARGEST:
+    if max(found.n_bytes, *found.flops.values(), 0) > LARGEST:
         raise UncountedError(NO_RULE)
-    multiplies_tf32 = any(mark in one.name.lower() for one in call.launched for mark in _TF32)
-    dtype = "tf32" if found.dtype == "float32" and multiplies_tf32 else found.dtype
-    return Work({} if found.flops is None else {dtype: found.flops}, found.n_bytes, found.is_bound)
+    if "float32" in found.flops and any(mark in one.name.lower() for one in launched for mark in _TF32):
+        found.flops["tf32"] = found.flops.pop("float32")
+    return found
 
 
 # ---- Peak rates ------------------------------------------------------------------------------------------------------

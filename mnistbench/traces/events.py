@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -80,7 +81,7 @@ class DeviceEvent:
         self.kind = kind
         self.start = start
         self.end = end
-        self.device = _name(args.get("device"), process)
+        self.device = next((str(number) for number in (args.get("device"), process) if type(number) in (int, str)), "")
         self.external = _whole(args.get("External id"))
         self.correlation = _whole(args.get("correlation"))
         self.launch: ThreadEvent | None = None  # the runtime call that launched it
@@ -97,11 +98,8 @@ class DeviceEvent:
         return self.kind == KERNEL and _communicates(self.name)
 
 
-class Flow(NamedTuple):
-    """The link from an operation of forward to the one of backward that autograd ran for it: threads and starts."""
-
-    forward: tuple[Hashable, int]
-    backward: tuple[Hashable, int]
+#: Where an event begins: thread and start.
+Place = tuple[Hashable, int]
 
 
 class MemoryRecord(NamedTuple):
@@ -112,15 +110,6 @@ class MemoryRecord(NamedTuple):
     of_host: bool
 
 
-@dataclass(frozen=True)
-class Device:
-    """An accelerator of the machine, as the trace describes it."""
-
-    number: str
-    name: str
-    memory_bytes: int  # 0 where it is not recorded
-
-
 @dataclass
 class Trace:
     """A whole file. ``host`` and ``device`` are sorted by start."""
@@ -128,9 +117,9 @@ class Trace:
     source: str  # the file
     host: list[ThreadEvent]
     device: list[DeviceEvent]
-    flows: list[Flow]
+    flows: list[tuple[Place, Place]]  # from an operation of forward to the one of backward that autograd ran for it
     memory: list[MemoryRecord]
-    devices: tuple[Device, ...]
+    devices: Mapping[str, tuple[str, int]]  # number -> name and bytes of memory, 0 where they are not recorded
     versions: Mapping[str, str] = field(default_factory=dict)  # of CUDA or HIP, its driver and its profiling library
     rank: int | None = None  # None: the run was not distributed
     ranks: int | None = None
@@ -142,9 +131,8 @@ class Trace:
 
         A process that may use some devices only numbers them from 0, but its events have the numbers of the machine.
         """
-        names = {device.number: device.name for device in self.devices}
-        of_all = set(names.values())
-        return names.get(number, of_all.pop() if len(of_all) == 1 else "")
+        names = {name for name, _ in self.devices.values()}
+        return self.devices[number][0] if number in self.devices else names.pop() if len(names) == 1 else ""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -155,11 +143,6 @@ def _communicates(name: str) -> bool:
 def _whole(value: object) -> int | None:
     """Return a whole number from 0 as it is; None for anything else."""
     return value if type(value) is int and value >= 0 else None
-
-
-def _name(*values: object) -> str:
-    """Return the first number or text."""
-    return next((str(value) for value in values if type(value) in (int, str)), "")
 
 
 # ---- Steps: ranges that mark iterations, or the whole trace ----------------------------------------------------------
@@ -198,24 +181,24 @@ class Steps:
 def steps_of(trace: Trace) -> Steps:
     """Return the marked iterations of mnistbench, else the profiler's steps with an operation, else the whole trace."""
     ranges = [event for event in trace.host if event.kind == RANGE]
-    if marked := [event for event in ranges if event.name == ITERATION]:
-        return _steps(marked, is_exclusive=True)
-    if steps := _with_operations([event for event in ranges if event.name.startswith(_STEP)], trace):
-        return _steps(steps, is_exclusive=False)
+    marked = [event for event in ranges if event.name == ITERATION]
+    if found := marked or _with_operations([event for event in ranges if event.name.startswith(_STEP)], trace):
+        return Steps(
+            names=tuple(event.name for event in found),
+            starts=tuple(event.start for event in found),
+            ends=tuple(event.end for event in found),
+            thread=found[0].thread,
+            is_exclusive=bool(marked),
+            are_marked=True,
+        )
     events = trace.host or trace.device
     start, end = min(event.start for event in events), max(event.end for event in events)
-    return Steps(("whole trace",), (start,), (end,), _busiest_thread(trace), is_exclusive=False, are_marked=False)
-
-
-def _steps(events: list[ThreadEvent], *, is_exclusive: bool) -> Steps:
-    return Steps(
-        names=tuple(event.name for event in events),
-        starts=tuple(event.start for event in events),
-        ends=tuple(event.end for event in events),
-        thread=events[0].thread,
-        is_exclusive=is_exclusive,
-        are_marked=True,
-    )
+    busy: dict[Hashable, int] = defaultdict(int)  # by thread, in operations and ranges
+    for event in trace.host:
+        if event.caller is None and event.kind in (OPERATION, RANGE):
+            busy[event.thread] += event.ns
+    thread = max(busy, key=lambda thread: busy[thread], default="")
+    return Steps(("whole trace",), (start,), (end,), thread, is_exclusive=False, are_marked=False)
 
 
 def _with_operations(steps: list[ThreadEvent], trace: Trace) -> list[ThreadEvent]:
@@ -227,12 +210,3 @@ def _with_operations(steps: list[ThreadEvent], trace: Trace) -> list[ThreadEvent
         if event.kind == OPERATION and (slot := bisect_right(starts, event.start) - 1) >= 0 and event.start <= steps[slot].end
     }
     return [step for slot, step in enumerate(steps) if slot in having]
-
-
-def _busiest_thread(trace: Trace) -> Hashable:
-    """Return the thread with the longest operations and ranges."""
-    busy: dict[Hashable, int] = {}
-    for event in trace.host:
-        if event.caller is None and event.kind in (OPERATION, RANGE):
-            busy[event.thread] = busy.get(event.thread, 0) + event.ns
-    return max(busy, key=lambda thread: busy[thread], default="")

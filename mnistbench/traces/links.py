@@ -22,10 +22,10 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 from mnistbench.core.operation import ENGINE_NODE, MODULE, NO_MODULE, PHASE, Scope, runs_beside
-from mnistbench.traces.events import NOWHERE, OPERATION, PYTHON, RANGE, RUNTIME, ThreadEvent, Trace
+from mnistbench.traces.events import NOWHERE, OPERATION, PYTHON, RANGE, RUNTIME, Place, ThreadEvent, Trace
 
 #: In a file with whole microseconds, an event may seem to end after the one that called it.
 _ROUNDING_NS = 1000
@@ -50,12 +50,8 @@ def link_calls(trace: Trace) -> None:
                 caller.children += 1
                 caller.self_ns -= min(event.end, caller.end) - event.start
         stack.append(event)
-    _remove_repetitions(trace.host)
-
-
-def _remove_repetitions(host: Sequence[ThreadEvent]) -> None:
-    """Leave out an event that is the only one which an event of its name called: both are one operation."""
-    for event in host:
+    # An event that is the only one which an event of its name called is left out: both are one operation.
+    for event in trace.host:
         if event.kind == PYTHON or event.caller is None:
             continue
         caller = event.caller = event.caller.kept
@@ -132,7 +128,12 @@ def _scope(
     event: ThreadEvent, around: Scope, links: dict[int, ThreadEvent], forward: set[int], module: str, *, by_marks: bool
 ) -> Scope:
     if event.kind == RANGE:
-        return _of_range(event.name, around, by_marks=by_marks)
+        if event.name.startswith(PHASE):
+            return _cached(event.name.removeprefix(PHASE), NO_MODULE)
+        if event.name.startswith(MODULE):
+            return _cached(around.phase, event.name.removeprefix(MODULE))
+        phase = "" if by_marks else _phase_of(event.name)
+        return _cached(phase, around.module) if phase else around
     if event.kind == PYTHON:
         if by_marks or not event.name.startswith(_MODULE_CALL):
             return around
@@ -146,15 +147,6 @@ def _scope(
         return around
     phase = FORWARD if not around.phase and id(event) in forward else around.phase
     return _cached(phase, module or around.module)
-
-
-def _of_range(name: str, around: Scope, *, by_marks: bool) -> Scope:
-    if name.startswith(PHASE):
-        return _cached(name.removeprefix(PHASE), NO_MODULE)
-    if name.startswith(MODULE):
-        return _cached(around.phase, name.removeprefix(MODULE))
-    phase = "" if by_marks else _phase_of(name)
-    return _cached(phase, around.module) if phase else around
 
 
 @functools.lru_cache(maxsize=4096)
@@ -194,8 +186,8 @@ def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
 def _by_flows(trace: Trace) -> dict[int, ThreadEvent]:
     """Return the links that the trace has itself. Both ends are operations that began when the flow says."""
     ends = {place for flow in trace.flows for place in flow}
-    forward: dict[tuple[Hashable, int], ThreadEvent] = {}
-    backward: dict[tuple[Hashable, int], ThreadEvent] = {}
+    forward: dict[Place, ThreadEvent] = {}
+    backward: dict[Place, ThreadEvent] = {}
     for event in trace.host:
         place = (event.thread, event.start)
         if place in ends and event.kind == OPERATION and event.sequence is not None:
@@ -204,8 +196,8 @@ def _by_flows(trace: Trace) -> dict[int, ThreadEvent]:
             else:
                 forward[place] = event  # the last one made the node of the graph
     found: dict[int, ThreadEvent] = {}
-    for flow in trace.flows:
-        origin, end = forward.get(flow.forward), backward.get(flow.backward)
+    for of_forward, of_backward in trace.flows:
+        origin, end = forward.get(of_forward), backward.get(of_backward)
         while origin is not None and end is not None:
             found[id(end)] = origin
             around = end.caller  # the engine's range around the operation has the same number

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mnistbench.traces.arguments import NO_RULE, NOT_RECORDED, Arguments, Tensor, UncountedError
-from mnistbench.traces.products import CallWork, Rule, n_bytes, window_area
+from mnistbench.traces.products import Rule, Work, n_bytes, window_area
 
 #: Operations that move no data: they make a view, allocate memory, or look at a tensor's properties.
 VIEWS = frozenset(
@@ -23,8 +23,8 @@ VIEWS = frozenset(
 )  # fmt: skip
 
 
-def _moved(*tensors: Tensor) -> CallWork:
-    return CallWork(None, "", n_bytes(*tensors))
+def _moved(*tensors: Tensor) -> Work:
+    return Work({}, n_bytes(*tensors))
 
 
 def _like(tensor: Tensor, dtype: str = "") -> Tensor:
@@ -59,7 +59,7 @@ _ELEMENTWISE = {
 def _elementwise(name: str, form: str, read: int) -> Rule:
     in_place = name.endswith("_")
 
-    def count(arguments: Arguments) -> CallWork:
+    def count(arguments: Arguments) -> Work:
         inputs = arguments.tensors(range(read))
         if not inputs:
             raise UncountedError(NOT_RECORDED)
@@ -94,7 +94,7 @@ def _promoted(inputs: Sequence[Tensor]) -> Tensor:
     Python, for which other rules hold, is not recorded.
     """
     with_dims = [tensor for tensor in inputs if tensor.shape] or list(inputs)
-    widest = max(with_dims, key=lambda tensor: _width(tensor.dtype), default=None)
+    widest = max(with_dims, key=lambda tensor: _WIDTHS.index(tensor.dtype), default=None)
     if widest is None or any(_kind(tensor.dtype) > _kind(widest.dtype) for tensor in inputs):
         raise UncountedError(NO_RULE)
     if {"float16", "bfloat16"} <= {tensor.dtype for tensor in with_dims} and widest.dtype in ("float16", "bfloat16"):
@@ -102,11 +102,7 @@ def _promoted(inputs: Sequence[Tensor]) -> Tensor:
     return widest
 
 
-_ORDER = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
-
-
-def _width(dtype: str) -> int:
-    return _ORDER.index(dtype)
+_WIDTHS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 
 
 def _kind(dtype: str) -> int:
@@ -133,16 +129,16 @@ def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 # ---- Copies, sums, lookups -------------------------------------------------------------------------------------------
 
 
-def _copy(arguments: Arguments) -> CallWork:
+def _copy(arguments: Arguments) -> Work:
     """Count the source and the target, which is not read."""
     return _moved(arguments.tensor(1), arguments.tensor(0))
 
 
-def _fill(arguments: Arguments) -> CallWork:
+def _fill(arguments: Arguments) -> Work:
     return _moved(arguments.tensor(0))
 
 
-def _reduction(arguments: Arguments) -> CallWork:
+def _reduction(arguments: Arguments) -> Work:
     """Count ``sum(self, dtype)`` and ``sum(self, dim, keepdim, dtype)``, and the like."""
     source = arguments.tensor(0)
     of_all, last = len(arguments) <= 2, len(arguments) - 1
@@ -154,7 +150,7 @@ def _reduction(arguments: Arguments) -> CallWork:
     return _moved(source, Tensor(kept, arguments.dtype(named, otherwise) if len(arguments) > named else otherwise))
 
 
-def _extremum(arguments: Arguments) -> CallWork:
+def _extremum(arguments: Arguments) -> Work:
     """Count ``amax(self, dim, keepdim)``: its results have the number format of the input."""
     source = arguments.tensor(0)
     return _moved(source, Tensor(_without(source, arguments.numbers(1)), source.dtype))
@@ -174,7 +170,7 @@ def _checked(dim: int, rank: int) -> int:
     return dim % rank
 
 
-def _index_select(arguments: Arguments) -> CallWork:
+def _index_select(arguments: Arguments) -> Work:
     source, index = arguments.tensor(0), arguments.tensor(2)
     chosen = list(source.shape)
     chosen[_checked(arguments.number(1), len(chosen))] = index.shape[0] if index.shape else 1
@@ -182,13 +178,13 @@ def _index_select(arguments: Arguments) -> CallWork:
     return _moved(rows, index, rows)
 
 
-def _embedding(arguments: Arguments) -> CallWork:
+def _embedding(arguments: Arguments) -> Work:
     table, index = arguments.tensor(0), arguments.tensor(1)
     rows = Tensor((*index.shape, *table.shape[1:]), table.dtype)
     return _moved(rows, index, rows)
 
 
-def _gather(arguments: Arguments) -> CallWork:
+def _gather(arguments: Arguments) -> Work:
     source, index = arguments.tensor(0), arguments.tensor(2)
     chosen = Tensor(index.shape, source.dtype)
     return _moved(chosen, index, chosen)
@@ -197,17 +193,17 @@ def _gather(arguments: Arguments) -> CallWork:
 # ---- Layers ----------------------------------------------------------------------------------------------------------
 
 
-def _softmax(arguments: Arguments) -> CallWork:
+def _softmax(arguments: Arguments) -> Work:
     source = arguments.tensor(0)
     return _moved(source, _like(source, "float32" if arguments.flag(2) else ""))
 
 
-def _softmax_backward(arguments: Arguments) -> CallWork:
+def _softmax_backward(arguments: Arguments) -> Work:
     gradient, output = arguments.tensor(0), arguments.tensor(1)
     return _moved(gradient, output, _like(gradient, arguments.dtype(3, gradient.dtype)))
 
 
-def _dropout(arguments: Arguments) -> CallWork:
+def _dropout(arguments: Arguments) -> Work:
     source = arguments.tensor(0)
     return _moved(source, _like(source), _like(source, "bool"))
 
@@ -217,14 +213,14 @@ def _statistics(source: Tensor) -> str:
     return "float64" if source.dtype == "float64" else "float32"
 
 
-def _layer_norm(arguments: Arguments) -> CallWork:
+def _layer_norm(arguments: Arguments) -> Work:
     source = arguments.tensor(0)
     normalized = len(arguments.numbers(1))
     each = Tensor(source.shape[: len(source.shape) - normalized], _statistics(source))
     return _moved(source, *arguments.tensors((2, 3)), _like(source), each, each)
 
 
-def _layer_norm_backward(arguments: Arguments) -> CallWork:
+def _layer_norm_backward(arguments: Arguments) -> Work:
     gradient, source = arguments.tensor(0), arguments.tensor(1)
     parameters = arguments.tensors((5, 6))
     outputs = zip((source, *parameters), arguments.flags(7), strict=False)
@@ -232,7 +228,7 @@ def _layer_norm_backward(arguments: Arguments) -> CallWork:
     return _moved(gradient, source, *arguments.tensors((3, 4, 5)), *written)
 
 
-def _batch_norm(arguments: Arguments) -> CallWork:
+def _batch_norm(arguments: Arguments) -> Work:
     source = arguments.tensor(0)
     if len(source.shape) < 2:
         raise UncountedError(NOT_RECORDED)
@@ -244,7 +240,7 @@ def _batch_norm(arguments: Arguments) -> CallWork:
     return _moved(source, *arguments.tensors((1, 2)), *running, *written)
 
 
-def _batch_norm_backward(arguments: Arguments) -> CallWork:
+def _batch_norm_backward(arguments: Arguments) -> Work:
     source = arguments.tensor(1)
     weight = arguments.tensors((2,))
     outputs = zip((source, *weight, *weight), arguments.flags(9), strict=False)
@@ -252,7 +248,7 @@ def _batch_norm_backward(arguments: Arguments) -> CallWork:
     return _moved(*arguments.tensors(range(7)), *written)
 
 
-def _max_pool(arguments: Arguments) -> CallWork:
+def _max_pool(arguments: Arguments) -> Work:
     source = arguments.tensor(0)
     if len(source.shape) != 4 or arguments.flag(5):  # with ceil_mode, a last window may be left out
         raise UncountedError(NO_RULE)
@@ -264,7 +260,7 @@ def _max_pool(arguments: Arguments) -> CallWork:
     return _moved(source, out, _like(out, "int64"))
 
 
-def _max_pool_backward(arguments: Arguments) -> CallWork:
+def _max_pool_backward(arguments: Arguments) -> Work:
     return _moved(arguments.tensor(0), arguments.tensor(7), _like(arguments.tensor(1)))
 
 

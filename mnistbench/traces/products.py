@@ -10,21 +10,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from mnistbench.core.roofline import Cost
 from mnistbench.traces.arguments import NO_RULE, NOT_RECORDED, Arguments, Tensor, UncountedError
 
 
-class CallWork(NamedTuple):
-    """Work of one call."""
+@dataclass
+class Work:
+    """FLOPs and bytes of one call, or of all calls of a row."""
 
-    flops: int | None  # None: the operation has no formula
-    dtype: str  # number format of the multiplied tensors; empty without FLOPs
-    n_bytes: int
-    is_bound: bool = False  # the FLOPs are an upper bound, because a causal mask leaves some out
+    flops: dict[str, int] = field(default_factory=dict)  # by the number format of the multiplication: bfloat16, tf32
+    n_bytes: int = 0
+    is_bound: bool = False  # the FLOPs are an upper bound: those that a causal mask leaves out count
+
+    def add(self, other: Work) -> None:
+        """Add the work of other calls."""
+        for dtype, number in other.flops.items():
+            self.flops[dtype] = self.flops.get(dtype, 0) + number
+        self.n_bytes += other.n_bytes
+        self.is_bound |= other.is_bound
+
+    @property
+    def cost(self) -> Cost:
+        """The work in all number formats; no FLOPs where no operation has a formula."""
+        return Cost(sum(self.flops.values()) if self.flops else None, self.n_bytes, " and ".join(sorted(self.flops)))
 
 
-Rule = Callable[[Arguments], CallWork]
+Rule = Callable[[Arguments], Work]
 
 
 def n_bytes(*tensors: Tensor) -> int:
@@ -38,7 +52,7 @@ def n_bytes(*tensors: Tensor) -> int:
 def _matrix_product(first: int) -> Rule:
     """Return the rule of ``first`` added tensors and two factors [..., m, k] and [..., k, n]."""
 
-    def count(arguments: Arguments) -> CallWork:
+    def count(arguments: Arguments) -> Work:
         left, right = arguments.tensor(first), arguments.tensor(first + 1)
         batch = left.shape[:-2]
         if len(left.shape) < 2 or right.shape[:-2] != batch or right.shape[-2:-1] != left.shape[-1:]:
@@ -47,7 +61,7 @@ def _matrix_product(first: int) -> Rule:
             raise UncountedError(NO_RULE)
         out = Tensor((*left.shape[:-1], right.shape[-1]), left.dtype)
         read = arguments.tensors(range(first + 2))
-        return CallWork(2 * math.prod(out.shape) * left.shape[-1], left.dtype, n_bytes(*read, out))
+        return Work({left.dtype: 2 * math.prod(out.shape) * left.shape[-1]}, n_bytes(*read, out))
 
     return count
 
@@ -91,7 +105,7 @@ CONVOLUTION_BACKWARD = (
 def _convolution(name: str) -> Rule:
     positions = {argument: position for position, argument in enumerate(CONVOLUTIONS[name])}
 
-    def count(arguments: Arguments) -> CallWork:
+    def count(arguments: Arguments) -> Work:
         images, weight = arguments.tensor(0), arguments.tensor(1)
         dims = len(images.shape) - 2
         if dims < 1 or len(weight.shape) != dims + 2:
@@ -117,7 +131,7 @@ def _convolution(name: str) -> Rule:
         bias = arguments.tensors([positions["bias"]] if "bias" in positions else [])
         windows = images.shape[2:] if is_transposed else area
         flops = _convolution_flops(images.shape[0], windows, weight.shape)
-        return CallWork(flops, images.dtype, n_bytes(images, weight, *bias, out))
+        return Work({images.dtype: flops}, n_bytes(images, weight, *bias, out))
 
     return count
 
@@ -155,7 +169,7 @@ def _checked(area: tuple[int, ...]) -> tuple[int, ...]:
     return area
 
 
-def _convolution_backward(arguments: Arguments) -> CallWork:
+def _convolution_backward(arguments: Arguments) -> Work:
     """Count as many FLOPs as in forward for the gradient of the input, and as many for that of the weight."""
     gradient, images, weight = (arguments.tensor(position) for position in range(3))
     mask = arguments.flags(CONVOLUTION_BACKWARD.index("output_mask"))
@@ -165,7 +179,7 @@ def _convolution_backward(arguments: Arguments) -> CallWork:
     flops = sum(mask[:2]) * _convolution_flops(images.shape[0], windows, weight.shape)
     outputs = (images, weight, Tensor((gradient.shape[1],), gradient.dtype))
     written = [Tensor(out.shape, out.dtype) for out, is_wanted in zip(outputs, mask, strict=True) if is_wanted]
-    return CallWork(flops, images.dtype, n_bytes(gradient, images, weight, *written))
+    return Work({images.dtype: flops}, n_bytes(gradient, images, weight, *written))
 
 
 # ---- Attention -------------------------------------------------------------------------------------------------------
@@ -272,7 +286,7 @@ def _is_causal(arguments: Arguments, names: tuple[str, ...]) -> bool:
 def _attention(name: str) -> Rule:
     layout, names = ATTENTION[name]
 
-    def count(arguments: Arguments) -> CallWork:
+    def count(arguments: Arguments) -> Work:
         """Count two products: of queries and keys, and of their scores and the values."""
         sizes, query = _sizes(arguments, layout, names), arguments.tensor(0)
         written = [Tensor((*query.shape[:3], sizes.value_features), query.dtype)]
@@ -280,7 +294,7 @@ def _attention(name: str) -> Rule:
             written.append(Tensor((sizes.batch, sizes.heads, sizes.queries), "float32"))
         flops = 2 * sizes.pairs * (sizes.features + sizes.value_features)
         read = arguments.tensors(range(len(names)))
-        return CallWork(flops, query.dtype, n_bytes(*read, *written), _is_causal(arguments, names))
+        return Work({query.dtype: flops}, n_bytes(*read, *written), _is_causal(arguments, names))
 
     return count
 
@@ -288,13 +302,13 @@ def _attention(name: str) -> Rule:
 def _attention_backward(name: str) -> Rule:
     layout, names = ATTENTION_BACKWARD[name]
 
-    def count(arguments: Arguments) -> CallWork:
+    def count(arguments: Arguments) -> Work:
         """Count five products: the scores once more, and the gradients of the scores, of query, key and value."""
         sizes = _sizes(arguments, layout, names)
         written = [arguments.tensor(names.index(argument)) for argument in ("query", "key", "value")]
         flops = 2 * sizes.pairs * (3 * sizes.features + 2 * sizes.value_features)
         read = arguments.tensors(range(len(names)))
-        return CallWork(flops, written[0].dtype, n_bytes(*read, *written), _is_causal(arguments, names))
+        return Work({written[0].dtype: flops}, n_bytes(*read, *written), _is_causal(arguments, names))
 
     return count
 

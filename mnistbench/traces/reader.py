@@ -17,28 +17,17 @@ from typing import Any
 from mnistbench.core.document import LARGEST
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import LEFT_OUT, MEMORY
-from mnistbench.traces.events import (
-    COPY,
-    FILL,
-    KERNEL,
-    OPERATION,
-    PYTHON,
-    RANGE,
-    RUNTIME,
-    Device,
-    DeviceEvent,
-    Flow,
-    MemoryRecord,
-    ThreadEvent,
-    Trace,
-)
+from mnistbench.traces import events
+from mnistbench.traces.events import OPERATION, RANGE, RUNTIME, DeviceEvent, MemoryRecord, Place, ThreadEvent, Trace
 
 #: Category -> kind. Those in capitals are the names of torch 1.8 to 1.11.
 _HOST_KINDS = {
-    "cpu_op": OPERATION, "user_annotation": RANGE, "python_function": PYTHON, "Operator": OPERATION, "Runtime": RUNTIME,
+    "cpu_op": OPERATION, "user_annotation": RANGE, "python_function": events.PYTHON, "Operator": OPERATION,
+    "Runtime": RUNTIME,
 }  # fmt: skip
 _DEVICE_KINDS = {
-    "kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": FILL, "Kernel": KERNEL, "Memcpy": COPY, "Memset": FILL,
+    "kernel": events.KERNEL, "gpu_memcpy": events.COPY, "gpu_memset": events.FILL,
+    "Kernel": events.KERNEL, "Memcpy": events.COPY, "Memset": events.FILL,
 }  # fmt: skip
 _OVERHEAD = "overhead"  # of the profiler: of its buffers, which have a thread of their own, or of loading a kernel
 _RUNTIME_ENDS = ("_runtime", "_driver", _OVERHEAD)  # cuda_runtime, cuda_driver, xpu_runtime, privateuse1_runtime, ...
@@ -72,7 +61,15 @@ def read(path: Path) -> Trace:
 
 def _parsed(path: Path) -> Mapping[str, Any]:
     """Return the JSON object of the file."""
-    content = _content(path)
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if content.startswith(GZIP) else content
+    except EOFError:
+        raise RecordError(f"{path}: is cut off; copy the whole file again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise RecordError(f"{path}: is damaged ({error}); copy the file again") from None
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
     if not content.strip():
         raise RecordError(f"{path}: is empty; the program may have ended before the profiler wrote the trace")
     try:
@@ -86,18 +83,6 @@ def _parsed(path: Path) -> Mapping[str, Any]:
     return document
 
 
-def _content(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content.startswith(GZIP) else content
-    except EOFError:
-        raise RecordError(f"{path}: is cut off; copy the whole file again") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise RecordError(f"{path}: is damaged ({error}); copy the file again") from None
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
-
-
 class _Reading:
     """Collects the events of one document."""
 
@@ -108,8 +93,8 @@ class _Reading:
         self._overhead: list[ThreadEvent] = []
         self._device: list[DeviceEvent] = []
         self._memory: list[MemoryRecord] = []
-        self._starts: dict[Hashable, tuple[Hashable, int]] = {}  # of flows, by their id
-        self._flows: list[Flow] = []
+        self._starts: dict[Hashable, Place] = {}  # of flows, by their id
+        self._flows: list[tuple[Place, Place]] = []
         self._unfinished = 0
         self._is_rounded = True
 
@@ -178,7 +163,7 @@ class _Reading:
         if first is None:
             self._starts[phase == "f", number] = place
         else:
-            self._flows.append(Flow(place, first) if phase == "s" else Flow(first, place))
+            self._flows.append((place, first) if phase == "s" else (first, place))
 
     def _add_memory(self, position: int, raw: Mapping[str, Any]) -> None:
         args = raw.get("args")
@@ -212,14 +197,14 @@ class _Reading:
 
     # ---- The machine -------------------------------------------------------------------------------------------------
 
-    def _devices(self) -> tuple[Device, ...]:
+    def _devices(self) -> dict[str, tuple[str, int]]:
         listed = self._document.get("deviceProperties")
         described = [one for one in listed if type(one) is dict] if type(listed) is list else []
-        return tuple(
-            Device(str(one.get("id")), one["name"], memory if type(memory := one.get("totalGlobalMem")) is int else 0)
+        return {
+            str(one.get("id")): (one["name"], memory if type(memory := one.get("totalGlobalMem")) is int else 0)
             for one in described
             if type(one.get("name")) is str
-        )
+        }
 
     def _versions(self) -> dict[str, str]:
         found = {name: self._document.get(name) for name in _VERSIONS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from mnistbench.showing.roofline import NAMES, paired, rooflines, summed, work_c
 from mnistbench.showing.table import Column, Table, text_table
 from mnistbench.traces.analysis import Analysis, Kernel, RanksRun, Timeline
 from mnistbench.traces.arguments import NOT_RECORDED
-from mnistbench.traces.costs import NO_DATA, Costs, Peaks, Work, peaks_of
+from mnistbench.traces.costs import NO_DATA, Costs, Peaks, peaks_of
+from mnistbench.traces.products import Work
 
 #: Characters of a kernel's name in a table; JSON has the whole name.
 _NAME_LENGTH = 70
@@ -42,27 +43,35 @@ def traces_report(traces: Sequence[Analysis], top: int, by: str, given: Mapping[
         by: how operations are summed: op, module or op,module.
         given: ``tflops`` and ``gbs`` of the user; see :func:`peaks_of`.
     """
-    blocks = [block for trace in traces for block in _trace_blocks(trace, top, by, given)]
-    data = document("trace", traces=[_data(trace, by, given) for trace in traces])
-    return Report("operations of a trace", blocks, data, _csv(traces, by, given))
+    shown = _with_rows(traces, by, given)
+    blocks = [block for trace, peaks, rows in shown for block in _trace_blocks(trace, peaks, rows, top, by)]
+    return Report("operations of a trace", blocks, document("trace", traces=_data(shown)), _csv(shown))
 
 
 def ranks_report(run: RanksRun, top: int, by: str, given: Mapping[str, float | None]) -> Report:
     """Return the report of a distributed run: its ranks, and the spread of each operation over them."""
+    shown = _with_rows(run.ranks, by, given)
     blocks = [Block("", tables=(_ranks_table(run),)), Block("", tables=(_spread_table(run, top, by),))]
     data = document(
         "trace",
         folder=run.folder,
         slowest_rank=run.slowest.rank,
         missing_ranks=run.missing,
-        traces=[_data(rank, by, given) for rank in run.ranks],
+        traces=_data(shown),
     )
-    return Report("operations of a trace", blocks, data, _csv(run.ranks, by, given))
+    return Report("operations of a trace", blocks, data, _csv(shown))
 
 
-def _trace_blocks(trace: Analysis, top: int, by: str, given: Mapping[str, float | None]) -> Iterator[Block]:
-    peaks = peaks_of(trace.machine, **given)
-    rows = rows_of(trace, by, peaks)
+#: A trace, the peaks with which its work is compared, and its rows, the longest first.
+_Shown = tuple[Analysis, Peaks, list[OperationSum]]
+
+
+def _with_rows(traces: Iterable[Analysis], by: str, given: Mapping[str, float | None]) -> list[_Shown]:
+    with_peaks = [(trace, peaks_of(trace.machine, **given)) for trace in traces]
+    return [(trace, peaks, _rows_of(trace, by, peaks)) for trace, peaks in with_peaks]
+
+
+def _trace_blocks(trace: Analysis, peaks: Peaks, rows: Sequence[OperationSum], top: int, by: str) -> Iterator[Block]:
     yield Block(units.printable(Path(trace.source).name), lines=(_head(trace),), tables=(_step_table(trace, top),))
     if trace.timelines:
         yield Block("", tables=(_timeline_table(trace.timelines),))
@@ -71,7 +80,11 @@ def _trace_blocks(trace: Analysis, top: int, by: str, given: Mapping[str, float 
         yield Block("", tables=(_kernel_table(trace, top),))
     if trace.costs.work:
         shown = [row for row in rows if row.key[0] not in NOT_OPERATIONS][:top]
-        yield Block("", tables=(_work_table(trace, shown, peaks, by),))
+        every = rows if by == "op,module" else _rows_of(trace, "op,module", peaks)
+        time = Column[OperationSum]("us", lambda row: row.self_ns, lambda ns: units.microseconds(ns / len(trace.steps)))
+        title = f"work by {'device' if trace.device else 'host'} time, {_per_step(trace)}"
+        columns = (*NAMES, time, _share_column(trace, every), *work_columns(len(trace.steps)))
+        yield Block("", tables=(Table(title, columns, shown, lines=tuple(_work_notes(trace, every, peaks, by))),))
         yield from rooflines(units.printable(Path(trace.source).name), shown)
 
 
@@ -89,13 +102,10 @@ def _head(trace: Analysis) -> str:
 # ---- Data ------------------------------------------------------------------------------------------------------------
 
 
-def rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
+def _rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
     """Return the rows of a trace with the work and the times of all steps, the longest first.
 
-    Args:
-        trace: the trace.
-        by: how they are summed: op, module or op,module. A sum in which the work of one operation is not known has no work.
-        peaks: with which their work is compared.
+    A sum in which the work of one operation is not known has no work.
     """
     work: dict[OpKey, Work] = defaultdict(Work)
     uncounted: dict[OpKey, str] = {}  # the reason of the longest operation without work
@@ -123,10 +133,10 @@ def rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
     return sorted(rows, key=lambda row: (-row.self_ns, -row.self_cpu_ns, row.key))
 
 
-def _csv(traces: Sequence[Analysis], by: str, given: Mapping[str, float | None]) -> Table:
-    rows = [(trace, row) for trace in traces for row in rows_of(trace, by, peaks_of(trace.machine, **given))]
+def _csv(shown: Sequence[_Shown]) -> Table:
+    pairs = [(trace, row) for trace, _, rows in shown for row in rows]
     source = Column[Analysis](None, lambda trace: trace.source, key="trace")
-    return paired([source], (*_time_columns(traces[0]), *work_columns(), *_PEAKS), rows)
+    return paired([source], (*_time_columns(shown[0][0]), *work_columns(), *_PEAKS), pairs)
 
 
 #: Columns of CSV and JSON.
@@ -142,15 +152,18 @@ _PEAKS: tuple[Column[OperationSum], ...] = (
 )
 
 
-def _data(trace: Analysis, by: str, given: Mapping[str, float | None]) -> dict[str, Any]:
-    """Return a trace for JSON. Times are nanoseconds; tables have a sample per step, operations the sum of all steps."""
-    return {
-        **asdict(replace(trace, costs=Costs({}, {}))),
-        "timelines": [{**asdict(each), "idle_ns": each.idle_ns} for each in trace.timelines],
-        "outside_collectives_ns": trace.outside_collectives_ns,
-        "peaks": asdict(peaks_of(trace.machine, **given)),
-        "operations": _csv([trace], by, given).records(),
-    }
+def _data(shown: Sequence[_Shown]) -> list[dict[str, Any]]:
+    """Return traces for JSON. Times are nanoseconds; tables have a sample per step, operations the sum of all steps."""
+    return [
+        {
+            **asdict(replace(trace, costs=Costs())),
+            "timelines": [{**asdict(each), "idle_ns": each.idle_ns} for each in trace.timelines],
+            "outside_collectives_ns": trace.outside_collectives_ns,
+            "peaks": asdict(peaks),
+            "operations": _csv([(trace, peaks, rows)]).records(),
+        }
+        for trace, peaks, rows in shown
+    ]
 
 
 # ---- Steps and accelerators ------------------------------------------------------------------------------------------
@@ -183,37 +196,24 @@ def _step_table(trace: Analysis, top: int) -> Table:
     )
 
 
-#: Name of a row of the table of accelerators -> its time.
-_TIMES: dict[str, Callable[[Timeline], int]] = {
-    "span": lambda each: each.span_ns,
-    "busy": lambda each: each.busy_ns,
-    "computation": lambda each: each.computation_ns,
-    "communication": lambda each: each.communication_ns,
-    "exposed communication": lambda each: each.exposed_communication_ns,
-    "copies": lambda each: each.copies_ns,
-    "exposed copies": lambda each: each.exposed_copies_ns,
-    "idle": lambda each: each.idle_ns,
-    "starved": lambda each: each.starved_ns,
-}
-
-#: The same for numbers of events.
-_COUNTS: dict[str, Callable[[Timeline], int]] = {
-    "kernels": lambda each: each.kernels,
-    "copies and fills": lambda each: each.copies,
-    "launches": lambda each: each.launches,
-}
+#: Rows of the table of accelerators: the times of a Timeline, by the names of its fields.
+_TIMES = (
+    "span", "busy", "computation", "communication", "exposed communication", "copies", "exposed copies", "idle", "starved",
+)  # fmt: skip
 
 
 def _timeline_table(timelines: Sequence[Timeline]) -> Table:
-    def times(of: Callable[[Timeline], int]) -> Iterator[str]:
+    def times(name: str) -> Iterator[str]:
         for each in timelines:
-            yield units.microseconds(of(each))
-            yield units.percent(of(each) / each.span_ns) if each.span_ns else units.MISSING
+            ns = getattr(each, f"{name.replace(' ', '_')}_ns")
+            yield units.microseconds(ns)
+            yield units.percent(ns / each.span_ns) if each.span_ns else units.MISSING
 
-    def counts(of: Callable[[Timeline], int]) -> Iterator[str]:
-        for each in timelines:
-            yield from (units.count(of(each)), "")
-
+    numbers = {
+        "kernels": [each.kernels for each in timelines],
+        "copies and fills": [each.copies for each in timelines],
+        "launches": [each.launches for each in timelines],
+    }
     lines = [
         "Exposed: communication without computation beside it; copies without computation or communication beside them.",
         "Starved: idle while no launched kernel was waiting.",
@@ -228,8 +228,8 @@ def _timeline_table(timelines: Sequence[Timeline]) -> Table:
     return text_table(
         title="accelerators, from the first to the last event",
         headings=("", *(head for name in names for head in (f"{name} us", "of span"))),
-        rows=tuple((name, *times(of)) for name, of in _TIMES.items()),
-        sums=tuple((name, *counts(of)) for name, of in _COUNTS.items()),
+        rows=[(name, *times(name)) for name in _TIMES],
+        sums=[(name, *(cell for count in counts for cell in (units.count(count), ""))) for name, counts in numbers.items()],
         numbers_from=1,
         lines=tuple(lines),
     )
@@ -244,7 +244,8 @@ _SUM = "sum"
 
 def _time_columns(trace: Analysis) -> tuple[Column[OperationSum], ...]:
     """Return the columns with times per step; CSV and JSON have those of all steps."""
-    steps, of_device = len(trace.steps), trace.device is not None
+    steps = len(trace.steps)
+    device_us, kernels = ("device us", "kernels") if trace.device else (None, None)  # None: not on a terminal
 
     def us(ns: int) -> str:
         return units.microseconds(ns / steps)
@@ -252,18 +253,16 @@ def _time_columns(trace: Analysis) -> tuple[Column[OperationSum], ...]:
     def count(number: float) -> str:
         return units.count(number / steps)
 
-    def but(value: Callable[[OperationSum], Any], *names: str) -> Callable[[OperationSum], Any]:
+    def blank_in(value: Callable[[OperationSum], Any], *names: str) -> Callable[[OperationSum], Any]:
         return lambda row: None if row.key[0] in names else value(row)
 
     return (
         *NAMES,
-        Column("calls", but(lambda row: round(row.calls), OUTSIDE, UNATTRIBUTED, _SUM), count, key="calls"),
-        Column("host self us", but(lambda row: row.self_cpu_ns, UNATTRIBUTED), us, key="self_cpu_ns"),
-        Column("host total us", but(lambda row: row.total_cpu_ns, OUTSIDE, UNATTRIBUTED), us, key="total_cpu_ns"),
-        Column(
-            "device us" if of_device else None, but(lambda row: row.self_device_ns, OUTSIDE, RUNTIME), us, key="self_device_ns"
-        ),
-        Column("kernels" if of_device else None, but(lambda row: row.kernels, OUTSIDE, RUNTIME), count, key="kernels"),
+        Column("calls", blank_in(lambda row: round(row.calls), OUTSIDE, UNATTRIBUTED, _SUM), count, key="calls"),
+        Column("host self us", blank_in(lambda row: row.self_cpu_ns, UNATTRIBUTED), us, key="self_cpu_ns"),
+        Column("host total us", blank_in(lambda row: row.total_cpu_ns, OUTSIDE, UNATTRIBUTED), us, key="total_cpu_ns"),
+        Column(device_us, blank_in(lambda row: row.self_device_ns, OUTSIDE, RUNTIME), us, key="self_device_ns"),
+        Column(kernels, blank_in(lambda row: row.kernels, OUTSIDE, RUNTIME), count, key="kernels"),
         Column(None, lambda row: row.memory_bytes, key="memory_bytes"),
     )
 
@@ -292,17 +291,12 @@ def _per_step(trace: Analysis) -> str:
 
 
 def _notes(trace: Analysis) -> Iterator[str]:
-    unplaced = trace.unplaced
-    shares = [("phase", unplaced.host_phase, unplaced.device_phase), ("module", unplaced.host_module, unplaced.device_module)]
-    yield (
-        "Not recorded: "
-        + "; ".join(
-            f"{what} of {units.percent(host)} of the operations' host time"
-            + ("" if device is None else f" and of {units.percent(device)} of the device time")
-            for what, host, device in shares
-        )
-        + "."
-    )
+    parts = []
+    for what in ("phase", "module"):
+        host, device = trace.unplaced[f"host_{what}"], trace.unplaced[f"device_{what}"]
+        of_device = "" if device is None else f" and of {units.percent(device)} of the device time"
+        parts.append(f"{what} of {units.percent(host or 0.0)} of the operations' host time{of_device}")
+    yield f"Not recorded: {'; '.join(parts)}."
     unattributed = sum(kernel.count for kernel in trace.kernels if kernel.key[0] == UNATTRIBUTED)
     if unattributed:
         yield f"{UNATTRIBUTED}: {units.count(unattributed)} kernels and copies that the trace links to no operation."
@@ -381,7 +375,8 @@ def _ranks_table(run: RanksRun) -> Table:
 
 
 def _spread_table(run: RanksRun, top: int, by: str) -> Table:
-    of_rank = [{row.key: row.self_ns / len(rank.steps) for row in rows_of(rank, by, Peaks())} for rank in run.ranks]
+    summed_ranks = [(rank, summed(rank.table, by, of_all=True)) for rank in run.ranks]
+    of_rank = [{key: row.self_ns / len(rank.steps) for key, row in rows.items()} for rank, rows in summed_ranks]
     times = {key: [rows.get(key, 0.0) for rows in of_rank] for key in {key for rows in of_rank for key in rows}}
     keys = sorted(times, key=lambda key: (-max(times[key]), key))
     clock = "device" if any(rank.device for rank in run.ranks) else "host self"
@@ -402,17 +397,6 @@ def _spread_table(run: RanksRun, top: int, by: str) -> Table:
 
 
 # ---- Work ------------------------------------------------------------------------------------------------------------
-
-
-def _work_table(trace: Analysis, shown: Sequence[OperationSum], peaks: Peaks, by: str) -> Table:
-    rows = rows_of(trace, "op,module", peaks)
-    time = Column[OperationSum]("us", lambda row: row.self_ns, lambda ns: units.microseconds(ns / len(trace.steps)))
-    return Table(
-        f"work by {'device' if trace.device else 'host'} time, {_per_step(trace)}",
-        (*NAMES, time, _share_column(trace, rows), *work_columns(len(trace.steps))),
-        shown,
-        lines=tuple(_work_notes(trace, rows, peaks, by)),
-    )
 
 
 def _work_notes(trace: Analysis, rows: Sequence[OperationSum], peaks: Peaks, by: str) -> Iterator[str]:

@@ -16,9 +16,8 @@ import torch
 from torch import nn
 
 from mnistbench.core.document import Reader
-from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.errors import RecordError, UsageError, first_line
 from mnistbench.core.files import replace_file
-from mnistbench.train.loop import Position
 from mnistbench.train.result import CHECKPOINT, EpochResult, Point, Settings
 from mnistbench.workloads.fast import Optimizer
 
@@ -52,13 +51,13 @@ class Checkpoint:
         torch.save({"schema": SCHEMA, "settings": self.settings.saved, **values, **results}, stream)
         replace_file(directory / CHECKPOINT, stream.getvalue())
 
-    def restore(self, model: nn.Module, optimizer: Optimizer) -> Position:
-        """Give model and optimizer their state, and return the position of the loop."""
+    def restore(self, model: nn.Module, optimizer: Optimizer) -> torch.Generator:
+        """Give model and optimizer their state, and return the generator of the samples' order."""
         model.load_state_dict(self.model)
         optimizer.load_state_dict(self.optimizer)
         generator = torch.Generator()
         generator.set_state(self.order)
-        return Position(generator, len(self.epochs), self.steps)
+        return generator
 
 
 def load(directory: Path) -> Checkpoint:
@@ -74,7 +73,7 @@ def load(directory: Path) -> Checkpoint:
         if schema != SCHEMA:
             raise UsageError(f"--resume: {path} has version {schema}, and this mnistbench reads {SCHEMA}; train anew")
         found = Reader({name: values.pop(name) for name in ("settings", "epochs", "points")})
-        settings = Settings(**found["settings"].read(Mapping[str, Any]), save_checkpoint=True)
+        settings = Settings(**found["settings"].read(Mapping[str, Any]))
         epochs, points = found["epochs"].read(tuple[EpochResult, ...]), found["points"].read(tuple[Point, ...])
         return Checkpoint(settings=settings, epochs=epochs, points=points, **values)
     except FileNotFoundError:
@@ -86,8 +85,7 @@ def load(directory: Path) -> Checkpoint:
     except (
         RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError, RecordError,
     ) as error:  # fmt: skip
-        reason = str(error).partition("\n")[0]
-        raise UsageError(f"--resume: {path} is damaged or no checkpoint ({reason[:120]}); train anew") from None
+        raise UsageError(f"--resume: {path} is damaged or no checkpoint ({first_line(error)[:120]}); train anew") from None
 
 
 def random_state(device: torch.device) -> tuple[torch.Tensor, ...]:

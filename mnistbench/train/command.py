@@ -64,9 +64,9 @@ def _trained(settings: Settings, rank: Rank) -> int:
     import_torch()
     import torch
 
-    from mnistbench.workloads.ranks import Alone, Group
+    from mnistbench.workloads.ranks import joined
 
-    settings, checkpoint = replace(settings, save_checkpoint=not settings.dry_run), None
+    checkpoint = None
     if settings.batch_size_per_rank:
         size, given = settings.batch_size_per_rank * rank.world_size, settings.given - {"batch_size_per_rank"} | {"batch_size"}
         settings = replace(settings, batch_size=size, batch_size_per_rank=None, given=given)
@@ -76,13 +76,8 @@ def _trained(settings: Settings, rank: Rank) -> int:
         checkpoint = load(begun)
         settings = continued(settings, checkpoint, rank, begun)
     settings = resolved(settings, rank, checkpoint.settings.device if checkpoint else None)
-    if rank.world_size == 1:
-        return _train(settings, begun, checkpoint, Alone())
-    ranks = Group(rank, torch.device(settings.device))
-    with ranks.failing_together(print_error):
-        code = _train(settings, begun, checkpoint, ranks)
-        ranks.end()
-    return code
+    with joined(rank, torch.device(settings.device), print_error) as ranks:
+        return _train(settings, begun, checkpoint, ranks)
 
 
 def _train(settings: Settings, begun: Path | None, checkpoint: Checkpoint | None, ranks: Alone) -> int:

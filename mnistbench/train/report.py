@@ -60,7 +60,7 @@ class TrainingProgress(Listener):
         self._progress = Progress(None)
         self._epoch, self._seen, self._train_samples = 1 + done, 0, 0
 
-    def begin(self, train_samples: int, test_samples: int) -> None:  # noqa: ARG002  # Listener's
+    def begin(self, train_samples: int) -> None:
         """Show the bar on a terminal."""
         self._train_samples = train_samples
         self._progress = Progress(
@@ -131,13 +131,13 @@ def ending(result: Result, output: Path, *, logdir: Path) -> Iterator[str]:
             yield f"\n{draw(table)}\n"
     if result.outcome == INTERRUPTED:
         yield "interrupted; the files have the steps before the interruption"
-        if settings.save_checkpoint and any(epoch.test_samples for epoch in result.epochs):
+        if not settings.dry_run and any(epoch.test_samples for epoch in result.epochs):
             yield f"mnistbench train --resume {quoted(output)} continues after the last whole epoch"
     yield from map(units.printable, result.notes)
     if any(epoch.train_loss is None for epoch in result.epochs):
         yield f"the loss is not a number: training diverged; a smaller --lr than {settings.lr:g} may not"
     files = {
-        RESULT: True, METRICS: True, CHECKPOINT: settings.save_checkpoint, WEIGHTS: settings.save_model,
+        RESULT: True, METRICS: True, CHECKPOINT: not settings.dry_run, WEIGHTS: settings.save_model,
         TRACE: result.profiled is not None,
     }  # fmt: skip
     yield f"written to {quoted(output)}: {', '.join(name for name, is_written in files.items() if is_written)}"

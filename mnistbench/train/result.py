@@ -63,7 +63,6 @@ class Settings:
         "--output -o", path, None, "new directory for all files (default: runs/TIME-MODEL-BATCH-DEVICE-DATASET)", "DIR"
     )
     profile: bool = switch("--profile", "profile a few steps after training: table and trace.json.gz")
-    save_checkpoint: bool = False  # after each epoch, to continue the run
     given: frozenset[str] = frozenset()  # fields whose options were given; a run that is continued keeps the others
 
     def __post_init__(self) -> None:
@@ -133,8 +132,8 @@ class EpochResult:
 class Listener:
     """Callbacks of a run. The default implementation ignores all events and never stops the run."""
 
-    def begin(self, train_samples: int, test_samples: int) -> None:
-        """Handle the start of training; numbers of samples of an epoch and of a test."""
+    def begin(self, train_samples: int) -> None:
+        """Handle the start of training; the number of samples of an epoch."""
 
     def batch(self, samples: int) -> None:
         """Handle a batch whose training step was launched; an accelerator may not have finished it."""

@@ -6,15 +6,16 @@ import io
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mnistbench.core.files import replace_file
-from mnistbench.core.params import FAST, REFERENCE, Params
+from mnistbench.core.params import REFERENCE, Params
 from mnistbench.core.record import CaseRecord, finite
 from mnistbench.measuring.case import (
     autocaster,
@@ -40,12 +41,12 @@ from mnistbench.measuring.tensorboard import (
 )
 from mnistbench.showing.table import csv_text
 from mnistbench.train import result as trained
+from mnistbench.train.captured import CapturedSteps, captures
 from mnistbench.train.checkpoint import Checkpoint, random_state, set_random_state
-from mnistbench.train.loop import Epoch, Position, Watch, train
 from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
 from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.ranks import Alone, seed_of_masks
-from mnistbench.workloads.step import Window
+from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit, windows
 from mnistbench.workloads.workload import Workload, predicted, workload_of_ranks
 
 #: Training steps in the trace, after the warm-up: enough for a median, and few enough for a trace viewer.
@@ -71,8 +72,8 @@ def run(
 
     Args:
         settings: of the run; the device is available, as ``resolve_devices`` returns it.
-        output: existing directory for TensorBoard's file, ``result.json``, ``metrics.csv`` and, if the settings ask for
-            them, weights, checkpoint and trace; None: nothing is written.
+        output: existing directory for TensorBoard's file, ``result.json``, ``metrics.csv``, the checkpoint except in a dry
+            run and, if the settings ask for them, weights and trace; None: nothing is written.
         listener: callbacks.
         workload: the result of ``workload_of_ranks``, if its dataset has already been loaded.
         ranks: of which this process is one. Only rank 0 has an output directory.
@@ -93,7 +94,7 @@ def run(
         return _Run(settings, output, listener, workload, device, ranks, checkpoint).result()
 
 
-class _Run(Watch):
+class _Run:
     """The state of one run."""
 
     def __init__(
@@ -120,7 +121,6 @@ class _Run(Watch):
         if ranks.rank:
             seed(device, seed_of_masks(settings.seed, ranks.rank))
         self._autocast = autocaster(device, settings.dtype)
-        self._batches = 1 if settings.dry_run else None
         self._curves: dict[str, list[tuple[int, float | None]]] = {}
         self._points: list[Point] = []
         self._epochs: list[EpochResult] = []
@@ -128,6 +128,7 @@ class _Run(Watch):
         self._tested: list[tuple[Tensor, Tensor]] = []  # predicted and true classes of the last test, by batch
         self._keeps_tested = output is not None or ranks.world_size > 1  # rank 0 may write what this rank has tested
         self._writer: Any = None
+        self._n_epochs = 1 if settings.dry_run else settings.epochs
         self._epoch, self._learning_rate, self._since = 0, 0.0, 0
         self._before_ns = checkpoint.wall_ns if checkpoint else 0
         self._began_ns = 0
@@ -148,13 +149,14 @@ class _Run(Watch):
                     generator = torch.Generator().manual_seed(settings.seed)
                     images, _ = self._workload.make_batch(GRID_IMAGES, self._device, generator)
                     write_images(self._writer, self._workload.dataset, images)
-                    note = write_graph(self._writer, self._plain_model, images[: settings.batch_size])
-                    self._notes.extend([note] if note else [])
+                    self._notes.extend(write_graph(self._writer, self._plain_model, images[: settings.batch_size]))
             self._began_ns = time.perf_counter_ns()
             self._train()
             wall_ns = self._wall_ns()
             if output and settings.save_model:
-                save_weights(self._plain_model, output / trained.WEIGHTS)
+                stream = io.BytesIO()
+                torch.save({name: weights.cpu() for name, weights in self._plain_model.state_dict().items()}, stream)
+                replace_file(output / trained.WEIGHTS, stream.getvalue())
             finished = bool(self._epochs[-1].test_samples)
             if finished and self._keeps_tested:
                 tested = self._ranks.gather(self._tested)
@@ -178,106 +180,124 @@ class _Run(Watch):
             replace_file(output / trained.RESULT, (json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n").encode())
         return result
 
-    @property
-    def _n_epochs(self) -> int:
-        return 1 if self._settings.dry_run else self._settings.epochs
-
     def _train(self) -> None:
         settings = self._settings
-        sizes = (len(self._whole.train), settings.batch_size), (len(self._whole.test), settings.test_batch_size)
-        self._listener.begin(*(min(samples, batch) if settings.dry_run else samples for samples, batch in sizes))
+        samples = len(self._whole.train)
+        self._listener.begin(min(samples, settings.batch_size) if settings.dry_run else samples)
         optimizer = optimizer_maker(self._params, self._workload)(self._model.parameters())
         for group in optimizer.param_groups:
             group["lr"] = settings.lr
-        position = Position(torch.Generator().manual_seed(settings.seed))
-        if self._checkpoint:
-            position = self._checkpoint.restore(self._plain_model, optimizer)
-            self._set_random(self._checkpoint)
-        for epoch in train(
-            self._workload,
-            self._model,
-            optimizer,
-            device=torch.device(settings.device),
-            batch_size=settings.batch_size,
-            epochs=self._n_epochs,
-            seed=settings.seed,
-            test_batch_size=settings.test_batch_size,
-            window=settings.log_interval,
-            gamma=settings.gamma,
-            autocast=self._autocast,
-            batches=self._batches,
-            captured=settings.step == FAST and self._params.device.startswith("cuda"),
-            watch=self,
-            ranks=self._ranks,
-            position=position,
-        ):
-            self._end_epoch(epoch)
-            if settings.save_checkpoint and epoch.test:
-                self._save(optimizer, position)
+        order, steps = torch.Generator().manual_seed(settings.seed), 0
+        if begun := self._checkpoint:
+            order, steps = begun.restore(self._plain_model, optimizer), begun.steps
+            if len(begun.random) == self._ranks.world_size:
+                set_random_state(begun.random[self._ranks.rank], self._device)
+            else:  # other ranks than before draw other dropout masks
+                drawn = self._ranks.rank + len(begun.epochs) * self._ranks.world_size
+                seed(self._device, seed_of_masks(settings.seed, drawn))
+        step = Step(self._ranks.model(self._model), self._workload.loss, optimizer, self._autocast)
+        is_captured = captures(settings.step, self._device)
+        captured = CapturedSteps(self._whole, step, self._workload.metric) if is_captured else None
+        for number in range(len(self._epochs) + 1, self._n_epochs + 1):
+            self._epoch, self._learning_rate = number, float(optimizer.param_groups[0]["lr"])
+            self._since = time.perf_counter_ns()
+            self._model.train()
+            for window in self._fitted(step, captured, order, steps):
+                self._add_point(window)
+            steps = self._points[-1].step
+            test = None if self._stops() else self._test(steps)
+            for group in optimizer.param_groups:
+                group["lr"] *= settings.gamma
+            stopped = self._stops()
+            self._end_epoch(None if stopped else test)  # an incomplete test does not count
+            if stopped:
+                return
+            if test and not settings.dry_run:
+                self._save(optimizer, order, steps)
+
+    def _fitted(
+        self, step: Step, captured: CapturedSteps | None, generator: torch.Generator, first_step: int
+    ) -> Iterator[Window]:
+        """Train an epoch, and yield its windows."""
+        whole, ranks, interval = self._whole, self._ranks, self._settings.log_interval
+        order = self._until_stopped(whole.order(whole.train, self._settings.batch_size, generator), self._listener.batch)
+        if captured:
+            return windows(order, captured.train, captured.window, window=interval, first_step=first_step)
+        batches = (whole.batch(whole.train, ranks.part(indices)) for indices in order)
+        return fit(step, batches, metric=self._workload.metric, window=interval, first_step=first_step, ranks=ranks)
+
+    def _test(self, steps: int) -> Window:
+        whole, workload = self._whole, self._workload
+        self._tested = []
+
+        def keep(output: Tensor, targets: Tensor) -> None:
+            if self._keeps_tested:
+                self._tested.append((predicted(output), targets))
+
+        order = self._until_stopped(whole.order(whole.test, self._settings.test_batch_size))
+        return evaluate(
+            Inference(self._model, self._autocast),
+            (whole.batch(whole.test, self._ranks.part(indices)) for indices in order),
+            loss=workload.loss, metric=workload.metric, step=steps, each=keep, ranks=self._ranks,
+        )  # fmt: skip
+
+    def _stops(self) -> bool:
+        return self._ranks.agree_to_stop(self._listener.stop)
+
+    def _until_stopped(self, order: Iterable[Tensor], done: Callable[[int], None] = lambda _: None) -> Iterator[Tensor]:
+        """Yield the indices of batches, in a dry run of one; call ``done`` with the samples of each before the next one."""
+        for indices in islice(order, 1 if self._settings.dry_run else None):
+            yield indices
+            done(len(indices))
+            if self._stops():
+                return
 
     # ---- Continuing ----
 
     def _wall_ns(self) -> int:
         return self._before_ns + time.perf_counter_ns() - self._began_ns
 
-    def _save(self, optimizer: Optimizer, position: Position) -> None:
+    def _save(self, optimizer: Optimizer, order: torch.Generator, steps: int) -> None:
         random = self._ranks.gather(random_state(self._device))
         if self._output:
             Checkpoint(
                 settings=self._settings,
                 model=self._plain_model.state_dict(),
                 optimizer=optimizer.state_dict(),
-                order=position.generator.get_state(),
+                order=order.get_state(),
                 random=tuple(random),
-                steps=position.steps,
+                steps=steps,
                 epochs=tuple(self._epochs),
                 points=tuple(self._points),
                 wall_ns=self._wall_ns(),
             ).save(self._output)
 
-    def _set_random(self, begun: Checkpoint) -> None:
-        """Set the random state; other ranks than before draw other dropout masks."""
-        if len(begun.random) == self._ranks.world_size:
-            set_random_state(begun.random[self._ranks.rank], self._device)
-        else:
-            drawn = self._ranks.rank + len(begun.epochs) * self._ranks.world_size
-            seed(self._device, seed_of_masks(self._settings.seed, drawn))
-
-    def _end_epoch(self, epoch: Epoch) -> None:
+    def _end_epoch(self, test: Window | None) -> None:
+        """Keep the result of the epoch; ``test`` is None if it was stopped before the end of its test."""
         test_ns = time.perf_counter_ns() - self._since  # the device has finished: the test has read its sums
-        whole = epoch.whole
+        points = [point for point in self._points if point.epoch == self._epoch]
+        samples = sum(point.samples for point in points)
+        losses = [point.loss * point.samples for point in points if point.loss is not None]
+        correct = [point.accuracy * point.samples for point in points if point.accuracy is not None]
         reached = EpochResult(
-            number=epoch.number,
-            step=whole.step,
+            number=self._epoch,
+            step=points[-1].step,
             learning_rate=self._learning_rate,
-            train_samples=whole.samples,
-            train_loss=finite(whole.loss),
-            train_accuracy=whole.accuracy,
-            train_ns=sum(point.train_ns for point in self._points if point.epoch == epoch.number),
+            train_samples=samples,
+            train_loss=finite(sum(losses) / samples) if len(losses) == len(points) else None,
+            train_accuracy=sum(correct) / samples if correct else None,
+            train_ns=sum(point.train_ns for point in points),
         )
-        if epoch.test:
-            reached = reached.tested(epoch.test.samples, finite(epoch.test.loss), epoch.test.accuracy, test_ns)
-            self._add(_of_test(reached), epoch.number)
+        if test:
+            reached = reached.tested(test.samples, finite(test.loss), test.accuracy, test_ns)
+            self._add(_of_test(reached), self._epoch)
         if self._writer:
             self._writer.flush()
         self._epochs.append(reached)
         self._listener.epoch(reached)
 
-    # ---- Callbacks of training ----
-
-    def begin(self, epoch: int, learning_rate: float) -> None:
-        self._epoch, self._learning_rate = epoch, learning_rate
-        self._since = time.perf_counter_ns()
-        self._tested = []
-
-    def test_batch(self, output: Tensor, targets: Tensor) -> None:
-        if self._keeps_tested:
-            self._tested.append((predicted(output), targets))
-
-    def batch(self, samples: int) -> None:
-        self._listener.batch(samples)
-
-    def window(self, window: Window) -> None:
+    def _add_point(self, window: Window) -> None:
+        """Keep the result of a log interval, which the device has finished."""
         train_ns = time.perf_counter_ns() - self._since
         point = Point(
             self._epoch, window.step, window.samples, finite(window.loss), window.accuracy, self._learning_rate, train_ns
@@ -286,9 +306,6 @@ class _Run(Watch):
         self._add(_of_point(point), point.step)
         self._listener.point(point)
         self._since = time.perf_counter_ns()  # the time of writing curves does not count as training
-
-    def stop(self) -> bool:
-        return self._listener.stop()
 
     # ---- Files ----
 
@@ -345,17 +362,6 @@ def _of_point(point: Point) -> dict[str, float | None]:
 def _of_test(epoch: EpochResult) -> dict[str, float | None]:
     """Return the values of a test by the names of their curves."""
     return {"test/loss": epoch.test_loss, "test/accuracy": epoch.test_accuracy}
-
-
-def save_weights(model: nn.Module, path: Path) -> None:
-    """Write the model's ``state_dict`` with CPU tensors atomically; ``torch.load(weights_only=True)`` reads it.
-
-    Raises:
-        OSError: the file cannot be written; an existing file is unchanged.
-    """
-    stream = io.BytesIO()
-    torch.save({name: weights.cpu() for name, weights in model.state_dict().items()}, stream)
-    replace_file(path, stream.getvalue())
 
 
 def _metrics_csv(points: list[Point], epochs: list[EpochResult]) -> str:

@@ -52,21 +52,13 @@ _CAUSE_WIDTH = 240  # largest number of characters kept of an exception's messag
 _HASH_PREFIX = 12  # hexadecimal digits of a hash in a message
 
 
-@dataclass(frozen=True)
-class _RawFile:
-    """Size and hash of an unpacked MNIST file. The hash implies the format, so headers are not parsed."""
-
-    name: str
-    n_bytes: int
-    sha256: str
-
-
-_MNIST_FILES = (
-    _RawFile("train-images-idx3-ubyte", 47_040_016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
-    _RawFile("train-labels-idx1-ubyte", 60_008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
-    _RawFile("t10k-images-idx3-ubyte", 7_840_016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
-    _RawFile("t10k-labels-idx1-ubyte", 10_008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
-)
+#: Size and hash of each unpacked file. The hash implies the format, so headers are not parsed.
+_MNIST_FILES = {
+    "train-images-idx3-ubyte": (47_040_016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+    "train-labels-idx1-ubyte": (60_008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+    "t10k-images-idx3-ubyte": (7_840_016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+    "t10k-labels-idx1-ubyte": (10_008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+}
 _IMAGES_HEADER, _LABELS_HEADER = 16, 8  # bytes
 
 
@@ -162,10 +154,10 @@ def load(name: str, data_dir: str | Path | None = None, device: str | torch.devi
     if name == "digits":
         return _digits().to(device)
     raw = _raw_dir(data_dir)
-    with _ways_out(raw):
+    with _with_advice(raw):
         if _is_empty(raw):
             _download(raw)
-        train_images, train_labels, test_images, test_labels = (_read(raw, file) for file in _MNIST_FILES)
+        train_images, train_labels, test_images, test_labels = (_read(raw, name) for name in _MNIST_FILES)
     train, test = _parse(train_images, train_labels), _parse(test_images, test_labels)
     return Dataset("mnist", train, test, MNIST_MEAN, MNIST_STD).to(device)
 
@@ -190,7 +182,7 @@ def mnist_is_to_be_downloaded(data_dir: str | Path | None = None) -> bool:
 
 def mnist_unpacked(data_dir: str | Path | None = None) -> bool:
     """Return whether the four unpacked files, which torchvision reads, exist. Reads and downloads nothing."""
-    return all((_raw_dir(data_dir) / file.name).is_file() for file in _MNIST_FILES)
+    return all((_raw_dir(data_dir) / name).is_file() for name in _MNIST_FILES)
 
 
 def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) -> Iterator[Batch]:
@@ -203,12 +195,12 @@ def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) 
         DataError: an unpacked file is missing or damaged.
     """
     raw = _raw_dir(data_dir)
-    with _ways_out(raw):
-        for file in _MNIST_FILES:
-            if not (raw / file.name).exists():
+    with _with_advice(raw):
+        for name in _MNIST_FILES:
+            if not (raw / name).exists():
                 reason = "missing, and torchvision reads only unpacked files (gunzip --keep the .gz where there is one)"
-                raise DataError(f"{raw / file.name}: {reason}")
-        changed_ns = tuple((raw / file.name).stat().st_mtime_ns for file in _MNIST_FILES)
+                raise DataError(f"{raw / name}: {reason}")
+        changed_ns = tuple((raw / name).stat().st_mtime_ns for name in _MNIST_FILES)
         dataset = _torchvision_mnist(raw, changed_ns)
     loader = torch.utils.data.DataLoader(
         dataset,
@@ -223,8 +215,8 @@ def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) 
 @functools.lru_cache(maxsize=1)  # every batch size has a loader: files of 55 MB are checked and parsed once
 def _torchvision_mnist(raw: Path, _changed_ns: tuple[int, ...]) -> Any:
     """Return torchvision's training set, after a check of the files."""
-    for file in _MNIST_FILES:
-        _read(raw, file)
+    for name in _MNIST_FILES:
+        _read(raw, name)
     from torchvision import datasets, transforms  # type: ignore[import-untyped]
 
     transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((MNIST_MEAN,), (MNIST_STD,))])
@@ -304,28 +296,29 @@ def _is_empty(folder: Path) -> bool:
         return True
 
 
-def _read(raw: Path, file: _RawFile) -> bytearray:
+def _read(raw: Path, name: str) -> bytearray:
     """Return a file's content after checks; a .gz is unpacked in memory, because the folder may be read-only."""
-    path = raw / file.name
+    n_bytes, sha256 = _MNIST_FILES[name]
+    path = raw / name
     try:
         try:
             stream: io.BufferedIOBase = path.open("rb")
         except FileNotFoundError:
-            path = raw / f"{file.name}.gz"
+            path = raw / f"{name}.gz"
             stream = gzip.open(path)  # noqa: SIM115 - closed by the with below, like the plain file
         with stream:
-            content = bytearray(stream.read(file.n_bytes + 1))  # one byte more detects a longer file without reading all of it
+            content = bytearray(stream.read(n_bytes + 1))  # one byte more detects a longer file without reading all of it
     except FileNotFoundError:
-        raise DataError(f"{raw / file.name}: missing, and no .gz of it either") from None
+        raise DataError(f"{raw / name}: missing, and no .gz of it either") from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: {_cause(error)}") from None
     unpacked = " unpacked" if path.suffix == ".gz" else ""
-    if len(content) != file.n_bytes:
-        found = f"{len(content):,}" if len(content) < file.n_bytes else "more"
-        raise DataError(f"{path}: expected {file.n_bytes:,} bytes{unpacked}, found {found}")
+    if len(content) != n_bytes:
+        found = f"{len(content):,}" if len(content) < n_bytes else "more"
+        raise DataError(f"{path}: expected {n_bytes:,} bytes{unpacked}, found {found}")
     digest = hashlib.sha256(content).hexdigest()
-    if digest != file.sha256:
-        expected, found = file.sha256[:_HASH_PREFIX], digest[:_HASH_PREFIX]
+    if digest != sha256:
+        expected, found = sha256[:_HASH_PREFIX], digest[:_HASH_PREFIX]
         raise DataError(f"{path}: expected sha256 {expected}...{unpacked}, found {found}...")
     return content
 
@@ -337,8 +330,8 @@ def _download(raw: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="download-", dir=raw.parent, ignore_cleanup_errors=True) as scratch:
             _torchvision_download(scratch)
             fetched = Path(scratch, "MNIST", "raw")
-            for file in _MNIST_FILES:
-                _read(fetched, file)
+            for name in _MNIST_FILES:
+                _read(fetched, name)
             try:
                 fetched.rename(raw)  # atomic: other processes never see half a download
             except OSError:
@@ -362,7 +355,7 @@ def _torchvision_download(root: str) -> None:
 
 
 @contextlib.contextmanager
-def _ways_out(raw: Path) -> Iterator[None]:
+def _with_advice(raw: Path) -> Iterator[None]:
     """Turn any failure to read into one line that has the ways to fix it."""
     try:
         yield

@@ -24,7 +24,7 @@ from typing import Any, NoReturn, TypeVar
 import torch
 from torch import Tensor, nn
 
-from mnistbench.core.errors import MnistbenchError, UsageError
+from mnistbench.core.errors import MnistbenchError, UsageError, first_line
 from mnistbench.core.ranks import Rank
 
 _T = TypeVar("_T")
@@ -99,9 +99,6 @@ class Alone:
         """Return the values of all ranks on rank 0, and an empty list on the others."""
         return [value]
 
-    def end(self) -> None:
-        """Leave the other ranks."""
-
 
 class Group(Alone):
     """A process among several: see :class:`Alone`."""
@@ -119,7 +116,7 @@ class Group(Alone):
             torch.cuda.set_device(device)  # where NCCL puts the objects that are gathered
             device = torch.device("cuda", torch.cuda.current_device())  # NCCL refuses a device without an index
         self.rank, self.world_size, self._device = rank.rank, rank.world_size, device
-        self._weight, self._counted = 1.0, 0
+        self.weight, self._counted = 1.0, 0  # the share of the last batch that is this rank's part; its samples that count
         self._stop_requested = self._stop_agreed = False  # by this rank; by all ranks
         try:
             self._store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
@@ -134,7 +131,7 @@ class Group(Alone):
             )
         except (dist.DistError, RuntimeError, ValueError, OSError) as error:
             where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-            raise UsageError(f"rank {self.rank} does not reach the other ranks at {where} ({_first_line(error)})") from None
+            raise UsageError(f"rank {self.rank} does not reach the other ranks at {where} ({first_line(error)})") from None
         self._store.set(f"process {self.rank}", json.dumps([socket.gethostname(), os.getpid()]))
 
     def model(self, model: nn.Module) -> nn.Module:
@@ -164,17 +161,12 @@ class Group(Alone):
         """Return this rank's part of a batch; the parts differ by one sample at most."""
         mine = indices.tensor_split(self.world_size)[self.rank]
         self._counted = len(mine)
-        self._weight = len(mine) / len(indices)
+        self.weight = len(mine) / len(indices)
         return mine if len(mine) else indices[:1]
 
     def counted(self, samples: int) -> int:
         """Return how many samples of the last part count."""
         return min(samples, self._counted)
-
-    @property
-    def weight(self) -> float:
-        """The share of the last batch that is this rank's part."""
-        return self._weight
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the sum over the ranks, float64 [n]; exchange whether one of them is requested to stop."""
@@ -238,13 +230,21 @@ class Group(Alone):
         except OSError as error:
             self._fail(f"{me} cannot write or read ({error.strerror or error})")
         except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for this one
-            if not _is_of_communication(error):
+            text = str(error)
+            is_of_gloo = isinstance(error, RuntimeError) and ("gloo" in text or "Connection" in text)
+            if not isinstance(error, torch.distributed.DistError) and not is_of_gloo:
                 traceback.print_exc()
-                self._fail(f"{me} failed: {type(error).__name__}: {_first_line(error)}")
-            line = None
+                self._fail(f"{me} failed: {type(error).__name__}: {first_line(error)}")
+            line: str | None = None
+            elsewhere: list[str] = []
             with contextlib.suppress(Exception):  # the store may have ended, too
                 line = self._who_ended()
-            line = f"{me} lost the connection to {self._ranks_of_other_nodes()} ({_reason(error)})" if line is None else line
+                # Processes of other nodes cannot be looked up.
+                elsewhere = [f"rank {rank} on {host}" for rank, (host, _) in self._others() if host != socket.gethostname()]
+            if line is None:
+                # The message of gloo or NCCL without the place in their source, its prefix and its advice.
+                reason = re.sub(r"^\[\S+\] ", "", first_line(error).rpartition("RuntimeError: ")[2]).partition(". ")[0]
+                line = f"{me} lost the connection to {' or '.join(elsewhere) or 'another rank'} ({reason})"
             self._end_with(line, _FAILED)
 
     def _wait_for_termination(self, numbers: int) -> None:
@@ -280,13 +280,6 @@ class Group(Alone):
                     stream.flush()
             os._exit(code)
 
-    def _ranks_of_other_nodes(self) -> str:
-        """Return the names of the ranks of other nodes, whose processes cannot be looked up."""
-        found = []
-        with contextlib.suppress(Exception):
-            found = [f"rank {rank} on {host}" for rank, (host, _) in self._others() if host != socket.gethostname()]
-        return " or ".join(found) or "another rank"
-
     def _others(self) -> list[tuple[int, tuple[str, int]]]:
         """Return (rank, (host, process id)) of the other ranks that have joined."""
         ranks = (rank for rank in range(self.world_size) if rank != self.rank and self._store.check([f"process {rank}"]))
@@ -313,29 +306,28 @@ class Group(Alone):
             time.sleep(_PAUSE_S)
 
 
+@contextlib.contextmanager
+def joined(rank: Rank, device: torch.device, print_error: Callable[[str], None]) -> Iterator[Alone]:
+    """Join the other ranks, if there are any, for the body; they fail together, see :meth:`Group.failing_together`.
+
+    Raises:
+        UsageError: they cannot be reached.
+    """
+    if rank.world_size == 1:
+        yield Alone()
+        return
+    ranks = Group(rank, device)
+    with ranks.failing_together(print_error):
+        yield ranks
+        ranks.end()
+
+
 def _weighted_sum(group, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # DDP refuses ours, which are texts
     """Sum the ranks' mean gradients, weighted by their samples: the mean over the whole batch, also where parts differ."""
     import torch.distributed as dist
 
     reduced = dist.all_reduce(bucket.buffer().mul_(group.weight), async_op=True)
     return reduced.get_future().then(lambda future: future.value()[0])
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
-
-
-def _reason(error: BaseException) -> str:
-    """Return gloo's or NCCL's message without the place in their source, its prefix and its advice."""
-    text = _first_line(error).rpartition("RuntimeError: ")[2]
-    return re.sub(r"^\[\S+\] ", "", text).partition(". ")[0]
-
-
-def _is_of_communication(error: Exception) -> bool:
-    import torch.distributed as dist
-
-    text = str(error)
-    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and ("gloo" in text or "Connection" in text))
 
 
 def _runs(pid: int) -> bool:

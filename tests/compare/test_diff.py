@@ -38,6 +38,7 @@ def test_the_changes_of_operations_and_the_remainder_add_up_to_the_change_of_the
 
 
 @given(strategies.case_records(), strategies.case_records(), st.sampled_from(GROUPINGS))
+@strategies.ANY_SPEED
 def test_changes_always_add_up(base, head, by):
     same_case = {"test": base.test, "params": base.params, "timing": head.timing or builders.timing()}
     base = dataclasses.replace(base, timing=base.timing or builders.timing())

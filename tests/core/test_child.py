@@ -1,5 +1,6 @@
 """Child processes, with small programs: lines, reasons of an end, signals and processes that they have started."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -29,16 +30,18 @@ def test_all_output_is_returned():
 
 
 @pytest.mark.parametrize(
-    ("program", "reason"),
+    ("wait", "program", "reason"),
     [
-        ("import sys; print('one\\n\\n two \\n', file=sys.stderr); sys.exit(3)", "ended with exit code 3: two"),
-        ("raise SystemExit(4)", "ended with exit code 4: it printed nothing"),
-        ("import os; os.kill(os.getpid(), 15)", "was killed by SIGTERM"),
-        ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL, probably because the system ran out of memory"),
+        (Child.next_line, "import sys; print('a\\n\\n b \\n', file=sys.stderr); sys.exit(3)", "ended with exit code 3: b"),
+        (Child.next_line, "import os; os.kill(os.getpid(), 15)", "was killed by SIGTERM"),
+        (Child.output, "raise SystemExit(4)", "ended with exit code 4: it printed nothing"),
+        (
+            Child.output, "import os; os.kill(os.getpid(), 9)",
+            "was killed by SIGKILL, probably because the system ran out of memory",
+        ),
     ],
-)
-@pytest.mark.parametrize("wait", [Child.next_line, Child.output])
-def test_the_reason_of_a_failure(program, reason, wait):
+)  # fmt: skip
+def test_the_reason_of_a_failure(wait, program, reason):
     with child(program) as made, pytest.raises(ChildError) as error:
         wait(made, 30)
     assert str(error.value) == reason
@@ -127,29 +130,21 @@ def test_ctrl_c_while_a_child_starts_stops_it(monkeypatch):
     assert started[0].returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_while_a_process_starts_waits_until_it_can_be_stopped(number):
+@pytest.mark.parametrize(
+    ("number", "handler"),
+    [
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGTERM, signal.default_int_handler),
+        (signal.SIGINT, signal.SIG_IGN),
+    ],
+)
+def test_an_interrupt_while_a_process_starts_waits_until_it_can_be_stopped(number, handler):
     started = []
-
-    def start():
-        with uninterrupted():
+    before = signal.signal(number, handler)
+    try:
+        with contextlib.nullcontext() if handler == signal.SIG_IGN else pytest.raises(KeyboardInterrupt), uninterrupted():
             signal.raise_signal(number)
             started.append("process")
-
-    before = signal.signal(number, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            start()
-        assert (started, signal.getsignal(number)) == (["process"], signal.default_int_handler)
+        assert (started, signal.getsignal(number)) == (["process"], handler)
     finally:
         signal.signal(number, before)
-
-
-def test_an_interrupt_that_is_ignored_stays_ignored():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with uninterrupted():
-            signal.raise_signal(signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)

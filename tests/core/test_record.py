@@ -5,17 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from builders import case_record, environment, op_row, op_table, params, run, saved_benchmark, saved_file, scalars, timing
+from builders import case_record, environment, op_row, op_table, params, run, saved_file, scalars, timing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import (
@@ -26,9 +23,7 @@ from strategies import (
     dotted,
     environments,
     json_values,
-    op_tables,
     spoiled,
-    timings,
 )
 
 from mnistbench.core.errors import RecordError
@@ -90,15 +85,9 @@ def test_an_environment_reads_back_as_it_was_written(written: Environment) -> No
     assert read.environment == written
 
 
-@given(st.lists(st.builds(dataclasses.replace, case_records(), timing=timings()), max_size=3))
-@settings(ANY_SPEED, max_examples=30)
-def test_a_run_reads_back_every_case_in_order(cases: list[CaseRecord]) -> None:
-    document = saved_file(benchmarks=[saved_benchmark(case) for case in cases])
-    assert Run.from_json(through_a_file(document), "0001_base.json").cases == tuple(cases)
-
-
-def test_a_run_reads_back_whole() -> None:
-    assert Run.from_json(through_a_file(saved_file()), "0001_base.json") == run()
+def test_a_run_reads_back_every_case_in_order() -> None:
+    cases = EVERY_PART, case_record(batch_size=64)
+    assert Run.from_json(through_a_file(saved_file(*cases)), "0001_base.json") == run(*cases)
 
 
 def test_values_that_are_not_finite_are_stored_as_none() -> None:
@@ -139,14 +128,13 @@ def test_curves_and_device_times_are_compact_texts() -> None:
 
 # ---- a file of pytest-benchmark ------------------------------------------------------------------------------------------
 
-BENCHMARKS_OF_TWO_PROJECTS = """
-import json
-import pathlib
-
-RECORD = json.loads(pathlib.Path(__file__).with_name("record.json").read_text())
-
+PLUGIN = f"""
+def pytest_benchmark_update_json(output_json):
+    output_json["mnistbench"] = {run_header(environment())!r}
+"""
+BENCHMARKS = f"""
 def test_ours(benchmark):
-    benchmark.extra_info["mnistbench"] = RECORD
+    benchmark.extra_info["mnistbench"] = {case_record().to_json()!r}
     benchmark.pedantic(lambda: None, rounds=3)
 
 def test_of_somebody_else(benchmark):
@@ -154,42 +142,19 @@ def test_of_somebody_else(benchmark):
     benchmark.pedantic(lambda: None, rounds=3)
 """
 
-ADDS_OUR_HEADER = """
-import json
-import pathlib
 
-def pytest_benchmark_update_json(output_json):
-    output_json["mnistbench"] = json.loads(pathlib.Path(__file__).with_name("header.json").read_text())
-"""
-
-
-@pytest.fixture(scope="module")
-def file_of_pytest_benchmark(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A run that pytest-benchmark itself saved, with one case of ours and one of somebody else."""
-    project = tmp_path_factory.mktemp("project")
-    (project / "record.json").write_text(json.dumps(case_record().to_json()))
-    (project / "header.json").write_text(json.dumps(run_header(environment())))
-    (project / "conftest.py").write_text(ADDS_OUR_HEADER)
-    (project / "test_two_projects.py").write_text(BENCHMARKS_OF_TWO_PROJECTS)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:mnistbench", "-p", "no:cacheprovider"]
-    options = ["--rootdir", str(project), "--benchmark-save=base", f"--benchmark-storage={project / 'saved'}"]
-    without_options_of_this_run = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    finished = subprocess.run(
-        [*command, *options], cwd=project, env=without_options_of_this_run, capture_output=True, text=True, check=False
-    )
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    (saved,) = Path(project / "saved").glob("*/0001_base.json")
-    parsed: dict[str, Any] = json.loads(saved.read_text())
-    return parsed
-
-
-def test_a_saved_file_gives_our_case_with_its_statistics(file_of_pytest_benchmark: dict[str, Any]) -> None:
-    read = Run.from_json(file_of_pytest_benchmark, "0001_base.json")
+def test_a_file_that_pytest_benchmark_saved_gives_our_case_with_its_statistics(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(PLUGIN)
+    pytester.makepyfile(BENCHMARKS)
+    pytester.runpytest_subprocess("-p", "no:mnistbench", "--benchmark-save=base").assert_outcomes(passed=2)
+    [saved] = pytester.path.glob(".benchmarks/*/0001_base.json")
+    file = json.loads(saved.read_text())
+    read = Run.from_json(file, saved.name)
     (case,) = read.cases
-    stats = {entry["name"]: entry["stats"] for entry in file_of_pytest_benchmark["benchmarks"]}
+    stats = {entry["name"]: entry["stats"] for entry in file["benchmarks"]}
     assert list(stats) == ["test_ours", "test_of_somebody_else"]
     assert dataclasses.replace(case, timing=None) == case_record(timing=None)
-    assert (read.environment, read.saved_at) == (environment(), file_of_pytest_benchmark["datetime"])
+    assert (read.environment, read.saved_at) == (environment(), file["datetime"])
     assert case.timing is not None
     assert case.timing.rounds == 3
     for name in ("median", "min", "mean", "stddev", "iqr"):
@@ -282,25 +247,15 @@ def test_a_missing_field_is_named(field: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("test", 1, "test: needs text, found 1"),
         ("params", [], "params: needs an object, found []"),
         ("params", {"workload": "convnet"}, "params.phase: is missing"),
         ("params", {**dataclasses.asdict(params()), "batch_size": "16"}, "params: batch_size='16': needs int"),
-        ("parameter_count", 1.5, "parameter_count: needs a whole number, found 1.5"),
-        ("parameter_count", True, "parameter_count: needs a whole number, found True"),
-        ("first_call_ns", "1 ms", "first_call_ns: needs a whole number, found '1 ms'"),
         ("device_ns", [1, 2], "device_ns: needs text, found [1, 2]"),
         ("device_ns", "[1,2", "device_ns: is not JSON (Expecting ',' delimiter: line 1 column 5 (char 4))"),
-        ("device_ns", "[1,2.5]", "device_ns[1]: needs a whole number, found 2.5"),
         ("rounds_ns", "[1,-1]", "rounds_ns[1]: needs a time of at least 0 ns, found -1"),
-        ("tables", "{}", "tables: needs a list, found '{}'"),
         ("tables", [{"operations": "{}", "times": "{}", "samples": "{}"}], "tables[0].operations.name: is missing"),
         ("tables", ["{}"], "tables[0]: needs an object, found '{}'"),
-        ("op_fail", "5%", "op_fail: needs a list, found '5%'"),
-        ("case_fail", 5, "case_fail: needs text, found 5"),
         ("curves", '{"loss":[[1]]}', "curves.loss[0]: needs a step and a value, found [1]"),
-        ("curves", '{"loss":[[1,NaN]]}', "curves.loss[0][1]: needs a finite number, found nan"),
-        ("notes", ["fine", None], "notes[1]: needs text, found None"),
         ("attached", "[]", "attached: needs an object, found []"),
     ],
 )
@@ -312,14 +267,10 @@ def test_error_names_the_field_and_shows_the_value(field: str, value: object, me
     ("part", "name", "value", "message"),
     [
         ("times", "first_of_process", 0, ".times.first_of_process: needs true or false, found 0"),
-        ("times", "profiler_ns", -1, ".times.profiler_ns: needs a time of at least 0 ns, found -1"),
-        ("times", "iteration_ns", [1, "2"], ".times.iteration_ns[1]: needs a whole number, found '2'"),
         ("times", "self_ns", [-1], ".times.self_ns[0]: needs a time of at least 0 ns, found -1"),
-        ("times", "spread_ns", None, ".times.spread_ns: needs a list, found None"),
         ("operations", "calls", ["1"], ".operations.calls[0]: needs a finite number, found '1'"),
         ("operations", "name", [], ": has columns of different length"),
         ("", "temperature", "lukewarm", ".temperature: needs cold or warm, found 'lukewarm'"),
-        ("", "view", None, ".view: needs host or device, found None"),
     ],
 )
 def test_error_names_the_place_in_a_table(part: str, name: str, value: object, message: str) -> None:
@@ -339,18 +290,6 @@ def test_a_long_wrong_value_is_shown_in_part() -> None:
     assert message.startswith("test: needs text, found ['xxx")
     assert message.endswith("x...")
     assert len(message) < 100
-
-
-@given(spoiled(EVERY_PART.to_json()))
-@settings(ANY_SPEED, max_examples=500)
-def test_a_spoiled_record_is_read_or_the_error_names_the_place(case: tuple[list[str | int], Any]) -> None:
-    path, data = case
-    try:
-        read = CaseRecord.from_json(through_a_file(data))
-    except RecordError as error:
-        assert_names_the_place(str(error), path)
-    else:
-        assert isinstance(read, CaseRecord)
 
 
 @given(spoiled(saved_file(EVERY_PART, mnistbench=run_header(MACHINE_WITH_EVERY_PART))))
@@ -374,12 +313,6 @@ def assert_names_the_place(message: str, path: list[str | int]) -> None:
     assert named
     assert complaint
     assert named.startswith(dotted(path)) or dotted(path).startswith(named)
-
-
-@given(json_values())
-@ANY_SPEED
-def test_other_json_is_never_a_record(data: object) -> None:
-    assert re.match(r"\w+: ", error_of_case(data))
 
 
 @pytest.mark.parametrize(
@@ -524,15 +457,11 @@ WARM_ON_DEVICE = op_table(op_row(self_device_ns=10), temperature="warm", view="d
 @pytest.mark.parametrize(
     ("tables", "asked", "found"),
     [
-        ((COLD, WARM), ("cold",), COLD),
         ((COLD, WARM), ("warm",), WARM),
-        ((COLD, WARM, WARM_ON_DEVICE), ("warm",), WARM_ON_DEVICE),
         ((COLD, WARM_ON_DEVICE, WARM), ("warm",), WARM_ON_DEVICE),
         ((COLD, WARM, WARM_ON_DEVICE), ("warm", "host"), WARM),
-        ((COLD, WARM, WARM_ON_DEVICE), ("warm", "device"), WARM_ON_DEVICE),
         ((COLD, WARM, WARM_ON_DEVICE), ("cold",), COLD),
         ((COLD, WARM, WARM_ON_DEVICE), ("cold", "device"), None),
-        ((WARM,), ("cold",), None),
         ((), ("warm",), None),
     ],
 )
@@ -547,12 +476,6 @@ def test_total_of_a_table_is_on_its_own_clock(view: str, clock: str, total: int)
     rows = op_row(self_cpu_ns=(10, 40, 20), self_device_ns=(5, 9, 7)), op_row(self_cpu_ns=3, self_device_ns=6)
     table = op_table(*rows, view=view)
     assert (table.clock, table.total_ns) == (clock, total)
-
-
-@given(op_tables())
-@ANY_SPEED
-def test_the_total_of_a_table_is_the_sum_of_its_rows(table: OpTable) -> None:
-    assert table.total_ns == sum(row.self_ns(table.clock) for row in table.rows)
 
 
 def test_an_operation_is_identified_by_name_phase_and_module() -> None:
@@ -575,58 +498,26 @@ def test_the_same_case_is_the_same_test_and_identity() -> None:
     assert record.key != case_record(test="bench/test_step.py::test_other").key
 
 
-def test_environments_differ_by_field_with_both_values() -> None:
-    other = environment(torch="2.11.0", allocator={})
-    assert environment().differences(environment()) == {}
-    assert environment().differences(other) == {
-        "torch": ("2.15.0", "2.11.0"),
-        "allocator": ({"MALLOC_TRIM_THRESHOLD_": "1073741824"}, {}),
-    }
-
-
 # ---- numbers -------------------------------------------------------------------------------------------------------------
 
-SAMPLES = st.lists(NANOSECONDS, min_size=1, max_size=30)
 
-
-@pytest.mark.parametrize(
-    ("samples", "median", "quartiles"),
-    [((), 0, (0, 0)), ((7,), 7, (7, 7)), ((0, 100), 50, (25, 75)), ((4, 1, 3, 2, 5), 3, (2, 4)), ((2, 3), 2, (2, 3))],
-)
-def test_median_and_quartiles_are_whole(samples: tuple[int, ...], median: int, quartiles: tuple[int, int]) -> None:
-    assert (median_ns(iter(samples)), quartiles_ns(iter(samples))) == (median, quartiles)
-
-
-@given(SAMPLES)
+@given(st.lists(NANOSECONDS, max_size=30))
 @ANY_SPEED
 def test_median_and_quartiles_are_those_of_numpy(samples: list[int]) -> None:
-    first, median, third = (round(float(value)) for value in np.percentile(samples, [25, 50, 75], method="linear"))
-    assert (median_ns(samples), quartiles_ns(samples)) == (median, (first, third))
+    first, median, third = (round(float(value)) for value in np.percentile(samples or [0], [25, 50, 75], method="linear"))
+    assert (median_ns(iter(samples)), quartiles_ns(iter(samples))) == (median, (first, third))
 
 
-@given(st.floats())
-@ANY_SPEED
-def test_only_finite_values_stay(value: float) -> None:
-    assert finite(value) == (value if math.isfinite(value) else None)
-
-
-@pytest.mark.parametrize("length", [0, 1, MAX_POINTS - 1, MAX_POINTS])
-def test_a_short_curve_stays_as_it_is(length: int) -> None:
-    curve = [(step, step / 2) for step in range(length)]
-    assert thin(curve) == tuple(curve)
-
-
-@given(st.integers(min_value=MAX_POINTS + 1, max_value=5_000))
+@given(st.integers(min_value=0, max_value=5_000))
 @ANY_SPEED
 def test_a_long_curve_is_thinned_evenly_and_keeps_its_ends(length: int) -> None:
-    curve = [(step, step * 2.0) for step in range(length)]
-    thinned = thin(curve)
-    assert set(thinned) <= set(curve)
-    gaps = {later[0] - earlier[0] for earlier, later in pairwise(thinned)}
-    assert len(thinned) == MAX_POINTS
-    assert (thinned[0], thinned[-1]) == (curve[0], curve[-1])
-    assert min(gaps) >= 1
-    assert max(gaps) - min(gaps) <= 1
+    thinned = thin(range(length))
+    assert len(thinned) == min(length, MAX_POINTS)
+    if length > 1:
+        gaps = {later - earlier for earlier, later in pairwise(thinned)}
+        assert (thinned[0], thinned[-1]) == (0, length - 1)
+        assert min(gaps) >= 1
+        assert max(gaps) - min(gaps) <= (length > MAX_POINTS)
 
 
 def test_table_of_a_repeated_call_has_the_numbers_of_one_call() -> None:

@@ -42,23 +42,13 @@ def half_a_last_digit(text: str) -> Fraction:
     ("nanoseconds", "text"),
     [
         (0, "0.00 ns"),
-        (1, "1.00 ns"),
-        (9.996, "10.0 ns"),
-        (12, "12.0 ns"),
         (99.96, "100 ns"),
-        (999, "999 ns"),
         (999.4, "999 ns"),
         (999.6, "1.00 us"),
-        (1_000, "1.00 us"),
         (1_234, "1.23 us"),
-        (9_996, "10.0 us"),
-        (12_345, "12.3 us"),
-        (999_400, "999 us"),
         (999_600, "1.00 ms"),
         (27_500_000, "27.5 ms"),
-        (999_400_000, "999 ms"),
         (999_600_000, "1.00 s"),
-        (71_000_000_000, "71.0 s"),
         (3_600_000_000_000, "3,600 s"),
         (-1_234, "-1.23 us"),
         (-999.6, "-1.00 us"),
@@ -76,40 +66,23 @@ def test_duration_never_shows_a_thousand_of_a_unit(nanoseconds: float) -> None:
     assert len(number.replace(".", "")) == 3
 
 
-@given(st.integers(min_value=-(10**15), max_value=10**15))
+@pytest.mark.parametrize("function", [units.duration, units.size])
+@given(number=st.integers(min_value=-(10**15), max_value=10**15))
 @ANY_SPEED
-def test_duration_reads_back_within_rounding(nanoseconds: int) -> None:
-    text = units.duration(nanoseconds)
-    assert abs(read_back(text) - nanoseconds) <= half_a_last_digit(text)
-
-
-@given(st.integers(min_value=0, max_value=10**13), st.integers(min_value=0, max_value=10**13))
-@ANY_SPEED
-def test_a_longer_duration_is_never_shown_as_shorter(one: int, other: int) -> None:
-    shorter, longer = sorted([one, other])
-    assert read_back(units.duration(shorter)) <= read_back(units.duration(longer))
-
-
-@given(st.integers(min_value=1, max_value=10**15))
-@ANY_SPEED
-def test_a_negative_duration_is_the_positive_one_with_a_sign(nanoseconds: int) -> None:
-    assert units.duration(-nanoseconds) == "-" + units.duration(nanoseconds)
+def test_a_number_reads_back_within_rounding(function: Callable[[float], str], number: int) -> None:
+    text = function(number)
+    assert abs(read_back(text) - number) <= half_a_last_digit(text)
 
 
 @pytest.mark.parametrize(
     ("n_bytes", "text"),
     [
         (0, "0.00 B"),
-        (512, "512 B"),
         (1023, "1,023 B"),
         (1023.6, "1.00 KiB"),
-        (1024, "1.00 KiB"),
         (1536, "1.50 KiB"),
         (1024**2 - 1, "1.00 MiB"),
-        (1.5 * 1024**2, "1.50 MiB"),
-        (100 * 1024**2, "100 MiB"),
         (1024**3 - 1, "1.00 GiB"),
-        (141 * 1024**3, "141 GiB"),
         (2 * 1024**4, "2,048 GiB"),
         (-1536, "-1.50 KiB"),
     ],
@@ -118,18 +91,10 @@ def test_size_is_in_binary_units(n_bytes: float, text: str) -> None:
     assert units.size(n_bytes) == text
 
 
-@given(st.integers(min_value=-(2**45), max_value=2**45))
-@ANY_SPEED
-def test_size_reads_back_within_rounding(n_bytes: int) -> None:
-    text = units.size(n_bytes)
-    assert abs(read_back(text) - n_bytes) <= half_a_last_digit(text)
-
-
 @pytest.mark.parametrize(
     ("nanoseconds", "unsigned", "signed"),
     [
         (0, "0.0", "0.0"),
-        (1_234_500, "1,234.5", "+1,234.5"),
         (1_234_560, "1,234.6", "+1,234.6"),
         (60, "0.1", "+0.1"),
         (40, "0.0", "0.0"),
@@ -149,10 +114,8 @@ def test_microseconds_have_one_decimal_and_a_sign_only_where_asked(nanoseconds: 
         (0, "0.0 %", "0.0 %"),
         (0.25, "25.0 %", "+25.0 %"),
         (0.00049, "0.0 %", "0.0 %"),
-        (-0.00049, "0.0 %", "0.0 %"),
         (0.0006, "0.1 %", "+0.1 %"),
         (-0.0006, "-0.1 %", "-0.1 %"),
-        (0.9996, "100.0 %", "+100.0 %"),
         (4.1, "410.0 %", "+410.0 %"),
         (-1, "-100.0 %", "-100.0 %"),
     ],

@@ -1,17 +1,18 @@
 """``git bisect run mnistbench gate --bisect``: the exit codes lead to the commit that slowed an operation."""
 
-import os
 import subprocess
 import sys
 import textwrap
 
+import pytest
+
 #: The command with launches that are made up: the time of a call is what the tree's file says.
 GATE = textwrap.dedent("""
-    import contextlib, functools, random, sys
+    import contextlib, random, sys
     from pathlib import Path
 
     from mnistbench.cli import main
-    from mnistbench.gate import command
+    from mnistbench.gate import run
     from mnistbench.gate.launcher import LaunchError, ListedCase, Listing
 
     CASES = {"bench.py::test_step": ListedCase("step", {"device": "cpu", "threads": 1})}
@@ -19,10 +20,10 @@ GATE = textwrap.dedent("""
     def speeds(plan):
         return {side: (tree.root / "speed.txt").read_text().strip() for side, tree in plan.trees.items()}
 
-    def survey(plan, seed, default, log):
+    def survey(plan, seed, folder, log):
         if "broken" in speeds(plan).values():
             raise LaunchError("head: speed.txt cannot be measured")
-        return plan, {side: Listing(CASES, {}, "2.15.0") for side in plan.trees}
+        return plan, {side: Listing(CASES) for side in plan.trees}
 
     class Launch:
         def __init__(self, plan, seed):
@@ -46,19 +47,17 @@ GATE = textwrap.dedent("""
             cases = {"bench.py::test_step": [{"sides": sides}]}
             return {"cases": cases, "case_seconds": {"bench.py::test_step": 1.0}, "seconds": 1.0}
 
-    start = lambda plan, seed, only, log, cores: contextlib.nullcontext(Launch(plan, seed))
-    command.measure = functools.partial(command.measure, look=survey, start=start)
+    run.survey = survey
+    run.launching = lambda plan, seed, only, log, cores: contextlib.nullcontext(Launch(plan, seed))
     sys.exit(main())
 """)
 
 
 def git(directory, *arguments):
-    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-    identity = ("-c", "user.name=tester", "-c", "user.email=tester@example.org", "-c", "init.defaultBranch=main")
-    command = ["git", *identity, *arguments]
-    return subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True, env=environment).stdout
+    return subprocess.run(["git", *arguments], cwd=directory, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.usefixtures("alone")
 def test_bisecting_finds_the_commit_that_slowed_an_operation(tmp_path):
     repository, script = tmp_path / "repository", tmp_path / "gate.py"
     repository.mkdir()

@@ -68,11 +68,6 @@ def test_releases_that_are_not_judged_are_reported_with_their_reason(left):
     assert [line.split()[:3] for line in lines if line.startswith("2.12.0  ")] == [["2.12.0", "not", "judged"]]
 
 
-def test_the_last_line_names_the_first_slower_release(found):
-    assert last_line(found).startswith("first slower release: torch 2.13.0 (2.12.1 is not slower); regressed: 3 confirmed by ")
-    assert render(report(found), "terminal").splitlines()[-1] == last_line(found)
-
-
 def test_the_last_line_names_the_releases_that_are_left(gates, left):
     assert left.outcome == INCONCLUSIVE
     assert last_line(left) == (
@@ -91,6 +86,11 @@ def test_the_last_line_of_a_search_that_finds_nothing_is_that_of_its_gate(gates)
     assert last_line(bisection(Gate("2.14.0", NOT_SLOWER, "", passed.verdict))).startswith(
         "no slower release: torch 2.14.0 is not slower than 2.11.0; passed: no regression of "
     )
+
+
+def test_the_last_line_of_a_search_whose_first_gate_is_open_is_that_of_its_gate(gates):
+    sentence = last_line(bisection(Gate("2.14.0", NOT_JUDGED, "noise", gates["2.12.1"].verdict)))
+    assert sentence.startswith("torch 2.11.0 -> 2.14.0: passed: no regression of ")
 
 
 def test_json_has_the_search_and_the_report_of_each_gate(left):

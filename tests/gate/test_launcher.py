@@ -14,7 +14,7 @@ import pytest
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import PINNED
 from mnistbench.gate import launcher
-from mnistbench.gate.launcher import Default, LaunchError, Plan, environment, launching, stage_home, survey
+from mnistbench.gate.launcher import LaunchError, ListedCase, Plan, environment, launching, stage_home, survey
 from mnistbench.gate.snapshot import Tree
 from mnistbench.gate.verdict.samples import BASE, HEAD
 
@@ -39,12 +39,12 @@ def ready(**changes):
 def surveyed(**changes):
     said = {
         "torch": "2.15.0", "packages": {"torch": "2.15.0"}, "shared": {},
-        "cases": {"t.py::t": {"label": name, "params": {"threads": 1}}},
-        "files": {"t": f"{name}.py"}, "memory": {"t.py::t": 4}, "resident": 8,
-        "failed": {},
-        "left_out": {},
-        "notes": {},
-        "uncompared": {},
+        "cases": {
+            "t.py::t": {
+                "label": name, "params": {"threads": 1}, "memory": 4, "failed": "", "note": "", "uncompared": "",
+            }
+        },
+        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {},
     }
     say(surveyed={**said, **changes})
 
@@ -90,10 +90,6 @@ def plan(tmp_path):
         arguments=("bench", "-k", "step"),
         phases=("step",),
     )
-
-
-def with_pythons(plan, **pythons):
-    return Plan(**{**vars(plan), "pythons": {**plan.pythons, **pythons}})
 
 
 #: What the launches here return if they measure no case.
@@ -148,12 +144,6 @@ def test_a_launch_is_measured_when_told(start, plan):
     assert nobody_lives(plan)
 
 
-def test_a_launch_may_give_signs_of_life_as_often_as_it_likes(start):
-    with start("ready()\nwait_to_go()\nfor case in range(2_000): say(measured=str(case))\nresult()") as launch:
-        launch.ready()
-        assert launch.measure() == NOTHING
-
-
 def test_a_sign_of_life_prolongs_the_patience(start, monkeypatch):
     monkeypatch.setattr(launcher, "PATIENCE_S", 1.5)
     program = """
@@ -173,9 +163,16 @@ def test_a_process_is_told_all_that_it_needs(start, plan, tmp_path):
     program = """
 ready()
 wait_to_go()
-result_of_side({"job": job, "cwd": os.getcwd(), "home": sys.argv[1], "path": sys.path[0]})
+variables = [os.environ.get("ONLY_BASE"), os.environ["MALLOC_TOP_PAD_"]]
+result_of_side({
+    "job": job, "cwd": os.getcwd(), "home": sys.argv[1], "path": sys.path[0], "python": sys.orig_argv[0],
+    "variables": variables,
+})
 """
-    with start(program, only=["t.py::t"]) as launch:
+    (tmp_path / "python").symlink_to(sys.executable)
+    pythons = {BASE: str(tmp_path / "python"), HEAD: sys.executable}
+    plan = replace(plan, pythons=pythons, variables={BASE: {"ONLY_BASE": "a b", "MALLOC_TOP_PAD_": "1"}, HEAD: {}})
+    with start(program, plan=plan, only=["t.py::t"]) as launch:
         launch.ready()
         sides = sides_of(launch.measure())
     for side, said in sides.items():
@@ -197,12 +194,8 @@ result_of_side({"job": job, "cwd": os.getcwd(), "home": sys.argv[1], "path": sys
         assert said["cwd"] == str(tmp_path / side / "project")
         assert said["home"] == str(plan.home)
         assert said["path"] not in ("", said["cwd"])
-
-
-def test_a_launch_that_only_loaded_is_ended(start, plan):
-    with start("ready()\nwait_to_go()") as launch:
-        launch.ready()
-    assert nobody_lives(plan)
+        assert said["python"] == pythons[side]
+        assert said["variables"] == {BASE: ["a b", "1"], HEAD: [None, PINNED["MALLOC_TOP_PAD_"]]}[side]
 
 
 def test_what_a_launch_prints_as_an_error_is_in_the_log(start, tmp_path):
@@ -222,28 +215,20 @@ def test_what_a_start_up_file_prints_is_no_message(start):
 
 # ---- Ends --------------------------------------------------------------------------------------------------------------
 
-KILLED = "a launch was killed by {}; select smaller cases with -- -k"
-
 
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        (
-            "say(error='base: test_a.py cannot be imported: ImportError: x')",
-            "base: test_a.py cannot be imported: ImportError: x",
-        ),
-        ("sys.exit(3)", "a launch ended with exit code 3: it printed nothing"),
-        ("sys.exit(0)", "a launch ended with exit code 0: it printed nothing"),
+        ("say(error='base: test_a.py fails: x')", "base: test_a.py fails: x"),
         ("raise ValueError('a reason')", "a launch ended with exit code 1: ValueError: a reason"),
-        ("sys.exit('  Segfault ahead \\n\\n')", "a launch ended with exit code 1: Segfault ahead"),
         (
-            "os.kill(os.getpid(), signal.SIGKILL)",
-            KILLED.format("SIGKILL, probably because the system ran out of memory"),
+            "start_another()\nos.kill(os.getpid(), signal.SIGKILL)",  # which keeps the pipe open, as forked workers do
+            "a launch was killed by SIGKILL, probably because the system ran out of memory; select smaller cases with -- -k",
         ),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", KILLED.format("SIGSEGV")),
-        ("os.kill(os.getpid(), signal.SIGABRT)", KILLED.format("SIGABRT")),
+        ("sys.stdout.write('{\"rea')\nsys.exit(3)", "a launch ended with exit code 3: it printed nothing"),
+        ("print('{\"rea', flush=True)\ntime.sleep(60)", "a launch sent a message that is not JSON: '{\"rea'; measure again"),
     ],
-    ids=["error", "exit 3", "exit 0", "exception", "last words", "SIGKILL", "SIGSEGV", "SIGABRT"],
+    ids=["error", "exception", "killed", "torn", "torn, and it lives"],
 )
 @pytest.mark.parametrize("when", ["loading", "measuring"])
 def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program, said):
@@ -254,12 +239,17 @@ def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program
     assert nobody_lives(plan)
 
 
-def test_a_launch_that_prints_nothing_is_not_given_the_words_of_the_one_before(start, tmp_path):
-    for side in (BASE, HEAD):
-        (tmp_path / f"log-{side}").write_text("of the launch before\n")
-    with start("sys.exit(3)") as launch, pytest.raises(LaunchError) as raised:
-        launch.ready()
-    assert str(raised.value) == "a launch ended with exit code 3: it printed nothing"
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("say(ready={})", "ready.shared: is missing"),
+        ("ready()\nwait_to_go()\nsay(result={'cases': {}})", "result.case_seconds: is missing"),
+    ],
+)
+def test_a_message_that_lacks_something_is_one_line(start, program, said):
+    with start(program) as launch, pytest.raises(LaunchError) as raised:
+        whole(launch)
+    assert str(raised.value) == f"a launch's message cannot be used: {said}"
 
 
 def test_a_launch_that_says_nothing_is_ended(start, plan, monkeypatch):
@@ -268,23 +258,6 @@ def test_a_launch_that_says_nothing_is_ended(start, plan, monkeypatch):
         with pytest.raises(LaunchError) as raised:
             launch.ready()
         assert str(raised.value) == "a launch was stopped because it printed nothing for 0 s; select smaller cases with -- -k"
-    assert nobody_lives(plan)
-
-
-def test_a_launch_that_was_killed_is_noticed_though_what_it_has_started_lives_on(start, plan, monkeypatch):
-    # A pool of forked workers keeps the pipe open that its parent, which the system has killed, wrote to.
-    monkeypatch.setattr(launcher, "PATIENCE_S", 5.0)
-    with start("start_another()\nos.kill(os.getpid(), signal.SIGKILL)") as launch, pytest.raises(LaunchError) as raised:
-        launch.ready()
-    assert str(raised.value) == KILLED.format("SIGKILL, probably because the system ran out of memory")
-    assert nobody_lives(plan)
-
-
-@pytest.mark.parametrize("streams", ["", "stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL"], ids=["its pipes", "none"])
-@pytest.mark.parametrize("end", ["", "sys.exit()"], ids=["lives", "has ended"])
-def test_what_a_launch_has_started_goes_with_it(start, plan, streams, end):
-    with start(f"start_another({streams})\nready()\n{end or 'time.sleep(60)'}") as launch:
-        launch.ready()
     assert nobody_lives(plan)
 
 
@@ -298,43 +271,6 @@ def test_no_process_stays_however_the_body_ends(start, plan, error):
     with pytest.raises(error):
         body()
     assert nobody_lives(plan)
-
-
-@pytest.mark.parametrize("when", ["loading", "measuring"])
-@pytest.mark.parametrize(
-    ("program", "said"),
-    [
-        ("sys.stdout.write('{\"rea')", "a launch ended with exit code 3: it printed nothing"),
-        ("print('{\"rea', flush=True); time.sleep(60)", "a launch sent a message that is not JSON: '{\"rea'; measure again"),
-    ],
-    ids=["it ended", "it lives"],
-)
-def test_a_message_that_is_torn_is_one_line(start, plan, when, program, said):
-    before = "" if when == "loading" else "ready()\nwait_to_go()\n"
-    with start(f"{before}{program}\nsys.exit(3)") as launch, pytest.raises(LaunchError) as raised:
-        whole(launch)
-    assert str(raised.value) == said
-
-
-@pytest.mark.parametrize(
-    ("program", "said"),
-    [
-        ("say(ready=[])", "ready: needs an object, found []"),
-        ("say(ready={})", "ready.shared: is missing"),
-        ("ready()\nwait_to_go()\nsay(result=1)", "result: needs an object, found 1"),
-    ],
-)
-def test_a_message_that_lacks_something_is_one_line(start, program, said):
-    with start(program) as launch, pytest.raises(LaunchError) as raised:
-        whole(launch)
-    assert str(raised.value) == f"a launch's message cannot be used: {said}"
-
-
-def test_a_result_that_lacks_something_is_one_line(start):
-    program = "ready()\nwait_to_go()\nsay(result={'cases': {}, 'order': ['base', 'head'], 'seconds': 1})"
-    with start(program) as launch, pytest.raises(LaunchError) as raised:
-        whole(launch)
-    assert str(raised.value) == "a launch's message cannot be used: result.case_seconds: is missing"
 
 
 @pytest.mark.parametrize("of_head", ["{}", '{"x": builds + builds}'], ids=["no case", "more builds"])
@@ -360,7 +296,7 @@ def look(plan, tmp_path, monkeypatch):
 
     def looked(program, *, plan=plan):
         monkeypatch.setattr(launcher, "_BOOT", PROTOCOL + program)
-        return survey(plan, 7, Default("bench", "step"), tmp_path / "log")
+        return survey(plan, 7, "bench", tmp_path / "log")
 
     return looked
 
@@ -375,12 +311,11 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
     jobs = {side: json.loads(listing.files["job"]) for side, listing in found.items()}
     for side in (BASE, HEAD):
         listing = found[side]
-        assert listing.cases == {"t.py::t": (side, {"threads": 1})}
-        assert listing.packages == {"torch": "2.15.0"}
-        assert (listing.torch, listing.memory, listing.resident, listing.failed) == ("2.15.0", {"t.py::t": 4}, 8, {})
+        assert listing.cases == {"t.py::t": ListedCase(side, {"threads": 1}, memory=4)}
+        assert (listing.packages, listing.torch, listing.resident) == ({"torch": "2.15.0"}, "2.15.0", 8)
         assert (listing.files["cwd"], listing.files["hash"]) == (str(tmp_path / side / "project"), "7")
         assert jobs[side]["side"] == side
-    assert (jobs[HEAD]["default"], jobs[HEAD]["arguments"]) == ({"folder": "bench", "phase": "step"}, ["bench", "-k", "step"])
+    assert (jobs[HEAD]["default"], jobs[HEAD]["arguments"]) == ("bench", ["bench", "-k", "step"])
     assert (jobs[BASE]["default"], jobs[BASE]["arguments"], jobs[BASE]["phases"]) == (None, ["x.py"], [])
     assert nobody_lives(plan)
 
@@ -491,61 +426,8 @@ say(peer_error="the process of the other side has ended")
     assert nobody_lives(plan)
 
 
-def test_each_half_runs_in_its_own_tree(start, plan, tmp_path):
-    program = """
-ready()
-wait_to_go()
-result_of_side(os.getcwd())
-"""
-    with start(program) as launch:
-        launch.ready()
-        assert sides_of(launch.measure()) == {name: str(tmp_path / name / "project") for name in (BASE, HEAD)}
-
-
-def test_each_half_has_its_own_interpreter(start, plan, tmp_path):
-    (tmp_path / "python").symlink_to(sys.executable)
-    program = """
-ready()
-wait_to_go()
-result_of_side(sys.orig_argv[0])
-"""
-    with start(program, plan=with_pythons(plan, **{BASE: str(tmp_path / "python")})) as launch:
-        launch.ready()
-        assert sides_of(launch.measure()) == {BASE: str(tmp_path / "python"), HEAD: sys.executable}
-
-
-def test_a_side_may_have_environment_variables_of_its_own(start, plan):
-    variables = {BASE: {"ONLY_BASE": "a b", "MALLOC_TOP_PAD_": "1"}, HEAD: {}}
-    program = """
-ready()
-wait_to_go()
-result_of_side([os.environ.get("ONLY_BASE"), os.environ["MALLOC_TOP_PAD_"]])
-"""
-    with start(program, plan=Plan(**{**vars(plan), "variables": variables})) as launch:
-        launch.ready()
-        assert sides_of(launch.measure()) == {BASE: ["a b", "1"], HEAD: [None, PINNED["MALLOC_TOP_PAD_"]]}
-
-
-@pytest.mark.parametrize("failing", [BASE, HEAD])
-def test_half_a_launch_is_none(start, plan, failing):
-    program = f"""
-import socket
-
-ready()
-if name == {failing!r}:
-    sys.exit(3)
-wait_to_go()
-assert socket.socket(fileno=job["peer"]).recv(10) == b""
-say(peer_error="the process of the other side has ended")
-"""
-    with start(program) as launch, pytest.raises(LaunchError) as raised:
-        whole(launch)
-    assert str(raised.value) == "a launch ended with exit code 3: it printed nothing"
-    assert nobody_lives(plan)
-
-
 def test_an_interpreter_that_cannot_be_started_is_named(start, plan):
-    missing = Plan(**{**vars(plan), "pythons": dict.fromkeys((BASE, HEAD), "/nowhere/python")})
+    missing = replace(plan, pythons=dict.fromkeys((BASE, HEAD), "/nowhere/python"))
     with pytest.raises(UsageError) as raised, start("ready()", plan=missing):
         pass
     assert str(raised.value) == "/nowhere/python: cannot be started (No such file or directory); name a Python interpreter"
@@ -553,7 +435,7 @@ def test_an_interpreter_that_cannot_be_started_is_named(start, plan):
 
 @pytest.mark.parametrize("seed", [0, 1])  # one of them starts the half that can be started first
 def test_where_one_half_cannot_be_started_the_other_is_ended(start, plan, seed):
-    both = with_pythons(plan, **{HEAD: "/nowhere/python"})
+    both = replace(plan, pythons={BASE: sys.executable, HEAD: "/nowhere/python"})
     with pytest.raises(UsageError), start("ready()\ntime.sleep(60)", plan=both, seed=seed):
         pass
     time.sleep(0.2)  # it may not even hold its lock yet
@@ -563,14 +445,18 @@ def test_where_one_half_cannot_be_started_the_other_is_ended(start, plan, seed):
 # ---- What a launch runs with -------------------------------------------------------------------------------------------
 
 
-def test_the_allocator_is_pinned_whatever_was_set():
-    found = environment({"MALLOC_TOP_PAD_": "1", "HOME": "/home/me", "LD_PRELOAD": "libjemalloc.so"}, Path("/t/gate"), 5)
-    assert found.items() >= {**PINNED, "HOME": "/home/me", "LD_PRELOAD": "libjemalloc.so", "PYTHONHASHSEED": "5"}.items()
-
-
-@pytest.mark.parametrize("seed", [0, 2**32 - 1, 2**32 + 3])
-def test_the_hash_seed_is_one_that_python_takes(seed):
-    assert environment({}, Path("/t/gate"), seed)["PYTHONHASHSEED"] == str(seed % 2**32)
+def test_the_environment_of_a_launch():
+    of_a_hook = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_INDEX_FILE": ".git/index"}
+    kept = {"HOME": "/home/me", "LD_PRELOAD": "libjemalloc.so", "GIT_AUTHOR_NAME": "me"}
+    inherited = {"MALLOC_TOP_PAD_": "1", "PYTEST_DEBUG_TEMPROOT": "/mine", **kept, **of_a_hook}
+    before = dict(inherited)
+    found = environment(inherited, Path("/t/gate"), 2**32 + 3)  # a hash seed has 32 bits
+    assert inherited == before
+    gates = {"PYTHONHASHSEED": "3", "PYTEST_DEBUG_TEMPROOT": "/t", "OMP_NUM_THREADS": "1"}
+    assert found.items() >= {**PINNED, **kept, **gates}.items()
+    assert not found.keys() & of_a_hook.keys()
+    assert Path(found["MNISTBENCH_DIGITS"]).name == "digits.csv.gz"
+    assert environment({"OMP_NUM_THREADS": "3"}, Path("/t/gate"), 1)["OMP_NUM_THREADS"] == "3"
 
 
 def test_compiled_modules_are_kept_for_the_next_launch():
@@ -597,24 +483,6 @@ def test_paths_mean_what_they_meant_where_the_gate_was_started(tmp_path, monkeyp
     assert environment({name: given}, Path("/t/gate"), 1)[name] == found.format(here=tmp_path)
 
 
-def test_a_launch_can_read_the_digits_without_scikit_learn():
-    assert Path(environment({}, Path("/t/gate"), 1)["MNISTBENCH_DIGITS"]).name == "digits.csv.gz"
-
-
-def test_a_repository_that_a_hook_names_is_not_handed_on():
-    of_a_hook = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_INDEX_FILE": ".git/index"}
-    found = environment({**of_a_hook, "GIT_AUTHOR_NAME": "me"}, Path("/t/gate"), 1)
-    assert not found.keys() & of_a_hook.keys()
-    assert found["GIT_AUTHOR_NAME"] == "me"
-
-
-def test_what_is_inherited_is_left_as_it_is():
-    inherited = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "src", "GIT_DIR": ".git"}
-    before = dict(inherited)
-    environment(inherited, Path("/t/gate"), 1)
-    assert inherited == before
-
-
 def test_the_copy_of_what_measures_is_whole_and_lies_beside_the_trees(tmp_path):
     import mnistbench
 
@@ -625,16 +493,4 @@ def test_the_copy_of_what_measures_is_whole_and_lies_beside_the_trees(tmp_path):
         path.relative_to(package.parent) for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts
     }
     assert {path.relative_to(home) for path in (home / "mnistbench").rglob("*") if path.is_file()} == expected
-
-
-def test_what_the_fixture_needs_lies_beside_the_copy(tmp_path):
-    assert (stage_home(tmp_path) / "pytest_benchmark" / "plugin.py").is_file()
-
-
-@pytest.mark.parametrize(("given", "threads"), [({}, "1"), ({"OMP_NUM_THREADS": "3"}, "3")])
-def test_numerical_libraries_have_one_thread_unless_the_user_says_otherwise(given, threads):
-    assert environment(given, Path("/t/gate"), 1)["OMP_NUM_THREADS"] == threads
-
-
-def test_temporary_folders_of_tests_are_in_that_of_the_gate():
-    assert environment({"PYTEST_DEBUG_TEMPROOT": "/mine"}, Path("/t/gate"), 1)["PYTEST_DEBUG_TEMPROOT"] == "/t"
+    assert (home / "pytest_benchmark" / "plugin.py").is_file()

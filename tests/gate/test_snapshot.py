@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,25 +20,10 @@ import pytest
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import snapshot
 from mnistbench.gate.snapshot import head_of, of_revision, of_working_tree, repository_of, scratch
-from mnistbench.gate.verdict.samples import BASE, HEAD
 
-AWKWARD = ["with space.py", "line\nend.py", "tab\t.py", "grüße 数.py", '"quoted".py', "-dash.py", "--all", "Icon\r", "a\\b"]
+pytestmark = pytest.mark.usefixtures("alone")
 
-
-@pytest.fixture(autouse=True)
-def _alone(tmp_path, monkeypatch):
-    """No configuration of git, no repository around, and a temporary folder that no gate of this machine uses."""
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    monkeypatch.setenv("LC_ALL", "C")  # git's messages in English
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    for who in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{who}_NAME", "somebody")
-        monkeypatch.setenv(f"GIT_{who}_EMAIL", "somebody@example.org")
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+AWKWARD = ["with space.py", "line\nend.py", "grüße 数.py", '"quoted".py', "--all", "Icon\r", "a\\b"]
 
 
 @pytest.fixture
@@ -133,15 +119,15 @@ def test_executables_and_links_stay_what_they_are(repository, into):
     assert files_of(of_working_tree(repository.path, into / "head").root) == expected
 
 
-@pytest.mark.parametrize("name", AWKWARD, ids=ascii)
-def test_a_file_may_have_any_name(repository, into, name):
-    repository.write(name, "committed\n")
-    repository.write(f"package/{name}", "committed\n")
+def test_a_file_may_have_any_name(repository, into):
+    for name in AWKWARD:
+        repository.write(name, "committed\n")
     repository.commit()
-    repository.write(f"new/{name}", "not committed\n")
+    for name in AWKWARD:
+        repository.write(f"new/{name}", "not committed\n")
     base, head = of_revision(repository.path, "HEAD", into / "base"), of_working_tree(repository.path, into / "head")
-    assert names_of(base.root) == sorted([".gitignore", "model.py", "package/part.py", name, f"package/{name}"])
-    assert names_of(head.root) == sorted([*names_of(base.root), f"new/{name}"])
+    assert names_of(base.root) == sorted([".gitignore", "model.py", "package/part.py", *AWKWARD])
+    assert names_of(head.root) == sorted([*names_of(base.root), *(f"new/{name}" for name in AWKWARD)])
 
 
 def test_a_file_may_have_a_name_that_is_no_text(repository, into):
@@ -155,7 +141,7 @@ def test_a_file_may_have_a_name_that_is_no_text(repository, into):
     assert name in names_of(of_working_tree(repository.path, into / "head").root)
 
 
-@pytest.mark.parametrize("revision", ["main", "old", "v1", "HEAD^", "main~1", "HEAD^{/a change}"])
+@pytest.mark.parametrize("revision", ["old", "v1", "HEAD^{/a change}"])
 def test_a_revision_is_whatever_git_calls_a_commit(repository, into, revision):
     repository.git("branch", "old")
     repository.git("tag", "--annotate", "v1", "--message", "first")
@@ -261,6 +247,13 @@ def test_a_repository_without_a_commit_has_a_working_tree_too(tmp_path, into):
     assert str(raised.value).startswith(f"--base 'HEAD': no such commit in {repository.path}; name a commit, ")
 
 
+def test_a_repository_inside_is_no_part_of_the_tree(repository, into):
+    inner = Repository(repository.path / "inner")
+    inner.write("own.py")
+    inner.commit()
+    assert names_of(of_working_tree(repository.path, into / "head").root) == [".gitignore", "model.py", "package/part.py"]
+
+
 def test_a_folder_that_a_link_has_replaced_is_copied_as_the_link(repository, into, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     shutil.move(repository.path / "package", elsewhere)
@@ -268,13 +261,6 @@ def test_a_folder_that_a_link_has_replaced_is_copied_as_the_link(repository, int
     tree = of_working_tree(repository.path, into / "head")
     assert files_of(tree.root)["package"] == f"-> {elsewhere}"
     assert names_of(elsewhere) == ["part.py"]
-
-
-def test_a_repository_inside_is_no_part_of_the_tree(repository, into):
-    inner = Repository(repository.path / "inner")
-    inner.write("own.py")
-    inner.commit()
-    assert names_of(of_working_tree(repository.path, into / "head").root) == [".gitignore", "model.py", "package/part.py"]
 
 
 @pytest.mark.parametrize("folder", ["", "package/"])
@@ -305,15 +291,6 @@ def test_a_subfolder_that_the_base_does_not_have_is_named(repository, into):
     with pytest.raises(UsageError) as raised:
         of_revision(repository.path / "later", "HEAD", into / "base")
     assert str(raised.value) == f"later is not a folder of {repository.path} at that revision; start where both have one"
-
-
-def test_both_copies_have_paths_of_one_length(repository):
-    # A path's length changes where strings lie in memory: neither side may have the better one.
-    with scratch() as folder:
-        base = of_revision(repository.path, "HEAD", folder / BASE)
-        head = of_working_tree(repository.path, folder / HEAD)
-        assert len(str(base.root)) == len(str(head.root))
-        assert names_of(base.root) == names_of(head.root)
 
 
 # ---- Generated files ---------------------------------------------------------------------------------------------------
@@ -418,7 +395,7 @@ def test_without_git_a_folder_is_copied_and_a_revision_is_refused(repository, in
 # ---- What cannot be used -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("revision", ["nothing", "-x", "--all", "1" * 40, "HEAD~99", "main..main", "HEAD:model.py", "a b"])
+@pytest.mark.parametrize("revision", ["nothing", "--all", "1" * 40, "main..main", "HEAD:model.py"])
 def test_a_revision_that_does_not_exist_says_how_to_get_it(repository, into, revision):
     before = repository.state()
     with pytest.raises(UsageError) as raised:
@@ -431,15 +408,10 @@ def test_a_revision_that_does_not_exist_says_how_to_get_it(repository, into, rev
     assert repository.state() == before
 
 
-@pytest.mark.parametrize(
-    ("revision", "fetched"),
-    [("work", "work"), ("work...", "work"), ("origin/work", "work"), ("origin/work...", "work"), ("...", "...")],
-)
-def test_what_a_revision_is_fetched_by_is_its_name_there(repository, into, revision, fetched):
-    with pytest.raises(UsageError) as raised:
+@pytest.mark.parametrize("revision", ["work...", "origin/work", "origin/work..."])
+def test_what_a_revision_is_fetched_by_is_its_name_there(repository, into, revision):
+    with pytest.raises(UsageError, match=r"no such commit in .*; .* git fetch origin work$"):
         of_revision(repository.path, revision, into / "base")
-    assert str(raised.value).startswith(f"--base {revision!r}: no such commit in {repository.path}; ")
-    assert str(raised.value).endswith(f" git fetch origin {fetched}")
 
 
 def test_a_shallow_clone_says_how_to_fetch_what_is_missing(repository, into, tmp_path):
@@ -461,6 +433,7 @@ def test_a_revision_needs_a_repository(tmp_path, into):
         of_revision(tmp_path, "HEAD", into / "base")
     assert str(raised.value) == f"--base 'HEAD': {tmp_path} is not in a git repository; name a folder with --base-dir"
     assert repository_of(tmp_path) is None
+    assert head_of(tmp_path) == ("", False)
 
 
 def test_a_repository_that_git_refuses_is_not_called_none(repository, into, monkeypatch):
@@ -508,10 +481,6 @@ def test_the_head_is_a_short_commit_and_whether_it_has_changes(repository):
     assert head_of(repository.path) == (commit, True)
 
 
-def test_outside_a_repository_the_head_has_no_name(tmp_path):
-    assert head_of(tmp_path) == ("", False)
-
-
 # ---- The folder for the copies -----------------------------------------------------------------------------------------
 
 
@@ -528,18 +497,13 @@ def left_behind(name="mnistbench-gate-dead"):
     return folder
 
 
-def test_the_folder_goes_with_the_body():
-    with scratch() as folder:
-        (folder / "base").mkdir()
-        (folder / "base/model.py").touch()
-        assert folder.parent == temporary().resolve()
-    assert list(temporary().iterdir()) == []
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, UsageError])
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
 def test_the_folder_goes_however_the_body_ends(error):
-    with pytest.raises(error), scratch():
-        raise error
+    with pytest.raises(error) if error else nullcontext(), scratch() as folder, scratch():  # of two gates at once
+        (folder / "base").mkdir()
+        assert folder.parent == temporary().resolve()
+        if error:
+            raise error
     assert list(temporary().iterdir()) == []
 
 
@@ -567,13 +531,6 @@ sys.stdin.read()
         assert (folder / "base").is_dir()
     with scratch():
         assert not folder.exists()
-
-
-def test_two_gates_at_once_leave_each_other_alone():
-    with scratch() as one, scratch() as other, scratch():
-        assert one.is_dir()
-        assert other.is_dir()
-    assert list(temporary().iterdir()) == []
 
 
 def test_a_folder_that_another_gate_has_just_made_stays(monkeypatch):
@@ -606,20 +563,6 @@ def test_other_things_in_the_temporary_folder_stay(tmp_path):
         pass
     assert sorted(path.name for path in temporary().iterdir()) == before
     assert (precious / "lock").is_file()
-
-
-def test_a_folder_that_goes_while_we_look_is_passed_over(monkeypatch):
-    gone = left_behind()
-    stat_of = Path.stat
-
-    def stat_after(path, **options):
-        if path == gone:
-            shutil.rmtree(gone, ignore_errors=True)
-        return stat_of(path, **options)
-
-    monkeypatch.setattr(Path, "stat", stat_after)
-    with scratch() as folder:
-        assert folder.is_dir()
 
 
 def test_a_temporary_folder_that_cannot_be_written_is_one_line(monkeypatch):

@@ -7,32 +7,35 @@ import functools
 import importlib.util
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
-from torch_builders import CPU, LossSpy, no_bar, tiny_batch, tiny_params, tiny_set, tiny_workload, whole_tiny_set
+from torch_builders import (
+    LossSpy,
+    Untraceable,
+    no_bar,
+    read_back,
+    scalars_in,
+    tiny_batch,
+    tiny_params,
+    tiny_set,
+    tiny_workload,
+    whole_tiny_set,
+)
 
 from mnistbench.core.record import Scalars
 from mnistbench.measuring import curves
 from mnistbench.measuring import tensorboard as tracking
-from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.measuring.curves import CurveStore, sources
 from mnistbench.measuring.tensorboard import CHECKED_STEPS, Tracker
 from mnistbench.workloads.data import Batch, Dataset
 from mnistbench.workloads.workload import Workload, number_correct
 
 STEPS = 8
-
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    with thread_count(1), fork_random(CPU):
-        yield
 
 
 @pytest.fixture(autouse=True)
@@ -50,10 +53,6 @@ class Sessions:
         self._root = root
 
     def run(self, workload: Workload | None = None, *, tensorboard: bool = True, **changes: Any) -> Scalars:
-        scalars, self.notes = self.trained(workload, tensorboard=tensorboard, **changes)
-        return scalars
-
-    def trained(self, workload: Workload | None, *, tensorboard: bool, **changes: Any) -> tuple[Scalars, tuple[str, ...]]:
         workload = workload or with_set
         spy, loss = LossSpy(), workload.loss
 
@@ -64,9 +63,9 @@ class Sessions:
 
         directory = self._root / f"session{len(self.steps)}" if tensorboard else None
         tracker = Tracker(directory, no_bar, CurveStore(self.store))
-        found = tracker.training(tiny_params(**changes), dataclasses.replace(workload, loss=spied))
+        scalars, self.notes = tracker.training(tiny_params(**changes), dataclasses.replace(workload, loss=spied))
         self.steps.append(len(spy.values))
-        return found
+        return scalars
 
     def entries(self) -> list[Path]:
         return sorted(self.store.iterdir())
@@ -87,15 +86,6 @@ def without_directory(scalars: Scalars) -> Scalars:
     return dataclasses.replace(scalars, directory="")
 
 
-def shown(directory: str) -> tuple[Any, ...]:
-    reader = EventAccumulator(directory, size_guidance={"scalars": 0, "images": 0})
-    reader.Reload()
-    tags = reader.Tags()
-    scalars = {tag: [(point.step, point.value) for point in reader.Scalars(tag)] for tag in tags["scalars"]}
-    images = {tag: [image.encoded_image_string for image in reader.Images(tag)] for tag in tags["images"]}
-    return scalars, images, str(reader.Graph()) if tags["graph"] else ""
-
-
 @pytest.mark.parametrize("tensorboard", [True, False])
 def test_a_later_session_takes_the_curve_from_disk(sessions: Sessions, tensorboard: bool) -> None:
     first, later = (sessions.run(tensorboard=tensorboard) for _ in range(2))
@@ -106,30 +96,21 @@ def test_a_later_session_takes_the_curve_from_disk(sessions: Sessions, tensorboa
 def test_tensorboard_shows_the_curve_graph_and_images_in_the_directory_of_the_later_session(sessions: Sessions) -> None:
     first, later = (sessions.run() for _ in range(2))
     assert Path(later.directory).parent.name == "session1"
-    scalars, images, graph = shown(later.directory)
-    assert (scalars, images, graph) == shown(first.directory)
-    assert len(scalars["train/loss"]) == STEPS
-    assert images
-    assert "hidden" in graph
-
-
-class Untraceable(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.out = nn.Linear(16, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if torch.jit.is_tracing():
-            raise RuntimeError("cannot be traced")
-        output: Tensor = self.out(x.flatten(1)).log_softmax(dim=1)
-        return output
+    one, other = read_back(first.directory), read_back(later.directory)
+    assert scalars_in(later.directory) == scalars_in(first.directory)
+    assert len(other.Scalars("train/loss")) == STEPS
+    [tag] = other.Tags()["images"]
+    assert other.Images(tag)[0].encoded_image_string == one.Images(tag)[0].encoded_image_string
+    assert "hidden" in str(other.Graph())
+    assert str(other.Graph()) == str(one.Graph())
 
 
 def test_notes_are_kept(sessions: Sessions) -> None:
     workload = dataclasses.replace(with_set, make_model=Untraceable)
-    notes = [sessions.trained(workload, tensorboard=True)[1] for _ in range(2)]
+    for _ in range(2):
+        sessions.run(workload)
+        assert sessions.notes == ("no model graph: RuntimeError: cannot be traced",)
     assert sessions.steps == [COMPUTED, REUSED]
-    assert notes == [("no model graph: RuntimeError: cannot be traced",)] * 2
 
 
 def test_the_random_state_is_restored(sessions: Sessions) -> None:
@@ -310,9 +291,3 @@ def test_entries_that_were_used_last_are_kept(sessions: Sessions, monkeypatch: p
     sessions.run(seed=1)
     sessions.run(seed=2)
     assert sessions.steps[-2:] == [REUSED, COMPUTED]
-
-
-def test_without_a_store_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Tracker(None, no_bar).training(tiny_params(), with_set)
-    assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ from torch_builders import CPU, tiny_batch, tiny_model
 from mnistbench.core.operation import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.record import OpRow, OpTable
 from mnistbench.measuring.events_to_table import table
-from mnistbench.measuring.profiling import LOSS, MODEL
+from mnistbench.measuring.profiling import MODEL
 
 pytestmark = pytest.mark.versions
 
@@ -170,25 +170,6 @@ class TestTable:
         again = module("fc1", 41, 60, event("aten::addmm", 42, 59))
         rows = by_key(table_of(iteration(0, 90, phase("backward", 40, 80, again))))
         assert ("aten::addmm", "backward", "fc1") in rows
-
-    def test_the_loss_and_its_backward_have_a_module(self) -> None:
-        loss = event("aten::nll_loss", 31, 35, sequence_nr=7)
-        backward = node("NllLossBackward0", 41, 45, event("aten::nll_loss_backward", 42, 44), sequence_nr=7)
-        rows = by_key(
-            table_of(
-                iteration(
-                    0, 100,
-                    phase("forward", 30, 40, module(LOSS, 30, 40, loss)),
-                    phase("backward", 40, 50, backward),
-                )
-            )
-        )  # fmt: skip
-        assert {key for key in rows if key[2] == LOSS} == {
-            ("aten::nll_loss", "forward", LOSS),
-            ("autograd::engine::evaluate_function: NllLossBackward0", "backward", LOSS),
-            ("NllLossBackward0", "backward", LOSS),
-            ("aten::nll_loss_backward", "backward", LOSS),
-        }
 
     def test_ranges_of_an_optimizer_are_not_operations(self) -> None:
         own = event("Optimizer.step#Adadelta.step", 1, 9, event("aten::add_", 2, 5), scope=RANGE)
@@ -507,13 +488,6 @@ def test_kernels_of_a_range_belong_to_no_operation_and_its_copy_on_the_device_is
     found = table_of(iteration(0, 50, own), copy, kernel, view="device")
     assert by_key(found)[UNATTRIBUTED, "", NO_MODULE].self_device_ns == (3_000,)
     assert device_sum(found) == [3_000]
-
-
-def test_without_kernels_there_is_no_row_of_them() -> None:
-    assert [row.name for row in table_of(iteration(0, 9, event("aten::view", 1, 2)), view="device").rows] == [
-        OUTSIDE,
-        "aten::view",
-    ]
 
 
 RUNTIME_CALLS = ["cudaLaunchKernel", "cuLaunchKernelEx", "cudaMemcpyAsync", "hipExtModuleLaunchKernel", "hipMalloc",

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from torch import Tensor, nn
-from torch_builders import CPU, tiny_params, tiny_workload
+from torch_builders import tiny_params, tiny_workload
 
 from mnistbench.core.operation import NO_MODULE
-from mnistbench.measuring.case import Case, build, fork_random, thread_count
+from mnistbench.measuring.case import Case, build
 from mnistbench.measuring.profiling import LOSS, marked, profile, profile_first_call
 
 pytestmark = pytest.mark.versions
-
-
-@pytest.fixture(scope="module", autouse=True)
-def alone() -> Iterator[None]:
-    with thread_count(1), fork_random(CPU):
-        yield
 
 
 def traces_of_marks(case: Case) -> dict[str, object]:

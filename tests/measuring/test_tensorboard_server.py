@@ -64,31 +64,16 @@ def listed(address, path, **query):
     return json.loads(get(address, path, **query))
 
 
-def test_runs_are_listed(address):
+def test_runs_are_listed_with_their_curves_images_and_graph(address):
     assert sorted(listed(address, "runs")) == RUNS
-
-
-def test_curves_are_listed_and_have_their_points(address):
     tags = listed(address, "plugin/scalars/tags")
     assert {run: set(of_run) for run, of_run in tags.items()} == dict.fromkeys(RUNS, SCALARS)
     points = listed(address, "plugin/scalars/scalars", run=RUNS[1], tag="train/loss")
     assert [step for _, step, _ in points] == [1, 2, 3, 4]
-    assert all(value > 0 for _, _, value in points)
-
-
-def test_images_are_listed_and_can_be_fetched(address):
-    tags = listed(address, "plugin/images/tags")
-    assert {run: tuple(of_run) for run, of_run in tags.items()} == dict.fromkeys(RUNS, ("inputs/digits",))
     images = listed(address, "plugin/images/images", run=RUNS[0], tag="inputs/digits", sample=0)
     assert get(address, "plugin/images/individualImage", **urllib.parse.parse_qs(images[0]["query"])).startswith(b"\x89PNG")
-
-
-def test_the_graph_is_listed_and_has_the_layers(address):
     info = listed(address, "plugin/graphs/info")
     assert {run: of_run["run_graph"] for run, of_run in info.items()} == dict.fromkeys(RUNS, True)
-    graph = get(address, "plugin/graphs/graph", run=RUNS[0])
-    for layer in ("conv1", "conv2", "fc1", "fc2", "fc3"):
-        assert f"[{layer}]".encode() in graph, layer
 
 
 def test_its_page_shows_them(address, browser):

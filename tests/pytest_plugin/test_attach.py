@@ -3,13 +3,9 @@
 import json
 
 import pytest
+from projects import only_record, records
 
 pytestmark = pytest.mark.versions
-
-
-def only_record(saved):
-    [benchmark] = saved["benchmarks"]
-    return benchmark["extra_info"]["mnistbench"]
 
 
 def test_what_a_conftest_returns_is_merged_and_takes_the_place_of_the_standard_attachments(project):
@@ -22,8 +18,7 @@ def test_what_a_conftest_returns_is_merged_and_takes_the_place_of_the_standard_a
             return {"lines_of_code": 12, "nested": {"layers": [8, 16, 2]}}
         """,
     )
-    _, saved = project.run_saved()
-    record = only_record(saved)
+    record = only_record(project.run_saved()[1])
     assert json.loads(record["attached"]) == {"lines_of_code": 12, "nested": {"layers": [8, 16, 2]}}
     assert (record["tables"], record["scalars"], record["notes"]) == ([], None, [])
 
@@ -39,44 +34,38 @@ def test_the_standard_functions_can_be_called_beside_the_users_own(project):
             return {**operation_tables(config, case, record), **training_scalars(config, case, record), "mine": 1}
         """,
     )
-    _, saved = project.run_saved()
-    record = only_record(saved)
+    record = only_record(project.run_saved()[1])
     assert json.loads(record["attached"]) == {"mine": 1}
     assert len(record["tables"]) == 2
     assert record["scalars"]
 
 
-def test_a_conftest_that_returns_nothing_is_fine(project):
-    project.append("conftest.py", "\n\ndef pytest_mnistbench_attach(config, case, record):\n    pass\n")
-    result, saved = project.run_saved()
-    assert result.ret == 0
-    assert only_record(saved)["tables"] == []
+def test_only_the_conftests_above_a_test_are_asked_and_may_return_nothing(project):
+    for name, value in (("other", "{'other': 1}"), ("nothing", "None")):
+        project.write(f"{name}/conftest.py", f"def pytest_mnistbench_attach(config, case, record):\n    return {value}\n")
+        project.write(f"{name}/test_{name}.py", f"def test_{name}(op_benchmark):\n    op_benchmark('forward')\n")
+    found = records(project.run_saved()[1])
+    assert {name: (json.loads(record["attached"]), len(record["tables"])) for name, record in found.items()} == {
+        "test_forward[tiny-b4-cpu]": ({}, 2), "test_other[tiny-b4-cpu]": ({"other": 1}, 0),
+        "test_nothing[tiny-b4-cpu]": ({}, 0),
+    }  # fmt: skip
 
 
-def test_only_the_conftests_above_a_test_are_asked(project):
-    project.write("other/conftest.py", "def pytest_mnistbench_attach(config, case, record):\n    return {'other': 1}\n")
-    project.write("other/test_other.py", "def test_other(op_benchmark):\n    op_benchmark('forward')\n")
-    _, saved = project.run_saved()
-    attached = {b["name"]: json.loads(b["extra_info"]["mnistbench"]["attached"]) for b in saved["benchmarks"]}
-    assert attached == {"test_forward[tiny-b4-cpu]": {}, "test_other[tiny-b4-cpu]": {"other": 1}}
-
-
-@pytest.mark.parametrize(("alone_ns", "noted"), [(30, ["30.0 %"]), (5, [])])
-def test_a_record_notes_that_kernels_belong_to_no_operation(project, alone_ns, noted):
+def test_a_record_notes_that_kernels_belong_to_no_operation(project):
     project.append(
         "conftest.py",
-        f"""
+        """
 
         def pytest_mnistbench_attach(config, case, record):
             from mnistbench.core.operation import UNATTRIBUTED
             from mnistbench.core.record import OpRow, OpTable
 
-            rows = [
-                OpRow(name, "", "", 1.0, (0,), (0,), (ns,), 0)
-                for name, ns in (("aten::mm", {100 - alone_ns}), (UNATTRIBUTED, {alone_ns}))
-            ]
-            return {{"operation_tables": [OpTable("warm", "device", (100,), tuple(rows))]}}
+            def table(alone_ns):
+                times = (("aten::mm", 100 - alone_ns), (UNATTRIBUTED, alone_ns))
+                rows = [OpRow(name, "", "", 1.0, (0,), (0,), (ns,), 0) for name, ns in times]
+                return OpTable("warm", "device", (100,), tuple(rows))
+
+            return {"operation_tables": [table(30), table(5)]}
         """,
     )
-    _, saved = project.run_saved()
-    assert [note.partition(" of the time")[0] for note in only_record(saved)["notes"]] == noted
+    assert [note.partition(" of the time")[0] for note in only_record(project.run_saved()[1])["notes"]] == ["30.0 %"]

@@ -3,67 +3,43 @@
 import json
 
 import pytest
+from projects import only_record, records
 
+from mnistbench.core.options import options_of
 from mnistbench.core.record import CaseRecord
+from mnistbench.pytest_plugin.options import Options
 
 pytestmark = pytest.mark.versions
-
-USAGE_ERROR = 4
-
-
-def records(saved):
-    return [benchmark["extra_info"]["mnistbench"] for benchmark in saved["benchmarks"]]
-
-
-def assert_one_line(result, line):
-    assert result.ret == USAGE_ERROR
-    assert [text for text in result.stderr.lines if text.strip()] == [f"ERROR: {line}"]
-    assert "passed" not in result.stdout.str()
-    assert "Traceback" not in result.stdout.str()
 
 
 @pytest.mark.parametrize(
     ("argument", "line"),
     [
         ("--bench-threads=0", "--bench-threads: '0' cannot be used; give a whole number, 1 to 1024"),
-        ("--bench-step=fast,quick", "--bench-step: 'fast,quick' is not known; choose reference or fast"),
         ("--bench-model=tiny,resnet", "--bench-model: 'resnet' is not a workload; choose of convnet, lenet5, tiny"),
-        ("--bench-device=gpu", "device 'gpu' is not known: use auto, cpu, cuda, cuda:1 or mps"),
+        ("--bench-device=cpu,cuda:99", "device 'cuda:99' is not available: torch * sees cpu*"),
     ],
 )
 def test_a_wrong_value_is_one_line_before_any_case_runs(project, argument, line):
-    assert_one_line(project.run(argument), line)
+    project.assert_refused(line, argument)
 
 
 def test_a_wrong_value_in_the_configuration_names_the_file(project):
     project.append("pytest.ini", "op_top = many\n")
-    line = f"op_top in {project.path / 'pytest.ini'}: 'many' cannot be used; give a whole number, at least 1"
-    assert_one_line(project.run(), line)
+    project.assert_refused(f"op_top in {project.path / 'pytest.ini'}: 'many' cannot be used; give a whole number, at least 1")
 
 
-def test_a_device_that_is_not_here_is_one_line(project):
-    result = project.run("--bench-device=cpu,cuda:99")
-    assert result.ret == USAGE_ERROR
-    [line] = [text for text in result.stderr.lines if text.strip()]
-    assert line.startswith("ERROR: device 'cuda:99' is not available: torch ")
-    assert "sees cpu" in line
-
-
-@pytest.mark.parametrize("root", ["file", "file/below"])
-def test_a_tensorboard_directory_that_cannot_be_made_is_one_line(project, root):
+def test_a_tensorboard_directory_that_cannot_be_made_is_one_line(project):
     project.write("file", "")
     line = f"--bench-tensorboard: {project.path / 'file'} is not a directory; name another directory, or off"
-    assert_one_line(project.run(f"--bench-tensorboard={root}"), line)
+    project.assert_refused(line, "--bench-tensorboard=file/below")
 
 
 def test_missing_mnist_is_one_line_with_the_three_ways_out(project):
     (project.path / "data" / "MNIST" / "raw").mkdir(parents=True)
     project.write("data/MNIST/raw/train-images-idx3-ubyte", "truncated")
-    result = project.run("--bench-dataset=mnist", "--bench-data-dir=data", "--bench-model=convnet")
-    assert result.ret == USAGE_ERROR
-    [line] = [text for text in result.stderr.lines if text.strip()]
-    assert "train-images-idx3-ubyte" in line
-    assert all(way in line for way in ("--bench-data-dir", "MNISTBENCH_DATA", "--bench-dataset"))
+    line = "*train-images-idx3-ubyte*MNISTBENCH_DATA*--bench-data-dir*--bench-dataset*"
+    project.assert_refused(line, "--bench-dataset=mnist", "--bench-data-dir=data", "--bench-model=convnet")
 
 
 def test_options_decide_what_is_measured(project):
@@ -75,7 +51,7 @@ def test_options_decide_what_is_measured(project):
         "--op-iterations=3",
         "--op-shapes",
     )
-    first, second = records(saved)
+    first, second = records(saved).values()
     assert first["params"] == {
         "workload": "tiny",
         "phase": "forward",
@@ -94,24 +70,12 @@ def test_options_decide_what_is_measured(project):
     assert "[[3, 8], " in str([row.shapes for row in warm.rows if row.name == "aten::linear"])
 
 
-def test_the_command_line_wins_over_the_configuration(project):
-    result = project.run("--bench-batch-size=7,8", "--collect-only", "-q")
+def test_one_case_can_be_selected_by_its_id_which_has_what_is_not_the_default(project):
+    options = ("--bench-batch-size=1,16", "--bench-model=tiny,convnet", "--bench-dtype=bfloat16", "--bench-compile")
+    result = project.run(*options, "-k", "tiny-b1-cpu", "--collect-only", "-q")
     assert [line for line in result.stdout.lines if "::" in line] == [
-        "test_bench.py::test_forward[tiny-b7-cpu]",
-        "test_bench.py::test_forward[tiny-b8-cpu]",
+        "test_bench.py::test_forward[tiny-b1-cpu-bfloat16-compiled]"
     ]
-
-
-def test_ids_have_the_options_that_are_not_the_default(project):
-    result = project.run("--bench-dtype=bfloat16", "--bench-compile", "--collect-only", "-q")
-    assert "test_bench.py::test_forward[tiny-b4-cpu-bfloat16-compiled]" in result.stdout.lines
-
-
-def test_one_case_can_be_selected_by_its_id(project):
-    result = project.run(
-        "--bench-batch-size=1,16,64", "--bench-model=tiny,convnet", "-k", "tiny-b1-cpu", "--collect-only", "-q"
-    )
-    assert [line for line in result.stdout.lines if "::" in line] == ["test_bench.py::test_forward[tiny-b1-cpu]"]
 
 
 def test_a_parametrize_mark_of_the_users_own_replaces_the_option(project):
@@ -126,46 +90,35 @@ def test_a_parametrize_mark_of_the_users_own_replaces_the_option(project):
             op_benchmark(phase)
         """,
     )
-    _, saved = project.run_saved("--bench-batch-size=1")
-    assert {(record["params"]["phase"], record["params"]["batch_size"], record["test"]) for record in records(saved)} == {
+    found = records(project.run_saved("--bench-batch-size=1")[1]).values()
+    assert {(record["params"]["phase"], record["params"]["batch_size"], record["test"]) for record in found} == {
         (phase, size, "test_bench.py::test_mine") for phase in ("forward", "batch") for size in (5, 6)
     }
 
 
-def test_without_profiling_there_are_timings_and_scalars_but_no_tables(project):
-    result, saved = project.run_saved("--no-op-profile")
-    [record] = records(saved)
-    assert record["tables"] == []
-    assert record["first_call_ns"] is None
-    assert record["scalars"]
-    result.stdout.no_fnmatch_line("*mnistbench: operations*")
+def test_without_profiling_and_tensorboard_there_are_timings_and_scalars_alone(project):
+    result, saved = project.run_saved("--no-op-profile", "--bench-tensorboard=off")
+    record = only_record(saved)
+    assert (record["tables"], record["first_call_ns"]) == ([], None)
+    assert json.loads(record["scalars"])["directory"] == ""
+    assert not (project.path / ".benchmarks" / "tensorboard").exists()
+    for absent in ("*mnistbench: operations*", "TensorBoard:*"):
+        result.stdout.no_fnmatch_line(absent)
 
 
 def test_op_top_limits_what_is_shown_and_not_what_is_saved(project):
     result, saved = project.run_saved("--op-top=2")
-    [record] = records(saved)
     table = result.stdout.lines[
         result.stdout.lines.index("forward tiny on synthetic, cpu, float32: self CPU time per iteration") :
     ]
     shown = table[3 : table.index(table[2], 3)]
     assert len(shown) == 2
-    assert len(CaseRecord.from_json(record).table("warm").rows) > 10
-
-
-def test_tensorboard_off_writes_nothing(project):
-    result, saved = project.run_saved("--bench-tensorboard=off")
-    assert json.loads(records(saved)[0]["scalars"])["directory"] == ""
-    assert not (project.path / ".benchmarks" / "tensorboard").exists()
-    result.stdout.no_fnmatch_line("TensorBoard:*")
+    assert len(CaseRecord.from_json(only_record(saved)).table("warm").rows) > 10
 
 
 def test_help_shows_a_group_with_every_option(project):
     text = project.run("--help").stdout.str()
     group = text[text.index("mnistbench: operation tables") :]
-    for option in (
-        "--bench-device", "--bench-batch-size", "--bench-model", "--bench-dtype", "--bench-threads", "--bench-compile",
-        "--bench-dataset", "--bench-data-dir", "--bench-seed", "--op-top", "--op-iterations", "--no-op-profile",
-        "--op-shapes", "--bench-tensorboard",
-    ):  # fmt: skip
-        assert option in group
-        assert f"  {option.removeprefix('--').replace('-', '_')} (" in text, "not settable in the configuration file"
+    for option in options_of(Options).values():
+        assert option.name in group
+        assert f"  {option.key} (" in text, "not settable in the configuration file"

@@ -5,8 +5,7 @@ import subprocess
 import sys
 
 import pytest
-
-from mnistbench.core.record import KEY
+from projects import records
 
 TESTS = """
 import pytest
@@ -40,18 +39,15 @@ def suite(project):
     return project
 
 
-def records(saved):
-    return {found["name"]: found["extra_info"].get(KEY) for found in saved["benchmarks"]}
-
-
 def test_calls_of_torch_have_operations(suite):
-    result, saved = suite.run_saved("--op-benchmarks")
+    result, saved = suite.run_saved("--op-benchmarks", "--bench-threads=3")
     result.assert_outcomes(passed=5)
     found = records(saved)
     assert [name for name, record in found.items() if record] == ["test_mm[8]", "test_mm[16]", "test_model", "test_setup"]
     assert found["test_mm[8]"]["params"]["phase"] == "call"
     assert found["test_mm[8]"]["params"]["workload"] == "test_bench.py::test_mm[8]"
-    assert saved[KEY]["environment"]["torch"]
+    threads = saved["mnistbench"]["environment"]["threads"]
+    assert threads == found["test_mm[8]"]["params"]["threads"] != 3  # the option is for our own cases
     result.stdout.fnmatch_lines(
         [
             "test_bench.py::test_mm[[]8], cpu: self CPU time per iteration",
@@ -64,14 +60,8 @@ def test_calls_of_torch_have_operations(suite):
     assert ["aten::addmm", "forward", "Sequential.0"] in lines
     assert ["aten::mm", "backward", "Sequential.0"] in lines
     assert ["aten::sqrt_", "forward", "-"] in lines
-
-
-def test_a_short_call_has_the_times_and_numbers_of_one_call(suite):
-    result, saved = suite.run_saved("--op-benchmarks", "-k", "test_mm", "--bench-threads=3")
-    result.assert_outcomes(passed=2, deselected=3)
-    threads = saved[KEY]["environment"]["threads"]
-    assert threads == records(saved)["test_mm[8]"]["params"]["threads"] != 3  # the option is for our own cases
-    [table] = records(saved)["test_mm[8]"]["tables"]
+    # A short call is repeated within an iteration; the table has the times and numbers of one.
+    [table] = found["test_mm[8]"]["tables"]
     operations, times = (json.loads(table[name]) for name in ("operations", "times"))
     index = operations["name"].index("aten::mm")
     assert operations["calls"][index] == 1
@@ -86,7 +76,7 @@ def test_without_the_option_a_plain_test_stays_as_it_was(suite):
     result, saved = suite.run_saved()
     result.assert_outcomes(passed=6)
     assert set(records(saved).values()) == {None}
-    assert KEY not in saved
+    assert "mnistbench" not in saved
     result.stdout.no_fnmatch_line("*mnistbench: operations*")
 
 
@@ -100,13 +90,26 @@ def test_the_configuration_can_set_it_and_a_saved_run_is_explained(suite):
     )
 
 
-def test_a_call_that_cannot_be_repeated_keeps_its_time_and_has_a_note(suite):
-    lines = "    values = [torch.ones(1)]\n    benchmark.pedantic(lambda: values.pop().neg())\n"
-    suite.write("test_bench.py", f"import torch\n\n\ndef test_once(benchmark):\n{lines}")
+def test_a_call_that_cannot_be_repeated_keeps_its_time_and_one_that_fails_fails_as_without_the_option(suite):
+    suite.write(
+        "test_bench.py",
+        """
+        import torch
+
+        def test_once(benchmark):
+            values = [torch.ones(1)]
+            benchmark.pedantic(lambda: values.pop().neg())
+
+        def test_failing(benchmark):
+            benchmark(lambda: 1 / 0)
+        """,
+    )
     result, saved = suite.run_saved("--op-benchmarks")
-    result.assert_outcomes(passed=1)
+    result.assert_outcomes(passed=1, failed=1)
     assert records(saved)["test_once"]["notes"] == ["not profiled: IndexError: pop from empty list"]
-    result.stdout.fnmatch_lines(["test_bench.py::test_once: not profiled: IndexError: pop from empty list"])
+    result.stdout.fnmatch_lines(
+        ["*ZeroDivisionError*", "test_bench.py::test_once: not profiled: IndexError: pop from empty list"]
+    )
 
 
 def test_a_suite_without_torch_does_not_import_it(suite):
@@ -114,23 +117,9 @@ def test_a_suite_without_torch_does_not_import_it(suite):
         "test_bench.py",
         "import sys\n\n\ndef test_sum(benchmark):\n    benchmark(sum, [1])\n    assert 'torch' not in sys.modules\n",
     )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "--op-benchmarks",
-    ]  # other tests share a process with torch
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--op-benchmarks"]  # a fork has torch
     done = subprocess.run(command, cwd=suite.path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-
-
-def test_a_failing_call_fails_as_without_the_option(suite):
-    suite.write("test_bench.py", "import torch\n\n\ndef test_failing(benchmark):\n    benchmark(lambda: 1 / 0)\n")
-    result = suite.run("--op-benchmarks")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*ZeroDivisionError*"])
 
 
 # ---- op_benchmark(function) --------------------------------------------------------------------------------------------
@@ -216,10 +205,7 @@ def test_elsewhere(op_benchmark):
 
 
 def test_a_phase_stays_parametrized_over_workloads(suite):
-    suite.write(
-        "test_bench.py",
-        PHASES,
-    )
+    suite.write("test_bench.py", PHASES)
     suite.run("--collect-only", "-q", "--bench-batch-size=1", "--bench-model=lenet5").stdout.fnmatch_lines(
         [
             "test_bench.py::test_phase[[]lenet5-b1-cpu]",
@@ -230,19 +216,35 @@ def test_a_phase_stays_parametrized_over_workloads(suite):
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("    phase = 'step'\n    op_benchmark(phase)", "op_benchmark('step'): the test is not parametrized over workloads*"),
-        ("    op_benchmark('step', 3)", "op_benchmark('step', ...): a phase has no arguments; *"),
-        (
-            "    measured = op_benchmark\n    measured(sum, [1])",
-            "op_benchmark(function): the test is parametrized over workloads*",
-        ),
-    ],
-)
-def test_what_cannot_be_measured_has_one_line(suite, text, said):
-    suite.write("test_bench.py", f"def test_it(op_benchmark):\n{text}\n")
+def test_what_cannot_be_measured_has_one_line(suite):
+    suite.write(
+        "test_bench.py",
+        """
+        import pytest
+
+        def test_variable(op_benchmark):
+            phase = "step"
+            op_benchmark(phase)
+
+        def test_argument(op_benchmark):
+            op_benchmark("step", 3)
+
+        def test_other_name(op_benchmark):
+            measured = op_benchmark
+            measured(sum, [1])
+
+        @pytest.mark.parametrize("bench_workload", ["resnet"])
+        def test_workload(op_benchmark):
+            op_benchmark("step")
+        """,
+    )
     result = suite.run("--bench-batch-size=1", "--bench-model=lenet5")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*UsageError: {said.replace('(', '[(]')}"])
+    result.assert_outcomes(failed=4)
+    result.stdout.fnmatch_lines(
+        [
+            "*UsageError: op_benchmark('step'): the test is not parametrized over workloads*",
+            "*UsageError: op_benchmark('step', ...): a phase has no arguments; *",
+            "*UsageError: op_benchmark(function): the test is parametrized over workloads*",
+            "*UsageError: bench_workload='resnet' is not a workload; choose of convnet, lenet5",
+        ]
+    )

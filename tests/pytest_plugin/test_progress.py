@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from terminals import run_on_terminal
+from forks import run_on_terminal
 
 pytestmark = pytest.mark.versions
 

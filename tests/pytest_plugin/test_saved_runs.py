@@ -4,6 +4,7 @@ import json
 
 import forks
 import pytest
+from projects import only_record, records
 
 from mnistbench.core.record import MAX_POINTS, CaseRecord
 
@@ -24,15 +25,11 @@ def test_plain(benchmark):
 """
 
 
-def by_name(saved):
-    return {benchmark["name"]: benchmark for benchmark in saved["benchmarks"]}
-
-
 def test_a_record_carries_tables_scalars_and_identity(project):
     project.write("test_bench.py", MIXED)
     result, saved = project.run_saved("--bench-tensorboard=.benchmarks/tensorboard")
     result.assert_outcomes(passed=3)
-    step = by_name(saved)["test_step[tiny-b4-cpu]"]["extra_info"]["mnistbench"]
+    step = records(saved)["test_step[tiny-b4-cpu]"]
 
     assert step["schema"] == 1
     assert step["test"] == "test_bench.py::test_step"
@@ -52,7 +49,7 @@ def test_a_record_carries_tables_scalars_and_identity(project):
     assert any(row.phase == "optimizer" for row in warm.rows)
     assert step["first_call_ns"] == cold.iteration_ns[0]
 
-    rounds, stats = json.loads(step["rounds_ns"]), by_name(saved)["test_step[tiny-b4-cpu]"]["stats"]
+    rounds, stats = json.loads(step["rounds_ns"]), saved["benchmarks"][0]["stats"]
     assert len(rounds) == min(stats["rounds"], MAX_POINTS)
     assert stats["min"] <= (min(rounds) + 1) / 1e9
     assert (max(rounds) - 1) / 1e9 <= stats["max"]
@@ -64,7 +61,7 @@ def test_a_record_carries_tables_scalars_and_identity(project):
     assert (project.path / scalars["directory"]).is_dir()
     result.stdout.fnmatch_lines(["TensorBoard: tensorboard --logdir .benchmarks/tensorboard/*"])
 
-    forward = by_name(saved)["test_forward[tiny-b4-cpu]"]["extra_info"]["mnistbench"]
+    forward = records(saved)["test_forward[tiny-b4-cpu]"]
     assert CaseRecord.from_json(forward).tables[0].first_of_process is False
     assert set(json.loads(forward["scalars"])["final"]) == {"timing/ms_per_iteration", "timing/samples_per_second"}
     assert json.loads(forward["scalars"])["directory"] != scalars["directory"]
@@ -73,46 +70,36 @@ def test_a_record_carries_tables_scalars_and_identity(project):
 def test_a_benchmark_that_is_not_ours_is_left_as_it_was_and_so_is_machine_info(project):
     project.write("test_bench.py", MIXED)
     _, saved = project.run_saved()
+    assert "mnistbench" not in project.run_saved("-k", "plain")[1]
     project.write("conftest.py", "")  # its hook and its options are unknown without the plug-in
     project.write("pytest.ini", "[pytest]\n")
     _, without = project.run_saved("-p", "no:mnistbench", "-k", "plain")
-    plain, plain_without = by_name(saved)["test_plain"], by_name(without)["test_plain"]
+    [step, _, plain], [plain_without] = saved["benchmarks"], without["benchmarks"]
     assert plain["extra_info"] == {"mine": 1}
     assert {**plain, "stats": None} == {**plain_without, "stats": None}
     assert saved["machine_info"].keys() == without["machine_info"].keys()
-    assert by_name(saved)["test_step[tiny-b4-cpu]"]["group"] == "step tiny on synthetic"
-
-
-def test_the_environment_is_kept_once_per_file_and_only_with_cases_of_ours(project):
-    project.write("test_bench.py", MIXED)
-    _, saved = project.run_saved()
+    assert step["group"] == "step tiny on synthetic"
     assert saved["mnistbench"]["schema"] == 1
     assert saved["mnistbench"]["environment"].keys() == {
         "mnistbench", "python", "torch", "torchvision", "platform", "cpu_model", "cpu_count", "threads", "blas", "allocator",
         "devices",
     }  # fmt: skip
-    assert "environment" not in saved["benchmarks"][0]["extra_info"]["mnistbench"]
-    _, plain = project.run_saved("-k", "plain")
-    assert "mnistbench" not in plain
+    assert "environment" not in step["extra_info"]["mnistbench"]
 
 
-@pytest.fixture
-def saved_twice(project):
+def test_pytest_benchmarks_own_commands_read_our_files(project):
     assert project.run("--benchmark-save=one", "--bench-tensorboard=.benchmarks/tensorboard").ret == 0
     assert project.run("--benchmark-save=two").ret == 0
-    return project
 
-
-def test_pytest_benchmarks_own_commands_read_our_files(saved_twice):
     def command(*arguments):
-        return forks.run("pytest_benchmark", *arguments, cwd=saved_twice.path)
+        return forks.run("pytest_benchmark", *arguments, cwd=project.path)
 
     listed = command("list").stdout
     assert [line.split("_")[-1] for line in listed.splitlines()] == ["one.json", "two.json"]  # and nothing of TensorBoard's
     compared = command("compare", "--histogram=plot")
     assert compared.returncode == 0, compared.stderr
     assert "test_forward[tiny-b4-cpu] (0001_one)" in compared.stdout
-    assert list(saved_twice.path.glob("plot*.svg"))
+    assert list(project.path.glob("plot*.svg"))
 
 
 def test_pytest_benchmarks_options_work_on_our_cases(project):
@@ -124,13 +111,10 @@ def test_pytest_benchmarks_options_work_on_our_cases(project):
 
 def test_the_same_seed_gives_the_same_losses_to_the_bit_in_another_process(project):
     project.measure_a_step()
-    curves = []
-    for _ in range(2):
-        _, saved = project.run_saved("--bench-model=lenet5", "--no-op-profile")
-        [benchmark] = saved["benchmarks"]
-        curves.append(json.loads(benchmark["extra_info"]["mnistbench"]["curves"]))
-    assert curves[0] == curves[1]
-    assert len(curves[0]["train/loss"]) > 10
+    options = ("--bench-model=lenet5", "--no-op-profile")
+    first, second = (json.loads(only_record(project.run_saved(*options)[1])["curves"]) for _ in range(2))
+    assert first == second
+    assert len(first["train/loss"]) > 10
 
 
 def test_a_training_curve_is_computed_once_for_the_same_code(project):
@@ -139,7 +123,7 @@ def test_a_training_curve_is_computed_once_for_the_same_code(project):
 
     def scalars(*arguments):
         saved = project.run_saved("--bench-tensorboard=.benchmarks/tensorboard", *arguments)[1]
-        record = CaseRecord.from_json(saved["benchmarks"][0]["extra_info"]["mnistbench"])
+        record = CaseRecord.from_json(only_record(saved))
         assert record.notes == ()
         return record.scalars
 

@@ -1,29 +1,14 @@
-"""Which workloads a test measures: those of its project and, if they are named, the built-in ones."""
+"""Which workloads a test measures, in which steps: those of its project and, if they are named, the built-in ones."""
 
-import os
+import json
 import re
 
 import pytest
+from projects import CONFTEST, only_record, records
 
-pytestmark = pytest.mark.versions
-
-CONFTEST = """
-import torch
-from mnistbench import Workload
-
-def pytest_mnistbench_workloads(config):
-    return [
-        Workload(
-            name="mine",
-            make_model=lambda: torch.nn.Linear(2, 1),
-            make_batch=lambda size, device, generator: (torch.ones(size, 2), torch.ones(size, 1)),
-            loss=torch.nn.functional.mse_loss,
-            make_optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        )
-    ]
-"""
 PLAIN = "def test_forward(op_benchmark):\n    op_benchmark('forward')\n"
 MARKED = f"import pytest\n\n@pytest.mark.parametrize('bench_workload', ['lenet5'])\n{PLAIN}"
+BUILT_IN = "from mnistbench.pytest_plugin.hooks import builtin_workloads as pytest_mnistbench_workloads\n"
 NONE = (
     "no workload to measure: return one from pytest_mnistbench_workloads in conftest.py, "
     "or choose a built-in one with --bench-model: convnet, lenet5"
@@ -31,48 +16,38 @@ NONE = (
 
 
 @pytest.fixture
-def collect(pytester, monkeypatch):
-    """Collect a project of one test file; return its cases and the lines on stderr."""
-    for name in os.environ:
-        if name.startswith(("PYTEST_", "MNISTBENCH_")):
-            monkeypatch.delenv(name)
-
-    def run(*arguments, conftest="", test=PLAIN):
-        if conftest:
-            pytester.makeconftest(conftest)
-        pytester.makepyfile(test)
-        done = pytester.runpytest_subprocess(
-            "--collect-only", "-q", "--bench-batch-size=4", "--bench-device=cpu", "-p", "no:cacheprovider", *arguments
-        )
-        cases = [found[1] for line in done.outlines if (found := re.search(r"\[(.*)\]$", line))]
-        return cases, [line for line in done.errlines if line.strip()]
-
-    return run
+def project(project):
+    """A project that names no workload in its configuration."""
+    project.write("pytest.ini", "[pytest]\nbench_batch_size = 4\nbench_device = cpu\n")
+    return project
 
 
-BUILT_IN = "from mnistbench.pytest_plugin.hooks import builtin_workloads as pytest_mnistbench_workloads\n"
-
-
+@pytest.mark.versions
 @pytest.mark.parametrize(
     ("options", "conftest", "test", "cases"),
     [
-        ([], CONFTEST, PLAIN, ["mine-b4-cpu"]),
-        (["--bench-model=mine,convnet"], CONFTEST, PLAIN, ["mine-b4-cpu", "convnet-b4-cpu"]),
+        ([], CONFTEST, PLAIN, ["tiny-b4-cpu"]),
+        (["--bench-model=tiny,convnet"], CONFTEST, PLAIN, ["tiny-b4-cpu", "convnet-b4-cpu"]),
         ([], "", MARKED, ["lenet5-b4-cpu"]),
         ([], BUILT_IN, PLAIN, ["convnet-b4-cpu", "lenet5-b4-cpu"]),
     ],
     ids=["of the project", "an option names a built-in one", "a mark names a built-in one", "built-in ones are registered"],
 )
-def test_workloads_of_a_test(collect, options, conftest, test, cases):
-    assert collect(*options, conftest=conftest, test=test) == (cases, [])
+def test_workloads_of_a_test(project, options, conftest, test, cases):
+    project.write("conftest.py", conftest)
+    project.write("test_bench.py", test)
+    result = project.run("--collect-only", "-q", *options)
+    assert [found[1] for line in result.outlines if (found := re.search(r"\[(.*)\]$", line))] == cases
+    assert "".join(result.errlines) == ""
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(
     ("conftest", "line"),
     [
         ("", NONE),
-        (CONFTEST.replace('"mine"', '"convnet"'), "workload 'convnet' is registered twice: give one of them another name"),
-        (CONFTEST.replace("    ]\n", "    ] * 2\n"), "workload 'mine' is registered twice: give one of them another name"),
+        (CONFTEST.replace('"tiny"', '"convnet"'), "workload 'convnet' is registered twice: give one of them another name"),
+        (CONFTEST.replace("    ]\n", "    ] * 2\n"), "workload 'tiny' is registered twice: give one of them another name"),
         (
             "def pytest_mnistbench_workloads(config): return ['tiny']\n",
             "pytest_mnistbench_workloads returned 'tiny': return a list of mnistbench Workload objects",
@@ -80,5 +55,31 @@ def test_workloads_of_a_test(collect, options, conftest, test, cases):
     ],
     ids=["none", "name of a built-in one", "one name twice", "no workload"],
 )
-def test_wrong_workloads_are_one_line(collect, conftest, line):
-    assert collect(conftest=conftest) == ([], [f"ERROR: {line}"])
+def test_wrong_workloads_are_one_line(project, conftest, line):
+    project.write("conftest.py", conftest)
+    project.assert_refused(line)
+
+
+# ---- --bench-step ----------------------------------------------------------------------------------------------------
+
+
+def test_both_steps_are_measured_as_cases_of_one_test_with_the_same_modules(project):
+    project.measure_a_step()
+    result, saved = project.run_saved("--bench-model=lenet5", "--bench-step=reference,fast")
+    assert result.ret == 0
+    modules = {}
+    for step, (name, record) in zip(("reference", "fast"), records(saved).items(), strict=True):
+        identity = (f"test_step[lenet5-b4-cpu-{step}]", "test_bench.py::test_step", step)
+        assert (name, record["test"], record["params"]["step"]) == identity
+        modules[step] = {module for table in record["tables"] for module in json.loads(table["operations"])["module"]}
+    layers = {"conv1", "relu1", "pool1", "conv2", "relu2", "pool2", "flatten", "fc1", "fc2", "fc3", "log_softmax", "(loss)"}
+    assert layers <= modules["fast"]
+    assert layers - {"flatten"} <= modules["reference"]  # flattening contiguous values is no operation
+
+
+def test_data_has_no_fast_step(project):
+    project.write("test_bench.py", "def test_batch(op_benchmark):\n    op_benchmark('batch')\n")
+    result, saved = project.run_saved("--bench-step=reference,fast", "-rs")
+    assert result.ret == 0
+    assert only_record(saved)["params"]["step"] == "reference"
+    result.stdout.fnmatch_lines("SKIPPED*a batch has no fast step")

@@ -36,31 +36,24 @@ def shown(text):
     ("text", "expected"),
     [
         ("", ""),
-        ("aten::addmm, forward fc1", "aten::addmm, forward fc1"),
         ("aten::add_", r"aten::add\_"),
         ("*bold* _italic_ ~~struck~~ `code`", r"\*bold\* \_italic\_ \~\~struck\~\~ \`code\`"),
-        ("a | b", r"a \| b"),
         ("a \\| b", r"a \\\| b"),  # the backslash itself shows, and the cell does not end
         ("\\", r"\\"),
         ("[text](target)", r"\[text\]\(target\)"),
-        ("![image](x)", r"\!\[image\]\(x\)"),
         ("$E=mc^2$ {x}", r"\$E=mc^2\$ \{x\}"),
-        ("<b>", "&lt;b&gt;"),
         ("</summary></details>", "&lt;/summary&gt;&lt;/details&gt;"),
         ("<!-- x", r"&lt;\!-- x"),
         ("&lt;", "&amp;lt;"),
         ("a -> b", "a -&gt; b"),
         # GitHub makes links of these by itself, wherever they stand.
         ("@octocat", f"@{COMMENT}octocat"),
-        ("a@b.org", f"a@{COMMENT}b.org"),
         ("#1 and x/y#2", f"#{COMMENT}1 and x/y#{COMMENT}2"),
         ("https://x.org", f"https:{COMMENT}//x.org"),
         ("www.x.org", f"w{COMMENT}ww.x.org"),
         # What a terminal may not get, a comment does not get either.
-        ("a\nb", r"a\\nb"),
         ("a\r\n\r\n# b", rf"a\\r\\n\\r\\n#{COMMENT} b"),
         ("\x1b[31m", r"\\x1b\[31m"),
-        ("a\u202eb", r"a\\u202eb"),
         ("µs, größer", "µs, größer"),
     ],
 )
@@ -73,9 +66,7 @@ def test_text_is_literal_in_a_paragraph_or_a_cell(text, expected):
     ("text", "expected"),
     [
         ("", ""),
-        ("step convnet-b16-cpu on digits", "step convnet-b16-cpu on digits"),
         ("a_b *c* | `d` [e](f) \\", "a_b *c* | `d` [e](f) \\"),  # nothing of this means anything in HTML
-        ("<b>&amp;", "&lt;b&gt;&amp;amp;"),
         ("</summary>", "&lt;/summary&gt;"),
         ("@a #1 http://x www.x", f"@{COMMENT}a #{COMMENT}1 http:{COMMENT}//x w{COMMENT}ww.x"),
         ("a\n\nb", r"a\n\nb"),  # an empty line would end the element
@@ -104,19 +95,6 @@ def test_no_text_becomes_markup(text):
 # ---- a report -----------------------------------------------------------------------------------------------------------
 
 
-def table(**changes):
-    ordinary = {
-        "title": "a title",
-        "headings": ("name", "us", "verdict"),
-        "rows": (("a", "1.0", "within"), ("b", "2.0", "regressed")),
-        "sums": (("sum", "3.0", ""),),
-        "numbers_from": 1,
-        "words_after": 1,
-        "lines": (),
-    }
-    return text_table(**{**ordinary, **changes})
-
-
 @pytest.mark.parametrize(
     ("blocks", "heading", "drawn"),
     [
@@ -132,35 +110,29 @@ def test_blocks_are_lists_and_plots_below_their_titles(blocks, heading, drawn):
     assert markdown_report(blocks, heading) == drawn
 
 
-def test_a_table_is_folded_with_an_empty_line_around_it():
-    assert markdown_report([Block("Cases", tables=(table(),))], "x") == (
+def test_a_table_is_folded_its_title_is_html_and_its_cells_and_sentences_are_markdown():
+    rows = (("a_b | <c>", "1.0", "within"), ("b", "2.0", "regressed"))
+    table = text_table(
+        "a_b | <c>",
+        ("a_b", "us", "verdict"),
+        rows,
+        sums=(("sum", "3.0", ""),),
+        lines=("by phase: x_y", "exact: 1"),
+        words_after=1,
+    )
+    assert markdown_report([Block("Cases", tables=(table,))], "x") == (
         "### mnistbench: x\n"
         "\n"
-        "<details><summary>a title</summary>\n"
+        "<details><summary>a_b | &lt;c&gt;</summary>\n"
         "\n"
-        "| name | us | verdict |\n"
+        "| a\\_b | us | verdict |\n"
         "| --- | ---: | --- |\n"
-        "| a | 1.0 | within |\n"
+        "| a\\_b \\| &lt;c&gt; | 1.0 | within |\n"
         "| b | 2.0 | regressed |\n"
         "| sum | 3.0 |  |\n"
         "\n"
+        "- by phase: x\\_y\n"
+        "- exact: 1\n"
+        "\n"
         "</details>\n"
     )
-
-
-def test_sentences_of_a_table_are_a_list_below_it():
-    [drawn] = markdown_report([Block("", tables=(table(lines=("by phase: x_y", "exact: 1")),))], "x").split("</details>")[:1]
-    assert drawn.endswith("| sum | 3.0 |  |\n\n- by phase: x\\_y\n- exact: 1\n\n")
-
-
-def test_numbers_are_aligned_right_and_words_left():
-    plain = table(
-        headings=("name", "where", "us", "share"), rows=(("a", "b", "1", "2"),), sums=(), numbers_from=2, words_after=0
-    )
-    assert "\n| --- | --- | ---: | ---: |\n" in markdown_report([Block("", tables=(plain,))], "x")
-
-
-def test_a_title_is_html_and_a_cell_is_markdown():
-    drawn = markdown_report([Block("", tables=(table(title="a_b | <c>", rows=(("a_b | <c>", "1", ""),)),))], "x")
-    assert "<summary>a_b | &lt;c&gt;</summary>" in drawn
-    assert "\n| a\\_b \\| &lt;c&gt; | 1 |  |\n" in drawn

@@ -11,7 +11,7 @@ from mnistbench import __version__
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.showing import output
-from mnistbench.showing.output import append_text_to_step_summary, check, deliver, print_error, render, write
+from mnistbench.showing.output import append_text_to_step_summary, check, deliver, deliver_text, print_error, render
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table, csv_text, text_table
 from mnistbench.showing.terminal import draw, draw_report
@@ -102,12 +102,18 @@ def test_a_report_is_printed_or_written(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("gone/report", "No such file or directory"), (".", "Is a directory"), ("file/report", "Not a directory")]
+    ("name", "why"),
+    [
+        ("gone/report", "No such file or directory"),
+        (".", "Is a directory"),
+        ("file/report", "Not a directory"),
+        ("n" * 300, "File name too long"),
+    ],
 )
 def test_a_file_that_cannot_be_written_is_refused_before_and_after_measuring(tmp_path, monkeypatch, name, why):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("kept", encoding="utf-8")
-    for attempt in (check, lambda path: write(path, "text")):
+    for attempt in (check, lambda path: deliver_text("text", path)):
         with pytest.raises(UsageError) as error:
             attempt(Path(name))
         assert str(error.value) == f"--output: {name} cannot be written ({why}); name another file"
@@ -121,9 +127,18 @@ def test_a_folder_without_permission_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_device_is_written_to_directly():
-    check(Path(os.devnull))
-    write(Path(os.devnull), "text")
+    deliver_text("text", Path(os.devnull))
     assert not Path(os.devnull).is_file()
+
+
+def test_what_can_be_written_is_checked_and_left_as_it_is(tmp_path):
+    (tmp_path / "old").write_text("old", encoding="utf-8")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "old")
+    for path in (*(tmp_path / name for name in ("old", "new", "pipe", "link")), Path(os.devnull)):
+        check(path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "old", "pipe"]
+    assert (tmp_path / "old").read_text(encoding="utf-8") == "old"
 
 
 def test_an_error_is_one_printable_line(capsys):

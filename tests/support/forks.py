@@ -4,10 +4,14 @@ import atexit
 import gc
 import multiprocessing
 import os
+import pty
 import runpy
+import select
+import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import warnings
 from pathlib import Path
 
@@ -55,6 +59,26 @@ class Fork:
 def run(module, *arguments, **options):
     """Run ``python -m module`` to its end and return its exit code and its output."""
     return Fork(module, *arguments, **options).wait()
+
+
+def run_on_terminal(module, *arguments, columns, interrupt_at=None, **options):
+    """Run a program on a terminal of its own; return the exit status and all that was printed.
+
+    Ctrl-C is sent once, as soon as the text ``interrupt_at`` has appeared.
+    """
+    terminal, child = pty.openpty()
+    termios.tcsetwinsize(child, (24, columns))
+    process = Fork(module, *arguments, terminal=os.ttyname(child), **options)
+    printed = b""
+    while (running := process.poll() is None) or select.select([terminal], [], [], 0)[0]:
+        if select.select([terminal], [], [], 0.1 if running else 0)[0]:
+            printed += os.read(terminal, 4096)
+        if interrupt_at is not None and interrupt_at.encode() in printed:
+            interrupt_at = None
+            process.send_signal(signal.SIGINT)
+    os.close(child)
+    os.close(terminal)
+    return process.wait().returncode, printed.decode("utf-8", "replace")
 
 
 def _main(arguments, cwd, environment, paths, errors):

@@ -280,7 +280,7 @@ def estimate(change: float, low: float, high: float, **changes: Any) -> Estimate
 # ---- Reports ---------------------------------------------------------------------------------------------------------
 
 
-def rendered(verdict: Verdict, form: str, top: int = 3, *, colour: bool = False) -> str:
+def rendered(verdict: Verdict, form: str, top: int = 3) -> str:
     """The report of a verdict, with so many operations of each case."""
     options = dataclasses.replace(verdict.options, top=top)
-    return render(report(dataclasses.replace(verdict, options=options)), form, colour=colour)
+    return render(report(dataclasses.replace(verdict, options=options)), form)

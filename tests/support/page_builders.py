@@ -1,6 +1,7 @@
 """Saved runs as the page is given them."""
 
 import json
+from pathlib import Path
 
 import builders
 
@@ -10,6 +11,7 @@ from mnistbench.compare.judge import judge
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.core.record import Run
 from mnistbench.page.content import PageRun
+from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import RunSummary
 
 
@@ -18,12 +20,7 @@ def shown(document, base=None, criteria=None, name="0001_base.json"):
     head = json.loads(json.dumps(document))
     summary = RunSummary.from_json(head, name)
     judgement = judge(compare([RunSummary.from_json(base, "base")], summary), criteria or Criteria()) if base else None
-    return PageRun(name=name, number=name[:4], run=Run.from_json(head, name), summary=summary, judgement=judgement)
-
-
-def document(*cases, **changes):
-    """A saved file of these cases."""
-    return builders.saved_file(*cases, **changes)
+    return PageRun(SavedRun(Path(name), summary), Run.from_json(head, name), judgement)
 
 
 def step(scale=1.0, batch_size=16, **changes):

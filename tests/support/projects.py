@@ -1,13 +1,16 @@
-"""Fixtures: a user's project in a temporary folder with one small model of its own, and a browser."""
+"""Fixtures: a user's project in a temporary folder with one small model of its own, commands in an empty one, a browser."""
 
 import json
 import os
 import shutil
+import subprocess
 import textwrap
 import time
 
 import forks
 import pytest
+
+from mnistbench import cli
 
 CONFTEST = """
 import torch
@@ -68,6 +71,28 @@ def run_pytest(path, *arguments):
     return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), time.perf_counter() - started)
 
 
+def git(folder, *arguments):
+    """Run git with an identity and without the user's configuration; return what it printed."""
+    identity = ("-c", "user.name=tester", "-c", "user.email=tester@example.org", "-c", "init.defaultBranch=main")
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    done = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def records(saved):
+    """Return what mnistbench saved of each benchmark, by its name; None of one that is not ours."""
+    return {benchmark["name"]: benchmark["extra_info"].get("mnistbench") for benchmark in saved["benchmarks"]}
+
+
+def only_record(saved):
+    """Return what mnistbench saved of the only benchmark."""
+    [record] = records(saved).values()
+    return record
+
+
 #: What was saved, by the arguments and the bench file.
 _SAVED = {}
 
@@ -102,6 +127,13 @@ class Project:
             *arguments,
         )
 
+    def assert_refused(self, line, *arguments):
+        """Check that pytest ends with nothing but this line, a pattern of fnmatch, before any case runs."""
+        result = self.run(*arguments)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([f"ERROR: {line}"])
+        assert len([text for text in result.stderr.lines if text.strip()]) == 1
+
     def save_base(self, *arguments):
         """Put the run ``0001_base.json`` there, as the project saves it; one real run serves many tests."""
         key = (arguments, (self.path / "test_bench.py").read_text(encoding="utf-8"))
@@ -126,6 +158,46 @@ def project(tmp_path, monkeypatch):
         if name.startswith(("PYTEST_", "MALLOC_", "MNISTBENCH_", "GITHUB_")):
             monkeypatch.delenv(name)
     return Project(tmp_path)
+
+
+@pytest.fixture
+def alone(tmp_path, monkeypatch):
+    """Work in an empty folder, outside any repository and any job: git is asked for commits and branches here."""
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith(("GITHUB_", "GIT_")) or name in ("FORCE_COLOR", "CLICOLOR_FORCE"):
+            monkeypatch.delenv(name)
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, os.devnull)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+
+
+@pytest.fixture
+def run(alone, capsys):
+    """Run a command; return its exit code and what it prints. What is captured is no terminal and gets no escapes."""
+
+    def command(*arguments):
+        code = cli.main([*map(str, arguments)])
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        assert "\x1b" not in printed.out + printed.err
+        return code, printed.out, printed.err
+
+    return command
+
+
+@pytest.fixture
+def refused(run):
+    """Run a command that is refused; return the line of its error."""
+
+    def command(*arguments):
+        code, out, err = run(*arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith("mnistbench: ")
+        assert err.count("\n") == 1
+        return err.removeprefix("mnistbench: ").rstrip()
+
+    return command
 
 
 #: What Debian, Ubuntu and others call the browser that Playwright can drive.

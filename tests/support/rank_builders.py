@@ -15,31 +15,15 @@ import forks
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
 
 
-def environ_of(rank: int, world_size: int, port: int, **more: str) -> dict[str, str]:
-    """Return the environment of a rank on a node of its own ranks only, without variables that change mnistbench's defaults."""
-    places = {
-        "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size,
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-    }  # fmt: skip
-    return plain_environ() | {name: str(value) for name, value in places.items()} | more
-
-
 def plain_environ() -> dict[str, str]:
     """Return this process's environment without variables that change mnistbench's defaults."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))}
 
 
-def free_port() -> int:
-    """Return a port on which nothing listens."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
 def start(
     world_size: int, *arguments: str, cwd: Path, modules: Sequence[str] = (), errors: bool = False, **more: str
 ) -> list[forks.Fork]:
-    """Start a module for each rank; by default mnistbench on all of them.
+    """Start a module for each rank on one node, without variables that change mnistbench's defaults; by default mnistbench.
 
     Args:
         world_size: number of ranks.
@@ -49,9 +33,15 @@ def start(
         errors: raise warnings as errors.
         more: environment variables.
     """
-    port = free_port()
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))  # any port on which nothing listens
+        port = listening.getsockname()[1]
+    places = {"WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    environ = plain_environ() | {name: str(value) for name, value in places.items()}
     return [
-        forks.Fork(module, *arguments, cwd=cwd, env=environ_of(rank, world_size, port, **more), errors=errors)
+        forks.Fork(
+            module, *arguments, cwd=cwd, env=environ | {"RANK": str(rank), "LOCAL_RANK": str(rank)} | more, errors=errors
+        )
         for rank, module in enumerate(modules or ("mnistbench",) * world_size)
     ]
 

@@ -38,14 +38,7 @@ NAMES = st.text(string.ascii_lowercase + string.digits + "_.:-", min_size=1, max
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
 OPERATION_NAMES = st.sampled_from(
-    [
-        "aten::addmm",
-        "aten::mkldnn_convolution",
-        "aten::add_",
-        "AddmmBackward0",
-        "Optimizer.step#Adadelta.step",
-        OUTSIDE,
-    ]
+    ["aten::addmm", "aten::mkldnn_convolution", "aten::add_", "AddmmBackward0", "Optimizer.step#Adadelta.step", OUTSIDE]
 )
 PHASES_OF_STEP = st.sampled_from(["forward", "loss", "backward", "optimizer"])
 MODULES = st.sampled_from(["conv1", "conv2", "features.0", "fc1", NO_MODULE])
@@ -101,11 +94,11 @@ def op_rows(iterations: int, *, device_view: bool = False) -> SearchStrategy[OpR
 
 
 @st.composite
-def op_tables(draw: st.DrawFn, *, max_rows: int = 4) -> OpTable:
+def op_tables(draw: st.DrawFn) -> OpTable:
     """A table whose rows have as many samples as it has iterations, and one key each."""
     temperature, view = draw(st.sampled_from(["cold", "warm"])), draw(st.sampled_from(["host", "device"]))
     iterations = 1 if temperature == "cold" else draw(st.integers(1, 5))
-    rows = draw(st.lists(op_rows(iterations, device_view=view == "device"), max_size=max_rows, unique_by=lambda row: row.key))
+    rows = draw(st.lists(op_rows(iterations, device_view=view == "device"), max_size=4, unique_by=lambda row: row.key))
     return OpTable(
         temperature=temperature,
         view=view,

@@ -6,13 +6,16 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from builders import params
 from torch import Tensor, nn
 
 from mnistbench.core.params import Params
+from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.workloads.data import Batch, Dataset, Split
 from mnistbench.workloads.workload import Workload, number_correct
 
@@ -23,6 +26,13 @@ CPU = torch.device("cpu")
 
 #: Samples of the whole set of ``tiny_set``: neither is a multiple of 8.
 TRAIN_SAMPLES, TEST_SAMPLES = 20, 12
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    """Run a test on one thread, and restore the random state."""
+    with thread_count(1), fork_random(CPU):
+        yield
 
 
 def tiny_model() -> nn.Module:
@@ -39,11 +49,31 @@ def tiny_model() -> nn.Module:
     )
 
 
+class Untraceable(nn.Module):
+    """A model of the images of ``tiny_batch`` of which TensorBoard shows no graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(PIXELS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.jit.is_tracing():
+            raise RuntimeError("cannot be traced\nfor reasons that fill a page")
+        output: Tensor = self.out(x.flatten(1)).log_softmax(dim=1)
+        return output
+
+
 def tiny_batch(batch_size: int, device: torch.device, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Noise and labels that have nothing to do with it."""
     images = torch.randn(batch_size, *IMAGE, generator=generator)
     labels = torch.randint(CLASSES, (batch_size,), generator=generator)
     return images.to(device), labels.to(device)
+
+
+def digit_batch(batch_size: int, device: torch.device, generator: torch.Generator) -> Batch:
+    """Noise of the size of the digits, and labels."""
+    inputs = torch.randn(batch_size, 1, 28, 28, generator=generator, device=device)
+    return inputs, torch.randint(10, (batch_size,), generator=generator, device=device)
 
 
 def tiny_set() -> Dataset:
@@ -102,3 +132,18 @@ class LossSpy:
 def no_bar(batches: Iterable[Batch], total: int, description: str) -> Iterator[Iterable[Batch]]:  # Progress's
     """Show no progress."""
     yield batches
+
+
+def read_back(directory: str | Path) -> Any:
+    """Return TensorBoard's EventAccumulator of a run's directory."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    reader = EventAccumulator(str(directory), size_guidance={"scalars": 0, "images": 0, "tensors": 0})
+    reader.Reload()
+    return reader
+
+
+def scalars_in(directory: str | Path) -> dict[str, list[tuple[int, float]]]:
+    """Return the curves in a run's directory: tag -> (step, value)."""
+    reader = read_back(directory)
+    return {tag: [(point.step, point.value) for point in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]}

@@ -9,7 +9,7 @@ import gzip
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 Event = dict[str, Any]
 
@@ -17,6 +17,9 @@ Event = dict[str, Any]
 PID, THREAD, BACKWARD_THREAD = 100, 100, 101
 
 H100, MI300X = "NVIDIA H100 80GB HBM3", "AMD Instinct MI300X"
+
+#: A kernel that communicates between ranks.
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
 def event(
@@ -31,21 +34,24 @@ def op(
     name: str,
     ts: float,
     dur: float,
-    *,
+    *arguments: Any,
     external: int | None = None,
     sequence: int | None = None,
     forward_thread: int | None = None,
     shapes: Sequence[Any] | None = None,
     thread: Any = THREAD,
 ) -> Event:
-    """An operation of PyTorch. One with a ``forward_thread`` is autograd's, for the operation of forward with the sequence."""
+    """An operation of PyTorch, maybe with recorded arguments or with their shapes alone.
+
+    One with a ``forward_thread`` is autograd's, for the operation of forward with the sequence.
+    """
     args = {"External id": external, "Sequence number": sequence, "Fwd thread id": forward_thread, "Input Dims": shapes}
-    return event("cpu_op", name, ts, dur, thread=thread, **_given(args))
+    return event("cpu_op", name, ts, dur, thread=thread, **_given({**args, **(recorded(*arguments) if arguments else {})}))
 
 
-def backward(name: str, ts: float, dur: float, sequence: int, *, external: int | None = None) -> Event:
+def backward(name: str, ts: float, dur: float, sequence: int) -> Event:
     """An operation that autograd runs for the operation of forward with this sequence number."""
-    return op(name, ts, dur, external=external, sequence=sequence, forward_thread=1, thread=BACKWARD_THREAD)
+    return op(name, ts, dur, sequence=sequence, forward_thread=1, thread=BACKWARD_THREAD)
 
 
 def range_(name: str, ts: float, dur: float, *, thread: Any = THREAD) -> Event:
@@ -93,6 +99,16 @@ def kernel(
     return event(category, name, ts, dur, pid=device, thread=stream, **_given(args))
 
 
+def run(ts: float, number: int, *kernels: str, category: str = "kernel") -> list[Event]:
+    """Launches by the operation with this external id, and kernels of a microsecond that they launched."""
+    found: list[Event] = []
+    for at, name in enumerate(kernels):
+        correlation = 100 * number + at
+        found.append(launch(ts + at, 1, correlation))
+        found.append(kernel(name, ts + 10 + at, 1, correlation=correlation, external=number, category=category))
+    return found
+
+
 def forward_backward(number: int, forward: Event, backward: Event) -> list[Event]:
     """The link from an operation of forward to the one of backward that autograd ran for it."""
     return [
@@ -125,6 +141,45 @@ def trace_file(
 
 def _given(args: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in args.items() if value is not None}
+
+
+# ---- Arguments of operations, as they are recorded with ``record_shapes=True`` ----------------------------------------
+
+_TYPES = {"float32": "float", "float64": "double", "bfloat16": "c10::BFloat16", "float16": "c10::Half", "int64": "long int",
+          "int32": "int", "uint8": "unsigned char", "bool": "bool"}  # fmt: skip
+
+
+class Of(NamedTuple):
+    """A tensor: its shape, its number format, and its strides if they are recorded."""
+
+    shape: Sequence[int]
+    dtype: str = "bfloat16"
+    strides: Sequence[int] = ()
+
+
+def recorded(*arguments: Any) -> dict[str, Any]:
+    """The arguments of one call: each a tensor (of torch, or ``Of``), a list of them, a number, a list of numbers, or None."""
+    each = [_argument(argument) for argument in arguments]
+    names = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
+    return {name: list(column) for name, column in zip(names, zip(*each, strict=True), strict=True)}
+
+
+def _argument(argument: Any) -> tuple[Any, str, Any, str]:
+    if argument is None:
+        return [], "", [], ""
+    if isinstance(argument, Of):
+        return list(argument.shape), _TYPES[argument.dtype], list(argument.strides), ""
+    if hasattr(argument, "stride"):
+        return list(argument.shape), _TYPES[str(argument.dtype).removeprefix("torch.")], list(argument.stride()), ""
+    if isinstance(argument, list | tuple):
+        if argument and not isinstance(argument[0], int):
+            inner = [_argument(one) for one in argument]
+            return [one[0] for one in inner], "TensorList", [one[2] for one in inner], ""
+        return [], "ScalarList", [], str(list(argument))
+    return [], "Scalar", [], str(argument)
+
+
+# ---- Whole traces --------------------------------------------------------------------------------------------------------
 
 
 def network(

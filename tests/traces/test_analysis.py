@@ -8,8 +8,6 @@ import trace_builders as build
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.traces.analysis import analyse, read_ranks
 
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
-
 
 def timeline(tmp_path, *events):
     [found] = analyse(build.trace_file(tmp_path, events)).timelines
@@ -18,7 +16,7 @@ def timeline(tmp_path, *events):
 
 def test_exposed_communication_and_copies(tmp_path):
     found = timeline(
-        tmp_path, build.kernel("gemm", 0, 10), build.kernel(NCCL, 5, 10, stream=2),
+        tmp_path, build.kernel("gemm", 0, 10), build.kernel(build.NCCL, 5, 10, stream=2),
         build.kernel("Memcpy HtoD", 12, 10, stream=3, category="gpu_memcpy"),
         build.kernel("Memset", 30, 2, category="gpu_memset"),
     )  # fmt: skip
@@ -29,17 +27,17 @@ def test_exposed_communication_and_copies(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [NCCL, "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)", "void multimem_all_reduce_kernel<c10::BFloat16>",
-     "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)"],
+    ("name", "communicates"),
+    [
+        (build.NCCL, True), ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)", True),
+        ("void multimem_all_reduce_kernel<c10::BFloat16>", True),
+        ("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)", True),
+        ("void at::native::reduce_kernel<512, 1>", False), ("gemm", False), ("void cub::DeviceScanKernel", False),
+    ],
 )  # fmt: skip
-def test_kernels_that_communicate(tmp_path, name):
-    assert timeline(tmp_path, build.kernel(name, 0, 10)).communication_ns == 10_000
-
-
-@pytest.mark.parametrize("name", ["void at::native::reduce_kernel<512, 1>", "gemm", "void cub::DeviceScanKernel"])
-def test_kernels_that_compute(tmp_path, name):
-    assert timeline(tmp_path, build.kernel(name, 0, 10)).computation_ns == 10_000
+def test_kernels_that_communicate(tmp_path, name, communicates):
+    found = timeline(tmp_path, build.kernel(name, 0, 10))
+    assert (found.communication_ns, found.computation_ns) == ((10_000, 0) if communicates else (0, 10_000))
 
 
 def test_starved_is_idle_without_a_waiting_kernel(tmp_path):
@@ -77,14 +75,14 @@ def save_rank(folder, rank, *, compute_us, ranks=2, name=None):
     """A rank that computes and then waits in a collective, until 1,000 us have passed."""
     events = [
         build.step(1, 0, 1000), build.op("aten::mm", 10, 20, external=1), build.kernel("gemm", 0, compute_us, external=1),
-        build.kernel(NCCL, compute_us, 1000 - compute_us),
+        build.kernel(build.NCCL, compute_us, 1000 - compute_us),
     ]  # fmt: skip
     distributed = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": ranks}}
     return build.trace_file(folder, events, name=name or f"rank{rank}.json.gz", **distributed)
 
 
-def read(folder):
-    return read_ranks(folder, lambda _: None)
+def read(folder, progress=lambda _: None):
+    return read_ranks(folder, progress)
 
 
 def test_the_slowest_rank_has_the_longest_time_outside_collectives(tmp_path):
@@ -106,38 +104,24 @@ def test_ranks_are_in_order_and_missing_ones_are_named(tmp_path):
     for rank in (3, 0, 2):
         save_rank(tmp_path, rank, compute_us=100, ranks=5, name=f"{9 - rank}.json")
     (tmp_path / "notes.txt").write_text("not a trace")
-    found = read(tmp_path)
+    announced = []
+    found = read(tmp_path, announced.append)
     assert ([rank.rank for rank in found.ranks], found.missing) == ([0, 2, 3], (1, 4))
-
-
-def test_each_file_is_announced(tmp_path):
-    save_rank(tmp_path, 0, compute_us=100)
-    seen = []
-    read_ranks(tmp_path, seen.append)
-    assert seen == ["rank0.json.gz"]
-
-
-def two_of_one_rank(folder):
-    save_rank(folder, 0, compute_us=1, name="a.json")
-    save_rank(folder, 0, compute_us=1, name="b.json")
-
-
-def two_runs(folder):
-    save_rank(folder, 0, compute_us=1, ranks=2)
-    save_rank(folder, 1, compute_us=1, ranks=8)
+    assert announced == ["6.json", "7.json", "9.json"]
 
 
 @pytest.mark.parametrize(
-    ("save", "complaint"),
+    ("ranks", "complaint"),  # of each file: rank, number of ranks
     [
-        (lambda _: None, "has no file that ends in .json or .json.gz"),
-        (lambda folder: save_rank(folder, None, compute_us=1), "has no rank"),
-        (two_of_one_rank, "are both rank 0"),
-        (two_runs, "with 2 and 8 ranks"),
+        ([], "has no file that ends in .json or .json.gz"),
+        ([(None, 2)], "has no rank"),
+        ([(0, 2), (0, 2)], "are both rank 0"),
+        ([(0, 2), (1, 8)], "with 2 and 8 ranks"),
     ],
 )
-def test_files_that_are_not_one_run(tmp_path, save, complaint):
-    save(tmp_path)
+def test_files_that_are_not_one_run(tmp_path, ranks, complaint):
+    for number, (rank, of_all) in enumerate(ranks):
+        save_rank(tmp_path, rank, compute_us=1, ranks=of_all, name=f"{number}.json")
     with pytest.raises(UsageError, match=complaint):
         read(tmp_path)
 

@@ -1,4 +1,4 @@
-"""``mnistbench trace``: what it prints, and one line for each mistake."""
+"""``mnistbench trace``: what it prints, FLOPs, bytes and the roofline with it, and one line for each mistake."""
 
 import csv
 import io
@@ -7,11 +7,12 @@ import subprocess
 import sys
 
 import pytest
+import real_traces
 import trace_builders as build
+from real_traces import needs_traces
+from trace_builders import Of, op
 
 from mnistbench.cli import main
-
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
 def training_step(tmp_path, *, name="trace.json", scale=1.0, **top):
@@ -33,124 +34,110 @@ def training_step(tmp_path, *, name="trace.json", scale=1.0, **top):
             build.op("aten::_foreach_add_", at(610), 30, external=ids + 3),
             build.launch(at(620), 5, ids + 3), build.kernel("multi_tensor", at(640), 30, external=ids + 3, correlation=ids + 3),
             build.kernel("Memcpy HtoD (Pageable -> Device)", at(700), 20, category="gpu_memcpy"),
-            build.kernel(NCCL, at(450), 100, stream=20),
+            build.kernel(build.NCCL, at(450), 100, stream=20),
             *build.forward_backward(number, forward, node),
         ]  # fmt: skip
     return build.trace_file(tmp_path, events, name=name, **top)
 
 
-def run(capsys, *arguments):
-    code = main(["trace", *map(str, arguments)])
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
+@pytest.fixture
+def shown(capsys):
+    """Return what the command prints."""
+
+    def run(*arguments):
+        assert main(["trace", *map(str, arguments)]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def rows(shown):
+    """Return the rows of the CSV."""
+    return lambda *arguments: list(csv.DictReader(io.StringIO(shown(*arguments, "--format", "csv"))))
 
 
 @pytest.mark.parametrize(("form", "ending"), [("terminal", "txt"), ("markdown", "md")])
-def test_the_report(tmp_path, capsys, golden, form, ending):
-    code, out, _ = run(capsys, training_step(tmp_path, cuda_runtime_version=12040), "--format", form)
-    assert code == 0
-    golden(out, f"trace.{ending}")
+def test_the_report(tmp_path, shown, golden, form, ending):
+    golden(shown(training_step(tmp_path, cuda_runtime_version=12040), "--format", form), f"trace.{ending}")
 
 
-def test_of_many_steps_the_longest_are_shown(tmp_path, capsys):
+def test_of_many_steps_the_longest_are_shown(tmp_path, shown):
     events = []
     for number, length in enumerate((10, 40, 20, 50, 30)):
         events += [build.step(number, 100 * number, length), build.op("aten::mm", 100 * number + 1, 5)]
-    _, out, _ = run(capsys, build.trace_file(tmp_path, events), "--top", 2)
+    out = shown(build.trace_file(tmp_path, events), "--top", 2)
     assert [line.split()[0] for line in out.splitlines() if line.startswith("ProfilerStep#")] == [
-        "ProfilerStep#1",
-        "ProfilerStep#3",
-    ]
+        "ProfilerStep#1", "ProfilerStep#3",
+    ]  # fmt: skip
     assert "median of 5" in out
     assert "3 shorter steps" in out
 
 
-def test_the_report_of_ranks(tmp_path, capsys, golden):
+def test_the_report_of_ranks(tmp_path, shown, golden):
     for rank in range(3):
         training_step(tmp_path, name=f"rank{rank}.json", scale=1 + rank / 10, distributedInfo={"rank": rank, "world_size": 4})
-    code, out, _ = run(capsys, tmp_path, "--top", 4)
-    assert code == 0
-    golden(out.replace(str(tmp_path), "run"), "trace_ranks.txt")
+    golden(shown(tmp_path, "--top", 4).replace(str(tmp_path), "run"), "trace_ranks.txt")
+    found = json.loads(shown(tmp_path, "--format", "json"))
+    assert (found["slowest_rank"], len(found["traces"]), found["missing_ranks"]) == (0, 3, [3])
 
 
-def test_a_trace_of_the_host(tmp_path, capsys, golden):
+def test_a_trace_of_the_host(tmp_path, shown, golden):
     path = build.trace_file(tmp_path, [build.op("aten::mm", 10, 50), build.op("aten::add", 80, 20)], devices=[])
-    code, out, _ = run(capsys, path)
-    assert code == 0
-    golden(out, "trace_host.txt")
+    golden(shown(path), "trace_host.txt")
 
 
-def test_time_that_the_host_column_has_above_the_steps_is_stated(tmp_path, capsys):
+def test_time_that_the_host_column_has_above_the_steps_is_stated(tmp_path, shown):
     """A backend for the CPU communicates beside the operations."""
     events = [build.step(1, 0, 100), build.op("aten::mm", 10, 20), build.range_("gloo:all_reduce", 5, 73)]
-    _, out, _ = run(capsys, build.trace_file(tmp_path, events, devices=[]))
-    assert "73.0 us more than a step" in out
-    _, out, _ = run(capsys, build.trace_file(tmp_path, events[:2], devices=[]))
-    assert "more than a step" not in out
+    assert "73.0 us more than a step" in shown(build.trace_file(tmp_path, events, devices=[]))
+    assert "more than a step" not in shown(build.trace_file(tmp_path, events[:2], devices=[]))
 
 
-def test_ranks_with_different_numbers_of_steps_are_pointed_out(tmp_path, capsys):
-    for rank, steps in ((0, 2), (1, 3)):
-        build.trace_file(
-            tmp_path, build.network(steps=steps), name=f"{rank}.json", distributedInfo={"rank": rank, "world_size": 2}
-        )
-    assert "different numbers of steps" in run(capsys, tmp_path)[1]
-    build.trace_file(tmp_path, build.network(steps=3), name="0.json", distributedInfo={"rank": 0, "world_size": 2})
-    assert "different numbers of steps" not in run(capsys, tmp_path)[1]
+@pytest.mark.parametrize(("steps", "is_stated"), [((2, 3), True), ((3, 3), False)])
+def test_ranks_with_different_numbers_of_steps_are_pointed_out(tmp_path, shown, steps, is_stated):
+    for rank, number in enumerate(steps):
+        events, distributed = build.network(steps=number), {"rank": rank, "world_size": 2}
+        build.trace_file(tmp_path, events, name=f"{rank}.json", distributedInfo=distributed)
+    assert ("different numbers of steps" in shown(tmp_path)) == is_stated
 
 
-def test_csv_has_sums_over_all_steps(tmp_path, capsys):
-    code, out, _ = run(capsys, training_step(tmp_path), "--format", "csv")
-    rows = list(csv.DictReader(io.StringIO(out)))
-    assert code == 0
-    assert sum(int(row["self_device_ns"] or 0) for row in rows) == 2 * (100 + 200 + 30 + 20 + 100) * 1000 + 40_000
-    assert sum(int(row["self_cpu_ns"] or 0) for row in rows) == 2 * 990_000
-    [addmm] = [row for row in rows if row["operation"] == "aten::addmm"]
+def test_csv_has_sums_over_all_steps(tmp_path, rows):
+    found = rows(training_step(tmp_path))
+    assert sum(int(row["self_device_ns"] or 0) for row in found) == 2 * (100 + 200 + 30 + 20 + 100) * 1000 + 40_000
+    assert sum(int(row["self_cpu_ns"] or 0) for row in found) == 2 * 990_000
+    [addmm] = [row for row in found if row["operation"] == "aten::addmm"]
     assert {key: value for key, value in addmm.items() if key != "trace" and value} == {
         "operation": "aten::addmm", "phase": "forward", "module": "Linear_0", "calls": "2", "self_cpu_ns": "100000",
         "total_cpu_ns": "120000", "self_device_ns": "200000", "kernels": "2", "memory_bytes": "0",
     }  # fmt: skip
 
 
-def test_csv_of_several_traces_names_them(tmp_path, capsys):
+def test_csv_of_several_traces_names_them(tmp_path, rows):
     paths = [training_step(tmp_path, name=f"{name}.json") for name in "ab"]
-    _, out, _ = run(capsys, *paths, "--format", "csv")
-    assert {row["trace"] for row in csv.DictReader(io.StringIO(out))} == set(map(str, paths))
+    assert {row["trace"] for row in rows(*paths)} == set(map(str, paths))
 
 
-def test_grouped_by_module(tmp_path, capsys):
-    _, out, _ = run(capsys, training_step(tmp_path), "--format", "csv", "--by", "module")
-    found = {(row["operation"], row["phase"], row["module"]): row for row in csv.DictReader(io.StringIO(out))}
+def test_grouped_by_module(tmp_path, rows):
+    by_module = rows(training_step(tmp_path), "--by", "module")
+    found = {(row["operation"], row["phase"], row["module"]): row for row in by_module}
     backward = found["", "backward", "Linear_0"]
     assert (backward["calls"], backward["self_device_ns"]) == ("4", "400000")
     assert found["(unattributed kernels)", "", ""]["kernels"] == "5"
 
 
-def test_json_has_the_samples_of_each_step(tmp_path, capsys):
-    _, out, _ = run(capsys, training_step(tmp_path), "--format", "json")
-    [trace] = json.loads(out)["traces"]
+def test_json_has_the_samples_of_each_step(tmp_path, shown):
+    [trace] = json.loads(shown(training_step(tmp_path), "--format", "json"))["traces"]
     [mm] = [row for row in trace["device"]["rows"] if row["name"] == "aten::mm"]
-    assert (trace["steps"], mm["self_device_ns"], mm["phase"]) == (
-        ["ProfilerStep#0", "ProfilerStep#1"],
-        [200_000] * 2,
-        "backward",
-    )
+    assert trace["steps"] == ["ProfilerStep#0", "ProfilerStep#1"]
+    assert (mm["self_device_ns"], mm["phase"]) == ([200_000] * 2, "backward")
     assert trace["timelines"][0]["idle_ns"] > 0
-
-
-def test_json_of_ranks_names_the_slowest(tmp_path, capsys):
-    for rank in range(2):
-        training_step(tmp_path, name=f"{rank}.json", scale=2 - rank, distributedInfo={"rank": rank, "world_size": 2})
-    _, out, _ = run(capsys, tmp_path, "--format", "json")
-    found = json.loads(out)
-    assert (found["slowest_rank"], len(found["traces"]), found["missing_ranks"]) == (0, 2, [])
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["missing.json"], "missing.json: cannot be read (No such file or directory)"),
-        (["empty.json"], "empty.json: is empty"),
         (["trace.json", "--peak-gbs", "fast"], "--peak-gbs: 'fast' cannot be used; give a number from 1e-06 to 1e+15"),
         (["trace.json", "--output", "no/such/folder/x"], "--output: no/such/folder/x cannot be written"),
         (["trace.json", "folder"], "folder: is a folder of ranks, which is one run; name it alone"),
@@ -159,10 +146,10 @@ def test_json_of_ranks_names_the_slowest(tmp_path, capsys):
 )
 def test_mistakes_have_one_line(tmp_path, capsys, monkeypatch, arguments, complaint):
     training_step(tmp_path)
-    (tmp_path / "empty.json").touch()
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path)
-    code, out, err = run(capsys, *arguments)
+    code = main(["trace", *arguments])
+    out, err = capsys.readouterr()
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert complaint in err
 
@@ -175,3 +162,134 @@ def test_torch_is_not_imported(tmp_path):
     command = [sys.executable, "-c", code, str(training_step(tmp_path))]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
+
+
+# ---- Work ------------------------------------------------------------------------------------------------------------
+
+#: A product of 4096 x 4096 matrices of bfloat16: 137.4 GFLOP, 100.7 MB.
+LARGE = (Of((4096, 4096)), Of((4096, 4096)))
+
+
+def training(tmp_path, *, devices=(build.H100,), name="trace.json.gz"):
+    """Products in two number formats, attention with a causal mask, copies, and what has no place on a roofline."""
+    heads = Of((4, 512, 16, 64))
+    floats = (Of((1024,), "float32"), Of((1024, 1024), "float32"), Of((1024, 1024), "float32"), 1, 1)
+    calls = [
+        ("aten::mm", LARGE, "sm90_xmma_gemm_bf16bf16_bf16f32", 200),
+        ("aten::addmm", floats, "ampere_sgemm_128x64_nn", 60),
+        ("aten::addmm", floats, "sm80_xmma_gemm_f32f32_tf32f32_f32", 20),
+        ("aten::_flash_attention_forward", (heads, heads, heads, None, None, 512, 512, 0.0, True), "flash_fwd_kernel", 60),
+        ("aten::silu", (Of((4096, 4096)),), "vectorized_elementwise_kernel", 30),
+        ("aten::cat", ([Of((8, 8)), Of((8, 8))], 0), "CatArrayBatchedCopy", 25),
+        ("record_param_comms", (Of((1024,)),), build.NCCL, 40),
+        ("fast_softmax", (), "softmax", 10),
+    ]
+    events = [build.kernel("left_over", 900, 15)]
+    for number, (operation, arguments, kernel, dur) in enumerate(calls, 1):
+        start = 1000.0 * number
+        events += [
+            op(operation, start, 500, *arguments, external=number), build.launch(start + 10, 5, number),
+            build.kernel(kernel, start + 20, dur, correlation=number, external=number),
+        ]  # fmt: skip
+    events += [
+        op("aten::copy_", 9000, 50, Of((512, 512)), Of((512, 512)), False, external=9), build.launch(9010, 5, 9),
+        build.kernel("Memcpy HtoD (Pinned -> Device)", 9020, 20, correlation=9, external=9, category="gpu_memcpy"),
+    ]  # fmt: skip
+    return build.trace_file(tmp_path, events, name=name, devices=devices)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("", []),
+        ("_by_op", ["--by", "op", "--top", "3"]),
+        ("_by_module", ["--by", "module"]),
+        ("_given", ["--peak-tflops", "100", "--peak-gbs", "1000"]),
+    ],
+)
+def test_the_block_about_work(tmp_path, shown, golden, name, options):
+    out = shown(training(tmp_path), *options)
+    golden(out[out.index("work by device time") :] if name else out, f"trace_work{name}.txt")
+
+
+def by_operation(found):
+    return {row["operation"]: row for row in found}
+
+
+def test_csv_and_json_have_every_operation(tmp_path, shown, rows):
+    path = training(tmp_path)
+    found = by_operation(rows(path))
+    large, mixed, silu = (found[name] for name in ("aten::mm", "aten::addmm", "aten::silu"))
+    assert (int(large["flops"]), int(large["bytes"])) == (2 * 4096**3, 3 * 2 * 4096**2)
+    assert float(large["of_roof"]) == pytest.approx(2 * 4096**3 / 200e-6 / 989.4e12, abs=1e-4)
+    assert mixed["precision"] == "float32 and tf32"  # as many FLOPs in both: the peak of one after the other
+    assert float(mixed["peak_flops_per_s"]) == pytest.approx(2 / (1 / 66.9e12 + 1 / 494.7e12))
+    assert float(silu["of_roof"]) == pytest.approx(2 * 2 * 4096**2 / 30e-6 / 3350e9, abs=1e-4)
+    assert (silu["flops"], silu["peak_flops_per_s"]) == ("", "")
+    assert (found["aten::cat"]["of_roof"], bool(found["aten::cat"]["not_counted"])) == ("", True)
+    [trace] = json.loads(shown(path, "--format", "json"))["traces"]
+    assert [one["operation"] for one in trace["operations"]] == list(found)
+    assert trace["peaks"]["bytes_per_s"] == 3350e9
+    assert trace["machine"] == [[build.H100, 80 * 1024**3]]
+
+
+def test_peaks_that_the_user_gives_take_the_place_of_the_cited_ones(tmp_path, rows):
+    path = training(tmp_path)
+    given = ([], ["--peak-tflops", "1978.8"], ["--peak-gbs", "33500"])
+    cited, tflops, gbs = ({name: row["of_roof"] for name, row in by_operation(rows(path, *one)).items()} for one in given)
+    assert float(tflops["aten::mm"]) == pytest.approx(float(cited["aten::mm"]) / 2, abs=1e-4)
+    assert tflops["aten::silu"] == cited["aten::silu"]
+    assert float(gbs["aten::silu"]) == pytest.approx(float(cited["aten::silu"]) / 10, abs=1e-4)
+
+
+def test_an_unknown_accelerator_needs_peaks(tmp_path, shown, rows):
+    path = training(tmp_path, devices=("AMD Radeon Graphics",))
+    out = shown(path)
+    assert "--peak-tflops and --peak-gbs" in out
+    assert "'AMD Radeon Graphics'" in out
+    assert "Roofline" not in out
+    assert {row["of_roof"] for row in rows(path)} == {""}
+    assert "give --peak-gbs." in shown(path, "--peak-tflops", "10")
+    assert "Roofline" in shown(path, "--peak-tflops", "10", "--peak-gbs", "100")
+
+
+def test_a_sum_has_a_place_only_if_each_of_its_operations_has_one(tmp_path, rows):
+    row = next(row for row in rows(training(tmp_path), "--by", "module") if not row["operation"])
+    assert (row["flops"], row["bytes"], row["of_roof"]) == ("", "", "")
+    assert row["not_counted"]
+
+
+def test_a_trace_without_shapes_is_told_so_in_one_sentence(tmp_path, shown):
+    out = shown(build.trace_file(tmp_path, build.network()))
+    assert "record_shapes=True" in out
+    assert "Peaks" not in out
+
+
+def test_a_trace_without_an_accelerator_is_compared_with_given_peaks(tmp_path, rows):
+    path = build.trace_file(tmp_path, [op("aten::mm", 0, 1000, *LARGE)])
+    found = by_operation(rows(path, "--peak-tflops", "1000", "--peak-gbs", "1000"))
+    assert float(found["aten::mm"]["of_roof"]) == pytest.approx(2 * 4096**3 / 1e-3 / 1000e12, abs=1e-4)
+
+
+# ---- Real traces ------------------------------------------------------------------------------------------------------
+
+
+@needs_traces
+@pytest.mark.parametrize("name", real_traces.ALL)
+def test_no_operation_of_a_real_trace_is_faster_than_its_machine(name, rows):
+    """Small tensors come from a cache, so an operation may move more than memory allows; none may compute more."""
+    for row in rows(real_traces.path(name)):
+        if row["peak_flops_per_s"] and row["of_roof"]:
+            assert int(row["flops"]) / int(row["self_device_ns"]) * 1e9 < float(row["peak_flops_per_s"])
+
+
+@needs_traces
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("h100_qwen_0.5b", 0.655), ("mi300_bert_small", 0.983), ("a100_alexnet_training", 0.0), ("torch_compile_triton", 0.933)],
+)
+def test_the_share_of_the_time_with_a_place(name, share, shown, rows):
+    placed = sum(int(row["self_device_ns"]) for row in rows(real_traces.path(name)) if row["of_roof"])
+    assert (placed > 0) == (share > 0)
+    if share:
+        assert f"{share * 100:.1f} % of the device time has a place" in shown(real_traces.path(name))

@@ -1,42 +1,28 @@
 """Which rows of a trace have work, how much, and why the others have none."""
 
 import functools
+from collections import defaultdict
 
 import pytest
 import real_traces
 import torch
 import trace_builders as build
-from cost_builders import Of, op
 from real_traces import needs_traces
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
+from trace_builders import Of, op
 
 from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.traces import costs as reasons
 from mnistbench.traces.analysis import analyse
 from mnistbench.traces.arguments import NO_RULE, NOT_RECORDED
-from mnistbench.traces.costs import Peaks, Work, peaks_of
-
-#: A linear layer of 4 samples with 8 inputs and 2 outputs, and its work.
-LINEAR = (Of((2,)), Of((4, 8)), Of((8, 2)), 1, 1)
-LINEAR_FLOPS, LINEAR_BYTES = 2 * 4 * 8 * 2, 2 * (2 + 32 + 16 + 8)
+from mnistbench.traces.costs import Peaks, peaks_of
+from mnistbench.traces.products import Work
 
 
 def costs(tmp_path, *events):
     return analyse(build.trace_file(tmp_path, events), counts_work=True).costs
-
-
-def launched(ts, external, *names, category="kernel"):
-    """Kernels that an operation launched."""
-    return [
-        each
-        for at, name in enumerate(names)
-        for each in (
-            build.launch(ts + at, 1, 100 * external + at),
-            build.kernel(name, ts + 10 + at, 1, correlation=100 * external + at, external=external, category=category),
-        )
-    ]
 
 
 def by_name(found):
@@ -47,44 +33,28 @@ def test_the_operation_that_launched_the_kernel_has_the_work(tmp_path):
     found = costs(
         tmp_path,
         op("aten::linear", 0, 100, Of((4, 8)), Of((2, 8)), Of((2,)), external=1),
-        op("aten::addmm", 10, 80, *LINEAR, external=2),
-        *launched(20, 2, "gemm"),
+        op("aten::addmm", 10, 80, Of((2,)), Of((4, 8)), Of((8, 2)), 1, 1, external=2),
+        *build.run(20, 2, "gemm", "splitKreduce"),  # several kernels of a call are one call
     )
-    assert by_name(found.work) == {"aten::addmm": Work({"bfloat16": LINEAR_FLOPS}, LINEAR_BYTES)}
+    assert by_name(found.work) == {"aten::addmm": Work({"bfloat16": 2 * 4 * 8 * 2}, 2 * (2 + 32 + 16 + 8))}
     assert found.uncounted == {}
-
-
-def test_several_kernels_of_a_call_are_one_call(tmp_path):
-    found = costs(tmp_path, op("aten::addmm", 0, 80, *LINEAR, external=2), *launched(20, 2, "gemm", "splitKreduce"))
-    assert by_name(found.work)["aten::addmm"].flops == {"bfloat16": LINEAR_FLOPS}
 
 
 def test_calls_of_different_shapes_are_added(tmp_path):
     found = costs(
         tmp_path,
-        op("aten::mm", 0, 80, Of((4, 8)), Of((8, 2)), external=1), *launched(20, 1, "gemm"),
-        op("aten::mm", 100, 80, Of((3, 5)), Of((5, 7)), external=2), *launched(120, 2, "gemm"),
+        op("aten::mm", 0, 80, Of((4, 8)), Of((8, 2)), external=1), *build.run(20, 1, "gemm"),
+        op("aten::mm", 100, 80, Of((3, 5)), Of((5, 7)), external=2), *build.run(120, 2, "gemm"),
     )  # fmt: skip
     expected = Work({"bfloat16": 2 * (4 * 8 * 2 + 3 * 5 * 7)}, 2 * (32 + 16 + 8 + 15 + 35 + 21))
     assert by_name(found.work) == {"aten::mm": expected}
 
 
 def test_one_call_that_cannot_be_counted_leaves_the_row_without_work(tmp_path):
-    found = costs(
-        tmp_path,
-        op("aten::mm", 0, 80, Of((4, 8)), Of((8, 2)), external=1), *launched(20, 1, "gemm"),
-        op("aten::mm", 100, 80, external=2), *launched(120, 2, "gemm"),
-    )  # fmt: skip
-    assert found.work == {}
-    assert by_name(found.uncounted) == {"aten::mm": NOT_RECORDED}
-
-
-def test_a_call_without_a_kernel_in_the_trace_has_no_time_and_no_work(tmp_path):
-    found = costs(
-        tmp_path,
-        op("aten::mm", 0, 80, Of((4, 8)), Of((8, 2)), external=1), *launched(20, 1, "gemm"),
-        op("aten::mm", 100, 80, Of((4, 8)), Of((8, 2)), external=2),
-    )  # fmt: skip
+    counted = [op("aten::mm", 0, 80, Of((4, 8)), Of((8, 2)), external=1), *build.run(20, 1, "gemm")]
+    found = costs(tmp_path, *counted, op("aten::mm", 100, 80, external=2), *build.run(120, 2, "gemm"))
+    assert (found.work, by_name(found.uncounted)) == ({}, {"aten::mm": NOT_RECORDED})
+    found = costs(tmp_path, *counted, op("aten::mm", 100, 80, Of((4, 8)), Of((8, 2)), external=2))  # which has no kernel
     assert by_name(found.work)["aten::mm"].flops == {"bfloat16": 2 * 4 * 8 * 2}
 
 
@@ -94,10 +64,10 @@ def test_a_product_within_a_product_counts_once(tmp_path):
     found = costs(
         tmp_path,
         op("aten::_scaled_dot_product_flash_attention", 0, 100, query, query, query, 0.0, False, external=1),
-        *launched(2, 1, "pad"),
+        *build.run(2, 1, "pad"),
         op("aten::_flash_attention_forward", 20, 50, transposed, transposed, transposed, None, None, 16, 16, 0.0, True,
            external=2),
-        *launched(30, 2, "flash_fwd"),
+        *build.run(30, 2, "flash_fwd"),
     )  # fmt: skip
     assert by_name(found.work)["aten::_flash_attention_forward"].flops == {"bfloat16": 4 * 2 * 4 * 16 * 16 * 8}
     assert by_name(found.uncounted) == {"aten::_scaled_dot_product_flash_attention": reasons.OTHERS_WORK}
@@ -111,47 +81,33 @@ def test_work_is_that_of_all_steps(tmp_path):
         events += [
             build.step(number, start, 900),
             op("aten::mm", start + 10, 80, Of((rows, 8)), Of((8, 2)), external=number + 1),
-            *launched(start + 20, number + 1, "gemm"),
+            *build.run(start + 20, number + 1, "gemm"),
         ]
     found = costs(tmp_path, *events)
     assert by_name(found.work)["aten::mm"] == Work({"bfloat16": 2 * 408 * 8 * 2}, 2 * (408 * 8 + 3 * 16 + 408 * 2))
 
 
 @pytest.mark.parametrize(
-    ("kernel", "dtype"),
+    ("of_factors", "kernel", "dtype"),
     [
-        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn", "tf32"),
-        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_32x5_nt_align4>", "tf32"),
-        ("ampere_sgemm_128x64_nn", "float32"),
-        ("Cijk_Alik_Bljk_SB_MT64x16x32", "float32"),
+        ("float32", "sm80_xmma_gemm_f32f32_tf32f32_f32_tn", "tf32"),
+        ("float32", "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_32x5_nt_align4>", "tf32"),
+        ("float32", "ampere_sgemm_128x64_nn", "float32"),
+        ("float32", "Cijk_Alik_Bljk_SB_MT64x16x32", "float32"),
+        ("float16", "turing_s1688gemm", "float16"),  # whatever the kernel is called
     ],
 )
-def test_the_name_of_the_kernel_tells_tf32_from_float32(tmp_path, kernel, dtype):
-    factors = (Of((4, 8), "float32"), Of((8, 2), "float32"))
-    found = costs(tmp_path, op("aten::mm", 0, 80, *factors, external=1), *launched(20, 1, kernel))
+def test_the_name_of_the_kernel_tells_tf32_from_float32(tmp_path, of_factors, kernel, dtype):
+    factors = (Of((4, 8), of_factors), Of((8, 2), of_factors))
+    found = costs(tmp_path, op("aten::mm", 0, 80, *factors, external=1), *build.run(20, 1, kernel))
     assert list(by_name(found.work)["aten::mm"].flops) == [dtype]
 
 
-def test_a_product_of_halves_is_none_of_tf32_whatever_its_kernel_is_called(tmp_path):
-    found = costs(
-        tmp_path,
-        op("aten::mm", 0, 80, Of((4, 8), "float16"), Of((8, 2), "float16"), external=1), *launched(20, 1, "turing_s1688gemm"),
-    )  # fmt: skip
-    assert list(by_name(found.work)["aten::mm"].flops) == ["float16"]
-
-
 def test_copies_within_the_accelerator_have_bytes_and_others_have_none(tmp_path):
-    found = costs(
-        tmp_path,
-        op("aten::copy_", 0, 80, Of((4, 8)), Of((4, 8)), False, external=1),
-        *launched(20, 1, "Memcpy DtoD (Device -> Device)", category="gpu_memcpy"),
-    )
+    copy = op("aten::copy_", 0, 80, Of((4, 8)), Of((4, 8)), False, external=1)
+    found = costs(tmp_path, copy, *build.run(20, 1, "Memcpy DtoD (Device -> Device)", category="gpu_memcpy"))
     assert by_name(found.work) == {"aten::copy_": Work({}, 2 * 2 * 32)}
-    found = costs(
-        tmp_path,
-        op("aten::copy_", 0, 80, Of((4, 8)), Of((4, 8)), False, external=1),
-        *launched(20, 1, "Memcpy HtoD (Pinned -> Device)", category="gpu_memcpy"),
-    )
+    found = costs(tmp_path, copy, *build.run(20, 1, "Memcpy HtoD (Pinned -> Device)", category="gpu_memcpy"))
     assert by_name(found.uncounted) == {"aten::copy_": reasons.FOREIGN_COPY}
 
 
@@ -162,22 +118,17 @@ def test_copies_within_the_accelerator_have_bytes_and_others_have_none(tmp_path)
         ("triton_poi_fused_add_0", "triton_poi_fused_add_0", (Of((4, 8)), Of((4, 8)), 32), NO_RULE),
         ("record_param_comms", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", (Of((4, 8)),), reasons.COMMUNICATION),
         ("aten::relu", "relu", (), NOT_RECORDED),
+        ("aten::mm", "gemm", (Of((2**62, 2**62)), Of((2**62, 2**62))), NO_RULE),  # larger than all machines
     ],
 )
 def test_why_an_operation_is_not_counted(tmp_path, name, kernel, arguments, reason):
-    found = costs(tmp_path, op(name, 0, 80, *arguments, external=1), *launched(20, 1, kernel))
+    found = costs(tmp_path, op(name, 0, 80, *arguments, external=1), *build.run(20, 1, kernel))
     assert by_name(found.uncounted) == {name: reason}
 
 
 def test_kernels_of_no_operation(tmp_path):
     found = costs(tmp_path, *build.network(linked=False))
     assert by_name(found.uncounted) == {UNATTRIBUTED: reasons.NO_OPERATION}
-
-
-def test_sizes_beyond_all_machines_are_not_counted(tmp_path):
-    huge = Of((2**62, 2**62))
-    found = costs(tmp_path, op("aten::mm", 0, 80, huge, huge, external=1), *launched(20, 1, "gemm"))
-    assert found.work == {}
 
 
 class Attending(nn.Module):
@@ -207,11 +158,14 @@ def test_a_trace_of_torch_without_an_accelerator_has_the_flops_that_torch_counts
 
 
 @functools.cache
+def analysed(name):
+    return analyse(real_traces.path(name), counts_work=True)
+
+
 def work_of(name):
-    found = {}
-    for (operation, _, _), work in analyse(real_traces.path(name), counts_work=True).costs.work.items():
-        flops = sum(work.flops.values())
-        found[operation] = found.get(operation, 0) + flops
+    found = defaultdict(int)
+    for (operation, _, _), work in analysed(name).costs.work.items():
+        found[operation] += sum(work.flops.values())
     return found
 
 
@@ -240,10 +194,9 @@ def test_a_qwen_of_half_a_billion_parameters(machine):
 @needs_traces
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_every_row_with_device_time_has_work_or_a_reason(name):
-    analysis = analyse(real_traces.path(name), counts_work=True)
-    found = analysis.costs
+    found = analysed(name).costs
     assert not found.work.keys() & found.uncounted.keys()
-    timed = {row.key for row in analysis.table.rows if row.self_ns("device") > 0}
+    timed = {row.key for row in analysed(name).table.rows if row.self_ns("device") > 0}
     assert timed <= found.work.keys() | found.uncounted.keys()
 
 

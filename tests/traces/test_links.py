@@ -3,16 +3,16 @@
 import pytest
 import trace_builders as build
 
-from mnistbench.traces.links import link_calls, link_kernels, set_scopes
-from mnistbench.traces.reader import read
+from mnistbench.traces import analysis
+
+
+def linked(tmp_path, *events):
+    return analysis.linked(build.trace_file(tmp_path, events))
 
 
 def owner(tmp_path, *events):
     """The names of the operation and of the launch of the only kernel."""
-    trace = read(build.trace_file(tmp_path, events))
-    link_calls(trace)
-    link_kernels(trace)
-    [kernel] = trace.device
+    [kernel] = linked(tmp_path, *events).device
     return tuple(found and found.name for found in (kernel.operation, kernel.launch))
 
 
@@ -23,16 +23,12 @@ def test_by_external_id(tmp_path):
 
 def test_by_correlation_where_the_external_id_repeats_it(tmp_path):
     """Earlier versions do so; the number may be that of another operation by chance."""
-    events = [
-        build.op("aten::other", 0, 5, external=70),
-        build.op("aten::linear", 10, 30, external=1),
-        build.op("aten::addmm", 12, 20, external=2),
-        build.launch(15, 3, 70, external=70),
-    ]
-    assert owner(tmp_path, *events, build.kernel("k", 50, 5, external=70, correlation=70)) == (
-        "aten::addmm",
-        "cudaLaunchKernel",
-    )
+    found = owner(
+        tmp_path, build.op("aten::other", 0, 5, external=70), build.op("aten::linear", 10, 30, external=1),
+        build.op("aten::addmm", 12, 20, external=2), build.launch(15, 3, 70, external=70),
+        build.kernel("k", 50, 5, external=70, correlation=70),
+    )  # fmt: skip
+    assert found == ("aten::addmm", "cudaLaunchKernel")
 
 
 def test_an_external_id_that_is_the_correlation_by_chance_is_a_link(tmp_path):
@@ -41,10 +37,7 @@ def test_an_external_id_that_is_the_correlation_by_chance_is_a_link(tmp_path):
         build.op("aten::mm", 0, 9, external=4), build.op("aten::add", 10, 9, external=6),
         build.kernel("k", 20, 5, external=4, correlation=4), build.kernel("other", 30, 5, external=6, correlation=9),
     ]  # fmt: skip
-    trace = read(build.trace_file(tmp_path, events))
-    link_calls(trace)
-    link_kernels(trace)
-    assert [kernel.operation.name for kernel in trace.device] == ["aten::mm", "aten::add"]
+    assert [kernel.operation.name for kernel in linked(tmp_path, *events).device] == ["aten::mm", "aten::add"]
 
 
 def test_by_correlation_where_the_external_id_names_no_operation(tmp_path):
@@ -53,13 +46,9 @@ def test_by_correlation_where_the_external_id_names_no_operation(tmp_path):
 
 
 def test_a_python_function_and_a_range_around_the_launch_are_passed_over(tmp_path):
-    events = [
-        build.op("MyFunction", 0, 90),
-        build.module("Linear_0", 1, 60),
-        build.range_("part", 2, 50),
-        build.launch(5, 3, 7),
-    ]
-    assert owner(tmp_path, *events, build.kernel("k", 95, 5, correlation=7)) == ("MyFunction", "cudaLaunchKernel")
+    around = (build.op("MyFunction", 0, 90), build.module("Linear_0", 1, 60), build.range_("part", 2, 50))
+    found = owner(tmp_path, *around, build.launch(5, 3, 7), build.kernel("k", 95, 5, correlation=7))
+    assert found == ("MyFunction", "cudaLaunchKernel")
 
 
 def test_an_operation_of_another_thread_is_not_around_the_launch(tmp_path):
@@ -79,22 +68,14 @@ def test_all_kernels_of_a_graph_belong_to_its_launch(tmp_path):
         build.launch(5, 30, 7, name="cudaGraphLaunch"),
         *(build.kernel(f"k{number}", 100 + 10 * number, 5, correlation=7) for number in range(3)),
     ]
-    trace = read(build.trace_file(tmp_path, events))
-    link_calls(trace)
-    link_kernels(trace)
-    assert [kernel.operation.name for kernel in trace.device] == ["CompiledFunction"] * 3
+    assert [kernel.operation.name for kernel in linked(tmp_path, *events).device] == ["CompiledFunction"] * 3
 
 
 def test_the_kernel_of_a_repeated_operation_belongs_to_the_one_that_is_counted(tmp_path):
-    events = [
-        build.op("aten::to", 0, 90, external=1),
-        build.op("aten::to", 1, 80, external=2),
-        build.op("aten::copy_", 2, 70, external=3),
-    ]
-    assert owner(tmp_path, *events, build.kernel("k", 95, 5, external=2)) == ("aten::to", None)
-    trace = read(build.trace_file(tmp_path, [*events, build.kernel("k", 95, 5, external=2)]))
-    link_calls(trace)
-    link_kernels(trace)
+    trace = linked(
+        tmp_path, build.op("aten::to", 0, 90, external=1), build.op("aten::to", 1, 80, external=2),
+        build.op("aten::copy_", 2, 70, external=3), build.kernel("k", 95, 5, external=2),
+    )  # fmt: skip
     assert trace.device[0].operation is trace.host[0]
 
 
@@ -103,10 +84,7 @@ def test_the_kernel_of_a_repeated_operation_belongs_to_the_one_that_is_counted(t
 
 def scopes(tmp_path, *events):
     """(phase, module) by the name of the operation."""
-    trace = read(build.trace_file(tmp_path, events))
-    link_calls(trace)
-    set_scopes(trace)
-    return {event.name: tuple(event.scope) for event in trace.host if event.kind == "operation"}
+    return {event.name: tuple(event.scope) for event in linked(tmp_path, *events).host if event.kind == "operation"}
 
 
 def test_a_module_call_gives_module_and_phase(tmp_path):

@@ -102,9 +102,9 @@ def test_every_link_from_forward_to_backward_gives_phase_and_module(name, pairs)
         of_place[event.thread, event.start].append(event)
     assert len(trace.flows) == pairs
     without_module = set()
-    for flow in trace.flows:
-        origin = next(event for event in of_place[flow.forward] if event.sequence is not None)
-        found = next(event for event in of_place[flow.backward] if event.is_backward)
+    for forward, backward in trace.flows:
+        origin = next(event for event in of_place[forward] if event.sequence is not None)
+        found = next(event for event in of_place[backward] if event.is_backward)
         assert (origin.scope.phase, found.scope.phase) == ("forward", "backward")
         assert found.scope.module == origin.scope.module
         without_module |= set() if origin.scope.module else {origin.name}

@@ -102,13 +102,10 @@ def test_each_step_has_a_sample(tmp_path):
 
 
 def test_calls_outside_the_steps_are_left_out_and_stated(tmp_path):
-    events = [
-        build.op("aten::before", 0, 7),
-        build.step(1, 10, 50),
-        build.op("aten::mm", 15, 5),
+    found = analysed(
+        tmp_path, build.op("aten::before", 0, 7), build.step(1, 10, 50), build.op("aten::mm", 15, 5),
         build.op("aten::after", 70, 4),
-    ]
-    found = analysed(tmp_path, *events)
+    )  # fmt: skip
     assert ([row.name for row in found.host.rows if row.is_operation], found.outside_ns) == (["aten::mm"], 11_000)
 
 
@@ -209,8 +206,7 @@ def test_shares_without_a_place(tmp_path):
         build.kernel("k", 60, 9, external=1), build.kernel("k", 70, 1, external=2),
     ]  # fmt: skip
     found = analysed(tmp_path, *events).unplaced
-    assert (found.host_phase, found.host_module) == (0.25, 0.25)
-    assert (found.device_phase, found.device_module) == (0.1, 0.1)
+    assert found == {"host_phase": 0.25, "host_module": 0.25, "device_phase": 0.1, "device_module": 0.1}
 
 
 def test_shapes_are_kept_where_they_were_recorded(tmp_path):

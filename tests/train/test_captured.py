@@ -2,70 +2,66 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch_builders import CPU, tiny_model, tiny_set, tiny_workload, whole_tiny_set
+from builders import environment
+from torch_builders import sgd, tiny_model, tiny_set, tiny_workload, whole_tiny_set
 
 from mnistbench.core.errors import UsageError
-from mnistbench.measuring.case import fork_random, thread_count
-from mnistbench.train import loop
-from mnistbench.train.loop import WARM_UP_STEPS, CapturedSteps, Epoch, train
+from mnistbench.train import run as training
+from mnistbench.train.captured import WARM_UP_STEPS, CapturedSteps, captures
+from mnistbench.train.result import Result, Settings
 from mnistbench.workloads.step import Step
 
 Work = Callable[[], None]
 
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    with thread_count(1), fork_random(CPU):
-        yield
+SETTINGS = Settings(
+    model="tiny", dataset="tiny", device="cpu", step="reference", batch_size=6, epochs=3, lr=0.5, log_interval=2, threads=1
+)  # fmt: skip
 
 
-def repeat_after_warm_up(work: Work, restore: Work) -> Work:
-    for _ in range(WARM_UP_STEPS):
-        work()
-    restore()
-    return work
-
-
-def trained(*, captured: bool, make_optimizer: Any = None) -> list[Epoch]:
-    torch.manual_seed(1)  # weights and dropout
-    changes = {"make_optimizer": make_optimizer} if make_optimizer else {}
-    workload, model = tiny_workload(load=whole_tiny_set, **changes), tiny_model()
-    optimizer = workload.make_optimizer(model.parameters())
-    options = {"device": CPU, "batch_size": 6, "epochs": 3, "seed": 1, "window": 2, "captured": captured}
-    return list(train(workload, model, optimizer, **options))
-
-
-@pytest.mark.parametrize("make_optimizer", [None, torch.optim.Adadelta])
+@pytest.mark.parametrize("make_optimizer", [sgd, torch.optim.Adadelta])
 def test_training_is_the_same_with_a_short_last_batch(
-    monkeypatch: pytest.MonkeyPatch, make_optimizer: type[torch.optim.Optimizer] | None
+    monkeypatch: pytest.MonkeyPatch, make_optimizer: Callable[..., torch.optim.Optimizer]
 ) -> None:
-    captures: list[Work] = []
+    captured: list[Work] = []
 
-    def fake(whole: Any, step: Step, metric: Any) -> CapturedSteps:
-        def capture(work: Work, restore: Work) -> Work:
-            captures.append(work)
-            return repeat_after_warm_up(work, restore)
+    def repeat_after_warm_up(work: Work, restore: Work) -> Work:
+        captured.append(work)
+        for _ in range(WARM_UP_STEPS):
+            work()
+        restore()
+        return work
 
-        return CapturedSteps(whole, step, metric, capture)
+    def trained(*, is_captured: bool) -> Result:
+        monkeypatch.setattr(training, "captures", lambda *_: is_captured)
+        workload = tiny_workload(load=whole_tiny_set, dataset="tiny", make_optimizer=make_optimizer)
+        return training.run(SETTINGS, workload=workload)
 
-    monkeypatch.setattr(loop, "CapturedSteps", fake)
+    def counts(result: Result) -> list[tuple[Any, ...]]:
+        return [(each.step, each.train_samples, each.train_accuracy, each.test_accuracy) for each in result.epochs]
+
+    def losses(result: Result) -> list[float | None]:
+        return [loss for each in result.epochs for loss in (each.train_loss, each.test_loss)]
+
+    monkeypatch.setattr(training, "read", lambda threads: environment(threads=threads))
+    monkeypatch.setattr(training, "CapturedSteps", functools.partial(CapturedSteps, capture=repeat_after_warm_up))
     adadelta = importlib.import_module("torch.optim.adadelta")
     monkeypatch.setattr(adadelta, "_get_capturable_supported_devices", lambda **_: ["cpu"])
-    plain, captured = (trained(captured=captured, make_optimizer=make_optimizer) for captured in (False, True))
-    assert len(captures) == 2  # 20 samples: batches of 6, and one of 2
-    assert [epoch.number for epoch in captured] == [1, 2, 3]
-    for one, other in zip(plain, captured, strict=True):
-        assert [(each.step, each.samples, each.accuracy) for each in (*one.train, one.test)] == [
-            (each.step, each.samples, each.accuracy) for each in (*other.train, other.test)
-        ]
-        losses = [[each.loss for each in (*epoch.train, epoch.test)] for epoch in (one, other)]
-        assert losses[1] == pytest.approx(losses[0], rel=1e-6)  # a learning rate in a tensor is rounded to single precision
+    plain, repeated = (trained(is_captured=is_captured) for is_captured in (False, True))
+    assert len(captured) == 2  # 20 samples: batches of 6, and one of 2
+    assert counts(repeated) == counts(plain)
+    assert losses(repeated) == pytest.approx(losses(plain), rel=1e-6)  # a rate in a tensor is rounded to single precision
+
+
+def test_fast_steps_on_a_cuda_device_are_captured() -> None:
+    cases = [("fast", "cuda:1"), ("reference", "cuda"), ("fast", "cpu")]
+    assert [captures(step, torch.device(device)) for step, device in cases] == [True, False, False]
 
 
 def test_a_step_that_cannot_be_captured_is_one_line() -> None:

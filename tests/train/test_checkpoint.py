@@ -5,20 +5,17 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from builders import environment
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.summary.writer import event_file_writer
 from torch import nn
-from torch_builders import CPU, tiny_model, tiny_workload, whole_tiny_set
+from torch_builders import scalars_in, tiny_model, tiny_workload, whole_tiny_set
 
 from mnistbench.core.errors import UsageError
-from mnistbench.measuring.case import fork_random, thread_count
-from mnistbench.train import run as lab
+from mnistbench.train import run as training
 from mnistbench.train.checkpoint import load
 from mnistbench.train.result import CHECKPOINT, DONE, INTERRUPTED, METRICS, RESULT, WEIGHTS, Listener, Result, Settings
 from mnistbench.train.run import run
@@ -28,7 +25,7 @@ pytestmark = pytest.mark.versions
 
 SETTINGS = Settings(
     model="tiny", dataset="tiny", device="cpu", step="reference", batch_size=6, test_batch_size=5, epochs=3, lr=0.5, gamma=0.5,
-    log_interval=3, threads=1, save_model=True, save_checkpoint=True,
+    log_interval=3, threads=1, save_model=True,
 )  # fmt: skip
 
 
@@ -56,10 +53,8 @@ class StopIn(Listener):
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(lab, "read", lambda threads: environment(threads=threads))
-    with thread_count(1), fork_random(CPU):
-        yield
+def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "read", lambda threads: environment(threads=threads))
 
 
 def reached(result: Result) -> list[tuple[object, ...]]:
@@ -102,16 +97,22 @@ def test_tensorboard_shows_each_step_once(tmp_path: Path, monkeypatch: pytest.Mo
     run(SETTINGS, tmp_path, StopIn(7), WORKLOAD)
     checkpoint = load(tmp_path)
     run(checkpoint.settings, tmp_path, None, WORKLOAD, checkpoint=checkpoint)
-    reader = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
-    reader.Reload()
-    assert [point.step for point in reader.Scalars("train/loss")] == [3, 4, 7, 8, 11, 12]
-    assert [point.step for point in reader.Scalars("test/loss")] == [1, 2, 3]
+    steps = {tag: [step for step, _ in points] for tag, points in scalars_in(tmp_path).items()}
+    assert (steps["train/loss"], steps["test/loss"]) == ([3, 4, 7, 8, 11, 12], [1, 2, 3])
 
 
 def test_a_finished_run_is_trained_longer(tmp_path: Path) -> None:
     expected = run(SETTINGS, None, None, WORKLOAD)
     run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
     assert reached(run(SETTINGS, tmp_path, None, WORKLOAD, checkpoint=load(tmp_path))) == reached(expected)
+
+
+def test_other_ranks_than_before_draw_other_dropout_masks(tmp_path: Path) -> None:
+    run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
+    checkpoint, alone = load(tmp_path), reached(run(SETTINGS, None, None, WORKLOAD))
+    found = reached(run(SETTINGS, None, None, WORKLOAD, checkpoint=dataclasses.replace(checkpoint, random=())))
+    assert (found[0], found[1][:3]) == (alone[0], alone[1][:3])
+    assert found[1] != alone[1]
 
 
 def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

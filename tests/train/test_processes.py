@@ -9,8 +9,8 @@ import sys
 import forks
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from terminals import run_on_terminal
+from forks import run_on_terminal
+from torch_builders import read_back, scalars_in
 
 from mnistbench.core.machine import PINNED
 from mnistbench.workloads.workload import LeNet5
@@ -25,12 +25,6 @@ def environ():
     return {name: value for name, value in os.environ.items() if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))}
 
 
-def read_back(directory):
-    reader = EventAccumulator(str(directory))
-    reader.Reload()
-    return reader.Tags()
-
-
 def test_an_epoch_into_a_log(tmp_path, environ):
     # A process of its own: torch reads how much it may warn when it is imported.
     command = [sys.executable, "-m", "mnistbench", "train", *SMALL, "--epochs", "1", "--save-model", "--profile"]
@@ -42,7 +36,7 @@ def test_an_epoch_into_a_log(tmp_path, environ):
     ]  # fmt: skip
     assert lines[4].startswith("epoch 1/1: train loss ")
     assert "TensorBoard: tensorboard --logdir run" in lines
-    tags = read_back(tmp_path / "run")
+    tags = read_back(tmp_path / "run").Tags()
     assert {"train/loss", "test/accuracy"} <= set(tags["scalars"])
     assert tags["graph"]
     assert set(tags["images"]) == {"inputs/digits", "misclassified/digits"}
@@ -57,26 +51,15 @@ def test_an_epoch_into_a_log(tmp_path, environ):
 
 def test_on_a_terminal_there_is_a_bar_and_an_interrupt_keeps_what_was_trained(tmp_path, environ):
     status, text = run_on_terminal(
-        "mnistbench",
-        "train",
-        *SMALL,
-        "--epochs",
-        "1000",
-        "--save-model",
-        columns=120,
-        cwd=tmp_path,
-        env=environ,
-        interrupt_at="epoch 2/1000",
-    )
+        "mnistbench", "train", *SMALL, "--epochs", "1000", "--save-model",
+        columns=120, cwd=tmp_path, env=environ, interrupt_at="epoch 2/1000",
+    )  # fmt: skip
     assert status == 130
     assert "Traceback" not in text
-    assert "  0 % |" in text
-    assert "epoch 1/1000, loss " in text
-    assert " samples/s, " in text
-    assert " left" in text
-    assert "epoch 1/1000: train loss" in text
+    shown = ("  0 % |", "epoch 1/1000, loss ", " samples/s, ", " left", "epoch 1/1000: train loss")
+    assert [each for each in shown if each not in text] == []
     assert "interrupted; the files have the steps before the interruption" in text
-    assert "train/loss" in read_back(tmp_path / "run")["scalars"]
+    assert "train/loss" in scalars_in(tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["outcome"] == "interrupted"
     assert result["epochs"][0]["test_samples"] == 360

@@ -6,22 +6,29 @@ import csv
 import dataclasses
 import gzip
 import json
+import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from builders import environment
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
-from torch_builders import CPU, TEST_SAMPLES, TRAIN_SAMPLES, tiny_model, tiny_set, tiny_workload, whole_tiny_set
+from torch_builders import (
+    CPU,
+    TEST_SAMPLES,
+    TRAIN_SAMPLES,
+    read_back,
+    scalars_in,
+    tiny_model,
+    tiny_set,
+    tiny_workload,
+    whole_tiny_set,
+)
 
-from mnistbench.core import files
 from mnistbench.core.errors import UsageError
-from mnistbench.measuring.case import fork_random, thread_count
-from mnistbench.train import run as lab
+from mnistbench.train import run as training
 from mnistbench.train.result import (
     DONE,
     INTERRUPTED,
@@ -50,15 +57,9 @@ WORKLOAD = tiny_workload(load=whole_tiny_set, dataset="tiny")
 
 
 @pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    with thread_count(1), fork_random(CPU):
-        yield
-
-
-@pytest.fixture(autouse=True)
 def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """To ask what the processor is called takes a second."""
-    monkeypatch.setattr(lab, "read", lambda threads: environment(threads=threads))
+    monkeypatch.setattr(training, "read", lambda threads: environment(threads=threads))
 
 
 class Heard(Listener):
@@ -68,8 +69,8 @@ class Heard(Listener):
         self.calls: list[Any] = []
         self._asked, self._stop_after = 0, stop_after
 
-    def begin(self, train_samples: int, test_samples: int) -> None:
-        self.calls.append((train_samples, test_samples))
+    def begin(self, train_samples: int) -> None:
+        self.calls.append((train_samples,))
 
     def batch(self, samples: int) -> None:
         self.calls.append(samples)
@@ -90,17 +91,6 @@ class Heard(Listener):
 
 def trained(output: Path | None = None, listener: Listener | None = None, **changes: Any) -> Result:
     return run(dataclasses.replace(SETTINGS, **changes), output, listener, WORKLOAD)
-
-
-def read_back(directory: Path) -> EventAccumulator:
-    reader = EventAccumulator(str(directory), size_guidance={"scalars": 0, "images": 0, "tensors": 0})
-    reader.Reload()
-    return reader
-
-
-def curves_in(directory: Path) -> dict[str, list[tuple[int, float]]]:
-    reader = read_back(directory)
-    return {tag: [(point.step, point.value) for point in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]}
 
 
 def saved_in(directory: Path) -> Any:
@@ -137,16 +127,9 @@ def test_the_listener_gets_all_events_in_order() -> None:
     heard = Heard()
     trained(listener=heard, epochs=1)
     kinds = [type(call).__name__ for call in heard.calls]
-    assert heard.calls[0] == (TRAIN_SAMPLES, TEST_SAMPLES)
+    assert heard.calls[0] == (TRAIN_SAMPLES,)
     assert kinds == ["tuple", "int", "int", "Point", "int", "int", "Point", "EpochResult"]
     assert heard.of(int) == [6, 6, 6, 2]
-
-
-def test_the_learning_rate_is_multiplied_by_gamma_after_each_epoch() -> None:
-    heard = Heard()
-    trained(listener=heard, epochs=3, lr=0.25, gamma=0.1)
-    assert [epoch.learning_rate for epoch in heard.of(EpochResult)] == pytest.approx([0.25, 0.025, 0.0025])
-    assert [point.learning_rate for point in heard.of(Point) if point.epoch == 2] == pytest.approx([0.025] * 2)
 
 
 def test_the_same_settings_give_the_same_losses_with_and_without_a_directory(tmp_path: Path) -> None:
@@ -195,10 +178,41 @@ def test_training_is_the_same_as_in_pytorch_examples() -> None:
 def test_a_dry_run_is_one_batch_of_each() -> None:
     heard = Heard()
     result = trained(listener=heard, dry_run=True)
-    assert heard.calls[0] == (6, 5)
+    assert heard.calls[0] == (6,)
     assert heard.of(int) == [6]
     assert [(epoch.train_samples, epoch.test_samples) for epoch in result.epochs] == [(6, 5)]
     assert result.outcome == DONE
+
+
+def test_each_epoch_trains_in_train_mode_and_is_tested_in_eval_mode() -> None:
+    model, modes = tiny_model().eval(), []
+    model.register_forward_hook(lambda module, *_: modes.append(module.training))
+    run(SETTINGS, workload=dataclasses.replace(WORKLOAD, make_model=lambda: model, metric=None))
+    assert modes == ([True] * BATCHES + [False] * TEST_BATCHES) * 2
+
+
+def test_without_a_metric_there_is_no_accuracy() -> None:
+    [*_, epoch] = run(SETTINGS, workload=dataclasses.replace(WORKLOAD, metric=None)).epochs
+    assert epoch.train_accuracy is epoch.test_accuracy is None
+
+
+REAL_MNIST = os.environ.get("MNISTBENCH_DATA")
+needs_mnist = pytest.mark.skipif(not REAL_MNIST, reason="MNISTBENCH_DATA names no folder with MNIST/raw")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "epochs", "percent"),
+    [
+        ("digits", 2, 85),
+        pytest.param("digits", 10, 95, marks=pytest.mark.thorough),
+        pytest.param("mnist", 1, 98, marks=[pytest.mark.thorough, needs_mnist]),  # takes a minute
+    ],
+)
+def test_accuracy_that_training_reaches(dataset: str, epochs: int, percent: int) -> None:
+    """On one thread, it is the same every time."""
+    *_, last = run(Settings(dataset=dataset, device="cpu", step="reference", epochs=epochs, threads=1)).epochs
+    assert last.test_accuracy is not None
+    assert last.test_accuracy >= percent
 
 
 def test_a_model_that_is_not_known() -> None:
@@ -235,7 +249,7 @@ def test_a_loss_that_is_not_finite_is_none_and_the_run_continues(tmp_path: Path)
     result = run(SETTINGS, tmp_path, workload=dataclasses.replace(WORKLOAD, loss=loss))
     assert losses(result) == [(None, None)] * 2
     assert saved_in(tmp_path) == json.loads(json.dumps(result.to_json()))
-    assert "train/loss" not in curves_in(tmp_path)
+    assert "train/loss" not in scalars_in(tmp_path)
 
 
 # ---- What it writes --------------------------------------------------------------------------------------------------
@@ -250,7 +264,7 @@ def test_without_a_directory_nothing_is_written(tmp_path: Path, monkeypatch: pyt
 def test_tensorboard_has_what_the_result_has(tmp_path: Path) -> None:
     heard = Heard()
     result = trained(tmp_path, heard)
-    curves = curves_in(tmp_path)
+    curves = scalars_in(tmp_path)
     points, epochs = heard.of(Point), heard.of(EpochResult)
     assert {tag: [step for step, _ in curve] for tag, curve in curves.items()} == {
         "train/loss": [3, 4, 7, 8],
@@ -279,7 +293,8 @@ def test_images_graph_and_what_was_misclassified(tmp_path: Path) -> None:
     assert reader.Tags()["graph"]
     assert any("[hidden]" in node.name for node in reader.Graph().node)
     assert set(reader.Tags()["images"]) == {"inputs/tiny", "misclassified/tiny"}
-    wrong = wrong_of(tmp_path)
+    output, targets = outputs_of(tmp_path)
+    wrong = int((output.argmax(dim=1) != targets).sum())
     [image] = reader.Images("misclassified/tiny")
     assert image.step == 2
     assert (image.width, image.height) == (6 + min(8, wrong) * 90, 6 + -(-wrong // 8) * 118)
@@ -291,14 +306,14 @@ def test_images_graph_and_what_was_misclassified(tmp_path: Path) -> None:
     assert result.epochs[-1].test_accuracy == pytest.approx(100 * (12 - wrong) / 12)
 
 
-def wrong_of(directory: Path) -> int:
-    """How many test images the saved weights get wrong, by plain torch code."""
+def outputs_of(directory: Path) -> tuple[Tensor, Tensor]:
+    """The outputs of the saved weights for the test images, by plain torch code, and their labels."""
     model = tiny_model()
     model.load_state_dict(torch.load(directory / WEIGHTS, weights_only=True))
     whole = tiny_set()
     inputs, targets = whole.batch(whole.test, torch.arange(TEST_SAMPLES))
     with torch.no_grad():
-        return int((model.eval()(inputs).argmax(dim=1) != targets).sum())
+        return model.eval()(inputs), targets
 
 
 def test_a_text_is_written_if_nothing_was_misclassified(tmp_path: Path) -> None:
@@ -344,27 +359,8 @@ def test_metrics_have_every_point_and_test(tmp_path: Path) -> None:
 
 def test_weights_are_those_that_were_tested(tmp_path: Path) -> None:
     result = trained(tmp_path, save_model=True)
-    model = tiny_model()
-    model.load_state_dict(torch.load(tmp_path / WEIGHTS, weights_only=True))
-    whole = tiny_set()
-    inputs, targets = whole.batch(whole.test, torch.arange(TEST_SAMPLES))
-    with torch.no_grad():
-        assert nn.functional.nll_loss(model.eval()(inputs), targets).item() == pytest.approx(result.epochs[-1].test_loss)
-
-
-def test_the_old_weights_stay_if_new_ones_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / WEIGHTS).write_bytes(b"of before")
-
-    def full(self: Path, content: bytes) -> int:
-        with self.open("wb") as stream:
-            stream.write(content[: len(content) // 2])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files.Path, "write_bytes", full)
-    with pytest.raises(OSError, match="No space left on device"):
-        lab.save_weights(tiny_model(), tmp_path / WEIGHTS)
-    assert (tmp_path / WEIGHTS).read_bytes() == b"of before"
-    assert [path.name for path in tmp_path.iterdir()] == [WEIGHTS]
+    output, targets = outputs_of(tmp_path)
+    assert nn.functional.nll_loss(output, targets).item() == pytest.approx(result.epochs[-1].test_loss)
 
 
 def test_the_trace_and_the_operations_are_of_training_steps(tmp_path: Path) -> None:
@@ -374,7 +370,7 @@ def test_the_trace_and_the_operations_are_of_training_steps(tmp_path: Path) -> N
     assert saved_in(tmp_path) == json.loads(json.dumps(result.to_json()))
     assert result.profiled is not None
     [table] = result.profiled.tables
-    assert len(table.iteration_ns) == lab.PROFILED_STEPS
+    assert len(table.iteration_ns) == training.PROFILED_STEPS
     assert ("aten::addmm", "forward", "hidden") in {row.key for row in table.rows}
     assert {row.phase for row in table.rows} >= {"forward", "backward", "optimizer"}
 
@@ -394,31 +390,25 @@ def test_a_run_that_is_stopped_saves_what_it_has(tmp_path: Path) -> None:
     assert result.profiled is None
     assert not (tmp_path / TRACE).exists()
     assert set(torch.load(tmp_path / WEIGHTS, weights_only=True)) == set(tiny_model().state_dict())
-    assert [step for step, _ in curves_in(tmp_path)["train/loss"]] == [2]
+    assert [step for step, _ in scalars_in(tmp_path)["train/loss"]] == [2]
     assert read_back(tmp_path).Tags()["images"] == ["inputs/tiny"]
 
 
-def test_the_weights_of_a_stopped_run_are_those_after_its_last_step(tmp_path: Path) -> None:
-    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
-    for directory in (stopped, whole):
-        directory.mkdir()
-    trained(stopped, Heard(stop_after=1), save_model=True)
-    trained(whole, save_model=True, dry_run=True)  # one step too
-    one, other = (torch.load(directory / WEIGHTS, weights_only=True) for directory in (stopped, whole))
-    assert all(torch.equal(one[name], other[name]) for name in other)
+#: A run is asked after each batch, before the test, in the test, and after it.
+ASKED_PER_EPOCH = BATCHES + 1 + TEST_BATCHES + 1
 
 
-def test_an_incomplete_test_is_not_a_result(tmp_path: Path) -> None:
-    result = trained(tmp_path, Heard(stop_after=BATCHES + 2))  # asked after each batch, before the test, in the test
+@pytest.mark.parametrize("stop_after", [BATCHES, BATCHES + 1, BATCHES + 2, ASKED_PER_EPOCH])
+def test_an_incomplete_test_is_not_a_result(stop_after: int, tmp_path: Path) -> None:
+    result = trained(tmp_path, Heard(stop_after))
     [epoch] = result.epochs
     assert (epoch.train_samples, epoch.test_samples, epoch.test_loss) == (TRAIN_SAMPLES, 0, None)
     assert result.outcome == INTERRUPTED
-    assert "test/loss" not in curves_in(tmp_path)
+    assert "test/loss" not in scalars_in(tmp_path)
 
 
 def test_a_run_stopped_in_a_later_epoch_keeps_the_tests_before(tmp_path: Path) -> None:
-    asked_per_epoch = BATCHES + 1 + TEST_BATCHES + 1
-    result = trained(tmp_path, Heard(stop_after=asked_per_epoch + 1))
+    result = trained(tmp_path, Heard(stop_after=ASKED_PER_EPOCH + 1))
     assert [(epoch.number, epoch.train_samples, epoch.test_samples) for epoch in result.epochs] == [
         (1, TRAIN_SAMPLES, TEST_SAMPLES),
         (2, 6, 0),

@@ -9,14 +9,11 @@ import importlib.util
 import os
 import socket
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import FrozenInstanceError
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from threading import Thread
-from typing import IO, Any
 from urllib.error import URLError
 
 import numpy as np
@@ -36,7 +33,7 @@ REAL_MNIST = os.environ.get("MNISTBENCH_DATA")
 needs_mnist = pytest.mark.skipif(not REAL_MNIST, reason="MNISTBENCH_DATA names no folder with MNIST/raw")
 
 Files = dict[str, bytes]
-TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS = (file.name for file in data._MNIST_FILES)
+TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS = data._MNIST_FILES
 
 
 def idx_images(n: int, seed: int) -> bytes:
@@ -62,7 +59,7 @@ def download_must_not_run(root: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _hermetic(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MNISTBENCH_DATA", raising=False)
     monkeypatch.setattr(data, "_torchvision_download", download_must_not_run)
 
@@ -70,7 +67,7 @@ def _hermetic(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make mnistbench take FILES for MNIST."""
-    expected = tuple(data._RawFile(name, len(body), hashlib.sha256(body).hexdigest()) for name, body in FILES.items())
+    expected = {name: (len(body), hashlib.sha256(body).hexdigest()) for name, body in FILES.items()}
     monkeypatch.setattr(data, "_MNIST_FILES", expected)
 
 
@@ -79,20 +76,16 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def write_raw(root: Path, names: tuple[str, ...] = tuple(FILES)) -> Path:
+def write_raw(root: Path, names: tuple[str, ...] = tuple(FILES), *, packed: bool = False) -> Path:
     raw = root / "MNIST" / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     for name in names:
-        (raw / name).write_bytes(FILES[name])
+        file, content = (f"{name}.gz", gzip.compress(FILES[name])) if packed else (name, FILES[name])
+        (raw / file).write_bytes(content)
     return raw
 
 
-def write_gz(root: Path, names: tuple[str, ...] = tuple(FILES)) -> Path:
-    raw = root / "MNIST" / "raw"
-    raw.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        (raw / f"{name}.gz").write_bytes(gzip.compress(FILES[name]))
-    return raw
+write_gz = partial(write_raw, packed=True)
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
@@ -150,30 +143,6 @@ class TestDigits:
         monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
         with pytest.raises(DataError, match=r"^the digits are a file of scikit-learn, .*: pip install scikit-learn$"):
             load("digits")
-
-    def test_each_pixel_is_three_by_three_bytes_in_a_margin_of_two(self, digits: Dataset) -> None:
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
-
-        all_levels, targets = load_digits(return_X_y=True)
-        drawn = Counter(
-            (bytes(image.numpy()), int(label))
-            for split in (digits.train, digits.test)
-            for image, label in zip(split.images, split.labels, strict=True)
-        )
-        expected: Counter[tuple[bytes, int]] = Counter()
-        for levels, target in zip(all_levels.tolist(), targets.tolist(), strict=True):
-            image = bytearray(28 * 28)
-            for position, level in enumerate(levels):
-                top, left = 2 + position // 8 * 3, 2 + position % 8 * 3
-                for row in range(top, top + 3):
-                    image[row * 28 + left : row * 28 + left + 3] = bytes([(int(level) * 255 + 8) // 16] * 3)
-            expected[bytes(image), target] += 1
-        assert drawn == expected
-
-    def test_the_whole_range_of_bytes_is_used(self, digits: Dataset) -> None:
-        levels = set(digits.train.images.flatten().tolist())
-        assert {0, 16, 128, 255} <= levels
-        assert len(levels) == 17
 
     def test_constants_are_those_of_the_training_images(self, digits: Dataset) -> None:
         scaled = digits.train.images.double() / 255
@@ -239,14 +208,6 @@ def test_to_moves_both_splits_and_leaves_the_original() -> None:
     assert (there.name, there.mean, there.std) == (here.name, here.mean, here.std)
 
 
-def test_datasets_and_splits_are_frozen() -> None:
-    dataset = numbered(2)
-    with pytest.raises(FrozenInstanceError):
-        dataset.mean = 0.0  # type: ignore[misc]
-    with pytest.raises(FrozenInstanceError):
-        dataset.train.labels = torch.zeros(2)  # type: ignore[misc]
-
-
 class TestDraw:
     @settings(deadline=None)  # a busy machine is no failure
     @given(n=st.integers(1, 20), batch_size=st.integers(1, 70), seed=st.integers(0, 2**32))
@@ -274,10 +235,6 @@ class TestDraw:
         assert first != second
         assert first != dataset.draw(dataset.train, 16, generator(2)).tolist()
         assert torch.equal(before, torch.get_rng_state())
-
-    def test_every_sample_can_be_drawn(self) -> None:
-        dataset, seeded = numbered(10), generator(1)
-        assert {int(dataset.draw(dataset.train, 1, seeded)) for _ in range(500)} == set(range(10))
 
 
 class TestEpoch:
@@ -338,12 +295,6 @@ class TestEpoch:
         dataset = numbered(10)
         with pytest.raises(UsageError, match=f"^fraction {fraction} of an epoch: give a number above 0 and up to 1$"):
             dataset.epoch(dataset.train, 4, None, fraction)
-
-    def test_is_made_on_the_splits_device(self) -> None:
-        there = numbered(9).to("meta")
-        batches = list(there.epoch(there.train, 4, generator(1)))
-        assert [images.shape[0] for images, _ in batches] == [4, 4, 1]
-        assert all(images.device.type == labels.device.type == "meta" for images, labels in batches)
 
     def test_moves_its_order_once_and_not_once_a_batch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         there, on_device = numbered(9).to("meta"), []
@@ -409,18 +360,6 @@ class TestReadMnist:
         (raw / f"{TRAIN_IMAGES}.gz").write_bytes(b"never read")
         check_tiny(load("mnist", str(root)))
 
-    def test_finds_the_folder_by_the_variable(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        write_raw(root)
-        monkeypatch.setenv("MNISTBENCH_DATA", str(root))
-        check_tiny(load("mnist"))
-        assert data.mnist_unpacked()
-
-    def test_needs_no_torchvision(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "torchvision", None)
-        write_raw(root)
-        check_tiny(load("mnist", root))
-        assert data.mnist_unpacked(root)
-
     def test_the_bytes_may_be_written_to(self, root: Path) -> None:
         """A tensor over read-only memory warns when it is made and crashes when it is written."""
         write_raw(root)
@@ -438,7 +377,7 @@ def replace_file(name: str, body: bytes) -> Callable[[Path], None]:
 
 def replace_by_folder(name: str) -> Callable[[Path], None]:
     def damage(raw: Path) -> None:
-        (raw / name.removesuffix(".gz")).unlink()
+        (raw / name).unlink()
         (raw / name).mkdir()
 
     return damage
@@ -453,7 +392,7 @@ def keep_only(*names: str) -> Callable[[Path], None]:
     return damage
 
 
-def only_a_strangers_file(raw: Path) -> None:
+def only_another_file(raw: Path) -> None:
     keep_only()(raw)
     (raw / "notes.txt").write_text("mine")
 
@@ -469,7 +408,6 @@ CORRUPT = PACKED[:10] + b"\xff" * (len(PACKED) - 18) + PACKED[-8:]
 
 BROKEN = [
     pytest.param(replace_file(TRAIN_LABELS, LABELS[:-1]), TRAIN_LABELS, "expected 15 bytes, found 14.", id="truncated"),
-    pytest.param(replace_file(TRAIN_LABELS, b""), TRAIN_LABELS, "expected 15 bytes, found 0.", id="empty"),
     pytest.param(replace_file(TEST_IMAGES, b"html"), TEST_IMAGES, "expected 2,368 bytes, found 4.", id="another page"),
     pytest.param(replace_file(TRAIN_LABELS, LABELS + b"\0"), TRAIN_LABELS, "expected 15 bytes, found more.", id="longer"),
     pytest.param(
@@ -485,12 +423,6 @@ BROKEN = [
         id="other content in gz",
     ),
     pytest.param(
-        replace_file(f"{TRAIN_LABELS}.gz", gzip.compress(LABELS[:-1])),
-        f"{TRAIN_LABELS}.gz",
-        "expected 15 bytes unpacked, found 14.",
-        id="shorter in gz",
-    ),
-    pytest.param(
         replace_file(f"{TRAIN_LABELS}.gz", gzip.compress(bytes(10_000_000))),
         f"{TRAIN_LABELS}.gz",
         "expected 15 bytes unpacked, found more.",
@@ -500,12 +432,8 @@ BROKEN = [
     pytest.param(replace_file(f"{TRAIN_LABELS}.gz", b"<html>"), f"{TRAIN_LABELS}.gz", "Not a gzipped file", id="not gz"),
     pytest.param(replace_file(f"{TRAIN_LABELS}.gz", CORRUPT), f"{TRAIN_LABELS}.gz", "decompressing data", id="corrupt gz"),
     pytest.param(replace_by_folder(TEST_LABELS), TEST_LABELS, os.strerror(errno.EISDIR), id="a folder"),
-    pytest.param(
-        replace_by_folder(f"{TEST_LABELS}.gz"), f"{TEST_LABELS}.gz", os.strerror(errno.EISDIR), id="a folder named gz"
-    ),
     pytest.param(keep_only(TRAIN_IMAGES), TRAIN_LABELS, "missing, and no .gz of it either.", id="only one file"),
-    pytest.param(keep_only(*list(FILES)[:3]), TEST_LABELS, "missing, and no .gz of it either.", id="one file short"),
-    pytest.param(only_a_strangers_file, TRAIN_IMAGES, "missing, and no .gz of it either.", id="another file"),
+    pytest.param(only_another_file, TRAIN_IMAGES, "missing, and no .gz of it either.", id="another file"),
 ]
 
 
@@ -548,37 +476,6 @@ class TestBrokenMnist:
         raw = root / "MNIST" / "raw"
         check_failure(root, raw, os.strerror(errno.ENOTDIR))
 
-    @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
-    def test_a_file_that_cannot_be_opened(self, root: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-        raw = write_raw(root)
-        real_open = Path.open
-
-        def refuse(path: Path, mode: str) -> IO[Any]:
-            if path.name == TEST_IMAGES:
-                raise OSError(code, os.strerror(code), str(path))
-            return real_open(path, mode)
-
-        monkeypatch.setattr(Path, "open", refuse)
-        check_failure(root, raw / TEST_IMAGES, os.strerror(code))
-
-    def test_a_disk_that_fails_while_reading(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        raw = write_gz(root)
-
-        def fail(self: gzip.GzipFile, size: int) -> bytes:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-        monkeypatch.setattr(gzip.GzipFile, "read", fail)
-        check_failure(root, raw / f"{TRAIN_IMAGES}.gz", os.strerror(errno.EIO))
-
-    def test_a_folder_that_cannot_be_listed(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        raw = write_raw(root)
-
-        def refuse(path: Path) -> Iterator[Path]:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-
-        monkeypatch.setattr(Path, "iterdir", refuse)
-        check_failure(root, raw, os.strerror(errno.EACCES))
-
 
 def write_download(scratch: str) -> None:
     """Leave what torchvision leaves: the .gz and the unpacked files."""
@@ -615,11 +512,8 @@ class TestDownload:
                 "Error on t.gz: Tried https://a/, got: HTTP 403",
             ),
             (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
-            (TimeoutError("timed out"), "timed out"),
-            (http.client.IncompleteRead(b"half"), "IncompleteRead(4 bytes read)"),
             (EOFError(), "EOFError"),
             (ModuleNotFoundError("No module named 'torchvision'"), "No module named 'torchvision'"),
-            (RuntimeError("operator torchvision::nms does not exist"), "operator torchvision::nms does not exist"),
         ],
         ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
     )
@@ -768,12 +662,6 @@ def test_mnist_is_unpacked_where_all_four_plain_files_are(root: Path) -> None:
     assert not data.mnist_unpacked(root)
 
 
-@pytest.mark.usefixtures("tiny")
-def test_mnist_is_not_unpacked_where_its_folder_is_a_file(root: Path) -> None:
-    root.write_text("a file")
-    assert not data.mnist_unpacked(root)
-
-
 def first_batches(root: Path) -> Iterator[data.Batch]:
     return data.torchvision_loader(root, 3, seed=1)
 
@@ -808,7 +696,7 @@ class TestTorchvisionLoader:
         raw = write_raw(root)
         first_batches(root)
         read: list[str] = []
-        monkeypatch.setattr(data, "_read", lambda _, file: read.append(file.name))
+        monkeypatch.setattr(data, "_read", lambda _, name: read.append(name))
         data.torchvision_loader(root, 2, seed=1)
         assert read == []
         os.utime(raw / TEST_IMAGES, ns=(1, 1))
@@ -858,25 +746,3 @@ class TestRealMnist:
         scaled = mnist.train.images.double() / 255
         assert round(scaled.mean().item(), 4) == mnist.mean
         assert round(scaled.std().item(), 4) == mnist.std
-
-    def test_a_folder_of_gz_alone_is_the_same(self, mnist: Dataset, tmp_path: Path) -> None:
-        packed = tmp_path / "MNIST" / "raw"
-        packed.mkdir(parents=True)
-        for name in FILES:
-            content = Path(str(REAL_MNIST), "MNIST", "raw", name).read_bytes()
-            (packed / f"{name}.gz").write_bytes(gzip.compress(content, compresslevel=1))
-        again = load("mnist", tmp_path)
-        for split, same in ((mnist.train, again.train), (mnist.test, again.test)):
-            assert torch.equal(split.images, same.images)
-            assert torch.equal(split.labels, same.labels)
-
-    def test_torchvision_gives_the_pixels_of_batch(self, mnist: Dataset) -> None:
-        seed, batch_size = 1, 64
-        images, labels = next(data.torchvision_loader(REAL_MNIST, batch_size, seed))
-        raw = ((images * mnist.std + mnist.mean) * 255).round().to(torch.uint8)
-        index = {image.numpy().tobytes(): position for position, image in enumerate(mnist.train.images)}
-        assert len(index) == len(mnist.train)  # no two images are the same, so an image's bytes find its index
-        indices = torch.tensor([index[image.numpy().tobytes()] for image in raw])
-        ours, our_labels = mnist.batch(mnist.train, indices)
-        assert torch.equal(images, ours)
-        assert torch.equal(labels, our_labels)

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from builders import params
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_builders import tiny_workload
+from torch_builders import digit_batch, tiny_workload
 
 from mnistbench.core.operation import OUTSIDE
-from mnistbench.measuring.case import build, fork_random, thread_count
+from mnistbench.measuring.case import build
 from mnistbench.measuring.profiling import LOSS, profile
 from mnistbench.workloads.workload import ConvNet, LeNet5
 
 pytestmark = pytest.mark.versions
 
-CPU = torch.device("cpu")
 both_models = pytest.mark.parametrize("make_model", [ConvNet, LeNet5])
-
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    with thread_count(1), fork_random(CPU):
-        yield
 
 
 def images(batch_size: int) -> Tensor:
     return torch.randn(batch_size, 1, 28, 28, generator=torch.Generator().manual_seed(5))
-
-
-def digit_batch(batch_size: int, device: torch.device, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    inputs = torch.randn(batch_size, 1, 28, 28, generator=generator, device=device)
-    return inputs, torch.randint(10, (batch_size,), generator=generator, device=device)
 
 
 class ExamplesNet(nn.Module):
@@ -71,33 +57,6 @@ def test_output_is_ten_log_probabilities_per_image(make_model: type[nn.Module], 
     output = make_model()(images(batch_size))
     assert output.shape == (batch_size, 10)
     torch.testing.assert_close(output.exp().sum(dim=1), torch.ones(batch_size))
-
-
-@pytest.mark.parametrize(
-    ("make_model", "shapes"),
-    [
-        (
-            ConvNet,
-            {
-                "conv1": (32, 26, 26), "conv2": (64, 24, 24), "pool": (64, 12, 12), "flatten": (9216,),
-                "fc1": (128,), "fc2": (10,),
-            },
-        ),
-        (
-            LeNet5,
-            {
-                "conv1": (6, 28, 28), "pool1": (6, 14, 14), "conv2": (16, 10, 10), "pool2": (16, 5, 5), "flatten": (400,),
-                "fc1": (120,), "fc2": (84,), "fc3": (10,),
-            },
-        ),
-    ],
-)  # fmt: skip
-def test_shapes_between_the_layers(make_model: type[nn.Module], shapes: dict[str, tuple[int, ...]]) -> None:
-    found, output = {}, images(2)
-    for name, layer in make_model().named_children():
-        output = layer(output)
-        found[name] = tuple(output.shape[1:])
-    assert {name: found[name] for name in shapes} == shapes
 
 
 def test_convnet_has_the_weights_of_the_examples_network_for_the_same_seed() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -30,14 +28,6 @@ def test_a_name_that_a_selection_could_not_use_is_refused(name: str) -> None:
     with pytest.raises(UsageError) as refusal:
         tiny_workload(name=name)
     assert str(refusal.value) == f"workload name {name!r}: use letters, digits and underscores, so that -k can select it"
-
-
-def test_optional_fields_of_a_workload() -> None:
-    def made_by_user(*_: Any) -> Any:
-        pytest.fail("called while registering")
-
-    workload = Workload("mine", made_by_user, made_by_user, made_by_user, made_by_user)
-    assert (workload.metric, workload.dataset, workload.load) == (None, "synthetic", None)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +83,6 @@ class TestBuiltin:
         used = generator(3)
         first, second = (workload.make_batch(16, CPU, used)[0] for _ in range(2))
         assert not torch.equal(first, second)
-
-    def test_whole_set_is_the_one_batches_are_drawn_from(self, workload: Workload) -> None:
-        assert workload.load is not None
-        whole = workload.load(CPU)
-        assert (whole.name, len(whole.train), len(whole.test)) == ("digits", 1437, 360)
 
 
 def test_dataset_is_loaded_when_first_needed_and_once_per_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,14 +77,7 @@ _NUMBERS: tuple[Column[tuple[CitedNumber, int]], ...] = (
 
 
 class Chapters:
-    """Builds the sections of one machine's report in one language.
-
-    Args:
-        findings: the measurements.
-        sheets: their tables.
-        texts: the wording.
-        pictures: names of the figures that were drawn.
-    """
+    """Builds the sections of one machine's report in one language; ``pictures`` are the figures that were drawn."""
 
     def __init__(self, findings: Findings, sheets: Sheets, texts: Texts, pictures: Collection[str]) -> None:
         self._findings = findings
@@ -330,13 +323,7 @@ _Row = tuple[tuple[str, ...], tuple[Cell, ...]]
 
 
 class Merged:
-    """Builds the report of several machines in one language, with a column per machine.
-
-    Args:
-        machines: name -> findings.
-        texts: the wording.
-        pictures: names of the figures that were drawn.
-    """
+    """Builds the report of several machines in one language, with a column per machine."""
 
     def __init__(self, machines: Mapping[str, Findings], texts: Texts, pictures: Collection[str]) -> None:
         self._machines = machines
@@ -489,16 +476,10 @@ class Merged:
         head: Callable[[tuple[str, ...]], Sequence[str | Text]] = lambda first: first,
         **values: object,
     ) -> Exhibit:
-        """Keep rows as a CSV table, and return them as a table of the report.
+        """Keep rows as the CSV file of a name, and return them as a table of the report.
 
-        Args:
-            caption: key of its wording.
-            name: of the file.
-            heads: columns before those of the machines.
-            rows: of the file.
-            kind: of the numbers; ``verdict`` or ``field`` for cells that are verdicts or fields of the environment.
-            head: returns the first cells as the report shows them; by default they are the file's.
-            **values: fill in the caption.
+        ``heads`` are the columns before those of the machines; ``head`` returns their cells as the report shows them, by
+        default those of the file. ``kind`` is that of the numbers, or ``verdict`` or ``field`` (of the environment).
         """
         keys = (*heads, *self._machines)
         columns = [Column[Any](None, itemgetter(position), key=key) for position, key in enumerate(keys)]

@@ -22,6 +22,7 @@ from mnistbench.course.lab.findings import FILE, Findings, LabSettings, write_fi
 from mnistbench.course.lab.run import STEPS, TENSORBOARD, Lab
 from mnistbench.course.lab.sheets import Sheet, sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts
+from mnistbench.course.studies.study import import_quiet_torch
 from mnistbench.showing.output import EXIT_STOPPED, print_error
 
 #: Default output directories.
@@ -77,21 +78,22 @@ def run(settings: Settings) -> int:
         raise UsageError(f"--output: {problem}; name another directory")
     if settings.merge:
         _merge(settings.labs, directory, settings.lang)
-        return 0
-    try:
-        _measure(settings)
-    except KeyboardInterrupt:
-        print_error(f"interrupted; finished steps are kept in {_shown(directory)}; run the same command again to resume")
-        return EXIT_STOPPED
+    else:
+        try:
+            _measure(settings)
+        except KeyboardInterrupt:
+            print_error(f"interrupted; finished steps are kept in {_shown(directory)}; run the same command again to resume")
+            return EXIT_STOPPED
+    for name in REPORTS:
+        print(_shown(directory / name))
+    if not settings.merge:
+        print(f"TensorBoard: tensorboard --logdir {_shown(directory / TENSORBOARD)}")
     return 0
 
 
 def _measure(settings: Settings) -> None:
-    from mnistbench.measuring.torch_import import import_torch
-
     _cache_bytecode()
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of memory allocated before a profile began
-    import_torch()
+    import_quiet_torch()
     import torch
 
     from mnistbench.course.lab.measures import Measures
@@ -115,9 +117,6 @@ def _measure(settings: Settings) -> None:
     notes = write_report(directory, findings, settings.lang)
     for note in (*findings.notes, *notes):
         print_error(note)
-    for name in REPORTS:
-        print(_shown(directory / name))
-    print(f"TensorBoard: tensorboard --logdir {_shown(directory / TENSORBOARD)}")
 
 
 def _cache_bytecode() -> None:
@@ -139,7 +138,7 @@ def _merge(directories: Sequence[Path], output: Path, language: str) -> None:
         UsageError: the output holds something else.
         RecordError: a lab cannot be read.
     """
-    from mnistbench.course.lab.figures import Figures, texts_that_show
+    from mnistbench.course.lab.figures import Figures
 
     if (output / FILE).exists() or (output / STEPS).exists():
         raise UsageError(f"--output: {output} holds a lab of its own; name another directory")
@@ -148,19 +147,14 @@ def _merge(directories: Sequence[Path], output: Path, language: str) -> None:
     listed = [directory.resolve() for directory in directories]
     names = [directory.name for directory in listed]  # or whole paths where two have the same name
     labs = {str(lab) if names.count(lab.name) > 1 else lab.name: lab for lab in listed}
-    machines = {
-        name: Findings.from_directory(directory) for name, directory in zip(labs, directories, strict=True)
-    }  # fmt: skip
+    machines = {name: Findings.from_directory(directory) for name, directory in zip(labs, directories, strict=True)}
     output.mkdir(parents=True, exist_ok=True)
     write_file(output / LABS, {"labs": {name: os.fspath(lab) for name, lab in labs.items()}})
     texts = Texts(language)
-    shown, family = texts_that_show(texts, lambda: Texts("en"))
-    figures = Figures(output, shown, family)
+    figures = Figures(output, texts)
     figures.machines(machines)
     document, sheets = Merged(machines, texts, figures.drawn).document()
     _write(output, document, sheets)
-    for name in REPORTS:
-        print(_shown(output / name))
 
 
 def write_report(directory: Path, findings: Findings, language: str) -> list[str]:
@@ -169,15 +163,16 @@ def write_report(directory: Path, findings: Findings, language: str) -> list[str
     Raises:
         OSError: a file cannot be written.
     """
-    from mnistbench.course.lab.figures import Figures, texts_that_show
+    from mnistbench.course.lab.figures import Figures
 
     texts, sheets = Texts(language), sheets_of(findings)
-    shown, family = texts_that_show(texts, lambda: Texts("en"))
-    figures = Figures(directory, shown, family)
+    figures = Figures(directory, texts)
     figures.draw(findings, sheets)
     document, numbers = Chapters(findings, sheets, texts, figures.drawn).document()
     _write(directory, document, [*(sheet for sheet in sheets.all() if sheet.rows), numbers])
-    return [] if shown is texts else ["no font with Chinese characters was found, so the labels in the figures are English"]
+    if figures.texts is texts:
+        return []
+    return ["no font with Chinese characters was found, so the labels in the figures are English"]
 
 
 def _write(directory: Path, document: Document, sheets: Iterable[Sheet]) -> None:

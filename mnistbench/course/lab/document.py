@@ -135,12 +135,7 @@ def _inlines(text: Text, *, in_table: bool = False) -> str:
 
 
 def html(document: Document, figures: Path) -> str:
-    """Return the report as one page without references to a network.
-
-    Args:
-        document: the report.
-        figures: directory of its figures.
-    """
+    """Return the report as one page without references to a network; ``figures`` is the directory of its figures."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

@@ -102,7 +102,12 @@ def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         largest = max(tables)
         for phase in ("forward", "step"):
             if sheet := best_view(sheets, phase, device, largest):
-                yield _dominating(sheet, place, phase, largest)
+                top, whole = top_operation(sheet), sheet.total("self_ns")
+                if numbers := _complete(share=share(sheet.total("self_ns", operation=top), whole), whole=whole):
+                    words: Words = {"place": place, "phase": Word(phase), "size": largest, "operation": Code(top)}
+                    yield Sentence("dominates" if numbers["share"].value >= MOST else "leads", words, numbers)
+                else:
+                    yield Sentence("operations_missing", {"place": place})
         yield from _convolution_and_addmm(sheets, tables[largest], place, largest)
         if len(tables) > 1:
             yield from _ratio_over_batches(tables, place)
@@ -113,15 +118,6 @@ def top_operation(sheet: Sheet) -> str:
     names = {str(name) for name in sheet.values("operation")} - NOT_OPERATIONS
     times = {name: quantity.value for name in names if (quantity := sheet.total("self_ns", operation=name))}
     return max(times, key=lambda name: (times[name], name), default="")
-
-
-def _dominating(sheet: Sheet, place: DevicePlace, phase: str, size: int) -> Sentence:
-    top, whole = top_operation(sheet), sheet.total("self_ns")
-    numbers = _complete(share=share(sheet.total("self_ns", operation=top), whole), whole=whole)
-    if not numbers:
-        return Sentence("operations_missing", {"place": place})
-    words: Words = {"place": place, "phase": Word(phase), "size": size, "operation": Code(top)}
-    return Sentence("dominates" if numbers["share"].value >= MOST else "leads", words, numbers)
 
 
 def _convolution_and_addmm(sheets: Sheets, sheet: Sheet, place: DevicePlace, size: int) -> Iterator[Sentence]:
@@ -201,7 +197,15 @@ def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
             yield from _over_batches(sheets.iterations, place, phase)
         yield from _calls_over_batches(findings, sheets, place)
         for phase in ("train", "eval"):
-            yield _epoch_over_batches(sheets.epochs, place, phase)
+            words: Words = {"place": place, "phase": Word(phase)}
+            epochs = _by_size(sheets.epochs, "epoch_ns", place, phase)
+            if len(epochs) < 2:
+                yield Sentence("epochs_missing", words)
+                continue
+            small, large = min(epochs), max(epochs)
+            key = f"epoch_{_direction(epochs[large].value, epochs[small].value, SAME)}"
+            numbers = {"first": epochs[small], "last": epochs[large]}
+            yield Sentence(key, words | {"small": small, "large": large}, numbers)
 
 
 def _disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
@@ -269,16 +273,6 @@ def _calls_over_batches(findings: Findings, sheets: Sheets, place: DevicePlace) 
         yield Sentence("calls_same" if same else "calls_differ", {"place": place, "small": small, "large": large}, numbers)
 
 
-def _epoch_over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Sentence:
-    words: Words = {"place": place, "phase": Word(phase)}
-    epochs = _by_size(sheet, "epoch_ns", place, phase)
-    if len(epochs) < 2:
-        return Sentence("epochs_missing", words)
-    small, large = min(epochs), max(epochs)
-    key = f"epoch_{_direction(epochs[large].value, epochs[small].value, SAME)}"
-    return Sentence(key, words | {"small": small, "large": large}, {"first": epochs[small], "last": epochs[large]})
-
-
 # ---- Devices ---------------------------------------------------------------------------------------------------------
 
 
@@ -295,8 +289,12 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     cpu, other = main_place(findings, "cpu"), main_place(findings, accelerator)
     for phase in ("train", "eval"):
         yield _speedup(sheets, cpu, other, phase, sizes)
-    for size in _ends(sizes):
-        yield _idle(sheets, other, size)
+    for size in _ends(sizes):  # the time in which the accelerator ran kernels, and that of a step
+        words: Words = {"place": other, "size": size}
+        where: dict[str, Cell] = {"phase": "step", "device": accelerator, "view": "device", "batch_size": size}
+        numbers = _complete(busy=sheets.profiler.total("busy_ns", **where), step=sheets.profiler.total("untraced_ns", **where))
+        is_idle = numbers and numbers["busy"].value < MOST * numbers["step"].value
+        yield Sentence("idle" if is_idle else "busy" if numbers else "idle_missing", words, numbers)
     yield from _where_time_moves(sheets, cpu, other, sizes[-1])
 
 
@@ -313,16 +311,6 @@ def _speedup(sheets: Sheets, cpu: DevicePlace, other: DevicePlace, phase: str, s
     if len(found) == 1:
         return Sentence(f"{key}_one", words | {"size": small}, {"first": found[small]})
     return Sentence(key, words | {"small": small, "large": large}, {"first": found[small], "last": found[large]})
-
-
-def _idle(sheets: Sheets, place: DevicePlace, size: int) -> Sentence:
-    """Compare the time in which the accelerator ran kernels with the time of a step."""
-    where: dict[str, Cell] = {"phase": "step", "device": place.device, "view": "device", "batch_size": size}
-    numbers = _complete(busy=sheets.profiler.total("busy_ns", **where), step=sheets.profiler.total("untraced_ns", **where))
-    words: Words = {"place": place, "size": size}
-    if not numbers:
-        return Sentence("idle_missing", words)
-    return Sentence("idle" if numbers["busy"].value < MOST * numbers["step"].value else "busy", words, numbers)
 
 
 def _where_time_moves(sheets: Sheets, cpu: DevicePlace, other: DevicePlace, size: int) -> Iterator[Sentence]:
@@ -396,13 +384,7 @@ def _first_iteration(sheets: Sheets, place: DevicePlace, phase: str, size: int) 
 
 
 def start_costs(first: CitedNumber, after: CitedNumber, warm: CitedNumber) -> bool:
-    """Return whether a first iteration takes about the same extra time with untrained and with trained weights.
-
-    Args:
-        first: first iteration of a process, untrained weights.
-        after: first iteration of a process, trained weights.
-        warm: later iteration, above 0.
-    """
+    """Return whether first iterations with untrained (first) and trained weights (after) take about the same extra time."""
     return after.value >= COSTLY * warm.value and _alike(first, after)
 
 
@@ -478,19 +460,13 @@ def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         if math.isclose(reached[best].value, reached[worst].value):
             yield Sentence("trained_one" if len(reached) == 1 else "trained_alike", words, {"accuracy": reached[best]})
             continue
-        key = _course([quantity.value for quantity in reached.values()])
+        steps = list(itertools.pairwise(quantity.value for quantity in reached.values()))  # smallest batch size first
+        falls, rises = all(after <= before for before, after in steps), all(after >= before for before, after in steps)
+        key = "trained_falls" if falls else "trained_rises" if rises else "trained_to"
         numbers = {"best_accuracy": reached[best], "worst_accuracy": reached[worst]}
         if key != "trained_to":
             numbers |= _complete(best_updates=total("updates", best), worst_updates=total("updates", worst))
         yield Sentence(key, words, numbers)
-
-
-def _course(values: Sequence[float]) -> str:
-    """Return the key for accuracies, smallest batch size first, that are not all the same."""
-    steps = list(itertools.pairwise(values))
-    if all(after <= before for before, after in steps):
-        return "trained_falls"
-    return "trained_rises" if all(after >= before for before, after in steps) else "trained_to"
 
 
 def explain(findings: Findings, sheets: Sheets) -> dict[str, tuple[Sentence, ...]]:

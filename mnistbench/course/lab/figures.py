@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,17 +39,6 @@ _CJK = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans", "Noto Sans CJK", 
 _BOXES = ("Last Resort", "LastResort")
 #: Seed of the ids in an SVG, so that the same numbers give the same file.
 _SALT = "mnistbench"
-
-
-def texts_that_show(texts: Texts, english: Callable[[], Texts]) -> tuple[Texts, str]:
-    """Return the texts for figures and their font family; an empty family is matplotlib's default.
-
-    Figures use the report's language if a font has all its characters, and English otherwise.
-    """
-    if texts.language == "en":
-        return texts, ""
-    family = font_for(texts.signs("label"))
-    return (texts, family) if family else (english(), "")
 
 
 def font_for(signs: Iterable[str]) -> str:
@@ -87,11 +76,11 @@ def _covers(path: str, needed: set[int]) -> bool:
 class Figures:
     """Draws the figures of one report into its directory."""
 
-    def __init__(self, directory: Path, texts: Texts, family: str) -> None:
-        """Draw into ``directory``/figures, in the language of the texts and the font family."""
+    def __init__(self, directory: Path, texts: Texts) -> None:
+        """Draw into ``directory``/figures: in the language of the texts if a font has all its characters, else in English."""
         self._directory = directory / "figures"
-        self._texts = texts
-        self._family = family
+        self._family = "" if texts.language == "en" else font_for(texts.signs("label"))  # empty: matplotlib's default
+        self.texts = texts if self._family or texts.language == "en" else Texts("en")
         self.drawn: list[str] = []
 
     def draw(self, findings: Findings, sheets: Sheets) -> None:
@@ -124,7 +113,7 @@ class Figures:
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.unicode_minus": False,
-            **({"font.family": [self._family, "DejaVu Sans"]} if self._family else {"font.family": ["DejaVu Sans"]}),
+            "font.family": [self._family, "DejaVu Sans"] if self._family else ["DejaVu Sans"],
         }
         with mpl.rc_context(settings):  # type: ignore[arg-type]
             figure = Figure(figsize=size, layout="constrained")
@@ -135,7 +124,7 @@ class Figures:
         self.drawn.append(name)
 
     def _label(self, key: str, **values: object) -> str:
-        return self._texts.plain("label", key, **values)
+        return self.texts.plain("label", key, **values)
 
     # ---- Figures -----------------------------------------------------------------------------------------------------
 
@@ -209,7 +198,7 @@ class Figures:
             axes.set_xlim(0, 100)
             axes.set_xlabel(self._label("share"))
             axes.set_title(
-                f"{self._label(phase)}, {self._texts.place(main_place(findings, device), short=True)}", fontsize=10, loc="left"
+                f"{self._label(phase)}, {self.texts.place(main_place(findings, device), short=True)}", fontsize=10, loc="left"
             )
             figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
 
@@ -221,7 +210,7 @@ class Figures:
         ):  # fmt: skip
             rows = [row for row in findings.iteration_times if (row.place, row.phase) == (place, phase)]
             sizes = [row.batch_size for row in rows]
-            label = f"{self._label(phase)}, {self._texts.place(place, short=True)}"
+            label = f"{self._label(phase)}, {self.texts.place(place, short=True)}"
             for axes, times in (
                 (batch, [row.median_ns / 1e6 for row in rows]),
                 (sample, [row.median_ns / row.batch_size / 1e6 for row in rows]),
@@ -241,7 +230,7 @@ class Figures:
             sizes = findings.settings.batch_sizes
             for number, place in enumerate(places):
                 times = {row.batch_size: row.whole_ns / 1e9 for row in rows if row.place == place}
-                self._bars(axes, number, len(places), [times.get(size) for size in sizes], self._texts.place(place, short=True))
+                self._bars(axes, number, len(places), [times.get(size) for size in sizes], self.texts.place(place, short=True))
             axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
             axes.set_xlabel(self._label("batch_size"))
             axes.set_ylabel(self._label("per_epoch"))
@@ -270,7 +259,7 @@ class Figures:
                     place = main_place(findings, device)
                     rows = [row for row in findings.iteration_times if row.phase == "step" and row.place == place]
                     times = [row.median_ns / row.batch_size / 1e6 for row in rows]
-                    label = f"{_as_it_is(name)}: {self._texts.place(place, short=True)}"
+                    label = f"{_as_it_is(name)}: {self.texts.place(place, short=True)}"
                     axes.plot([row.batch_size for row in rows], times, color=next(colours), marker=next(markers), label=label)
             _logarithmic(axes, sorted({size for findings in machines.values() for size in findings.settings.batch_sizes}))
             axes.set_xlabel(self._label("batch_size"))

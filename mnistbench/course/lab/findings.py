@@ -37,18 +37,14 @@ UNTRAINED, TRAINED = "untrained", "trained"
 class LabSettings:
     """What a lab measures. Labs with different settings are different labs."""
 
-    dataset: str = option(
-        "--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME"
-    )  # fmt: skip
+    dataset: str = option("--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME")
     batch_sizes: Annotated[tuple[Positive, ...], Members("at least one")] = option(
         "--batch-size", several(whole(1)), "1,16,64", "comma list of batch sizes", "SIZES"
     )  # ascending
     devices: Annotated[tuple[str, ...], Members("at least one")] = option(
         "--device", several(str), "auto", "comma list of auto, cpu, cuda, cuda:1, mps", "NAMES"
     )  # of a lab: names in torch, the CPU first
-    epochs: int = option(
-        "--epochs", whole(1), None, "epochs of training (default: 3 on digits, 1 on mnist)", "N"
-    )  # fmt: skip
+    epochs: int = option("--epochs", whole(1), None, "epochs of training (default: 3 on digits, 1 on mnist)", "N")
     model: str = "convnet"
     seed: int = 1
 
@@ -229,7 +225,7 @@ def read_file(path: Path) -> Reader:
         content = Reader(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, RecursionError) as error:
         raise RecordError(f"is not JSON ({error})") from None
-    if (schema := content["schema"]).whole() != SCHEMA:
+    if (schema := content["schema"]).read(int) != SCHEMA:
         raise schema.wrong(f"{SCHEMA}, which this mnistbench reads")
     return content
 

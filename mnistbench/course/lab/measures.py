@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,7 +13,6 @@ import torch
 from mnistbench.core.params import Params, default_step
 from mnistbench.core.record import median_ns, quartiles_ns
 from mnistbench.course.lab.findings import FirstIteration, LabSettings, Training, WarmTime
-from mnistbench.course.lab.run import Advance
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.passes import WARMUP_CALLS
 from mnistbench.measuring.timing import timed
@@ -34,37 +32,21 @@ _POINTS_PER_EPOCH = 20
 _ROUNDS = 8
 
 
-@dataclass(frozen=True)
-class Budget:
-    """Limits of the measurements."""
-
-    block_s: float = 2.0  # timed iterations of each case, in seconds
-    iterations: tuple[int, int] = (16, 2_000)  # minimum and maximum number of timed iterations
-    epoch_s: float = 6.0  # no further epoch is timed after this many seconds
-    epochs: int = 3  # maximum number of timed epochs
-    profiled: int = 10  # iterations
-
-
 class Measures:
     """Measures the parts of a lab. Every method returns findings; none keeps state.
 
-    Args:
-        settings: dataset, model, seed and available devices.
-        data_dir: directory of MNIST.
-        budget: limits of the measurements.
-        processes: open processes for first iterations; None: started and ended for each case.
+    First iterations run in the open ``processes``; without these, processes are started and ended for each case.
     """
 
-    def __init__(
-        self,
-        settings: LabSettings,
-        data_dir: str | None = None,
-        budget: Budget | None = None,
-        processes: Processes | None = None,
-    ) -> None:
+    block_s = 2.0  # timed iterations of each case, in seconds
+    least, most = 16, 2_000  # timed iterations
+    epoch_s = 6.0  # no further epoch is timed after this many seconds
+    epochs = 3  # most timed epochs
+    profiled_iterations = 10
+
+    def __init__(self, settings: LabSettings, data_dir: str | None = None, processes: Processes | None = None) -> None:
         self._settings = settings
         self._data_dir = data_dir
-        self._budget = budget or Budget()
         self._processes = processes
         found = {workload.name: workload for workload in builtin_workloads(settings.dataset, data_dir)}
         self._workload: Workload = found[settings.model]
@@ -80,7 +62,7 @@ class Measures:
         return len(whole.train), len(whole.test)
 
     def training(
-        self, device: str, threads: int, size: int, output: Path, advance: Advance
+        self, device: str, threads: int, size: int, output: Path, advance: Callable[[float], None]
     ) -> tuple[Training, tuple[str, ...]]:
         """Train and write the TensorBoard run to ``output``; return the run and notes about files that could not be written.
 
@@ -120,7 +102,7 @@ class Measures:
             self._params(phase, device, threads, size),
             self._workload,
             data_dir=self._data_dir,
-            iterations=self._budget.profiled,
+            iterations=self.profiled_iterations,
             trace=trace,
             timed=False,  # ``iterations`` times the same cases, in alternating blocks
         )
@@ -131,11 +113,11 @@ class Measures:
         Raises:
             UsageError: a process failed.
         """
-        calls, _ = cold_calls(self._params(phase, device, threads, size), self._data_dir, self._processes)
+        calls = cold_calls(self._params(phase, device, threads, size), self._data_dir, self._processes)
         later = next((call for call in calls if not call.first), None)
         return tuple(FirstIteration(device, phase, size, call, None if call.trained else later) for call in calls if call.first)
 
-    def iterations(self, wanted: Sequence[tuple[str, str, int, int]], advance: Advance) -> tuple[WarmTime, ...]:
+    def iterations(self, wanted: Sequence[tuple[str, str, int, int]], advance: Callable[[float], None]) -> tuple[WarmTime, ...]:
         """Time warm iterations of (phase, device, threads, batch size) in alternating blocks, in random order.
 
         Raises:
@@ -148,8 +130,16 @@ class Measures:
         with memory_suffices(too_large(" or ".join(devices), largest)), ExitStack() as stack:
             for device in devices:
                 stack.enter_context(fork_random(torch.device(device)))
-            cases = [self._warm(*what) for what in wanted]
-            in_block = [self._iterations_per_block(case) for case in cases]
+            cases = []
+            for phase, device, threads, size in wanted:
+                with thread_count(threads):
+                    cases.append(build(self._params(phase, device, threads, size), self._workload, self._data_dir))
+                    for _ in range(WARMUP_CALLS):
+                        cases[-1]()
+            in_block = []
+            for case in cases:
+                enough = round(self.block_s * 1e9 / max(1, min(_timed(case, 2))))
+                in_block.append(max(1, round(min(self.most, max(self.least, enough)) / _ROUNDS)))
             for _ in range(_ROUNDS):
                 for position in order.sample(range(len(cases)), len(cases)):
                     times[position] += _timed(cases[position], in_block[position])
@@ -165,13 +155,12 @@ class Measures:
         Raises:
             UsageError: the device runs out of memory.
         """
-        budget = self._budget
         with memory_suffices(too_large(device, size)), thread_count(threads), fork_random(torch.device(device)):
             warm = build(self._params("step" if phase == "train" else "forward", device, threads, size), self._workload)
             warm()
             case = build(self._params(phase, device, threads, size), self._workload, self._data_dir)
             times: list[int] = []
-            while not times or (len(times) < budget.epochs and sum(times) < budget.epoch_s * 1e9):
+            while not times or (len(times) < self.epochs and sum(times) < self.epoch_s * 1e9):
                 times += _timed(case, 1, warm_up=False)
         return WarmTime(device, threads, phase, size, *_median_and_iqr(times), len(times), case.samples, case.whole_set)
 
@@ -181,24 +170,11 @@ class Measures:
             compile=False, seed=self._settings.seed, dataset=self._settings.dataset,
         )  # fmt: skip
 
-    def _warm(self, phase: str, device: str, threads: int, size: int) -> Case:
-        with thread_count(threads):
-            case = build(self._params(phase, device, threads, size), self._workload, self._data_dir)
-            for _ in range(WARMUP_CALLS):
-                case()
-        return case
-
-    def _iterations_per_block(self, case: Case) -> int:
-        estimate = min(_timed(case, 2))
-        least, most = self._budget.iterations
-        iterations = min(most, max(least, round(self._budget.block_s * 1e9 / max(1, estimate))))
-        return max(1, round(iterations / _ROUNDS))
-
 
 class _Collector(Listener):
     """Collects the points of a training curve."""
 
-    def __init__(self, samples: int, advance: Advance) -> None:
+    def __init__(self, samples: int, advance: Callable[[float], None]) -> None:
         self.points: list[Point] = []
         self._samples, self._advance = samples, advance
 

@@ -12,29 +12,18 @@ import tempfile
 import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.params import default_step
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
-from mnistbench.course.lab.findings import (
-    FILE,
-    Findings,
-    FirstIteration,
-    LabSettings,
-    StudyTable,
-    Training,
-    WarmTime,
-    read_file,
-    stored,
-    write_file,
-)
+from mnistbench.course.lab.findings import FILE, Findings, LabSettings, StudyTable, read_file, stored, write_file
 from mnistbench.course.lab.sheets import in_a_name
-from mnistbench.profile.result import Profiled
+from mnistbench.saved_runs.compatibility import differences
 from mnistbench.showing.progress import Progress
 
 #: Directory of the steps' results, and the file with the settings that the lab was started with.
@@ -64,19 +53,6 @@ Advance = Callable[[float], None]
 _Result = tuple[Sequence[Any], Sequence[str]]
 
 
-class _Measuring(Protocol):
-    """What a lab asks for; ``measures.Measures`` measures it."""
-
-    def samples(self) -> tuple[int, int]: ...
-    def training(
-        self, device: str, threads: int, size: int, output: Path, advance: Advance
-    ) -> tuple[Training, tuple[str, ...]]: ...
-    def profiled(self, phase: str, device: str, threads: int, size: int, trace: Path | None) -> Profiled: ...
-    def first_iterations(self, phase: str, device: str, threads: int, size: int) -> tuple[FirstIteration, ...]: ...
-    def iterations(self, wanted: Sequence[tuple[str, str, int, int]], advance: Advance) -> tuple[WarmTime, ...]: ...
-    def epoch(self, phase: str, device: str, threads: int, size: int) -> WarmTime: ...
-
-
 @dataclass(frozen=True)
 class LabStep:
     """One part of the lab whose result is stored."""
@@ -93,12 +69,7 @@ class LabStep:
 class Lab:
     """A lab in a directory: a new one if it is empty or new, otherwise the one that was begun there.
 
-    Args:
-        directory: where it writes.
-        settings: what is measured.
-        environment: of this process.
-        measures: the measurements.
-        studies: also run the operator studies.
+    ``measures`` is a ``measures.Measures``, which needs torch. With ``studies`` the operator studies run, too.
 
     Raises:
         UsageError: the directory has other contents, or a lab with other settings or from another machine.
@@ -106,7 +77,7 @@ class Lab:
     """
 
     def __init__(
-        self, directory: Path, settings: LabSettings, environment: Environment, measures: _Measuring, *, studies: bool = False
+        self, directory: Path, settings: LabSettings, environment: Environment, measures: Any, *, studies: bool = False
     ) -> None:
         self._directory = directory
         self._settings = settings
@@ -114,15 +85,11 @@ class Lab:
         self._measures = measures
         self._studies = studies
         self._studies_end: float | None = None  # when the time limit of the studies is over; None before the first one
-        self._samples = measures.samples()
+        self._samples: tuple[int, int] = measures.samples()
         self._begin()
 
     def run(self, stream: TextIO | None) -> Findings:
-        """Measure the steps that have no result yet; return all findings and write them to ``lab.json``.
-
-        Args:
-            stream: shows the progress.
-        """
+        """Measure the steps that have no result yet; return all findings and write them to ``lab.json``."""
         steps = list(self._steps())
         results: dict[str, list[Any]] = {field.name: [] for field in fields(Findings)}
         with Progress(stream) as progress:
@@ -154,24 +121,25 @@ class Lab:
         directory, path = self._directory, self._directory / BEGUN
         identity = {name: getattr(self._settings, name) for name in ("dataset", "model", "epochs", "seed")}
         if not path.exists():
-            if not _is_new(directory):
+            there, steps = list(directory.iterdir()) if directory.exists() else [], directory / STEPS
+            killed_at_its_start = there == [steps] and steps.is_dir() and not any(steps.iterdir())
+            if there and not killed_at_its_start:
                 raise UsageError(f"--output: {directory} contains files that are not a lab's; name a new or an empty directory")
-            (directory / STEPS).mkdir(parents=True, exist_ok=True)
+            steps.mkdir(parents=True, exist_ok=True)
             write_file(path, {"settings": identity, "environment": self._environment})
             return
         try:
             begun = read_file(path)
-            before, environment = begun["settings"].mapping(), begun["environment"].read(Environment)
+            before, environment = begun["settings"].read(Mapping[str, Any]), begun["environment"].read(Environment)
         except (OSError, RecordError) as error:
             raise UsageError(f"--output: {path} cannot be read ({error}); name another directory") from None
         for name, value in identity.items():
-            if name not in before or before[name].value != value:
-                found = before[name].value if name in before else None
+            if before.get(name) != value:
                 raise UsageError(
-                    f"--output: {directory} contains a lab with {name} {found}, not {value}; "
+                    f"--output: {directory} contains a lab with {name} {before.get(name)}, not {value}; "
                     "use the same settings or name another directory"
                 )
-        for name, (then, now) in environment.differences(self._environment).items():
+        for name, (then, now) in differences(asdict(environment), asdict(self._environment)).items():
             raise UsageError(
                 f"--output: the lab in {directory} was started on another machine or with other software: "
                 f"{name} was {then!r} and is {now!r}; name another directory"
@@ -189,7 +157,7 @@ class Lab:
             if kept["what"].value != json.loads(json.dumps(step.what)):
                 return None
             items = kept["items"].read(typing.get_type_hints(Findings, include_extras=True)[step.field])
-            notes = kept["notes"].texts()
+            notes = kept["notes"].read(tuple[str, ...])
         except (OSError, RecordError) as error:
             progress.say(f"mnistbench: {path} is damaged ({error}); measuring it again")
             return None
@@ -309,26 +277,13 @@ class Lab:
         return self._samples[0] / size * _seconds_per_step(size)
 
 
-def _is_new(directory: Path) -> bool:
-    """Return whether the directory is empty or has only the empty steps directory of a lab that was killed at its start."""
-    if not directory.exists():
-        return True
-    steps = directory / STEPS
-    return all(path == steps and path.is_dir() and not any(path.iterdir()) for path in directory.iterdir())
-
-
 def _seconds_per_step(size: int) -> float:
     """Estimate the time of a training step on 2 cores of 2023, in seconds."""
     return 0.006 + 0.0011 * size
 
 
 def study(name: str, limit_s: float) -> tuple[tuple[StudyTable, ...], tuple[str, ...]]:
-    """Run an operator study in a process that can be ended; return its table, or a note if it failed or took too long.
-
-    Args:
-        name: one of STUDIES.
-        limit_s: time limit, in seconds.
-    """
+    """Run an operator study in a process that can be ended; return its table, or a note if it failed or took too long."""
     command = [sys.executable, "-P", "-m", "mnistbench", "study", name, *STUDIES[name], "--format", "csv"]
     with tempfile.TemporaryDirectory(prefix="mnistbench-") as folder:
         ends = time.monotonic() + limit_s

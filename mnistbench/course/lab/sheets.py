@@ -114,22 +114,18 @@ def share(part: CitedNumber | None, whole: CitedNumber | None) -> CitedNumber | 
 # ---- Sheets ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A table of raw numbers. A missing cell is None, and empty in the file."""
+class Sheet(Table):
+    """A table of raw numbers; its title is the file. A missing cell is None, and empty in the file."""
 
-    file: str
-    columns: Sequence[Column[Any]]
-    rows: Sequence[Any]
+    @property
+    def file(self) -> str:
+        """The file, below the report's directory."""
+        return self.title
 
     @functools.cached_property
-    def records(self) -> list[dict[str, Cell]]:
+    def written(self) -> list[dict[str, Cell]]:
         """The rows of the file: column -> cell."""
-        return Table("", self.columns, self.rows).records()
-
-    def csv(self) -> str:
-        """Return the file's text."""
-        return Table("", self.columns, self.rows).csv()
+        return self.records()
 
     def total(self, column: str, **where: Cell | Collection[Cell]) -> CitedNumber | None:
         """Return the sum of a column over the rows where other columns have one of the values; None if there is no number."""
@@ -139,7 +135,7 @@ class Sheet:
             (name, tuple(value) if isinstance(value, Collection) and not isinstance(value, str) else (value,))
             for name, value in sorted(where.items(), key=lambda item: list(shown).index(item[0]))
         )
-        matching = [row[column] for row in self.records if all(row[name] in values for name, values in conditions)]
+        matching = [row[column] for row in self.written if all(row[name] in values for name, values in conditions)]
         numbers = [number for number in matching if isinstance(number, int | float)]
         if not numbers:
             return None
@@ -148,7 +144,7 @@ class Sheet:
 
     def values(self, column: str, **where: Cell) -> list[Cell]:
         """Return the cells of a column, in row order, in the rows where other columns have the values."""
-        return [row[column] for row in self.records if where.items() <= row.items()]
+        return [row[column] for row in self.written if where.items() <= row.items()]
 
 
 @dataclass(frozen=True)
@@ -497,7 +493,7 @@ TOP = 10
 
 def operation_times(sheet: Sheet) -> dict[OpKey, int]:
     """Return the self times of an operation table by (operation, phase, module)."""
-    return {(str(row["operation"]), str(row["phase"]), str(row["module"])): int(row["self_ns"] or 0) for row in sheet.records}
+    return {(str(row["operation"]), str(row["phase"]), str(row["module"])): int(row["self_ns"] or 0) for row in sheet.written}
 
 
 def shares(times: Mapping[OpKey, int]) -> dict[OpKey, float]:

@@ -37,14 +37,7 @@ class Texts:
         return self.cited(section, key, values, None)
 
     def cited(self, section: str, key: str, values: Mapping[str, object], cite: Cite | None) -> Text:
-        """Return a wording like :meth:`text`, with each number linked to its entry.
-
-        Args:
-            section: section of the wording.
-            key: key in that section.
-            values: values of the placeholders.
-            cite: returns the entry of a number; None: numbers are plain text.
-        """
+        """Return a wording like :meth:`text`, with each number linked to the entry that ``cite`` returns."""
         pieces: list[str | Cited] = []
         in_code = False
         for literal, name, _, _ in string.Formatter().parse(self._texts[section][key]):
@@ -111,24 +104,11 @@ class Texts:
             return (self.place(value, short=True),)
         return (column.shown(value),) if column.shown and not isinstance(value, str) else self.words(value)
 
+    @staticmethod
     def rows(
-        self,
-        title: str,
-        headings: Sequence[str],
-        rows: Iterable[Sequence[Any]],
-        files: tuple[str, ...] = (),
-        *,
-        numbers: int = 0,
+        title: str, headings: Sequence[str], rows: Iterable[Sequence[Any]], files: tuple[str, ...] = (), *, numbers: int = 0
     ) -> Exhibit:
-        """Return a table of finished cells, whose last columns are numbers.
-
-        Args:
-            title: its caption.
-            headings: of the columns.
-            rows: text, or pieces of text.
-            files: sources of its numbers.
-            numbers: number of columns of numbers.
-        """
+        """Return a table of finished cells, of which the last ``numbers`` columns are numbers."""
         return Exhibit(text_table(title, headings, rows, numbers_from=len(headings) - numbers), title, files)
 
 

@@ -151,9 +151,9 @@ def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -
         _remove(folder)
         uv.run(program, ["venv", "--no-project", "--python", sys.executable, str(folder)], lock)
         if wanted.loose:  # uv keeps an installed version unless a requirement excludes it
-            uv.run(program, [*install, "--no-deps", "--requirements", _listed(folder / "loose.txt", wanted.loose)], lock)
+            uv.run(program, [*install, "--no-deps", "--requirements", _requirements(folder / "loose.txt", wanted.loose)], lock)
         lines = [line.partition("==")[0] if line in wanted.loose else line for line in wanted.lines]
-        uv.run(program, [*install, "--requirements", _listed(folder / "requirements.txt", lines)], lock)
+        uv.run(program, [*install, "--requirements", _requirements(folder / "requirements.txt", lines)], lock)
         places = [str(path) for path in folder.glob("lib/python*/site-packages")]
         packages = {each.name: each.version for each in importlib.metadata.distributions(path=places) if each.name}
         now = _now()
@@ -166,7 +166,7 @@ def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -
         raise UsageError(f"no environment with {asked}: {error}") from None
 
 
-def _listed(path: Path, lines: Sequence[str]) -> str:
+def _requirements(path: Path, lines: Sequence[str]) -> str:
     """Write a file of requirements and return its path."""
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return str(path)

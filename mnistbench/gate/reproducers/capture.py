@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mnistbench.core.operation import ITERATION, OpKey
-from mnistbench.gate.reproducers.tensors import HostBlock, Since, allocated, before_calls, description, why_not_described
+from mnistbench.gate.reproducers.tensors import HostBlock, allocated, before_calls, description, why_not_described
 from mnistbench.measuring.events_to_table import events_of, placed
 from mnistbench.measuring.host_events import host_events
 from mnistbench.measuring.profiling import activities_of, has_device_view, started
@@ -64,16 +64,17 @@ class CapturedCall:
     writes: list[int] = field(default_factory=list)  # numbers of the tensors that it reads and changes
     why_not: str = ""  # why a script cannot make this call
     saved: dict[int, Tensor] = field(default_factory=dict)  # values, by the number of the tensor
-    since: Since = field(default_factory=Since)  # between the last use of the memory of its largest new result and the call
+    since: tuple[int, int] = (0, 0)  # bytes and ns, as before_calls returns them, of the memory of its largest new result
     tensors: list[dict[str, Any]] = field(default_factory=list)  # their descriptions, each once, in order
     elements: int = 0  # of the tensors that it reads and changes; 0 for a view
     self_ns: int = 0  # of the row that it belongs to
+    position: int = 0  # among all calls of the iteration
 
     def stored(self) -> dict[str, Any]:
         """Return the call as JSON, without the saved values."""
         return {
             "name": self.name, "overload": self.overload, "args": self.args, "kwargs": self.kwargs, "writes": self.writes,
-            "since": self.since.n_bytes, "since_ns": self.since.ns, "self_ns": self.self_ns,
+            "since": self.since[0], "since_ns": self.since[1], "self_ns": self.self_ns,
         }  # fmt: skip
 
 
@@ -86,7 +87,6 @@ class CapturedRow:
     whole_ns: int = 0  # self time of the row in all calls, in the one iteration
     self_share: float = 1.0  # of the row in the time of its calls: below 1 if other operations run inside them
     why_not: str = ""  # why there is no call
-    positions: tuple[int, ...] = ()  # of the calls among all of the iteration
 
     @property
     def elements(self) -> int:
@@ -95,17 +95,10 @@ class CapturedRow:
 
     def without(self, positions: Collection[int]) -> CapturedRow:
         """Return the row without the calls at these positions, which another row has."""
-        kept = [
-            (call, position) for call, position in zip(self.calls, self.positions, strict=True) if position not in positions
-        ]
-        return replace(self, calls=tuple(call for call, _ in kept), positions=tuple(position for _, position in kept))
+        return replace(self, calls=tuple(call for call in self.calls if call.position not in positions))
 
     def stored(self, name: str) -> dict[str, Any]:
-        """Return the row as JSON, without the saved values.
-
-        Args:
-            name: of the row's operation.
-        """
+        """Return the row as JSON, without the saved values; ``name`` is that of its operation."""
         return {
             "row": name, "calls": [call.stored() for call in self.calls], "number": self.number, "whole_ns": self.whole_ns,
             "self_share": self.self_share,
@@ -182,9 +175,10 @@ class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with record_function(f"{_CALL}{number}"):
             found = func(*args, **kwargs)
         uses_memory = _uses_memory(func)
-        result = _largest_new(found, (args, kwargs)) if uses_memory else None
+        results = [HostBlock.of(one) for one in tree_leaves(found) if uses_memory and _has_memory(one)]
+        new = [block for block in results if block.address not in {one.address for one in given.values()}]
         self.used.append([HostBlock.of(one) for one in tree_leaves((args, kwargs, found)) if uses_memory and _has_memory(one)])
-        self.wanted.append([result, *given.values()])
+        self.wanted.append([max(new, key=lambda block: block.n_bytes, default=None), *given.values()])
         return found
 
 
@@ -202,13 +196,6 @@ class _Describing(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with torch.no_grad():
                 self.calls.append(described(func, args, kwargs or {}))
         return func(*args, **(kwargs or {}))
-
-
-def _largest_new(found: object, arguments: object) -> HostBlock | None:
-    """Return the memory of the largest tensor among results that is no argument; None if there is none."""
-    given, results = ([HostBlock.of(one) for one in tree_leaves(values) if _has_memory(one)] for values in (arguments, found))
-    new = [block for block in results if block.address not in {one.address for one in given}]
-    return max(new, key=lambda block: block.n_bytes, default=None)
 
 
 def _identity(tensor: Tensor, place: int) -> tuple[Any, ...]:
@@ -348,9 +335,12 @@ def rows(
         key = (event.name, place.phase, place.module)
         if key in self_us:
             seen.add(key)
-            around = _call_around(event)
-            if around >= 0:
-                self_us[key][around] += event.self_device_time_total if view == "device" else event.self_cpu_time_total
+            around = event  # the call that encloses the event
+            while around is not None and not around.name.startswith(_CALL):
+                around = around.cpu_parent
+            if around is not None:
+                number = int(around.name.removeprefix(_CALL))
+                self_us[key][number] += event.self_device_time_total if view == "device" else event.self_cpu_time_total
     absent = CapturedRow((), why_not="was not called")
     return {key: _row(key, self_us[key], total_us, calls) if key in seen else absent for key in wanted}
 
@@ -360,14 +350,6 @@ def _time(event: Any, view: str) -> float:
     if view == "host":
         return float(event.cpu_time_total)
     return float(event.self_device_time_total) + sum(_time(child, view) for child in event.cpu_children)
-
-
-def _call_around(event: Any) -> int:
-    """Return the number of the call that encloses an event; -1 if none does."""
-    above = event
-    while above is not None and not above.name.startswith(_CALL):
-        above = above.cpu_parent
-    return int(above.name.removeprefix(_CALL)) if above is not None else -1
 
 
 def _row(key: OpKey, self_us: Mapping[int, float], total_us: Mapping[int, float], calls: Sequence[CapturedCall]) -> CapturedRow:
@@ -386,9 +368,8 @@ def _row(key: OpKey, self_us: Mapping[int, float], total_us: Mapping[int, float]
         return CapturedRow((), why_not=why_not)
     spent, total = (sum(times.get(number, 0.0) for number in chosen) for times in (self_us, total_us))
     return CapturedRow(
-        tuple(replace(calls[number], self_ns=round(1_000 * self_us[number])) for number in chosen),
+        tuple(replace(calls[number], self_ns=round(1_000 * self_us[number]), position=number) for number in chosen),
         len(self_us),
         round(1_000 * whole),
         min(1.0, spent / total) if total else 1.0,
-        positions=tuple(chosen),
     )

@@ -12,6 +12,7 @@ from mnistbench.gate.environments.sides import SideOptions
 from mnistbench.gate.reproducers.run import LAUNCHES, measure, overall, sentence
 from mnistbench.gate.reproducers.script import ScriptOrigin, read
 from mnistbench.showing.output import EXIT_PASSED
+from mnistbench.showing.progress import Progress
 
 #: The answer if the sides differ in nothing that a script has.
 ALIKE = (
@@ -40,13 +41,14 @@ def run(settings: Settings) -> int:
     }
     for file in scripts.keys() - differing:
         _check_packages(file, scripts[file])
-    with settings.interpreters(_say) as pythons:
+    with Progress(sys.stderr) as progress, settings.interpreters(progress.say) as pythons:
         for file, origin in scripts.items():
             answer = ALIKE
             if file in differing:
-                variables = settings.variables
-                changes = measure(file, origin, pythons, variables, launches=settings.launches, progress=_progress)
+                variables, launches = settings.variables, settings.launches
+                changes = measure(file, origin, pythons, variables, launches=launches, progress=progress)
                 answer = sentence(overall(changes), origin)
+                progress.close()
             print(f"{origin.title} ({origin.case}): {answer}", flush=True)
     return EXIT_PASSED
 
@@ -64,12 +66,3 @@ def _check_packages(file: Path, origin: ScriptOrigin) -> None:
         raise UsageError(
             f"{file}: the gate compared {name} {base} with {head}; give --base-with {name}=={base} --head-with {name}=={head}"
         )
-
-
-def _progress(done: int, of: int) -> None:
-    if done < of:
-        _say(f"launch {done + 1} of {of}")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

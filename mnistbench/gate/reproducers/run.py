@@ -14,7 +14,7 @@ import os
 import random
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +26,7 @@ from mnistbench.core.machine import own_cores
 from mnistbench.gate.reproducers.script import ScriptOrigin
 from mnistbench.gate.sides.turns import in_pairs
 from mnistbench.gate.verdict.samples import BASE, HEAD
+from mnistbench.showing.progress import Progress
 
 #: Launches, and pairs of measurements in each. A measurement takes 0.3 s. Where the tensors of a process are in memory may
 #: change its times by a third, so there are many launches.
@@ -42,20 +43,16 @@ TOLERANCE = 0.05
 _PATIENCE_S = 600.0
 
 
-class ReproducerError(MnistbenchError):
-    """A script ended without a result; the message gives the reason."""
-
-
 def measure(
     script: Path,
     origin: ScriptOrigin,
     pythons: Mapping[str, str],
     variables: Mapping[str, Mapping[str, str]],
     *,
-    launches: int = LAUNCHES,
+    launches: int,
+    progress: Progress,
     pairs: int = PAIRS,
     seed: int | None = None,
-    progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> list[float]:
     """Run a script on both sides; return the change of each launch, a share of the calls' time or of their case.
 
@@ -65,12 +62,12 @@ def measure(
         pythons: side -> interpreter.
         variables: side -> environment variables of it alone, beside those of the gate.
         launches: number of launches, at least 1.
+        progress: of the launches.
         pairs: measurements of each side in a launch, at least 1.
         seed: of the order of the sides; random if not given.
-        progress: receives the number of finished launches and the total.
 
     Raises:
-        ReproducerError: the script fails on a side.
+        MnistbenchError: the script fails on a side.
     """
     coin = random.Random(seed)  # noqa: S311  # no secret
     cores, changes = own_cores(), list[float]()
@@ -80,7 +77,7 @@ def measure(
         commands = {side: [pythons[side], str(script), side, "--turns"] for side in (BASE, HEAD)}
         environs = {side: {**shared, **origin.variables.get(side, {}), **variables[side]} for side in (BASE, HEAD)}
         while len(changes) < launches:
-            progress(len(changes), launches)
+            progress.step(f"launch {len(changes) + 1} of {launches}")
             coin.shuffle(cores)
             with ThreadPoolExecutor() as pool:
                 running = [
@@ -96,7 +93,6 @@ def measure(
                     changes.append(statistics.median(1e9 * (head - base) / origin.case_ns for base, head in seconds))
                 else:
                     changes.append(math.expm1(statistics.median(math.log(head / base) for base, head in seconds)))
-    progress(launches, launches)
     return changes
 
 
@@ -118,7 +114,7 @@ def _launch(
             try:
                 children[side] = stack.enter_context(Child(commands[side], environs[side]))
             except ChildError as error:
-                raise ReproducerError(f"{side}: {error}; name a Python interpreter") from None
+                raise MnistbenchError(f"{side}: {error}; name a Python interpreter") from None
         for side in order:
             _seconds(side, children[side])  # the first one is not counted: memory is allocated, pages are touched
         for side in in_pairs(order, coin, pairs):
@@ -134,11 +130,11 @@ def _seconds(side: str, child: Child) -> float:
             pass
         seconds = float(json.loads(line)["seconds"])
     except ChildError as error:
-        raise ReproducerError(f"{side}: the script {error}") from None
+        raise MnistbenchError(f"{side}: the script {error}") from None
     except (ValueError, KeyError, TypeError):
-        raise ReproducerError(f"{side}: the script printed {line[:60]!r} instead of its seconds") from None
+        raise MnistbenchError(f"{side}: the script printed {line[:60]!r} instead of its seconds") from None
     if not 0 < seconds < math.inf:
-        raise ReproducerError(f"{side}: the script measured {seconds} s; its operation may not have run")
+        raise MnistbenchError(f"{side}: the script measured {seconds} s; its operation may not have run")
     return seconds
 
 
@@ -150,21 +146,16 @@ def overall(changes: Sequence[float]) -> float:
     return math.expm1(statistics.median(map(math.log1p, changes)))
 
 
-def is_reproduced(change: float, origin: ScriptOrigin) -> bool:
-    """Whether a script shows the change that the gate found: inside its interval, widened by TOLERANCE, and slower at all.
+def sentence(change: float, origin: ScriptOrigin) -> str:
+    """Return what a script shows, in one sentence.
 
-    If the change is a share of the case, it may be smaller than TOLERANCE, so the interval is widened by this share of the
-    change.
+    It shows the change that the gate found if it is inside the gate's interval, widened by TOLERANCE, and slower at all. If the
+    change is a share of the case, it may be smaller than TOLERANCE, so the interval is widened by this share of the change.
     """
     tolerance = TOLERANCE * (abs(origin.change) if origin.case_ns else 1.0)
-    return origin.low - tolerance <= change <= origin.high + tolerance and change > 0
-
-
-def sentence(change: float, origin: ScriptOrigin) -> str:
-    """Return what a script shows, in one sentence."""
     shown, gate, low, high = (units.percent(value, signed=True) for value in (change, origin.change, origin.low, origin.high))
     found = f"{shown}{' of the case' if origin.case_ns else ''} (the gate: {gate}, {low} to {high})"
-    if is_reproduced(change, origin):
+    if origin.low - tolerance <= change <= origin.high + tolerance and change > 0:
         return f"reproduced: {found}"
     if change < origin.low:
         return f"does not show by itself: {found}; the cause is in its surroundings (layout of its input, allocator, cache)"

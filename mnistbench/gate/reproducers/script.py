@@ -395,23 +395,19 @@ class _CallText:
         is_alike = len(kinds) == 1 and not any(tensor["offset"] or "saved" in tensor for tensor in tensors)
         if len(items) < 3 or len(tensors) < len(items) or not is_alike:
             return f"[{', '.join(map(self._text, items))}]"
+        # One expression makes all tensors; their values have the distribution of the largest.
+        largest, tensor = max(enumerate(tensors), key=lambda item: int(item[1]["elements"]))
+        if all(map(_is_contiguous, tensors)):
+            shapes = ", ".join(str(tuple(one["shape"])) for one in tensors)
+            made = f"{_values(tensor, 'torch.Size(s).numel()')}.view(s) for s in [{shapes}]"
+        else:
+            places = ", ".join(str((one["elements"], tuple(one["shape"]), tuple(one["stride"]))) for one in tensors)
+            made = f"{_values(tensor, 'n')}.as_strided(s, t) for n, s, t in [{places}]"
         name = self._variable()
-        self.lines.append(f"{name} = {_tensors_of_list(tensors)}")
-        names = [f"{name}[{number}]" for number in range(len(items))]
-        self._names += names
-        largest = max(range(len(items)), key=lambda number: int(tensors[number]["elements"]))
-        self.used.append((names[largest], _use(tensors[largest], [tensors[largest]])))
+        self.lines.append(f"{name} = [{made}]")
+        self._names += [f"{name}[{number}]" for number in range(len(items))]
+        self.used.append((f"{name}[{largest}]", _use(tensor, [tensor])))
         return name
-
-
-def _tensors_of_list(tensors: Sequence[Mapping[str, Any]]) -> str:
-    """Return one expression for the tensors of a list; their values have the distribution of the largest."""
-    largest = max(tensors, key=lambda tensor: tensor["elements"])
-    if all(map(_is_contiguous, tensors)):
-        shapes = ", ".join(str(tuple(tensor["shape"])) for tensor in tensors)
-        return f"[{_values(largest, 'torch.Size(s).numel()')}.view(s) for s in [{shapes}]]"
-    places = ", ".join(str((tensor["elements"], tuple(tensor["shape"]), tuple(tensor["stride"]))) for tensor in tensors)
-    return f"[{_values(largest, 'n')}.as_strided(s, t) for n, s, t in [{places}]]"
 
 
 def _tensor(tensor: Mapping[str, Any], key: str) -> str:

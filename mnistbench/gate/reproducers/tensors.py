@@ -141,23 +141,11 @@ class HostBlock(NamedTuple):
         storage = tensor.untyped_storage()
         return cls(storage.data_ptr(), min(tensor.numel() * tensor.element_size(), storage.nbytes()))
 
-    def is_mostly_in(self, other: HostBlock) -> bool:
-        """Whether most of it is a part of another block."""
-        common = min(self.address + self.n_bytes, other.address + other.n_bytes) - max(self.address, other.address)
-        return common >= _MOSTLY * self.n_bytes > 0
-
-
-class Since(NamedTuple):
-    """What a program does between the last use of a block and a call."""
-
-    n_bytes: int = 0  # that it uses
-    ns: int = 0  # that it takes
-
 
 def before_calls(
     wanted: Sequence[Sequence[HostBlock | None]], used: Sequence[Iterable[HostBlock]], total_us: Mapping[int, float]
-) -> list[list[Since]]:
-    """Return for each call what is between it and the last uses of blocks.
+) -> list[list[tuple[int, int]]]:
+    """Return for each call the bytes that the program uses, and the ns that pass, between the last uses of blocks and the call.
 
     The last use of what a call uses first in the iteration was in the iteration before.
 
@@ -175,10 +163,10 @@ def before_calls(
             n_bytes, _ = last.pop(block.address, (0, 0))
             last[block.address] = max(n_bytes, block.n_bytes), number
     of_all = sum(n_bytes for n_bytes, _ in last.values())
-    iterations_ago = Since(_SIDES * of_all, round(1_000 * _SIDES * start_us[-1]))
+    iterations_ago = (_SIDES * of_all, round(1_000 * _SIDES * start_us[-1]))
     return [
         [
-            Since(use[0], round(1_000 * max(0.0, start_us[number] - start_us[use[1] + 1]))) if use else iterations_ago
+            (use[0], round(1_000 * max(0.0, start_us[number] - start_us[use[1] + 1]))) if use else iterations_ago
             for use in of_call
         ]
         for number, of_call in enumerate(found)
@@ -189,7 +177,8 @@ def _after(wanted: HostBlock, last: dict[int, tuple[int, int]]) -> tuple[int, in
     """Return the bytes that were used after a block, and the number of the call that used it; None if none did."""
     later = 0
     for address, (n_bytes, number) in reversed(last.items()):
-        if wanted.is_mostly_in(HostBlock(address, n_bytes)):
+        common = min(wanted.address + wanted.n_bytes, address + n_bytes) - max(wanted.address, address)
+        if common >= _MOSTLY * wanted.n_bytes:
             return later, number
         later += n_bytes
     return None

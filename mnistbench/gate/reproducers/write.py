@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,11 @@ Capture = Callable[[Mapping[str, Sequence[Mapping[str, Any]]], Path], Mapping[st
 #: Largest change in the header of a script, which is JSON.
 _LARGEST = 1e6
 
-#: Kind of a quantity -> why it has no script.
-_NO_OPERATION = {
-    OUTSIDE_KIND: "it is no operation of torch, but time of Python and autograd, of the accelerator's runtime, or of kernels "
-    "that belong to no operation"
-}
+#: Why a quantity of OUTSIDE_KIND has no script.
+_NO_OPERATION = (
+    "it is no operation of torch, but time of Python and autograd, of the accelerator's runtime, or of kernels that belong to "
+    "no operation"
+)
 
 
 def slower_operations(launches: Sequence[Launch], thresholds: Thresholds, seed: int) -> list[Finding]:
@@ -42,7 +42,12 @@ def write(gate: GateHeader, findings: Sequence[Finding], capture: Capture, folde
         capture: describes calls; a MnistbenchError of it is the reason why there are no scripts.
         folder: of the scripts; made if there is one.
     """
-    names = dict(_named([finding for finding in findings if finding.screened.quantity.kind not in _NO_OPERATION], gate))
+    operations = [finding for finding in findings if finding.screened.quantity.kind != OUTSIDE_KIND]
+    titles = [file_name(finding.screened.quantity.title) for finding in operations]
+    names = {  # with the name of the case if operations of several cases have one title
+        title if titles.count(title) == 1 else f"{title}-{file_name(gate.name(finding.screened.quantity.case))}": finding
+        for title, finding in zip(titles, operations, strict=True)
+    }
     found: Mapping[str, Mapping[str, Any]] = {}
     why_none = ""
     if names:
@@ -69,15 +74,6 @@ def write(gate: GateHeader, findings: Sequence[Finding], capture: Capture, folde
     )
 
 
-def _named(findings: Sequence[Finding], gate: GateHeader) -> Iterator[tuple[str, Finding]]:
-    """Yield each finding with the name of its script: that of the operation, with that of its case if others have it, too."""
-    quantities = [finding.screened.quantity for finding in findings]
-    for finding, quantity in zip(findings, quantities, strict=True):
-        name = file_name(quantity.title)
-        alone = [file_name(other.title) for other in quantities].count(name) == 1
-        yield (name if alone else f"{name}-{file_name(gate.name(quantity.case))}"), finding
-
-
 def _rows(quantity: Quantity, side: str) -> list[list[str]]:
     """Return what is captured on a side: of a replaced operation those that the side calls."""
     if not quantity.replaced:
@@ -90,8 +86,7 @@ def _reproducer(
     gate: GateHeader, finding: Finding, name: str, found: Mapping[str, Mapping[str, Any]], folder: Path, why_none: str
 ) -> Reproducer:
     quantity = finding.screened.quantity
-    why_not = _NO_OPERATION.get(quantity.kind, why_none)
-    if why_not:
+    if why_not := _NO_OPERATION if quantity.kind == OUTSIDE_KIND else why_none:
         return Reproducer(quantity.key, "", why_not)
     base, head = (found[side].get(name, {"rows": (), "why_not": "its test did not run again"}) for side in (BASE, HEAD))
     for side, captured in ((BASE, base), (HEAD, head)):

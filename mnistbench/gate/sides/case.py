@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import os
 import random
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from mnistbench.core.machine import gc_paused
 from mnistbench.gate.sides.fingerprint import Fingerprint, fingerprint
 from mnistbench.measuring.calls import PROFILED_NS, Call, device_in_use
 from mnistbench.measuring.timing import Sample, clocked
@@ -165,7 +165,7 @@ class PlainCase(SideCase):
 
     def clocked(self) -> Sample:
         """Run an iteration as pytest-benchmark does, and return its times."""
-        with self._collecting(), _untraced():
+        with contextlib.nullcontext() if self._call.collects_garbage else gc_paused(), _untraced():
             if self._waits:
                 sample: Sample = self._load("mnistbench.measuring.timing").timed(self, sys.modules["torch"].device(self.device))
                 return sample
@@ -241,17 +241,6 @@ class PlainCase(SideCase):
 
         with contextlib.nullcontext() if self._seen[1] else marks.marked_calls():
             yield run
-
-    @contextlib.contextmanager
-    def _collecting(self) -> Iterator[None]:
-        if self._call.collects_garbage or not gc.isenabled():
-            yield
-            return
-        gc.disable()
-        try:
-            yield
-        finally:
-            gc.enable()
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ import sysconfig
 import tomllib
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +100,11 @@ class Side:
     threads: int = 0  # of all its cases; 0: each case has its own number
     left_out: dict[str, str] = field(default_factory=dict)  # node id of a test that was not taken -> why
     _own: dict[str, ModuleType] = field(default_factory=dict)  # modules of the gate's mnistbench
+
+    @classmethod
+    def of(cls, job: Mapping[str, Any]) -> Side:
+        """Return the side that a job names."""
+        return cls(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
 
     def threads_of(self, params: Any) -> int:
         """Return the number of intra-op threads of a case on this side."""
@@ -215,11 +220,6 @@ class Side:
         }
 
 
-def _is_of_workload(item: pytest.Item) -> bool:
-    callspec = getattr(item, "callspec", None)
-    return callspec is not None and _WORKLOAD in callspec.params
-
-
 def _modules() -> dict[str, ModuleType]:
     """Return the imported modules of mnistbench."""
     return {name: module for name, module in sys.modules.items() if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")}
@@ -249,17 +249,17 @@ class _PathReader:
         return 0
 
 
-@dataclass(eq=False)  # pytest puts plug-ins into sets
 class _Session:
     """A plug-in that runs the tests of cases, and calls a function inside the fixture of each."""
 
-    side: Side
-    order: Callable[[list[str]], list[str]]
-    take: Callable[[TakenCase], None]
-    failures: list[str] = field(default_factory=list)
-    raised: MnistbenchError | None = None  # by one of the functions
-    _taken: set[str] = field(default_factory=set)
-    _called_ns: int = 0  # when the fixture calls its function
+    def __init__(
+        self, side: Side, order: Callable[[list[str]], list[str]], take: Callable[[TakenCase], None]
+    ) -> None:  # fmt: skip
+        self.side, self.order, self.take = side, order, take
+        self.failures: list[str] = []
+        self.raised: MnistbenchError | None = None  # by one of the functions
+        self._taken: set[str] = set()
+        self._called_ns = 0  # when the fixture calls its function
 
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Iterator[Any]:
@@ -304,11 +304,11 @@ class _Session:
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Any:
         """Take over pytest-benchmark's fixture, which measures nothing itself."""
         value: Any = yield
-        if fixturedef.argname == _BENCHMARK and not _is_of_workload(request.node):
+        measures_workload = _WORKLOAD in getattr(getattr(request.node, "callspec", None), "params", ())
+        if fixturedef.argname == _BENCHMARK and not measures_workload:
             value.disabled = False  # what a test asks of it is as in a run that measures
-            intercept(
-                value, functools.partial(self._take_call, request.node, value), functools.partial(self._give_stats, value)
-            )
+            before = functools.partial(self._take_call, request.node, value)
+            intercept(value, before, after=functools.partial(self._give_stats, value))
             refuse_weave(value)
         return value
 
@@ -400,7 +400,11 @@ def stray_modules(repository: Path, side: Side) -> dict[str, str]:
     Their files are in the user's repository (an editable install), belong to the installed distribution of the project, or have
     the names of modules that the copy has, too.
     """
-    project = _installed_files(side.directory)
+    try:
+        installed = importlib.metadata.distribution(_project(side.directory)["name"])
+        project = {str(installed.locate_file(file)) for file in installed.files or ()}
+    except (ValueError, KeyError, TypeError, importlib.metadata.PackageNotFoundError):
+        project = set()
     roots = _import_roots(side.tree)
     packages = {file.name.partition(".")[0] for root in roots for file in root.iterdir()} - sys.stdlib_module_names
     environment = Path(sys.prefix)
@@ -443,15 +447,6 @@ def _has_module(roots: Iterable[Path], name: str) -> bool:
     """Whether a module with this dotted name lies in one of the folders."""
     relative = name.replace(".", os.sep)
     return any((root / f"{relative}.py").is_file() or (root / relative / "__init__.py").is_file() for root in roots)
-
-
-def _installed_files(directory: Path) -> set[str]:
-    """Return the files of the installed distribution with the name of the project in a folder."""
-    try:
-        distribution = importlib.metadata.distribution(_project(directory)["name"])
-    except (ValueError, KeyError, TypeError, importlib.metadata.PackageNotFoundError):
-        return set()
-    return {str(distribution.locate_file(file)) for file in distribution.files or ()}
 
 
 def _plugins(directory: Path) -> list[str]:

@@ -8,11 +8,12 @@ import importlib.metadata
 import resource
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mnistbench import __version__
+from mnistbench.gate.launcher import ListedCase, Listing
 from mnistbench.gate.reproducers.script import VALUES
 from mnistbench.gate.sides.alternate import SideRun, rehearse
 from mnistbench.gate.sides.case import WARMUP_CALLS, PlainCase, SideCase
@@ -20,19 +21,21 @@ from mnistbench.gate.sides.fingerprint import fingerprint
 from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
 
+#: Measured if the user names no tests: the cases of this phase.
+DEFAULT_PHASE = "step"
+
 
 def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
     """Send the arguments that select the cases if the job asks for them, then the listing of the side."""
     installed = packages()  # before setuptools, if a test imports it, adds its own copies of packages to sys.path
-    side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
-    if _mentions_workloads(side.tree):
+    side = Side.of(job)
+    if any(FIXTURE.encode() in path.read_bytes() for path in side.tree.rglob("*.py") if path.is_file()):
         side.import_torch()
         refuse_old_torch(side.name)
     if job["default"] is not None:
-        job["arguments"], job["phases"] = selection(side, job["arguments"], **job["default"])
+        job["arguments"], job["phases"] = selection(side, job["arguments"], job["default"])
         say(selected={"arguments": job["arguments"], "phases": job["phases"]})
-    taken = _Survey(side, Path(job["repository"]), job["phases"], say)
-    only = job["only"]
+    taken, only = _Survey(side, job, say), job["only"]
     try:
         side.run(
             job["arguments"],
@@ -42,27 +45,16 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
     except SideError:
         refuse_old_torch(side.name)
         raise
-    cases = {name: case for name, case in taken.cases.items() if name not in side.left_out}
-    say(
-        surveyed={
-            "torch": str(getattr(sys.modules.get("torch"), "__version__", "")),
-            "packages": installed,
-            "shared": taken.shared,
-            "cases": {name: {"label": case.label, "params": dict(vars(case.params))} for name, case in cases.items()},
-            "left_out": side.left_out,
-            "files": side.files,
-            "memory": taken.memory,
-            "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-            "failed": taken.failed,
-            "notes": taken.notes,
-            "uncompared": taken.uncompared,
-        }
+    found = Listing(
+        cases={node_id: case for node_id, case in taken.cases.items() if node_id not in side.left_out},
+        packages=installed,
+        torch=str(getattr(sys.modules.get("torch"), "__version__", "")),
+        files=side.files,
+        shared=taken.shared,
+        left_out=side.left_out,
+        resident=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
     )
-
-
-def _mentions_workloads(tree: Path) -> bool:
-    """Whether a file of the tree names the fixture that measures workloads, which needs torch."""
-    return any(FIXTURE.encode() in path.read_bytes() for path in tree.rglob("*.py") if path.is_file())
+    say(surveyed=asdict(found))
 
 
 def refuse_old_torch(side: str) -> None:
@@ -92,88 +84,77 @@ def packages() -> dict[str, str]:
     return {"mnistbench": __version__, **found}
 
 
-def selection(side: Side, arguments: list[str], folder: str, phase: str) -> tuple[list[str], list[str]]:
+def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str], list[str]]:
     """Return pytest's arguments and the phases to measure: the user's if they contain a path, else the default ones.
 
     Args:
         side: its pytest decides which arguments are paths.
         arguments: the user's arguments for pytest.
-        folder: measured by default; empty if it does not exist.
-        phase: measured by default.
+        folder: whose cases of DEFAULT_PHASE are measured by default; empty if it does not exist.
     """
     default = [folder] if folder else []
     whole = [*default, *arguments]
     paths = side.paths_among(whole) if arguments else default
     if paths is None and default:  # perhaps because of the conftest.py of the default folder
         paths = [*default, *(side.paths_among(arguments) or ())]
-    return (whole, [phase]) if paths is None or paths == default else (arguments, [])
+    return (whole, [DEFAULT_PHASE]) if paths is None or paths == default else (arguments, [])
 
 
-@dataclass
 class _Survey:
-    side: Side
-    repository: Path
-    phases: list[str]
-    say: Callable[..., None]
-    shared: dict[str, str] = field(default_factory=dict)  # modules of the project that are not from the tree
-    cases: dict[str, TakenCase] = field(default_factory=dict)  # by node id, as the following ones
-    memory: dict[str, int] = field(default_factory=dict)  # bytes
-    failed: dict[str, str] = field(default_factory=dict)  # why it cannot be run
-    notes: dict[str, str] = field(default_factory=dict)  # what a reader of the report has to know
-    uncompared: dict[str, str] = field(default_factory=dict)  # why its results cannot be compared between the sides
-    _imported_bytes: int = 0  # of tensors, before the first case was built
+    def __init__(self, side: Side, job: dict[str, Any], say: Callable[..., None]) -> None:
+        self._side, self._say = side, say
+        self._repository, self._phases = Path(job["repository"]), job["phases"]
+        self.cases: dict[str, ListedCase] = {}  # by node id
+        self.shared: dict[str, str] = {}
+        self._imported_bytes: int | None = None  # of tensors, before the first case of a workload was built
 
     def take(self, case: TakenCase) -> None:
         """Build and run a case, and store a failure: it does not matter for a case that the other side does not have."""
-        refuse_old_torch(self.side.name)
-        if not case.is_selected(self.phases):
+        refuse_old_torch(self._side.name)
+        if not case.is_selected(self._phases):
             return
-        first = all(known.is_plain for known in self.cases.values())  # of a workload
-        self.cases[case.node_id] = case
-        self.shared = self.shared or stray_modules(self.repository, self.side)
+        listed = self.cases[case.node_id] = ListedCase(case.label, dict(vars(case.params)))
+        self.shared = self.shared or stray_modules(self._repository, self._side)
         if self.shared:
             return
-        made = case.make()
         try:
             if case.is_plain:
-                self._call(case.node_id, made)
+                self._call(case.make(), listed)
             else:
-                self._measure_memory(case, made, first=first)
+                self._measure_memory(case.make(), listed)
         except SideError as error:
-            self.failed[case.node_id] = str(error)
+            listed.failed = str(error)
             return
-        self.say(measured=case.node_id)
+        self._say(measured=case.node_id)
 
-    def _call(self, node_id: str, case: PlainCase) -> None:
+    def _call(self, case: PlainCase, listed: ListedCase) -> None:
         """Run a plain test's function twice, to see what it changes and what it returns."""
-        with self.side.errors_named():
+        with self._side.errors_named():
             case.build()
             given = case.arguments()
             first = case.result()
             left = case.arguments()
             one, other = fingerprint(first), fingerprint(case.result())
         if case.may_be_repeated and given.digest != left.digest:
-            self.notes[node_id] = (
+            listed.note = (
                 "changes its arguments, so each call gets what the one before has left; "
                 "make them anew with benchmark.pedantic(setup=...)"
             )
         if one.unread:
-            self.uncompared[node_id] = f"returns {', '.join(one.unread[:3])}"
+            listed.uncompared = f"returns {', '.join(one.unread[:3])}"
         elif one.digest != other.digest:
-            self.uncompared[node_id] = "returns something else at each call"
+            listed.uncompared = "returns something else at each call"
 
-    def _measure_memory(self, case: TakenCase, made: SideCase, *, first: bool) -> None:
-        if first:
-            live_storages = self.side.load(WORKLOAD_CASE).live_storages
-            self._imported_bytes = sum(live_storages().values())
+    def _measure_memory(self, case: SideCase, listed: ListedCase) -> None:
+        if self._imported_bytes is None:
+            self._imported_bytes = sum(self._side.load(WORKLOAD_CASE).live_storages().values())
             gc.collect()
             gc.freeze()  # so that the search for tensors skips all imported objects
-            rehearse(SideRun(self.side, made))
-        with self.side.errors_named():
-            bytes_of_case = made.peak_memory()
-        if bytes_of_case is not None:
-            imported = self._imported_bytes if case.params.device == "cpu" else 0
-            self.memory[case.node_id] = bytes_of_case + imported
+            rehearse(SideRun(self._side, case))
+        with self._side.errors_named():
+            listed.memory = case.peak_memory()
+        if listed.memory is not None and listed.params["device"] == "cpu":
+            listed.memory += self._imported_bytes
 
 
 # ---- Calls of slower operations --------------------------------------------------------------------------------------
@@ -188,10 +169,10 @@ def capture(job: dict[str, Any], say: Callable[..., None]) -> None:
 
     ``capture`` of the job is a list of objects: ``script`` (name of the file without its suffix), ``case`` (node id), and
     ``rows``, the keys of the operation table. The message ``captured`` has for each name of a script ``rows``, as
-    ``reproducers.capture.Row.stored`` returns them, ``why_not`` (empty if there are rows) and ``threads`` of the case. Values
+    ``CapturedRow.stored`` returns them, ``why_not`` (empty if there are rows) and ``threads`` of the case. Values
     that a script reads are written to ``folder`` of the job.
     """
-    side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
+    side = Side.of(job)
     cases = {wanted["case"] for wanted in job["capture"]}
     found: dict[str, Any] = {}
 
@@ -232,11 +213,11 @@ def _largest(rows: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         others = row.without(taken)
         if others.calls and len([one for _, one in found if one.calls]) == MOST_ROWS:
             continue
-        for position, call in zip(row.positions, row.calls, strict=True):
-            if position in taken:
-                taken[position].self_ns += call.self_ns
+        for call in row.calls:
+            if call.position in taken:
+                taken[call.position].self_ns += call.self_ns
         found.append((key, others))
-        taken.update(zip(others.positions, others.calls, strict=True))
+        taken |= {call.position: call for call in others.calls}
     return found
 
 

@@ -50,7 +50,12 @@ class Turns:
             PeerError: the other process has ended.
         """
         for name in names:
-            self._pass_to(name)
+            if name != self._holder:
+                if self._holder == self._name:
+                    self._send(name)
+                else:
+                    self._receive()
+                self._holder = name
             if name == self._name:
                 yield
         self.exchange(None)  # the process with the last turn is done, too
@@ -91,15 +96,6 @@ class Turns:
         own, other = self.exchange(test)
         if own != other:
             raise PeerError(f"the sides run different tests: {own or 'none'}, and {other or 'none'} on the other side")
-
-    def _pass_to(self, name: str) -> None:
-        if name == self._holder:
-            return
-        if self._holder == self._name:
-            self._send(name)
-        else:
-            self._receive()
-        self._holder = name
 
     def _send(self, value: Any) -> None:
         try:

@@ -81,7 +81,7 @@ class _Launch:
         self._job, self._turns, self._say, self._lines = job, turns, say, lines
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
         self._order = self._coin.sample([BASE, HEAD], 2)
-        self._side = Side(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
+        self._side = Side.of(job)
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
         self._start: float | None = None
@@ -163,14 +163,9 @@ def _tidy_memory() -> None:
 
 
 def _use_cores(cores: list[int], threads: int, device: str) -> None:
-    """Restrict the process to as many cores as a case has threads.
+    """Restrict the process to as many cores as a case has threads; their random order makes the choice average out.
 
-    Not with an accelerator, which torch drives from additional threads.
-
-    Args:
-        cores: all that the process may use, in random order, so that the choice averages out; none where it cannot choose.
-        threads: of the case.
-        device: of the case.
+    Not with an accelerator, which torch drives from additional threads, nor where a process cannot choose its cores.
     """
     if cores:
         os.sched_setaffinity(0, cores[:threads] if device == "cpu" else cores)

@@ -7,10 +7,9 @@ import gc
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import nn
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 from torch.autograd.profiler import profile as allocations_profile
 from torch.profiler import record_function
@@ -26,32 +25,14 @@ from mnistbench.measuring.profiling import activities_of, has_device_view, marke
 from mnistbench.measuring.timing import Sample, timed
 
 
-class Built(Protocol):
-    """The part of a side's ``mnistbench.measuring.case.Case`` that the gate uses."""
-
-    params: Any
-    model: nn.Module
-    inputs: torch.Tensor | None
-    runner: Any
-
-    @property
-    def parameter_count(self) -> int:
-        """Number of trainable parameters of the model."""
-
-    def __call__(self) -> None:
-        """Run the measured work once and wait for the device."""
-
-    def reset(self) -> None:
-        """Restore the initial weights, optimizer state and random state."""
-
-
 class WorkloadCase(SideCase):
     """One phase of a workload."""
 
-    def __init__(self, build: Callable[[], Built], device: str, threads: int) -> None:
+    def __init__(self, build: Callable[[], Any], device: str, threads: int) -> None:
+        """Prepare; ``build`` returns a case of the side's own ``mnistbench.measuring.case``."""
         self._build = build
         self.device, self.threads = device, threads
-        self._built: Built
+        self._built: Any
 
     def build(self) -> None:
         """Make the case in one thread, from fresh seeds."""
@@ -112,13 +93,13 @@ class WorkloadCase(SideCase):
         for _ in one_turn():
             self.reset()
             self()  # the optimizer creates its state
-        marks = marked(self._built)  # type: ignore[arg-type]  # the side's own Case
+        marks = marked(self._built)
         return columns(profiled(self._built, marks, self.device, one_turn, turns))
 
     @contextmanager
     def marked(self) -> Iterator[Callable[[], None]]:
         """Put the marks of profiled iterations on the case while the body runs; give what runs one iteration."""
-        with marked(self._built):  # type: ignore[arg-type]  # the side's own Case
+        with marked(self._built):
             yield self._built
 
     def peak_memory(self) -> int | None:

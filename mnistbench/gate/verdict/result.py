@@ -130,6 +130,7 @@ class Verdict:
 def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     """Judge the samples of a gate."""
     header, launches = recorded.header, recorded.launches
+    builds = {case: [build for launch in launches for build in launch.cases.get(case, ())] for case in header.labels}
     first, second = samples.quantities_of_stages(launches)
     of_first_stage = [launch for launch in launches if launch.stage == 1]
 
@@ -149,6 +150,14 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     accepted, exceeded, unlimited = _sorted_acceptances(decision.findings, matching)
     used = {one for finding in decision.findings for one in matching(finding)}
     measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
+    not_finite = {
+        case: tuple(side for side in (BASE, HEAD) if any(build[side].outcome[1] is None for build in of_case))
+        for case, of_case in builds.items()
+    }
+    profiled = {
+        case: {bool(side.operations) for one in of_first_stage for build in one.cases.get(case, ()) for side in build.values()}
+        for case in header.labels
+    }
     return Verdict(
         recorded=recorded,
         options=options,
@@ -161,12 +170,11 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         different=tuple(
             header.name(case)
             for case in header.labels
-            if case not in header.uncompared
-            and any(_differs(build, header.exact[case]) for launch in launches for build in launch.cases.get(case, ()))
+            if case not in header.uncompared and any(_differs(build, header.exact[case]) for build in builds[case])
         ),
-        not_finite={header.name(case): sides for case in header.labels if (sides := _not_finite(case, launches))},
+        not_finite={header.name(case): sides for case, sides in not_finite.items() if sides},
         unmeasured=tuple(header.name(case) for case in header.labels if case not in measured) if first else (),
-        unprofiled=tuple(header.name(case) for case in header.labels if _partly_profiled(case, of_first_stage)),
+        unprofiled=tuple(header.name(case) for case, is_profiled in profiled.items() if len(is_profiled) > 1),
     )
 
 
@@ -217,16 +225,6 @@ def _more_memory(what: str, sizes: Mapping[str, int]) -> Iterator[str]:
     base, new = sizes.get(BASE, 0), sizes.get(HEAD, 0)
     if base > 0 and abs(new - base) >= MEMORY_SHARE * base:
         yield f"{what}: {base:,} -> {new:,} bytes ({units.percent(new / base - 1, signed=True)})"
-
-
-def _not_finite(case: str, launches: Sequence[Launch]) -> tuple[str, ...]:
-    builds = [build for launch in launches for build in launch.cases.get(case, ())]
-    return tuple(side for side in (BASE, HEAD) if any(build[side].outcome[1] is None for build in builds))
-
-
-def _partly_profiled(case: str, launches: Sequence[Launch]) -> bool:
-    profiled = [bool(side.operations) for one in launches for build in one.cases.get(case, ()) for side in build.values()]
-    return any(profiled) and not all(profiled)
 
 
 def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:

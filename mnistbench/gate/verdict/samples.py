@@ -154,13 +154,8 @@ def _of_one_call(column: _Times, loops: int) -> tuple[float, ...]:
     return tuple(ns / loops for ns in column) if loops > 1 else column
 
 
-class _Sides(NamedTuple):
-    base: SideSample
-    head: SideSample
-
-
-class _Build(NamedTuple):
-    sides: _Sides
+#: One build of a case: side -> sample.
+Build = Mapping[str, SideSample]
 
 
 @dataclass(frozen=True)
@@ -168,18 +163,20 @@ class Launch:
     """One launch with both sides, or one pair of launches with a side each."""
 
     stage: Annotated[int, Within(1, 2, "1 or 2")]  # 1: all cases. 2: candidates measured again
-    cases: Mapping[str, Sequence[Mapping[str, SideSample]]]  # node id -> builds -> side -> sample
+    cases: Mapping[str, Sequence[Build]]  # node id -> builds -> side -> sample
     seconds: float
 
     @classmethod
     def from_stored(cls, stored: Any) -> Launch:
         """Read a line of a file."""
-        line = Reader(stored)
-        cases = line["cases"].read(Mapping[str, Annotated[tuple[_Build, ...], Members("a build or more")]])
-        return cls(
-            cases={case: [build.sides._asdict() for build in builds] for case, builds in cases.items()},
-            **line.members(cls, ("stage", "seconds")),
-        )
+        line, cases = Reader(stored), {}
+        for case in line["cases"].read(Mapping[str, Any]):
+            builds = line["cases"][case]
+            read = [{side: build["sides"][side].read(SideSample) for side in (BASE, HEAD)} for build in builds.items()]
+            if not read:
+                raise builds.wrong("a build or more")
+            cases[case] = read
+        return cls(cases=cases, **line.members(cls, ("stage", "seconds")))
 
 
 class Replaced(NamedTuple):
@@ -257,14 +254,11 @@ def _largest(times: Mapping[str, float]) -> list[str]:
     return names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - NAMED + 1} others"]
 
 
-# ---- Effects ---------------------------------------------------------------------------------------------------------
+# ---- Quantities ------------------------------------------------------------------------------------------------------
 
 
 #: A quantity of a case: (kind, name, summed operations).
 Group = tuple[str, str, Sequence[OpKey]]
-
-#: One build of a case: side -> sample.
-Build = Mapping[str, SideSample]
 
 
 def quantities(launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group]] | None = None) -> list[Quantity]:
@@ -656,11 +650,11 @@ def load(path: Path) -> Recorded:
     """
     try:
         first, *others = [Reader(_parsed(line)) for line in _lines(path)]
-        if (schema := first["schema"].whole()) != SCHEMA:
+        if (schema := first["schema"].read(int)) != SCHEMA:
             raise RecordError(f"schema: {schema} is not known to this version, which reads {SCHEMA}; update mnistbench")  # noqa: TRY301
         header = first.read(GateHeader)
         for case in header.labels:
-            first["exact"][case].flag()
+            first["exact"][case].read(bool)
         ended = bool(others) and isinstance(others[-1].value, dict) and "end" in others[-1].value
         end = others.pop()["end"].read(End) if ended else NO_END
         launches = [line.read(Launch) for line in others]

@@ -26,7 +26,7 @@ from mnistbench.measuring.passes import BLOCK_STEPS, time_steps
 from mnistbench.showing.output import print_error
 from mnistbench.train.scale.result import Launched, Settings
 from mnistbench.workloads.data import Batch
-from mnistbench.workloads.ranks import Alone, Group
+from mnistbench.workloads.ranks import Alone, joined
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import workload_of_ranks
 
@@ -40,13 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     settings, rank = Settings(**{**values, "ranks": tuple(values["ranks"])}), own_rank(os.environ)
     device = torch.device(settings.device if settings.device == "cpu" else f"{settings.device}:{rank.local_rank}")
     try:
-        if rank.world_size == 1:
-            _measure_and_write(settings, device, Alone(), path)
-            return 0
-        ranks = Group(rank, device)
-        with ranks.failing_together(print_error):
+        with joined(rank, device, print_error) as ranks:
             _measure_and_write(settings, device, ranks, path)
-            ranks.end()
     except MnistbenchError as error:
         print_error(error)
         return _FAILED

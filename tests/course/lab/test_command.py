@@ -20,23 +20,17 @@ from mnistbench.course.lab.command import write_report
 from mnistbench.course.lab.findings import FILE, Findings, LabSettings, stored, write_file
 from mnistbench.course.lab.run import STEPS, Lab
 
-COMMAND = [sys.executable, "-P", "-m", "mnistbench", "lab"]
-
-
-def environ():
-    package = str(Path(cli.__file__).parents[1])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))}
-
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     """A whole lab of one batch size with the smallest budget, interrupted before its epochs and resumed."""
     import torch
 
-    from mnistbench.course.lab.measures import Budget, Measures
+    from mnistbench.course.lab.measures import Measures
     from mnistbench.measuring.environment import read
 
     class Small(Measures):
+        block_s, least, most, epoch_s, epochs, profiled_iterations = 0.1, 8, 16, 0.1, 1, 2
         interrupted = True
         began = ()
 
@@ -57,11 +51,10 @@ def measured(tmp_path_factory):
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(directory.parent / "cache"))  # this machine's ceilings are not to be remembered
     settings = LabSettings("digits", (64,), ("cpu",), 1, "lenet5", 1)
-    budget = Budget(block_s=0.1, iterations=(8, 16), epoch_s=0.1, epochs=1, profiled=2)
     threads = torch.get_num_threads()
 
     def lab():
-        return Lab(directory, settings, read(threads), Small(settings, budget=budget))
+        return Lab(directory, settings, read(threads), Small(settings))
 
     with pytest.raises(KeyboardInterrupt):
         lab().run(None)
@@ -151,13 +144,10 @@ def write(directory, findings):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--batch-size", "1,x"], "--batch-size: '1,x' cannot be used; give a whole number, at least 1"),
-        (["--lang", "de"], "--lang: 'de' is not known; choose en or zh"),
         (["one"], "DIR: 'one' is a lab to merge; add --merge, or name it by --output"),
         (["-o", "file"], "--output: {here}/file is not a directory; name another directory"),
         (["-o", "taken"], "--output: taken contains files that are not a lab's; name a new or an empty directory"),
         (["--device", "tpu"], "--device: device 'tpu' is not known: use auto, cpu, cuda, cuda:1 or mps"),
-        (["--merge"], "--merge: needs at least two directories of labs"),
         (["--merge", "one"], "--merge: needs at least two directories of labs"),
         (["--merge", "one", "./one"], "--merge: a directory is named twice; name each lab once"),
         (["--merge", "one", "no"], "no/lab.json: cannot be read (No such file or directory); run mnistbench lab -o no first"),
@@ -167,8 +157,6 @@ def write(directory, findings):
             "--output: taken holds something else than a report; name a new or an empty directory",
         ),
         (["-o", "n" * 300], f"--output: {'n' * 300} cannot be used (File name too long); name another directory"),
-        (["--merge", "one", "two", "-o", "n" * 300],
-         f"--output: {'n' * 300} cannot be used (File name too long); name another directory"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )  # fmt: skip
@@ -185,16 +173,12 @@ def test_an_option_that_cannot_be_used_is_one_line(tmp_path, monkeypatch, capsys
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_labs_in_directories_of_the_same_name_are_named_by_their_paths(tmp_path, capsys):
+def test_labs_in_directories_of_the_same_name_are_named_by_their_paths(tmp_path):
     write(tmp_path / "a" / "lab", laptop())
     write(tmp_path / "b" / "lab", cluster())
-    assert (
-        cli.main(["lab", "--merge", str(tmp_path / "a" / "lab"), str(tmp_path / "b" / "lab"), "-o", str(tmp_path / "c")]) == 0
-    )
-    assert f"| {tmp_path}/a/lab | {tmp_path}/b/lab |" in (tmp_path / "c" / "report.md").read_text(encoding="utf-8").replace(
-        "\\", ""
-    )
-    capsys.readouterr()
+    assert cli.main(["lab", "--merge", f"{tmp_path}/a/lab", f"{tmp_path}/b/lab", "-o", f"{tmp_path}/c"]) == 0
+    report = (tmp_path / "c" / "report.md").read_text(encoding="utf-8").replace("\\", "")
+    assert f"| {tmp_path}/a/lab | {tmp_path}/b/lab |" in report
 
 
 def interrupted(monkeypatch):
@@ -213,7 +197,6 @@ def interrupted(monkeypatch):
 
 
 INTERRUPTED = "mnistbench: interrupted; finished steps are kept in mine; run the same command again to resume"
-REFUSED = "mnistbench: --output: mine contains a lab with epochs 1, not 2; use the same settings or name another directory"
 
 
 def test_an_interrupted_lab_tells_how_to_resume(tmp_path, monkeypatch, capsys):
@@ -227,33 +210,25 @@ def test_an_interrupted_lab_tells_how_to_resume(tmp_path, monkeypatch, capsys):
     assert said.err.splitlines()[-1] == INTERRUPTED
     assert (tmp_path / "mine" / STEPS / "training-cpu-b64.json").exists()
     assert cli.main([*arguments, "--epochs", "2"]) == 2
-    assert capsys.readouterr().err.splitlines() == [REFUSED]
+    assert capsys.readouterr().err.startswith("mnistbench: --output: mine contains a lab with epochs 1, not 2; ")
 
 
 @pytest.mark.thorough
 def test_ctrl_c_ends_a_lab_that_can_be_resumed(tmp_path):
-    running = subprocess.Popen(
-        [*COMMAND, "--batch-size", "64", "--epochs", "1", "-o", "mine"], cwd=tmp_path, env=environ(), stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    package = str(Path(cli.__file__).parents[1])
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))}
+    words = [sys.executable, "-P", "-m", "mnistbench", "lab", "--batch-size", "64", "--epochs", "1", "-o", "mine"]
+    running = subprocess.Popen(words, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         first, second = running.stderr.readline(), running.stderr.readline()
-        assert re.fullmatch(r"\[ 1/\d+\] training, cpu, batch size 64, about .* left\n", first)
+        assert first.startswith("[ 1/")
         assert second.startswith("[ 2/")
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=120)
     finally:
         running.kill()
-    assert running.returncode == 130
-    assert out == ""
-    assert err.splitlines()[-1] == INTERRUPTED
+    assert (running.returncode, out, err.splitlines()[-1]) == (130, "", INTERRUPTED)
     assert "Traceback" not in err
-    assert (tmp_path / "mine" / STEPS / "training-cpu-b64.json").exists()
-    refused = subprocess.run(
-        [*COMMAND, "--epochs", "2", "-o", "mine"], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False
-    )
-    assert refused.returncode == 2
-    assert refused.stderr == f"{REFUSED}\n"
 
 
 @pytest.mark.parametrize("compiled", [True, False])

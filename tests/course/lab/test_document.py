@@ -63,9 +63,9 @@ def tables_of(document):
 # ---- Pages -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("machine", "language"), [(laptop, "en"), (laptop, "zh"), (cluster, "en")])
-def test_the_report_of_a_machine(golden, machine, language):
-    golden(markdown(report(machine(), language)[0]), f"lab_{machine.__name__}_{language}.md")
+@pytest.mark.parametrize("machine", [laptop, cluster])
+def test_the_report_of_a_machine(golden, machine):
+    golden(markdown(report(machine())[0]), f"lab_{machine.__name__}_en.md")
 
 
 def test_the_report_of_several_machines(golden):
@@ -73,18 +73,17 @@ def test_the_report_of_several_machines(golden):
 
 
 def form_of(document):
-    """The blocks without words: figures, sizes of tables, files, and the numbers that sentences cite."""
+    """The blocks without words: figures, tables with their numbers, files, and the numbers that sentences cite."""
     forms = []
-    for section in document.sections:
-        for block in section.blocks:
-            if isinstance(block, Exhibit) and isinstance(block.shown, str):
-                forms.append((section.name, block.shown, block.files))
-            elif isinstance(block, Exhibit):
-                forms.append((section.name, len(block.shown.columns), len(block.shown.rows), block.files))
-            else:
-                texts = block if isinstance(block, list) else [block]
-                cited = [piece.text for text in texts for piece in text if isinstance(piece, Cited)]
-                forms.append((section.name, len(texts), sorted(cited)))
+    for block in blocks_of(document):
+        if isinstance(block, Exhibit):
+            is_table = not isinstance(block.shown, str)
+            rows = cell_texts(block.shown) if is_table else [[block.shown]]
+            numbers = sorted(sorted(re.findall(r"[\d,.]*\d", "".join(map(str, cell)))) for row in rows for cell in row)
+            forms.append((block.files, [column.is_number for column in block.shown.columns] if is_table else [], numbers))
+        else:
+            texts = block if isinstance(block, list) else [block]
+            forms.append([sorted(piece.text for piece in text if isinstance(piece, Cited)) for text in texts])
     return forms
 
 
@@ -142,12 +141,6 @@ def test_the_page_needs_no_other_file(figures):
     assert len(reading.ids) == len(set(reading.ids))
     assert '<html lang="en">' in page
     assert '<html lang="zh-CN">' in html(report(laptop(), "zh")[0], figures)
-
-
-def test_every_link_of_the_markdown_has_its_target():
-    text = markdown(report(cluster())[0])
-    targets = set(re.findall(r'<a id="(n\d+)"></a>', text))
-    assert set(re.findall(r"\]\(#(n\d+)\)", text)) <= targets
 
 
 HOSTILE = "`</code><script>alert(1)</script>|\x1b[31m[x](javascript:1)\n**b**"
@@ -217,7 +210,7 @@ def test_every_cited_number_can_be_computed_again_from_the_files(machine):
 @pytest.mark.parametrize("machine", [laptop, cluster])
 def test_every_cited_number_has_an_entry_with_its_text(machine):
     document, numbers = report(machine())
-    shown = {row["number"]: row["shown"] for row in numbers.records}
+    shown = {row["number"]: row["shown"] for row in numbers.written}
     texts = [text for block in blocks_of(document) if isinstance(block, list) for text in block]
     texts += [text for table in tables_of(document) for row in cell_texts(table.shown) for text in row]
     cited = [piece for text in texts for piece in text if isinstance(piece, Cited)]
@@ -277,23 +270,12 @@ def test_operations_are_compared_at_the_batch_size_that_most_machines_have(sizes
     }
 
 
-@pytest.mark.parametrize(
-    ("language", "datasets", "epochs"),
-    [
-        ("en", "These labs used different datasets (digits, mnist)", "trained for different numbers of epochs (1, 3)"),
-        ("zh", "digits、mnist", "1、3"),
-    ],
-)
-def test_datasets_and_epochs_that_differ_are_named(language, datasets, epochs):
-    def said(*machines):
-        return markdown(merged(language, **{str(number): each for number, each in enumerate(machines)})[0])
-
-    alike = said(machine(epochs=3), machine(epochs=3))
-    assert datasets not in alike
-    assert epochs not in alike
-    others = said(machine(dataset="digits", epochs=1), machine(dataset="mnist", epochs=3))
-    assert datasets in others
-    assert epochs in others
+def test_datasets_and_epochs_that_differ_are_named():
+    alike = markdown(merged(a=machine(epochs=3), b=machine(epochs=3))[0])
+    others = markdown(merged(a=machine(dataset="digits", epochs=1), b=machine(dataset="mnist", epochs=3))[0])
+    for said in ("different datasets (digits, mnist)", "trained for different numbers of epochs (1, 3)"):
+        assert said not in alike
+        assert said in others
 
 
 def test_machines_with_other_batch_sizes_and_devices_have_gaps():

@@ -32,7 +32,7 @@ from mnistbench.course.lab.document import Code
 from mnistbench.course.lab.explain import best_view, explain
 from mnistbench.course.lab.findings import DevicePlace
 from mnistbench.course.lab.sheets import Word, sheets_of
-from mnistbench.course.lab.texts import LANGUAGES, Texts
+from mnistbench.course.lab.texts import Texts
 
 
 def sentences(findings, section):
@@ -51,15 +51,12 @@ def said(findings, section, key):
 
 def one_table(conv_ns, addmm_ns, *, small_ns=20 * US, change=lambda row, _: row):
     """A machine with a forward table at batch 64 and nothing else to explain there."""
-    base = laptop()
-    found = dataclasses.replace(
-        base,
-        settings=dataclasses.replace(base.settings, batch_sizes=(64,)),
-        cases=(
-            case("forward", 64, table(forward_rows(conv_ns, addmm_ns, small_ns)), ceilings=Ceilings(200e9, 20e9, "float32")),
-        ),
-    )
-    return with_operations(found, change)
+    only = case("forward", 64, table(forward_rows(conv_ns, addmm_ns, small_ns)), ceilings=Ceilings(200e9, 20e9, "float32"))
+    return with_operations(with_settings(laptop(cases=(only,)), batch_sizes=(64,)), change)
+
+
+def with_settings(findings, **changes):
+    return dataclasses.replace(findings, settings=dataclasses.replace(findings.settings, **changes))
 
 
 # ---- Operations ------------------------------------------------------------------------------------------------------
@@ -203,10 +200,8 @@ def test_host_times_are_not_taken_for_those_of_an_accelerator():
 def stepping(*times, sizes=(1, 16, 64, 256)):
     """A machine whose training step takes these times at batch sizes 1, 16, 64, ..."""
     sizes = sizes[: len(times)]
-    return laptop(
-        settings=dataclasses.replace(laptop().settings, batch_sizes=sizes),
-        iteration_times=tuple(iteration_time("step", size, ns) for size, ns in zip(sizes, times, strict=True)),
-    )
+    each = (iteration_time("step", size, ns) for size, ns in zip(sizes, times, strict=True))
+    return with_settings(laptop(iteration_times=tuple(each)), batch_sizes=sizes)
 
 
 @pytest.mark.parametrize(
@@ -234,30 +229,27 @@ def test_time_per_sample_stops_improving_at_the_smallest_size_near_the_best():
     assert said(stepping(1 * MS, 14 * MS, 70 * MS, 250 * MS), "batches", "best_at").words["best"] == 16
 
 
-def test_many_small_improvements_count_together():
-    sizes = (16, 20, 24, 28, 32, 36, 40)
-    per_sample = [1000 * US * 0.92**position for position in range(len(sizes))]
-    times = [round(size * each) for size, each in zip(sizes, per_sample, strict=True)]
+@pytest.mark.parametrize(
+    ("sizes", "per_sample", "enough", "gain"),
+    [
+        # Many small improvements count together: 36 is within HELPS of the best.
+        ((16, 20, 24, 28, 32, 36, 40), [1000 * 0.92**position for position in range(7)], 36, 1 / 0.92),
+        # A spike between two sizes is no improvement at the last.
+        ((1, 16, 64, 128), (1000, 500, 600, 520), 16, 500 / 520),
+    ],
+)
+def test_the_gain_is_that_from_the_first_size_that_is_near_the_best(sizes, per_sample, enough, gain):
+    times = [round(size * each * US) for size, each in zip(sizes, per_sample, strict=True)]
     found = said(stepping(*times, sizes=sizes), "batches", "stops_improving")
-    assert found.words["enough"] == 36  # within HELPS of the best
-    assert found.numbers["gain"].value == pytest.approx(1 / 0.92, rel=1e-3)
-
-
-def test_a_spike_between_two_sizes_is_no_improvement_at_the_last():
-    times = [size * per_sample * US for size, per_sample in zip((1, 16, 64, 128), (1000, 500, 600, 520), strict=True)]
-    found = said(stepping(*times, sizes=(1, 16, 64, 128)), "batches", "stops_improving")
-    assert (found.words["enough"], found.words["large"]) == (16, 128)
-    assert found.numbers["gain"].value == pytest.approx(500 / 520)
+    assert (found.words["enough"], found.words["large"]) == (enough, sizes[-1])
+    assert found.numbers["gain"].value == pytest.approx(gain, rel=1e-3)
 
 
 def test_any_two_times_at_any_two_batch_sizes_have_a_sentence():
-    texts, base = Texts("en"), laptop()
     for sizes in ((1, 2), (20, 21), (100, 101), (1, 1000)):
-        settings = dataclasses.replace(base.settings, batch_sizes=sizes)
         for large in (1, 900, 960, 1000, 1040, 1060, 2000, 10**6):
-            times = (iteration_time("step", sizes[0], 1000 * US), iteration_time("step", sizes[1], large * US))
-            for sentence in sentences(laptop(settings=settings, iteration_times=times), "batches"):
-                assert texts.cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, None)
+            for sentence in sentences(stepping(1000 * US, large * US, sizes=sizes), "batches"):
+                assert Texts("en").cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, None)
 
 
 def test_a_wide_spread_of_times_is_a_warning():
@@ -371,18 +363,10 @@ def test_the_extra_time_of_an_operation_is_a_time_and_no_share():
 
 def test_first_iterations_with_untrained_and_trained_weights_are_compared():
     """16 ms and 11 ms are near each other, but the later call takes 10 ms: the second start cost next to nothing."""
-    assert keys(starting(first=16 * MS, warm=10 * MS, trained=11 * MS), "first_iterations")[-1] == "trained_differs"
+    for first, trained, key in ((16, 11, "trained_differs"), (16, 24, "trained_differs"), (14, 10, "trained_same_free")):
+        assert keys(starting(first=first * MS, warm=10 * MS, trained=trained * MS), "first_iterations")[-1] == key
     same = said(starting(first=16 * MS, warm=10 * MS, trained=15 * MS), "first_iterations", "trained_same")
     assert [same.numbers[name].value for name in ("first", "after", "warm")] == [16 * MS, 15 * MS, 10 * MS]
-    assert keys(starting(first=16 * MS, warm=10 * MS, trained=24 * MS), "first_iterations")[-1] == "trained_differs"
-    assert keys(starting(first=14 * MS, warm=10 * MS, trained=10 * MS), "first_iterations")[-1] == "trained_same_free"
-
-
-def test_a_first_iteration_without_extra_time_is_not_explained():
-    assert keys(starting(first=1_100 * US, warm=1 * MS, trained=1 * MS), "first_iterations") == [
-        "first_free",
-        "trained_same_free",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -403,6 +387,7 @@ def test_the_cause_of_a_slow_first_iteration_follows_from_its_operations(first_s
         ({"first": 20 * MS, "warm": 1 * MS, "trained": 5 * MS}, ["first_costs", "spent_on", "trained_differs"]),
         ({"first": 20 * MS, "warm": None, "trained": 21 * MS}, ["first_unknown"]),
         ({"first": 20 * MS, "warm": 0, "trained": 21 * MS}, ["first_unknown"]),
+        ({"first": 1_100 * US, "warm": 1 * MS, "trained": 1 * MS}, ["first_free", "trained_same_free"]),
     ],
 )
 def test_missing_and_different_first_iterations_are_named(times, expected):
@@ -460,10 +445,6 @@ def test_accuracies_of_the_batch_sizes_are_compared(accuracies, key, best, worst
 # ---- What is missing -------------------------------------------------------------------------------------------------
 
 
-def with_settings(findings, **changes):
-    return dataclasses.replace(findings, settings=dataclasses.replace(findings.settings, **changes))
-
-
 ONE_THREAD = dataclasses.replace(laptop().environment, threads=1)
 
 
@@ -489,18 +470,3 @@ ONE_THREAD = dataclasses.replace(laptop().environment, threads=1)
 )  # fmt: skip
 def test_what_is_missing_or_cannot_be_compared_is_named(findings, section, expected):
     assert keys(findings, section)[: max(2, len(expected))] == expected
-
-
-# ---- Numbers ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("machine", [laptop, cluster])
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_every_sentence_has_a_wording_and_places_for_all_its_numbers(machine, language):
-    texts = Texts(language)
-    cited = []
-    for found in explain(machine(), sheets_of(machine())).values():
-        for sentence in found:
-            before = len(cited)
-            texts.cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, lambda q: cited.append(q) or 1)
-            assert len(cited) - before == len(sentence.numbers), sentence.key

@@ -9,16 +9,16 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 from mnistbench.course.lab import figures
-from mnistbench.course.lab.figures import Figures, font_for, texts_that_show
+from mnistbench.course.lab.figures import Figures, font_for
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import Texts
 
 
-@pytest.mark.parametrize("machine", [pytest.param(laptop, marks=pytest.mark.versions), cluster])
-def test_every_figure_is_drawn_as_svg_and_png(tmp_path, machine):
-    drawing = Figures(tmp_path, Texts("en"), "")
-    drawing.draw(machine(), sheets_of(machine()))
-    devices = machine().settings.devices
+@pytest.mark.versions
+def test_every_figure_is_drawn_as_svg_and_png(tmp_path):
+    drawing, found = Figures(tmp_path, Texts("en")), cluster()
+    drawing.draw(found, sheets_of(found))
+    devices = found.settings.devices
     assert set(drawing.drawn) == {
         "graph", "batches", "epochs", "first-iterations",
         *(f"{kind}-{device}" for device in devices for kind in ("curves", "operations-forward", "operations-step")),
@@ -31,7 +31,7 @@ def test_every_figure_is_drawn_as_svg_and_png(tmp_path, machine):
 @pytest.mark.versions
 def test_the_same_findings_give_the_same_figures(tmp_path):
     for name in ("a", "b"):
-        drawing = Figures(tmp_path / name, Texts("en"), "")
+        drawing = Figures(tmp_path / name, Texts("en"))
         drawing.machines({"laptop": laptop(), "cluster": cluster()})
     first, second = ((tmp_path / name / "figures" / "machines.svg").read_bytes() for name in ("a", "b"))
     assert first == second
@@ -46,13 +46,13 @@ def test_machines_of_any_name_stand_in_the_legend(tmp_path, monkeypatch):
         savefig(figure, *arguments, **options)
 
     monkeypatch.setattr(Figure, "savefig", keep)
-    Figures(tmp_path, Texts("en"), "").machines(dict.fromkeys(["_spare", "$x$", "a\x1bb"], laptop()))
+    Figures(tmp_path, Texts("en")).machines(dict.fromkeys(["_spare", "$x$", "a\x1bb"], laptop()))
     assert legends[0] == [" _spare: CPU, 2 threads", r"\$x\$: CPU, 2 threads", r"a\x1bb: CPU, 2 threads"]
 
 
 def test_what_is_missing_is_not_drawn(tmp_path):
     empty = without_numbers(laptop())
-    drawing = Figures(tmp_path, Texts("en"), "")
+    drawing = Figures(tmp_path, Texts("en"))
     drawing.draw(empty, sheets_of(empty))
     assert drawing.drawn == ["graph"]
     broken = dataclasses.replace(laptop().trainings[0], curve=(dataclasses.replace(laptop().trainings[0].curve[0], loss=None),))
@@ -60,10 +60,10 @@ def test_what_is_missing_is_not_drawn(tmp_path):
 
 
 def test_a_host_s_table_is_no_picture_of_an_accelerator(tmp_path):
-    drawing, found = Figures(tmp_path, Texts("en"), ""), without_device_view(cluster())
-    drawing.draw(found, sheets_of(found))
-    assert "operations-step-cpu" in drawing.drawn
-    assert "operations-step-cuda" not in drawing.drawn
+    drawing, found = Figures(tmp_path, Texts("en")), without_device_view(cluster())
+    for device in ("cpu", "cuda"):
+        drawing._operations(found, sheets_of(found), "step", device)
+    assert drawing.drawn == ["operations-step-cpu"]
 
 
 def fonts(monkeypatch, entries, *, of_system=()):
@@ -72,15 +72,13 @@ def fonts(monkeypatch, entries, *, of_system=()):
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(path) for path in of_system])
 
 
-def test_labels_are_chinese_only_where_a_font_has_all_their_signs(monkeypatch):
+def test_labels_are_chinese_only_where_a_font_has_all_their_signs(monkeypatch, tmp_path):
     fonts(monkeypatch, [entry for entry in font_manager.fontManager.ttflist if entry.name == "DejaVu Sans"])
     assert font_for("abc") == "DejaVu Sans"
     assert font_for("批") == ""  # DejaVu has none
-    shown, family = texts_that_show(Texts("zh"), lambda: Texts("en"))
-    assert (shown.language, family) == ("en", "")
+    assert Figures(tmp_path, Texts("zh")).texts.language == "en"
     monkeypatch.setattr(figures, "_covers", lambda path, needed: True)
-    shown, family = texts_that_show(Texts("zh"), lambda: Texts("en"))
-    assert (shown.language, family) == ("zh", "DejaVu Sans")
+    assert Figures(tmp_path, Texts("zh")).texts.language == "zh"
 
 
 def test_a_font_of_boxes_is_none(monkeypatch):
@@ -108,7 +106,7 @@ def test_a_font_that_was_installed_since_is_found(monkeypatch):
 
 def test_the_numbers_of_a_figure_are_those_of_the_findings(tmp_path):
     """The graph's texts are drawn as paths; what went in is read off the axes instead."""
-    drawing = Figures(tmp_path, Texts("en"), "")
+    drawing = Figures(tmp_path, Texts("en"))
     figure = Figure()
     drawing._batches(figure, laptop())
     batch, sample = figure.axes

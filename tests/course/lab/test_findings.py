@@ -4,15 +4,11 @@ import dataclasses
 import json
 
 import pytest
-import strategies
-from hypothesis import given
-from hypothesis import strategies as st
 from lab_builders import cluster, laptop
 
-from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError
 from mnistbench.core.roofline import Ceilings
-from mnistbench.course.lab.findings import FILE, Findings, LabSettings, stored, write_file
+from mnistbench.course.lab.findings import FILE, Findings, stored, write_file
 
 
 def write(directory, findings):
@@ -30,19 +26,10 @@ def test_a_lab_is_read_as_it_was_written(tmp_path, machine):
     ("change", "said"),
     [
         (lambda data: data.pop("cases"), "cases: is missing"),
-        (
-            lambda data: data["iteration_times"][0].update(median_ns=-1),
-            "iteration_times[0].median_ns: needs a time of at least 0 ns",
-        ),
         (lambda data: data["iteration_times"][0].update(batch_size=0), "iteration_times[0].batch_size: needs at least 1"),
-        (lambda data: data["cases"][0]["ceilings"].update(flops_per_s="fast"), "cases[0].ceilings.flops_per_s: needs a finite"),
         (lambda data: data["cases"][0]["costs"][0].pop(), "cases[0].costs[0]: needs operation, phase, module, FLOPs and bytes"),
-        (lambda data: data["settings"].update(devices="cpu"), "settings.devices: needs a list"),
-        (lambda data: data["settings"].update(batch_sizes=[]), "settings.batch_sizes: needs at least one"),
         (lambda data: data["settings"].update(devices=[]), "settings.devices: needs at least one"),
-        (lambda data: data["environment"].update(allocator=[]), "environment.allocator: needs an object"),
         (lambda data: data.update(schema=2), "schema: needs 1, which this mnistbench reads, found 2"),
-        (lambda data: data.update(schema="1"), "schema: needs a whole number"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_file(tmp_path, change, said):
@@ -64,25 +51,6 @@ def test_a_file_that_is_missing_or_no_json_is_named(tmp_path):
         (tmp_path / FILE).write_bytes(content)
         with pytest.raises(RecordError, match=r"lab\.json: is not JSON"):
             Findings.from_directory(tmp_path)
-
-
-@given(st.fixed_dictionaries({field.name: strategies.json_values() for field in dataclasses.fields(LabSettings)}))
-@strategies.ANY_SPEED
-def test_any_json_is_read_or_refused_by_name(data):
-    try:
-        settings = Reader(data).read(LabSettings)
-    except RecordError:
-        return
-    assert dataclasses.asdict(settings) == {
-        **data,
-        "batch_sizes": tuple(data["batch_sizes"]),
-        "devices": tuple(data["devices"]),
-    }
-
-
-def test_the_accelerator_is_the_first_device_that_is_not_the_cpu():
-    assert laptop().settings.accelerator == ""
-    assert cluster().settings.accelerator == "cuda"
 
 
 def test_ceilings_are_the_medians_of_those_measured_with_the_cases():

@@ -14,7 +14,7 @@ import torch
 from mnistbench.core.errors import UsageError
 from mnistbench.course.lab import measures
 from mnistbench.course.lab.findings import LabSettings
-from mnistbench.course.lab.measures import Budget, Measures
+from mnistbench.course.lab.measures import Measures
 from mnistbench.profile import run as profile_run
 from mnistbench.profile.first_call import Processes
 from mnistbench.profile.result import ColdCall
@@ -60,18 +60,19 @@ def test_a_profiled_case_is_not_timed_as_well(monkeypatch: pytest.MonkeyPatch) -
     """``iterations`` times the same case."""
     asked: list[object] = []
     monkeypatch.setattr(profile_run, "time_calls", asked.append)
-    monkeypatch.setattr(profile_run, "ceilings", lambda _: None)
+    monkeypatch.setattr(profile_run, "ceilings_of", lambda *_: None)
     settings = LabSettings("digits", (1,), ("cpu",), 1, "lenet5", 1)
-    found = Measures(settings, budget=Budget(profiled=2)).profiled("forward", "cpu", 1, 1, None)
+    monkeypatch.setattr(Measures, "profiled_iterations", 2)
+    found = Measures(settings).profiled("forward", "cpu", 1, 1, None)
     assert (asked, len(found.tables[0].iteration_ns)) == ([], 2)
 
 
 def test_all_first_iterations_of_a_lab_share_their_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
 
-    def cold_calls(params: Any, data_dir: str | None, processes: Processes | None) -> tuple[tuple[ColdCall, ...], int]:
+    def cold_calls(params: Any, data_dir: str | None, processes: Processes | None) -> tuple[ColdCall, ...]:
         given.append(processes)
-        return (), 0
+        return ()
 
     monkeypatch.setattr(measures, "cold_calls", cold_calls)
     with Processes() as processes:
@@ -110,11 +111,11 @@ def cases(monkeypatch: pytest.MonkeyPatch) -> list[CountingCase]:
     return built
 
 
-def test_every_timed_block_starts_from_the_initial_state(cases: list[CountingCase]) -> None:
+def test_every_timed_block_starts_from_the_initial_state(monkeypatch: pytest.MonkeyPatch, cases: list[CountingCase]) -> None:
     """Otherwise batch sizes would be compared after different numbers of optimizer steps."""
-    found = Measures(SETTINGS, budget=Budget(iterations=(64, 64))).iterations(
-        [("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None
-    )
+    monkeypatch.setattr(Measures, "least", 64)
+    monkeypatch.setattr(Measures, "most", 64)
+    found = Measures(SETTINGS).iterations([("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None)
     assert [time.iterations for time in found] == [64, 64]
     for case in cases:
         assert case.since_reset == 1 + 64 // 8  # one untimed iteration, then the block
@@ -122,6 +123,6 @@ def test_every_timed_block_starts_from_the_initial_state(cases: list[CountingCas
 
 
 def test_every_timed_epoch_starts_from_the_initial_state(cases: list[CountingCase]) -> None:
-    found = Measures(SETTINGS, budget=Budget(epochs=3)).epoch("train", "cpu", 1, 64)
+    found = Measures(SETTINGS).epoch("train", "cpu", 1, 64)
     assert found.iterations == 3
     assert cases[-1].blocks == [0, 1, 1]

@@ -2,8 +2,10 @@
 
 import dataclasses
 import io
+import itertools
 import json
 import re
+from unittest.mock import Mock
 
 import pytest
 from builders import environment
@@ -16,7 +18,7 @@ from mnistbench.course.lab import sheets
 from mnistbench.course.lab.findings import FILE, Findings, LabSettings, StudyTable
 from mnistbench.course.lab.run import BEGUN, STEPS, STUDIES, STUDIES_S, Lab, study
 from mnistbench.course.studies.convolution.report import COSTS
-from mnistbench.course.studies.graph.report import TIMES
+from mnistbench.course.studies.graph.report import times_of
 from mnistbench.course.studies.locality.report import NESTS
 from mnistbench.course.studies.memory.report import LAYERS
 
@@ -102,12 +104,10 @@ def test_a_lab_measures_every_part_once(tmp_path):
     found = lab(tmp_path / "new", measuring).run(None)
     assert len(measuring.asked) == len(set(measuring.asked)) == len(list((tmp_path / "new" / STEPS).iterdir())) - 1
     assert [run.batch_size for run in found.trainings] == [4, 16]
-    assert {(each.params.phase, each.params.batch_size) for each in found.cases} == {
-        (p, s) for p in ("forward", "step") for s in (4, 16)
-    }
-    assert {(t.threads, t.phase, t.batch_size) for t in found.iteration_times} == {
-        (n, p, s) for n in (1, 2) for p in ("forward", "step") for s in (4, 16)
-    }
+    pairs = set(itertools.product(("forward", "step"), (4, 16)))
+    assert {(each.params.phase, each.params.batch_size) for each in found.cases} == pairs
+    for threads in (1, 2):
+        assert {(time.phase, time.batch_size) for time in found.iteration_times if time.threads == threads} == pairs
     assert {(c.phase, c.batch_size) for c in found.first_iterations} == {
         ("forward", 1), ("forward", 4), ("forward", 16), ("step", 1), ("step", 16),
     }  # fmt: skip
@@ -165,34 +165,33 @@ def test_a_study_without_a_table_has_a_note_and_is_measured_again(tmp_path, monk
     assert again.notes == ("a note",)
 
 
-TINY = ("--images", "1x1x4x4", "--filters", "1x3x3", "--way", "im2col")
+TINY = ("--model", "lenet5", "--batch-size", "1", "--phase", "forward")
 
 
 def test_the_table_of_a_study_is_that_of_the_command(monkeypatch):
-    monkeypatch.setitem(STUDIES, "convolution", TINY)
-    [found], notes = study("convolution", 120)
-    assert (notes, found.name) == ((), "convolution")
-    [row] = found.rows
-    assert dict(zip(found.columns, row, strict=True))["way"] == "im2col"
+    monkeypatch.setitem(STUDIES, "memory", TINY)
+    [found], notes = study("memory", 120)
+    assert (notes, found.name) == ((), "memory")
+    assert dict(zip(found.columns, found.rows[-1], strict=True))["layer"] == "all layers"
 
 
 def test_columns_that_the_report_shows_are_those_of_the_studies():
-    keys = {column.key for columns in (COSTS, NESTS, LAYERS, TIMES) for column in columns}
+    keys = {column.key for columns in (COSTS, NESTS, LAYERS, times_of(Mock())) for column in columns}
     assert {*sheets.STUDY_WORDS, *(key for headings in sheets.STUDY_NUMBERS.values() for key in headings)} <= keys
 
 
 @pytest.mark.parametrize(
     ("arguments", "limit_s", "note"),
     [
-        (TINY, 0.01, "was ended by the time limit of all studies, 180 s; run mnistbench study convolution"),
-        (("--size", "conv9"), 120, "ended with exit code 2: mnistbench: --size: 'conv9' is not known"),
+        (TINY, 0.01, "was ended by the time limit of all studies, 180 s; run mnistbench study memory"),
+        (("--model", "vgg"), 120, "ended with exit code 2: mnistbench: --model: 'vgg' is not known"),
     ],
 )
 def test_a_study_that_fails_or_takes_too_long_has_a_note(arguments, limit_s, note, monkeypatch):
-    monkeypatch.setitem(STUDIES, "convolution", arguments)
-    found, [said] = study("convolution", limit_s)
+    monkeypatch.setitem(STUDIES, "memory", arguments)
+    found, [said] = study("memory", limit_s)
     assert found == ()
-    assert said.startswith(f"the study of convolution {note}")
+    assert said.startswith(f"the study of memory {note}")
 
 
 def test_a_step_that_is_interrupted_while_it_is_measured_again_is_not_done(tmp_path):
@@ -223,9 +222,7 @@ def test_an_interrupted_training_run_is_started_again(tmp_path):
     assert not (half / "events").exists()
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", '{"schema": 1}', "[]", '{"schema": 1, "what": {"step": "fast"}, "notes": [], "items": [{}]}']
-)
+@pytest.mark.parametrize("content", ["{", '{"schema": 1, "what": {"step": "fast"}, "notes": [], "items": [{}]}'])
 def test_a_damaged_step_is_measured_again_and_named(tmp_path, content):
     lab(tmp_path, Counting()).run(None)
     damaged = tmp_path / STEPS / "training-cpu-b4.json"
@@ -258,15 +255,11 @@ def test_another_batch_size_measures_only_what_is_new(tmp_path):
 @pytest.mark.parametrize(
     ("change", "machine", "said"),
     [
-        (
-            {"dataset": "mnist"}, {},
-            "contains a lab with dataset digits, not mnist; use the same settings or name another directory",
-        ),
+        ({"dataset": "mnist"}, {}, "contains a lab with dataset digits, not mnist; use the same settings or name another"),
         ({"epochs": 5}, {}, "contains a lab with epochs 3, not 5"),
-        ({"seed": 2}, {}, "contains a lab with seed 1, not 2"),
         ({}, {"torch": "2.16.0"}, "another machine or with other software: torch was '2.15.0' and is '2.16.0'"),
     ],
-)  # fmt: skip
+)
 def test_a_lab_with_other_settings_or_of_another_machine_is_refused(tmp_path, change, machine, said):
     lab(tmp_path, Counting())
     with pytest.raises(UsageError, match=re.escape(said)):
@@ -289,7 +282,7 @@ def test_a_directory_with_other_files_is_refused_and_unchanged(tmp_path, content
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"settings": {}, "environment": {}}', "\x00"])
+@pytest.mark.parametrize("content", ["{}", "\x00"])
 def test_a_damaged_beginning_is_one_line(tmp_path, content):
     lab(tmp_path, Counting())
     (tmp_path / BEGUN).write_text(content, encoding="utf-8")

@@ -109,16 +109,15 @@ def test_the_largest_calls_of_a_row_are_kept_until_they_have_most_of_its_element
 
 def test_calls_of_a_program_that_changes_are_not_described():
     calls = iter((torch.sin, torch.cos))
-    [row] = capture(lambda: next(calls)(torch.ones(3)), nullcontext(), {("aten::sin", "", NO_MODULE)}).values()
+    row = captured(lambda: next(calls)(torch.ones(3)), "aten::sin")["aten::sin"]
     assert row.calls == ()
     assert row.why_not == "was not captured, because two iterations make different calls"
 
 
 def test_a_view_has_no_elements_because_it_reads_none():
     a = torch.randn(10, 20)
-    names = ("aten::t", "aten::sin", "aten::empty_like")
-    found = capture(lambda: (a.t(), a.sin(), torch.empty_like(a)), nullcontext(), {(name, "", NO_MODULE) for name in names})
-    assert [found[name, "", NO_MODULE].elements for name in names] == [0, 200, 0]
+    found = captured(lambda: (a.t(), a.sin(), torch.empty_like(a)), "aten::t", "aten::sin", "aten::empty_like")
+    assert {name: row.elements for name, row in found.items()} == {"aten::t": 0, "aten::sin": 200, "aten::empty_like": 0}
 
 
 def test_the_time_between_calls_is_that_of_the_calls_between_them():
@@ -131,11 +130,9 @@ def test_the_time_between_calls_is_that_of_the_calls_between_them():
         a.sin_()
         a.sin_()
 
-    names = ("aten::sin_", "aten::mm")
-    found = capture(run, nullcontext(), {(name, "", NO_MODULE) for name in names})
-    before, after, at_once = (call.args[0]["tensor"]["since_ns"] for call in found["aten::sin_", "", NO_MODULE].calls)
-    products = found["aten::mm", "", NO_MODULE].whole_ns
-    assert products <= after < before / 2  # before the first call, there was an iteration of each side
+    found = captured(run, "aten::sin_", "aten::mm")
+    before, after, at_once = (call.args[0]["tensor"]["since_ns"] for call in found["aten::sin_"].calls)
+    assert found["aten::mm"].whole_ns <= after < before / 2  # before the first call, there was an iteration of each side
     assert at_once == 0
 
 
@@ -271,8 +268,8 @@ def test_the_bytes_that_are_used_after_a_tensor_are_counted_once():
         torch.add(a, a.clone())
 
     names = ("aten::cat", "aten::neg_", "aten::dot", "aten::add")
-    found = capture(run, nullcontext(), {(name, "", NO_MODULE) for name in names})
-    cat, neg, dot, add = (found[name, "", NO_MODULE].calls for name in names)
+    found = captured(run, *names)
+    cat, neg, dot, add = (found[name].calls for name in names)
     iteration = 4 * (10 + 100 + 1_000 + 1_110 + 1 + 10 + 10)
     assert [one["tensor"]["since"] for one in cat[0].args[0]] == [2 * iteration] * 3  # one of each side
     assert [since(call) for call in neg] == [[4 * (1_000 + 1_110)], [0]]
@@ -288,17 +285,15 @@ def test_the_bytes_that_are_used_after_the_memory_of_a_result_are_counted():
         a.exp().cos_()  # the result of the first is freed, and its block taken again
         a.add_(1)
 
-    names = ("aten::sin", "aten::exp", "aten::cos_", "aten::add_")
-    calls = {name: captured(run, name)[name].calls[0].since.n_bytes for name in names}
+    found = captured(run, "aten::sin", "aten::exp", "aten::cos_", "aten::add_")
+    calls = {name: row.calls[0].since[0] for name, row in found.items()}
     assert calls["aten::sin"] == calls["aten::cos_"] == calls["aten::add_"] == 0  # they have no new result
     everything = 2 * 3 * 400_000  # of both sides, as it was not used before in this iteration
     assert calls["aten::exp"] == pytest.approx(everything, rel=1e-3)
 
 
 def test_a_row_without_the_calls_of_another_one():
-    row = CapturedRow(
-        (CapturedCall("aten::copy_", "default", elements=4), CapturedCall("aten::add", "Tensor", elements=3)), positions=(5, 8)
-    )
+    calls = CapturedCall("aten::copy_", "default", elements=4, position=5), CapturedCall("aten::add", "Tensor", elements=3)
+    row = CapturedRow(calls)
     assert row.elements == 7
-    left = row.without({5, 6})
-    assert ([call.name for call in left.calls], left.positions) == (["aten::add"], (8,))
+    assert row.without({5, 6}).calls == calls[1:]

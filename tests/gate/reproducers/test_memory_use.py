@@ -3,7 +3,7 @@
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from mnistbench.gate.reproducers.tensors import HostBlock, Since, allocated, before_calls
+from mnistbench.gate.reproducers.tensors import HostBlock, allocated, before_calls
 
 A, B, C = HostBlock(1_000, 100), HostBlock(2_000, 500), HostBlock(3_000, 40)
 
@@ -12,15 +12,15 @@ def test_bytes_and_time_after_the_last_use_are_counted():
     used = [[A], [B], [B, C], [A]]
     wanted = [[], [], [], [A]]
     total_us = {0: 5.0, 1: 20.0, 2: 30.0, 3: 7.0}
-    assert before_calls(wanted, used, total_us)[3] == [Since(540, 50_000)]  # B counts once
+    assert before_calls(wanted, used, total_us)[3] == [(540, 50_000)]  # B counts once
 
 
 def test_what_was_used_just_before_is_zero():
-    assert before_calls([[], [A]], [[A], []], {0: 5.0, 1: 5.0})[1] == [Since(0, 0)]
+    assert before_calls([[], [A]], [[A], []], {0: 5.0, 1: 5.0})[1] == [(0, 0)]
 
 
 def test_what_is_used_first_was_used_before_an_iteration_of_each_side():
-    assert before_calls([[A], []], [[A, C], [B]], {0: 5.0, 1: 20.0})[0] == [Since(2 * 640, 50_000)]
+    assert before_calls([[A], []], [[A, C], [B]], {0: 5.0, 1: 20.0})[0] == [(2 * 640, 50_000)]
 
 
 def test_memory_that_a_call_has_freed_is_warm_if_most_of_the_new_block_was_in_it():
@@ -32,19 +32,19 @@ def test_memory_that_a_call_has_freed_is_warm_if_most_of_the_new_block_was_in_it
         (A, False),
     ):
         [[found]] = before_calls([[], [new]], [[workspace], []], {0: 1.0})[1:]
-        assert (found == Since(0, 0)) is is_warm, new
+        assert (found == (0, 0)) is is_warm, new
 
 
 def test_nothing_is_between_a_call_and_no_block():
     assert before_calls([[], [None, HostBlock(9, 0), A]], [[B], []], {0: 1.0})[1] == [
-        Since(0, 0),
-        Since(0, 0),
-        Since(1_000, 2_000),
+        (0, 0),
+        (0, 0),
+        (1_000, 2_000),
     ]
 
 
 def test_a_call_without_a_time_took_none():
-    assert before_calls([[], [], [A]], [[A], [B], []], {0: 1.0})[2] == [Since(500, 0)]
+    assert before_calls([[], [], [A]], [[A], [B], []], {0: 1.0})[2] == [(500, 0)]
 
 
 def test_memory_inside_an_operation_belongs_to_its_call():

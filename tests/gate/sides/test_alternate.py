@@ -323,36 +323,6 @@ class TestMemory:
 
         assert 3_900_000 < self.peak(loss=loss) - self.peak() < 4_000_001
 
-    def test_a_temporary_in_the_backward_pass_is_seen(self):
-        class Wasteful(torch.autograd.Function):
-            @staticmethod
-            def forward(context, output):
-                return output.clone()
-
-            @staticmethod
-            def backward(context, gradient):
-                return gradient + 0 * torch.ones(1_000_000).sum()
-
-        def loss(output, targets):
-            return torch.nn.functional.nll_loss(Wasteful.apply(output), targets)
-
-        assert 3_900_000 < self.peak(loss=loss) - self.peak() < 4_000_001
-
-    def test_a_buffer_that_a_model_keeps_is_seen(self):
-        class Keeping(torch.nn.Linear):
-            def __init__(self, *arguments):
-                super().__init__(*arguments)
-                self.register_buffer("kept", torch.zeros(1_000_000))
-
-        def peak(linear):
-            def make_model():
-                return torch.nn.Sequential(torch.nn.Flatten(), linear(PIXELS, CLASSES))
-
-            workload = tiny_workload(make_model=make_model)
-            return side_run(workload=workload).case.peak_memory()
-
-        assert 4_000_000 <= peak(Keeping) - peak(torch.nn.Linear) < 9_000_000  # building copies the weights to reset them
-
     def test_a_cache_that_lives_on_is_seen_in_later_cases(self):
         before = self.peak()
         cache = torch.zeros(1_000_000)

@@ -6,8 +6,12 @@ from mnistbench.gate.sides.survey import MOST_ROWS, _largest
 
 def row(**elements):
     """A row whose calls have these positions (``at5``) and numbers of elements; each takes as many nanoseconds."""
-    calls = tuple(CapturedCall("aten::x", "default", elements=number, self_ns=number) for number in elements.values())
-    return CapturedRow(calls, positions=tuple(int(name.removeprefix("at")) for name in elements))
+    return CapturedRow(
+        tuple(
+            CapturedCall("aten::x", "default", elements=number, self_ns=number, position=int(name.removeprefix("at")))
+            for name, number in elements.items()
+        )
+    )
 
 
 def test_a_call_is_made_once_and_has_the_time_of_all_rows_that_run_in_it():

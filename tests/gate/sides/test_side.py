@@ -310,19 +310,14 @@ def test_files_name_where_each_module_came_from(folder):
         ("workload", "workload: --bench-model: 'tiny' is not a workload; choose of convnet, lenet5"),
         ("arguments", "base: unrecognized arguments: --nonsense"),
         ("path", "base: file or directory not found: nowhere.py"),
+        ("ended", "the other one"),  # an error of the gate ends the session
+        ("no case", 0),
+        ("no test", 0),
+        ("plug-in", 0),  # the one that the side's own project declares leaves out all tests
     ],
 )
-def test_a_side_that_cannot_be_loaded_has_one_line_of_reason(folder, name, said):
+def test_a_side_that_cannot_be_loaded_has_one_line_of_reason_and_may_have_no_case(folder, name, said):
     assert read(folder, name) == said
-
-
-@pytest.mark.parametrize("name", ["no case", "no test"])
-def test_a_side_may_have_no_case(folder, name):
-    assert read(folder, name) == 0
-
-
-def test_an_error_of_the_gate_ends_the_session(folder):
-    assert read(folder, "ended") == "the other one"
 
 
 # ---- Plug-ins ----------------------------------------------------------------------------------------------------------
@@ -350,10 +345,6 @@ def test_plug_ins_that_pytest_does_not_find_are_named(tmp_path, monkeypatch, dec
     lines = [f"{name} = {module!r}\n" for name, module in declared.items()]
     (tmp_path / "pyproject.toml").write_text(f"[project.entry-points.pytest11]\n{''.join(lines)}", encoding="utf-8")
     assert side_module._plugins(tmp_path) == options
-
-
-def test_a_side_uses_the_plug_in_that_its_own_project_declares(folder):
-    assert read(folder, "plug-in") == 0  # that plug-in leaves out all tests
 
 
 @pytest.mark.parametrize("text", ["", "entry-points = 1", "[project.entry-points]\npytest11 = 'x'"])

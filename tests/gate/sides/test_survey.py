@@ -10,67 +10,40 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import projects
 import pytest
 
+from mnistbench import __version__
 from mnistbench.core.document import Reader
 from mnistbench.gate.launcher import Listing, environment, stage_home
-from mnistbench.gate.sides.side import TakenCase
+from mnistbench.gate.sides import survey
+from mnistbench.gate.sides.side import Side, TakenCase
 
-CONFTEST = """
-from pathlib import Path
-
-import torch
-from nets import Tiny
-from torch import library, nn
-
-from mnistbench import Workload
-
-LIBRARY = library.Library("gate_survey_test", "DEF")  # torch refuses a second one
-
+CONFTEST = (
+    projects.CONFTEST
+    + """
 
 def pytest_addoption(parser):
     parser.addoption("--my-switch", action="store_true")
-
-
-def make_batch(batch_size, device, generator):
-    inputs = torch.randn(batch_size, 8, generator=generator)
-    return inputs.to(device), (inputs.sum(dim=1) > 0).long().to(device)
-
-
-def pytest_mnistbench_workloads(config):
-    def make_optimizer(parameters):
-        return torch.optim.SGD(parameters, lr=0.1)
-
-    return [Workload("tiny", Tiny, make_batch, nn.functional.cross_entropy, make_optimizer)]
 """
-
-NETS = """
-from torch import nn
-
-
-class Tiny(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(8, 2)
-
-    def forward(self, inputs):
-        return self.layer(inputs)
-"""
+)
 
 FILES = {
-    "pytest.ini": "[pytest]\nbench_model = tiny\nbench_batch_size = 4\nbench_device = cpu\nfilterwarnings = error\n",
-    "bench/conftest.py": CONFTEST.replace('LIBRARY = library.Library("gate_survey_test", "DEF")', "LIBRARY = None"),
-    "bench/test_step.py": "def test_step(op_benchmark):\n    op_benchmark('step')\n",
-    "bench/test_forward.py": "def test_forward(op_benchmark):\n    op_benchmark('forward')\n",
+    "pytest.ini": projects.CONFIG,
+    "bench/conftest.py": CONFTEST,
+    "bench/test_step.py": projects.STEP,
+    "bench/test_forward.py": projects.BENCH,
     "bench/test_epoch.py": "def test_epoch(op_benchmark):\n    op_benchmark('eval')\n",
-    "nets.py": NETS,
 }
+
+#: torch refuses a second one.
+OPERATORS = "\n\nLIBRARY = torch.library.Library('gate_survey_test', 'DEF')\n"
 
 #: Tree -> what its code does beyond the plain one's.
 HEADS = {
-    "operators": {"bench/conftest.py": CONFTEST},
-    "a larger layer": {"nets.py": NETS.replace("nn.Linear(8, 2)", "nn.Sequential(nn.Linear(8, 99), nn.Linear(99, 2))")},
-    "a case that fails": {"nets.py": NETS.replace("return self.layer", "raise ValueError('boom'); return self.layer")},
+    "operators": {"bench/conftest.py": CONFTEST + OPERATORS},
+    "a larger layer": {"bench/conftest.py": CONFTEST.replace("nn.ReLU()", "nn.Linear(16, 99), nn.Linear(99, 16)")},
+    "a case that fails": {"bench/conftest.py": CONFTEST.replace("nn.ReLU()", "boom()")},
 }
 
 #: pytest's arguments of a user -> those that are used and the phases that are measured, in a project with options of its own.
@@ -129,16 +102,16 @@ import torch._dynamo  # as each optimizer does, in seconds: once for all other t
 
 for tree in trees:
     in_a_process(surveyed, tree, ["bench"], None)
-in_a_process(surveyed, "operators", ["nowhere.py"], {"folder": "bench", "phase": "step"})
-in_a_process(surveyed, "operators", [], {"folder": "bench", "phase": "step"})
+in_a_process(surveyed, "operators", ["nowhere.py"], "bench")
+in_a_process(surveyed, "operators", [], "bench")
 in_a_process(surveyed, "plain", ["bench", "-v"], None, ["bench/test_step.py::test_step[tiny-b4-cpu]", "t.py::gone"])
 in_a_process(surveyed, "plain", ["bench", "-vv"], None, ["t.py::gone"])
-in_a_process(surveyed, "operators", ["--my-switch", "bench/test_forward.py"], {"folder": "bench", "phase": "step"})
+in_a_process(surveyed, "operators", ["--my-switch", "bench/test_forward.py"], "bench")
 side = Side("head", folder / "plain", folder / "plain", home)
-found = {text: selection(side, text.split(), "bench", "step") for text in selections}
-found["broken"] = selection(Side("head", folder / "broken", folder / "broken", home), ["tests/test_own.py"], "bench", "step")
-found["no folder"] = selection(side, ["-x"], "", "step")
-found["modules"] = [name for name in sys.modules if name in ("nets", "conftest")]
+found = {text: selection(side, text.split(), "bench") for text in selections}
+found["broken"] = selection(Side("head", folder / "broken", folder / "broken", home), ["tests/test_own.py"], "bench")
+found["no folder"] = selection(side, ["-x"], "")
+found["modules"] = [name for name in sys.modules if name in ("conftest",)]
 Path(folder, "selections").write_text(json.dumps(found))
 """
 
@@ -148,22 +121,16 @@ def folder(tmp_path_factory):
     """Trees, and what one process and its forks have found in them: torch's import takes seconds."""
     folder = tmp_path_factory.mktemp("trees")
     broken = {"bench/conftest.py": "raise RuntimeError\n", "tests/test_own.py": FILES["bench/test_step.py"]}
-    trees = {
-        "plain": {},
-        "the same": {},
-        "broken": broken,
-        **HEADS,
-    }
+    trees = {"plain": {}, "the same": {}, "broken": broken, **HEADS}
     for name, changes in trees.items():
         for path, text in {**FILES, **changes}.items():
             (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / name / path).write_text(text, encoding="utf-8")
     home = stage_home(folder)
-    names = [*HEADS]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))}
     given = [arguments for arguments, _, _ in SELECTIONS]
     done = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM, str(home), str(folder), json.dumps(names), json.dumps(given)],
+        [sys.executable, "-P", "-c", PROGRAM, str(home), str(folder), json.dumps([*HEADS]), json.dumps(given)],
         cwd=folder, env=environment(inherited, home, 1), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -217,48 +184,41 @@ def test_a_path_that_does_not_exist_is_named_in_one_line(folder):
     assert said["error"] == "head: file or directory not found: nowhere.py"
 
 
-def test_the_copy_of_mnistbench_counts_as_a_package(monkeypatch):
-    from mnistbench import __version__
-    from mnistbench.gate.sides.survey import packages
-
-    assert packages()["torch"]
-    monkeypatch.setattr(importlib.metadata, "distributions", list)
-    assert packages() == {"mnistbench": __version__}
-
-
-def test_of_two_packages_with_one_name_the_first_is_reported(monkeypatch):
-    from mnistbench.gate.sides.survey import packages
-
+def test_packages_are_those_that_python_imports_and_the_copy_of_mnistbench(monkeypatch):
     found = [SimpleNamespace(name=name, version=version) for name, version in (("a", "2"), ("a", "1"), (None, None))]
     monkeypatch.setattr(importlib.metadata, "distributions", lambda: found)
-    assert packages()["a"] == "2"
+    assert survey.packages() == {"mnistbench": __version__, "a": "2"}
 
 
 # ---- What its cases take -----------------------------------------------------------------------------------------------
 
 
 def test_the_same_code_takes_the_same_memory(folder):
-    base, head = listing(folder, "plain"), listing(folder, "the same")
-    assert base.memory == head.memory
-    assert list(base.memory) == list(base.cases)
-    assert base.resident > 50_000_000
-    assert listing(folder, "a larger layer").memory != base.memory
+    def memory(tree):
+        return {case: found.memory for case, found in listing(folder, tree).cases.items()}
+
+    assert memory("plain") == memory("the same")
+    assert min(memory("plain").values()) > 0
+    assert listing(folder, "plain").resident > 50_000_000
+    assert memory("a larger layer") != memory("plain")
 
 
 def test_a_case_that_fails_is_kept_with_its_reason(folder):
-    found = listing(folder, "a case that fails")
-    assert found.failed == {"bench/test_step.py::test_step[tiny-b4-cpu]": "head: ValueError: boom"}
-    assert found.memory == {}
+    [case] = listing(folder, "a case that fails").cases.values()
+    assert (case.failed, case.memory) == ("head: NameError: name 'boom' is not defined", None)
 
 
 def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(monkeypatch):
-    from mnistbench.gate.sides import survey
-
-    taken = []
-    one = survey._Survey(SimpleNamespace(name="head"), Path("nowhere"), [], lambda **_: None)
+    rehearsed = []
+    made = SimpleNamespace(peak_memory=lambda: 1_000)
+    side = Side("head", Path(), Path(), "")
+    one = survey._Survey(side, {"repository": "nowhere", "phases": []}, lambda **_: None)
     monkeypatch.setattr(survey, "stray_modules", lambda *_: {})
-    monkeypatch.setattr(one, "_call", lambda node_id, _: taken.append((node_id, None)))
-    monkeypatch.setattr(one, "_measure_memory", lambda case, _, *, first: taken.append((case.node_id, first)))
-    for node_id, phase in (("plain", "call"), ("one", "step"), ("two", "step")):
-        one.take(TakenCase(node_id, node_id, SimpleNamespace(phase=phase), lambda: None))
-    assert taken == [("plain", None), ("one", True), ("two", False)]
+    monkeypatch.setattr(side, "load", lambda _: SimpleNamespace(live_storages=lambda: {1: 24}))
+    monkeypatch.setattr(survey, "rehearse", lambda _: rehearsed.append(list(one.cases)))
+    monkeypatch.setattr(survey.gc, "freeze", lambda: None)
+    monkeypatch.setattr(one, "_call", lambda *_: None)
+    for node_id, phase, device in (("plain", "call", "cpu"), ("one", "step", "cpu"), ("two", "step", "cuda")):
+        one.take(TakenCase(node_id, node_id, SimpleNamespace(phase=phase, device=device), lambda: made))
+    assert rehearsed == [["plain", "one"]]
+    assert [case.memory for case in one.cases.values()] == [None, 1_024, 1_000]

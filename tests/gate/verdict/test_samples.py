@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import gzip
 import itertools
@@ -104,22 +103,6 @@ def test_without_a_time_there_is_no_difference_of_means(base, new):
     assert math.isnan(difference_of_means(base, new))
 
 
-@pytest.mark.parametrize("slow", [range(3), range(4, 10), range(6, 9)], ids=str)
-@pytest.mark.parametrize("both", [True, False])
-def test_a_machine_that_is_slow_for_a_stretch_of_pairs_does_not_move_it(slow, both):
-    base, new = [1_000] * 20, [1_050] * 20
-    for pair in slow:
-        new[pair] *= 2
-        base[pair] *= 2 if both else 1  # it may begin or end within a pair
-    assert difference(base, new) == pytest.approx(math.log(1.05))
-
-
-@given(st.lists(st.tuples(st.integers(1, 2**50), st.integers(1, 2**50)), min_size=3, max_size=9))
-def test_the_other_way_round_a_difference_has_the_other_sign(pairs):
-    base, new = zip(*pairs, strict=True)
-    assert difference(new, base) == pytest.approx(-difference(base, new), abs=1e-12)
-
-
 # ---- quantities of calls ---------------------------------------------------------------------------------------------------
 
 
@@ -140,13 +123,6 @@ def test_several_builds_of_a_launch_are_averaged():
     call = calls_of([launch(*builds), launch(*builds)])["wall"]
     assert call.logs == pytest.approx([math.log(1.1)] * 2)
     assert call.head_ns == 1_105
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_which_build_is_the_slow_one_does_not_matter(order):
-    builds = [build(side(1_000), side(new)) for new in (1_000, 1_100, 2_000)]
-    [expected, found] = [calls_of([launch(*some)])["wall"] for some in (builds, [builds[number] for number in order])]
-    assert found.logs == pytest.approx(expected.logs)
 
 
 def test_a_build_that_gave_no_difference_leaves_its_launch_without_one():
@@ -254,20 +230,9 @@ def test_exchanging_the_roles_of_any_launch_changes_no_group(exchanged):
     assert ("other", "other") in grouped(*builds)
 
 
-def test_a_share_is_that_of_all_launches_together():
-    small, large = (build(side(operations={MM: 1_000_000 - ns, TINY: ns})) for ns in (1_000, 200_000))
-    assert ("other", "other") in grouped(small, small, small)
-    assert ("other", "other") not in grouped(small, small, large)
-
-
 def test_time_outside_operations_is_one_quantity():
     found = grouped(build(side(operations={MM: 1_000, FORWARD: 10, BETWEEN: 20})))
     assert found["outside", "outside operations"] == (BETWEEN, FORWARD)
-
-
-def test_time_outside_operations_that_one_side_lacks_replaces_nothing():
-    found = grouped(build(side(operations={MM: 1_000, FORWARD: 10}), side(operations={MM: 1_000, FORWARD: 10, BETWEEN: 9})))
-    assert {kind for kind, _ in found} == {"operation", "outside"}
 
 
 def test_operations_that_came_or_went_are_one_quantity_of_their_place():
@@ -292,6 +257,7 @@ def replaced(base, new):
     return of_kind("replaced", base, new)
 
 
+MOVED = ("aten::mm", "forward", "linear1")
 ADD_IN_FC1 = ("aten::add_", "forward", "fc1")
 
 
@@ -345,15 +311,31 @@ def test_an_irregular_operation_has_no_logarithm_and_is_judged_by_what_it_adds()
         ({MM: 100_000, TINY: 50_000}, {GEMM: 120_000, TINY: 30_000}, 0.0),  # all of it came from the remaining one
         ({MM: 100_000, TINY: 50_000}, {GEMM: 120_000, TINY: 60_000}, math.log(1.2)),  # the remaining one grew as well
         ({MM: 100_000, TINY: 50_000}, {GEMM: 80_000, TINY: 70_000}, 0.0),
+        ({MM: 100_000, TINY: 50_000}, {GEMM: 120_000, TINY: 40_000}, math.log(1.2) / 2),  # half of it
+        ({MM: 150_000}, {MOVED: 150_000}, 0.0),  # a renamed module
     ],
 )
 def test_work_that_moves_between_a_replaced_and_a_remaining_operation_is_no_change(base, new, log):
-    assert replaced({CONV: 850_000, **base}, {CONV: 850_000, **new}).logs == pytest.approx([log])
+    assert replaced({CONV: 850_000, **base}, {CONV: 850_000, **new}).logs == pytest.approx([log], rel=0.01)
 
 
-def test_work_that_moves_in_part_counts_in_part():
-    found = replaced({CONV: 850_000, MM: 100_000, TINY: 50_000}, {CONV: 850_000, GEMM: 120_000, TINY: 40_000})
-    assert found.logs == pytest.approx([math.log(1.2) / 2], rel=0.01)
+@pytest.mark.parametrize(
+    ("base", "new", "place", "log"),
+    [
+        ({MM: 500_000, TINY: 2_000}, {MM: 400_000, TINY: 2_000, CLONE: 100_000}, "forward fc1", 0.0),  # work that moved there
+        ({MM: 900_000, CONV: 100_000}, {MM: 900_000, CONV: 100_000, CLONE: 20_000}, "forward fc1", math.log(1.02)),
+        # What went is set against what came.
+        ({MM: 10_000, CONV: 990_000}, {GEMM: 19_000, CONV: 990_000}, "forward fc1", math.log(1.009)),
+        ({MM: 10_000, CONV: 990_000}, {MOVED: 19_000, CONV: 990_000}, "new and gone modules", math.log(1.009)),
+    ],
+)
+def test_new_operations_add_their_time_to_the_case(base, new, place, log):
+    found = added(base, new)
+    assert found.name == f"new and gone operations, {place}"
+    assert set(found.members) == base.keys() ^ new.keys()
+    assert found.logs == pytest.approx([log])
+    assert found.weight == 1.0
+    assert found.share == pytest.approx(max(found.base_ns, found.head_ns) / sum(base.values()))
 
 
 @pytest.mark.parametrize(
@@ -389,47 +371,6 @@ def test_a_replacement_is_named_by_its_largest_operations(base, new, title, how)
     assert (found.title, found.how_replaced) == (title, how)
 
 
-def test_work_that_moves_to_another_operation_of_its_place_adds_nothing():
-    found = added({MM: 500_000, TINY: 2_000}, {MM: 400_000, TINY: 2_000, CLONE: 100_000})
-    assert found.members == (CLONE,)
-    assert (found.base_ns, found.head_ns, found.logs) == (0, 100_000, (0.0,))
-
-
-def test_a_new_operation_adds_its_time_to_the_case():
-    found = added({MM: 900_000, CONV: 100_000}, {MM: 900_000, CONV: 100_000, CLONE: 20_000})
-    assert found.logs == pytest.approx([math.log(1.02)])
-    assert (found.share, found.weight) == (pytest.approx(0.02), 1.0)
-
-
-def test_an_operation_that_replaces_another_adds_the_difference():
-    found = added({MM: 10_000, CONV: 990_000}, {GEMM: 19_000, CONV: 990_000})
-    assert found.logs == pytest.approx([math.log(1.009)])
-
-
-MOVED = ("aten::mm", "forward", "linear1")
-
-
-def test_what_moved_to_a_new_module_is_set_against_what_went_with_the_old_one():
-    found = added({MM: 10_000, CONV: 990_000}, {MOVED: 19_000, CONV: 990_000})
-    assert found.name == "new and gone operations, new and gone modules"
-    assert found.members == (MM, MOVED)
-    assert found.logs == pytest.approx([math.log(1.009)])
-
-
-def test_a_renamed_module_adds_nothing():
-    assert replaced({MM: 500_000, CONV: 500_000}, {MOVED: 500_000, CONV: 500_000}).logs == (0.0,)
-
-
-def test_an_operation_that_one_launch_lacks_came_or_went():
-    with_clone, without = build(side(operations={MM: 9_000, CLONE: 1_000})), build(side(operations={MM: 9_000}))
-    found = grouped(with_clone, without)
-    assert found == grouped(without, with_clone)
-    assert found == {
-        ("operation", "aten::mm, forward fc1"): (MM,),
-        ("added", "new and gone operations, forward fc1"): (CLONE,),
-    }
-
-
 @pytest.mark.parametrize(
     ("key", "name"),
     [
@@ -440,12 +381,6 @@ def test_an_operation_that_one_launch_lacks_came_or_went():
 def test_a_place_has_a_name_also_without_a_module(key, name):
     stays = ("y", *key[1:])
     assert ("added", name) in grouped(build(side(operations={stays: 9}), side(operations={stays: 9, key: 9})))
-
-
-def test_a_case_without_operations_on_either_side_has_none_that_are_held():
-    assert grouped(build(side(operations={}))) == {}
-    assert grouped(build(side(), side(operations={}))) == {}
-    assert {quantity.kind for quantity in quantities([launch(build(side(operations={})))])} == {"iteration", "mean"}
 
 
 def test_operations_that_took_no_time_anywhere_are_no_quantity():
@@ -517,32 +452,16 @@ def test_an_iteration_without_cpu_time_has_no_wall_time_either():
     assert of_case(base, base)["iteration", "wall"] == 1.0
 
 
-def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path):
+@pytest.mark.parametrize(
+    ("cpu_ns", "wall_ns"),
+    [([80, 150, 290], (90, 180, 290)), ([], (90, 180, 0))],  # the third lost its core outside of the wall time as well
+)
+def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path, cpu_ns, wall_ns):
     stored = line(launch(build(side((100, 200, 300)))))
-    stored["cases"][CASE][0]["sides"]["base"]["queued_ns"] = [10, 20, 400]
-    stored["cases"][CASE][0]["sides"]["base"]["cpu_ns"] = [80, 150, 290]
+    stored["cases"][CASE][0]["sides"]["base"] |= {"queued_ns": [10, 20, 400], "cpu_ns": cpu_ns}
     [read] = load(written(tmp_path / "x.jsonl.gz", header().line(), stored)).launches
-    assert read.cases[CASE][0]["base"].times["wall"] == (
-        90,
-        180,
-        290,
-    )  # the third lost its core outside of the wall time as well
+    assert read.cases[CASE][0]["base"].times["wall"] == wall_ns
     assert read.cases[CASE][0]["head"].times["wall"] == (100, 200, 300)
-
-
-def test_without_cpu_time_all_of_it_is_subtracted(tmp_path):
-    stored = line(launch(build(side((100, 200, 300)))))
-    stored["cases"][CASE][0]["sides"]["base"] |= {"queued_ns": [10, 20, 400], "cpu_ns": []}
-    [read] = load(written(tmp_path / "x.jsonl.gz", header().line(), stored)).launches
-    assert read.cases[CASE][0]["base"].times["wall"] == (90, 180, 0)
-
-
-def test_a_file_of_an_earlier_version_has_no_blocks(tmp_path):
-    stored = line(launch())
-    for one in stored["cases"][CASE][0]["sides"].values():
-        del one["block_ns"]
-    [read] = load(written(tmp_path / "x.jsonl.gz", header().line(), stored)).launches
-    assert read == launch()
 
 
 def test_operations_are_summed_iteration_by_iteration():
@@ -553,17 +472,6 @@ def test_operations_are_summed_iteration_by_iteration():
     assert other.logs == pytest.approx([math.log(2)])
     assert (other.base_ns, other.head_ns) == (22, 44)
     assert other.share == pytest.approx(22 / 9_000_022)
-
-
-def test_an_operations_share_is_that_of_its_case_in_the_base():
-    [one] = [
-        quantity
-        for quantity in quantities(
-            [launch(build(side(operations={MM: 300, CONV: 700}), side(operations={MM: 900, CONV: 700})))]
-        )
-        if quantity.members == (MM,)
-    ]
-    assert one.share == pytest.approx(0.3)
 
 
 def test_fresh_launches_hold_what_the_first_ones_held():
@@ -669,46 +577,6 @@ def test_what_was_appended_is_loaded(tmp_path):
     assert load(path) == Recorded(path, header(), launches, NO_END)
 
 
-def test_a_line_is_readable_as_soon_as_it_is_written(tmp_path):
-    path = tmp_path / "x.jsonl.gz"
-    for count in range(4):
-        append(path, line(launch(stage=1 + count % 2)) if count else header().line())
-        assert len(load(path).launches) == count
-    assert [json.loads(text)["seconds"] for text in gzip.decompress(path.read_bytes()).splitlines()[1:]] == [20.0] * 3
-
-
-@pytest.mark.parametrize("control", [[{"base": [100] * 3, "head": [100, 110, 900]}], []])
-def test_the_control_of_earlier_versions_is_ignored(tmp_path, control):
-    path = written(tmp_path / "x.jsonl.gz", header().line(), {**line(launch()), "control": control})
-    assert load(path).launches == [launch()]
-
-
-def test_a_launch_may_have_profiled_nothing(tmp_path):
-    document = line(launch())
-    for each in document["cases"][CASE][0]["sides"].values():
-        for name in ("keys", "self_ns", "calls", "memory_bytes", "kernels", "iteration_ns"):
-            del each[name]
-    [one] = load(written(tmp_path / "x.jsonl.gz", header().line(), document)).launches
-    assert one.cases[CASE][0]["base"].operations == {}
-
-
-def test_a_number_that_was_not_finite_is_kept_as_none(tmp_path):
-    document = line(launch())
-    document["cases"][CASE][0]["sides"]["head"]["outcome"] = ["ffff", None]
-    [one] = load(written(tmp_path / "x.jsonl.gz", header().line(), document)).launches
-    assert one.cases[CASE][0]["head"].outcome == ("ffff", None)
-
-
-@pytest.mark.parametrize(
-    "end", [End(), End("the budget allowed 9 of 10 launches", elapsed_s=61.5), End("interrupted", broken_off=True)]
-)
-def test_how_a_run_ended_is_the_last_line(tmp_path, end):
-    path = tmp_path / "x.jsonl.gz"
-    for document in (header().line(), line(launch()), end.line()):
-        append(path, document)
-    assert load(path) == Recorded(path, header(), [launch()], end)
-
-
 def test_samples_that_an_earlier_version_saved_are_read():
     recorded = load(Path(__file__).parents[2] / "data" / "gate_samples_0.1.0.jsonl.gz")
     assert recorded.end == End("the budget allowed 4 of 10 launches", elapsed_s=61.5)
@@ -729,27 +597,18 @@ def test_a_torn_last_line_is_left_out(tmp_path, kept):
     assert load(path) == Recorded(path, header(), [launch()], NO_END)
 
 
-@pytest.mark.parametrize("kept", [1, 5, 12, -9, -1])
-def test_a_torn_first_line_is_as_good_as_none(tmp_path, kept):
-    assert "is empty" in refusal(spoiled_file(tmp_path, gzipped(json.dumps(header().line()))[:kept]))
-
-
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
         (b"", "is empty; name a file that mnistbench gate has written"),
-        (gzipped(""), "is empty; name a file that mnistbench gate has written"),
+        (gzipped(json.dumps(header().line()))[:-1], "is empty; name a file that mnistbench gate has written"),
         (b'{"schema": 1}', "is not gzip; name a file that mnistbench gate has written"),
         (b"\x1f\x8b\x08\xff" + b"x" * 40, "is not gzip; name a file that mnistbench gate has written"),
         (gzipped(b"\xff\xfe"), "is not text"),
         (gzipped("{"), "has a line that is not JSON"),
         (gzipped(json.dumps(header().line()) + "\n", "{\n"), "has a line that is not JSON"),
-        (gzipped(json.dumps(header().line()) + "\n", "\n"), "has a line that is not JSON"),
-        (gzipped("[" * 100_000), "has a line that is not JSON"),
-        (gzipped("1" * 5_000), "has a line that is not JSON"),
         (gzipped("[]"), "file: needs an object, found []"),
         (gzipped("{}"), "schema: is missing"),
-        (gzipped('{"schema": "1"}'), "schema: needs a whole number, found '1'"),
         (gzipped('{"schema": 2}'), "schema: 2 is not known to this version, which reads 1; update mnistbench"),
         (gzipped(json.dumps(header().line()) + "\n", "7\n"), "file: needs an object, found 7"),
     ],
@@ -783,31 +642,16 @@ def changed(document, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        (("stage",), ..., "stage: is missing"),
-        (("stage",), 1.5, "stage: needs a whole number, found 1.5"),
-        (("stage",), 3, "stage: needs "),
+        (("stage",), 3, "stage: needs 1 or 2, found 3"),
         (("cases",), [], "cases: needs an object, found []"),
-        (("cases", CASE), {}, f"cases.{CASE}: needs a list, found {{}}"),
-        (("cases", CASE), [], f"cases.{CASE}: needs "),
-        (("seconds",), "20", "seconds: needs a finite number, found '20'"),
+        (("cases", CASE), [], f"cases.{CASE}: needs a build or more, found []"),
         (("cases", CASE, 0, "sides", "base"), ..., f"{IN_CASE}: is missing"),
         ((*SIDE_PATH, "wall_ns"), ..., f"{IN_CASE}.wall_ns: is missing"),
         ((*SIDE_PATH, "wall_ns", 2), -1, f"{IN_CASE}.wall_ns[2]: needs a time of at least 0 ns, found -1"),
-        ((*SIDE_PATH, "cpu_ns"), 5, f"{IN_CASE}.cpu_ns: needs a list, found 5"),
-        ((*SIDE_PATH, "block_ns"), [1.5], f"{IN_CASE}.block_ns[0]: needs a whole number, found 1.5"),
         ((*SIDE_PATH, "queued_ns"), [1], f"{IN_CASE}.queued_ns: needs 5 times, found [1]"),
-        ((*SIDE_PATH, "outcome"), [], f"{IN_CASE}.outcome: needs "),
-        ((*SIDE_PATH, "outcome"), ["ffff"], f"{IN_CASE}.outcome: needs "),
-        ((*SIDE_PATH, "outcome", 0), 5, f"{IN_CASE}.outcome[0]: needs text, found 5"),
-        ((*SIDE_PATH, "outcome", 1), "x", f"{IN_CASE}.outcome[1]: needs a finite number, found 'x'"),
-        ((*SIDE_PATH, "parameters"), 1.5, f"{IN_CASE}.parameters: needs a whole number, found 1.5"),
+        ((*SIDE_PATH, "outcome"), ["ffff"], f"{IN_CASE}.outcome: needs a hash and a number, found "),
         ((*SIDE_PATH, "keys"), [], f"{IN_CASE}: has columns of different length"),
         ((*SIDE_PATH, "keys", 0), ["aten::mm", "forward"], f"{IN_CASE}.keys[0]: needs an operation, its phase and its module"),
-        ((*SIDE_PATH, "keys", 0, 2), None, f"{IN_CASE}.keys[0][2]: needs text, found None"),
-        ((*SIDE_PATH, "self_ns", 0, 0), True, f"{IN_CASE}.self_ns[0][0]: needs a whole number, found True"),
-        ((*SIDE_PATH, "calls", 0), None, f"{IN_CASE}.calls[0]: needs a finite number, found None"),
-        ((*SIDE_PATH, "memory_bytes", 0), "8", f"{IN_CASE}.memory_bytes[0]: needs a whole number, found '8'"),
-        ((*SIDE_PATH, "kernels", 0), "gemm", f"{IN_CASE}.kernels[0]: needs a list, found 'gemm'"),
     ],
     ids=lambda value: ".".join(map(str, value[-2:])) if isinstance(value, tuple) else "",
 )
@@ -819,7 +663,7 @@ def test_a_spoiled_field_of_a_launch_is_named(tmp_path, path, value, expected):
 def test_operations_of_one_side_have_as_many_iterations_as_each_other(tmp_path):
     document = line(launch(build(side(operations={MM: 5, TINY: 5}))))
     document["cases"][CASE][0]["sides"]["base"]["self_ns"][1].pop()
-    assert f"{IN_CASE}.self_ns[1]" in refusal(written(tmp_path / "x.jsonl.gz", header().line(), document))
+    assert f"{IN_CASE}.self_ns[1]: needs 5 times" in refusal(written(tmp_path / "x.jsonl.gz", header().line(), document))
 
 
 def loaded(path):
@@ -834,18 +678,6 @@ def loaded(path):
 
 
 LINES = [header().line(), line(launch(build(side(operations={MM: 5, TINY: 7})), seconds=1.5))]
-
-
-@settings(parent=strategies.ANY_SPEED, max_examples=100)
-@given(strategies.spoiled(LINES))
-def test_whatever_stands_in_a_field_a_file_is_loaded_or_refused_in_a_line(tmp_path_factory, drawn):
-    _, lines = drawn
-    path = tmp_path_factory.getbasetemp() / "spoiled.jsonl.gz"
-    path.write_bytes(gzipped(*(json.dumps(each) + "\n" for each in lines)))
-    # What a file may say can be made quantities of.
-    launches = loaded(path)
-    for quantity in quantities(launches):
-        assert len(quantity.logs) == len(launches)
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=50)
@@ -894,26 +726,6 @@ def test_a_folder_that_cannot_be_made_is_a_line(tmp_path):
         append(tmp_path / "file" / "x.jsonl.gz", header().line())
 
 
-def test_the_order_in_which_sides_are_written_does_not_matter(tmp_path):
-    # The side that was built first comes first in a line.
-    document = line(launch(build(side(1_000), side(2_000))))
-    [one] = document["cases"][CASE]
-    one["sides"] = dict(reversed(one["sides"].items()))
-    [read] = load(written(tmp_path / "x.jsonl.gz", header().line(), document)).launches
-    assert calls_of([read])["wall"].logs == pytest.approx([math.log(2)])
-
-
-def test_the_samples_of_a_series_mean_what_was_put_into_them():
-    # The builder that other tests rest on.
-    cases = gate_builders.Measured(factor=1.1, operations={MM: (1_000_000, 1.3), CONV: (1_500_000, 1.0)})
-    for seed in random.Random(3).sample(range(100), 3):
-        series = quantities(gate_builders.series(cases, count=12, seed=seed))
-        found = {quantity.name: quantity for quantity in series if quantity.kind != "mean"}
-        for name, factor in (("wall", 1.1), ("aten::mm, forward fc1", 1.3), ("aten::mkldnn_convolution, forward conv2", 1.0)):
-            assert sum(found[name].logs) / 12 == pytest.approx(math.log(factor), abs=0.02)
-        assert dataclasses.replace(found["wall"], logs=()).base_ns == pytest.approx(4_000_000, rel=0.05)
-
-
 # ---- the header -----------------------------------------------------------------------------------------------------------
 
 
@@ -921,18 +733,10 @@ def test_the_samples_of_a_series_mean_what_was_put_into_them():
     ("changes", "expected"),
     [
         ({"base": None}, "base: needs text, found None"),
-        ({"head": 5}, "head: needs text, found 5"),
-        ({"arguments": "bench"}, "arguments: needs a list, found 'bench'"),
-        ({"seed": "7"}, "seed: needs a whole number, found '7'"),
         ({"seed": -1}, "seed: needs "),
-        ({"labels": []}, "labels: needs an object, found []"),
         ({"labels": {CASE: None}}, f"labels.{CASE}: needs text, found None"),
         ({"exact": {CASE: 1}}, f"exact.{CASE}: needs true or false, found 1"),
         ({"exact": {}}, f"exact.{CASE}: is missing"),
-        ({"only_base": [1]}, "only_base[0]: needs text, found 1"),
-        ({"only_head": None}, "only_head: needs a list, found None"),
-        ({"changed": {}}, "changed: needs a list, found {}"),
-        ({"torch": 2.15}, "torch: needs text, found 2.15"),
         ({"packages": {"torch": ["2.14"]}}, "packages.torch: needs the versions of both sides, found ['2.14']"),
         ({"resident": {"base": "x", "head": 4}}, "resident.base: needs a whole number, found 'x'"),
     ],
@@ -943,24 +747,6 @@ def test_a_spoiled_header_is_named_by_its_field(tmp_path, changes, expected):
     assert refusal(path).startswith(expected)
 
 
-@pytest.mark.parametrize("name", ["schema", "base", "arguments", "seed", "labels", "exact", "only_base", "torch"])
-def test_what_a_header_lacks_is_named(tmp_path, name):
-    first = header().line()
-    del first[name]
-    assert f"{name}: is missing" in refusal(written(tmp_path / "x.jsonl.gz", first))
-
-
 def test_a_launch_of_a_case_that_the_header_does_not_name_is_refused(tmp_path):
     stray = launch(cases={OTHER_CASE: [build()]})
     assert OTHER_CASE in refusal(written(tmp_path / "x.jsonl.gz", header().line(), line(launch()), line(stray)))
-
-
-def test_what_differs_between_the_sides_is_read(tmp_path):
-    differ = {
-        "variables": {"base": {"A": "1"}, "head": {}},
-        "packages": {"torch": ("2.14", "")},
-        "memory": {CASE: {"base": 1, "head": 2}},
-        "resident": {"base": 3, "head": 4},
-    }
-    read = load(written(tmp_path / "x.jsonl.gz", {**header(**differ).line(), "weather": "fine"})).header
-    assert read == header(**differ)

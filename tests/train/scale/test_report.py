@@ -10,7 +10,7 @@ import pytest
 from scale_builders import MS, launched, scaling
 
 from mnistbench.showing.output import render
-from mnistbench.train.scale.report import figure, report, table
+from mnistbench.train.scale.report import figure, report
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,3 @@ def test_points_are_below_the_ideal_line_as_far_as_they_are_slower():
 
 def test_one_number_of_ranks_is_a_figure_too():
     assert points(figure(scaling(launched(1, 80))))["o"] == [(56, 14)]
-
-
-def test_a_row_that_is_oversubscribed_says_so_and_has_no_efficiency():
-    drawn = table(scaling())
-    rows = [dict(zip(drawn.headings, row, strict=True)) for row in drawn.cells]
-    assert [(row["efficiency"], row["note"]) for row in rows] == [("100.0 %", ""), ("80.0 %", ""), ("-", "oversubscribed")]
-    assert [row["exposed communication"] for row in rows] == ["-", "5.00 ms", "12.0 ms"]

@@ -5,7 +5,6 @@ Input: the sizes of a convolution (``sizes``).
 Output: tensors, and for each way (``ways``) its FLOPs, its error bound and what it cannot compute.
 
 The ways are functions to be read: ``loops`` (seven loops, the same with one loop after the other replaced by tensors, and a
-matrix product), ``transforms`` (a product of spectra, and Winograd's fewer multiplications) and, in ``ways``, what a model
-calls and the bounds of rounding errors. ``measurement`` measures all ways of some convolutions, and reads which algorithm the
-library took.
+matrix product) and, in ``ways``, a product of spectra, Winograd's fewer multiplications, what a model calls, and the bounds of
+rounding errors. ``measurement`` measures all ways of some convolutions, and reads which algorithm the library took.
 """

@@ -14,15 +14,9 @@ from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 
 
 def seven_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Return the convolution, computed by Python's numbers, which are in double precision.
+    """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C / groups, KH, KW].
 
-    Args:
-        inputs: images, [B, C, H, W].
-        weights: kernels, [F, C / groups, KH, KW].
-        sizes: of both.
-
-    Returns:
-        [B, F, OH, OW], in the inputs' dtype.
+    It is computed by Python's numbers, which are in double precision, and has the inputs' dtype.
     """
     image, kernel = _padded(inputs, sizes).tolist(), weights.tolist()
     output = torch.zeros(sizes.output_shape, dtype=torch.float64).tolist()
@@ -134,27 +128,14 @@ def _columns(sizes: ConvolutionSizes, kw: int) -> slice:
 
 
 def im2col(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Return the convolution.
-
-    Args:
-        inputs: images, [B, C, H, W].
-        weights: kernels, [F, C / groups, KH, KW].
-        sizes: of both.
-
-    Returns:
-        [B, F, OH, OW].
-    """
+    """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C / groups, KH, KW]."""
     return (_kernels(weights, sizes) @ _matrix(inputs, sizes)).reshape(sizes.output_shape)
 
 
 def im2col_backward(gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> tuple[Tensor, Tensor]:
     """Return the gradients with respect to the inputs, [B, C, H, W], and the weights, [F, C / groups, KH, KW].
 
-    Args:
-        gradient: with respect to the output, [B, F, OH, OW].
-        inputs: images, [B, C, H, W].
-        weights: kernels, [F, C / groups, KH, KW].
-        sizes: of the convolution.
+    ``gradient`` is that of the output, [B, F, OH, OW].
     """
     of_columns = gradient.reshape(sizes.batch, sizes.groups, sizes.filters // sizes.groups, -1)
     of_weights = (of_columns @ _matrix(inputs, sizes).mT).sum(0)

@@ -41,10 +41,6 @@ _CALLS, _MEASURED_S = 5, 0.1
 def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) -> ConvolutionStudy:
     """Measure each way of each convolution that it can compute.
 
-    Args:
-        settings: what is measured.
-        progress: receives what is measured next.
-
     Raises:
         UsageError: no way can compute any of the convolutions, or the device runs out of memory.
         ChildError: the algorithms could not be read.
@@ -87,14 +83,7 @@ def call_of(way: Way, sizes: ConvolutionSizes, dtype: torch.dtype = torch.float3
 
 
 def cost(case: WayCase, ceilings: Ceilings, device: str = "cpu", *, seconds: float | None = None) -> WayCost:
-    """Return the cost of a call.
-
-    Args:
-        case: the way, the sizes and the dtype.
-        ceilings: of the device in this dtype.
-        device: of the tensors.
-        seconds: of a call, if it has been timed.
-    """
+    """Return the cost of a call, with its time in ``seconds`` if it has been timed."""
     way, sizes, dtype = WAYS[case.way], case.sizes, getattr(torch, case.dtype)
     call, wait = call_of(way, sizes, dtype, device), synchronizer(torch.device(device))
 

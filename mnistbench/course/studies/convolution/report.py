@@ -7,16 +7,13 @@ from dataclasses import asdict
 
 from mnistbench.core import units
 from mnistbench.course.studies.convolution.result import ConvolutionStudy, WayCost
+from mnistbench.course.studies.study import machine
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
 
 def _decimals(scale: float) -> Callable[[float], str]:
     return lambda value: f"{value / scale:,.2f}"
-
-
-def _error(value: float) -> str:
-    return f"{value:.1e}"
 
 
 COSTS: tuple[Column[WayCost], ...] = (
@@ -32,8 +29,8 @@ COSTS: tuple[Column[WayCost], ...] = (
     Column("MB moved", lambda cost: cost.n_bytes, _decimals(1e6), "n_bytes"),
     Column("FLOP/byte", lambda cost: cost.flops / cost.n_bytes, _decimals(1), "intensity"),
     Column("of ceiling", lambda cost: cost.of_ceiling, units.percent, "of_ceiling"),
-    Column("error", lambda cost: cost.error, _error, "error"),
-    Column("bound", lambda cost: cost.bound, _error, "bound"),
+    Column("error", lambda cost: cost.error, "{:.1e}".format, "error"),
+    Column("bound", lambda cost: cost.bound, "{:.1e}".format, "bound"),
     Column("algorithm", lambda cost: cost.algorithm or None, key="algorithm"),
 )
 
@@ -43,11 +40,10 @@ def report_of(study: ConvolutionStudy) -> Report:
     every = Table("", COSTS, study.costs)
     ceilings = {cost.case.dtype: cost.ceilings for cost in study.costs}
     device, threads = study.settings.device, study.settings.threads
-    machine = f"{device}, {units.threads(threads)}" if device == "cpu" else device
     by_convolution: dict[str, list[WayCost]] = {cost.case.convolution: [] for cost in study.costs}
     for cost in sorted(study.costs, key=lambda cost: cost.seconds):
         by_convolution[cost.case.convolution].append(cost)
-    blocks = [Block("", tables=(_table(costs, machine),)) for costs in by_convolution.values()]
+    blocks = [Block("", tables=(_table(costs, machine(device, threads)),)) for costs in by_convolution.values()]
     if study.refused:
         blocks.append(Block("Left out", lines=study.refused))
     data = document(
@@ -57,11 +53,11 @@ def report_of(study: ConvolutionStudy) -> Report:
     return Report("one convolution, many ways", blocks, data, every)
 
 
-def _table(costs: Sequence[WayCost], machine: str) -> Table:
+def _table(costs: Sequence[WayCost], where: str) -> Table:
     case = costs[0].case
     lines = [
         f"Ceilings in {found.precision}: {units.flops_per_s(found.flops_per_s)} (a large matrix product or convolution), "
         f"{units.bytes_per_s(found.bytes_per_s)} (a large copy)."
         for found in {cost.case.dtype: cost.ceilings for cost in costs}.values()
     ]
-    return Table(f"{case.convolution}: {case.sizes}, {machine}", COSTS, costs, lines=tuple(lines))
+    return Table(f"{case.convolution}: {case.sizes}, {where}", COSTS, costs, lines=tuple(lines))

@@ -23,7 +23,6 @@ from torch.nn import functional
 from mnistbench.core.errors import UsageError
 from mnistbench.course.studies.convolution import loops
 from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
-from mnistbench.course.studies.convolution.transforms import fourier, fourier_flops, winograd, winograd_flops
 
 #: Dtypes of all ways but those of PyTorch, which compute in any.
 DTYPES = ("float32", "float64")
@@ -40,16 +39,7 @@ _OF_TRANSFORMS = 10
 
 
 def library(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Return the convolution.
-
-    Args:
-        inputs: images, [B, C, H, W].
-        weights: kernels, [F, C / groups, KH, KW].
-        sizes: of both.
-
-    Returns:
-        [B, F, OH, OW].
-    """
+    """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C / groups, KH, KW]."""
     return functional.conv2d(inputs, weights, stride=sizes.stride, padding=sizes.padding, groups=sizes.groups)
 
 
@@ -62,11 +52,7 @@ def library_channels_last(inputs: Tensor, weights: Tensor, sizes: ConvolutionSiz
 def library_backward(gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> tuple[Tensor, Tensor]:
     """Return the gradients with respect to the inputs, [B, C, H, W], and the weights, [F, C / groups, KH, KW].
 
-    Args:
-        gradient: with respect to the output, [B, F, OH, OW].
-        inputs: images, [B, C, H, W].
-        weights: kernels, [F, C / groups, KH, KW].
-        sizes: of the convolution.
+    ``gradient`` is that of the output, [B, F, OH, OW].
     """
     of_inputs, of_weights, _ = torch.ops.aten.convolution_backward(
         gradient, inputs, weights, None, [sizes.stride] * 2, [sizes.padding] * 2, [1, 1], False, [0, 0], sizes.groups,
@@ -80,22 +66,88 @@ def exchanged_weight_gradient(gradient: Tensor, inputs: Tensor, weights: Tensor,
 
     The weight at (kh, kw) meets the pixel (h + kh, w + kw) at each output (h, w), so its gradient is the sum of the image,
     shifted by (kh, kw), times the gradient of the output: a convolution whose kernel is that gradient. A stride of the
-    convolution is a dilation of this one.
-
-    Args:
-        gradient: with respect to the output, [B, F, OH, OW].
-        inputs: images, [B, C, H, W].
-        weights: kernels; not used.
-        sizes: of the convolution.
-
-    Returns:
-        [F, C, KH, KW].
+    convolution is a dilation of this one. ``weights`` are not used; the result is [F, C, KH, KW].
     """
     del weights
     found = functional.conv2d(
         inputs.transpose(0, 1), gradient.transpose(0, 1), padding=sizes.padding, dilation=sizes.stride
     )  # [C, F, KH, KW], and more if the stride leaves pixels over
     return found.transpose(0, 1)[..., : sizes.kernel_height, : sizes.kernel_width]
+
+
+# ---- An elementwise product of transforms ----------------------------------------------------------------------------
+
+# The Fourier transform turns shifting and adding into multiplying, by the convolution theorem. A network's convolution is a
+# cross-correlation, so the spectrum of the kernel is conjugated. Source: Mathieu, Henaff, LeCun, "Fast Training of
+# Convolutional Networks through FFTs" (2014).
+#
+# Winograd's F(2 x 2, 3 x 3) needs fewer multiplications: four outputs of a 3 x 3 kernel need 36 products by the definition.
+# Here a tile of 4 x 4 pixels and the kernel are transformed, multiplied elementwise, which are 16 products, and transformed
+# back. Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).
+
+#: The transforms of the tile, of the kernel and of the result, from section 4.1 of Lavin and Gray.
+TILE = ((1.0, 0.0, -1.0, 0.0), (0.0, 1.0, 1.0, 0.0), (0.0, -1.0, 1.0, 0.0), (0.0, 1.0, 0.0, -1.0))
+KERNEL = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
+RESULT = ((1.0, 1.0, 1.0, 0.0), (0.0, 1.0, -1.0, -1.0))
+
+#: Sides of a tile and of its part of the output.
+_TILE, _OUT = 4, 2
+
+
+def fourier(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
+    """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C, KH, KW]. The stride is 1."""
+    image = functional.pad(inputs, [sizes.padding] * 4)
+    size = (image.shape[2], image.shape[3])
+    spectrum = torch.fft.rfft2(image)  # [B, C, H', W' / 2 + 1]
+    kernel = torch.fft.rfft2(weights, s=size).conj()  # the kernel, with zeros up to the size of the image
+    product = torch.einsum("bchw,fchw->bfhw", spectrum, kernel)
+    # The correlation is circular: positions where the kernel would leave the image have sums of both edges.
+    output: Tensor = torch.fft.irfft2(product, s=size)
+    return output[..., : sizes.out_height, : sizes.out_width]
+
+
+def fourier_flops(sizes: ConvolutionSizes) -> int:
+    """Return the FLOPs: three transforms, and a complex product of each filter with each channel of each image.
+
+    A transform of M real numbers is counted as 2.5 M log2 M, half of Cooley and Tukey's 5 M log2 M for complex numbers; a
+    complex multiply-add as 8.
+    """
+    height, width = sizes.height + 2 * sizes.padding, sizes.width + 2 * sizes.padding
+    images = sizes.batch * sizes.channels + sizes.filters * sizes.channels + sizes.batch * sizes.filters
+    transforms = images * 2.5 * height * width * math.log2(height * width)
+    products = 8 * sizes.batch * sizes.filters * sizes.channels * height * (width // 2 + 1)
+    return round(transforms) + products
+
+
+def winograd(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes, *, absolute: bool = False) -> Tensor:
+    """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C, 3, 3]. The stride is 1.
+
+    ``absolute`` uses the absolute values of the transforms, which bounds the rounding error.
+    """
+    tile, kernel, result = (inputs.new_tensor(found) for found in (TILE, KERNEL, RESULT))
+    if absolute:
+        tile, kernel, result = tile.abs(), kernel.abs(), result.abs()
+    # Overlapping tiles of the padded images, which have more zeros where the output is odd.
+    below, beside = sizes.padding + sizes.out_height % _OUT, sizes.padding + sizes.out_width % _OUT
+    image = functional.pad(inputs, [sizes.padding, beside, sizes.padding, below])
+    tiles = image.unfold(2, _TILE, _OUT).unfold(3, _TILE, _OUT)  # [B, C, rows, columns, 4, 4]
+    transformed = tile @ tiles @ tile.mT
+    kernels = kernel @ weights @ kernel.mT  # [F, C, 4, 4]
+    batch, channels, rows, columns = tiles.shape[:4]
+    # For each of the 16 positions in a tile, a matrix product over the channels: [16, F, C] x [16, C, B * rows * columns].
+    left = kernels.permute(2, 3, 0, 1).flatten(0, 1)
+    right = transformed.permute(4, 5, 1, 0, 2, 3).reshape(_TILE**2, channels, -1)
+    product = (left @ right).reshape(_TILE, _TILE, sizes.filters, batch, rows, columns)
+    parts = result @ product.permute(3, 2, 4, 5, 0, 1) @ result.mT  # [B, F, rows, columns, 2, 2]
+    output = parts.transpose(3, 4).reshape(batch, sizes.filters, _OUT * rows, _OUT * columns)
+    return output[..., : sizes.out_height, : sizes.out_width]
+
+
+def winograd_flops(sizes: ConvolutionSizes) -> int:
+    """Return the FLOPs: 32 for the transform of a tile, 28 of a kernel and 24 of a result (Lavin and Gray, section 4.1)."""
+    tiles = sizes.batch * -(-sizes.out_height // _OUT) * -(-sizes.out_width // _OUT)
+    products = 2 * _TILE**2 * tiles * sizes.filters * sizes.channels
+    return products + 32 * tiles * sizes.channels + 28 * sizes.filters * sizes.channels + 24 * tiles * sizes.filters
 
 
 # ---- Bounds of rounding errors ---------------------------------------------------------------------------------------
@@ -164,11 +216,6 @@ def twice(sizes: ConvolutionSizes) -> int:
     return 2 * by_definition(sizes)
 
 
-def once(_: ConvolutionSizes) -> int:
-    """Return the passes of a way without a loop in Python."""
-    return 1
-
-
 @dataclass(frozen=True)
 class Way:
     """A way to compute a convolution, or its gradients."""
@@ -176,7 +223,7 @@ class Way:
     name: str
     compute: Callable[..., Any]  # of inputs, weights and sizes; for gradients of the output's gradient before them
     flops: Callable[[ConvolutionSizes], int] = by_definition  # that it does
-    passes: Callable[[ConvolutionSizes], int] = once  # of its innermost loop in Python
+    passes: Callable[[ConvolutionSizes], int] = lambda _: 1  # of its innermost loop in Python
     kernel: int = 0  # side of the only kernel that it can compute; 0: any
     strides: bool = True  # whether it can compute strides above 1
     groups: bool = True  # whether it can compute several groups

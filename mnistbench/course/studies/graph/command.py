@@ -14,8 +14,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file, why_not_writable
 from mnistbench.course.studies.graph.report import report_of
 from mnistbench.course.studies.graph.result import GraphStudy, Settings
-from mnistbench.showing.output import check, deliver
-from mnistbench.showing.progress import Progress
+from mnistbench.course.studies.study import run_study
 
 #: What the process prints: what it does next, after this word; and that its result is written.
 PROGRESS, DONE = "mnistbench-progress:", "mnistbench-done"
@@ -32,16 +31,16 @@ def run(settings: Settings) -> int:
     Raises:
         MnistbenchError: an option cannot be used, or something cannot be measured.
     """
-    if settings.output:
-        check(settings.output)
-    if settings.write:
-        _make(settings.write)
-    with Progress(sys.stderr, quiet=True) as progress:
-        found = study(settings, progress.step)
-    if settings.write:
-        _write(found, settings.write)
-    deliver(report_of(found), settings.format, settings.output)
-    return 0
+
+    def written(settings: Settings, progress: Callable[[str], None]) -> GraphStudy:
+        if settings.write:
+            _make(settings.write)
+        found = study(settings, progress)
+        if settings.write:
+            _write(found, settings.write)
+        return found
+
+    return run_study(settings, written, report_of)
 
 
 # ---- The process -----------------------------------------------------------------------------------------------------
@@ -49,10 +48,6 @@ def run(settings: Settings) -> int:
 
 def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) -> GraphStudy:
     """Return the study of a program, made by a process with empty caches.
-
-    Args:
-        settings: of the study.
-        progress: receives what is measured next.
 
     Raises:
         UsageError: an option cannot be used.

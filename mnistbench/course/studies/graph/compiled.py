@@ -9,8 +9,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from mnistbench.course.studies.graph.result import (
     JOINT,
     CalledKernel,
     Graph,
-    StepTimes,
 )
 from mnistbench.course.studies.graph.steps import timed_step
 
@@ -87,12 +85,14 @@ def graph(module: fx.GraphModule, kind: str) -> Graph:
     [output] = [node for node in nodes if node.op == "output"]
     returned: list[fx.Node] = []  # a node that is returned twice counts twice
     fx.map_arg(output.args, returned.append)
+    moved = [node.meta.get("val") for node in {*inputs, *output.all_input_nodes}]
+    sizes = (value.numel() * value.element_size() for value in moved if isinstance(value, Tensor))
     return Graph(
         kind=kind,
         inputs=len(inputs),
         operations=tuple(_name(node.target) for node in nodes if node.op.startswith("call_")),
         outputs=len(returned),
-        moved_bytes=_moved_bytes({*inputs, *output.all_input_nodes}),
+        moved_bytes=None if any(value is None for value in moved) else sum(sizes),
         text=module.print_readable(print_output=False).strip() + "\n",
     )
 
@@ -103,15 +103,6 @@ def _name(target: Any) -> str:
         return target
     text = str(getattr(target, "overloadpacket", "") or getattr(target, "__name__", target))
     return text.removeprefix("aten.")
-
-
-def _moved_bytes(nodes: Iterable[fx.Node]) -> int | None:
-    """Return the bytes of the results of nodes; None if the shape of one is unknown."""
-    values = [node.meta.get("val") for node in nodes]
-    if any(value is None for value in values):
-        return None
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 # ---- Generated code --------------------------------------------------------------------------------------------------
@@ -126,30 +117,16 @@ class CompileError(Exception):
     """A program cannot be compiled; the message says why, in one line."""
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """A compiled program."""
-
-    compute: Callable[..., Tensor]
-    start_ns: int  # time of a first, tiny program: it imports the compiler, and tests which instructions it may use
-    first: StepTimes  # the step that compiled
-    code: tuple[tuple[str, str], ...]  # (part, module)
-    kernels: tuple[CalledKernel, ...]
-
-
 def missing_compiler(device: str) -> str:
     """Return the C++ compiler that torch would call for code of the CPU, if it is missing."""
     name = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
     return name if device == "cpu" and shutil.which(name) is None else ""
 
 
-def compiled(program: Program, folder: Path, device: str) -> Compiled:
-    """Compile a program by its first step.
+def compiled(program: Program, folder: Path, device: str) -> tuple[Callable[..., Tensor], dict[str, Any]]:
+    """Compile a program by its first step; return the compiled function, and the fields of the study that it fills.
 
-    Args:
-        program: to be compiled.
-        folder: empty directory for the files of Inductor.
-        device: of the program.
+    ``folder`` is an empty directory, which gets the files of Inductor.
 
     Raises:
         CompileError: there is no C++ compiler, this version of torch cannot show its code, or the compiler failed.
@@ -159,7 +136,13 @@ def compiled(program: Program, folder: Path, device: str) -> Compiled:
             f"no C++ compiler: {name!r} is not found, so the generated code and compiled times are left out; "
             "install g++, or set CXX"
         )
-    options = _options(folder)
+    from torch._inductor import list_options  # the documentation of torch.compile names it
+
+    present = list_options()
+    for name in (_TRACE, _DIRECTORY):
+        if name not in present:
+            raise CompileError(f"the generated code: torch {torch.__version__} has no option {name!r} of torch.compile")
+    options: dict[str, Any] = {_TRACE: True, _DIRECTORY: str(folder)} | ({_NAMES: True} if _NAMES in present else {})
     compute = torch.compile(program.compute, dynamic=False, options=options)
     try:
         start_ns = _start(device)
@@ -174,7 +157,7 @@ def compiled(program: Program, folder: Path, device: str) -> Compiled:
     parts = ("backward" if "_backward_" in path.parent.name else "forward" for path in modules)
     code = tuple((part, path.read_text(encoding="utf-8")) for part, path in zip(parts, modules, strict=True))
     found = tuple(each for part, text in code for each in kernels(text, part, _is_operation))
-    return Compiled(compute, start_ns, first, code, found)
+    return compute, {"start_ns": start_ns, "first_compiled": first, "code": code, "kernels": found}
 
 
 def _is_operation(name: str) -> bool:
@@ -182,21 +165,10 @@ def _is_operation(name: str) -> bool:
 
 
 def _start(device: str) -> int:
-    """Compile a tiny program and return the time that it took, in nanoseconds."""
+    """Compile a tiny program: it imports the compiler, and tests which instructions it may use. Return the nanoseconds."""
     begin = time.perf_counter_ns()
     torch.compile(torch.neg)(torch.ones(16, device=device))
     return time.perf_counter_ns() - begin
-
-
-def _options(folder: Path) -> dict[str, Any]:
-    from torch._inductor import list_options  # the documentation of torch.compile names it
-
-    present = list_options()
-    for name in (_TRACE, _DIRECTORY):
-        if name not in present:
-            raise CompileError(f"the generated code: torch {torch.__version__} has no option {name!r} of torch.compile")
-    found: dict[str, Any] = {_TRACE: True, _DIRECTORY: str(folder)}
-    return found | ({_NAMES: True} if _NAMES in present else {})
 
 
 def _number(module: Path) -> int:
@@ -225,12 +197,9 @@ _CALLS_END = re.compile(r"^def (?:get_args|benchmark_compiled_module)\(", re.MUL
 
 
 def kernels(code: str, part: str, is_operation: Callable[[str], bool]) -> list[CalledKernel]:
-    """Return the kernels that a module calls, in the order of their first calls.
+    """Return the kernels that a module of Inductor, of the part forward or backward, calls, in the order of their first calls.
 
-    Args:
-        code: a module that Inductor generated.
-        part: what it computes, forward or backward.
-        is_operation: whether a name is that of an operation, with which the name of a kernel is read.
+    ``is_operation`` tells whether a name is that of an operation, with which the name of a kernel is read.
     """
     calls = code.partition(_CALLS_BEGIN)[2] or code
     end = _CALLS_END.search(calls)

@@ -60,14 +60,10 @@ class Batches(torch_data.Dataset[Batch]):
         return self._workload.make_batch(self._batch_size, torch.device("cpu"), torch.Generator().manual_seed(number))
 
 
-def loading(program: Program, settings: Settings, seconds: float, trace: Path | None) -> list[Loading]:
-    """Return waits and times of eager steps with resident data, without workers and with workers.
+def loading(program: Program, settings: Settings, trace: Path | None) -> list[Loading]:
+    """Return waits and times of eager training steps with resident data, without workers and with workers.
 
-    Args:
-        program: the training step of a workload.
-        settings: batch size, number of workers and device.
-        seconds: to fill with the steps of each way.
-        trace: file of a Chrome trace of a few steps with workers; None: no trace.
+    The steps of each way fill the settings' ``seconds``. ``trace`` is the file of a Chrome trace of a few steps with workers.
 
     Raises:
         UsageError: the trace cannot be written.
@@ -75,7 +71,7 @@ def loading(program: Program, settings: Settings, seconds: float, trace: Path | 
     program.step()
     begin = time.perf_counter_ns()
     program.step()
-    n_steps = min(_MOST, max(_LEAST, int(seconds / _ROUNDS * 1e9 / (time.perf_counter_ns() - begin))))
+    n_steps = min(_MOST, max(_LEAST, int(settings.seconds / _ROUNDS * 1e9 / (time.perf_counter_ns() - begin))))
     # What was loaded before the first timed step does not count: a worker is ahead by that much.
     n_warm = 1 + _AHEAD * settings.workers
     timed: dict[int | None, list[tuple[int, int]]] = {None: [], 0: [], settings.workers: []}
@@ -84,7 +80,14 @@ def loading(program: Program, settings: Settings, seconds: float, trace: Path | 
             timed[workers] += [_timed(program, batches) for _ in range(n_warm + n_steps)][n_warm:]
     if trace and settings.workers:
         with contextlib.closing(_batches(program, settings, n_warm + _TRACED, settings.workers)) as batches:
-            _write_trace(program, batches, n_warm, trace)
+            for batch in itertools.islice(batches, n_warm):
+                program.step(arguments=batch)
+            profiler = torch.profiler.profile(activities=activities_of("cpu", "host"))
+            with started(profiler):
+                for batch in itertools.islice(batches, _TRACED):
+                    with record_function("step"):
+                        program.step(arguments=batch)
+            export_trace(profiler, trace)
     return [Loading(workers, *map(tuple, zip(*found, strict=True))) for workers, found in timed.items()]
 
 
@@ -98,24 +101,19 @@ def _timed(program: Program, batches: Iterator[Batch]) -> tuple[int, int]:
     return loaded - begin, time.perf_counter_ns() - loaded
 
 
-def _write_trace(program: Program, batches: Iterator[Batch], n_warm: int, trace: Path) -> None:
-    """Profile the steps after the first ``n_warm``."""
-    for batch in itertools.islice(batches, n_warm):
-        program.step(arguments=batch)
-    profiler = torch.profiler.profile(activities=activities_of("cpu", "host"))
-    with started(profiler):
-        for batch in itertools.islice(batches, _TRACED):
-            with record_function("step"):
-                program.step(arguments=batch)
-    export_trace(profiler, trace)
-
-
 def _batches(program: Program, settings: Settings, n_batches: int, workers: int | None) -> Generator[Batch]:
     """Yield batches on the device; ``workers`` as in :class:`Loading`."""
     workload, size, device = program.workload, settings.batch_size, torch.device(settings.device)
     assert workload is not None, "a training step"
     if workers is None:
-        yield from _resident(workload, size, device, n_batches)
+        if workload.load is None:
+            made = [workload.make_batch(size, device, torch.Generator().manual_seed(number)) for number in range(_RESIDENT)]
+            yield from itertools.islice(itertools.cycle(made), n_batches)
+            return
+        whole = workload.load(device)
+        for number in range(n_batches):
+            indices = torch.arange(number * size, (number + 1) * size, device=device) % len(whole.train)
+            yield whole.batch(whole.train, indices)
         return
     source: torch_data.Dataset[Batch]
     if workload.load:
@@ -132,14 +130,3 @@ def _batches(program: Program, settings: Settings, n_batches: int, workers: int 
     )
     for inputs, targets in loader:
         yield inputs.to(device), targets.to(device)
-
-
-def _resident(workload: Workload, size: int, device: torch.device, n_batches: int) -> Iterator[Batch]:
-    if workload.load is None:
-        batches = [workload.make_batch(size, device, torch.Generator().manual_seed(number)) for number in range(_RESIDENT)]
-        yield from itertools.islice(itertools.cycle(batches), n_batches)
-        return
-    whole = workload.load(device)
-    for number in range(n_batches):
-        indices = torch.arange(number * size, (number + 1) * size, device=device) % len(whole.train)
-        yield whole.batch(whole.train, indices)

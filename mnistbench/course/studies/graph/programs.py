@@ -35,12 +35,7 @@ class Program:
     workload: Workload | None = None
 
     def step(self, compute: Callable[..., Tensor] | None = None, arguments: tuple[Tensor, ...] = ()) -> None:
-        """Run a step.
-
-        Args:
-            compute: to be called in place of the program's own.
-            arguments: a batch in place of the program's own.
-        """
+        """Run a step, with a forward pass and a batch in place of the program's own if they are given."""
         self.zero_grad()
         self.backward((compute or self.compute)(*(arguments or self.arguments)))
         self.update()

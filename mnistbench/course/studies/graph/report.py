@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import NamedTuple
 
 from mnistbench.core import units
 from mnistbench.course.studies.graph.result import (
@@ -24,6 +23,7 @@ from mnistbench.course.studies.graph.result import (
     Loading,
     Scheduled,
 )
+from mnistbench.course.studies.study import machine
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
@@ -55,13 +55,12 @@ GRAPHS: tuple[Column[Graph], ...] = (
 )
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= _WIDTH else f"{name[: _WIDTH - 6]}...{name[-3:]}"
-
-
 KERNELS: tuple[Column[CalledKernel], ...] = (
     Column("part", lambda kernel: kernel.part),
-    Column("kernel", lambda kernel: _shortened(kernel.name)),
+    Column(
+        "kernel",
+        lambda kernel: kernel.name if len(kernel.name) <= _WIDTH else f"{kernel.name[: _WIDTH - 6]}...{kernel.name[-3:]}",
+    ),
     Column("calls", lambda kernel: kernel.launches, units.count),
     Column(
         "operations",
@@ -70,36 +69,30 @@ KERNELS: tuple[Column[CalledKernel], ...] = (
 )
 
 
-class PartRow(NamedTuple):
-    """A part of a step, or the whole ``step``."""
+def times_of(study: GraphStudy) -> tuple[Column[str], ...]:
+    """Return the columns of a table whose rows are parts of a step, or the whole ``step``."""
 
-    study: GraphStudy
-    part: str
+    def ratio(part: str, quartile: int) -> float | None:
+        quartiles = study.ratio_quartiles(part)
+        return quartiles[quartile - 1] if quartiles else None
 
+    return (
+        Column(None, lambda _: study.settings.program, key="program"),
+        Column("part", lambda part: part, key="part"),
+        Column("eager operations", study.eager_operations, units.count, "eager_operations"),
+        Column("generated kernels", lambda part: study.launches(part, generated=True), units.count, "generated_kernels"),
+        Column("library calls", lambda part: study.launches(part, generated=False), units.count, "library_kernels"),
+        Column("eager us", lambda part: study.typical_ns(EAGER, part), units.microseconds, "eager_ns"),
+        Column(
+            "compiled us", lambda part: study.typical_ns(COMPILED, part) if study.compiled else None, units.microseconds,
+            "compiled_ns",
+        ),
+        Column("times as fast", lambda part: ratio(part, 2), "{:.2f}".format, "ratio"),
+        Column("quartiles", lambda part: ratio(part, 1) and f"{ratio(part, 1):.2f} to {ratio(part, 3):.2f}", str),
+        Column(None, lambda part: ratio(part, 1), key="ratio_first_quartile"),
+        Column(None, lambda part: ratio(part, 3), key="ratio_third_quartile"),
+    )  # fmt: skip
 
-def _ratio(row: PartRow, quartile: int) -> float | None:
-    quartiles = row.study.ratio_quartiles(row.part)
-    return quartiles[quartile - 1] if quartiles else None
-
-
-TIMES: tuple[Column[PartRow], ...] = (
-    Column(None, lambda row: row.study.settings.program, key="program"),
-    Column("part", lambda row: row.part, key="part"),
-    Column("eager operations", lambda row: row.study.eager_operations(row.part), units.count, "eager_operations"),
-    Column("generated kernels", lambda row: row.study.launches(row.part, generated=True), units.count, "generated_kernels"),
-    Column("library calls", lambda row: row.study.launches(row.part, generated=False), units.count, "library_kernels"),
-    Column("eager us", lambda row: row.study.typical_ns(EAGER, row.part), units.microseconds, "eager_ns"),
-    Column(
-        "compiled us",
-        lambda row: row.study.typical_ns(COMPILED, row.part) if row.study.compiled else None,
-        units.microseconds,
-        "compiled_ns",
-    ),
-    Column("times as fast", lambda row: _ratio(row, 2), "{:.2f}".format, "ratio"),
-    Column("quartiles", lambda row: _ratio(row, 1) and f"{_ratio(row, 1):.2f} to {_ratio(row, 3):.2f}", str),
-    Column(None, lambda row: _ratio(row, 1), key="ratio_first_quartile"),
-    Column(None, lambda row: _ratio(row, 3), key="ratio_third_quartile"),
-)
 
 SCHEDULE: tuple[Column[Scheduled], ...] = (
     Column("way", lambda each: each.way),
@@ -120,11 +113,10 @@ def report_of(study: GraphStudy) -> Report:
     """Return the tables, and the texts that are shown in full: by default all of the expression, and none of a workload."""
     settings = study.settings
     shown = (TEXTS if settings.program == EXPRESSION else ()) if settings.show is None else settings.show
-    threads = f", {units.threads(settings.threads)}" if settings.device == "cpu" else ""
-    parts = [PartRow(study, part) for part in PARTS if part != "update" or settings.program != EXPRESSION]  # it has no weights
-    step = PartRow(study, "step")
+    parts = [part for part in PARTS if part != "update" or settings.program != EXPRESSION]  # it has no weights
+    columns, where = times_of(study), machine(settings.device, settings.threads)
     graph_lines, time_lines, loading_lines = (tuple(of(study)) for of in (_graph_lines, _time_lines, _loading_lines))
-    times = Table(f"{study.source}, {settings.device}{threads}: eager and compiled", TIMES, parts, [step], time_lines)
+    times = Table(f"{study.source}, {where}: eager and compiled", columns, parts, ["step"], time_lines)
     loading = f"eager steps with batches of {settings.batch_size}, by how they are loaded"
     blocks = [
         *_blocks(Table(f"{study.source}: graphs", GRAPHS, study.graphs, lines=graph_lines)),
@@ -145,7 +137,7 @@ def report_of(study: GraphStudy) -> Report:
         *([Block("Left out", lines=study.left_out)] if study.left_out else []),
     ]
     names = ("program", "size", "batch_size", "workers", "device", "threads", "dataset", "seconds")
-    every = Table("", TIMES, [*parts, step])
+    every = Table("", columns, [*parts, "step"])
     values = asdict(study) | {
         "settings": {name: getattr(settings, name) for name in names},
         "parts": every.records(),

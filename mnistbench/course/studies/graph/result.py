@@ -181,7 +181,7 @@ class Loading:
         return median_ns(wait + compute for wait, compute in zip(self.wait_ns, self.compute_ns, strict=True))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GraphStudy:
     """What a program becomes. What could not be shown is empty, and ``left_out`` says why."""
 
@@ -189,13 +189,13 @@ class GraphStudy:
     torch: str  # version
     source: str  # the program in one line
     graphs: tuple[Graph, ...]
-    kernels: tuple[CalledKernel, ...]
-    code: tuple[tuple[str, str], ...]  # (part, generated code) in order
+    kernels: tuple[CalledKernel, ...] = ()
+    code: tuple[tuple[str, str], ...] = ()  # (part, generated code) in order
     dispatched: Dispatched
-    start_ns: int | None  # of the compiler: time of a first, tiny program with empty caches
-    first_compiled: StepTimes | None  # it compiles the program
+    start_ns: int | None = None  # of the compiler: time of a first, tiny program with empty caches
+    first_compiled: StepTimes | None = None  # it compiles the program
     eager: tuple[StepTimes, ...]
-    compiled: tuple[StepTimes, ...]  # one after each eager one
+    compiled: tuple[StepTimes, ...] = ()  # one after each eager one
     schedule: tuple[Scheduled, ...]
     loading: tuple[Loading, ...]  # resident data, no workers, workers; empty for the expression
     left_out: tuple[str, ...] = ()

@@ -56,12 +56,7 @@ def dispatched(program: Program) -> Dispatched:
 
 
 def timed_step(program: Program, compute: Callable[..., Tensor]) -> StepTimes:
-    """Run a step and return its times; dropping the gradients is a part of the update.
-
-    Args:
-        program: whose step it is.
-        compute: its forward pass, eager or compiled.
-    """
+    """Run a step with a forward pass, eager or compiled, and return its times; dropping gradients is a part of the update."""
     readings = [time.perf_counter_ns()]
 
     def read() -> None:
@@ -84,10 +79,7 @@ def timed_steps(
 ) -> dict[str, tuple[StepTimes, ...]]:
     """Return times of steps in several ways, one after the other in turn, so that a disturbance meets all of them.
 
-    Args:
-        program: whose steps they are.
-        computes: way -> its forward pass.
-        seconds: to fill with timed steps of all ways.
+    ``computes`` has the forward pass of each way; the steps of all ways together fill the ``seconds``.
     """
     found: dict[str, list[StepTimes]] = {way: [] for way in computes}
     program.zero_grad()
@@ -115,12 +107,7 @@ def schedule(program: Program, way: str, compute: Callable[..., Tensor], trace: 
     """Return the operations and kernels of the fastest of a few warm steps in the order of their starts.
 
     An operation that another one calls is not among them. On a CPU these are calls, and on an accelerator its kernels.
-
-    Args:
-        program: whose step it is.
-        way: EAGER or COMPILED.
-        compute: its forward pass in this way.
-        trace: file of a Chrome trace; None: no trace.
+    ``trace`` is the file of a Chrome trace.
 
     Raises:
         UsageError: the trace cannot be written.
@@ -142,10 +129,7 @@ def schedule(program: Program, way: str, compute: Callable[..., Tensor], trace: 
 def scheduled(events: Iterable[Any], way: str, *, on_device: bool) -> Iterator[Scheduled]:
     """Yield what ran in the fastest of the marked steps: disturbances only add time.
 
-    Args:
-        events: of the profiler.
-        way: EAGER or COMPILED.
-        on_device: whether to take the kernels of an accelerator, not the calls of the host.
+    With ``on_device`` these are the kernels of an accelerator, else the calls of the host.
     """
     events = list(events)
     marks = [event for event in events if event.name == ITERATION and event.device_type == DeviceType.CPU]

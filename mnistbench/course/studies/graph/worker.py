@@ -16,47 +16,39 @@ import torch
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.machine import touch_heap
 from mnistbench.course.studies.graph.command import DONE, PROGRESS
-from mnistbench.course.studies.graph.compiled import Compiled, CompileError, compiled, graphs
+from mnistbench.course.studies.graph.compiled import CompileError, compiled, graphs
 from mnistbench.course.studies.graph.loading import loading
-from mnistbench.course.studies.graph.programs import Program, program
-from mnistbench.course.studies.graph.result import COMPILED, EAGER, EXPRESSION, GraphStudy, Settings
+from mnistbench.course.studies.graph.programs import program
+from mnistbench.course.studies.graph.result import COMPILED, EAGER, EXPRESSION, Graph, GraphStudy, Settings
 from mnistbench.course.studies.graph.steps import dispatched, schedule, timed_steps
 from mnistbench.measuring.case import memory_suffices, thread_count
 from mnistbench.measuring.environment import resolve_devices
 
 
 def study(settings: Settings, folder: Path) -> GraphStudy:
-    """Return the study of a program.
-
-    Args:
-        settings: of the study. Traces are written to an existing directory.
-        folder: an empty directory.
+    """Return the study of a program; traces are written to an existing directory, and ``folder`` is empty.
 
     Raises:
         MnistbenchError: an option cannot be used.
     """
-    device = resolve_devices([settings.device])[-1]  # auto: the accelerator, if there is one
-    settings = replace(settings, device=device)
-    larger = "a smaller size" if settings.program == EXPRESSION else "a smaller batch size"
-    touch_heap()
-    with thread_count(settings.threads), memory_suffices(f"memory of {device} does not suffice; choose {larger}"):
-        return _study(settings, program(settings), folder)
-
-
-def _study(settings: Settings, one: Program, folder: Path) -> GraphStudy:
-    traces = settings.write
+    one, traces = program(settings), settings.write
+    computes = {EAGER: one.compute}
+    found: dict[str, Any] = {}
     left_out: list[str] = []
-    found: Compiled | None = None
     _progress("compile")
     try:
-        found = compiled(one, folder, settings.device)
+        computes[COMPILED], found = compiled(one, folder, settings.device)
     except CompileError as error:
         left_out.append(str(error))
     _progress("time steps")
-    computes = {EAGER: one.compute} | ({COMPILED: found.compute} if found else {})
     steps = timed_steps(one, computes, settings.seconds)
     _progress("capture graphs")
-    captured, problems = _graphs(one)
+    captured: list[Graph] = []
+    try:
+        captured, problems = graphs(one)
+    except Exception as error:  # noqa: BLE001  # Dynamo does not support each version of Python
+        lines = str(error).strip().splitlines() or [""]
+        problems = [f"the graphs: torch.compile failed ({type(error).__name__}: {lines[0]})"]
     _progress("schedule")
     ordered = [
         each
@@ -66,31 +58,20 @@ def _study(settings: Settings, one: Program, folder: Path) -> GraphStudy:
     loaded = []
     if one.workload:
         _progress("load batches")
-        loaded = loading(one, settings, settings.seconds, traces / "workers.json.gz" if traces else None)
+        loaded = loading(one, settings, traces / "workers.json.gz" if traces else None)
     return GraphStudy(
         settings=settings,
         torch=torch.__version__,
         source=one.source,
         graphs=tuple(captured),
-        kernels=found.kernels if found else (),
-        code=found.code if found else (),
         dispatched=dispatched(one),
-        start_ns=found.start_ns if found else None,
-        first_compiled=found.first if found else None,
         eager=steps[EAGER],
         compiled=steps.get(COMPILED, ()),
         schedule=tuple(ordered),
         loading=tuple(loaded),
         left_out=(*left_out, *problems),
+        **found,
     )
-
-
-def _graphs(one: Program) -> tuple[list[Any], list[str]]:
-    try:
-        return graphs(one)
-    except Exception as error:  # noqa: BLE001  # Dynamo does not support each version of Python
-        lines = str(error).strip().splitlines() or [""]
-        return [], [f"the graphs: torch.compile failed ({type(error).__name__}: {lines[0]})"]
 
 
 def _progress(what: str) -> None:
@@ -102,8 +83,12 @@ def main() -> int:
     """Study what the first file names; write the result, or the line of an error, to the second."""
     job, answer = map(Path, sys.argv[1:3])
     settings = pickle.loads(job.read_bytes())  # noqa: S301  # the process that started this one wrote it
+    smaller = "a smaller size" if settings.program == EXPRESSION else "a smaller batch size"
     try:
-        found: GraphStudy | str = study(settings, job.parent / "inductor")
+        device = resolve_devices([settings.device])[-1]  # auto: the accelerator, if there is one
+        touch_heap()
+        with thread_count(settings.threads), memory_suffices(f"memory of {device} does not suffice; choose {smaller}"):
+            found: GraphStudy | str = study(replace(settings, device=device), job.parent / "inductor")
     except MnistbenchError as error:
         found = str(error)
     answer.write_bytes(pickle.dumps(found))

@@ -129,21 +129,11 @@ class Traced:
     """A stand-in for an array: it holds no numbers, counts its accesses, and passes each to the caches."""
 
     def __init__(self, first: int, strides: Any, of_l1_line: int, of_l2_line: int, l1: Any, l2: Any) -> None:
-        """Set the place in memory.
-
-        Args:
-            first: number of the first element in memory.
-            strides: elements that an index of each dimension skips; a tuple of ``DIMENSIONS``.
-            of_l1_line: elements of a line of L1.
-            of_l2_line: elements of a line of L2.
-            l1: the lines that L1 has, as :func:`touch` takes them; shared by all arrays.
-            l2: those of L2.
-        """
-        self.first = first
-        self.strides = strides
-        self.of_l1_line = of_l1_line
+        self.first = first  # number of the first element in memory
+        self.strides = strides  # elements that an index of each dimension skips; a tuple of ``DIMENSIONS``
+        self.of_l1_line = of_l1_line  # elements of a line of L1
         self.of_l2_line = of_l2_line
-        self.l1 = l1
+        self.l1 = l1  # the lines that L1 has, as :func:`touch` takes them; shared by all arrays
         self.l2 = l2
         self.accesses = 0
         self.l1_misses = 0

@@ -79,16 +79,12 @@ def compiled_traced() -> Callable[..., Any]:
 def rounds_ns(nests: Sequence[Nest], line: int, rounds: int) -> list[tuple[float, ...]]:
     """Return for each nest the time of a multiply-add in each round, in nanoseconds.
 
-    A round times each nest once, so that a slow phase of the machine is a slow phase of all of them.
-
-    Args:
-        nests: to time. Those with the same shapes use the same arrays.
-        line: bytes; each array begins at a multiple of it.
-        rounds: number of them.
+    A round times each nest once, so that a slow phase of the machine is a slow phase of all of them. Nests with the same shapes
+    use the same arrays, each of which begins at a multiple of ``line`` bytes.
     """
     arrays = {shapes: arrays_of(nest, line) for nest in nests for shapes in [tuple(nest.shapes.items())]}
-    blocks = [_Block(nest, arrays[tuple(nest.shapes.items())]) for nest in nests]
-    times = [[block.ns_per_multiply_add() for block in blocks] for _ in range(rounds)]
+    blocks = [_timed_block(nest, arrays[tuple(nest.shapes.items())]) for nest in nests]
+    times = [[block() for block in blocks] for _ in range(rounds)]
     return [tuple(of_nest) for of_nest in zip(*times, strict=True)]
 
 
@@ -103,9 +99,7 @@ def call_of(nest: Nest, arrays: Sequence[np.ndarray[Any, Any]]) -> Callable[[int
 def arrays_of(nest: Nest, line: int) -> list[np.ndarray[Any, Any]]:
     """Return the arrays of a nest, where the simulation has them; random numbers from 0 to 1, and zeros in the result.
 
-    Args:
-        nest: with the arrays.
-        line: bytes; each array begins at a multiple of it.
+    Each begins at a multiple of ``line`` bytes.
     """
     memory = np.zeros(nest.n_bytes + len(nest.shapes) * line + _PAGE, dtype=np.uint8)
     memory = memory[-memory.ctypes.data % _PAGE :]
@@ -119,21 +113,15 @@ def arrays_of(nest: Nest, line: int) -> list[np.ndarray[Any, Any]]:
     return found
 
 
-class _Block:
-    """A number of calls that are timed together."""
+def _timed_block(nest: Nest, arrays: Sequence[np.ndarray[Any, Any]]) -> Callable[[], float]:
+    """Compile the loops; return what times a number of calls together, and returns the time of a multiply-add."""
+    call = call_of(nest, arrays)
+    call(1)  # compiles
 
-    def __init__(self, nest: Nest, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
-        """Compile the loops, and choose the number of calls."""
-        self._call = call_of(nest, arrays)
-        self._multiply_adds = nest.multiply_adds
-        self._number = 1
-        self._call(1)  # compiles
-        while (taken_ns := self._timed_ns()) < _BLOCK_NS / 2:
-            self._number *= min(100, math.ceil(_BLOCK_NS / max(taken_ns, 1)))
+    def taken_ns(number: int) -> int:
+        return clocked(functools.partial(call, number)).cpu_ns
 
-    def ns_per_multiply_add(self) -> float:
-        """Time the block once."""
-        return self._timed_ns() / self._number / self._multiply_adds
-
-    def _timed_ns(self) -> int:
-        return clocked(functools.partial(self._call, self._number)).cpu_ns
+    number = 1
+    while (taken := taken_ns(number)) < _BLOCK_NS / 2:
+        number *= min(100, math.ceil(_BLOCK_NS / max(taken, 1)))
+    return lambda: taken_ns(number) / number / nest.multiply_adds

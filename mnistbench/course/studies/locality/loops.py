@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
-
-class Elements(Protocol):
-    """An array, or its stand-in that counts misses."""
-
-    def __getitem__(self, index: tuple[int, ...], /) -> float: ...
-
-    def __setitem__(self, index: tuple[int, ...], value: float, /) -> None: ...
+#: An array, or its stand-in that counts misses.
+Elements = Any
 
 
 # ---- The matrix product c += a b, in the six orders of its three loops and tiled -------------------------------------

@@ -81,14 +81,8 @@ def _convolution(order: str, lengths: tuple[int, ...]) -> Nest:
 def in_l1(nest: Nest, n_bytes: int) -> Nest | None:
     """Return a nest with the same innermost loop and few iterations of the others, so that its data stay in L1.
 
-    Its time for a multiply-add is that of the instructions, without misses.
-
-    Args:
-        nest: to make smaller.
-        n_bytes: that the arrays may take; half of L1 leaves room for lines that are loaded for other reasons.
-
-    Returns:
-        None if even one iteration of each other loop takes more.
+    Its time for a multiply-add is that of the instructions, without misses. The arrays take at most ``n_bytes``: half of L1
+    leaves room for lines that are loaded for other reasons. None if even one iteration of each other loop takes more.
     """
     smaller = _few_products if nest.order in PRODUCTS else _few_outputs
     return next((found for few in _FEW if (found := smaller(nest, few)).n_bytes <= n_bytes), None)
@@ -112,12 +106,7 @@ def _few_outputs(nest: Nest, few: int) -> Nest:
 
 
 def starts(nest: Nest, line: int) -> list[int]:
-    """Return the first element of each array: one array after the other, each at the start of a line.
-
-    Args:
-        nest: with the arrays.
-        line: bytes of a line.
-    """
+    """Return the first element of each array: one array after the other, each at the start of a line of ``line`` bytes."""
     of_line = line // ITEM
     found = [0]
     for shape in nest.shapes.values():

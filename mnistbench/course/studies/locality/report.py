@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from mnistbench.core import units
@@ -128,13 +129,10 @@ def _sentences(nests: Sequence[NestResult]) -> Iterator[str]:
             f"that differ in time only: {pairs.only_times_differ}; in misses only: {pairs.only_misses_differ}; "
             f"in neither: {pairs.neither_differs}{tau}."
         )
-    found = sorted(disagreements(nests), key=_slower_and_cause)
-    for (slower, _), of_slower in itertools.groupby(found, _slower_and_cause):
+    slower_and_cause = attrgetter("slower.order", "cause")
+    found = sorted(disagreements(nests), key=slower_and_cause)
+    for (slower, _), of_slower in itertools.groupby(found, slower_and_cause):
         yield _sentence(slower, list(of_slower))
-
-
-def _slower_and_cause(found: Disagreement) -> tuple[str, str]:
-    return found.slower.order, found.cause
 
 
 def _sentence(slower: str, found: Sequence[Disagreement]) -> str:
@@ -146,19 +144,15 @@ def _sentence(slower: str, found: Sequence[Disagreement]) -> str:
     others = [each.faster for each in found]
     if found[0].cause == INSTRUCTIONS:
         times = [other.in_l1_ns for other in others if other.in_l1_ns is not None]
+        ends = dict.fromkeys((_number(min(times)), _number(max(times))))
         return (
-            f"{start}with its data in L1, a multiply-add takes {_number(one.in_l1_ns)} ns against {_range(times)} ns, "
+            f"{start}with its data in L1, a multiply-add takes {_number(one.in_l1_ns)} ns against {' to '.join(ends)} ns, "
             "so most of the difference is not due to misses."
         )
     if found[0].cause == L2_MISSES:
         misses = units.count(max(other.counts.l2_misses for other in others))
         return f"{start}it has {units.count(one.counts.l2_misses)} L2 misses, against at most {misses}."
     return f"{start}no number here explains it."
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = _number(min(values)), _number(max(values))
-    return low if low == high else f"{low} to {high}"
 
 
 # ---- Figure ----------------------------------------------------------------------------------------------------------

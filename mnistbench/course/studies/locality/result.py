@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -230,7 +230,10 @@ def disagreements(nests: Sequence[NestResult]) -> list[Disagreement]:
 
 def agreement(nests: Sequence[NestResult]) -> Agreement:
     """Compare all pairs of nests that have times."""
-    pairs = list(_signs([nest for nest in nests if nest.ns is not None]))
+    pairs = []  # whether the first has more misses (1), fewer (-1) or as many (0), and the same of its time
+    for one, other in itertools.combinations([nest for nest in nests if nest.ns is not None], 2):
+        mine, its = one.counts.l1_misses, other.counts.l1_misses
+        pairs.append((has_fewer(its, mine) - has_fewer(mine, its), is_faster(other, one) - is_faster(one, other)))
     return Agreement(
         same=sum(misses * times > 0 for misses, times in pairs),
         opposite=sum(misses * times < 0 for misses, times in pairs),
@@ -238,13 +241,6 @@ def agreement(nests: Sequence[NestResult]) -> Agreement:
         only_misses_differ=sum(times == 0 != misses for misses, times in pairs),
         neither_differs=pairs.count((0, 0)),
     )
-
-
-def _signs(nests: Sequence[NestResult]) -> Iterator[tuple[int, int]]:
-    """Yield for each pair whether the first has more misses (1), fewer (-1) or as many (0), and the same of its time."""
-    for one, other in itertools.combinations(nests, 2):
-        mine, its = one.counts.l1_misses, other.counts.l1_misses
-        yield has_fewer(its, mine) - has_fewer(mine, its), is_faster(other, one) - is_faster(one, other)
 
 
 def rank_by_misses(nest: NestResult, nests: Sequence[NestResult]) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -17,7 +18,6 @@ from mnistbench.core.operation import MODULE, PHASE
 from mnistbench.course.studies.memory.result import ROLES, LayerMemory, Site
 from mnistbench.measuring.profiling import LOSS, in_ranges
 from mnistbench.workloads.data import Batch
-from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.step import Inference, Step
 
 #: The CUDA allocator rounds every size up to a multiple of this number of bytes: ``kMinBlockSize`` in c10's
@@ -47,11 +47,6 @@ class Iteration:
     batch: Batch
     device: torch.device
 
-    @property
-    def optimizer(self) -> Optimizer | None:
-        """The optimizer of a step."""
-        return self.runner.optimizer if isinstance(self.runner, Step) else None
-
     def __call__(self) -> Any:
         """Run once; return what the runner returns."""
         return self.runner(*self.batch) if isinstance(self.runner, Step) else self.runner(self.batch[0])
@@ -63,10 +58,10 @@ class Iteration:
 
     def states(self) -> dict[int, list[Any]]:
         """Return the optimizer state of each parameter, by the identity of the parameter."""
-        if self.optimizer is None:
+        if not isinstance(self.runner, Step):
             return {}
-        state = self.optimizer.state_dict().get("state", {})
-        parameters = chain.from_iterable(group["params"] for group in self.optimizer.param_groups)
+        state = self.runner.optimizer.state_dict().get("state", {})
+        parameters = chain.from_iterable(group["params"] for group in self.runner.optimizer.param_groups)
         return {id(parameter): tree_leaves(state.get(number, {})) for number, parameter in enumerate(parameters)}
 
     def held(self) -> dict[int, torch.UntypedStorage]:
@@ -84,8 +79,7 @@ class Iteration:
 class Places:
     """Where an iteration is: the phase and the layer.
 
-    Args:
-        splits_backward: whether a backward operation belongs to the layer of its forward operation, or all to one row.
+    Backward operations belong to the layers of their forward operations (``splits_backward``), or all to one row.
     """
 
     def __init__(self, *, splits_backward: bool = True) -> None:
@@ -119,25 +113,17 @@ class Places:
         return Site(layer or (f"({phase})" if phase else ""), phase, operation)
 
 
-@dataclass
 class Ledger:
-    """Adds up allocations and frees, in the order in which they happen."""
+    """Adds up allocations and frees, in the order in which they happen, to the bytes that are held before."""
 
-    live: int  # bytes now; first the bytes that are held before
-    peak: int = 0  # the largest number of live bytes after an allocation
-    site: Site = field(default_factory=Site)  # of the peak
-    peaks: dict[str, int] = field(default_factory=dict)  # layer -> the largest number of live bytes after an allocation in it
-
-    def __post_init__(self) -> None:
-        self.peak = self.live
+    def __init__(self, held: int) -> None:
+        self.live = held  # bytes now
+        self.peak = held  # the largest number of live bytes after an allocation
+        self.site = Site()  # of the peak
+        self.peaks: dict[str, int] = {}  # layer -> the largest number of live bytes after an allocation in it
 
     def change(self, n_bytes: int, site: Site) -> None:
-        """Add an allocation, or subtract a free.
-
-        Args:
-            n_bytes: below 0 for a free.
-            site: of the operation that allocates.
-        """
+        """Add the allocation of an operation at a site, or subtract a free, whose bytes are below 0."""
         self.live += n_bytes
         if n_bytes <= 0:
             return
@@ -146,65 +132,46 @@ class Ledger:
             self.peak, self.site = self.live, site
 
 
-@dataclass
-class _RoleBytes:
-    """Bytes of each layer and role; a storage counts once in each role."""
-
-    device: torch.device
-    rows: dict[str, dict[str, int]] = field(default_factory=dict)
-    _seen: dict[str, dict[int, torch.UntypedStorage]] = field(default_factory=dict)  # kept, so that no address is used again
-
-    def add(self, layer: str, role: str, values: Any, without: Iterable[int] = ()) -> None:
-        """Count the storages of all tensors among values."""
-        row = self.rows.setdefault(layer, dict.fromkeys(ROLES, 0))
-        seen = self._seen.setdefault(role, {})
-        for address, storage in storages(values, self.device).items():
-            if address not in seen and address not in without:
-                seen[address] = storage
-                row[role] += n_bytes(storage, self.device)
-
-
 def run_and_divide(iteration: Iteration) -> tuple[LayerMemory, ...]:
     """Run an iteration, which makes gradients and optimizer state; return the storages of each layer, without peaks."""
     named = {name: module for name, module in iteration.model.named_modules() if not any(True for _ in module.children())}
     kinds = {name: type(module).__name__ for name, module in named.items()}
-    counted = _RoleBytes(iteration.device)
+    rows: dict[str, dict[str, int]] = {}  # layer -> role -> bytes
+    seen: dict[str, dict[int, torch.UntypedStorage]] = {role: {} for role in ROLES}  # kept, so that no address is used again
     places = Places()
     base = storages([list(iteration.model.parameters()), list(iteration.model.buffers()), iteration.given], iteration.device)
 
+    def count(layer: str, role: str, values: Any, without: Iterable[int] = ()) -> None:
+        row = rows.setdefault(layer, dict.fromkeys(ROLES, 0))
+        for address, storage in storages(values, iteration.device).items():
+            if address not in seen[role] and address not in without:  # a storage counts once in each role
+                seen[role][address] = storage
+                row[role] += n_bytes(storage, iteration.device)
+
     def save(tensor: Tensor) -> Tensor:
-        counted.add(places.site().layer, "saved", tensor, without=base)
+        count(places.site().layer, "saved", tensor, without=base)
         return tensor
+
+    def enter(name: str, _: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        count(name, "input", [args, kwargs])
+        count(name, "output", output)
 
     with ExitStack() as undo:
         undo.enter_context(in_ranges(iteration.runner, iteration.model, places.within))
         undo.enter_context(torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor))
         for name, module in named.items():
-            hook = module.register_forward_hook(_counting(name, counted), with_kwargs=True)
-            undo.callback(hook.remove)
+            undo.callback(module.register_forward_hook(partial(enter, name), with_kwargs=True).remove)
         found = iteration()
     if isinstance(iteration.runner, Step):
         output, loss = found
-        counted.add(LOSS, "input", [output, iteration.batch[1]])
-        counted.add(LOSS, "output", loss)
-    _add_parameters(iteration, counted)
-    return tuple(LayerMemory(name, kinds.get(name, ""), **row) for name, row in counted.rows.items())
-
-
-def _counting(name: str, counted: _RoleBytes) -> Callable[..., None]:
-    def hook(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        counted.add(name, "input", [args, kwargs])
-        counted.add(name, "output", output)
-
-    return hook
-
-
-def _add_parameters(iteration: Iteration, counted: _RoleBytes) -> None:
+        count(LOSS, "input", [output, iteration.batch[1]])
+        count(LOSS, "output", loss)
     states = iteration.states()
     for name, module in iteration.model.named_modules():
         parameters = list(module.parameters(recurse=False))
         owned = [*parameters, *module.buffers(recurse=False)]
         if owned:
-            counted.add(name, "weight", owned)
-            counted.add(name, "gradient", [parameter.grad for parameter in parameters])
-            counted.add(name, "state", [states.get(id(parameter), []) for parameter in parameters])
+            count(name, "weight", owned)
+            count(name, "gradient", [parameter.grad for parameter in parameters])
+            count(name, "state", [states.get(id(parameter), []) for parameter in parameters])
+    return tuple(LayerMemory(name, kinds.get(name, ""), **row) for name, row in rows.items())

@@ -32,7 +32,7 @@ from mnistbench.course.studies.memory.result import (
 )
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, synchronizer, thread_count
 from mnistbench.measuring.environment import resolve_devices
-from mnistbench.measuring.events_to_table import Event, placed
+from mnistbench.measuring.events_to_table import placed
 from mnistbench.measuring.host_events import allocations, host_events
 from mnistbench.measuring.profiling import WARMUP_ITERATIONS, in_ranges, record_warm
 from mnistbench.profile.run import too_large
@@ -60,10 +60,6 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
     """Predict and measure the peak of each model, phase and batch size.
 
     Without a memory, the largest batch sizes are those of a CUDA device's memory, and are not searched on a CPU.
-
-    Args:
-        settings: what is studied.
-        progress: receives what is predicted or measured next.
 
     Raises:
         UsageError: the device has no statistics, or its memory does not suffice.
@@ -104,8 +100,7 @@ class _Pair:
 
     def predict(self, batch_size: int) -> tuple[Peak, tuple[LayerMemory, ...]]:
         """Return the predicted peak and the layers."""
-        sample = self.workload.make_batch(1, torch.device("cpu"), torch.Generator())
-        return predicted_peak(self.workload, self.phase, batch_size, self.device, sample)
+        return predicted_peak(self.workload, self.phase, batch_size, self.device)
 
     def measure(self, batch_size: int) -> tuple[Peak, Mapping[str, int]]:
         """Return the measured peak, and that of each layer; a batch that is too large raises UsageError."""
@@ -139,8 +134,13 @@ class _Pair:
         if self.device != "cpu":
             sizes = (size, math.ceil(size * (1 + _BEYOND)))
             return [replace(found, tried=each, measured=self._measured_on_cuda(memory, each)) for each in sizes]
-        if reason := _why_not_tried(memory, size):
-            return [replace(found, reason=reason)]
+        available = available_bytes()
+        if size >= MOST_SAMPLES:
+            return [replace(found, reason="no larger batch was searched")]
+        if memory > available:
+            return [replace(found, reason=f"{units.size(available)} are available")]
+        if memory > MOST_TRIED_BYTES:
+            return [replace(found, reason=f"above {units.size(MOST_TRIED_BYTES)} a CPU takes too long")]
         return [replace(found, tried=size, measured=self.measure(size)[0].n_bytes)]
 
     def _measured_on_cuda(self, memory: int, batch_size: int) -> int | None:
@@ -151,27 +151,12 @@ class _Pair:
             return None
 
 
-def _why_not_tried(memory: int, batch_size: int) -> str:
-    available = available_bytes()
-    if batch_size >= MOST_SAMPLES:
-        return "no larger batch was searched"
-    if memory > available:
-        return f"{units.size(available)} are available"
-    if memory > MOST_TRIED_BYTES:
-        return f"above {units.size(MOST_TRIED_BYTES)} a CPU takes too long"
-    return ""
-
-
 def largest_batch(bytes_of: Callable[[int], int], memory: int, most: int = MOST_SAMPLES) -> int:
     """Return the largest batch size whose bytes are at most ``memory``; 0 if even one sample needs more.
 
     Bytes are mostly affine in the batch size, so of three guesses the first is on the line between the sizes around the result,
     and the second is next to the largest size that fits. The third is the middle, which bounds the number of guesses.
-
-    Args:
-        bytes_of: bytes of a batch size, never fewer for a larger one.
-        memory: bytes.
-        most: the largest batch size.
+    ``bytes_of`` a larger batch size are never fewer; ``most`` is the largest size to return.
     """
     known = {1: bytes_of(1)}
     if known[1] > memory:
@@ -205,11 +190,8 @@ def largest_batch(bytes_of: Callable[[int], int], memory: int, most: int = MOST_
 def measured_peak(params: Params, workload: Workload) -> tuple[Peak, Mapping[str, int]]:
     """Build a case; return the peak of an iteration that is not the first, and of each layer while it allocates.
 
-    On CUDA, the backward pass is one layer. Seeds torch's global generators, as :func:`measuring.case.build` does.
-
-    Args:
-        params: of the case; the phase is ``forward`` or ``step``, the device a CPU or CUDA.
-        workload: of the case.
+    On CUDA, the backward pass is one layer. Seeds torch's global generators, as :func:`measuring.case.build` does. The phase is
+    ``forward`` or ``step``, the device a CPU or CUDA.
     """
     case = build(params, workload)
     return _by_profiler(case) if params.device == "cpu" else _by_allocator(case)
@@ -233,16 +215,12 @@ def _by_profiler(case: Case) -> tuple[Peak, Mapping[str, int]]:
     for at, n_bytes, event in allocations(recorded, events):
         if iteration.start <= at <= iteration.end and event is not None:
             place = places[id(event)]
-            ledger.change(n_bytes, Site(place.module or f"({place.phase})", place.phase, _operation(event)))
+            operation: Any = event
+            while operation is not None and (operation.name in _ALLOCATE or "::" not in operation.name):
+                operation = operation.cpu_parent  # the innermost one that does more than to allocate
+            site = Site(place.module or f"({place.phase})", place.phase, operation.name if operation is not None else "")
+            ledger.change(n_bytes, site)
     return Peak(ledger.peak, before, ledger.site), ledger.peaks
-
-
-def _operation(event: Any) -> str:
-    """Return the innermost operation around an event that does more than to allocate."""
-    around: Event | None = event
-    while around is not None and (around.name in _ALLOCATE or "::" not in around.name):
-        around = around.cpu_parent
-    return around.name if around is not None else ""
 
 
 def _by_allocator(case: Case) -> tuple[Peak, Mapping[str, int]]:

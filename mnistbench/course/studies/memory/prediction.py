@@ -16,55 +16,33 @@ from mnistbench.course.studies.memory.layers import Iteration, Ledger, Places, n
 from mnistbench.course.studies.memory.result import LayerMemory, Peak
 from mnistbench.course.studies.memory.workspaces import changes
 from mnistbench.measuring.profiling import in_ranges
-from mnistbench.workloads.data import Batch
 from mnistbench.workloads.step import Inference, Step
 from mnistbench.workloads.workload import Workload
 
 
-def predicted_peak(
-    workload: Workload, phase: str, batch_size: int, device: str, sample: Batch
-) -> tuple[Peak, tuple[LayerMemory, ...]]:
-    """Return the peak of an iteration that is not the first, and its layers. Nothing is computed.
-
-    Args:
-        workload: makes the model, the loss and the optimizer.
-        phase: ``forward``, inference, or ``step``.
-        batch_size: samples.
-        device: on which it would run.
-        sample: a batch of any size: the sizes of its other dimensions, and its dtypes.
-    """
+def predicted_peak(workload: Workload, phase: str, batch_size: int, device: str) -> tuple[Peak, tuple[LayerMemory, ...]]:
+    """Return the peak of an iteration of ``forward`` or ``step`` that is not the first, and its layers. Nothing is computed."""
+    sample = workload.make_batch(1, torch.device("cpu"), torch.Generator())
     with FakeTensorMode():
-        iteration = _without_data(workload, phase, batch_size, torch.device(device), sample)
+        with torch.device(device) as on:
+            model = workload.make_model()
+            inputs, targets = (torch.empty((batch_size, *part.shape[1:]), dtype=part.dtype) for part in sample)
+        runner = (
+            Inference(model) if phase == "forward" else Step(model, workload.loss, workload.make_optimizer(model.parameters()))
+        )
+        iteration = Iteration(model, runner, (inputs, targets), on)
         with _WithoutCopies():  # type: ignore[no-untyped-call]
             layers = run_and_divide(iteration)
-        ledger = followed(iteration)
+        places = Places(splits_backward=on.type == "cpu")  # as it can be measured
+        ledger = Ledger(iteration.held_bytes())
+        following = _Following(places, ledger, on)
+        following.follow(iteration.held())  # kept by no name: that would keep the gradients that the iteration drops
+        with in_ranges(runner, model, places.within), following, following.listening():
+            iteration()
     peak = Peak(ledger.peak, iteration.held_bytes(), ledger.site)
     names = {layer.name for layer in layers}
     others = [LayerMemory(name) for name in ledger.peaks if name not in names]  # what allocates and is no layer
     return peak, tuple(replace(layer, peak=ledger.peaks.get(layer.name)) for layer in (*layers, *others))
-
-
-def _without_data(workload: Workload, phase: str, batch_size: int, device: torch.device, sample: Batch) -> Iteration:
-    with device:
-        model = workload.make_model()
-        inputs, targets = (torch.empty((batch_size, *part.shape[1:]), dtype=part.dtype) for part in sample)
-    if phase == "forward":
-        return Iteration(model, Inference(model), (inputs, targets), device)
-    step = Step(model, workload.loss, workload.make_optimizer(model.parameters()))
-    return Iteration(model, step, (inputs, targets), device)
-
-
-def followed(iteration: Iteration) -> Ledger:
-    """Run an iteration, and return all allocations and frees of its operations."""
-    places = Places(splits_backward=iteration.device.type == "cpu")  # as it can be measured
-    held = iteration.held()
-    ledger = Ledger(sum(n_bytes(storage, iteration.device) for storage in held.values()))
-    following = _Following(places, ledger, iteration.device)
-    following.follow(held)
-    del held  # it would keep the gradients that the iteration drops
-    with in_ranges(iteration.runner, iteration.model, places.within), following, following.listening():
-        iteration()
-    return ledger
 
 
 def _is_its_input(func: Any, args: Sequence[Any]) -> bool:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from mnistbench.core import units
 from mnistbench.course.studies.memory.result import LargestBatch, LayerMemory, MemoryCase, MemoryStudy, Peak
+from mnistbench.course.studies.study import machine
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
@@ -72,25 +73,25 @@ def report_of(study: MemoryStudy) -> Report:
 
     The CSV has the layers of all cases, and a row with the sums and the peaks of each.
     """
-    device = study.settings.device
-    machine = f"{device}, {units.threads(study.settings.threads)}" if device == "cpu" else device
+    device, threads = study.settings.device, study.settings.threads
+    where = machine(device, threads)
     largest = {(case.model, case.phase): case for case in sorted(study.cases, key=lambda case: case.batch_size)}
     shown = [largest[key] for key in dict.fromkeys((case.model, case.phase) for case in study.cases)]
     every = Table("", LAYERS, [LayerRow(case, layer) for case in study.cases for layer in (*case.layers, case.whole)])
-    peaks = Table(f"Peaks of live memory, {machine}", PEAKS, study.cases)
+    peaks = Table(f"Peaks of live memory, {where}", PEAKS, study.cases)
     batches = Table("Largest batch that fits", LARGEST, study.largest)
     data = document(
-        "memory", device=device, threads=study.settings.threads, torch=study.torch, layers=every.records(),
+        "memory", device=device, threads=threads, torch=study.torch, layers=every.records(),
         cases=peaks.records(), largest=batches.records(),
     )  # fmt: skip
-    tables = (*(_layers(case, machine) for case in shown), peaks, *([batches] if study.largest else []))
+    tables = (*(_layers(case, where) for case in shown), peaks, *([batches] if study.largest else []))
     return Report("memory of a network", [Block("", tables=tables)], data, every)
 
 
-def _layers(case: MemoryCase, machine: str) -> Table:
+def _layers(case: MemoryCase, where: str) -> Table:
     rows = [LayerRow(case, layer) for layer in case.layers]
     columns = [column for column in LAYERS if any(column.value(row) for row in rows)]
-    title = f"{case.name}: KiB in each layer, {machine}"
+    title = f"{case.name}: KiB in each layer, {where}"
     lines = (_sentence("Predicted", case.predicted), _sentence("Measured", case.measured))
     return Table(title, columns, rows, [LayerRow(case, case.whole)], lines)
 

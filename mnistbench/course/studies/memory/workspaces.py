@@ -37,13 +37,7 @@ _FORWARD, _BACKWARD = "aten::convolution", "aten::convolution_backward"
 def changes(name: str, args: Sequence[Any], out: Any) -> list[int] | None:
     """Return the allocations and frees of an operation in their order, frees below 0. Their sum is the size of its result.
 
-    Args:
-        name: of the operation.
-        args: its positional arguments.
-        out: its result.
-
-    Returns:
-        None if the operation allocates nothing but its result, or is not known.
+    None if the operation allocates nothing but its result, or is not known.
     """
     if name == _FORWARD:
         inputs, weight, bias, *options = args

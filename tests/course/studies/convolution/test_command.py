@@ -1,7 +1,5 @@
 """``mnistbench study convolution``: its tables and its formats."""
 
-import csv
-import io
 import json
 
 import pytest
@@ -12,8 +10,6 @@ from mnistbench.course.studies.convolution.report import report_of
 from mnistbench.course.studies.convolution.result import ConvolutionStudy, Settings, WayCase, WayCost
 from mnistbench.course.studies.convolution.sizes import GRID
 from mnistbench.showing.output import render
-
-TINY = ("study", "convolution", "--images", "1x2x6x6", "--filters", "3x3x3")
 
 
 def study():
@@ -38,7 +34,7 @@ def test_the_report(form, ending, golden):
 
 
 def test_a_convolution_of_ones_own_is_measured_in_every_way(capsys):
-    assert cli.main([*TINY, "--format", "json"]) == 0
+    assert cli.main(["study", "convolution", "--images", "1x2x6x6", "--filters", "3x3x3", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     costs = {cost["way"]: cost for cost in found["costs"]}
     assert len(costs) == 14
@@ -48,9 +44,3 @@ def test_a_convolution_of_ones_own_is_measured_in_every_way(capsys):
     assert all(cost["error"] <= cost["bound"] for cost in costs.values() if cost["error"] is not None)
     assert all(cost["seconds"] > 0 and cost["of_ceiling"] > 0 for cost in costs.values())
     assert costs["seven_loops"]["seconds"] > costs["library"]["seconds"]
-
-
-def test_what_a_way_cannot_compute_is_said(capsys):
-    assert cli.main([*TINY, "--stride", "2", "--way", "library,winograd", "--dtype", "float32,float64", "--format", "csv"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [(row["way"], row["dtype"]) for row in rows] == [("library", "float32"), ("library", "float64")]

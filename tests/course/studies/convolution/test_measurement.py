@@ -7,6 +7,7 @@ import torch
 from builders import op_row, op_table
 
 from mnistbench.core.child import ChildError
+from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution import measurement
 from mnistbench.course.studies.convolution.measurement import kernels, onednn_algorithms, study, summary
 from mnistbench.course.studies.convolution.result import Settings, WayCase
@@ -88,5 +89,10 @@ def test_kernels_are_named_once_each_in_the_order_of_the_operations(on_accelerat
 
 def test_the_kernels_are_the_algorithm_of_the_library_alone(on_accelerator, monkeypatch):
     monkeypatch.setattr(measurement, "has_device_view", lambda _: True)
-    found = study(Settings(images=(1, 1, 4, 4), filters=(1, 3, 3), ways=("im2col", "library")))
-    assert [cost.algorithm for cost in found.costs] == ["", "nchwToNhwcKernel, sm90_xmma_fprop"]
+    monkeypatch.setattr(measurement, "ceilings_of", lambda *_: Ceilings(1e9, 1e9, "float32"))
+    ways, dtypes = ("im2col", "library", "winograd"), ("float32", "float64")
+    found = study(Settings(images=(1, 1, 4, 4), filters=(1, 3, 3), stride=2, ways=ways, dtypes=dtypes))
+    algorithms = {"im2col": "", "library": "nchwToNhwcKernel, sm90_xmma_fprop"}
+    measured = [(cost.case.way, cost.case.dtype, cost.algorithm) for cost in found.costs]
+    assert measured == [(way, dtype, algorithm) for way, algorithm in algorithms.items() for dtype in dtypes]
+    assert found.refused == ("own: winograd: cannot compute 1x1x4x4 with 1 filters of 3x3 stride 2; it needs stride 1",)

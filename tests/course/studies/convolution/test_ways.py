@@ -44,14 +44,16 @@ def test_the_error_is_below_the_bound(one, way, seed):
     assert (error <= bound).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "way"),
-    [(name, way.name) for name in ("chapter", "conv1-b1", "conv2-b1") for way in FORWARD if way.can(GRID[name])],
-)
-def test_the_errors_of_real_layers_are_below_their_bounds(name, way):
-    error, bound = computed(WAYS[way], GRID[name])
+@pytest.mark.parametrize("way", FORWARD, ids=lambda way: way.name)
+def test_the_bound_of_the_errors_of_a_real_layer_is_small(way):
+    error, bound = computed(way, GRID["chapter" if way.can(GRID["chapter"]) else "conv1-b1"])
     assert (error <= bound).all()
     assert bound.max() < 0.1
+
+
+def test_the_library_in_bfloat16_is_below_its_bound():
+    error, bound = computed(WAYS["library"], GRID["conv1-b1"], dtype=torch.bfloat16)
+    assert (error <= bound).all()
 
 
 @pytest.mark.parametrize("way", [way for way in FORWARD if way.name != "seven_loops"], ids=lambda way: way.name)
@@ -64,11 +66,6 @@ def test_the_output_is_on_the_device_of_the_inputs(way):
 def test_winograd_and_fourier_are_less_exact_than_a_short_sum():
     errors = {name: computed(WAYS[name], GRID["conv1-b1"])[0].square().mean() for name in ("im2col", "winograd", "fourier")}
     assert errors["im2col"] < errors["winograd"] < errors["fourier"]
-
-
-def test_the_library_in_bfloat16_is_below_its_bound():
-    error, bound = computed(WAYS["library"], GRID["conv1-b1"], dtype=torch.bfloat16)
-    assert (error <= bound).all()
 
 
 @settings(deadline=None)
@@ -92,7 +89,6 @@ def test_gradients_are_those_of_autograd(one, way):
     [
         ("winograd", {"kernel_height": 5, "kernel_width": 5}, "it needs kernels of 3x3"),
         ("winograd", {"stride": 2}, "it needs stride 1"),
-        ("winograd", {"groups": 2}, "it needs one group"),
         ("fourier", {"stride": 2}, "it needs stride 1"),
         ("fourier", {"groups": 2}, "it needs one group"),
         ("exchanged_weight_gradient", {"groups": 2}, "it needs one group"),
@@ -120,10 +116,6 @@ def test_what_a_way_cannot_compute_is_refused_by_name(name, changed, said):
 def test_sizes_without_an_output_are_refused(values, said):
     with pytest.raises(UsageError, match=said):
         ConvolutionSizes(*values)
-
-
-def test_every_way_computes_at_least_one_of_the_default_sizes():
-    assert all(any(way.can(one) for one in GRID.values()) for way in WAYS.values())
 
 
 def test_flops_are_those_of_the_sources():

@@ -8,6 +8,7 @@ from torch.autograd import DeviceType
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import ITERATION
+from mnistbench.course.studies.graph import compiled as compiled_module
 from mnistbench.course.studies.graph.compiled import CompileError, compiled, graphs, missing_compiler
 from mnistbench.course.studies.graph.programs import program, workload
 from mnistbench.course.studies.graph.result import (
@@ -166,12 +167,11 @@ def test_a_missing_compiler_is_one_line(monkeypatch, tmp_path):
 
 
 def test_a_compiler_that_fails_is_one_line(monkeypatch, tmp_path):
-    monkeypatch.setattr("mnistbench.course.studies.graph.compiled.missing_compiler", lambda _: "")
-
     def failing(*_, **__):
         raise RuntimeError("first line\n\n  second line " + 500 * "x")
 
-    monkeypatch.setattr("mnistbench.course.studies.graph.compiled._start", failing)
+    monkeypatch.setattr(compiled_module, "missing_compiler", lambda _: "")
+    monkeypatch.setattr(compiled_module, "_start", failing)
     with pytest.raises(CompileError) as caught:
         compiled(program(TINY), tmp_path, "cpu")
     assert "RuntimeError: first line second line x" in str(caught.value)
@@ -182,7 +182,7 @@ def test_a_version_without_an_option_is_named(monkeypatch, tmp_path):
     import torch._inductor
 
     monkeypatch.setattr(torch._inductor, "list_options", lambda: ["trace.enabled"])
-    monkeypatch.setattr("mnistbench.course.studies.graph.compiled.missing_compiler", lambda _: "")
+    monkeypatch.setattr(compiled_module, "missing_compiler", lambda _: "")
     with pytest.raises(CompileError, match=rf"torch {torch.__version__.replace('+', '.')} has no option 'trace.debug_dir'"):
         compiled(program(TINY), tmp_path, "cpu")
 

@@ -62,12 +62,7 @@ def test_the_forward_pass_of_convnet_in_torch_2_11():
         ("randint", 1, ("randint",), False),
         ("cpp_fused_max_pool2d_with_indices_native_dropout_3", 1, ("max_pool2d_with_indices", "native_dropout"), True),
         ("addmm", 2, ("addmm",), False),
-        (
-            "cpp_fused_native_dropout_relu_threshold_backward_4",
-            1,
-            ("native_dropout", "relu", "threshold_backward"),
-            True,
-        ),
+        ("cpp_fused_native_dropout_relu_threshold_backward_4", 1, ("native_dropout", "relu", "threshold_backward"), True),
         ("cpp_fused__log_softmax_nll_loss_forward_5", 1, ("_log_softmax", "nll_loss_forward"), True),
     ]
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mnistbench.core.errors import UsageError
 from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 from mnistbench.course.studies.locality.caches import Cache, Caches
+from mnistbench.course.studies.locality.measurement import simulate
 from mnistbench.course.studies.locality.nests import (
     CONVOLUTIONS,
     PRODUCTS,
@@ -21,7 +22,6 @@ from mnistbench.course.studies.locality.nests import (
     strides,
     tile_that_fits,
 )
-from mnistbench.course.studies.locality.simulation import simulate
 
 SIZES = ConvolutionSizes(2, 3, 6, 7, 4, 2, 3)
 L1 = Cache(48 * 1024, 64, 12)

@@ -32,8 +32,7 @@ def workload(*modules, optimizer=SGD, features=4, loss=nn.functional.mse_loss, c
 
 
 def predicted(made, phase, batch_size=2, device="cpu"):
-    sample = made.make_batch(1, torch.device("cpu"), torch.Generator())
-    peak, layers = predicted_peak(made, phase, batch_size, device, sample)
+    peak, layers = predicted_peak(made, phase, batch_size, device)
     return peak, {layer.name: layer for layer in layers}
 
 
@@ -157,15 +156,9 @@ def study():
 
 @has_known_layouts
 @pytest.mark.versions
-def test_the_prediction_is_within_a_tenth_of_the_measured_peak(study):
-    assert len(study.cases) == 12
-    assert {case.name: case.difference for case in study.cases if abs(case.difference) > 0.1} == {}
-    assert {case.name for case in study.cases if case.measured.held != case.predicted.held} == set()
-
-
-@has_known_layouts
-@pytest.mark.versions
 def test_the_prediction_of_each_layer_is_within_a_tenth_of_its_measured_peak(study):
+    assert len(study.cases) == 12
+    assert {case.name for case in study.cases if case.measured.held != case.predicted.held} == set()
     far = {
         (case.name, layer.name): layer.gap
         for case in study.cases

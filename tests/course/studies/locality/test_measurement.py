@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 from mnistbench.course.studies.locality.caches import Cache, Caches, touch
+from mnistbench.course.studies.locality.measurement import simulate
 from mnistbench.course.studies.locality.nests import Nest, convolution, product
-from mnistbench.course.studies.locality.simulation import simulate
 
 #: An L2 whose size does not matter.
 ANY = Cache(64 * 1024, 64, 16)

@@ -1,0 +1,142 @@
+"""Simulate the misses of loop nests, and time them if numba is installed."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mnistbench.core.errors import UsageError
+from mnistbench.course.studies.convolution.sizes import GRID
+from mnistbench.course.studies.locality.caches import DIMENSIONS, Caches, Traced, of_this_machine
+from mnistbench.course.studies.locality.nests import (
+    CONVOLUTIONS,
+    ITEM,
+    PRODUCTS,
+    Nest,
+    convolution,
+    in_l1,
+    product,
+    starts,
+    strides,
+    tile_that_fits,
+)
+from mnistbench.course.studies.locality.report import INSTALL
+from mnistbench.course.studies.locality.result import CacheCounts, Computation, LocalityStudy, NestResult, Settings
+
+#: Times of each loop nest.
+_ROUNDS = 11
+
+#: Default sides of the matrices and default convolution: with numba, and without, where the simulation is much slower.
+#: One matrix of any of these sides does not fit in an L1 of 48 KiB. With rows of 128 elements, a power of two, the elements of
+#: a column are in few sets.
+_SIZES, _CONVOLUTION = (120, 128), "conv2-b1"
+_SIZES_IN_PYTHON, _CONVOLUTION_IN_PYTHON = (112,), "conv1-b1"
+
+#: Most multiply-adds of a nest, with and without numba: a simulation compiled by numba does about 10 million in a second.
+MOST, MOST_IN_PYTHON = 1024**3, 128**3
+
+#: Number of a line that a way has before it has one.
+_EMPTY = -1
+
+
+def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
+    """Simulate each loop nest, and time it if numba is installed.
+
+    Raises:
+        UsageError: the caches do not fit together, or the loops cannot compute something or take too long.
+    """
+    numba, caches = _numba_version(), settings.caches
+    most = MOST if numba else MOST_IN_PYTHON
+    sizes = settings.sizes or (_SIZES if numba else _SIZES_IN_PYTHON)
+    name = settings.convolution or (_CONVOLUTION if numba else _CONVOLUTION_IN_PYTHON)
+    tile = settings.tile or tile_that_fits(caches.l1)
+    products = [order for order in settings.orders if order in PRODUCTS]
+    tiles = f", tiles of {tile}x{tile}" if "tiled" in products else ""
+    wanted = {
+        f"product-{n}": (f"product of {n}x{n} matrices{tiles}", [product(order, n, n, n, tile) for order in products])
+        for n in sizes
+    }
+    of_convolution = [convolution(order, GRID[name]) for order in settings.orders if order in CONVOLUTIONS]
+    wanted[name] = f"convolution {GRID[name]}", of_convolution
+    wanted = {name: (text, nests) for name, (text, nests) in wanted.items() if nests}
+    for name, (_, [nest, *_]) in wanted.items():
+        if nest.multiply_adds > most:
+            remedy = "" if numba else f", or {INSTALL}"
+            raise UsageError(
+                f"{name}: {nest.multiply_adds:,} multiply-adds are too many to simulate; give at most {most:,}{remedy}"
+            )
+    found = [_computed(name, *each, caches, _ROUNDS if numba else 0, progress) for name, each in wanted.items()]
+    return LocalityStudy(caches, numba, tuple(found))
+
+
+def _numba_version() -> str:
+    """Return the version of numba; empty if it cannot be imported, for example because it is too old for this numpy."""
+    try:
+        import numba
+    except ImportError:
+        return ""
+    return str(numba.__version__)
+
+
+def _computed(
+    name: str, text: str, nests: Sequence[Nest], caches: Caches, rounds: int, progress: Callable[[str], None]
+) -> Computation:
+    """Simulate all nests of a computation, on the same arrays, and time each ``rounds`` times; with 0, nothing is compiled."""
+    counts = []
+    for nest in nests:
+        progress(f"{name} {nest.order}: misses")
+        counts.append(simulate(nest, caches, compiled=rounds > 0))
+    progress(f"{name}: time")
+    times = _times(nests, caches.l2.line, rounds) if rounds else [((), None)] * len(counts)
+    found = tuple(
+        NestResult(nest.order, nest.multiply_adds, of_arrays, rounds_ns, in_l1_ns)
+        for nest, of_arrays, (rounds_ns, in_l1_ns) in zip(nests, counts, times, strict=True)
+    )
+    lines = sum(math.ceil(math.prod(shape) * ITEM / caches.l1.line) for shape in nests[0].shapes.values())
+    return Computation(name, text, nests[0].n_bytes, lines, found)
+
+
+def _times(nests: Sequence[Nest], line: int, rounds: int) -> list[tuple[tuple[float, ...], float | None]]:
+    """Return for each nest the time of a multiply-add in each round, and the median with data in L1, in nanoseconds."""
+    from mnistbench.course.studies.locality.compiled import rounds_ns
+
+    small = [in_l1(nest, of_this_machine().l1.size // 2) for nest in nests]
+    timed = iter(rounds_ns([*nests, *(nest for nest in small if nest is not None)], line, rounds))
+    of_nests = [next(timed) for _ in nests]
+    in_l1_ns = [None if nest is None else statistics.median(next(timed)) for nest in small]
+    return list(zip(of_nests, in_l1_ns, strict=True))
+
+
+def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, CacheCounts]:
+    """Run a nest once, compiled by numba or not; return the counts of each array. Both caches are empty before.
+
+    A nest runs on arrays without numbers that count misses. Each cache is set-associative. A set keeps its lines in the order
+    of their last use and replaces the least recently used one (LRU). A write to a line that is not there loads it
+    (write-allocate). Writes back to memory are not counted. Source: Hennessy and Patterson, "Computer Architecture: A
+    Quantitative Approach", appendix B.
+    """
+    array_of: Callable[..., Any] = Traced
+    loops = nest.loops
+    l1: Any
+    l2: Any
+    l1, l2 = ([[_EMPTY] * cache.ways for _ in range(cache.sets)] for cache in (caches.l1, caches.l2))  # [sets, ways]
+    if compiled:
+        import numpy as np
+
+        from mnistbench.course.studies.locality.compiled import compiled_loops, compiled_traced
+
+        array_of, loops = compiled_traced(), compiled_loops(nest.loops)
+        l1, l2 = (np.array(tags, dtype=np.int64) for tags in (l1, l2))
+    arrays = [
+        array_of(
+            first, (*strides(shape), *[0] * (DIMENSIONS - len(shape))), caches.l1.line // ITEM, caches.l2.line // ITEM, l1, l2
+        )
+        for first, shape in zip(starts(nest, caches.l2.line), nest.shapes.values(), strict=True)
+    ]
+    loops(*arrays, *nest.lengths)
+    return {
+        name: CacheCounts(array.accesses, array.l1_misses, array.l2_misses)
+        for name, array in zip(nest.shapes, arrays, strict=True)
+    }

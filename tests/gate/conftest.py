@@ -1,0 +1,22 @@
+"""Repositories of git that know nothing of this machine, and a folder for temporary files that no other gate uses."""
+
+import os
+import tempfile
+
+import pytest
+
+
+@pytest.fixture
+def alone(tmp_path, monkeypatch):
+    """No configuration of git, and no repository around the folder of the test."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("LC_ALL", "C")  # git's messages in English
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "somebody")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "somebody@example.org")
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
