@@ -22,6 +22,7 @@ class Clock:
 
     wall_ns = staticmethod(time.perf_counter_ns)
     cpu_ns = staticmethod(time.process_time_ns)
+    thread_ns = staticmethod(time.thread_time_ns)
 
 
 class Sample(NamedTuple):

@@ -225,7 +225,7 @@ def _has_operations(side_run: SideRun) -> bool:
 
 
 def _has_one_thread(case: SideCase) -> bool:
-    return case.device == "cpu" and case.threads == 1
+    return case.device == "cpu" and case.threads == 1 and not case.parallel
 
 
 def _time_block(side_run: SideRun, iterations: int) -> None:

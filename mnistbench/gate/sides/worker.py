@@ -121,14 +121,17 @@ class _Launch:
         cores = self._coin.sample(self._cores, len(self._cores))  # both sides draw alike, also if one has more threads
         if self._start is None:
             self._start = self._begin(case, cores)
-        _use_cores(cores, self._side.threads_of(case.params), case.params.device)
+        parallel = case.node_id in self._job["parallel"]
+        _use_cores(cores, len(cores) if parallel else self._side.threads_of(case.params), case.params.device)
         start = _now_s()
         builds = self._cases[case.node_id] = []
         for build in range(1 if case.is_plain else BUILDS):
             order = self._order[:: -1 if build % 2 else 1]
             side_run = SideRun(self._side, case.make())
+            side_run.case.parallel = parallel
             builds.append(measure(side_run, self._turns, order, self._coin, shares_core=bool(self._cores)))
             gc.collect()
+        _use_cores(cores, len(cores), case.params.device)  # threads that fixtures of the next test start keep the cores
         self._seconds[case.node_id] = _now_s() - start
         self._say(measured=case.node_id)
 

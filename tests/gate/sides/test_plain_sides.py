@@ -1,6 +1,7 @@
 """Tests with pytest-benchmark's own fixture, unmodified, in the processes of both sides. None of these projects has torch."""
 
 import importlib.util
+import itertools
 import json
 import os
 import subprocess
@@ -234,6 +235,76 @@ def test_tests_find_what_a_session_of_pytest_benchmark_has_and_no_input(plan, tm
         cases = launch.measure()["cases"]
     assert sorted(cases) == [f"test_own.py::test_{name}" for name in ("asks", "cache", "frozen", "reads")]
     assert not list((tmp_path / HEAD).rglob(".pytest_cache"))
+
+
+PARALLEL = """
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+
+def note_cores(name):
+    with Path(name).open("a") as stream:
+        stream.write(f"{len(os.sched_getaffinity(0))} ")
+
+
+@pytest.fixture
+def server():
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        yield
+        process.stdin.close()
+
+
+def test_alone(benchmark, server):
+    benchmark(note_cores, "alone")
+
+
+def test_pool(benchmark):
+    def work():
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(note_cores, ["pool"] * 2))
+
+    benchmark(work)
+
+
+def test_process(benchmark):
+    benchmark(subprocess.run, ["sh", "-c", "exit"])
+
+
+def test_kept(benchmark):
+    with ThreadPoolExecutor(2) as pool:
+        def work():
+            until = time.perf_counter() + 0.05
+            list(pool.map(lambda seed: [os.urandom(2**20) for _ in iter(lambda: time.perf_counter() < until, False)], range(2)))
+
+        work()
+        benchmark(work)
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_test_that_uses_more_than_one_core_is_measured_on_all(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(PARALLEL)
+    plan, listings = surveyed(plan, tmp_path)
+    assert plan.parallel == {f"test_own.py::test_{name}" for name in ("pool", "process", "kept")}
+    assert not listings[HEAD].cases["test_own.py::test_alone"].parallel
+    for side, name in itertools.product((BASE, HEAD), ("alone", "pool")):
+        (tmp_path / side / name).unlink()
+    cores = sorted(os.sched_getaffinity(0))
+    with launching(plan, 1, None, tmp_path / "log", cores) as launch:
+        launch.ready()
+        cases = launch.measure()["cases"]
+    assert "1" in (tmp_path / HEAD / "alone").read_text().split()
+    assert set((tmp_path / HEAD / "pool").read_text().split()[-4:]) == {str(len(cores))}
+    for case, [build] in cases.items():
+        for side in (BASE, HEAD):
+            assert bool(build["sides"][side]["block_ns"]) == bool(build["sides"][side]["cpu_ns"]) == (case not in plan.parallel)
 
 
 FORKING = """
