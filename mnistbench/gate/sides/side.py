@@ -281,6 +281,15 @@ class _Session:
         except MnistbenchError as error:
             self.raised = error
         kept = {node_id: ours[node_id] for node_id in chosen}
+        for item in items:
+            code = getattr(getattr(item, "function", None), "__code__", None)
+            if (
+                code
+                and item.nodeid not in ours
+                and "getfixturevalue" in code.co_names
+                and _FIXTURES.intersection(code.co_consts)
+            ):
+                self.side.left_out[item.nodeid] = "gets its fixture from request.getfixturevalue; name it as an argument"
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
         items[:] = kept.values()
 
@@ -344,9 +353,11 @@ class _Session:
         return True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Store why a file could not be imported."""
+        """Store why a file could not be imported, or was skipped if it may have cases."""
         if report.failed:
             self.failures.append(f"{report.nodeid} cannot be imported: {_last_line(report)}")
+        elif report.skipped and isinstance(report.longrepr, tuple) and b"benchmark" in Path(report.longrepr[0]).read_bytes():
+            self.side.left_out[report.nodeid] = f"is skipped: {report.longrepr[2].removeprefix('Skipped: ')}"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Store why a test failed outside of the fixture, or why it is left out."""

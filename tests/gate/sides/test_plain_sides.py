@@ -91,6 +91,10 @@ def test_expected(benchmark):
     assert benchmark(int) == 1
 
 
+def test_value(request):
+    request.getfixturevalue("benchmark")(int)
+
+
 def test_skips_inside(benchmark):
     benchmark(lambda: pytest.skip("inside"))
 
@@ -153,8 +157,12 @@ def test_each_test_that_is_not_measured_as_usual_has_a_sentence(plan, tmp_path):
     for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(ODD)
         (tmp_path / side / "pytest.ini").unlink()  # pytest-benchmark warns of a fixture that is not used
-    plan, listings = surveyed(plan, tmp_path)
+        for name, text in (("test_whole.py", "# benchmark"), ("test_none.py", "")):
+            (tmp_path / side / name).write_text(f"import pytest\npytest.skip('not here', allow_module_level=True)\n{text}\n")
+    plan, listings = surveyed(replace(plan, arguments=("test_own.py", "test_whole.py", "test_none.py")), tmp_path)
     assert listings[HEAD].left_out == {
+        "test_whole.py": "is skipped: not here",
+        "test_own.py::test_value": "gets its fixture from request.getfixturevalue; name it as an argument",
         "test_own.py::test_skipped": "is skipped: not today",
         "test_own.py::test_expected": "xfails: wrong",
         "test_own.py::test_skips_inside": "is skipped: inside",
