@@ -143,7 +143,10 @@ def test_of_somebody_else(benchmark):
 """
 
 
-def test_a_file_that_pytest_benchmark_saved_gives_our_case_with_its_statistics(pytester: pytest.Pytester) -> None:
+def test_a_file_that_pytest_benchmark_saved_gives_our_case_with_its_statistics(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     pytester.makeconftest(PLUGIN)
     pytester.makepyfile(BENCHMARKS)
     pytester.runpytest_subprocess("-p", "no:mnistbench", "--benchmark-save=base").assert_outcomes(passed=2)

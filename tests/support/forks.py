@@ -2,7 +2,7 @@
 
 import atexit
 import gc
-import multiprocessing
+import multiprocessing.util
 import os
 import pty
 import runpy
@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 
 _FORKS = multiprocessing.get_context("forkserver")
+multiprocessing.util.get_temp_dir()  # for its sockets, before a test sets a folder whose path is too long for them
 #: What takes long to import. No pytest plug-in: pytest warns of plug-ins that it cannot rewrite because they are imported.
 _PRELOADED = (
     "torch torch._dynamo torch.utils.data torch.utils.tensorboard torchvision tensorboard "

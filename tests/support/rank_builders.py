@@ -20,6 +20,13 @@ def plain_environ() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))}
 
 
+def environ_of(rank: int, world_size: int, port: int) -> dict[str, str]:
+    """Return the environment of a rank on one node."""
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
+    places = {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return plain_environ() | {name: str(value) for name, value in places.items()}
+
+
 def start(
     world_size: int, *arguments: str, cwd: Path, modules: Sequence[str] = (), errors: bool = False, **more: str
 ) -> list[forks.Fork]:
@@ -36,12 +43,8 @@ def start(
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))  # any port on which nothing listens
         port = listening.getsockname()[1]
-    places = {"WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    environ = plain_environ() | {name: str(value) for name, value in places.items()}
     return [
-        forks.Fork(
-            module, *arguments, cwd=cwd, env=environ | {"RANK": str(rank), "LOCAL_RANK": str(rank)} | more, errors=errors
-        )
+        forks.Fork(module, *arguments, cwd=cwd, env=environ_of(rank, world_size, port) | more, errors=errors)
         for rank, module in enumerate(modules or ("mnistbench",) * world_size)
     ]
 
