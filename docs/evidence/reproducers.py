@@ -20,8 +20,9 @@ from pathlib import Path
 
 from gate_live import cloned, replace, restore
 
-from mnistbench.gate.reproducers.run import is_reproduced, measure, overall, sentence
+from mnistbench.gate.reproducers.run import LAUNCHES, measure, overall, sentence
 from mnistbench.gate.reproducers.script import read
+from mnistbench.showing.progress import Progress
 
 WORKLOADS = Path("mnistbench/workloads/workload.py")
 
@@ -133,10 +134,12 @@ def reproduce(name: str, reproducer: dict) -> dict:
         path = Path(reproducer["script"])
         origin = read(path)
         sides = ("base", "head")
-        changes = measure(path, origin, dict.fromkeys(sides, sys.executable), {side: {} for side in sides}, seed=1)
-        change = overall(changes)
+        with Progress(sys.stderr) as progress:
+            pythons, variables = dict.fromkeys(sides, sys.executable), {side: {} for side in sides}
+            changes = measure(path, origin, pythons, variables, launches=LAUNCHES, progress=progress, seed=1)
+        said = sentence(overall(changes), origin)
         found |= {
-            "reproduced": is_reproduced(change, origin), "said": sentence(change, origin), "changes": changes,
+            "reproduced": said.startswith("reproduced: "), "said": said, "changes": changes,
             "gate": [origin.change, origin.low, origin.high],
         }  # fmt: skip
     return found
