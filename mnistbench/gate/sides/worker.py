@@ -37,6 +37,10 @@ from mnistbench.measuring.timing import Clock
 BUILDS = 2
 
 
+#: Seconds between two signs of life.
+LIFE_S = 30.0
+
+
 def main() -> None:
     """Do one job; report errors as messages, too."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -85,6 +89,7 @@ class _Launch:
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
         self._start: float | None = None
+        self._said_s = _now_s()
         self._cores: list[int] = job["cores"]
 
     def run(self) -> None:
@@ -127,13 +132,19 @@ class _Launch:
         builds = self._cases[case.node_id] = []
         for build in range(1 if case.is_plain else BUILDS):
             order = self._order[:: -1 if build % 2 else 1]
-            side_run = SideRun(self._side, case.make())
+            side_run = SideRun(self._side, case.make(), self._sign_of_life)
             side_run.case.parallel = parallel
             builds.append(measure(side_run, self._turns, order, self._coin, shares_core=bool(self._cores)))
             gc.collect()
         _use_cores(cores, len(cores), case.params.device)  # threads that fixtures of the next test start keep the cores
         self._seconds[case.node_id] = _now_s() - start
         self._say(measured=case.node_id)
+
+    def _sign_of_life(self) -> None:
+        """Tell the launcher, from time to time, that a long case is being measured."""
+        if _now_s() - self._said_s > LIFE_S:
+            self._said_s = _now_s()
+            self._say(alive="")
 
     def _begin(self, case: TakenCase, cores: list[int]) -> float:
         """Import what the first case needs, wait until the launch may measure, and return the time."""
