@@ -20,7 +20,7 @@ from pathlib import Path
 
 from gate_live import cloned, replace, restore
 
-from mnistbench.gate.reproducers.run import LAUNCHES, measure, overall, sentence
+from mnistbench.gate.reproducers.run import LAUNCHES, measure, sentence
 from mnistbench.gate.reproducers.script import read
 from mnistbench.showing.progress import Progress
 
@@ -137,7 +137,7 @@ def reproduce(name: str, reproducer: dict) -> dict:
         with Progress(sys.stderr) as progress:
             pythons, variables = dict.fromkeys(sides, sys.executable), {side: {} for side in sides}
             changes = measure(path, origin, pythons, variables, launches=LAUNCHES, progress=progress, seed=1)
-        said = sentence(overall(changes), origin)
+        said = sentence(changes, origin)
         found |= {
             "reproduced": said.startswith("reproduced: "), "said": said, "changes": changes,
             "gate": [origin.change, origin.low, origin.high],

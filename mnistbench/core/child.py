@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import select
 import signal
 import subprocess
 import tempfile
@@ -75,6 +76,9 @@ class Child:
         self._end_s = end_s
         self._log: IO[bytes] = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115  # closed by stop
         self._log_begins = self._log.seek(0, os.SEEK_END)
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._stopped = threading.Event()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
         try:
             with uninterrupted():
                 self._process = subprocess.Popen(
@@ -87,8 +91,7 @@ class Child:
         except KeyboardInterrupt:
             self.stop()
             raise
-        self._lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener.start()
 
     def __enter__(self) -> Self:
         return self
@@ -170,14 +173,34 @@ class Child:
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._stopped.set()
+        if self._listener.is_alive():
+            self._listener.join()
         for stream in (self._process.stdin, self._process.stdout, self._log):
             with contextlib.suppress(OSError):
                 stream.close()  # type: ignore[union-attr]
 
     def _listen(self) -> None:
-        with contextlib.suppress(ValueError, OSError):  # stop has closed it
-            for line in self._process.stdout or ():
-                self._lines.put(line)
+        """Put the lines of the child's output into the queue until it ends or is stopped, and an empty line at the end.
+
+        A process that has left the session of the child may hold its output for ever, so a read must not wait for its end.
+        """
+        assert self._process.stdout, "a pipe"
+        output = self._process.stdout.fileno()
+        poll = select.poll()
+        poll.register(output, select.POLLIN)
+        rest = b""
+        while not self._stopped.is_set():
+            if not poll.poll(1_000 * _LOOK_S):
+                continue
+            found = os.read(output, 2**16)
+            *lines, rest = (rest + found).split(b"\n")
+            for line in lines:
+                self._lines.put(line.decode(errors="replace") + "\n")
+            if not found:
+                break
+        if rest:
+            self._lines.put(rest.decode(errors="replace"))
         self._lines.put("")
 
 

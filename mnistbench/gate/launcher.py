@@ -52,6 +52,7 @@ class Plan:
     phases: tuple[str, ...]  # to measure; all if empty
     only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
+    parallel: frozenset[str] = frozenset()  # node ids of cases that use more than one core, on a side or on both
 
     def threads(self, side: str) -> int:
         """Return the number of threads of all cases of a side; 0 if each case has its own."""
@@ -68,6 +69,7 @@ class ListedCase:
     failed: str = ""  # why it cannot be run
     note: str = ""  # what a reader of the report has to know
     uncompared: str = ""  # why its results cannot be compared between the sides
+    parallel: bool = False  # a plain test that uses more than one core
 
 
 @dataclass
@@ -180,7 +182,8 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[st
         for side, process in processes.items():
             found[side] = process.receive("surveyed").read(Listing)
             _check_shared(found[side].shared)
-        return replace(plan, with_torch=frozenset(side for side in found if found[side].torch)), found
+        parallel = frozenset(name for listing in found.values() for name, case in listing.cases.items() if case.parallel)
+        return replace(plan, with_torch=frozenset(side for side in found if found[side].torch), parallel=parallel), found
 
 
 def capture(
@@ -294,6 +297,7 @@ class _SideProcess:
             "threads": plan.threads(self._side),
             "only": only,
             "torch": self._side in plan.with_torch,
+            "parallel": sorted(plan.parallel),
             **more,
         }
         self.child.tell(json.dumps(job))

@@ -26,7 +26,7 @@ from mnistbench.gate.verdict.decision import (
 )
 from mnistbench.gate.verdict.permutation import CONFIDENCE
 from mnistbench.gate.verdict.result import JudgeOptions, Verdict
-from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, GateHeader, Quantity
+from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, WALL, GateHeader, Quantity
 from mnistbench.showing.output import (
     EXIT_PASSED,
     EXIT_REGRESSED,
@@ -343,6 +343,30 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     in_last_line = 1 if verdict.outcome == INCONCLUSIVE else 0
     for reason in verdict.reasons[in_last_line:]:
         yield f"{INCONCLUSIVE}: {reason.text}"
+    if verdict.outcome == PASSED:
+        yield _not_seen(verdict)
+
+
+def _not_seen(verdict: Verdict) -> str:
+    """Return how rare a slowdown may be that a gate has not met: with this share, it would have been met with CONFIDENCE.
+
+    Source: the exact binomial bound for no event in n trials, 1 - 0.05^(1 / n); for many trials the rule of three, 3 / n.
+    """
+
+    def iterations_of(case: str) -> int:
+        builds = [build for launch in verdict.recorded.launches for build in launch.cases.get(case, ())]
+        return min(
+            sum(len(build[side].times.get(WALL, ())) + len(build[side].block_ns) for build in builds) for side in (BASE, HEAD)
+        )
+
+    case = min(verdict.header.labels, key=iterations_of)
+    iterations = max(1, iterations_of(case))
+    of_launches, of_iterations = (1 - (1 - CONFIDENCE) ** (1 / count) for count in (verdict.decision.launches, iterations))
+    return (
+        f"not ruled out: a slowdown in less than {units.percent(of_launches)} of all processes ({verdict.decision.launches} "
+        f"launches), or in fewer than 1 of {math.floor(1 / of_iterations)} iterations ({iterations} on each side of "
+        f"{verdict.header.name(case)})"
+    )
 
 
 def last_line(verdict: Verdict) -> str:

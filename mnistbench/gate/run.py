@@ -256,9 +256,16 @@ class _Gate:
                 if (bytes_of_base := of_base[case].memory) is not None and (bytes_of_head := of_head[case].memory) is not None
             },
             resident={side: listing[side].resident for side in (BASE, HEAD)},
-            notes={case: said for case in common if (said := _joined(of_base[case].note, of_head[case].note))},
+            notes={
+                case: said
+                for case in common
+                if (said := "; ".join(filter(None, (_joined(of_base[case].note, of_head[case].note), self._cores_note(case)))))
+            },
             uncompared={case: said for case in common if (said := _joined(of_base[case].uncompared, of_head[case].uncompared))},
         )
+
+    def _cores_note(self, case: str) -> str:
+        return "uses more than one core, so it is measured on all cores by wall time" if case in self._plan.parallel else ""
 
     def _threads(self, params: Mapping[str, Any]) -> set[int]:
         """Return the numbers of threads of a case on the sides."""
@@ -267,7 +274,7 @@ class _Gate:
     def _launches_at_once(self, header: GateHeader, listing: Mapping[str, Listing]) -> int:
         """Return how many launches run at the same time: as many as cores and memory allow, at most MOST_AT_ONCE."""
         cases = [listing[HEAD].cases[case].params for case in header.labels]  # those of the base are equal
-        if any(params["device"] != "cpu" for params in cases):
+        if any(params["device"] != "cpu" for params in cases) or self._plan.parallel.intersection(header.labels):
             return 1
         by_cores = len(own_cores()) // max(max(self._threads(params)) for params in cases)
         of_a_launch = sum(found.resident for found in listing.values()) + 2 * TOUCHED_BYTES

@@ -36,9 +36,17 @@ _COMPILED = ("*.so", "*.pyd", "*.dylib")
 #: Files that a build writes into packages, usually ignored by git: versions, generated code, compiled modules.
 _GENERATED = ("*.py", *_COMPILED)
 
-#: Sources of compiled modules.
+#: Sources and build files of compiled modules, beside a Python file of the same name.
 _SOURCES = (
-    "*.c", "*.cc", "*.cpp", "*.cu", "*.cuh", "*.cxx", "*.f", "*.f90", "*.h", "*.hpp", "*.pxd", "*.pyx", "*.rs",
+    "*.S", "*.asm", "*.c", "*.cc", "*.cmake", "*.cpp", "*.cu", "*.cuh", "*.cxx", "*.f", "*.f90", "*.h", "*.hh", "*.hpp",
+    "*.inl", "*.proto", "*.pxd", "*.pxi", "*.pyx", "*.pyx.in", "*.rs", "CMakeLists.txt", "Cargo.lock", "Cargo.toml",
+    "meson.build", "setup.py",
+)  # fmt: skip
+
+#: Files from which no Python file is generated, beside Python files that do not name it.
+_NO_INPUTS = (
+    "*.cfg", "*.ini", "*.lock", "*.md", "*.pyi", "*.rst", ".git*", ".pre-commit-config.yaml", "LICENSE*", "pyproject.toml",
+    "requirements*.txt",
 )  # fmt: skip
 
 
@@ -141,7 +149,7 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
     _git(top, "checkout-index", "--all", "--force", f"--prefix={into}{os.sep}", environ=own)
     index.unlink(missing_ok=True)
     generated = _add_generated(top, into)
-    _check_compiled(top, commit, generated)
+    _check_generated(top, commit, generated)
     return Tree(into, _inside(into, top, here), commit[:7], generated)
 
 
@@ -191,19 +199,39 @@ def _listed(top: Path, *arguments: str) -> list[str]:
     return [name for name in _git(top, "ls-files", "-z", *arguments).split("\0") if name]
 
 
-def _check_compiled(top: Path, commit: str, generated: Sequence[str]) -> None:
-    """Check that compiled modules of the working tree are those of a revision, too.
+def _check_generated(top: Path, commit: str, generated: Sequence[str]) -> None:
+    """Check that generated files of the working tree are those of a revision, too. A version file may be another one.
 
     Raises:
         UsageError: their sources differ.
     """
-    compiled = [name for name in generated if any(fnmatch(name, pattern) for pattern in _COMPILED)]
-    changed = _git(top, "diff", "--name-only", commit, "--", *_SOURCES).splitlines() if compiled else []
-    if changed:
-        raise UsageError(
-            f"{compiled[0]} is compiled from the working tree, and {changed[0]} differs from {commit[:7]}; "
-            "build the base in a checkout of its own, and name it with --base-dir"
-        )
+    found = [name for name in generated if "version" not in Path(name).stem]
+    if not found:
+        return
+    changed = [name for name in _git(top, "diff", "--name-only", "-z", commit).split("\0") if name]
+    untracked = _listed(top, "--others", "--exclude-standard")
+    for name in found:
+        for source in [*changed, *untracked] if _matches(name, _COMPILED) else changed:
+            if _may_be_source(top, source, name):
+                raise UsageError(
+                    f"{name} is built from the working tree, and {source} differs from {commit[:7]}; "
+                    "build the base in a checkout of its own, and name it with --base-dir"
+                )
+
+
+def _may_be_source(top: Path, source: str, generated: str) -> bool:
+    """Whether a generated file may depend on another file."""
+    path, result = Path(source), Path(generated)
+    if _matches(generated, _COMPILED):
+        is_python_of_it = path.suffix == ".py" and path.parent == result.parent and path.stem == result.name.partition(".")[0]
+        return is_python_of_it or _matches(path.name, _SOURCES)
+    if path.suffix == ".py":
+        return (top / path).is_file() and result.name in (top / path).read_text(encoding="utf-8", errors="replace")
+    return path.parts[0] not in (".github", "docs", "test", "tests") and not _matches(path.name, _NO_INPUTS)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)
 
 
 def head_of(here: Path) -> tuple[str, bool]:

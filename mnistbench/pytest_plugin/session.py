@@ -192,12 +192,23 @@ class Session:
             except RecordError as error:
                 self.refused.append(str(error))
         bases.sort(key=lambda run: run.saved_at)
-        head = RunSummary.of_session(self.environment_of_records, self.records) if self.records else RunSummary({}, ())
+        environment = self.environment_of_records if self.records else None
+        head = RunSummary.of_session(environment, self.records, self._plain_benchmarks())
         comparison = compare(bases, head, **self.criteria.of_comparison)
         if older := self._older_runs_of(comparison):
             comparison = compare([*older, *bases], head, **self.criteria.of_comparison)
         self.judgement = judge(comparison, self.criteria)
         return self.judgement
+
+    def _plain_benchmarks(self) -> list[dict[str, Any]]:
+        """Return the benchmarks of this session that have no record, as pytest-benchmark saves them."""
+        recorded = {record.node_id for record in self.records}
+        session = getattr(self._config, "_benchmarksession", None)
+        return [
+            {"fullname": one.fullname, "stats": {name: getattr(one.stats, name) for name in ("median", "iqr")}}
+            for one in (session.benchmarks if session else ())
+            if one.fullname not in recorded and one.stats.data
+        ]
 
     def _older_runs_of(self, comparison: Comparison) -> list[RunSummary]:
         """Return older saved runs of the cases that the base lacks, oldest first, reduced to these cases.

@@ -173,9 +173,19 @@ class RunSummary:
         return replace(self, cases=tuple(replace(case, params=replace(params, **changes)) for case, params in kept))
 
     @classmethod
-    def of_session(cls, environment: Environment, records: Iterable[CaseRecord]) -> RunSummary:
-        """Summarise the records of the running session, as they would be read from its file."""
-        return cls(environment=run_header(environment)["environment"], cases=summarised(records))
+    def of_session(
+        cls, environment: Environment | None, records: Sequence[CaseRecord], others: Sequence[Mapping[str, Any]] = ()
+    ) -> RunSummary:
+        """Summarise the running session, as it would be read from its file.
+
+        Args:
+            environment: of the records; None if there are none.
+            records: of the cases.
+            others: plain benchmarks: ``fullname`` and ``stats`` as in a file of pytest-benchmark.
+        """
+        found = run_header(environment)["environment"] if environment else {}
+        cases = (*summarised(records), *(_plain_case(Reader(one)) for one in others))
+        return cls(environment=found, cases=cases, plain=not records and bool(others))
 
     @classmethod
     def from_json(cls, data: object, source: str, shared: Shared | None = None) -> RunSummary:
@@ -243,15 +253,21 @@ class Shared:
 
 
 def _run(file: Reader, source: str, shared: Shared) -> RunSummary:
-    benchmarks = file["benchmarks"].items()
-    ours = [one for one in benchmarks if isinstance(one["extra_info"].read(Mapping[str, Any]).get(KEY), Mapping)]
-    if ours:
-        cases = [_case(one["extra_info"][KEY], _times(one["stats"]), shared) for one in ours]
-    else:
-        cases = [CaseSummary(name := one["fullname"].read(str), name, None, *_times(one["stats"])) for one in benchmarks]
+    cases, plain = [], True
+    for one in file["benchmarks"].items():
+        if isinstance(one["extra_info"].read(Mapping[str, Any]).get(KEY), Mapping):
+            cases.append(_case(one["extra_info"][KEY], _times(one["stats"]), shared))
+            plain = False
+        else:
+            cases.append(_plain_case(one))
     origin = read_origin(file)
     environment = asdict(origin.environment) if origin.environment else _plain_environment(file.value)
-    return RunSummary(shared.environment_of(environment), tuple(cases), *origin[1:], plain=not ours, source=source)
+    return RunSummary(shared.environment_of(environment), tuple(cases), *origin[1:], plain=plain, source=source)
+
+
+def _plain_case(benchmark: Reader) -> CaseSummary:
+    name = benchmark["fullname"].read(str)
+    return CaseSummary(name, name, None, *_times(benchmark["stats"]))
 
 
 def _times(stats: Reader) -> tuple[int, int]:

@@ -92,6 +92,21 @@ def test_processes_that_it_has_started_end_with_it():
     pytest.fail("it still runs")
 
 
+def test_a_daemon_that_holds_the_output_of_a_child_does_not_delay_its_stop():
+    """The daemon writes no line: a read of the pipe would wait for its end."""
+    program = "import subprocess; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, flush=True)"
+    made = child(program)
+    daemon = int(made.next_line(30))
+    try:
+        assert made.ended(30) == 0
+        began = time.monotonic()
+        made.stop()
+        assert time.monotonic() - began < 30
+        assert Path(f"/proc/{daemon}").exists()
+    finally:
+        os.kill(daemon, signal.SIGKILL)
+
+
 @pytest.mark.parametrize(("end_s", "code"), [(30.0, 7), (0.0, -signal.SIGKILL)])
 def test_a_child_that_ends_its_own_children_is_asked_first(end_s, code):
     program = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('ready', flush=True); time.sleep(60)"

@@ -42,6 +42,7 @@ def surveyed(**changes):
         "cases": {
             "t.py::t": {
                 "label": name, "params": {"threads": 1}, "memory": 4, "failed": "", "note": "", "uncompared": "",
+                "parallel": False,
             }
         },
         "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {},
@@ -171,7 +172,8 @@ result_of_side({
 """
     (tmp_path / "python").symlink_to(sys.executable)
     pythons = {BASE: str(tmp_path / "python"), HEAD: sys.executable}
-    plan = replace(plan, pythons=pythons, variables={BASE: {"ONLY_BASE": "a b", "MALLOC_TOP_PAD_": "1"}, HEAD: {}})
+    variables = {BASE: {"ONLY_BASE": "a b", "MALLOC_TOP_PAD_": "1"}, HEAD: {}}
+    plan = replace(plan, pythons=pythons, variables=variables, parallel=frozenset({"t.py::t"}))
     with start(program, plan=plan, only=["t.py::t"]) as launch:
         launch.ready()
         sides = sides_of(launch.measure())
@@ -189,6 +191,7 @@ result_of_side({
             "threads": 0,
             "only": ["t.py::t"],
             "torch": False,
+            "parallel": ["t.py::t"],
             "cores": [],
         }
         assert said["cwd"] == str(tmp_path / side / "project")

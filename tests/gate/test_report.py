@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 
 import gate_builders
 import pytest
+import scipy.stats
 from gate_builders import ADD, CASE, CLONE, CONV, ENGINE, GEMM, LABEL, MM, Measured, recorded, rendered, series
 from hostile_builders import NAMES, is_clean
 
@@ -184,6 +186,16 @@ def test_what_is_excluded_is_never_less_than_the_bound(bound):
     assert bound * 100 <= said <= bound * 100 + 0.1
     [row] = [line for line in rendered(verdict, "terminal", 3).splitlines() if line.startswith("case ") and "[" in line]
     assert float(row.split("]")[1].split()[0]) == said
+
+
+def test_a_pass_says_how_rare_a_slowdown_may_be_that_was_not_met():
+    [line] = [line for line in rendered(passed(), "terminal", 3).splitlines() if line.startswith("not ruled out: ")]
+    share, launches, rarer, iterations = map(float, re.findall(r"([\d.]+) (?:%|launches|iterations|on)", line))
+    of_launches, of_iterations = (
+        scipy.stats.binomtest(0, int(count), alternative="less").proportion_ci(0.95).high for count in (launches, iterations)
+    )
+    assert share == pytest.approx(100 * of_launches, abs=0.05)
+    assert rarer == math.floor(1 / of_iterations)
 
 
 def test_a_bound_below_no_change_excludes_any_regression():

@@ -327,13 +327,34 @@ def test_a_file_of_the_revision_is_not_replaced_by_a_generated_one(built, into):
     assert (base.root / "package/_version.py").read_text() == "committed"
 
 
-def test_a_compiled_module_of_other_sources_is_refused(built, into):
-    built.write("package/native.c", "int two;\n")
+@pytest.mark.parametrize(
+    ("source", "generated"),
+    [
+        ("package/native.c", "package/native.so"),
+        ("package/native.pxi", "package/native.so"),
+        ("package/native.py", "package/native.so"),  # as mypyc compiles it
+        ("CMakeLists.txt", "package/native.so"),
+        ("new.cpp", "package/native.so"),  # untracked
+        ("tables.txt", "package/tables.py"),
+        ("make_tables.py", "package/tables.py"),
+    ],
+)
+def test_a_base_without_its_own_generated_files_is_refused(built, into, source, generated):
+    inputs = ("package/native.pxi", "package/native.py", "CMakeLists.txt", "tables.txt", "make_tables.py")
+    others = ("README.md", "pyproject.toml", "package/part.py", "tests/data.txt")
+    for name in (*inputs, *others):
+        built.write(name, "one")
+    built.write(".gitignore", "_version.py\ntables.py\n*.so\n")
+    built.commit()
+    built.write("package/tables.py", "built")
+    (built.path / "package" / ("tables.py" if generated.endswith(".so") else "native.so")).unlink()
+    for name in (*others, "untracked.txt"):
+        built.write(name, "from what nothing is generated")
+    assert of_revision(built.path, "HEAD", into / "base").generated
+    built.write(source, "open('package/tables.py', 'w')")
     with pytest.raises(UsageError) as raised:
-        of_revision(built.path, "HEAD", into / "base")
-    assert str(raised.value).startswith(
-        "package/native.so is compiled from the working tree, and package/native.c differs from "
-    )
+        of_revision(built.path, "HEAD", into / "another")
+    assert str(raised.value).startswith(f"{generated} is built from the working tree, and {source} differs from ")
     assert of_working_tree(built.path, into / "head").generated
 
 

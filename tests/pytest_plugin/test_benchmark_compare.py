@@ -123,6 +123,37 @@ def test_a_regression_fails_and_the_command_prints_the_same_to_the_character(pro
     assert len(same) > 12
 
 
+PLAIN = "def test_plain(benchmark):\n    benchmark(sum, [1])\n"
+
+
+def save_with_a_quicker_plain_test(project):
+    """Save a run, and divide the time of its plain test by 10 in the file."""
+    assert project.run("--benchmark-save=base").ret == EXIT_PASSED
+
+    def quicker(saved):
+        [plain] = [benchmark for benchmark in saved["benchmarks"] if "mnistbench" not in benchmark["extra_info"]]
+        plain["stats"]["median"] /= 10
+
+    change(next(project.path.glob(".benchmarks/*/0001_base.json")), quicker)
+
+
+def test_plain_tests_beside_cases_of_ours_are_compared_in_pytest_and_in_the_command(project):
+    project.write("test_plain.py", PLAIN)
+    save_with_a_quicker_plain_test(project)
+    result = project.run("--benchmark-compare=0001", "--case-fail=500%", "--benchmark-save=now")
+    assert result.ret == EXIT_REGRESSED
+    result.stdout.fnmatch_lines(["*test_plain.py::test_plain*", "thresholds: regressed: 1"])
+    done = command(project, "compare", "1", "2", "--case-fail", "500%")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (EXIT_REGRESSED, "thresholds: regressed: 1")
+
+
+def test_a_session_of_plain_tests_alone_is_judged_if_there_is_a_threshold(project):
+    project.write("test_bench.py", PLAIN)
+    save_with_a_quicker_plain_test(project)
+    for limit, code in (("500%", EXIT_REGRESSED), ("90000%", EXIT_PASSED)):
+        assert project.run("--benchmark-compare=0001", f"--case-fail={limit}").ret == code
+
+
 def test_without_a_saved_run_operations_are_shown_and_how_to_save_one(project):
     result = project.run("--benchmark-compare")
     assert result.ret == EXIT_PASSED

@@ -420,9 +420,10 @@ def test_entries_of_other_plug_ins_are_no_record(extra):
     path.write_text(json.dumps({**document, "benchmarks": [other]}))
     [run] = storage().all()
     assert (run.run.plain, [case.params for case in run.run.cases]) == (True, [None])
-    path.write_text(json.dumps({**document, "benchmarks": [*document["benchmarks"], {**other, "stats": "none"}]}))
+    path.write_text(json.dumps({**document, "benchmarks": [*document["benchmarks"], other]}))
     [run] = storage().all()
-    assert [case.label for case in run.run.cases] == ["step convnet-b16-cpu on digits"]
+    assert [case.label for case in run.run.cases] == ["step convnet-b16-cpu on digits", "test_b"]
+    assert not run.run.plain
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import argument, option, path, whole
 from mnistbench.gate.environments.sides import SideOptions
-from mnistbench.gate.reproducers.run import LAUNCHES, measure, overall, sentence
+from mnistbench.gate.reproducers.run import LAUNCHES, measure, sentence
 from mnistbench.gate.reproducers.script import ScriptOrigin, read
 from mnistbench.showing.output import EXIT_PASSED
 from mnistbench.showing.progress import Progress
@@ -47,7 +47,7 @@ def run(settings: Settings) -> int:
             if file in differing:
                 variables, launches = settings.variables, settings.launches
                 changes = measure(file, origin, pythons, variables, launches=launches, progress=progress)
-                answer = sentence(overall(changes), origin)
+                answer = sentence(changes, origin)
                 progress.close()
             print(f"{origin.title} ({origin.case}): {answer}", flush=True)
     return EXIT_PASSED

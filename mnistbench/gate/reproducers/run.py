@@ -39,6 +39,9 @@ MOST_AT_ONCE = 2
 #: How far a change may be outside the gate's interval and still be the same, as a share: the script measures another process.
 TOLERANCE = 0.05
 
+#: Largest probability, if the sides were equally fast, of as many launches with a slower head as a reproduced change needs.
+LEVEL = 0.05
+
 #: Longest time of a measurement, in seconds; the first one also loads torch and makes the arguments.
 _PATIENCE_S = 600.0
 
@@ -146,16 +149,23 @@ def overall(changes: Sequence[float]) -> float:
     return math.expm1(statistics.median(map(math.log1p, changes)))
 
 
-def sentence(change: float, origin: ScriptOrigin) -> str:
+def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
     """Return what a script shows, in one sentence.
 
-    It shows the change that the gate found if it is inside the gate's interval, widened by TOLERANCE, and slower at all. If the
-    change is a share of the case, it may be smaller than TOLERANCE, so the interval is widened by this share of the change.
+    It shows the change that the gate found if it is inside the gate's interval, widened by TOLERANCE, and at least half of the
+    smallest change in it. If the change is a share of the case, it may be smaller than TOLERANCE, so the interval is widened by
+    this share of the change. The head has to be slower in so many launches that a sign test has a p-value of LEVEL at most.
     """
+    change = overall(changes)
+    slower = sum(each > 0 for each in changes)
+    p = sum(math.comb(len(changes), number) for number in range(slower, len(changes) + 1)) / 2 ** len(changes)
     tolerance = TOLERANCE * (abs(origin.change) if origin.case_ns else 1.0)
     shown, gate, low, high = (units.percent(value, signed=True) for value in (change, origin.change, origin.low, origin.high))
     found = f"{shown}{' of the case' if origin.case_ns else ''} (the gate: {gate}, {low} to {high})"
-    if origin.low - tolerance <= change <= origin.high + tolerance and change > 0:
+    least = max(origin.low - tolerance, origin.low / 2)
+    if least <= change <= origin.high + tolerance and change > 0:
+        if p > LEVEL:
+            return f"unclear: {found}; the head is slower in {slower} of {len(changes)} launches; give more --launches"
         return f"reproduced: {found}"
     if change < origin.low:
         return f"does not show by itself: {found}; the cause is in its surroundings (layout of its input, allocator, cache)"

@@ -14,8 +14,7 @@ import contextlib
 import math
 import random
 import resource
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Any
 from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Outcome, SideCase
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
-from mnistbench.measuring.timing import Sample
+from mnistbench.measuring.timing import Clock, Sample
 
 #: Pairs of iterations of a build: (factor, fewest, most); the number is factor / sqrt(seconds of an iteration). For cases
 #: whose pairs have the same variance, this minimizes the sum of the variances of the means (Neyman's allocation).
@@ -50,6 +49,7 @@ class SideRun:
 
     side: Side
     case: SideCase
+    alive: Callable[[], None] = lambda: None  # called after each timed iteration
     outcome: Outcome = field(init=False)  # after the warm-up
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
@@ -69,6 +69,7 @@ class SideRun:
                 return self.case.clocked()
             finally:
                 self.case.finish()
+                self.alive()
 
 
 def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, *, shares_core: bool) -> dict[str, Any]:
@@ -143,9 +144,9 @@ def _warm_up(side_run: SideRun) -> int:
     case = side_run.case
     case.loops, elapsed = 1, 0
     for _ in range(WARMUP_CALLS):
-        began = time.perf_counter_ns()
+        began = Clock.wall_ns()
         side_run.run_case()
-        elapsed = time.perf_counter_ns() - began
+        elapsed = Clock.wall_ns() - began
     if case.may_be_repeated and elapsed < LONG_NS:
         elapsed = _calibrated(side_run)
     with side_run.side.errors_named():
@@ -226,7 +227,7 @@ def _has_operations(side_run: SideRun) -> bool:
 
 
 def _has_one_thread(case: SideCase) -> bool:
-    return case.device == "cpu" and case.threads == 1
+    return case.device == "cpu" and case.threads == 1 and not case.parallel
 
 
 def _time_block(side_run: SideRun, iterations: int) -> None:

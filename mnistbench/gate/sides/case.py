@@ -36,6 +36,7 @@ class SideCase(ABC):
 
     device = "cpu"  # torch's name
     threads = 1  # of the work
+    parallel = False  # it uses more than one core all the same, by threads or processes of its own
     loops = 1
     parameters = 0  # trainable, of its model
     by_share = True  # the share of an operation in a profiled iteration is that in any other

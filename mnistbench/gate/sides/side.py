@@ -20,7 +20,7 @@ import sysconfig
 import tomllib
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,9 +34,10 @@ from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import CALL
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
 from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
+from mnistbench.measuring.timing import Clock
 
-#: Arguments for pytest after the user's: the session writes no files and leaves the standard streams of the process alone.
-_QUIET = ("--bench-tensorboard=off", "-p", "no:cacheprovider", "-q", "-s")
+#: Arguments for pytest after the user's: the session leaves the standard streams of the process alone.
+_QUIET = ("--bench-tensorboard=off", "-q", "-s")
 
 #: Arguments by plug-in (the name of its entry point): processes of pytest-xdist cannot be measured, coverage takes time, and
 #: pytest-codspeed replaces the fixture of pytest-benchmark.
@@ -44,9 +45,9 @@ _QUIET_PLUGINS = {"xdist": ("-n0",), "pytest_cov": ("--no-cov",), "codspeed": ("
 
 #: Options of pytest-benchmark in a session of the gate, whatever the user's are.
 _BENCHMARK_OPTIONS = {
-    "benchmark_disable": True, "benchmark_enable": False, "benchmark_only": False, "benchmark_autosave": False,
-    "benchmark_save": None, "benchmark_save_data": False, "benchmark_json": None, "benchmark_compare": None,
-    "benchmark_compare_fail": None, "benchmark_histogram": None, "benchmark_cprofile": None,
+    "benchmark_disable": True, "benchmark_enable": False, "benchmark_only": False, "benchmark_skip": False,
+    "benchmark_autosave": False, "benchmark_save": None, "benchmark_save_data": False, "benchmark_json": None,
+    "benchmark_compare": None, "benchmark_compare_fail": None, "benchmark_histogram": None, "benchmark_cprofile": None,
 }  # fmt: skip
 
 _PACKAGE = "mnistbench"
@@ -165,7 +166,8 @@ class Side:
         os.chdir(self.directory)
         errors, output = io.StringIO(), io.StringIO()
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
-            code = pytest.main([*arguments, *_plugins(self.directory), *_QUIET], plugins=[plugin])
+            cache = f"cache_dir={self.tree.parent / 'pytest_cache'}"  # not in the tree; a project may ask for --ff
+            code = pytest.main([*arguments, *_plugins(self.directory), *_QUIET, "-o", cache], plugins=[plugin])
         sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
         return int(code), errors.getvalue()
 
@@ -257,6 +259,7 @@ class _Session:
         self.failures: list[str] = []
         self.raised: MnistbenchError | None = None  # by one of the functions
         self._taken: set[str] = set()
+        self._called_ns = 0  # when the fixture calls its function
 
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Iterator[Any]:
@@ -278,6 +281,15 @@ class _Session:
         except MnistbenchError as error:
             self.raised = error
         kept = {node_id: ours[node_id] for node_id in chosen}
+        for item in items:
+            code = getattr(getattr(item, "function", None), "__code__", None)
+            if (
+                code
+                and item.nodeid not in ours
+                and "getfixturevalue" in code.co_names
+                and _FIXTURES.intersection(code.co_consts)
+            ):
+                self.side.left_out[item.nodeid] = "gets its fixture from request.getfixturevalue; name it as an argument"
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
         items[:] = kept.values()
 
@@ -298,16 +310,18 @@ class _Session:
         seed_all(0)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[Any]:
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Any:
         """Take over pytest-benchmark's fixture, which measures nothing itself."""
-        value = yield
+        value: Any = yield
         measures_workload = _WORKLOAD in getattr(getattr(request.node, "callspec", None), "params", ())
         if fixturedef.argname == _BENCHMARK and not measures_workload:
-            intercept(value, before=functools.partial(self._take_call, request.node))
+            value.disabled = False  # what a test asks of it is as in a run that measures
+            before = functools.partial(self._take_call, request.node, value)
+            intercept(value, before, after=functools.partial(self._give_stats, value))
             refuse_weave(value)
         return value
 
-    def _take_call(self, item: pytest.Item, call: Call) -> None:
+    def _take_call(self, item: pytest.Item, benchmark: Any, call: Call) -> None:
         params = params_of_test(item.nodeid, own_threads())
         threads = self.side.threads_of(params)
 
@@ -315,6 +329,15 @@ class _Session:
             return PlainCase(call, threads, self.side.load)
 
         self._take(item, TakenCase(item.nodeid, params.title, params, make))
+        benchmark.disabled = True  # it calls the function once
+        self._called_ns = Clock.wall_ns()
+
+    def _give_stats(self, benchmark: Any, _: Call) -> None:
+        """Give the fixture the statistics of its call, which a test may read."""
+        seconds = (Clock.wall_ns() - self._called_ns) / 1e9
+        benchmark.disabled = False
+        benchmark._add_stats = lambda _: None  # noqa: SLF001  # they are in no table of pytest-benchmark
+        benchmark._make_stats(1).update(seconds)  # noqa: SLF001
 
     def _take(self, item: pytest.Item, case: TakenCase) -> None:
         self._taken.add(item.nodeid)
@@ -330,9 +353,11 @@ class _Session:
         return True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Store why a file could not be imported."""
+        """Store why a file could not be imported, or was skipped if it may have cases."""
         if report.failed:
             self.failures.append(f"{report.nodeid} cannot be imported: {_last_line(report)}")
+        elif report.skipped and isinstance(report.longrepr, tuple) and b"benchmark" in Path(report.longrepr[0]).read_bytes():
+            self.side.left_out[report.nodeid] = f"is skipped: {report.longrepr[2].removeprefix('Skipped: ')}"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Store why a test failed outside of the fixture, or why it is left out."""
@@ -383,24 +408,56 @@ def _refusal(text: str) -> str:
 def stray_modules(repository: Path, side: Side) -> dict[str, str]:
     """Return loaded modules of the project that are not from its copy, because both sides would run the same code.
 
-    Their files are in the user's repository (an editable install), or belong to the installed distribution of the project.
+    Their files are in the user's repository (an editable install), belong to the installed distribution of the project, or have
+    the names of modules that the copy has, too.
     """
     try:
         installed = importlib.metadata.distribution(_project(side.directory)["name"])
         project = {str(installed.locate_file(file)) for file in installed.files or ()}
     except (ValueError, KeyError, TypeError, importlib.metadata.PackageNotFoundError):
         project = set()
+    roots = _import_roots(side.tree)
+    packages = {file.name.partition(".")[0] for root in roots for file in root.iterdir()} - sys.stdlib_module_names
     environment = Path(sys.prefix)
     paths = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     if environment.is_relative_to(repository) and environment != repository:  # a virtual environment inside it
         paths.append(sys.prefix)
-    apart = (*(f"{path}{os.sep}" for path in paths), f"{side.tree}{os.sep}")
+    copies = (f"{side.tree}{os.sep}", f"{side.fallback}{os.sep}")
+    apart = (*(f"{path}{os.sep}" for path in paths), *copies)
     found = {}
     for name, module in list(sys.modules.items()):
         for path in _paths(module)[:1]:
-            if path in project or (path.startswith(f"{repository}{os.sep}") and not path.startswith(apart)):
+            if (
+                path in project
+                or (path.startswith(f"{repository}{os.sep}") and not path.startswith(apart))
+                or (name.partition(".")[0] in packages and not path.startswith(copies) and _has_module(roots, name))
+            ):
                 found[name] = path
     return found
+
+
+#: Files that make a folder a project, folders of a tree that contain no project of its own, and folders of a project
+#: that contain no package of it.
+_PROJECT_FILES = {"pyproject.toml", "setup.cfg", "setup.py"}
+_NO_PROJECTS = ("build", "dist", "node_modules", "site-packages", "third_party", "vendor")
+_NO_PACKAGES = ("benchmarks", "bench", "docs", "examples", "scripts", "test", "tests", "tools")
+
+
+@functools.cache  # the survey asks for each case
+def _import_roots(tree: Path) -> list[Path]:
+    """Return the folders of a tree that may contain packages: those of its projects, and their folders such as ``src``."""
+    found = []
+    for folder, subfolders, files in os.walk(tree):
+        subfolders[:] = [name for name in subfolders if name not in _NO_PROJECTS and not name.startswith((".", "_"))]
+        if folder == str(tree) or _PROJECT_FILES.intersection(files):
+            found += [Path(folder), *(Path(folder, name) for name in subfolders if name not in _NO_PACKAGES)]
+    return found
+
+
+def _has_module(roots: Iterable[Path], name: str) -> bool:
+    """Whether a module with this dotted name lies in one of the folders."""
+    relative = name.replace(".", os.sep)
+    return any((root / f"{relative}.py").is_file() or (root / relative / "__init__.py").is_file() for root in roots)
 
 
 def _plugins(directory: Path) -> list[str]:

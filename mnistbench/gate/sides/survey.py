@@ -7,6 +7,7 @@ import gc
 import importlib.metadata
 import resource
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +21,7 @@ from mnistbench.gate.sides.case import WARMUP_CALLS, PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint
 from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
+from mnistbench.measuring.timing import Clock
 
 #: Measured if the user names no tests: the cases of this phase.
 DEFAULT_PHASE = "step"
@@ -134,7 +136,8 @@ class _Survey:
             given = case.arguments()
             first = case.result()
             left = case.arguments()
-            one, other = fingerprint(first), fingerprint(case.result())
+            second, listed.parallel = _with_parallelism(case.result)
+            one, other = fingerprint(first), fingerprint(second)
         if case.may_be_repeated and given.digest != left.digest:
             listed.note = (
                 "changes its arguments, so each call gets what the one before has left; "
@@ -155,6 +158,47 @@ class _Survey:
             listed.memory = case.peak_memory()
         if listed.memory is not None and listed.params["device"] == "cpu":
             listed.memory += self._imported_bytes
+
+
+#: Share of the CPU time of a call that other threads than its own have if it uses more than one core.
+_OF_OTHER_THREADS = 0.1
+
+#: Shortest CPU time of other threads that counts, in nanoseconds.
+_LEAST_NS = 1_000_000
+
+
+def _with_parallelism(work: Callable[[], Any]) -> tuple[Any, bool]:
+    """Return the result of a call, and whether it uses more than one core, or threads or processes of its own."""
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def counted(thread: threading.Thread) -> None:
+        started.append(thread)
+        start(thread)
+
+    children = _work_of_children()
+    threading.Thread.start = counted  # type: ignore[assignment, method-assign]
+    try:
+        before_ns = Clock.cpu_ns(), Clock.thread_ns()
+        result = work()
+        cpu_ns, own_ns = Clock.cpu_ns() - before_ns[0], Clock.thread_ns() - before_ns[1]
+    finally:
+        threading.Thread.start = start  # type: ignore[method-assign]
+    of_others = cpu_ns - own_ns > max(_OF_OTHER_THREADS * cpu_ns, _LEAST_NS)
+    return result, of_others or bool(started) or _work_of_children() != children
+
+
+def _work_of_children() -> tuple[float, dict[str, list[str]]]:
+    """Return the CPU time of ended child processes, in seconds, and that of each running one, in the system's units.
+
+    Source: proc_pid_stat(5), fields 14 and 15. Of a system without /proc only ended processes are known.
+    """
+    ended, running = resource.getrusage(resource.RUSAGE_CHILDREN), dict[str, list[str]]()
+    for task in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread or a child has ended meanwhile
+            for child in task.read_text().split():
+                running[child] = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return ended.ru_utime + ended.ru_stime, running
 
 
 # ---- Calls of slower operations --------------------------------------------------------------------------------------

@@ -18,13 +18,11 @@ import json
 import os
 import random
 import socket
-import sys
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from mnistbench.core.machine import gc_paused, touch_heap
 from mnistbench.gate.sides.alternate import SideRun, measure, rehearse
@@ -32,30 +30,39 @@ from mnistbench.gate.sides.side import Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.sides.survey import capture, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.verdict.samples import BASE, HEAD
+from mnistbench.measuring.timing import Clock
 
 #: Builds of each case of a workload in a launch. The second has the reverse order of the first, so that quantities of the order
 #: cancel. A plain test has one, because its fixtures have made all objects before.
 BUILDS = 2
 
 
+#: Seconds between two signs of life.
+LIFE_S = 30.0
+
+
 def main() -> None:
     """Do one job; report errors as messages, too."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of the sides must not be read as a message
+    lines = os.fdopen(os.dup(0), encoding="utf-8")
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)  # a test or a child that reads its input must not wait for the gate's next line
 
     def say(**message: Any) -> None:
         out.write(json.dumps(message, separators=(",", ":")) + "\n")
         out.flush()
 
     try:
-        job = json.loads(sys.stdin.readline())
+        job = json.loads(lines.readline())
         if "default" in job:
             survey(job, say)
         elif "capture" in job:
             capture(job, say)
         else:
             with closing(Turns(job["side"], socket.socket(fileno=job["peer"]))) as turns:
-                _Launch(job, turns, say).run()
+                os.register_at_fork(after_in_child=turns.close)  # the other side has to notice the end of this process
+                _Launch(job, turns, say, lines).run()
     except _NotToMeasureError:
         return
     except SideError as error:
@@ -74,14 +81,15 @@ class _NotToMeasureError(SideError):
 class _Launch:
     """One side of a launch."""
 
-    def __init__(self, job: dict[str, Any], turns: Turns, say: Callable[..., None]) -> None:
-        self._job, self._turns, self._say = job, turns, say
+    def __init__(self, job: dict[str, Any], turns: Turns, say: Callable[..., None], lines: IO[str]) -> None:
+        self._job, self._turns, self._say, self._lines = job, turns, say, lines
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
         self._order = self._coin.sample([BASE, HEAD], 2)
         self._side = Side.of(job)
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
         self._start: float | None = None
+        self._said_s = _now_s()
         self._cores: list[int] = job["cores"]
 
     def run(self) -> None:
@@ -100,7 +108,7 @@ class _Launch:
         self._say(
             result={
                 "cases": self._cases, "case_seconds": self._seconds, "order": self._order,
-                "seconds": time.monotonic() - self._start,
+                "seconds": _now_s() - self._start,
             }
         )  # fmt: skip
 
@@ -118,16 +126,25 @@ class _Launch:
         cores = self._coin.sample(self._cores, len(self._cores))  # both sides draw alike, also if one has more threads
         if self._start is None:
             self._start = self._begin(case, cores)
-        _use_cores(cores, self._side.threads_of(case.params), case.params.device)
-        start = time.monotonic()
+        parallel = case.node_id in self._job["parallel"]
+        _use_cores(cores, len(cores) if parallel else self._side.threads_of(case.params), case.params.device)
+        start = _now_s()
         builds = self._cases[case.node_id] = []
         for build in range(1 if case.is_plain else BUILDS):
             order = self._order[:: -1 if build % 2 else 1]
-            side_run = SideRun(self._side, case.make())
+            side_run = SideRun(self._side, case.make(), self._sign_of_life)
+            side_run.case.parallel = parallel
             builds.append(measure(side_run, self._turns, order, self._coin, shares_core=bool(self._cores)))
             gc.collect()
-        self._seconds[case.node_id] = time.monotonic() - start
+        _use_cores(cores, len(cores), case.params.device)  # threads that fixtures of the next test start keep the cores
+        self._seconds[case.node_id] = _now_s() - start
         self._say(measured=case.node_id)
+
+    def _sign_of_life(self) -> None:
+        """Tell the launcher, from time to time, that a long case is being measured."""
+        if _now_s() - self._said_s > LIFE_S:
+            self._said_s = _now_s()
+            self._say(alive="")
 
     def _begin(self, case: TakenCase, cores: list[int]) -> float:
         """Import what the first case needs, wait until the launch may measure, and return the time."""
@@ -138,9 +155,13 @@ class _Launch:
             rehearse(SideRun(self._side, case.make()))
         _tidy_memory()
         self._say(ready={"shared": stray_modules(Path(self._job["repository"]), self._side)})
-        if sys.stdin.readline().strip() != "go":
+        if self._lines.readline().strip() != "go":
             raise _NotToMeasureError("the launch was not to be measured")
-        return time.monotonic()
+        return _now_s()
+
+
+def _now_s() -> float:
+    return Clock.wall_ns() / 1e9
 
 
 def _tidy_memory() -> None:

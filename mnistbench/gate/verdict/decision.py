@@ -202,7 +202,7 @@ def decide(
     reasons = [
         *_of_unusable(first),
         *_of_findings(findings, fresh, thresholds),
-        *_of_bounds(cases, thresholds, [f for f in findings if _is_of_case(f) or (f.verdict == REGRESSED and not accepts(f))]),
+        *_of_bounds(cases, thresholds, [f for f in findings if f.verdict == REGRESSED], accepts),
         *_of_unbounded(unbounded, thresholds),
     ]
     regressed = any(finding.verdict == REGRESSED for finding in findings)
@@ -378,7 +378,8 @@ def _verdict(
     of_case = screened.quantity.is_case
     if not _is_confirmed(screened, fresh):
         open_slowdown = screened.change > 0 and screened.p <= LEVEL and fresh.high >= thresholds.of(screened.quantity)
-        return UNDECIDED if open_slowdown and not of_case else UNCONFIRMED  # the bound of a case is a reason by itself
+        # The bound of a median is a reason by itself. That of a mean is not: it may be MEAN_FACTOR times as large.
+        return UNDECIDED if open_slowdown and screened.quantity.kind != ITERATION else UNCONFIRMED
     if not _may_matter(fresh, thresholds):
         return SMALL
     if screened.change < 0:
@@ -459,13 +460,19 @@ def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds
             yield Reason(BUDGET, text)
 
 
-def _of_bounds(cases: Sequence[Estimate], thresholds: Thresholds, failing: Sequence[Finding]) -> Iterable[Reason]:
-    """Yield a reason for each case whose median or mean has too large an upper bound, with the clock of the largest."""
-    settled = {finding.screened.quantity.case for finding in failing}
+def _of_bounds(
+    cases: Sequence[Estimate], thresholds: Thresholds, regressions: Sequence[Finding], accepts: Callable[[Finding], bool]
+) -> Iterable[Reason]:
+    """Yield a reason for each case whose median or mean has too large an upper bound, with the clock of the largest.
+
+    A regression that fails the gate settles its case. One that is accepted settles the medians of its case, or the means.
+    """
+    failed = {finding.screened.quantity.case for finding in regressions if not accepts(finding)}
+    settled = {(finding.screened.quantity.case, finding.screened.quantity.kind) for finding in regressions}
     worst: dict[tuple[str, str], Estimate] = {}
     for one in cases:
         key = (one.quantity.case, one.quantity.kind)
-        if one.high > thresholds.to_rule_out(one.quantity) and one.quantity.case not in settled:
+        if one.high > thresholds.to_rule_out(one.quantity) and one.quantity.case not in failed and key not in settled:
             worst[key] = max(worst.get(key, one), one, key=lambda estimate: estimate.high)
     for one in worst.values():
         up_to = f"of up to {units.percent_up(one.high)}"

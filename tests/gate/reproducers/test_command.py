@@ -36,7 +36,7 @@ def measured(monkeypatch):
     def measure(file, origin, pythons, variables, *, launches, progress):
         progress.step(f"launch 1 of {launches}")
         found.append(SimpleNamespace(file=file, pythons=dict(pythons), variables=variables, launches=launches))
-        return [0.12]
+        return [0.12] * launches
 
     monkeypatch.setattr("mnistbench.gate.reproducers.command.measure", measure)
     return found

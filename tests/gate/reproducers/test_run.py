@@ -8,9 +8,10 @@ import textwrap
 
 import pytest
 import reproducer_builders as builders
+import scipy.stats
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.reproducers.run import measure, overall, sentence
+from mnistbench.gate.reproducers.run import LEVEL, measure, overall, sentence
 from mnistbench.showing.progress import Progress
 
 HERE = {"base": sys.executable, "head": sys.executable}
@@ -119,14 +120,24 @@ LARGER = "; the surroundings hide a part of it (cache, other operations of the p
     [
         (0.12, 0.05, 0.15, "reproduced: +12.0 % (the gate: +11.1 %, +5.0 % to +15.0 %)"),
         (0.199, 0.05, 0.15, "reproduced: +19.9 % (the gate: +11.1 %, +5.0 % to +15.0 %)"),
-        (0.01, 0.05, 0.15, "reproduced: +1.0 % (the gate: +11.1 %, +5.0 % to +15.0 %)"),
+        (0.03, 0.05, 0.15, "reproduced: +3.0 % (the gate: +11.1 %, +5.0 % to +15.0 %)"),
+        (0.02, 0.05, 0.15, f"does not show by itself: +2.0 % (the gate: +11.1 %, +5.0 % to +15.0 %){HIDDEN}"),
         (-0.01, 0.02, 0.15, f"does not show by itself: -1.0 % (the gate: +11.1 %, +2.0 % to +15.0 %){HIDDEN}"),
         (0.03, 0.1, 0.15, f"does not show by itself: +3.0 % (the gate: +11.1 %, +10.0 % to +15.0 %){HIDDEN}"),
         (0.25, 0.05, 0.15, f"larger by itself: +25.0 % (the gate: +11.1 %, +5.0 % to +15.0 %){LARGER}"),
     ],
 )
 def test_what_is_said(change, low, high, said):
-    assert sentence(change, builders.header(low=low, high=high)) == said
+    assert sentence([change] * 10, builders.header(low=low, high=high)) == said
+
+
+@pytest.mark.parametrize("slower", range(1, 11))
+def test_a_change_is_reproduced_if_a_sign_test_over_the_launches_shows_it(slower):
+    changes = [0.1] * slower + [-1e-4] * (10 - slower)
+    said = sentence(changes, builders.header(low=-0.001, high=0.15, change=0.05))
+    assert said.startswith("reproduced: ") == (scipy.stats.binomtest(slower, 10, alternative="greater").pvalue <= LEVEL)
+    if slower == 7:
+        assert said.endswith("; the head is slower in 7 of 10 launches; give more --launches")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +145,7 @@ def test_what_is_said(change, low, high, said):
 )
 def test_a_share_of_the_case_is_compared_with_the_width_of_its_own_change(change, is_shown):
     origin = builders.header(change=0.012, low=0.0121, high=0.0139, case_ns=1e8)
-    said = sentence(change, origin)
+    said = sentence([change] * 10, origin)
     assert said.startswith("reproduced: ") == is_shown
     assert " of the case (the gate: +1.2 %, +1.2 % to +1.4 %)" in said
 

@@ -1,10 +1,12 @@
 """Tests with pytest-benchmark's own fixture, unmodified, in the processes of both sides. None of these projects has torch."""
 
 import importlib.util
+import itertools
 import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -89,6 +91,10 @@ def test_expected(benchmark):
     assert benchmark(int) == 1
 
 
+def test_value(request):
+    request.getfixturevalue("benchmark")(int)
+
+
 def test_skips_inside(benchmark):
     benchmark(lambda: pytest.skip("inside"))
 
@@ -151,8 +157,12 @@ def test_each_test_that_is_not_measured_as_usual_has_a_sentence(plan, tmp_path):
     for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(ODD)
         (tmp_path / side / "pytest.ini").unlink()  # pytest-benchmark warns of a fixture that is not used
-    plan, listings = surveyed(plan, tmp_path)
+        for name, text in (("test_whole.py", "# benchmark"), ("test_none.py", "")):
+            (tmp_path / side / name).write_text(f"import pytest\npytest.skip('not here', allow_module_level=True)\n{text}\n")
+    plan, listings = surveyed(replace(plan, arguments=("test_own.py", "test_whole.py", "test_none.py")), tmp_path)
     assert listings[HEAD].left_out == {
+        "test_whole.py": "is skipped: not here",
+        "test_own.py::test_value": "gets its fixture from request.getfixturevalue; name it as an argument",
         "test_own.py::test_skipped": "is skipped: not today",
         "test_own.py::test_expected": "xfails: wrong",
         "test_own.py::test_skips_inside": "is skipped: inside",
@@ -180,6 +190,165 @@ def test_a_test_that_fails_ends_the_gate_with_its_error(plan, tmp_path):
     with pytest.raises(LaunchError) as raised:
         surveyed(plan, tmp_path)
     assert str(raised.value) == "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero"
+
+
+READING = """
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+def test_reads(benchmark):
+    assert subprocess.run(["cat"], capture_output=True).stdout == b""
+    assert sys.__stdin__.read() == ""
+    benchmark(int)
+
+
+def test_asks(benchmark):
+    numbers = range(3) if benchmark.enabled and not benchmark.disabled else ()
+    assert benchmark(sum, numbers) == 3
+    assert 0 < benchmark.stats["mean"] == benchmark.stats.stats.max < 60
+
+
+def test_cache(benchmark, pytestconfig):
+    pytestconfig.cache.set("own/key", 1)
+    assert benchmark.pedantic(pytestconfig.cache.get, args=("own/key", 0)) == 1
+
+
+@pytest.fixture
+def frozen(monkeypatch):
+    # As freezegun stops the clocks: in all modules.
+    for real in (time.perf_counter, time.perf_counter_ns, time.monotonic, time.process_time_ns):
+        for module in list(sys.modules.values()):
+            for found, value in list(vars(module).items()):
+                if value is real:
+                    monkeypatch.setattr(module, found, lambda: 0)
+
+
+def test_frozen(benchmark, frozen):
+    benchmark(int)
+"""
+
+
+def test_tests_find_what_a_session_of_pytest_benchmark_has_and_no_input(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(READING)
+        (tmp_path / side / "pytest.ini").write_text("[pytest]\naddopts = --benchmark-skip --ff\nfilterwarnings = error\n")
+    plan, listings = surveyed(plan, tmp_path)
+    assert listings[HEAD].left_out == {}
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        launch.ready()
+        cases = launch.measure()["cases"]
+    assert sorted(cases) == [f"test_own.py::test_{name}" for name in ("asks", "cache", "frozen", "reads")]
+    assert not list((tmp_path / HEAD).rglob(".pytest_cache"))
+
+
+PARALLEL = """
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+
+def note_cores(name):
+    with Path(name).open("a") as stream:
+        stream.write(f"{len(os.sched_getaffinity(0))} ")
+
+
+@pytest.fixture
+def server():
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        yield
+        process.stdin.close()
+
+
+def test_alone(benchmark, server):
+    benchmark(note_cores, "alone")
+
+
+def test_pool(benchmark):
+    def work():
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(note_cores, ["pool"] * 2))
+
+    benchmark(work)
+
+
+def test_process(benchmark):
+    benchmark(subprocess.run, ["sh", "-c", "exit"])
+
+
+def test_kept(benchmark):
+    with ThreadPoolExecutor(2) as pool:
+        def work():
+            until = time.perf_counter() + 0.05
+            list(pool.map(lambda seed: [os.urandom(2**20) for _ in iter(lambda: time.perf_counter() < until, False)], range(2)))
+
+        work()
+        benchmark(work)
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_test_that_uses_more_than_one_core_is_measured_on_all(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(PARALLEL)
+    plan, listings = surveyed(plan, tmp_path)
+    assert plan.parallel == {f"test_own.py::test_{name}" for name in ("pool", "process", "kept")}
+    assert not listings[HEAD].cases["test_own.py::test_alone"].parallel
+    for side, name in itertools.product((BASE, HEAD), ("alone", "pool")):
+        (tmp_path / side / name).unlink()
+    cores = sorted(os.sched_getaffinity(0))
+    with launching(plan, 1, None, tmp_path / "log", cores) as launch:
+        launch.ready()
+        cases = launch.measure()["cases"]
+    assert "1" in (tmp_path / HEAD / "alone").read_text().split()
+    assert set((tmp_path / HEAD / "pool").read_text().split()[-4:]) == {str(len(cores))}
+    for case, [build] in cases.items():
+        for side in (BASE, HEAD):
+            assert bool(build["sides"][side]["block_ns"]) == bool(build["sides"][side]["cpu_ns"]) == (case not in plan.parallel)
+
+
+FORKING = """
+import os
+import time
+import warnings
+
+import pytest
+
+
+@pytest.fixture
+def forked():
+    if not os.fork():
+        os.setsid()
+        time.sleep(60)
+        os._exit(0)
+
+
+def test_ends(benchmark, forked):
+    calls = iter(range({calls}))
+    benchmark(lambda: next(calls, None) is None and os._exit(5))
+"""
+
+
+@pytest.mark.parametrize("ending", [BASE, HEAD])  # a launch waits for one of them first
+def test_a_side_that_ends_while_a_process_that_it_has_forked_runs_ends_the_launch(plan, tmp_path, ending):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(FORKING.format(calls=3_000 if side == ending else 10**9))
+        (tmp_path / side / "pytest.ini").unlink()
+    began = time.monotonic()
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        launch.ready()
+        with pytest.raises(LaunchError) as raised:
+            launch.measure()
+    assert "ended with exit code 5" in str(raised.value)
+    assert time.monotonic() - began < 55
 
 
 def test_options_of_other_plugins_do_not_matter(plan, tmp_path):

@@ -462,6 +462,30 @@ def test_a_project_that_is_installed_and_not_imported_from_its_copy_is_stray(sid
 
 
 @pytest.mark.parametrize(
+    ("own", "name", "stray"),
+    [
+        ("setup.py lib/package/part.py", "package.part", True),
+        ("packages/one/pyproject.toml packages/one/src/package/__init__.py", "package", True),
+        ("python/package/part.py", "package.part", True),
+        ("lib/package/other.py", "package.part", False),
+        ("vendor/package/__init__.py", "package", False),
+        ("tests/package.py", "package", False),
+        ("lib/package.py", "package", True),
+        ("statistics.py", "statistics", False),
+    ],
+)
+def test_a_module_of_the_copy_that_is_imported_from_elsewhere_is_stray(
+    side, repository, tmp_path, monkeypatch, own, name, stray
+):
+    for file in own.split():
+        (side.tree / file).parent.mkdir(parents=True, exist_ok=True)
+        (side.tree / file).touch()
+    path = tmp_path / "site-packages" / f"{name.replace('.', '/')}.py"
+    monkeypatch.setitem(sys.modules, name, module(name, path))
+    assert stray_modules(repository, side) == ({name: str(path)} if stray else {})
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",

@@ -15,6 +15,7 @@ from bare_environments import installed_environment, linked_environment
 from torch.torch_version import TorchVersion
 
 from mnistbench.gate.launcher import LaunchError, launching, survey
+from mnistbench.gate.sides import worker
 from mnistbench.gate.sides.side import SideError
 from mnistbench.gate.sides.survey import refuse_old_torch
 from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
@@ -70,6 +71,16 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
         assert base["keys"] == head["keys"]
         for times in ("wall_ns", "cpu_ns", "iteration_ns"):
             assert len(base[times]) == len(head[times]) > 4
+
+
+def test_a_long_case_gives_a_sign_of_life_every_half_minute(monkeypatch, tmp_path) -> None:
+    now, said = [0.0], []
+    monkeypatch.setattr(worker.Clock, "wall_ns", lambda: now[0] * 1e9)
+    job = {"side": BASE, "tree": tmp_path, "directory": tmp_path, "home": "", "threads": 0, "seed": 1, "cores": []}
+    launch = worker._Launch(job, None, lambda **message: said.append((now[0], message)), None)
+    for now[0] in range(0, 100, 10):
+        launch._sign_of_life()
+    assert said == [(40, {"alive": ""}), (80, {"alive": ""})]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a process cannot choose its cores")

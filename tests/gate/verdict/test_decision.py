@@ -431,6 +431,14 @@ def test_a_case_of_which_an_operation_alone_regressed_needs_its_bound_where_that
         assert result.bound > LIMITS.case
 
 
+def test_an_accepted_slower_median_leaves_the_bound_of_the_mean():
+    slower = [call(0.04), mean(0.3, spread=0.5)]
+    again = among(fresh(call, 0.04), fresh(mean, 0.3, spread=0.5), count=10, seed=5)
+    result = decide(among(*slower), again, LIMITS, SEED, lambda finding: finding.screened.quantity.kind == "iteration")
+    [reason] = texts(result)
+    assert " of its mean wall time cannot be ruled out" in reason
+
+
 def test_a_regression_is_told_also_where_another_case_is_too_noisy():
     noisy = call(0.005, spread=0.05, case="noisy")
     outcome, verdicts, reasons = found([call(0.1), noisy], [fresh(call, 0.1)])
@@ -443,6 +451,13 @@ def test_what_happens_in_few_iterations_is_seen_by_the_mean():
     outcome, verdicts, _ = found(first, among(fresh(call, 0.0), fresh(mean, 0.2), count=10, seed=5))
     assert (outcome, verdicts) == (REGRESSED, [REGRESSED])
     assert decided(among(*first)).outcome == INCONCLUSIVE  # flagged, and not confirmed by anything
+
+
+def test_a_slower_mean_that_fresh_launches_neither_confirm_nor_rule_out_is_inconclusive():
+    again = among(fresh(call, 0.0), fresh(mean, 0.01, spread=0.06), count=10, seed=5)
+    outcome, verdicts, [reason] = found([call(0.0), mean(0.05, spread=0.02, seed=5)], again)
+    assert (outcome, verdicts) == (INCONCLUSIVE, [UNDECIDED])
+    assert reason.startswith("case: mean wall time was flagged, and 10 fresh launches neither ")
 
 
 def test_a_mean_that_excludes_little_is_a_reason_and_one_that_excludes_enough_is_stated():
