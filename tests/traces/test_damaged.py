@@ -16,7 +16,7 @@ from mnistbench.traces.analysis import analyse
 from mnistbench.traces.report import traces_report
 
 VALUES = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=5), st.just([]), st.just({}),
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=5), st.builds(list), st.builds(dict),
     st.sampled_from(["ProfilerStep#1", "mnistbench.iteration", "kernel", "cpu_op", "\x1b[31m\n"]),
 )  # fmt: skip
 
