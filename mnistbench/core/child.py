@@ -183,7 +183,7 @@ class Child:
     def _listen(self) -> None:
         """Put the lines of the child's output into the queue until it ends or is stopped, and an empty line at the end.
 
-        A process that has left the session of the child may hold its output for ever, so a read must not wait for its end.
+        A process that has left the session of the child may keep its output open for ever, so a read must not wait for its end.
         """
         assert self._process.stdout, "a pipe"
         output = self._process.stdout.fileno()

@@ -348,7 +348,7 @@ def _notes(verdict: Verdict) -> Iterable[str]:
 
 
 def _not_seen(verdict: Verdict) -> str:
-    """Return how rare a slowdown may be that a gate has not met: with this share, it would have been met with CONFIDENCE.
+    """Return how rare a slowdown may be that did not occur: one with this share would have occurred with CONFIDENCE.
 
     Source: the exact binomial bound for no event in n trials, 1 - 0.05^(1 / n); for many trials the rule of three, 3 / n.
     """

@@ -256,16 +256,9 @@ class _Gate:
                 if (bytes_of_base := of_base[case].memory) is not None and (bytes_of_head := of_head[case].memory) is not None
             },
             resident={side: listing[side].resident for side in (BASE, HEAD)},
-            notes={
-                case: said
-                for case in common
-                if (said := "; ".join(filter(None, (_joined(of_base[case].note, of_head[case].note), self._cores_note(case)))))
-            },
+            notes={case: said for case in common if (said := _joined(of_base[case].note, of_head[case].note))},
             uncompared={case: said for case in common if (said := _joined(of_base[case].uncompared, of_head[case].uncompared))},
         )
-
-    def _cores_note(self, case: str) -> str:
-        return "uses more than one core, so it is measured on all cores by wall time" if case in self._plan.parallel else ""
 
     def _threads(self, params: Mapping[str, Any]) -> set[int]:
         """Return the numbers of threads of a case on the sides."""

@@ -43,6 +43,9 @@ _SOURCES = (
     "meson.build", "setup.py",
 )  # fmt: skip
 
+#: Files that a build writes with the version of the package.
+_VERSIONS = ("__version__.py", "_version.py", "version.py")
+
 #: Files from which no Python file is generated, beside Python files that do not name it.
 _NO_INPUTS = (
     "*.cfg", "*.ini", "*.lock", "*.md", "*.pyi", "*.rst", ".git*", ".pre-commit-config.yaml", "LICENSE*", "pyproject.toml",
@@ -205,7 +208,7 @@ def _check_generated(top: Path, commit: str, generated: Sequence[str]) -> None:
     Raises:
         UsageError: their sources differ.
     """
-    found = [name for name in generated if "version" not in Path(name).stem]
+    found = [name for name in generated if not _matches(Path(name).name, _VERSIONS)]
     if not found:
         return
     changed = [name for name in _git(top, "diff", "--name-only", "-z", commit).split("\0") if name]

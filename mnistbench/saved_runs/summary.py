@@ -331,7 +331,7 @@ FOLDER = ".mnistbench_cache"
 FEWEST = 32
 
 #: Version of the file. Raise it with every change of what a summary contains or how it is made from a saved run.
-_FORMAT = 1
+_FORMAT = 2
 
 #: Environments, params, texts of counts, and the rows of the runs.
 _EMPTY: tuple[Any, ...] = ([], [], [], {})

@@ -92,7 +92,7 @@ def test_processes_that_it_has_started_end_with_it():
     pytest.fail("it still runs")
 
 
-def test_a_daemon_that_holds_the_output_of_a_child_does_not_delay_its_stop():
+def test_a_daemon_that_keeps_the_output_of_a_child_open_does_not_delay_its_stop():
     """The daemon writes no line: a read of the pipe would wait for its end."""
     program = "import subprocess; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, flush=True)"
     made = child(program)

@@ -188,7 +188,7 @@ def test_what_is_excluded_is_never_less_than_the_bound(bound):
     assert float(row.split("]")[1].split()[0]) == said
 
 
-def test_a_pass_says_how_rare_a_slowdown_may_be_that_was_not_met():
+def test_a_pass_says_how_rare_a_slowdown_may_be_that_did_not_occur():
     [line] = [line for line in rendered(passed(), "terminal", 3).splitlines() if line.startswith("not ruled out: ")]
     share, launches, rarer, iterations = map(float, re.findall(r"([\d.]+) (?:%|launches|iterations|on)", line))
     of_launches, of_iterations = (

@@ -336,6 +336,7 @@ def test_a_file_of_the_revision_is_not_replaced_by_a_generated_one(built, into):
         ("CMakeLists.txt", "package/native.so"),
         ("new.cpp", "package/native.so"),  # untracked
         ("tables.txt", "package/tables.py"),
+        ("tables.txt", "package/conversion.py"),  # no version file, in spite of its name
         ("make_tables.py", "package/tables.py"),
     ],
 )
@@ -344,10 +345,10 @@ def test_a_base_without_its_own_generated_files_is_refused(built, into, source, 
     others = ("README.md", "pyproject.toml", "package/part.py", "tests/data.txt")
     for name in (*inputs, *others):
         built.write(name, "one")
-    built.write(".gitignore", "_version.py\ntables.py\n*.so\n")
+    built.write(".gitignore", "_version.py\ntables.py\nconversion.py\n*.so\n")
     built.commit()
-    built.write("package/tables.py", "built")
-    (built.path / "package" / ("tables.py" if generated.endswith(".so") else "native.so")).unlink()
+    (built.path / "package/native.so").unlink()
+    built.write(generated, "built")
     for name in (*others, "untracked.txt"):
         built.write(name, "from what nothing is generated")
     assert of_revision(built.path, "HEAD", into / "base").generated

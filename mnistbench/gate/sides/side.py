@@ -252,9 +252,7 @@ class _PathReader:
 class _Session:
     """A plug-in that runs the tests of cases, and calls a function inside the fixture of each."""
 
-    def __init__(
-        self, side: Side, order: Callable[[list[str]], list[str]], take: Callable[[TakenCase], None]
-    ) -> None:  # fmt: skip
+    def __init__(self, side: Side, order: Callable[[list[str]], list[str]], take: Callable[[TakenCase], None]) -> None:
         self.side, self.order, self.take = side, order, take
         self.failures: list[str] = []
         self.raised: MnistbenchError | None = None  # by one of the functions
@@ -283,12 +281,8 @@ class _Session:
         kept = {node_id: ours[node_id] for node_id in chosen}
         for item in items:
             code = getattr(getattr(item, "function", None), "__code__", None)
-            if (
-                code
-                and item.nodeid not in ours
-                and "getfixturevalue" in code.co_names
-                and _FIXTURES.intersection(code.co_consts)
-            ):
+            asks = code and "getfixturevalue" in code.co_names and _FIXTURES.intersection(code.co_consts)
+            if asks and item.nodeid not in ours:
                 self.side.left_out[item.nodeid] = "gets its fixture from request.getfixturevalue; name it as an argument"
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
         items[:] = kept.values()
@@ -352,12 +346,15 @@ class _Session:
         """Keep pytest-timeout from ending a test that waits in the fixture."""
         return True
 
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
         """Store why a file could not be imported, or was skipped if it may have cases."""
+        report: pytest.CollectReport = yield
         if report.failed:
             self.failures.append(f"{report.nodeid} cannot be imported: {_last_line(report)}")
-        elif report.skipped and isinstance(report.longrepr, tuple) and b"benchmark" in Path(report.longrepr[0]).read_bytes():
+        elif report.skipped and isinstance(report.longrepr, tuple) and b"benchmark" in collector.path.read_bytes():
             self.side.left_out[report.nodeid] = f"is skipped: {report.longrepr[2].removeprefix('Skipped: ')}"
+        return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Store why a test failed outside of the fixture, or why it is left out."""
@@ -416,8 +413,7 @@ def stray_modules(repository: Path, side: Side) -> dict[str, str]:
         project = {str(installed.locate_file(file)) for file in installed.files or ()}
     except (ValueError, KeyError, TypeError, importlib.metadata.PackageNotFoundError):
         project = set()
-    roots = _import_roots(side.tree)
-    packages = {file.name.partition(".")[0] for root in roots for file in root.iterdir()} - sys.stdlib_module_names
+    own = _packages(side.tree)
     environment = Path(sys.prefix)
     paths = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     if environment.is_relative_to(repository) and environment != repository:  # a virtual environment inside it
@@ -430,34 +426,40 @@ def stray_modules(repository: Path, side: Side) -> dict[str, str]:
             if (
                 path in project
                 or (path.startswith(f"{repository}{os.sep}") and not path.startswith(apart))
-                or (name.partition(".")[0] in packages and not path.startswith(copies) and _has_module(roots, name))
+                or (not path.startswith(copies) and _has_module(own.get(name.partition(".")[0], ()), name))
             ):
                 found[name] = path
     return found
 
 
-#: Files that make a folder a project, folders of a tree that contain no project of its own, and folders of a project
-#: that contain no package of it.
+#: Files of the folder of a project.
 _PROJECT_FILES = {"pyproject.toml", "setup.cfg", "setup.py"}
+
+#: Folders of a tree in which no project of its own is, and folders of a project in which no package of it is.
 _NO_PROJECTS = ("build", "dist", "node_modules", "site-packages", "third_party", "vendor")
 _NO_PACKAGES = ("benchmarks", "bench", "docs", "examples", "scripts", "test", "tests", "tools")
 
 
-@functools.cache  # the survey asks for each case
-def _import_roots(tree: Path) -> list[Path]:
-    """Return the folders of a tree that may contain packages: those of its projects, and their folders such as ``src``."""
-    found = []
+@functools.cache  # the survey needs them for each case
+def _packages(tree: Path) -> dict[str, list[Path]]:
+    """Return the top-level packages and modules of the projects of a tree: name -> the folders that contain it.
+
+    These folders are those of the projects, and their folders such as ``src``. Names of the standard library are left out.
+    """
+    found: dict[str, list[Path]] = {}
     for folder, subfolders, files in os.walk(tree):
         subfolders[:] = [name for name in subfolders if name not in _NO_PROJECTS and not name.startswith((".", "_"))]
         if folder == str(tree) or _PROJECT_FILES.intersection(files):
-            found += [Path(folder), *(Path(folder, name) for name in subfolders if name not in _NO_PACKAGES)]
+            for root in (Path(folder), *(Path(folder, name) for name in subfolders if name not in _NO_PACKAGES)):
+                for name in {entry.name.partition(".")[0] for entry in root.iterdir()} - sys.stdlib_module_names:
+                    found.setdefault(name, []).append(root)
     return found
 
 
-def _has_module(roots: Iterable[Path], name: str) -> bool:
-    """Whether a module with this dotted name lies in one of the folders."""
+def _has_module(folders: Iterable[Path], name: str) -> bool:
+    """Whether one of the folders contains a module with this dotted name."""
     relative = name.replace(".", os.sep)
-    return any((root / f"{relative}.py").is_file() or (root / relative / "__init__.py").is_file() for root in roots)
+    return any((folder / f"{relative}.py").is_file() or (folder / relative / "__init__.py").is_file() for folder in folders)
 
 
 def _plugins(directory: Path) -> list[str]:

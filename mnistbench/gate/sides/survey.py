@@ -138,11 +138,13 @@ class _Survey:
             left = case.arguments()
             second, listed.parallel = _with_parallelism(case.result)
             one, other = fingerprint(first), fingerprint(second)
+        notes = ["uses more than one core, so it is measured on all cores by wall time"] if listed.parallel else []
         if case.may_be_repeated and given.digest != left.digest:
-            listed.note = (
+            notes.append(
                 "changes its arguments, so each call gets what the one before has left; "
                 "make them anew with benchmark.pedantic(setup=...)"
             )
+        listed.note = "; ".join(notes)
         if one.unread:
             listed.uncompared = f"returns {', '.join(one.unread[:3])}"
         elif one.digest != other.digest:
@@ -160,11 +162,8 @@ class _Survey:
             listed.memory += self._imported_bytes
 
 
-#: Share of the CPU time of a call that other threads than its own have if it uses more than one core.
-_OF_OTHER_THREADS = 0.1
-
-#: Shortest CPU time of other threads that counts, in nanoseconds.
-_LEAST_NS = 1_000_000
+#: Share of CPU time that other threads have in a call on several cores, and the shortest such time that counts, in nanoseconds.
+_OF_OTHER_THREADS, _LEAST_NS = 0.1, 1_000_000
 
 
 def _with_parallelism(work: Callable[[], Any]) -> tuple[Any, bool]:

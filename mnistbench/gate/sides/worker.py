@@ -37,8 +37,8 @@ from mnistbench.measuring.timing import Clock
 BUILDS = 2
 
 
-#: Seconds between two signs of life.
-LIFE_S = 30.0
+#: Seconds between two messages of a case that takes long.
+ALIVE_S = 30.0
 
 
 def main() -> None:
@@ -132,17 +132,18 @@ class _Launch:
         builds = self._cases[case.node_id] = []
         for build in range(1 if case.is_plain else BUILDS):
             order = self._order[:: -1 if build % 2 else 1]
-            side_run = SideRun(self._side, case.make(), self._sign_of_life)
+            side_run = SideRun(self._side, case.make(), self._say_alive)
             side_run.case.parallel = parallel
             builds.append(measure(side_run, self._turns, order, self._coin, shares_core=bool(self._cores)))
             gc.collect()
-        _use_cores(cores, len(cores), case.params.device)  # threads that fixtures of the next test start keep the cores
+        # Threads that the fixtures of the next test start keep the cores of this moment.
+        _use_cores(cores, len(cores), case.params.device)
         self._seconds[case.node_id] = _now_s() - start
         self._say(measured=case.node_id)
 
-    def _sign_of_life(self) -> None:
+    def _say_alive(self) -> None:
         """Tell the launcher, from time to time, that a long case is being measured."""
-        if _now_s() - self._said_s > LIFE_S:
+        if _now_s() - self._said_s > ALIVE_S:
             self._said_s = _now_s()
             self._say(alive="")
 

@@ -232,7 +232,7 @@ def test_frozen(benchmark, frozen):
 """
 
 
-def test_tests_find_what_a_session_of_pytest_benchmark_has_and_no_input(plan, tmp_path):
+def test_a_test_has_the_attributes_of_pytest_benchmark_and_an_empty_input(plan, tmp_path):
     for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(READING)
         (tmp_path / side / "pytest.ini").write_text("[pytest]\naddopts = --benchmark-skip --ff\nfilterwarnings = error\n")
@@ -302,6 +302,7 @@ def test_a_test_that_uses_more_than_one_core_is_measured_on_all(plan, tmp_path):
     plan, listings = surveyed(plan, tmp_path)
     assert plan.parallel == {f"test_own.py::test_{name}" for name in ("pool", "process", "kept")}
     assert not listings[HEAD].cases["test_own.py::test_alone"].parallel
+    assert listings[HEAD].cases["test_own.py::test_pool"].note.startswith("uses more than one core, ")
     for side, name in itertools.product((BASE, HEAD), ("alone", "pool")):
         (tmp_path / side / name).unlink()
     cores = sorted(os.sched_getaffinity(0))

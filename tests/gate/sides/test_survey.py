@@ -37,7 +37,7 @@ FILES = {
 }
 
 #: torch refuses a second one.
-OPERATORS = "\n\nLIBRARY = torch.library.Library('gate_survey_test', 'DEF')\n"
+OPERATORS = "\n\nfrom torch import library\n\nOPERATORS = library.Library('gate_survey_test', 'DEF')\n"
 
 #: Tree -> what its code does beyond the plain one's.
 HEADS = {
