@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import zlib
 from collections.abc import Hashable, Mapping
 from pathlib import Path
@@ -175,16 +174,11 @@ class _Reading:
             self._memory.append(MemoryRecord(self._ns(position, raw, "ts"), n_bytes, of_host))
 
     def _ns(self, position: int, raw: Mapping[str, Any], field: str) -> int:
-        value = raw.get(field)
-        if type(value) is int:
-            ns = value * 1000
-        elif type(value) is float and math.isfinite(value):
-            ns = round(value * 1000)
-            self._is_rounded = False
-        else:
+        value: Any = raw.get(field)
+        if type(value) not in (int, float) or not abs(value) * 1000 <= LARGEST:  # NaN is not, either
             raise self._error(position, field, f"{value!r} is not a time")
-        if abs(ns) > LARGEST:
-            raise self._error(position, field, f"{value!r} is not a time")
+        self._is_rounded = self._is_rounded and type(value) is int
+        ns: int = round(value * 1000)
         return ns
 
     def _thread(self, raw: Mapping[str, Any]) -> Hashable:

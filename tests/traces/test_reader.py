@@ -155,7 +155,7 @@ def test_a_path_that_is_no_file_has_one_line(tmp_path, name):
         ("ts", "soon", "traceEvents[1].ts: 'soon'"), ("ts", None, "traceEvents[1].ts: None"),
         ("ts", True, "traceEvents[1].ts: True"), ("ts", float("nan"), "traceEvents[1].ts: nan"),
         ("ts", 10**30, "traceEvents[1].ts: 1"), ("dur", "long", "traceEvents[1].dur: 'long'"),
-        ("dur", float("inf"), "traceEvents[1].dur: inf"),
+        ("dur", float("inf"), "traceEvents[1].dur: inf"), ("ts", 1.8e305, "traceEvents[1].ts: 1.8e+305"),
     ],
 )  # fmt: skip
 def test_a_damaged_event_is_named(tmp_path, field, value, place):
