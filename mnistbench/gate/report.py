@@ -16,6 +16,7 @@ from mnistbench.gate.verdict.decision import (
     INCONCLUSIVE,
     LARGE_SHARE,
     LOOKS,
+    MEMORY_SHARE,
     PASSED,
     PRODUCT,
     REGRESSED,
@@ -26,7 +27,7 @@ from mnistbench.gate.verdict.decision import (
 )
 from mnistbench.gate.verdict.permutation import CONFIDENCE
 from mnistbench.gate.verdict.result import JudgeOptions, Verdict
-from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, WALL, GateHeader, Quantity
+from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, MEMORY, ONCE, WALL, GateHeader, Quantity
 from mnistbench.showing.output import (
     EXIT_PASSED,
     EXIT_REGRESSED,
@@ -88,6 +89,7 @@ def blocks(verdict: Verdict) -> list[Block]:
         Block("Found", tuple(_finding_line(finding, verdict) for finding in _without_echoes(verdict.decision.findings))),
         Block("Reproducers", tuple(_reproducers(verdict))),
         Block("Cases", tables=tuple(_case_table(verdict))),
+        Block("Once", tables=tuple(_once_table(verdict))),
         Block("Operations", tables=tuple(_operation_tables(verdict))),
         Block("Replaced operations", tuple(_replacements(verdict))),
         Block("Exact differences", tuple(_exact_differences(verdict))),
@@ -179,11 +181,16 @@ def _change(estimate: Estimate, launches: str = "") -> str:
     quantity = estimate.quantity
     of_case = " of the case" if quantity.kind == ADDED else ""
     change = f"{signed(estimate.change)}{of_case} ({signed(estimate.low)} to {signed(estimate.high)}{launches})"
-    times = " -> ".join(units.duration(ns) if ns else "0" for ns in (quantity.base_ns, quantity.head_ns))
-    told = f"{change}, {times}"
-    if quantity.is_case or quantity.kind == ADDED:
+    told = f"{change}, {' -> '.join(_amounts(quantity))}"
+    if not quantity.is_operation or quantity.kind == ADDED:
         return told
     return f"{told}; {signed(estimate.change * quantity.share)} of the case"
+
+
+def _amounts(quantity: Quantity) -> list[str]:
+    """Return the times of both sides, or their memory."""
+    unit = units.size if quantity.kind == MEMORY else units.duration
+    return [unit(amount) if amount else "0" for amount in (quantity.base_ns, quantity.head_ns)]
 
 
 def quantity(quantity: Quantity) -> str:
@@ -236,6 +243,23 @@ def _case_table(verdict: Verdict) -> Iterable[Table]:
             Column[Estimate]("slowdown below", _excluded),
         )
         yield Table(f"cases: change of iteration time, head relative to base; {_CONFIDENCE}", columns, cases)
+
+
+def _once_table(verdict: Verdict) -> Iterable[Table]:
+    """Yield the table of what occurs once: the largest bounds first, findings before them."""
+    found = {finding.screened.quantity.key for finding in verdict.decision.findings}
+    ranked = sorted(verdict.decision.once, key=lambda one: (one.quantity.key not in found, -one.high))
+    shown = [one for rank, one in enumerate(ranked) if rank < verdict.options.top or one.quantity.key in found]
+    if shown:
+        columns = (
+            Column[Estimate]("what", lambda one: one.quantity.title),
+            Column[Estimate]("case", lambda one: one.quantity.case),
+            Column[Estimate]("base", lambda one: _amounts(one.quantity)[0]),
+            Column[Estimate]("head", lambda one: _amounts(one.quantity)[1]),
+            *_columns_of_change(_scale(shown, verdict.options.once)),
+            Column[Estimate]("growth below", _excluded),
+        )
+        yield Table(f"once in a process: CPU time, memory at its peak; {_CONFIDENCE}", columns, shown)
 
 
 def _clock(one: Estimate) -> str:
@@ -343,8 +367,19 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     in_last_line = 1 if verdict.outcome == INCONCLUSIVE else 0
     for reason in verdict.reasons[in_last_line:]:
         yield f"{INCONCLUSIVE}: {reason.text}"
+    yield from _bounds_of_once(verdict)
     if verdict.outcome == PASSED:
         yield _not_seen(verdict)
+
+
+def _bounds_of_once(verdict: Verdict) -> Iterable[str]:
+    """Yield the largest bounds of what occurs once, without regressions."""
+    regressed = {finding.screened.quantity.key for finding in verdict.decision.findings if finding.verdict == REGRESSED}
+    ranked = sorted((one for one in verdict.decision.once if one.quantity.key not in regressed), key=lambda one: one.high)
+    largest = {one.quantity.kind: f"{_excluded(one)} or more in" for one in ranked}
+    told = ((ONCE, "slowdown of", "imports, fixtures, setup and first iterations"), (MEMORY, "growth of", "memory"))
+    if largest:
+        yield f"once: {', '.join(f'no {grows} {largest[kind]} {what}' for kind, grows, what in told if kind in largest)}"
 
 
 def _not_seen(verdict: Verdict) -> str:
@@ -448,7 +483,12 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "level_of_product": PRODUCT,
         "looks": LOOKS,
         "confidence": CONFIDENCE,
-        "thresholds": {"case": options.case, "operation": options.operation},
+        "thresholds": {
+            "case": options.case,
+            "operation": options.operation,
+            "once": options.once,
+            "memory_growth": MEMORY_SHARE,
+        },
         "findings": [
             {
                 "verdict": finding.verdict,
@@ -459,6 +499,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
             for finding in decision.findings
         ],
         "cases": list(map(_estimate, decision.cases)),
+        "once": list(map(_estimate, decision.once)),
         "operations": list(map(_estimate, decision.operations)),
         "exact": verdict.exact_differences,
         "reproducers": [
@@ -483,7 +524,12 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         "clock": quantity.clock or "profiled",
         "members": quantity.members,
         "replaced": [{"operation": one.key, "base_ns": one.base_ns, "head_ns": one.head_ns} for one in quantity.replaced],
-        **{name: getattr(quantity, name) for name in ("base_ns", "head_ns", "share")},
+        **{
+            f"{side}_{unit}": amount if (unit == "bytes") == (quantity.kind == MEMORY) else None
+            for unit in ("ns", "bytes")
+            for side, amount in ((BASE, quantity.base_ns), (HEAD, quantity.head_ns))
+        },
+        "share": quantity.share,
         **{name: _finite(getattr(estimate, name)) for name in ("change", "low", "high")},
         "p": estimate.p,
         "launches": estimate.launches,

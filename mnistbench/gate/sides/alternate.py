@@ -15,6 +15,7 @@ import math
 import random
 import resource
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Outcome, SideCase
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
+from mnistbench.gate.verdict.samples import FIRST, SETUP
 from mnistbench.measuring.timing import Clock, Sample
 
 #: Pairs of iterations of a build: (factor, fewest, most); the number is factor / sqrt(seconds of an iteration). For cases
@@ -49,6 +51,7 @@ class SideRun:
 
     side: Side
     case: SideCase
+    node_id: str = ""
     alive: Callable[[], None] = lambda: None  # called after each timed iteration
     outcome: Outcome = field(init=False)  # after the warm-up
     wall_ns: list[int] = field(default_factory=list)
@@ -57,6 +60,16 @@ class SideRun:
     queued_ns: list[int] = field(default_factory=list)  # of wall_ns: another process had the core
     block_ns: list[int] = field(default_factory=list)  # CPU time of an iteration, mean of a block
 
+    def counted(self, name: str) -> AbstractContextManager[None]:
+        """Count the body as a cost of this case, until its first iteration in this process has ended."""
+        is_over = self.node_id in self.side.once[FIRST]
+        return contextlib.nullcontext() if is_over else self.side.counted(name, self.node_id)
+
+    def build(self) -> None:
+        """Build the case; raises errors as ``run_case``."""
+        with self.side.errors_named(), self.counted(SETUP):
+            self.case.build()
+
     def run_case(self) -> Sample:
         """Run an iteration and return its times.
 
@@ -64,9 +77,11 @@ class SideRun:
             SideError: the code of the side raises.
         """
         with self.side.errors_named():
-            self.case.prepare()
+            with self.counted(SETUP):
+                self.case.prepare()
             try:
-                return self.case.clocked()
+                with self.counted(FIRST):
+                    return self.case.clocked()
             finally:
                 self.case.finish()
                 self.alive()
@@ -87,8 +102,7 @@ def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.
         PeerError: the process of the other side has ended.
     """
     for _ in turns.of(order):
-        with side_run.side.errors_named():
-            side_run.case.build()
+        side_run.build()
     case, of_side = side_run.case, list[Any]()
     for _ in turns.of(order):
         of_side = [_warm_up(side_run), case.may_be_repeated, _has_operations(side_run), _has_one_thread(case)]
@@ -131,8 +145,7 @@ def rehearse(side_run: SideRun) -> None:
     Raises:
         SideError: the code of the side raises.
     """
-    with side_run.side.errors_named():
-        side_run.case.build()
+    side_run.build()
     side_run.run_case()
     if _has_operations(side_run):
         with side_run.side.errors_named():

@@ -21,6 +21,7 @@ from mnistbench.gate.verdict.decision import (
     BROKEN,
     BUDGET,
     INCONCLUSIVE,
+    MEMORY_SHARE,
     MISSING,
     PASSED,
     REGRESSED,
@@ -31,7 +32,18 @@ from mnistbench.gate.verdict.decision import (
     Thresholds,
     decide,
 )
-from mnistbench.gate.verdict.samples import BASE, HEAD, ITERATION, OTHER, End, GateHeader, Launch, Recorded, SideSample
+from mnistbench.gate.verdict.samples import (
+    ALL_CASES,
+    BASE,
+    HEAD,
+    ITERATION,
+    OTHER,
+    End,
+    GateHeader,
+    Launch,
+    Recorded,
+    SideSample,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,13 +215,6 @@ def _sorted_acceptances(
     return tuple(accepted), tuple(exceeded), tuple(unlimited)
 
 
-#: Smallest change of peak memory that is reported, as a share; smaller ones depend on the order of deallocations.
-MEMORY_SHARE = 0.10
-
-#: Name under which differences that belong to no case are reported.
-ALL_CASES = "all cases"
-
-
 def _differences_of_cases(header: GateHeader, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
     """Return the exact differences of each case in the last launch, and the differences of peak memory in the survey."""
     counted = {case: _counted_differences(builds[0]) for one in launches[-1:] for case, builds in one.cases.items()}
@@ -239,8 +244,8 @@ def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
 def _matches(acceptance: Acceptance, finding: Finding, header: GateHeader) -> bool:
     """Whether an ``--accept`` names this quantity."""
     quantity = finding.screened.quantity
-    node_id = next(case for case in header.labels if header.name(case) == quantity.case)
-    label = header.labels[node_id]
+    node_id = next((case for case in header.labels if header.name(case) == quantity.case), ALL_CASES)
+    label = header.labels.get(node_id, ALL_CASES)
     cases = {quantity.case, label, label.partition(" on ")[0], node_id, node_id.rpartition("::")[2]}
     quantities = {quantity.name}
     if quantity.is_case:
