@@ -99,11 +99,8 @@ def available_bytes() -> float:
 
 
 def peak_resident_bytes() -> int:
-    """Return the peak resident memory of this process so far, in bytes.
-
-    Where Linux has /proc: ``ru_maxrss`` would contain the memory of the process that started this one.
-    """
-    with contextlib.suppress(OSError, ValueError, IndexError):
+    """Return the peak resident memory of this process so far, in bytes."""
+    with contextlib.suppress(OSError, IndexError):  # ru_maxrss of Linux has that of the process that started this one, too
         return 1024 * int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 

@@ -16,7 +16,6 @@ from mnistbench.gate.verdict.decision import (
     INCONCLUSIVE,
     LARGE_SHARE,
     LOOKS,
-    MEMORY_SHARE,
     PASSED,
     PRODUCT,
     REGRESSED,
@@ -181,16 +180,16 @@ def _change(estimate: Estimate, launches: str = "") -> str:
     quantity = estimate.quantity
     of_case = " of the case" if quantity.kind == ADDED else ""
     change = f"{signed(estimate.change)}{of_case} ({signed(estimate.low)} to {signed(estimate.high)}{launches})"
-    told = f"{change}, {' -> '.join(_amounts(quantity))}"
+    told = f"{change}, {_amounts(quantity)}"
     if not quantity.is_operation or quantity.kind == ADDED:
         return told
     return f"{told}; {signed(estimate.change * quantity.share)} of the case"
 
 
-def _amounts(quantity: Quantity) -> list[str]:
+def _amounts(quantity: Quantity) -> str:
     """Return the times of both sides, or their memory."""
     unit = units.size if quantity.kind == MEMORY else units.duration
-    return [unit(amount) if amount else "0" for amount in (quantity.base_ns, quantity.head_ns)]
+    return " -> ".join(unit(amount) if amount else "0" for amount in (quantity.base_ns, quantity.head_ns))
 
 
 def quantity(quantity: Quantity) -> str:
@@ -246,20 +245,17 @@ def _case_table(verdict: Verdict) -> Iterable[Table]:
 
 
 def _once_table(verdict: Verdict) -> Iterable[Table]:
-    """Yield the table of what occurs once: the largest bounds first, findings before them."""
-    found = {finding.screened.quantity.key for finding in verdict.decision.findings}
-    ranked = sorted(verdict.decision.once, key=lambda one: (one.quantity.key not in found, -one.high))
-    shown = [one for rank, one in enumerate(ranked) if rank < verdict.options.top or one.quantity.key in found]
-    if shown:
+    """Yield the table of what occurs once, the largest bounds first."""
+    ranked = sorted(verdict.decision.once, key=lambda one: -one.high)
+    if ranked:
         columns = (
             Column[Estimate]("what", lambda one: one.quantity.title),
             Column[Estimate]("case", lambda one: one.quantity.case),
-            Column[Estimate]("base", lambda one: _amounts(one.quantity)[0]),
-            Column[Estimate]("head", lambda one: _amounts(one.quantity)[1]),
-            *_columns_of_change(_scale(shown, verdict.options.once)),
+            Column[Estimate]("base -> head", lambda one: _amounts(one.quantity)),
+            *_columns_of_change(_scale(ranked, verdict.options.once)),
             Column[Estimate]("growth below", _excluded),
         )
-        yield Table(f"once in a process: CPU time, memory at its peak; {_CONFIDENCE}", columns, shown)
+        yield Table(f"once in a process: CPU time, memory at its peak; {_CONFIDENCE}", columns, ranked)
 
 
 def _clock(one: Estimate) -> str:
@@ -483,12 +479,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "level_of_product": PRODUCT,
         "looks": LOOKS,
         "confidence": CONFIDENCE,
-        "thresholds": {
-            "case": options.case,
-            "operation": options.operation,
-            "once": options.once,
-            "memory_growth": MEMORY_SHARE,
-        },
+        "thresholds": {"case": options.case, "operation": options.operation, "once": options.once},
         "findings": [
             {
                 "verdict": finding.verdict,

@@ -25,6 +25,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.abc import Loader
+from importlib.machinery import ExtensionFileLoader, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -251,27 +253,17 @@ def _spent_ns() -> int:
     return Clock.cpu_ns() + round(1e9 * (ended.ru_utime + ended.ru_stime))
 
 
-class _CountedImports:
-    """The first finder of modules: finds them as all others do, and counts the execution of those of the side's tree."""
+def _count_imports(side: Side) -> None:
+    """Count the execution of the modules of a side's tree, with what they import, for the rest of this process."""
+    of_pytest = [type(finder) for finder in sys.meta_path if isinstance(finder, Loader)]
+    for loader in (SourceFileLoader, ExtensionFileLoader, *of_pytest):
 
-    def __init__(self, side: Side) -> None:
-        self._side = side
+        def execute(self: Any, module: ModuleType, original: Callable[[Any, ModuleType], None] = loader.exec_module) -> None:
+            is_own = str(getattr(module, "__file__", "")).startswith(f"{side.tree}{os.sep}")
+            with side.counted(IMPORT) if is_own else contextlib.nullcontext():
+                original(self, module)
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return what the next finder that knows the module says."""
-        others = (finder.find_spec for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
-        spec = next((found for find in others if (found := find(name, path, target)) is not None), None)
-        if spec and self._is_own(spec) and "exec_module" not in vars(spec.loader):
-            loader: Any = spec.loader  # pytest has one loader for tests of the tree and for modules of plug-ins
-            loader.exec_module = functools.partial(self._execute, loader.exec_module)
-        return spec
-
-    def _execute(self, execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-        with self._side.counted(IMPORT) if self._is_own(module.__spec__) else contextlib.nullcontext():
-            execute(module)
-
-    def _is_own(self, spec: Any) -> bool:
-        return str(spec.origin).startswith(f"{self._side.tree}{os.sep}")
+        setattr(loader, "exec_module", execute)  # noqa: B010  # no attribute that mypy lets one assign
 
 
 def _modules() -> dict[str, ModuleType]:
@@ -315,8 +307,8 @@ class _Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self) -> None:
-        """Count the imports of the tree from here on, before conftest.py; pytest has put its own finder in front before."""
-        sys.meta_path.insert(0, _CountedImports(self.side))
+        """Count imports from here on: pytest has the loader of tests and of conftest.py by now."""
+        _count_imports(self.side)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Iterator[Any]:

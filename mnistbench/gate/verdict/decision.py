@@ -92,10 +92,7 @@ class Thresholds:
 
     case: float = option("--threshold", share(), "2%", "smallest slowdown of a case that matters", "SHARE")
     operation: float = option("--op-threshold", share(), "5%", "smallest slowdown of an operation that matters", "SHARE")
-    once: float = option(
-        "--once-threshold", share(), "20%",
-        "smallest slowdown that matters of what occurs once: imports, fixtures, setup, first iterations", "SHARE",
-    )  # fmt: skip
+    once: float = option("--once-threshold", share(), "20%", "smallest slowdown that matters of what occurs once", "SHARE")
 
     def of(self, quantity: Quantity) -> float:
         """Return the smallest change of this quantity that matters; for ADDED as a share of the case."""
@@ -298,8 +295,7 @@ def _families(items: Sequence[_Item], effect_of: Callable[[_Item], Quantity]) ->
     families: tuple[list[_Item], ...] = ([], [], [], [])
     for item in items:
         quantity = effect_of(item)
-        rank = 0 if quantity.is_case else 3 if quantity.is_once else 1 if quantity.share >= LARGE_SHARE else 2
-        families[rank].append(item)
+        families[0 if quantity.is_case else 3 if quantity.is_once else 1 + (quantity.share < LARGE_SHARE)].append(item)
     return list(families)
 
 

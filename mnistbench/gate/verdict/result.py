@@ -32,18 +32,7 @@ from mnistbench.gate.verdict.decision import (
     Thresholds,
     decide,
 )
-from mnistbench.gate.verdict.samples import (
-    ALL_CASES,
-    BASE,
-    HEAD,
-    ITERATION,
-    OTHER,
-    End,
-    GateHeader,
-    Launch,
-    Recorded,
-    SideSample,
-)
+from mnistbench.gate.verdict.samples import BASE, HEAD, ITERATION, OTHER, End, GateHeader, Launch, Recorded, SideSample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +211,7 @@ def _differences_of_cases(header: GateHeader, launches: Sequence[Launch]) -> dic
         header.name(case): (*_more_memory("peak memory of tensors", header.memory.get(case, {})), *counted.get(case, ()))
         for case in header.labels
     }
-    found[ALL_CASES] = tuple(_more_memory("peak memory of the process", header.resident))
+    found[samples.ALL_CASES] = tuple(_more_memory("peak memory of the process", header.resident))
     return {case: differences for case, differences in found.items() if differences}
 
 
@@ -244,8 +233,8 @@ def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
 def _matches(acceptance: Acceptance, finding: Finding, header: GateHeader) -> bool:
     """Whether an ``--accept`` names this quantity."""
     quantity = finding.screened.quantity
-    node_id = next((case for case in header.labels if header.name(case) == quantity.case), ALL_CASES)
-    label = header.labels.get(node_id, ALL_CASES)
+    node_id = next((case for case in header.labels if header.name(case) == quantity.case), samples.ALL_CASES)
+    label = header.labels.get(node_id, samples.ALL_CASES)
     cases = {quantity.case, label, label.partition(" on ")[0], node_id, node_id.rpartition("::")[2]}
     quantities = {quantity.name}
     if quantity.is_case:

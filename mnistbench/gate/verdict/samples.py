@@ -306,26 +306,22 @@ def quantities(launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group
 
 
 def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], list[Quantity]]:
-    """Return the quantities of the first stage and of the fresh launches, whose operations are grouped as in the first.
-
-    Costs of the whole process depend on its cases, so they are compared in fresh launches of all cases only.
-    """
+    """Return the quantities of the first stage and of the fresh launches, whose operations are grouped as in the first."""
     stages = [[launch for launch in launches if launch.stage == stage] for stage in (1, 2)]
     first = quantities(stages[0])
     grouping: dict[str, list[Group]] = {}
     for quantity in first:
         if quantity.is_operation:
             grouping.setdefault(quantity.case, []).append((quantity.kind, quantity.name, quantity.members))
+    # Costs of the whole process depend on its cases.
     is_whole = all(again.cases.keys() == launch.cases.keys() for again in stages[1] for launch in stages[0])
     return first, [one for one in quantities(stages[1], grouping) if is_whole or one.case != ALL_CASES]
 
 
 def _of_once(launches: Sequence[Launch], least_ns: float) -> Iterable[Quantity]:
     """Yield the costs that occur once, whose mean is at least ``least_ns``: a rule that does not depend on the roles."""
-    measured = [
-        {(name, case) for of in each.once.values() for name, cases in of.items() for case in cases} for each in launches
-    ]
-    for name, case in sorted(set().union(*measured)):
+    sides = [side for each in launches for side in each.once.values()]
+    for name, case in sorted({(name, case) for side in sides for name, cases in side.items() for case in cases}):
         values = [[each.once.get(side, {}).get(name, {}).get(case, 0) for side in (BASE, HEAD)] for each in launches]
         kind, clock, more = (MEMORY, NO_CLOCK, 1) if name == RESIDENT else (ONCE, CPU, LEAST_ONCE_NS)
         is_complete = all(each.once and (case == ALL_CASES or case in each.cases) for each in launches)
