@@ -88,7 +88,6 @@ def blocks(verdict: Verdict) -> list[Block]:
         Block("Found", tuple(_finding_line(finding, verdict) for finding in _without_echoes(verdict.decision.findings))),
         Block("Reproducers", tuple(_reproducers(verdict))),
         Block("Cases", tables=tuple(_case_table(verdict))),
-        Block("Once", tables=tuple(_once_table(verdict))),
         Block("Operations", tables=tuple(_operation_tables(verdict))),
         Block("Replaced operations", tuple(_replacements(verdict))),
         Block("Exact differences", tuple(_exact_differences(verdict))),
@@ -242,12 +241,7 @@ def _case_table(verdict: Verdict) -> Iterable[Table]:
             Column[Estimate]("slowdown below", _excluded),
         )
         yield Table(f"cases: change of iteration time, head relative to base; {_CONFIDENCE}", columns, cases)
-
-
-def _once_table(verdict: Verdict) -> Iterable[Table]:
-    """Yield the table of what occurs once, the largest bounds first."""
-    ranked = sorted(verdict.decision.once, key=lambda one: -one.high)
-    if ranked:
+    if ranked := sorted(verdict.decision.once, key=lambda one: -one.high):
         columns = (
             Column[Estimate]("what", lambda one: one.quantity.title),
             Column[Estimate]("case", lambda one: one.quantity.case),

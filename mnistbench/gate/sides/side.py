@@ -255,15 +255,15 @@ def _spent_ns() -> int:
 
 def _count_imports(side: Side) -> None:
     """Count the execution of the modules of a side's tree, with what they import, for the rest of this process."""
-    of_pytest = [type(finder) for finder in sys.meta_path if isinstance(finder, Loader)]
-    for loader in (SourceFileLoader, ExtensionFileLoader, *of_pytest):
+    loaders: list[Any] = [type(finder) for finder in sys.meta_path if isinstance(finder, Loader)]  # that of pytest
+    for loader in (*loaders, SourceFileLoader, ExtensionFileLoader):
 
         def execute(self: Any, module: ModuleType, original: Callable[[Any, ModuleType], None] = loader.exec_module) -> None:
             is_own = str(getattr(module, "__file__", "")).startswith(f"{side.tree}{os.sep}")
             with side.counted(IMPORT) if is_own else contextlib.nullcontext():
                 original(self, module)
 
-        setattr(loader, "exec_module", execute)  # noqa: B010  # no attribute that mypy lets one assign
+        loader.exec_module = execute
 
 
 def _modules() -> dict[str, ModuleType]:
@@ -307,7 +307,7 @@ class _Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self) -> None:
-        """Count imports from here on: pytest has the loader of tests and of conftest.py by now."""
+        """Count imports from here on: pytest has installed its loader of tests and of conftest.py."""
         _count_imports(self.side)
 
     @pytest.hookimpl(wrapper=True)
