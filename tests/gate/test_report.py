@@ -88,7 +88,7 @@ SCENES = {
 
 @pytest.fixture(scope="module")
 def scenes():
-    """Each verdict once, its sixteen launches by all their exchanges: no random number of numpy's is in a golden file."""
+    """Each verdict once, its sixteen launches by all their exchanges. Golden files depend on numpy's uniform random numbers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(permutation, "EXCHANGES", 2**16)
         return {name: scene() for name, scene in SCENES.items()}
