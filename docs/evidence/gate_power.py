@@ -209,16 +209,14 @@ def once(path: Path, trials: int) -> None:
         if quantity.is_once:
             spread = f"SD of a launch's difference {logs.std(ddof=1):.2%}"
             print(f"  {quantity.case}, {quantity.name}: {quantity.base_ns:,.0f}, {spread}")
-    for tested in (False, True):
-        print(f"what occurs once is {'tested, too' if tested else 'not tested'}")
-        _answer(path, trials, {text: (*question[:3], tested) for text, question in _questions(recorded).items()})
-    rows = [row for row, quantity in enumerate(recorded.quantities) if quantity.is_once]
-    for row in rows:
-        one = recorded.quantities[row]
-        changes = (0.2, 0.3, 0.5) if one.kind == ONCE else (0.1, 0.15, 0.2)
+    for row, one in enumerate(recorded.quantities):
+        changes = (0.2, 0.5) if one.kind == ONCE else (0.1, 0.2) if one.is_once else ()
         _answer(
             path, trials, {f"+{change:.0%} on {one.name} ({one.case})": ([row], change, LIMITS, True) for change in changes}
         )
+    for tested in (False, True):
+        print(f"what occurs once is {'tested, too' if tested else 'not tested'}")
+        _answer(path, trials, {text: (*question[:3], tested) for text, question in _questions(recorded).items()})
 
 
 #: Rows of quantities that are changed in turn, the change, the limits, and whether what occurs once is tested.

@@ -170,7 +170,9 @@ def test_work_that_moves_from_the_call_into_the_import_is_a_regression(project, 
     assert done.returncode == EXIT_REGRESSED, done.stdout
     assert done.stdout.splitlines()[-1] == "regressed: 1 confirmed by fresh launches: import (all cases)"
     assert re.search(r"^improved: wall time \(test_bench.py::test_work\), -(100\.0|9\d\.\d) %", done.stdout, re.MULTILINE)
-    assert re.search(r"^regressed: import \(all cases\), \+.* -> .* ms; more than the limit of 20.0 %$", done.stdout, re.MULTILINE)
+    assert re.search(
+        r"^regressed: import \(all cases\), \+.* -> .* ms; more than the limit of 20.0 %$", done.stdout, re.MULTILINE
+    )
 
 
 def test_a_base_whose_tests_cannot_be_imported_is_named_with_the_reason(repository, temporary):

@@ -208,7 +208,10 @@ COSTS = {
 def test_what_occurs_once_has_a_table_and_a_sentence():
     text = rendered(concluded(Measured(), 8, once=COSTS), "terminal", 3)
     found = next(line for line in text.splitlines() if line.startswith("regressed: import (all cases), +5"))
-    assert re.search(r"\(\+\d\d\.\d % to \+\d\d\.\d %, fresh launches only\), \d\d\.\d ms -> \d\d\.\d ms; more than the limit of 20\.0 %$", found)
+    assert re.search(
+        r"\(\+\d\d\.\d % to \+\d\d\.\d %, fresh launches only\), \d\d\.\d ms -> \d\d\.\d ms; more than the limit of 20\.0 %$",
+        found,
+    )
     table = text.partition("once in a process: ")[2].partition("\n\n")[0]
     assert re.search(r"^import +all cases +\d\d\.\d ms -> \d\d\.\d ms +\+5", table, re.MULTILINE)
     assert re.search(r"^resident memory +all cases +\d\d\.\d MiB -> \d\d\.\d MiB +", table, re.MULTILINE)
