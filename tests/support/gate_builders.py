@@ -8,8 +8,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from typing import Any
 from mnistbench.core.operation import OUTSIDE, OpKey
 from mnistbench.gate.launcher import Plan, stage_home
 from mnistbench.gate.report import report
+from mnistbench.gate.sides.turns import Turns
 from mnistbench.gate.snapshot import Tree
 from mnistbench.gate.verdict.decision import Estimate
 from mnistbench.gate.verdict.result import Verdict
@@ -75,6 +79,18 @@ def plan(folder: Path, *arguments: str) -> Plan:
 
 
 # ---- Samples ---------------------------------------------------------------------------------------------------------
+
+
+def both(work: Callable[[Turns, str], Any], first: str = BASE) -> list[Any]:
+    """Run ``work(turns, name)`` for both sides at the same time, in threads; return both results."""
+    peers = socket.socketpair()
+
+    def run(name: str, peer: socket.socket) -> Any:
+        with closing(Turns(name, peer, first)) as turns:
+            return work(turns, name)
+
+    with ThreadPoolExecutor(2) as pool:
+        return [future.result(10) for future in [pool.submit(run, *side) for side in zip((BASE, HEAD), peers, strict=True)]]
 
 
 def operation(ns: int | Sequence[int] = 1_000_000, **changes: Any) -> Operation:

@@ -92,9 +92,17 @@ def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.
             side_run.case.build()
     case, of_side = side_run.case, list[Any]()
     for _ in turns.of(order):
-        of_side = [_warm_up(side_run), case.may_be_repeated, _has_operations(side_run), _has_one_thread(case)]
-    durations_ns, repeatable, profilable, of_one_thread = zip(*turns.exchange(of_side), strict=True)
+        of_side = [_warm_up(side_run), case.may_be_repeated]
+    durations_ns, repeatable = zip(*turns.exchange(of_side), strict=True)
     longest = max(durations_ns)
+    if all(repeatable) and longest < LONG_NS:
+        longest = _calibrated(side_run, turns, order)
+    for _ in turns.of(order):
+        with side_run.side.errors_named():
+            side_run.outcome = case.outcome()
+            case.reset()
+        of_side = [_has_operations(side_run), _has_one_thread(case)]
+    profilable, of_one_thread = zip(*turns.exchange(of_side), strict=True)
     if all(repeatable):
         case.loops = max(1, round(SAMPLE_NS / longest))
         longest *= case.loops
@@ -142,32 +150,29 @@ def rehearse(side_run: SideRun) -> None:
 
 
 def _warm_up(side_run: SideRun) -> int:
-    """Warm up, reset the case, and return the duration of an iteration in nanoseconds, with what precedes and follows it."""
-    case = side_run.case
-    case.loops, elapsed = 1, 0
+    """Warm up; return the duration of an iteration in nanoseconds, with what precedes and follows it."""
+    side_run.case.loops, elapsed = 1, 0
     for _ in range(WARMUP_CALLS):
         began = Clock.wall_ns()
         side_run.run_case()
         elapsed = Clock.wall_ns() - began
-    if case.may_be_repeated and elapsed < LONG_NS:
-        elapsed = _calibrated(side_run)
-    with side_run.side.errors_named():
-        side_run.outcome = case.outcome()
-        case.reset()
     return max(1, elapsed)
 
 
-def _calibrated(side_run: SideRun) -> int:
+def _calibrated(side_run: SideRun, turns: Turns, order: Sequence[str]) -> int:
     """Return the duration of one call of a short function, in nanoseconds: of ten times as many calls until they take long.
 
-    The shortest of three samples counts, because another program may have the core for longer than a sample.
+    The side that takes longer counts: both make the same number of calls, so what depends on it stays equal. Of each side the
+    shortest of three samples counts, because another program may have the core for longer than a sample.
     """
-    case = side_run.case
-    while (elapsed := min(side_run.run_case().wall_ns for _ in range(3))) < SAMPLE_NS:
+    case, elapsed = side_run.case, 0
+    while True:
+        for _ in turns.of(order):
+            elapsed = min(side_run.run_case().wall_ns for _ in range(3))
+        longest: int = max(turns.exchange(elapsed))
+        if longest >= SAMPLE_NS:
+            return max(1, longest // case.loops)
         case.loops *= 10
-    each = elapsed // case.loops
-    case.loops = 1
-    return each
 
 
 def _number(duration_ns: int, factor: float, fewest: int, most: int) -> int:

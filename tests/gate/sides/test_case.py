@@ -9,10 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from gate_builders import both
 from pytest_benchmark.fixture import FixtureAlreadyUsed
 
 from mnistbench.gate.sides import alternate
-from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, PlainCase, own_threads
+from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, PlainCase, SideCase, own_threads
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.verdict.samples import BASE, HEAD
 from mnistbench.measuring.calls import Call, intercept, refuse_weave
@@ -217,29 +218,60 @@ class Alone:
         return [value]
 
 
+class FakeCase(SideCase):
+    """A case whose calls take a given time by all clocks. Its result is the number of calls."""
+
+    may_be_repeated = True
+
+    def __init__(self, ns, now):
+        self.ns, self.now, self.calls = ns, now, 0
+
+    def __call__(self):
+        self.calls += self.loops
+
+    def clocked(self):
+        self()
+        self.now[0] += self.ns * self.loops
+        return Sample(self.ns * self.loops, self.ns * self.loops)
+
+    def outcome(self):
+        return str(self.calls), 0.0
+
+
 class TestShortFunctions:
     @pytest.fixture
     def run(self):
         return lambda *args: alternate.SideRun(Side("base", Path(), Path(), ""), case(*args, load=importlib.import_module))
 
-    def test_the_duration_is_that_of_one_call(self, run):
-        one = run(sum, range(1000))
-        assert 1_000 < alternate._warm_up(one) < 1_000_000
-        assert one.case.loops == 1
-
     @pytest.mark.parametrize(("seconds", "extra"), [(0.006, 3), (0.11, 0)])
     def test_a_long_function_is_hardly_calibrated(self, run, seconds, extra):
-        calls = []
+        calls, number = [], []
         one = run(lambda: (calls.append(1), time.sleep(seconds)))
         one.case.__dict__["_seen"] = False, False  # it calls no operation of torch
-        assert alternate._warm_up(one) > SAMPLE_NS
-        assert len(calls) == WARMUP_CALLS + extra + 1  # and one for its result
+        one.case.outcome = lambda: number.append(len(calls)) or ("", 0.0)
+        alternate.measure(one, Alone(), (BASE, HEAD), random.Random(1), shares_core=False)
+        assert number == [WARMUP_CALLS + extra]
 
     def test_a_disturbed_sample_does_not_end_the_calibration(self, run, monkeypatch):
         one = run(int)
         samples = itertools.cycle([SAMPLE_NS * 2, 100, 200])  # another program had the core in the first of each three
         monkeypatch.setattr(one.case, "clocked", lambda: Sample(next(samples) * one.case.loops, 0))
-        assert alternate._calibrated(one) == 100
+        assert alternate._calibrated(one, Alone(), (BASE, HEAD)) == 100
+
+    @pytest.mark.parametrize("ns", [(4_900_000, 5_100_000), (5_100_000, 400_000), (70, 3_000), (120_000_000, 3_000)])
+    def test_both_sides_make_as_many_calls_before_they_are_measured(self, monkeypatch, ns):
+        now = [0]
+        monkeypatch.setattr(alternate.Clock, "wall_ns", lambda: now[0])
+
+        def work(turns, name):
+            case = FakeCase(ns[name == HEAD], now)
+            one = alternate.SideRun(Side(name, Path(), Path(), ""), case)
+            found = alternate.measure(one, turns, (BASE, HEAD), random.Random(1), shares_core=True)["sides"][name]
+            return found["loops"], found["outcome"], case.calls
+
+        base, head = both(work)
+        assert base == head
+        assert base[0] == max(1, round(SAMPLE_NS / max(ns)))
 
     def test_a_short_function_is_repeated_in_each_sample(self, run):
         one = run(sum, range(100))
