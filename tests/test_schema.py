@@ -436,7 +436,7 @@ def test_the_unit_of_a_number_is_stated(name):
             "properties/reasons/items/properties/kind/enum",
             {
                 decision.NOISE, decision.BUDGET, decision.CONTRADICTION, decision.UNMEASURED, decision.MISSING,
-                decision.ACCEPTANCE, decision.BROKEN,
+                decision.ACCEPTANCE, decision.BROKEN, decision.SOAKED,
             },
         ),
         (

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from mnistbench.core import units
-from mnistbench.gate.verdict.decision import MEAN_FACTOR, Reason
+from mnistbench.gate.verdict.decision import MEAN_FACTOR, SOAKED, Reason
 from mnistbench.gate.verdict.samples import BASE, HEAD, MEAN, PARTS, SOAK, WALL, Launch, quantities
 
 #: Quantile of 97.5 % of Student's t with PARTS - 1 degrees of freedom.
@@ -62,7 +62,7 @@ def reasons(found: Iterable[Soak], threshold: float, regressed: Collection[str])
         shares = (one.change, one.low, one.high, *one.growths)
         change, low, high, base, head = (units.percent(share, signed=True) for share in shares)
         if one.low > MEAN_FACTOR * threshold and one.case not in regressed:
-            yield Reason("soak", f"{one.case}: mean wall time in the soak {change} ({low} to {high}); {advice}")
+            yield Reason(SOAKED, f"{one.case}: mean wall time in the soak {change} ({low} to {high}); {advice}")
         if one.least_growth > threshold:
             grew = f"wall time grows during the soak, {head} in the head and {base} in the base"
-            yield Reason("soak", f"{one.case}: {grew}; {advice}")
+            yield Reason(SOAKED, f"{one.case}: {grew}; {advice}")
