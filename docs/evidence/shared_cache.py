@@ -9,8 +9,8 @@ The table has the change of CPU time between the sides, with its standard error 
 - in turn: the pairs of the gate, in which the other side runs between two iterations;
 - at once: the blocks of the gate, in which the kernel switches between both sides.
 
-The last column is what the gate adds: at once minus alone. A larger working set needs fewer calls of ``sum``, so the smallest ones
-take less time by their work alone; only the differences between the columns are effects of the cache.
+The last column is what the gate adds: at once minus alone. A larger working set needs fewer calls of ``sum``, so the smallest
+ones take less time by their work alone; only the differences between the columns are effects of the cache.
 """
 
 from __future__ import annotations

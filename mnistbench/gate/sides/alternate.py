@@ -161,7 +161,7 @@ def _timed(
             size = math.ceil(BLOCK_NS / longest)
             _time(part, turns, in_pairs(order, coin, size if soak_ns else pairs), of_one_thread=of_one_thread)
             for _ in turns.at_once(itertools.islice(in_pairs(order, coin, blocks), blocks)) if in_blocks else ():
-                _time_block(part, size)
+                part.block_ns.append(sum(part.run_case().cpu_ns for _ in range(size)) // size)
             later = [Clock.wall_ns() >= ends_ns, min(part.wall_ns[-3:])]  # iterations may get longer, and rare ones are slow
             over, durations_ns = zip(*turns.exchange(later), strict=True)
             is_over, longest = any(over), max(1, *durations_ns)
@@ -274,8 +274,3 @@ def _has_operations(side_run: SideRun) -> bool:
 
 def _has_one_thread(case: SideCase) -> bool:
     return case.device == "cpu" and case.threads == 1 and not case.parallel
-
-
-def _time_block(side_run: SideRun, iterations: int) -> None:
-    spent = sum(side_run.run_case().cpu_ns for _ in range(iterations))
-    side_run.block_ns.append(spent // iterations)
