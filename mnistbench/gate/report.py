@@ -29,6 +29,7 @@ from mnistbench.gate.verdict.decision import (
 from mnistbench.gate.verdict.permutation import CONFIDENCE
 from mnistbench.gate.verdict.result import JudgeOptions, Verdict
 from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, MEMORY, ONCE, WALL, GateHeader, Quantity
+from mnistbench.gate.verdict.soak import Soak
 from mnistbench.showing.output import (
     EXIT_PASSED,
     EXIT_REGRESSED,
@@ -87,6 +88,7 @@ def blocks(verdict: Verdict) -> list[Block]:
     """Return the report; ``--top`` limits the operations of each case, but those with a finding are always shown."""
     return [
         Block("", tuple(_head(verdict))),
+        Block("Soak", tuple(map(_soak_line, verdict.soaks))),
         Block("Found", tuple(_finding_line(finding, verdict) for finding in _without_echoes(verdict.decision.findings))),
         Block("Reproducers", tuple(_reproducers(verdict))),
         Block("Cases", tables=tuple(_case_table(verdict))),
@@ -174,6 +176,16 @@ def _beside_limit(finding: Finding, verdict: Verdict) -> str:
     least = verdict.options.of(finding.screened.quantity)
     limit = f"the limit of {units.percent(least)}"
     return f"more than {limit}" if finding.least >= least else f"a slowdown of {limit} cannot be ruled out"
+
+
+def _soak_line(soak: Soak) -> str:
+    means, slowest = (" -> ".join(map(units.duration, pair)) for pair in (soak.means_ns, soak.slowest_ns))
+    base, head = map(signed, soak.growths)
+    return (
+        f"{soak.case}: {soak.iterations:,} iterations on each side, mean {signed(soak.change)} ({signed(soak.low)} to "
+        f"{signed(soak.high)}), {means}; from the first tenth to the last {base} in the base, {head} in the head; "
+        f"mean of the slowest {slowest}"
+    )
 
 
 def _reproducers(verdict: Verdict) -> Iterable[str]:
@@ -537,6 +549,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "not_finite": verdict.not_finite,
         "unbounded": [{"case": one.quantity.case, "name": one.quantity.name} for one in decision.unbounded],
         "unprofiled": verdict.unprofiled,
+        "soak": [one._asdict() for one in verdict.soaks],
     }
 
 

@@ -133,11 +133,12 @@ class _Launch:
         _use_cores(cores, len(cores) if parallel else self._side.threads_of(case.params), case.params.device)
         start = _now_s()
         builds = self._cases[case.node_id] = []
-        for build in range(1 if case.is_plain else BUILDS):
+        soak_ns = self._job["soak_ns"]
+        for build in range(1 if case.is_plain or soak_ns else BUILDS):
             order = self._order[:: -1 if build % 2 else 1]
             side_run = SideRun(self._side, case.make(), case.node_id, self._say_alive)
             side_run.case.parallel = parallel
-            builds.append(measure(side_run, self.turns, order, self._coin, shares_core=bool(self._cores)))
+            builds += measure(side_run, self.turns, order, self._coin, shares_core=bool(self._cores), soak_ns=soak_ns)
             gc.collect()
         # Threads that the fixtures of the next test start keep the cores of this moment.
         _use_cores(cores, len(cores), case.params.device)

@@ -84,6 +84,8 @@ NOISE, BUDGET = "noise", "budget"
 #: An operation and the time of its case disagree; no usable times; a case that one side does not have; an --accept without a
 #: limit; a crash or an interrupt.
 CONTRADICTION, UNMEASURED, MISSING, ACCEPTANCE, BROKEN = "contradiction", "unmeasured", "missing", "acceptance", "broken"
+#: Slower, or growing, in the one long launch.
+SOAKED = "soak"
 
 
 @dataclass(frozen=True)

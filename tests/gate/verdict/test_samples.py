@@ -699,7 +699,7 @@ def changed(document, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        (("stage",), 3, "stage: needs 1 or 2, found 3"),
+        (("stage",), 4, "stage: needs 1, 2 or 3, found 4"),
         (("cases",), [], "cases: needs an object, found []"),
         (("once",), {"base": {"import": 5}}, "once.base.import: needs an object, found 5"),
         (("once",), {"base": {"import": {"x": -5}}}, "once.base.import.x: needs a time of at least 0 ns, found -5"),
