@@ -106,6 +106,10 @@ class Side:
         """Return the side that a job names."""
         return cls(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
 
+    def case_id(self, node_id: str) -> str:
+        """Return the id of a test, the same on both sides if it has a path of the tree, for example that of a file of data."""
+        return node_id.replace(str(self.tree), "<tree>")
+
     def threads_of(self, params: Any) -> int:
         """Return the number of intra-op threads of a case on this side."""
         return self.threads or int(params.threads)
@@ -270,7 +274,8 @@ class _Session:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselect tests that use neither fixture, and arrange the others."""
-        ours = {item.nodeid: item for item in items if _FIXTURES.intersection(getattr(item, "fixturenames", ()))}
+        named = {self.side.case_id(item.nodeid): item for item in items}
+        ours = {node_id: item for node_id, item in named.items() if _FIXTURES.intersection(getattr(item, "fixturenames", ()))}
         if self.failures:  # pytest runs no test, so there is nothing to agree about with the other side
             return
         chosen: list[str] = []
@@ -279,12 +284,12 @@ class _Session:
         except MnistbenchError as error:
             self.raised = error
         kept = {node_id: ours[node_id] for node_id in chosen}
-        for item in items:
+        for node_id, item in named.items():
             code = getattr(getattr(item, "function", None), "__code__", None)
             asks = code and "getfixturevalue" in code.co_names and _FIXTURES.intersection(code.co_consts)
-            if asks and item.nodeid not in ours:
-                self.side.left_out[item.nodeid] = "gets its fixture from request.getfixturevalue; name it as an argument"
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+            if asks and node_id not in ours:
+                self.side.left_out[node_id] = "gets its fixture from request.getfixturevalue; name it as an argument"
+        config.hook.pytest_deselected(items=[item for node_id, item in named.items() if node_id not in kept])
         items[:] = kept.values()
 
     @pytest.hookimpl(optionalhook=True)
@@ -295,7 +300,7 @@ class _Session:
         def make() -> Any:
             return self.side.load(WORKLOAD_CASE).WorkloadCase(build, params.device, threads)
 
-        self._take(item, TakenCase(item.nodeid, f"{params.label} on {params.dataset}", params, make))
+        self._take(item, TakenCase(self.side.case_id(item.nodeid), f"{params.label} on {params.dataset}", params, make))
         return True
 
     @pytest.hookimpl(tryfirst=True)
@@ -316,13 +321,14 @@ class _Session:
         return value
 
     def _take_call(self, item: pytest.Item, benchmark: Any, call: Call) -> None:
-        params = params_of_test(item.nodeid, own_threads())
+        case_id = self.side.case_id(item.nodeid)
+        params = params_of_test(case_id, own_threads())
         threads = self.side.threads_of(params)
 
         def make() -> PlainCase:
             return PlainCase(call, threads, self.side.load)
 
-        self._take(item, TakenCase(item.nodeid, params.title, params, make))
+        self._take(item, TakenCase(case_id, params.title, params, make))
         benchmark.disabled = True  # it calls the function once
         self._called_ns = Clock.wall_ns()
 
@@ -334,7 +340,7 @@ class _Session:
         benchmark._make_stats(1).update(seconds)  # noqa: SLF001
 
     def _take(self, item: pytest.Item, case: TakenCase) -> None:
-        self._taken.add(item.nodeid)
+        self._taken.add(case.node_id)
         try:
             self.take(case)
         except MnistbenchError as error:
@@ -358,7 +364,7 @@ class _Session:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Store why a test failed outside of the fixture, or why it is left out."""
-        node_id = report.nodeid
+        node_id = self.side.case_id(report.nodeid)
         if report.failed:
             self.failures.append(f"{node_id} fails: {_last_line(report)}")
         elif report.skipped:

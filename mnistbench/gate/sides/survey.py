@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench import __version__
+from mnistbench.core import units
 from mnistbench.gate.launcher import ListedCase, Listing
 from mnistbench.gate.reproducers.script import VALUES
 from mnistbench.gate.sides.alternate import SideRun, rehearse
@@ -121,7 +122,7 @@ class _Survey:
             return
         try:
             if case.is_plain:
-                self._call(case.make(), listed)
+                self._call(case.node_id, case.make(), listed)
             else:
                 self._measure_memory(case.make(), listed)
         except SideError as error:
@@ -129,15 +130,21 @@ class _Survey:
             return
         self._say(measured=case.node_id)
 
-    def _call(self, case: PlainCase, listed: ListedCase) -> None:
+    def _call(self, node_id: str, case: PlainCase, listed: ListedCase) -> None:
         """Run a plain test's function twice, to see what it changes and what it returns."""
         with self._side.errors_named():
             case.build()
             given = case.arguments()
-            first = case.result()
+            first, first_ns = case.result(), case.took_ns
             left = case.arguments()
             second, listed.parallel = _with_parallelism(case.result)
             one, other = fingerprint(first), fingerprint(second)
+        if case.once and case.took_ns < first_ns * _MUCH_LESS and first_ns - case.took_ns > _LEAST_NS:
+            self._side.left_out[node_id] = (
+                f"asks for one round, and its second call took {units.duration(case.took_ns)} instead of "
+                f"{units.duration(first_ns)}, so it cannot be repeated; give it a setup that makes its state anew, "
+                "or more rounds if the first call does not matter"
+            )
         notes = ["uses more than one core, so it is measured on all cores by wall time"] if listed.parallel else []
         if case.may_be_repeated and given.digest != left.digest:
             notes.append(
@@ -164,6 +171,9 @@ class _Survey:
 
 #: Share of CPU time that other threads have in a call on several cores, and the shortest such time that counts, in nanoseconds.
 _OF_OTHER_THREADS, _LEAST_NS = 0.1, 1_000_000
+
+#: Share of the first call that a second one takes at most if it finds its work done. A first call is often longer by less.
+_MUCH_LESS = 1 / 3
 
 
 def _with_parallelism(work: Callable[[], Any]) -> tuple[Any, bool]:

@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -190,6 +191,83 @@ def test_a_test_that_fails_ends_the_gate_with_its_error(plan, tmp_path):
     with pytest.raises(LaunchError) as raised:
         surveyed(plan, tmp_path)
     assert str(raised.value) == "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero"
+
+
+PATHS = """
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize("path", [Path(__file__).parent / "data/one.txt", Path(__file__).parent], ids=str)
+def test_path(benchmark, path):
+    benchmark(path.exists)
+
+
+@pytest.mark.skip
+@pytest.mark.parametrize("path", [__file__])
+def test_skipped(benchmark, path):
+    benchmark(int)
+"""
+
+
+def test_a_test_whose_id_has_a_path_of_its_tree_is_the_same_case_on_both_sides(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(PATHS)
+    plan, listings = surveyed(plan, tmp_path)
+    names = ["test_own.py::test_path[<tree>/data/one.txt]", "test_own.py::test_path[<tree>]"]
+    for side in (BASE, HEAD):
+        assert list(listings[side].cases) == [case.label for case in listings[side].cases.values()] == names
+        assert list(listings[side].left_out) == ["test_own.py::test_skipped[<tree>/test_own.py]"]
+    with launching(plan, 1, names[:1], tmp_path / "log") as launch:
+        launch.ready()
+        assert list(launch.measure()["cases"]) == names[:1]
+
+
+ONCE = """
+import functools
+import time
+
+import pytest
+
+
+@functools.cache
+def cached():
+    time.sleep(0.02)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_cached(benchmark, rounds):
+    cached.cache_clear()
+    benchmark.pedantic(cached, rounds=rounds)
+
+
+def test_warm(benchmark):
+    cached.cache_clear()
+    benchmark.pedantic(cached, rounds=1, warmup_rounds=1)
+
+
+def test_alike(benchmark):
+    benchmark.pedantic(time.sleep, args=(0.02,), rounds=1)
+
+
+def test_setup(benchmark):
+    benchmark.pedantic(cached, setup=cached.cache_clear, rounds=1)
+"""
+
+
+def test_a_test_of_one_round_whose_second_call_has_less_to_do_is_left_out(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(ONCE)
+    _, listings = surveyed(plan, tmp_path)
+    assert list(listings[HEAD].cases) == [f"test_own.py::test_{name}" for name in ("cached[2]", "warm", "alike", "setup")]
+    [(case, why)] = listings[HEAD].left_out.items()
+    assert case == "test_own.py::test_cached[1]"
+    assert re.fullmatch(
+        r"asks for one round, and its second call took [\d.]+ [a-z]+ instead of 2\d.\d ms, so it cannot be repeated; give it a "
+        r"setup that makes its state anew, or more rounds if the first call does not matter",
+        why,
+    )
 
 
 READING = """
