@@ -70,6 +70,8 @@ class ListedCase:
     note: str = ""  # what a reader of the report has to know
     uncompared: str = ""  # why its results cannot be compared between the sides
     parallel: bool = False  # a plain test that uses more than one core
+    sources: tuple[str, ...] = ()  # files of the tree: of the test, its fixtures and its data
+    returns: str = ""  # types of the result
 
 
 @dataclass
@@ -83,6 +85,7 @@ class Listing:
     shared: Mapping[str, str] = field(default_factory=dict)  # modules of the project that are not from the tree -> file
     left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
     resident: int = 0  # peak resident memory of the process, bytes
+    remark: str = ""  # what a reader has to know of the side
 
 
 def stage_home(folder: Path) -> Path:

@@ -161,7 +161,8 @@ def _finding_line(finding: Finding, verdict: Verdict) -> str:
     told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
     limits = [acceptance.limit or 0.0 for exceeding, acceptance in verdict.exceeded if exceeding is finding]
     exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
-    return "; ".join(filter(None, (told, *exceeded, _cause(finding, verdict))))
+    other_type = "the sides return different types" if finding.screened.quantity.case in verdict.returned else ""
+    return "; ".join(filter(None, (told, *exceeded, other_type, _cause(finding, verdict))))
 
 
 def _reproducers(verdict: Verdict) -> Iterable[str]:
@@ -323,15 +324,27 @@ def _exact_differences(verdict: Verdict) -> Iterable[str]:
             yield f"{case}: {len(found) - DIFFERENCES} more; use --format json to see all"
 
 
-def _notes(verdict: Verdict) -> Iterable[str]:
+def _of_cases(verdict: Verdict) -> Iterable[str]:
+    """Yield what a reader has to know of the sides and of single cases."""
+    yield from verdict.header.remarks
     for case, note in verdict.header.notes.items():
         yield f"{verdict.header.name(case)}: {note}"
     for case, why in verdict.header.uncompared.items():
         yield f"{verdict.header.name(case)}: {why}, so the results of the sides are not compared"
     for case in verdict.different:
-        yield f"{case}: the sides compute different numbers, so a difference in time may come from the data"
+        base, head = verdict.returned.get(case, ("", ""))
+        what = f"the base returns {base} and the head {head}" if base else "the sides compute different numbers"
+        yield f"{case}: {what}, so a difference in time may come from the {'result' if base else 'data'}"
+    for files in dict.fromkeys(verdict.header.sources.values()):
+        cases = [verdict.header.name(case) for case, of_case in verdict.header.sources.items() if of_case == files]
+        one = "differs" if len(files) == 1 else "differ"
+        yield f"{', '.join(files)} {one} between the sides, so a difference in time may come from the test: {', '.join(cases)}"
     for case, sides in verdict.not_finite.items():
         yield f"{case}: NaN or infinity in the {' and in the '.join(sides)}; times may depend on it"
+
+
+def _notes(verdict: Verdict) -> Iterable[str]:
+    yield from _of_cases(verdict)
     for pattern in verdict.unused:
         yield f"--accept {pattern!r} matched no regression"
     for finding in verdict.decision.findings:
@@ -382,7 +395,8 @@ def _outcome(verdict: Verdict) -> str:
         more = ", ..." if len(regressions) > 3 else ""
         return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {names}{more}"
     if verdict.outcome == PASSED:
-        improved = sum(finding.verdict == IMPROVED for finding in _without_echoes(decision.findings))
+        found = [one for one in decision.findings if one.screened.quantity.case not in verdict.returned]  # of the same result
+        improved = sum(finding.verdict == IMPROVED for finding in _without_echoes(found))
         better = f"; {improved} improved" if improved else ""
         if not verdict.accepted:
             return f"{PASSED}: {_covered(verdict, 'any case')}{better}"
@@ -408,8 +422,10 @@ def _limits(verdict: Verdict) -> Iterable[str]:
         limit = units.percent(verdict.options.operation)
         operations = f"{count} operations, the largest being" if count > 1 else "1 operation,"
         yield f"a slowdown of {limit} cannot be ruled out for {operations} {what}: {up_to}"
-    if verdict.different:
-        yield f"the sides compute different numbers in {_some(verdict.different)}"
+    if verdict.returned:
+        yield f"the sides return different types in {_some([*verdict.returned])}"
+    if numbers := [case for case in verdict.different if case not in verdict.returned]:
+        yield f"the sides compute different numbers in {_some(numbers)}"
     for side in (BASE, HEAD):
         if cases := [case for case, sides in verdict.not_finite.items() if side in sides]:
             yield f"the {side} computes NaN or infinity in {_some(cases)}"
@@ -427,7 +443,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     header, decision, options = verdict.header, verdict.decision, verdict.options
     of_header = (
         "base", "head", "torch", "variables", "packages", "resident", "only_base", "only_head", "changed", "generated",
-        "left_out",
+        "left_out", "remarks",
     )  # fmt: skip
     return {
         "outcome": verdict.outcome,
@@ -438,7 +454,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         **{name: getattr(header, name) for name in of_header},
         **{
             name: {header.name(case): value for case, value in getattr(header, name).items()}
-            for name in ("memory", "notes", "uncompared")
+            for name in ("memory", "notes", "uncompared", "returned", "sources")
         },
         "launches": decision.launches,
         "fresh_launches": decision.fresh,

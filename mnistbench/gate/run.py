@@ -218,7 +218,7 @@ class _Gate:
     def _header(self, here: Path, listing: Mapping[str, Listing]) -> GateHeader:
         commit, dirty = snapshot.head_of(here)
         head = f"{commit}{' with changes' if dirty else ''}" if commit else str(here)
-        sides = listing[BASE], listing[HEAD]
+        sides, trees = (listing[BASE], listing[HEAD]), tuple(self._plan.trees.values())
         of_base, of_head = (found.cases for found in sides)
         common = [case for case in of_base if case in of_head and of_base[case].params == of_head[case].params]
         if not common:
@@ -227,6 +227,7 @@ class _Gate:
             )
         if failed := [found.cases[case].failed for case in common for found in sides if found.cases[case].failed]:
             raise LaunchError(failed[0])
+        returned = {case: (of_base[case].returns, of_head[case].returns) for case in common}
         installed = sorted({name for found in sides for name in found.packages}, key=str.lower)
         versions_of = {name: (sides[0].packages.get(name, ""), sides[1].packages.get(name, "")) for name in installed}
         return GateHeader(
@@ -256,8 +257,20 @@ class _Gate:
                 if (bytes_of_base := of_base[case].memory) is not None and (bytes_of_head := of_head[case].memory) is not None
             },
             resident={side: listing[side].resident for side in (BASE, HEAD)},
+            returned={case: types for case, types in returned.items() if types[0] != types[1]},
+            sources={
+                case: names
+                for case in common
+                if (names := snapshot.differing(trees, {*of_base[case].sources, *of_head[case].sources}))
+            },
+            remarks=tuple(filter(None, (_of_dependencies(trees), _joined(*(found.remark for found in sides))))),
             notes={case: said for case in common if (said := _joined(of_base[case].note, of_head[case].note))},
-            uncompared={case: said for case in common if (said := _joined(of_base[case].uncompared, of_head[case].uncompared))},
+            uncompared={
+                case: said
+                for case in common
+                if returned[case][0] == returned[case][1]
+                if (said := _joined(of_base[case].uncompared, of_head[case].uncompared))
+            },
         )
 
     def _threads(self, params: Mapping[str, Any]) -> set[int]:
@@ -389,6 +402,16 @@ def _joined(of_base: str, of_head: str) -> str:
     if of_base == of_head:
         return of_base
     return "; ".join(f"in the {side}: {text}" for side, text in ((BASE, of_base), (HEAD, of_head)) if text)
+
+
+def _of_dependencies(trees: Sequence[snapshot.Tree]) -> str:
+    """Return what a reader has to know if the sides declare other dependencies."""
+    if not (files := snapshot.differing(trees, snapshot.declarations(trees))):
+        return ""
+    return (
+        f"the sides declare other dependencies ({', '.join(files)}); the gate does not install them, so each side has the "
+        "packages of its interpreter: name others with --head-with, --base-with, --head-python or --base-python"
+    )
 
 
 def _checked(line: Mapping[str, Any]) -> tuple[Launch, Mapping[str, float]]:

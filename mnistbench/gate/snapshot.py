@@ -12,7 +12,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -51,6 +52,14 @@ _NO_INPUTS = (
     "*.cfg", "*.ini", "*.lock", "*.md", "*.pyi", "*.rst", ".git*", ".pre-commit-config.yaml", "LICENSE*", "pyproject.toml",
     "requirements*.txt",
 )  # fmt: skip
+
+
+#: Files that declare dependencies, and parts of the names of such tables in pyproject.toml.
+_DECLARATIONS = (
+    "*.lock", "Pipfile", "constraints*.txt", "environment*.y*ml", "pyproject.toml", "requirements*.txt", "setup.cfg",
+    "setup.py",
+)  # fmt: skip
+_DECLARING = ("build-system", "depend", "group", "requires", "sources")
 
 
 @dataclass(frozen=True)
@@ -231,6 +240,29 @@ def _may_be_source(top: Path, source: str, generated: str) -> bool:
     if path.suffix == ".py":
         return (top / path).is_file() and result.name in (top / path).read_text(encoding="utf-8", errors="replace")
     return path.parts[0] not in (".github", "docs", "test", "tests") and not _matches(path.name, _NO_INPUTS)
+
+
+def declarations(trees: Sequence[Tree]) -> set[str]:
+    """Return the names of files that declare dependencies."""
+    files = ((tree, path) for tree in trees for path in tree.root.rglob("*"))
+    return {str(path.relative_to(tree.root)) for tree, path in files if _matches(path.name, _DECLARATIONS)}
+
+
+def differing(trees: Sequence[Tree], names: Iterable[str]) -> tuple[str, ...]:
+    """Return the files that differ between trees, in their order; of a pyproject.toml only the dependencies count."""
+
+    def content(path: Path) -> bytes | None:
+        if not path.is_file():
+            return None
+        if path.name == "pyproject.toml":
+            with contextlib.suppress(ValueError, AttributeError):  # not TOML, or a table that is none
+                declared = tomllib.loads(path.read_text(encoding="utf-8"))
+                tables = (declared, declared.get("project", {}), *declared.get("tool", {}).values())
+                items = [item for table in tables for item in table.items()]
+                return repr([item for item in items if any(part in item[0] for part in _DECLARING)]).encode()
+        return path.read_bytes()
+
+    return tuple(name for name in sorted(names) if len({content(tree.root / name) for tree in trees}) > 1)
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

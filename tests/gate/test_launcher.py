@@ -42,10 +42,10 @@ def surveyed(**changes):
         "cases": {
             "t.py::t": {
                 "label": name, "params": {"threads": 1}, "memory": 4, "failed": "", "note": "", "uncompared": "",
-                "parallel": False,
+                "parallel": False, "sources": [], "returns": "",
             }
         },
-        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {},
+        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {}, "remark": "",
     }
     say(surveyed={**said, **changes})
 

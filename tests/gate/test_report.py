@@ -288,11 +288,36 @@ def test_the_head_says_what_was_measured(changes, line):
     ("changes", "line"),
     [
         ({"notes": {CASE: "changes its arguments"}}, f"{LABEL}: changes its arguments"),
+        ({"remarks": ["the sides declare other dependencies"]}, "the sides declare other dependencies"),
+        (
+            {"sources": {CASE: ("t.py",), OTHER_CASE: ("t.py",)}, "labels": {CASE: LABEL, OTHER_CASE: "other"}},
+            f"t.py differs between the sides, so a difference in time may come from the test: {LABEL}, other",
+        ),
+        (
+            {"sources": {CASE: ("a", "t.py")}},
+            f"a, t.py differ between the sides, so a difference in time may come from the test: {LABEL}",
+        ),
+        (
+            {"returned": {CASE: ("list", "generator")}},
+            f"{LABEL}: the base returns list and the head generator, so a difference in time may come from the result",
+        ),
         ({"uncompared": {CASE: "returns object"}}, f"{LABEL}: returns object, so the results of the sides are not compared"),
     ],
 )
 def test_what_is_known_of_a_case_precedes_the_verdict(changes, line):
     assert line in rendered(concluded(Measured(), **changes), "terminal", 3).splitlines()
+
+
+def test_a_case_that_returns_another_type_is_different_and_not_improved():
+    faster = Measured(factor=0.5, operations={})
+    verdict = concluded(faster, 8, returned={CASE: ("list", "generator")})
+    assert concluded(faster, 8).different == ()
+    assert verdict.different == (LABEL,)
+    assert last_line(concluded(faster, 8)).endswith("; 2 improved")
+    found = rendered(verdict, "terminal").partition("Found:\n")[2].splitlines()[0]
+    assert found.startswith(f"improved: wall time ({LABEL}), -50.")
+    assert found.endswith("; the sides return different types")
+    assert last_line(verdict).endswith(f"in the mean; the sides return different types in {LABEL}")
 
 
 def test_numbers_that_are_not_finite_precede_the_verdict():

@@ -223,6 +223,47 @@ def test_what_the_surveys_say_of_a_case_is_said_once(gate, launches):
     assert header.uncompared == {QUICK: "in the base: returns base; in the head: returns head"}
 
 
+def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(gate, launches, here, tmp_path):
+    listing = launches.listing
+    for side, text in ((tmp_path / "base", "1"), (here, "2")):
+        for name in ("bench/test_step.py", "bench/same.json", "bench/other.json"):
+            (side / name).write_text("1" if name == "bench/same.json" else text)
+    (here / "bench/new.json").touch()
+
+    def found(side):
+        listed = listing(side)
+        listed.cases[QUICK].sources = ("bench/same.json", "bench/test_step.py", *(["bench/new.json"] if side == HEAD else []))
+        listed.cases[SLOW].sources = ("bench/same.json",)
+        listed.cases[QUICK].returns = {BASE: "list", HEAD: "generator"}[side]
+        listed.cases[QUICK].uncompared = {BASE: "", HEAD: "returns generator"}[side]
+        return listed
+
+    launches.listing = found
+    header = gate(launches=8).header
+    assert header.sources == {QUICK: ("bench/new.json", "bench/test_step.py")}
+    assert header.returned == {QUICK: ("list", "generator")}
+    assert header.uncompared == {}
+    assert samples.load(gate(launches=8).path).header.returned == header.returned
+
+
+def test_other_dependencies_and_what_the_surveys_say_of_the_sides_are_remarks(gate, launches, here, tmp_path):
+    listing = launches.listing
+    launches.listing = lambda side: replace(listing(side), remark="sets threads" if side == HEAD else "")
+    for folder, version, extra in ((tmp_path / "base", "1", ""), (here, "2", "[tool.ruff]\nfix = true\n")):
+        (folder / "requirements-dev.txt").write_text(f"numpy=={version}")
+        (folder / "setup.py").write_text("setup()")
+        (folder / "pyproject.toml").write_text(f"[project]\nversion = '{version}'\ndependencies = ['numpy']\n{extra}")
+    assert gate(launches=8).header.remarks == (
+        (
+            "the sides declare other dependencies (requirements-dev.txt); the gate does not install them, so each side has the "
+            "packages of its interpreter: name others with --head-with, --base-with, --head-python or --base-python"
+        ),
+        "in the head: sets threads",
+    )
+    (here / "pyproject.toml").write_text("[project]\nversion = '1'\ndependencies = ['numpy>2']\n")
+    assert "(pyproject.toml, requirements-dev.txt)" in gate(launches=8).header.remarks[0]
+
+
 def test_sides_of_one_tree_have_one_name(gate):
     header = gate(launches=8, base_dir=None, head_env=(("A", "1"),)).header
     assert header.base == header.head

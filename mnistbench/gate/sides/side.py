@@ -114,20 +114,27 @@ class Side:
         """Return the number of intra-op threads of a case on this side."""
         return self.threads or int(params.threads)
 
-    def run(self, arguments: Sequence[str], order: Callable[[list[str]], list[str]], take: Callable[[TakenCase], None]) -> None:
+    def run(
+        self,
+        arguments: Sequence[str],
+        order: Callable[[list[str]], list[str]],
+        take: Callable[[TakenCase], None],
+        *plugins: object,
+    ) -> None:
         """Run the tests that use ``op_benchmark`` or ``benchmark``, once in this process.
 
         Args:
             arguments: for pytest.
             order: gets the node ids of the tests, and returns those to run, in their order.
             take: called inside the fixture of each test.
+            plugins: more of pytest's.
 
         Raises:
             SideError: a file cannot be imported, a test fails, or pytest refuses the arguments.
             MnistbenchError: ``order`` or ``take`` raises it.
         """
         session = _Session(self, order, take)
-        code, errors = self._run_pytest(arguments, session)
+        code, errors = self._run_pytest(arguments, session, *plugins)
         if session.failures:
             raise SideError(f"{self.name}: {session.failures[0]}")
         if session.raised:
@@ -159,7 +166,7 @@ class Side:
         found: list[str] | None = json.loads(text or "null")
         return found
 
-    def _run_pytest(self, arguments: Sequence[str], plugin: object) -> tuple[int, str]:
+    def _run_pytest(self, arguments: Sequence[str], *plugins: object) -> tuple[int, str]:
         """Run the side's pytest; return its exit code and its error output. The process keeps the side's modules and folder."""
         self._own = self._own or _modules()
         for name in _modules():
@@ -171,7 +178,7 @@ class Side:
         errors, output = io.StringIO(), io.StringIO()
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
             cache = f"cache_dir={self.tree.parent / 'pytest_cache'}"  # not in the tree; a project may ask for --ff
-            code = pytest.main([*arguments, *_plugins(self.directory), *_QUIET, "-o", cache], plugins=[plugin])
+            code = pytest.main([*arguments, *_plugins(self.directory), *_QUIET, "-o", cache], plugins=plugins)
         sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
         return int(code), errors.getvalue()
 
@@ -443,7 +450,7 @@ _PROJECT_FILES = {"pyproject.toml", "setup.cfg", "setup.py"}
 
 #: Folders of a tree in which no project of its own is, and folders of a project in which no package of it is.
 _NO_PROJECTS = ("build", "dist", "node_modules", "site-packages", "third_party", "vendor")
-_NO_PACKAGES = ("benchmarks", "bench", "docs", "examples", "scripts", "test", "tests", "tools")
+NO_PACKAGES = ("benchmarks", "bench", "docs", "examples", "scripts", "test", "tests", "tools")
 
 
 @functools.cache  # the survey needs them for each case
@@ -456,7 +463,7 @@ def _packages(tree: Path) -> dict[str, list[Path]]:
     for folder, subfolders, files in os.walk(tree):
         subfolders[:] = [name for name in subfolders if name not in _NO_PROJECTS and not name.startswith((".", "_"))]
         if folder == str(tree) or _PROJECT_FILES.intersection(files):
-            for root in (Path(folder), *(Path(folder, name) for name in subfolders if name not in _NO_PACKAGES)):
+            for root in (Path(folder), *(Path(folder, name) for name in subfolders if name not in NO_PACKAGES)):
                 for name in {entry.name.partition(".")[0] for entry in root.iterdir()} - sys.stdlib_module_names:
                     found.setdefault(name, []).append(root)
     return found

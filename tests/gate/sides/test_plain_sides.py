@@ -136,7 +136,10 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
     assert not plan.with_torch
     assert listings[HEAD].left_out == {}
     for case, found in listings[HEAD].cases.items():
-        assert found == ListedCase(case, asdict(params_of_call(case, "cpu", 1)))
+        params = asdict(params_of_call(case, "cpu", 1))
+        assert found == ListedCase(case, params, sources=("test_own.py",), returns=found.returns)
+    returned = {case.partition("::")[2]: found.returns for case, found in listings[HEAD].cases.items()}
+    assert returned == dict(zip(sorted(names), ("NoneType", "dict", "int", "int"), strict=True))
     with launching(plan, 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
         launch.ready()
         found = launch.measure()
@@ -268,6 +271,94 @@ def test_a_test_of_one_round_whose_second_call_has_less_to_do_is_left_out(plan, 
         r"setup that makes its state anew, or more rounds if the first call does not matter",
         why,
     )
+
+
+#: Files of a suite in which each test depends on others, by its test: "shared" is for all of its folder.
+SOURCES = {
+    "bench/conftest.py": """
+import json
+from pathlib import Path
+
+import pytest
+
+import mylib
+
+HERE = Path(__file__).parent
+SHARED = (HERE / "shared.json").read_text()
+
+
+@pytest.fixture(scope="session")
+def of_session():
+    return (HERE / "session.json").read_text()
+
+
+@pytest.fixture(params=["a.json", "b.json"])
+def each(request):
+    return (HERE / request.param).read_text()
+""",
+    "bench/test_one.py": """
+from pathlib import Path
+
+from helper import made
+from parts.fixtures import far
+
+import mylib
+
+MODULE = (Path(__file__).parent / "module.json").read_text()
+
+
+def test_plain(benchmark):
+    Path("written.json").write_text("1")
+    assert Path("written.json").read_text() == "1"
+    benchmark(int)
+
+
+def test_reads(benchmark):
+    benchmark((Path(__file__).parent / "call.json").read_text)
+
+
+def test_session(benchmark, of_session):
+    benchmark(int)
+
+
+def test_again(benchmark, of_session):
+    benchmark(int)
+
+
+def test_each(benchmark, each):
+    benchmark(int)
+
+
+def test_far(benchmark, far):
+    benchmark(int)
+""",
+    "bench/helper.py": "def made():\n    return 1\n",
+    "parts/fixtures.py": "import pytest\n\n\n@pytest.fixture\ndef far():\n    return 1\n",
+    "mylib.py": "",
+    **{f"bench/{name}.json": "1" for name in ("shared", "session", "a", "b", "module", "call")},
+}
+
+
+def test_a_case_has_the_files_of_its_test_its_fixtures_and_its_data(plan, tmp_path):
+    for side, (path, text) in itertools.product((BASE, HEAD), SOURCES.items()):
+        (tmp_path / side / path).parent.mkdir(exist_ok=True)
+        (tmp_path / side / path).write_text(text)
+    (tmp_path / HEAD / "bench/test_two.py").write_text("def test_other(benchmark):\n    benchmark(int)\n")
+    for side in (BASE, HEAD):
+        (tmp_path / side / "pytest.ini").write_text("[pytest]\npythonpath = . bench\n")
+    _, listings = surveyed(replace(plan, arguments=("bench",)), tmp_path)
+    found = {case.partition("::test_")[2]: listed.sources for case, listed in listings[HEAD].cases.items()}
+    of_all = ("bench/conftest.py", "bench/shared.json")
+    of_module = ("bench/helper.py", "bench/module.json", "bench/test_one.py")
+    more = {
+        "plain": (), "reads": ("bench/call.json",), "session": ("bench/session.json",), "again": ("bench/session.json",),
+        "each[a.json]": ("bench/a.json",), "each[b.json]": ("bench/b.json",), "far": ("parts/fixtures.py",),
+    }  # fmt: skip
+    assert found == {
+        **{name: tuple(sorted((*of_all, *of_module, *files))) for name, files in more.items()},
+        "other": (*of_all, "bench/test_two.py"),
+    }
+    assert listings[BASE].cases.keys() == {case for case in listings[HEAD].cases if "test_one" in case}
 
 
 READING = """
