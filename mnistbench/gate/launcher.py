@@ -85,7 +85,6 @@ class Listing:
     shared: Mapping[str, str] = field(default_factory=dict)  # modules of the project that are not from the tree -> file
     left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
     resident: int = 0  # peak resident memory of the process, bytes
-    remark: str = ""  # what a reader has to know of the side
 
 
 def stage_home(folder: Path) -> Path:

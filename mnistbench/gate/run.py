@@ -46,6 +46,12 @@ FIRST_SHARE = 0.6
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
 DEFAULT_FOLDER = "bench"
 
+#: Files that declare dependencies.
+_DECLARATIONS = (
+    "*.lock", "Pipfile", "constraints*.txt", "environment*.y*ml", "pyproject.toml", "requirements*.txt", "setup.cfg",
+    "setup.py",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(JudgeOptions):
@@ -261,9 +267,9 @@ class _Gate:
             sources={
                 case: names
                 for case in common
-                if (names := snapshot.differing(trees, {*of_base[case].sources, *of_head[case].sources}))
+                if (names := snapshot.differing(trees, names=(*of_base[case].sources, *of_head[case].sources)))
             },
-            remarks=tuple(filter(None, (_of_dependencies(trees), _joined(*(found.remark for found in sides))))),
+            remarks=tuple(_remarks(trees)),
             notes={case: said for case in common if (said := _joined(of_base[case].note, of_head[case].note))},
             uncompared={
                 case: said
@@ -404,14 +410,18 @@ def _joined(of_base: str, of_head: str) -> str:
     return "; ".join(f"in the {side}: {text}" for side, text in ((BASE, of_base), (HEAD, of_head)) if text)
 
 
-def _of_dependencies(trees: Sequence[snapshot.Tree]) -> str:
-    """Return what a reader has to know if the sides declare other dependencies."""
-    if not (files := snapshot.differing(trees, snapshot.declarations(trees))):
-        return ""
-    return (
-        f"the sides declare other dependencies ({', '.join(files)}); the gate does not install them, so each side has the "
-        "packages of its interpreter: name others with --head-with, --base-with, --head-python or --base-python"
-    )
+def _remarks(trees: Sequence[snapshot.Tree]) -> Iterator[str]:
+    """Yield differences between the trees that have no effect in the gate."""
+    if files := ", ".join(snapshot.differing(trees, *_DECLARATIONS)):
+        yield (
+            f"the sides may have other dependencies ({files}), which the gate does not install; "
+            "name other versions with --base-with and --head-with"
+        )
+    if files := ", ".join(snapshot.differing(trees, "*.py", word=b"set_num_threads(")):
+        yield (
+            f"the sides set other numbers of threads ({files}), which has no effect outside of measured functions; "
+            "set those of the cases with --bench-threads or OMP_NUM_THREADS"
+        )
 
 
 def _checked(line: Mapping[str, Any]) -> tuple[Launch, Mapping[str, float]]:

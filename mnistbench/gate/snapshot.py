@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,14 +51,6 @@ _NO_INPUTS = (
     "*.cfg", "*.ini", "*.lock", "*.md", "*.pyi", "*.rst", ".git*", ".pre-commit-config.yaml", "LICENSE*", "pyproject.toml",
     "requirements*.txt",
 )  # fmt: skip
-
-
-#: Files that declare dependencies, and parts of the names of such tables in pyproject.toml.
-_DECLARATIONS = (
-    "*.lock", "Pipfile", "constraints*.txt", "environment*.y*ml", "pyproject.toml", "requirements*.txt", "setup.cfg",
-    "setup.py",
-)  # fmt: skip
-_DECLARING = ("build-system", "depend", "group", "requires", "sources")
 
 
 @dataclass(frozen=True)
@@ -242,27 +233,14 @@ def _may_be_source(top: Path, source: str, generated: str) -> bool:
     return path.parts[0] not in (".github", "docs", "test", "tests") and not _matches(path.name, _NO_INPUTS)
 
 
-def declarations(trees: Sequence[Tree]) -> set[str]:
-    """Return the names of files that declare dependencies."""
-    files = ((tree, path) for tree in trees for path in tree.root.rglob("*"))
-    return {str(path.relative_to(tree.root)) for tree, path in files if _matches(path.name, _DECLARATIONS)}
+def differing(trees: Sequence[Tree], *patterns: str, names: Iterable[str] = (), word: bytes = b"") -> tuple[str, ...]:
+    """Return the files, with these names or matching a pattern, of which lines with a word differ between the trees."""
 
+    def lines(path: Path) -> list[bytes] | None:
+        return [line for line in path.read_bytes().splitlines() if word in line] if path.is_file() else [] if word else None
 
-def differing(trees: Sequence[Tree], names: Iterable[str]) -> tuple[str, ...]:
-    """Return the files that differ between trees, in their order; of a pyproject.toml only the dependencies count."""
-
-    def content(path: Path) -> bytes | None:
-        if not path.is_file():
-            return None
-        if path.name == "pyproject.toml":
-            with contextlib.suppress(ValueError, AttributeError):  # not TOML, or a table that is none
-                declared = tomllib.loads(path.read_text(encoding="utf-8"))
-                tables = (declared, declared.get("project", {}), *declared.get("tool", {}).values())
-                items = [item for table in tables for item in table.items()]
-                return repr([item for item in items if any(part in item[0] for part in _DECLARING)]).encode()
-        return path.read_bytes()
-
-    return tuple(name for name in sorted(names) if len({content(tree.root / name) for tree in trees}) > 1)
+    found = {str(path.relative_to(tree.root)) for tree in trees for pattern in patterns for path in tree.root.rglob(pattern)}
+    return tuple(name for name in sorted({*names, *found}) if lines(trees[0].root / name) != lines(trees[1].root / name))
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

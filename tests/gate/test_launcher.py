@@ -45,7 +45,7 @@ def surveyed(**changes):
                 "parallel": False, "sources": [], "returns": "",
             }
         },
-        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {}, "remark": "",
+        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {},
     }
     say(surveyed={**said, **changes})
 

@@ -246,22 +246,23 @@ def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(gate, laun
     assert samples.load(gate(launches=8).path).header.returned == header.returned
 
 
-def test_other_dependencies_and_what_the_surveys_say_of_the_sides_are_remarks(gate, launches, here, tmp_path):
-    listing = launches.listing
-    launches.listing = lambda side: replace(listing(side), remark="sets threads" if side == HEAD else "")
-    for folder, version, extra in ((tmp_path / "base", "1", ""), (here, "2", "[tool.ruff]\nfix = true\n")):
+def test_other_dependencies_and_numbers_of_threads_are_remarks(gate, here, tmp_path):
+    for folder, version in ((tmp_path / "base", "1"), (here, "2")):
         (folder / "requirements-dev.txt").write_text(f"numpy=={version}")
         (folder / "setup.py").write_text("setup()")
-        (folder / "pyproject.toml").write_text(f"[project]\nversion = '{version}'\ndependencies = ['numpy']\n{extra}")
+        (folder / "same.py").write_text(f"VERSION = {version}\ntorch.set_num_threads(4)\n")
+        (folder / "bench/net.py").write_text(f"torch.set_num_threads({version})")
+    (here / "new.py").touch()
     assert gate(launches=8).header.remarks == (
         (
-            "the sides declare other dependencies (requirements-dev.txt); the gate does not install them, so each side has the "
-            "packages of its interpreter: name others with --head-with, --base-with, --head-python or --base-python"
+            "the sides may have other dependencies (requirements-dev.txt), which the gate does not install; "
+            "name other versions with --base-with and --head-with"
         ),
-        "in the head: sets threads",
+        (
+            "the sides set other numbers of threads (bench/net.py), which has no effect outside of measured functions; "
+            "set those of the cases with --bench-threads or OMP_NUM_THREADS"
+        ),
     )
-    (here / "pyproject.toml").write_text("[project]\nversion = '1'\ndependencies = ['numpy>2']\n")
-    assert "(pyproject.toml, requirements-dev.txt)" in gate(launches=8).header.remarks[0]
 
 
 def test_sides_of_one_tree_have_one_name(gate):

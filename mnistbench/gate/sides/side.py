@@ -99,6 +99,7 @@ class Side:
     fallback: str  # folder with mnistbench and pytest-benchmark, for a side whose environment does not have them
     threads: int = 0  # of all its cases; 0: each case has its own number
     left_out: dict[str, str] = field(default_factory=dict)  # node id of a test that was not taken -> why
+    plugins: list[object] = field(default_factory=list)  # more of pytest's
     _own: dict[str, ModuleType] = field(default_factory=dict)  # modules of the gate's mnistbench
 
     @classmethod
@@ -114,27 +115,20 @@ class Side:
         """Return the number of intra-op threads of a case on this side."""
         return self.threads or int(params.threads)
 
-    def run(
-        self,
-        arguments: Sequence[str],
-        order: Callable[[list[str]], list[str]],
-        take: Callable[[TakenCase], None],
-        *plugins: object,
-    ) -> None:
+    def run(self, arguments: Sequence[str], order: Callable[[list[str]], list[str]], take: Callable[[TakenCase], None]) -> None:
         """Run the tests that use ``op_benchmark`` or ``benchmark``, once in this process.
 
         Args:
             arguments: for pytest.
             order: gets the node ids of the tests, and returns those to run, in their order.
             take: called inside the fixture of each test.
-            plugins: more of pytest's.
 
         Raises:
             SideError: a file cannot be imported, a test fails, or pytest refuses the arguments.
             MnistbenchError: ``order`` or ``take`` raises it.
         """
         session = _Session(self, order, take)
-        code, errors = self._run_pytest(arguments, session, *plugins)
+        code, errors = self._run_pytest(arguments, session, *self.plugins)
         if session.failures:
             raise SideError(f"{self.name}: {session.failures[0]}")
         if session.raised:
@@ -450,7 +444,7 @@ _PROJECT_FILES = {"pyproject.toml", "setup.cfg", "setup.py"}
 
 #: Folders of a tree in which no project of its own is, and folders of a project in which no package of it is.
 _NO_PROJECTS = ("build", "dist", "node_modules", "site-packages", "third_party", "vendor")
-NO_PACKAGES = ("benchmarks", "bench", "docs", "examples", "scripts", "test", "tests", "tools")
+_NO_PACKAGES = ("benchmarks", "bench", "docs", "examples", "scripts", "test", "tests", "tools")
 
 
 @functools.cache  # the survey needs them for each case
@@ -463,7 +457,7 @@ def _packages(tree: Path) -> dict[str, list[Path]]:
     for folder, subfolders, files in os.walk(tree):
         subfolders[:] = [name for name in subfolders if name not in _NO_PROJECTS and not name.startswith((".", "_"))]
         if folder == str(tree) or _PROJECT_FILES.intersection(files):
-            for root in (Path(folder), *(Path(folder, name) for name in subfolders if name not in NO_PACKAGES)):
+            for root in (Path(folder), *(Path(folder, name) for name in subfolders if name not in _NO_PACKAGES)):
                 for name in {entry.name.partition(".")[0] for entry in root.iterdir()} - sys.stdlib_module_names:
                     found.setdefault(name, []).append(root)
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.metadata
-import importlib.util
 import inspect
 import os
 import resource
@@ -14,7 +13,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from mnistbench.gate.reproducers.script import VALUES
 from mnistbench.gate.sides.alternate import SideRun, rehearse
 from mnistbench.gate.sides.case import WARMUP_CALLS, PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint, name_of
-from mnistbench.gate.sides.side import FIXTURE, NO_PACKAGES, WORKLOAD_CASE, Side, SideError, TakenCase, stray_modules
+from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
 from mnistbench.measuring.timing import Clock
 
@@ -39,61 +38,35 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
     """Send the arguments that select the cases if the job asks for them, then the listing of the side."""
     installed = packages()  # before setuptools, if a test imports it, adds its own copies of packages to sys.path
     side = Side.of(job)
-    texts = (path.read_bytes() for path in side.tree.rglob("*.py") if path.is_file())
-    if any(FIXTURE.encode() in text or (b"torch" in text and b"set_num_threads" in text and _has_torch()) for text in texts):
+    if any(FIXTURE.encode() in path.read_bytes() for path in side.tree.rglob("*.py") if path.is_file()):
         side.import_torch()
         refuse_old_torch(side.name)
     if job["default"] is not None:
         job["arguments"], job["phases"] = selection(side, job["arguments"], job["default"])
         say(selected={"arguments": job["arguments"], "phases": job["phases"]})
     taken, sources, only = _Survey(side, job, say), _Sources(side), job["only"]
-    threads = _calls_of_set_num_threads(side, taken)
+    side.plugins.append(sources)
     try:
         side.run(
             job["arguments"],
             lambda found: found if only is None else [node_id for node_id in found if node_id in only],
             taken.take,
-            sources,
         )
     except SideError:
         refuse_old_torch(side.name)
         raise
-    cases = {node_id: case for node_id, case in taken.cases.items() if node_id not in side.left_out}
+    for node_id, case in taken.cases.items():
+        case.sources = sources.of_test[node_id]
     found = Listing(
-        cases={node_id: replace(case, sources=sources.of_test[node_id]) for node_id, case in cases.items()},
+        cases={node_id: case for node_id, case in taken.cases.items() if node_id not in side.left_out},
         packages=installed,
         torch=str(getattr(sys.modules.get("torch"), "__version__", "")),
         files=side.files,
         shared=taken.shared,
         left_out=side.left_out,
-        remark="".join(
-            f"torch.set_num_threads({number}) in {file} has no effect in the gate, which sets the threads of each case "
-            "(--bench-threads, OMP_NUM_THREADS)"
-            for file, number in [*threads.items()][:1]
-        ),
         resident=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
     )
     say(surveyed=asdict(found))
-
-
-def _has_torch() -> bool:
-    return importlib.util.find_spec("torch") is not None
-
-
-def _calls_of_set_num_threads(side: Side, taken: _Survey) -> dict[str, int]:
-    """Return a dictionary that receives the numbers of threads that the side's code sets outside of its cases, by file."""
-    found: dict[str, int] = {}
-    if torch := sys.modules.get("torch"):
-        set_num_threads = torch.set_num_threads
-
-        def noted(number: int) -> None:
-            file = Path(sys._getframe(1).f_code.co_filename)  # noqa: SLF001  # public, and the only way
-            if file.is_relative_to(side.tree) and not taken.is_taking:
-                found.setdefault(str(file.relative_to(side.tree)), number)
-            set_num_threads(number)
-
-        torch.set_num_threads = noted  # type: ignore[attr-defined]
-    return found
 
 
 def refuse_old_torch(side: str) -> None:
@@ -145,7 +118,6 @@ class _Survey:
         self._repository, self._phases = Path(job["repository"]), job["phases"]
         self.cases: dict[str, ListedCase] = {}  # by node id
         self.shared: dict[str, str] = {}
-        self.is_taking = False
         self._imported_bytes: int | None = None  # of tensors, before the first case of a workload was built
 
     def take(self, case: TakenCase) -> None:
@@ -157,7 +129,6 @@ class _Survey:
         self.shared = self.shared or stray_modules(self._repository, self._side)
         if self.shared:
             return
-        self.is_taking = True
         try:
             if case.is_plain:
                 self._call(case.node_id, case.make(), listed)
@@ -166,8 +137,6 @@ class _Survey:
         except SideError as error:
             listed.failed = str(error)
             return
-        finally:
-            self.is_taking = False
         self._say(measured=case.node_id)
 
     def _call(self, node_id: str, case: PlainCase, listed: ListedCase) -> None:
@@ -215,7 +184,7 @@ class _Sources:
 
     def __init__(self, side: Side) -> None:
         self._side, self._began_s = side, time.time()
-        self._running: object = None  # the test, fixture or collector
+        self._running: object = None  # the test or fixture; None while tests are collected
         self._read: dict[object, set[str]] = defaultdict(set)  # what ran -> files that it opened, in the tree
         self.of_test: dict[str, tuple[str, ...]] = {}  # node id -> files, relative to the tree
         sys.addaudithook(self._hear)
@@ -232,11 +201,6 @@ class _Sources:
             self._running = outer
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
-        """Note what is read when a file is imported, or its tests are parametrized."""
-        return (yield from self._within(collector))
-
-    @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Any:
         """Note what a fixture reads, which other tests may use, too."""
         return (yield from self._within(fixturedef))
@@ -247,13 +211,9 @@ class _Sources:
         done = yield from self._within(item)
         info, tree = getattr(item, "_fixtureinfo", None), self._side.tree
         fixtures = [each for several in (info.name2fixturedefs.values() if info else ()) for each in several]
-        found = {path for one in (None, *item.listchain(), *fixtures) for path in self._read[one]}
+        found = {path for one in (None, item, *fixtures) for path in self._read[one]}
         found |= {str(item.path), *(str(folder / "conftest.py") for folder in item.path.parents)}
         found |= {str(getattr(getattr(inspect.unwrap(each.func), "__code__", None), "co_filename", "")) for each in fixtures}
-        for value in list(vars(getattr(item, "module", None) or object).values()):  # helpers that it imports
-            module = sys.modules.get(str(getattr(value, "__module__", None) or getattr(value, "__name__", "")))
-            path = Path(getattr(module, "__file__", None) or "")
-            found |= {str(path)} if set(path.parts).intersection(NO_PACKAGES) else set()
         self.of_test[self._side.case_id(item.nodeid)] = tuple(
             str(path.relative_to(tree))
             for path in map(Path, sorted(found))

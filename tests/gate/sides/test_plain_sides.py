@@ -299,7 +299,6 @@ def each(request):
     "bench/test_one.py": """
 from pathlib import Path
 
-from helper import made
 from parts.fixtures import far
 
 import mylib
@@ -332,7 +331,6 @@ def test_each(benchmark, each):
 def test_far(benchmark, far):
     benchmark(int)
 """,
-    "bench/helper.py": "def made():\n    return 1\n",
     "parts/fixtures.py": "import pytest\n\n\n@pytest.fixture\ndef far():\n    return 1\n",
     "mylib.py": "",
     **{f"bench/{name}.json": "1" for name in ("shared", "session", "a", "b", "module", "call")},
@@ -348,14 +346,13 @@ def test_a_case_has_the_files_of_its_test_its_fixtures_and_its_data(plan, tmp_pa
         (tmp_path / side / "pytest.ini").write_text("[pytest]\npythonpath = . bench\n")
     _, listings = surveyed(replace(plan, arguments=("bench",)), tmp_path)
     found = {case.partition("::test_")[2]: listed.sources for case, listed in listings[HEAD].cases.items()}
-    of_all = ("bench/conftest.py", "bench/shared.json")
-    of_module = ("bench/helper.py", "bench/module.json", "bench/test_one.py")
+    of_all = ("bench/conftest.py", "bench/module.json", "bench/shared.json")  # those read while tests are collected are for all
     more = {
         "plain": (), "reads": ("bench/call.json",), "session": ("bench/session.json",), "again": ("bench/session.json",),
         "each[a.json]": ("bench/a.json",), "each[b.json]": ("bench/b.json",), "far": ("parts/fixtures.py",),
     }  # fmt: skip
     assert found == {
-        **{name: tuple(sorted((*of_all, *of_module, *files))) for name, files in more.items()},
+        **{name: tuple(sorted((*of_all, "bench/test_one.py", *files))) for name, files in more.items()},
         "other": (*of_all, "bench/test_two.py"),
     }
     assert listings[BASE].cases.keys() == {case for case in listings[HEAD].cases if "test_one" in case}

@@ -43,7 +43,6 @@ OPERATORS = "\n\nfrom torch import library\n\nOPERATORS = library.Library('gate_
 HEADS = {
     "operators": {"bench/conftest.py": CONFTEST + OPERATORS},
     "a larger layer": {"bench/conftest.py": CONFTEST.replace("nn.ReLU()", "nn.Linear(16, 99), nn.Linear(99, 16)")},
-    "threads": {"bench/conftest.py": CONFTEST.replace("import torch\n", "import torch\n\ntorch.set_num_threads(2)\n", 1)},
     "a case that fails": {"bench/conftest.py": CONFTEST.replace("nn.ReLU()", "boom()")},
 }
 
@@ -202,14 +201,6 @@ def test_the_same_code_takes_the_same_memory(folder):
     assert min(memory("plain").values()) > 0
     assert listing(folder, "plain").resident > 50_000_000
     assert memory("a larger layer") != memory("plain")
-
-
-def test_a_number_of_threads_that_the_code_sets_at_its_import_is_a_remark(folder):
-    assert listing(folder, "plain").remark == ""
-    assert listing(folder, "threads").remark == (
-        "torch.set_num_threads(2) in bench/conftest.py has no effect in the gate, which sets the threads of each case "
-        "(--bench-threads, OMP_NUM_THREADS)"
-    )
 
 
 def test_a_case_that_fails_is_kept_with_its_reason(folder):
