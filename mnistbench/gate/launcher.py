@@ -342,6 +342,7 @@ def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str
     found["PYTEST_DEBUG_TEMPROOT"] = str(home.parent)  # pytest keeps three temporary folders of a user and removes older ones
     if file := digits_file():
         found[DIGITS_VARIABLE] = str(file)
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):  # set by a git hook that starts the gate
+    # A git hook that starts the gate sets the first ones, and the last one switches pytest-codspeed on.
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CODSPEED_ENV"):
         found.pop(name, None)
     return found

@@ -449,7 +449,7 @@ def test_where_one_half_cannot_be_started_the_other_is_ended(start, plan, seed):
 
 
 def test_the_environment_of_a_launch():
-    of_a_hook = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_INDEX_FILE": ".git/index"}
+    of_a_hook = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_INDEX_FILE": ".git/index", "CODSPEED_ENV": "1"}
     kept = {"HOME": "/home/me", "LD_PRELOAD": "libjemalloc.so", "GIT_AUTHOR_NAME": "me"}
     inherited = {"MALLOC_TOP_PAD_": "1", "PYTEST_DEBUG_TEMPROOT": "/mine", **kept, **of_a_hook}
     before = dict(inherited)

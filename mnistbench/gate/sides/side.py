@@ -11,6 +11,7 @@ import contextlib
 import functools
 import importlib
 import importlib.metadata
+import inspect
 import io
 import json
 import os
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,15 +40,15 @@ from mnistbench.measuring.timing import Clock
 #: Arguments for pytest after the user's: the session leaves the standard streams of the process alone.
 _QUIET = ("--bench-tensorboard=off", "-q", "-s")
 
-#: Arguments by plug-in (the name of its entry point): processes of pytest-xdist cannot be measured, coverage takes time, and
-#: pytest-codspeed replaces the fixture of pytest-benchmark.
-_QUIET_PLUGINS = {"xdist": ("-n0",), "pytest_cov": ("--no-cov",), "codspeed": ("-p", "no:codspeed")}
+#: Arguments by plug-in (the name of its entry point): processes of pytest-xdist cannot be measured, and coverage takes time.
+_QUIET_PLUGINS = {"xdist": ("-n0",), "pytest_cov": ("--no-cov",)}
 
-#: Options of pytest-benchmark in a session of the gate, whatever the user's are.
+#: Options of pytest-benchmark and pytest-codspeed in a session of the gate, whatever the user's are.
 _BENCHMARK_OPTIONS = {
     "benchmark_disable": True, "benchmark_enable": False, "benchmark_only": False, "benchmark_skip": False,
     "benchmark_autosave": False, "benchmark_save": None, "benchmark_save_data": False, "benchmark_json": None,
     "benchmark_compare": None, "benchmark_compare_fail": None, "benchmark_histogram": None, "benchmark_cprofile": None,
+    "codspeed": False,
 }  # fmt: skip
 
 _PACKAGE = "mnistbench"
@@ -57,7 +58,10 @@ WORKLOAD_CASE = "mnistbench.gate.sides.workload_case"
 
 #: The fixture of a case of a workload, and that of a plain test.
 FIXTURE, _BENCHMARK = "op_benchmark", "benchmark"
-_FIXTURES = {FIXTURE, _BENCHMARK}
+
+#: The other name of the latter in pytest-codspeed, which is also a mark for whole tests, as ``benchmark`` is then.
+_CODSPEED = "codspeed_benchmark"
+_FIXTURES = {FIXTURE, _BENCHMARK, _CODSPEED}
 
 #: The parameter of a test that measures a phase of a workload; ``op_benchmark(function)`` calls the other fixture.
 _WORKLOAD = "bench_workload"
@@ -276,7 +280,12 @@ class _Session:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselect tests that use neither fixture, and arrange the others."""
         named = {self.side.case_id(item.nodeid): item for item in items}
-        ours = {node_id: item for node_id, item in named.items() if _FIXTURES.intersection(getattr(item, "fixturenames", ()))}
+        marks = (_BENCHMARK, _CODSPEED) if config.pluginmanager.hasplugin("codspeed") else ()
+        ours = {
+            node_id: item
+            for node_id, item in named.items()
+            if _FIXTURES.intersection(getattr(item, "fixturenames", ())) or any(map(item.get_closest_marker, marks))
+        }
         if self.failures:  # pytest runs no test, so there is nothing to agree about with the other side
             return
         chosen: list[str] = []
@@ -314,12 +323,24 @@ class _Session:
         """Take over pytest-benchmark's fixture, which measures nothing itself."""
         value: Any = yield
         measures_workload = _WORKLOAD in getattr(getattr(request.node, "callspec", None), "params", ())
+        if fixturedef.argname == _CODSPEED:
+            value = request.getfixturevalue(_BENCHMARK)
+            fixturedef.cached_result = (value, *fixturedef.cached_result[1:])  # type: ignore[index]
         if fixturedef.argname == _BENCHMARK and not measures_workload:
             value.disabled = False  # what a test asks of it is as in a run that measures
             before = functools.partial(self._take_call, request.node, value)
             intercept(value, before, after=functools.partial(self._give_stats, value))
             refuse_weave(value)
         return value
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> None:
+        """Measure a test that is marked as a whole; then it runs as usual."""
+        if not _FIXTURES.intersection(pyfuncitem.fixturenames):
+            if inspect.iscoroutinefunction(pyfuncitem.obj):
+                pytest.skip("a coroutine cannot be measured")
+            arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}  # noqa: SLF001
+            self._take_call(pyfuncitem, SimpleNamespace(), Call(pyfuncitem.obj, (), arguments))
 
     def _take_call(self, item: pytest.Item, benchmark: Any, call: Call) -> None:
         case_id = self.side.case_id(item.nodeid)

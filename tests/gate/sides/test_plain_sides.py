@@ -358,6 +358,97 @@ def test_a_case_has_the_files_of_its_test_its_fixtures_and_its_data(plan, tmp_pa
     assert listings[BASE].cases.keys() == {case for case in listings[HEAD].cases if "test_one" in case}
 
 
+#: As pytest-codspeed registers itself.
+CODSPEED = """
+from types import SimpleNamespace
+
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--codspeed", action="store_true")
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(SimpleNamespace(), "codspeed")
+    config.addinivalue_line("markers", "codspeed_benchmark")
+
+
+def pytest_runtest_setup(item):
+    assert not item.config.option.codspeed
+
+
+@pytest.fixture
+def codspeed_benchmark():
+    return lambda function: function()
+"""
+
+MARKED = """
+import pytest
+
+CALLS = []
+
+
+@pytest.fixture
+def again(codspeed_benchmark):
+    return codspeed_benchmark
+
+
+@pytest.mark.benchmark(group="a")
+@pytest.mark.parametrize("size", [1, 2])
+def test_marked(size, tmp_path):
+    CALLS.append(size)
+
+
+@pytest.mark.codspeed_benchmark
+class TestClass:
+    def test_own_mark(self):
+        CALLS.append(0)
+
+
+def test_fixture(codspeed_benchmark, again):
+    assert again is codspeed_benchmark
+    assert codspeed_benchmark.pedantic(int, rounds=3) == 0
+
+
+@pytest.mark.benchmark
+async def test_coroutine():
+    pass
+
+
+@pytest.mark.benchmark
+def test_with_the_fixture(benchmark):
+    benchmark(int)
+
+
+def test_that_is_not_measured():
+    raise ValueError
+"""
+
+
+def test_a_test_that_pytest_codspeed_measures_is_a_case(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(MARKED)
+        (tmp_path / side / "conftest.py").write_text(CODSPEED)
+        (tmp_path / side / "pytest.ini").write_text("[pytest]\naddopts = --codspeed --strict-markers\n")
+    plan, listings = surveyed(plan, tmp_path)
+    names = ["marked[1]", "marked[2]", "own_mark", "fixture", "with_the_fixture"]
+    assert [case.partition("::test_")[2] or "own_mark" for case in listings[HEAD].cases] == names
+    assert listings[HEAD].left_out == {"test_own.py::test_coroutine": "is skipped: a coroutine cannot be measured"}
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        launch.ready()
+        cases = launch.measure()["cases"]
+    assert sorted(cases) == sorted(listings[HEAD].cases)
+    assert all(build["sides"][HEAD]["loops"] > 100 for case, [build] in cases.items() if "test_fixture" not in case)
+
+
+def test_without_pytest_codspeed_a_mark_alone_makes_no_case(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(MARKED.replace("codspeed_benchmark", "benchmark"))
+    _, listings = surveyed(plan, tmp_path)
+    assert list(listings[HEAD].cases) == ["test_own.py::test_fixture", "test_own.py::test_with_the_fixture"]
+
+
 READING = """
 import subprocess
 import sys
