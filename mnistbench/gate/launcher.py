@@ -8,22 +8,27 @@ import os
 import random
 import shutil
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import mnistbench
-from mnistbench.core.child import Child, ChildError, measuring_environment, uninterrupted
+from mnistbench.core.child import Child, ChildError, SilentError, measuring_environment, uninterrupted
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.files import DIGITS_VARIABLE, digits_file
 from mnistbench.gate.snapshot import Tree
 from mnistbench.gate.verdict.samples import BASE, HEAD
 
-#: Longest time without a message from a launch, in seconds.
+#: Longest time without a message from a process, in seconds, until it is known what the base takes.
 PATIENCE_S = 600.0
+
+#: Then the limit is this multiple of its longest step in the survey (loading, or a test with a few calls), in a launch of that
+#: of both sides, and at least so many seconds. The other side of a launch gives up waiting after half of it.
+LIMIT, LEAST_LIMIT_S = 30.0, 60.0
 
 #: Environment variable of a side that sets the number of intra-op threads of all its cases.
 THREADS = "OMP_NUM_THREADS"
@@ -53,6 +58,7 @@ class Plan:
     only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
     parallel: frozenset[str] = frozenset()  # node ids of cases that use more than one core, on a side or on both
+    limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
 
     def threads(self, side: str) -> int:
         """Return the number of threads of all cases of a side; 0 if each case has its own."""
@@ -85,6 +91,7 @@ class Listing:
     shared: Mapping[str, str] = field(default_factory=dict)  # modules of the project that are not from the tree -> file
     left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
     resident: int = 0  # peak resident memory of the process, bytes
+    longest_s: float = 0.0  # of loading and each test, seconds
 
 
 def stage_home(folder: Path) -> Path:
@@ -102,8 +109,8 @@ def stage_home(folder: Path) -> Path:
 class Launching:
     """A running launch: a process for each side, which take turns. They load the sides at once."""
 
-    def __init__(self, processes: Sequence[_SideProcess]) -> None:
-        self._processes = processes
+    def __init__(self, processes: Sequence[_SideProcess], limit_s: float) -> None:
+        self._processes, self._limit_s = processes, limit_s
 
     def ready(self) -> None:
         """Wait until the sides are loaded.
@@ -132,7 +139,7 @@ class Launching:
         found, ended = [], None
         for process in self._processes:
             try:
-                found.append(process.receive(expected))
+                found.append(process.receive(expected, lambda: self._limit_s))
             except _PeerError as error:
                 ended = error
         if ended:
@@ -158,8 +165,8 @@ def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path, core
             descriptors = {side: peer.fileno() for side, peer in peers.items()}
             processes = running.enter_context(_processes(plan, seed, log, descriptors))
         for side, process in processes.items():
-            process.begin(plan, only, peer=descriptors[side], cores=cores)
-        yield Launching(list(processes.values()))
+            process.begin(plan, only, peer=descriptors[side], cores=cores, patience_s=plan.limit_s / 2)
+        yield Launching(list(processes.values()), plan.limit_s)
 
 
 def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[str, Listing]]:
@@ -174,18 +181,23 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[st
     Raises:
         LaunchError: a side cannot be loaded.
     """
-    with _processes(plan, seed, log) as processes, _usable():
+    with ThreadPoolExecutor() as threads, _processes(plan, seed, log) as processes, _usable():
         processes[HEAD].begin(plan, plan.only or None, default=folder)
         selected = processes[HEAD].receive("selected")
         arguments, phases = (selected[name].read(tuple[str, ...]) for name in ("arguments", "phases"))
         plan = replace(plan, arguments=arguments, phases=phases)
         processes[BASE].begin(plan, plan.only or None, default=None)
-        found = {}
-        for side, process in processes.items():
-            found[side] = process.receive("surveyed").read(Listing)
-            _check_shared(found[side].shared)
+        of_base = threads.submit(lambda: processes[BASE].receive("surveyed").read(Listing))
+
+        def limit_s() -> float:
+            return _limit_s(of_base.result()) if of_base.done() and not of_base.exception() else PATIENCE_S
+
+        found = {HEAD: processes[HEAD].receive("surveyed", limit_s).read(Listing), BASE: of_base.result()}
+        for listing in found.values():
+            _check_shared(listing.shared)
         parallel = frozenset(name for listing in found.values() for name, case in listing.cases.items() if case.parallel)
-        return replace(plan, with_torch=frozenset(side for side in found if found[side].torch), parallel=parallel), found
+        with_torch = frozenset(side for side in found if found[side].torch)
+        return replace(plan, with_torch=with_torch, parallel=parallel, limit_s=_limit_s(*found.values())), found
 
 
 def capture(
@@ -226,6 +238,10 @@ def _processes(
     finally:
         for process in processes.values():
             process.child.stop()
+
+
+def _limit_s(*listings: Listing) -> float:
+    return max(LEAST_LIMIT_S, *(LIMIT * listing.longest_s for listing in listings))
 
 
 @contextmanager
@@ -275,7 +291,7 @@ class _SideProcess:
     """The process of a side, which sends one message a line."""
 
     def __init__(self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]) -> None:
-        self._side, self._seed = side, seed
+        self._side, self._seed, self._at = side, seed, "loading"
         environ = {**environment(os.environ, plan.home, seed), **plan.variables[side]}
         try:
             self.child = Child(
@@ -304,15 +320,18 @@ class _SideProcess:
         }
         self.child.tell(json.dumps(job))
 
-    def receive(self, expected: str) -> Reader:
+    def receive(self, expected: str, limit_s: Callable[[], float] = lambda: PATIENCE_S) -> Reader:
         """Wait for the message with this name and return its content.
 
         Raises:
-            LaunchError: the process reports an error, has ended, or sends nothing for PATIENCE_S seconds.
+            LaunchError: the process reports an error, has ended, or sends nothing for ``limit_s()`` seconds.
         """
         while True:
             try:
-                line = self.child.next_line(PATIENCE_S)
+                line = self.child.next_line(limit_s)
+            except SilentError:
+                why = f"no sign of life for {limit_s():.0f} s; see why it hangs, or select other tests after --"
+                raise LaunchError(f"{self._side}: {self._at}: {why}") from None
             except ChildError as error:
                 was_killed = (self.child.ended(0) or 0) < 0
                 raise LaunchError(f"a launch {error}{'; select smaller cases with -- -k' if was_killed else ''}") from None
@@ -328,6 +347,7 @@ class _SideProcess:
                 raise LaunchError(str(message["error"]))
             if "peer_error" in message:
                 raise _PeerError(str(message["peer_error"]))
+            self._at = message.get("at", self._at)
             if expected in message:
                 return Reader(message)[expected]
 

@@ -45,7 +45,7 @@ def surveyed(**changes):
                 "parallel": False, "sources": [], "returns": "",
             }
         },
-        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {},
+        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {}, "longest_s": 0.01,
     }
     say(surveyed={**said, **changes})
 
@@ -145,17 +145,17 @@ def test_a_launch_is_measured_when_told(start, plan):
     assert nobody_lives(plan)
 
 
-def test_a_sign_of_life_prolongs_the_patience(start, monkeypatch):
-    monkeypatch.setattr(launcher, "PATIENCE_S", 1.5)
+def test_a_sign_of_life_prolongs_the_patience(start, plan):
+    plan = replace(plan, limit_s=1.5)
     program = """
 ready()
 wait_to_go()
 for case in range(4):
     time.sleep(0.5)
-    say(measured=case)
+    say(alive=case)
 result()
 """
-    with start(program) as launch:
+    with start(program, plan=plan) as launch:
         launch.ready()
         assert launch.measure() == NOTHING
 
@@ -193,6 +193,7 @@ result_of_side({
             "torch": False,
             "parallel": ["t.py::t"],
             "cores": [],
+            "patience_s": 300.0,
         }
         assert said["cwd"] == str(tmp_path / side / "project")
         assert said["home"] == str(plan.home)
@@ -255,12 +256,24 @@ def test_a_message_that_lacks_something_is_one_line(start, program, said):
     assert str(raised.value) == f"a launch's message cannot be used: {said}"
 
 
-def test_a_launch_that_says_nothing_is_ended(start, plan, monkeypatch):
-    monkeypatch.setattr(launcher, "PATIENCE_S", 0.5)
-    with start("time.sleep(60)") as launch:
-        with pytest.raises(LaunchError) as raised:
-            launch.ready()
-        assert str(raised.value) == "a launch was stopped because it printed nothing for 0 s; select smaller cases with -- -k"
+HANGS = "no sign of life for 1 s; see why it hangs, or select other tests after --"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("at", ["loading", "t.py::t, its calls"])
+def test_a_side_that_says_nothing_is_ended_and_named(start, plan, at, seed):
+    program = f"""
+if name == "base":
+    time.sleep(0.5)
+    say(peer_error="the process of the other side has ended")
+else:
+    {f"say(at={at!r})" if at != "loading" else "pass"}
+time.sleep(60)
+"""
+    plan = replace(plan, limit_s=1.0)
+    with start(program, plan=plan, seed=seed) as launch, pytest.raises(LaunchError) as raised:
+        launch.ready()
+    assert str(raised.value) == f"head: {at}: {HANGS}"
     assert nobody_lives(plan)
 
 
@@ -320,6 +333,21 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
         assert jobs[side]["side"] == side
     assert (jobs[HEAD]["default"], jobs[HEAD]["arguments"]) == ("bench", ["bench", "-k", "step"])
     assert (jobs[BASE]["default"], jobs[BASE]["arguments"], jobs[BASE]["phases"]) == (None, ["x.py"], [])
+    assert nobody_lives(plan)
+
+
+@pytest.mark.parametrize(("of_base", "of_head", "limit_s"), [(0.01, 0.02, 1.0), (0.1, 0.01, 3.0), (0.1, 0.2, 6.0)])
+def test_the_limit_of_launches_follows_from_the_longest_step(look, monkeypatch, of_base, of_head, limit_s):
+    monkeypatch.setattr(launcher, "LEAST_LIMIT_S", 1.0)
+    plan, _ = look(f"select()\nsurveyed(longest_s={of_base} if name == 'base' else {of_head})")
+    assert plan.limit_s == pytest.approx(limit_s)
+
+
+def test_a_head_that_hangs_in_the_survey_is_ended_soon_after_the_base(look, plan, monkeypatch):
+    monkeypatch.setattr(launcher, "LEAST_LIMIT_S", 1.0)
+    with pytest.raises(LaunchError) as raised:
+        look("select()\nsurveyed() if name == 'base' else say(at='t.py::t, its fixtures')\ntime.sleep(60)")
+    assert str(raised.value) == f"head: t.py::t, its fixtures: {HANGS}"
     assert nobody_lives(plan)
 
 

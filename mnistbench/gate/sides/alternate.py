@@ -14,7 +14,7 @@ import contextlib
 import math
 import random
 import resource
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -49,7 +49,6 @@ class SideRun:
 
     side: Side
     case: SideCase
-    alive: Callable[[], None] = lambda: None  # called after each timed iteration
     outcome: Outcome = field(init=False)  # after the warm-up
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
@@ -69,7 +68,6 @@ class SideRun:
                 return self.case.clocked()
             finally:
                 self.case.finish()
-                self.alive()
 
 
 def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, *, shares_core: bool) -> dict[str, Any]:

@@ -103,13 +103,14 @@ class Side:
     fallback: str  # folder with mnistbench and pytest-benchmark, for a side whose environment does not have them
     threads: int = 0  # of all its cases; 0: each case has its own number
     left_out: dict[str, str] = field(default_factory=dict)  # node id of a test that was not taken -> why
+    say: Callable[..., None] = lambda **_: None  # sends a message of the process
     plugins: list[object] = field(default_factory=list)  # more of pytest's
     _own: dict[str, ModuleType] = field(default_factory=dict)  # modules of the gate's mnistbench
 
     @classmethod
-    def of(cls, job: Mapping[str, Any]) -> Side:
+    def of(cls, job: Mapping[str, Any], say: Callable[..., None] = lambda **_: None) -> Side:
         """Return the side that a job names."""
-        return cls(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
+        return cls(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"], say=say)
 
     def case_id(self, node_id: str) -> str:
         """Return the id of a test, the same on both sides if it has a path of the tree, for example that of a file of data."""
@@ -314,8 +315,9 @@ class _Session:
         return True
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Seed all generators, because many tests draw the arguments of what they measure."""
+        self.side.say(at=f"{self.side.case_id(item.nodeid)}, its fixtures")
         seed_all(0)
 
     @pytest.hookimpl(wrapper=True)
@@ -363,6 +365,7 @@ class _Session:
 
     def _take(self, item: pytest.Item, case: TakenCase) -> None:
         self._taken.add(case.node_id)
+        self.side.say(at=f"{case.node_id}, its calls")
         try:
             self.take(case)
         except MnistbenchError as error:

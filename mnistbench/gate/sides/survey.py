@@ -37,15 +37,15 @@ DEFAULT_PHASE = "step"
 def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
     """Send the arguments that select the cases if the job asks for them, then the listing of the side."""
     installed = packages()  # before setuptools, if a test imports it, adds its own copies of packages to sys.path
-    side = Side.of(job)
+    side = Side.of(job, say)
+    side.plugins.append(sources := _Sources(side))
     if any(FIXTURE.encode() in path.read_bytes() for path in side.tree.rglob("*.py") if path.is_file()):
         side.import_torch()
         refuse_old_torch(side.name)
     if job["default"] is not None:
         job["arguments"], job["phases"] = selection(side, job["arguments"], job["default"])
         say(selected={"arguments": job["arguments"], "phases": job["phases"]})
-    taken, sources, only = _Survey(side, job, say), _Sources(side), job["only"]
-    side.plugins.append(sources)
+    taken, only = _Survey(side, job), job["only"]
     try:
         side.run(
             job["arguments"],
@@ -64,6 +64,7 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
         files=side.files,
         shared=taken.shared,
         left_out=side.left_out,
+        longest_s=sources.longest_s,
         resident=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
     )
     say(surveyed=asdict(found))
@@ -113,8 +114,8 @@ def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str],
 
 
 class _Survey:
-    def __init__(self, side: Side, job: dict[str, Any], say: Callable[..., None]) -> None:
-        self._side, self._say = side, say
+    def __init__(self, side: Side, job: dict[str, Any]) -> None:
+        self._side = side
         self._repository, self._phases = Path(job["repository"]), job["phases"]
         self.cases: dict[str, ListedCase] = {}  # by node id
         self.shared: dict[str, str] = {}
@@ -137,7 +138,6 @@ class _Survey:
         except SideError as error:
             listed.failed = str(error)
             return
-        self._say(measured=case.node_id)
 
     def _call(self, node_id: str, case: PlainCase, listed: ListedCase) -> None:
         """Run a plain test's function twice, to see what it changes and what it returns."""
@@ -184,6 +184,7 @@ class _Sources:
 
     def __init__(self, side: Side) -> None:
         self._side, self._began_s = side, time.time()
+        self._step_ns, self.longest_s = Clock.wall_ns(), 0.0  # when the last step ended; the longest one: loading, or a test
         self._running: object = None  # the test or fixture; None while tests are collected
         self._read: dict[object, set[str]] = defaultdict(set)  # what ran -> files that it opened, in the tree
         self.of_test: dict[str, tuple[str, ...]] = {}  # node id -> files, relative to the tree
@@ -192,6 +193,10 @@ class _Sources:
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str) and not arguments[0].endswith(_NO_DATA):
             self._read[self._running].add(os.path.abspath(arguments[0]))  # noqa: PTH100  # a Path costs more than the event
+
+    def _end_step(self) -> None:
+        began_ns, self._step_ns = self._step_ns, Clock.wall_ns()
+        self.longest_s = max(self.longest_s, (self._step_ns - began_ns) / 1e9)
 
     def _within(self, one: object) -> Generator[None, Any, Any]:
         outer, self._running, self._read[one] = self._running, one, set()
@@ -208,7 +213,9 @@ class _Sources:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         """Store the files of a test."""
+        self._end_step()
         done = yield from self._within(item)
+        self._end_step()
         info, tree = getattr(item, "_fixtureinfo", None), self._side.tree
         fixtures = [each for several in (info.name2fixturedefs.values() if info else ()) for each in several]
         found = {path for one in (None, item, *fixtures) for path in self._read[one]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
@@ -30,8 +30,8 @@ class Turns:
     The process whose turn it is computes. The other one waits for a byte and so does not use the core that both share.
     """
 
-    def __init__(self, name: str, peer: socket.socket) -> None:
-        self._name, self._peer = name, peer
+    def __init__(self, name: str, peer: socket.socket, alive: Callable[[], None] = lambda: None) -> None:
+        self._name, self._peer, self.alive = name, peer, alive  # the last is called after each turn
         self._lines = peer.makefile("rb")
         self._holder = BASE  # the side that had the last turn; both processes begin with the same one
 
@@ -58,6 +58,7 @@ class Turns:
                 self._holder = name
             if name == self._name:
                 yield
+                self.alive()
         self.exchange(None)  # the process with the last turn is done, too
 
     def at_once(self, times: int) -> Iterator[None]:
@@ -69,6 +70,7 @@ class Turns:
         for _ in range(times):
             self.exchange(None)
             yield
+            self.alive()
         self.exchange(None)
 
     def exchange(self, value: Any) -> list[Any]:

@@ -38,7 +38,7 @@ BUILDS = 2
 
 
 #: Seconds between two messages of a case that takes long.
-ALIVE_S = 30.0
+ALIVE_S = 10.0
 
 
 def main() -> None:
@@ -60,7 +60,9 @@ def main() -> None:
         elif "capture" in job:
             capture(job, say)
         else:
-            with closing(Turns(job["side"], socket.socket(fileno=job["peer"]))) as turns:
+            peer = socket.socket(fileno=job["peer"])
+            peer.settimeout(job["patience_s"])
+            with closing(Turns(job["side"], peer)) as turns:
                 os.register_at_fork(after_in_child=turns.close)  # the other side has to notice the end of this process
                 _Launch(job, turns, say, lines).run()
     except _NotToMeasureError:
@@ -85,7 +87,8 @@ class _Launch:
         self._job, self._turns, self._say, self._lines = job, turns, say, lines
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
         self._order = self._coin.sample([BASE, HEAD], 2)
-        self._side = Side.of(job)
+        self._side = Side.of(job, say)
+        self._turns.alive = self._say_alive
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
         self._start: float | None = None
@@ -132,14 +135,13 @@ class _Launch:
         builds = self._cases[case.node_id] = []
         for build in range(1 if case.is_plain else BUILDS):
             order = self._order[:: -1 if build % 2 else 1]
-            side_run = SideRun(self._side, case.make(), self._say_alive)
+            side_run = SideRun(self._side, case.make())
             side_run.case.parallel = parallel
             builds.append(measure(side_run, self._turns, order, self._coin, shares_core=bool(self._cores)))
             gc.collect()
         # Threads that the fixtures of the next test start keep the cores of this moment.
         _use_cores(cores, len(cores), case.params.device)
         self._seconds[case.node_id] = _now_s() - start
-        self._say(measured=case.node_id)
 
     def _say_alive(self) -> None:
         """Tell the launcher, from time to time, that a long case is being measured."""

@@ -609,6 +609,32 @@ def test_a_side_that_ends_while_a_process_that_it_has_forked_runs_ends_the_launc
     assert time.monotonic() - began < 55
 
 
+HANGING = """
+import time
+
+
+def test_sums(benchmark):
+    calls = iter(range({calls}))
+    benchmark(lambda: next(calls, None) is None and time.sleep(60))
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])  # a launch waits for one of them first
+def test_a_side_that_hangs_in_a_call_is_named(plan, tmp_path, seed):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(HANGING.format(calls=3_000 if side == HEAD else 10**9))
+    plan = replace(plan, limit_s=5.0)
+    began = time.monotonic()
+    with launching(plan, seed, None, tmp_path / "log") as launch:
+        launch.ready()
+        with pytest.raises(LaunchError) as raised:
+            launch.measure()
+    assert str(raised.value) == (
+        "head: test_own.py::test_sums, its calls: no sign of life for 5 s; see why it hangs, or select other tests after --"
+    )
+    assert time.monotonic() - began < 40
+
+
 def test_options_of_other_plugins_do_not_matter(plan, tmp_path):
     of_xdist = ("-n2",) if importlib.util.find_spec("xdist") else ()
     arguments = (*of_xdist, "--benchmark-only", "--benchmark-autosave", "test_own.py", "-k", "decorated")

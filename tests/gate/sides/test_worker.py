@@ -6,6 +6,7 @@ import os
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import gate_builders
 import projects
@@ -73,14 +74,15 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
             assert len(base[times]) == len(head[times]) > 4
 
 
-def test_a_long_case_sends_a_message_every_half_minute(monkeypatch, tmp_path) -> None:
+def test_a_long_case_sends_a_message_every_ten_seconds(monkeypatch, tmp_path) -> None:
     now, said = [0.0], []
     monkeypatch.setattr(worker.Clock, "wall_ns", lambda: now[0] * 1e9)
     job = {"side": BASE, "tree": tmp_path, "directory": tmp_path, "home": "", "threads": 0, "seed": 1, "cores": []}
-    launch = worker._Launch(job, None, lambda **message: said.append((now[0], message)), None)
-    for now[0] in range(0, 100, 10):
-        launch._say_alive()
-    assert said == [(40, {"alive": ""}), (80, {"alive": ""})]
+    turns = SimpleNamespace(alive=None)
+    worker._Launch(job, turns, lambda **message: said.append((now[0], message)), None)
+    for now[0] in range(0, 32, 4):
+        turns.alive()
+    assert said == [(12, {"alive": ""}), (24, {"alive": ""})]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a process cannot choose its cores")
