@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
@@ -28,10 +28,6 @@ _LOOK_S = 1.0
 
 class ChildError(MnistbenchError):
     """A child could not be started, failed, or was silent for too long. The message is the reason, without a subject."""
-
-
-class SilentError(ChildError):
-    """A child took too long, and was stopped."""
 
 
 def measuring_environment(inherited: Mapping[str, str], bytecode: Path) -> dict[str, str]:
@@ -110,15 +106,13 @@ class Child:
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
 
-    def next_line(self, patience_s: float | Callable[[], float]) -> str:
-        """Return the next line that the child prints, without its end; a patience that may change is a function.
+    def next_line(self, patience_s: float) -> str:
+        """Return the next line that the child prints, without its end.
 
         Raises:
-            ChildError: it has ended.
-            SilentError: it printed nothing for this time.
+            ChildError: it has ended, or printed nothing for this time; then it is stopped.
         """
-        began, patience = time.monotonic(), patience_s if callable(patience_s) else lambda: patience_s
-        line = self._line(lambda: began + patience(), f"printed nothing for {patience():.0f} s")
+        line = self._line(time.monotonic() + patience_s, f"printed nothing for {patience_s:.0f} s")
         if not line:
             raise ChildError(self.why_ended())
         return line.rstrip("\n")
@@ -133,21 +127,21 @@ class Child:
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         until = time.monotonic() + patience_s
-        output = "".join(iter(lambda: self._line(lambda: until, f"took more than {patience_s:.0f} s"), ""))
+        output = "".join(iter(lambda: self._line(until, f"took more than {patience_s:.0f} s"), ""))
         if self._process.returncode:
             raise ChildError(self.why_ended())
         return output
 
-    def _line(self, until: Callable[[], float], what: str) -> str:
+    def _line(self, until: float, what: str) -> str:
         """Return the next line with its end, "" if the child has ended; stop it if it takes longer."""
-        while (left := until() - time.monotonic()) > 0:
+        while (left := until - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
                 if line := self._lines.get(timeout=min(_LOOK_S, left)):
                     return line
             if self._process.poll() is not None and self._lines.empty():
                 return ""
         self.stop()
-        raise SilentError(f"was stopped because it {what}")
+        raise ChildError(f"was stopped because it {what}")
 
     def ended(self, within_s: float) -> int | None:
         """Wait; return the exit code, None if the child still runs after this time."""

@@ -8,15 +8,14 @@ import os
 import random
 import shutil
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import mnistbench
-from mnistbench.core.child import Child, ChildError, SilentError, measuring_environment, uninterrupted
+from mnistbench.core.child import Child, ChildError, measuring_environment, uninterrupted
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.files import DIGITS_VARIABLE, digits_file
@@ -139,7 +138,7 @@ class Launching:
         found, ended = [], None
         for process in self._processes:
             try:
-                found.append(process.receive(expected, lambda: self._limit_s))
+                found.append(process.receive(expected, self._limit_s))
             except _PeerError as error:
                 ended = error
         if ended:
@@ -181,23 +180,20 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[st
     Raises:
         LaunchError: a side cannot be loaded.
     """
-    with ThreadPoolExecutor() as threads, _processes(plan, seed, log) as processes, _usable():
+    with _processes(plan, seed, log) as processes, _usable():
         processes[HEAD].begin(plan, plan.only or None, default=folder)
         selected = processes[HEAD].receive("selected")
         arguments, phases = (selected[name].read(tuple[str, ...]) for name in ("arguments", "phases"))
         plan = replace(plan, arguments=arguments, phases=phases)
         processes[BASE].begin(plan, plan.only or None, default=None)
-        of_base = threads.submit(lambda: processes[BASE].receive("surveyed").read(Listing))
-
-        def limit_s() -> float:
-            return _limit_s(of_base.result()) if of_base.done() and not of_base.exception() else PATIENCE_S
-
-        found = {HEAD: processes[HEAD].receive("surveyed", limit_s).read(Listing), BASE: of_base.result()}
-        for listing in found.values():
-            _check_shared(listing.shared)
+        found, limit_s = dict[str, Listing](), PATIENCE_S
+        for side in (BASE, HEAD):
+            found[side] = processes[side].receive("surveyed", limit_s).read(Listing)
+            _check_shared(found[side].shared)
+            limit_s = max(LEAST_LIMIT_S, *(LIMIT * listing.longest_s for listing in found.values()))
         parallel = frozenset(name for listing in found.values() for name, case in listing.cases.items() if case.parallel)
         with_torch = frozenset(side for side in found if found[side].torch)
-        return replace(plan, with_torch=with_torch, parallel=parallel, limit_s=_limit_s(*found.values())), found
+        return replace(plan, with_torch=with_torch, parallel=parallel, limit_s=limit_s), found
 
 
 def capture(
@@ -238,10 +234,6 @@ def _processes(
     finally:
         for process in processes.values():
             process.child.stop()
-
-
-def _limit_s(*listings: Listing) -> float:
-    return max(LEAST_LIMIT_S, *(LIMIT * listing.longest_s for listing in listings))
 
 
 @contextmanager
@@ -320,28 +312,25 @@ class _SideProcess:
         }
         self.child.tell(json.dumps(job))
 
-    def receive(self, expected: str, limit_s: Callable[[], float] = lambda: PATIENCE_S) -> Reader:
+    def receive(self, expected: str, limit_s: float = PATIENCE_S) -> Reader:
         """Wait for the message with this name and return its content.
 
         Raises:
-            LaunchError: the process reports an error, has ended, or sends nothing for ``limit_s()`` seconds.
+            LaunchError: the process reports an error, has ended, or sends nothing for ``limit_s`` seconds.
         """
         while True:
             try:
                 line = self.child.next_line(limit_s)
-            except SilentError:
-                why = f"no sign of life for {limit_s():.0f} s; see why it hangs, or select other tests after --"
-                raise LaunchError(f"{self._side}: {self._at}: {why}") from None
             except ChildError as error:
-                was_killed = (self.child.ended(0) or 0) < 0
-                raise LaunchError(f"a launch {error}{'; select smaller cases with -- -k' if was_killed else ''}") from None
+                advice = "; select smaller cases with -- -k" if (self.child.ended(0) or 0) < 0 else ""
+                raise LaunchError(f"{self._side}: {self._at}: {error}{advice}") from None
             if not line.startswith("{"):
                 continue  # printed by the start of the interpreter
             try:
                 message = json.loads(line)
             except (ValueError, RecursionError):
                 if self.child.ended(1.0):  # usually it was killed while it wrote
-                    raise LaunchError(f"a launch {self.child.why_ended()}") from None
+                    raise LaunchError(f"{self._side}: {self._at}: {self.child.why_ended()}") from None
                 raise LaunchError(f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again") from None
             if "error" in message:
                 raise LaunchError(str(message["error"]))
@@ -362,7 +351,6 @@ def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str
     found["PYTEST_DEBUG_TEMPROOT"] = str(home.parent)  # pytest keeps three temporary folders of a user and removes older ones
     if file := digits_file():
         found[DIGITS_VARIABLE] = str(file)
-    # A git hook that starts the gate sets the first ones, and the last one switches pytest-codspeed on.
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CODSPEED_ENV"):
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CODSPEED_ENV"):  # set by a git hook, and by CodSpeed
         found.pop(name, None)
     return found

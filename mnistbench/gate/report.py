@@ -119,7 +119,7 @@ def _head(verdict: Verdict) -> Iterable[str]:
 
 
 def _selection(header: GateHeader) -> Iterable[str]:
-    """Yield what was copied beside the commits, and the tests that are not judged."""
+    """Yield what was copied beside the commits, what else differs, and the tests that are not judged."""
     for what, cases in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
         ("other parameters in the head, so not compared", header.changed),
@@ -128,6 +128,10 @@ def _selection(header: GateHeader) -> Iterable[str]:
             yield f"{what}: {', '.join(cases)}"
     if header.generated:
         yield f"ignored by git, and copied from the working tree: {', '.join(header.generated)}"
+    yield from header.remarks
+    for names in dict.fromkeys(header.sources.values()):
+        of_cases = ", ".join(header.name(case) for case, of_case in header.sources.items() if of_case == names)
+        yield f"other tests or data, from which a difference in time may come: {', '.join(names)} of {of_cases}"
     base, head = (header.left_out.get(side, {}) for side in (BASE, HEAD))
     left_out = list(dict.fromkeys((*base, *head)))
     for case in left_out[:LEFT_OUT]:
@@ -161,8 +165,7 @@ def _finding_line(finding: Finding, verdict: Verdict) -> str:
     told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
     limits = [acceptance.limit or 0.0 for exceeding, acceptance in verdict.exceeded if exceeding is finding]
     exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
-    other_type = "the sides return different types" if finding.screened.quantity.case in verdict.returned else ""
-    return "; ".join(filter(None, (told, *exceeded, other_type, _cause(finding, verdict))))
+    return "; ".join(filter(None, (told, *exceeded, _cause(finding, verdict))))
 
 
 def _reproducers(verdict: Verdict) -> Iterable[str]:
@@ -324,9 +327,7 @@ def _exact_differences(verdict: Verdict) -> Iterable[str]:
             yield f"{case}: {len(found) - DIFFERENCES} more; use --format json to see all"
 
 
-def _of_cases(verdict: Verdict) -> Iterable[str]:
-    """Yield what a reader has to know of the sides and of single cases."""
-    yield from verdict.header.remarks
+def _notes(verdict: Verdict) -> Iterable[str]:
     for case, note in verdict.header.notes.items():
         yield f"{verdict.header.name(case)}: {note}"
     for case, why in verdict.header.uncompared.items():
@@ -335,16 +336,8 @@ def _of_cases(verdict: Verdict) -> Iterable[str]:
         base, head = verdict.returned.get(case, ("", ""))
         what = f"the base returns {base} and the head {head}" if base else "the sides compute different numbers"
         yield f"{case}: {what}, so a difference in time may come from the {'result' if base else 'data'}"
-    for files in dict.fromkeys(verdict.header.sources.values()):
-        cases = [verdict.header.name(case) for case, of_case in verdict.header.sources.items() if of_case == files]
-        one = "differs" if len(files) == 1 else "differ"
-        yield f"{', '.join(files)} {one} between the sides, so a difference in time may come from the test: {', '.join(cases)}"
     for case, sides in verdict.not_finite.items():
         yield f"{case}: NaN or infinity in the {' and in the '.join(sides)}; times may depend on it"
-
-
-def _notes(verdict: Verdict) -> Iterable[str]:
-    yield from _of_cases(verdict)
     for pattern in verdict.unused:
         yield f"--accept {pattern!r} matched no regression"
     for finding in verdict.decision.findings:

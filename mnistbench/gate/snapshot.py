@@ -233,13 +233,13 @@ def _may_be_source(top: Path, source: str, generated: str) -> bool:
     return path.parts[0] not in (".github", "docs", "test", "tests") and not _matches(path.name, _NO_INPUTS)
 
 
-def differing(trees: Sequence[Tree], *patterns: str, names: Iterable[str] = (), word: bytes = b"") -> tuple[str, ...]:
+def differing(trees: Sequence[Tree], patterns: str = "", *, names: Iterable[str] = (), word: bytes = b"") -> tuple[str, ...]:
     """Return the files, with these names or matching a pattern, of which lines with a word differ between the trees."""
 
     def lines(path: Path) -> list[bytes] | None:
         return [line for line in path.read_bytes().splitlines() if word in line] if path.is_file() else [] if word else None
 
-    found = {str(path.relative_to(tree.root)) for tree in trees for pattern in patterns for path in tree.root.rglob(pattern)}
+    found = {str(file.relative_to(tree.root)) for tree in trees for each in patterns.split() for file in tree.root.rglob(each)}
     return tuple(name for name in sorted({*names, *found}) if lines(trees[0].root / name) != lines(trees[1].root / name))
 
 

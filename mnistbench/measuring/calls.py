@@ -69,8 +69,8 @@ def params_of_test(node_id: str, threads: int) -> Params:
         node_id: of the test.
         threads: intra-op threads of its calls.
     """
-    file, colons, test = node_id.partition("::")  # the parameters of a test may contain a path
-    return params_of_call(f"{file.rpartition('/')[2]}{colons}{test}", device_in_use(), threads)
+    name = node_id[node_id.rfind("/", 0, node_id.find("::")) + 1 :]  # the parameters of a test may contain a path
+    return params_of_call(name, device_in_use(), threads)
 
 
 def intercept(
@@ -103,12 +103,11 @@ def intercept(
 
         def pedantic(self, *args: Any, **kwargs: Any) -> Any:
             given = inspect.signature(base.pedantic).bind(self, *args, **kwargs).arguments
-            rounds, iterations, warmup_rounds = (
-                given.get(name, least) for name, least in (("rounds", 1), ("iterations", 1), ("warmup_rounds", 0))
-            )
+            warmup_rounds = given.get("warmup_rounds", 0)
+            once = given.get("rounds", 1) == given.get("iterations", 1) == 1 and not warmup_rounds
             call = Call(
                 given["target"], tuple(given.get("args", ())), given.get("kwargs") or {}, given.get("setup"),
-                given.get("teardown"), warmup_rounds, not self._disable_gc, rounds == iterations == 1 and not warmup_rounds,
+                given.get("teardown"), warmup_rounds, not self._disable_gc, once,
             )  # fmt: skip
             return around(self, call, lambda: base.pedantic(self, *args, **kwargs))
 

@@ -256,12 +256,9 @@ def test_other_dependencies_and_numbers_of_threads_are_remarks(gate, here, tmp_p
     assert gate(launches=8).header.remarks == (
         (
             "the sides may have other dependencies (requirements-dev.txt), which the gate does not install; "
-            "name other versions with --base-with and --head-with"
+            "name other versions with --head-with"
         ),
-        (
-            "the sides set other numbers of threads (bench/net.py), which has no effect outside of measured functions; "
-            "set those of the cases with --bench-threads or OMP_NUM_THREADS"
-        ),
+        ("the sides set other numbers of threads (bench/net.py), but only those of a case count: OMP_NUM_THREADS"),
     )
 
 

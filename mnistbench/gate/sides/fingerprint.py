@@ -33,11 +33,6 @@ def fingerprint(*values: object) -> Fingerprint:
     return Fingerprint(reader.digest.hexdigest()[:16], reader.total / max(1, reader.count), tuple(dict.fromkeys(reader.unread)))
 
 
-def name_of(kind: type) -> str:
-    """Return the name of a type with its module."""
-    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-
-
 class _Reader:
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
@@ -67,7 +62,7 @@ class _Reader:
         elif is_dataclass(value) and not isinstance(value, type):
             self._read_all((getattr(value, field.name, None) for field in fields(value)), depth)
         else:
-            self.unread.append(name_of(kind))
+            self.unread.append(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."))
 
     def _add(self, content: bytes) -> None:
         self.digest.update(len(content).to_bytes(8, "little") + content)

@@ -56,11 +56,8 @@ _PACKAGE = "mnistbench"
 #: The module for cases of workloads, which needs torch.
 WORKLOAD_CASE = "mnistbench.gate.sides.workload_case"
 
-#: The fixture of a case of a workload, and that of a plain test.
-FIXTURE, _BENCHMARK = "op_benchmark", "benchmark"
-
-#: The other name of the latter in pytest-codspeed, which is also a mark for whole tests, as ``benchmark`` is then.
-_CODSPEED = "codspeed_benchmark"
+#: The fixture of a case of a workload, that of a plain test, and its other name in pytest-codspeed, where both are marks, too.
+FIXTURE, _BENCHMARK, _CODSPEED = "op_benchmark", "benchmark", "codspeed_benchmark"
 _FIXTURES = {FIXTURE, _BENCHMARK, _CODSPEED}
 
 #: The parameter of a test that measures a phase of a workload; ``op_benchmark(function)`` calls the other fixture.
@@ -282,24 +279,20 @@ class _Session:
         """Deselect tests that use neither fixture, and arrange the others."""
         named = {self.side.case_id(item.nodeid): item for item in items}
         marks = (_BENCHMARK, _CODSPEED) if config.pluginmanager.hasplugin("codspeed") else ()
-        ours = {
-            node_id: item
-            for node_id, item in named.items()
-            if _FIXTURES.intersection(getattr(item, "fixturenames", ())) or any(map(item.get_closest_marker, marks))
-        }
-        if self.failures:  # pytest runs no test, so there is nothing to agree about with the other side
-            return
-        chosen: list[str] = []
-        try:
-            chosen = self.order(list(ours))
-        except MnistbenchError as error:
-            self.raised = error
-        kept = {node_id: ours[node_id] for node_id in chosen}
+        ours: dict[str, pytest.Item] = {}
         for node_id, item in named.items():
             code = getattr(getattr(item, "function", None), "__code__", None)
-            asks = code and "getfixturevalue" in code.co_names and _FIXTURES.intersection(code.co_consts)
-            if asks and node_id not in ours:
+            if _FIXTURES.intersection(getattr(item, "fixturenames", ())) or any(map(item.get_closest_marker, marks)):
+                ours[node_id] = item
+            elif code and "getfixturevalue" in code.co_names and _FIXTURES.intersection(code.co_consts):
                 self.side.left_out[node_id] = "gets its fixture from request.getfixturevalue; name it as an argument"
+        if self.failures:  # pytest runs no test, so there is nothing to agree about with the other side
+            return
+        kept: dict[str, pytest.Item] = {}
+        try:
+            kept = {node_id: ours[node_id] for node_id in self.order(list(ours))}
+        except MnistbenchError as error:
+            self.raised = error
         config.hook.pytest_deselected(items=[item for node_id, item in named.items() if node_id not in kept])
         items[:] = kept.values()
 
@@ -394,12 +387,8 @@ class _Session:
             self.failures.append(f"{node_id} fails: {_last_line(report)}")
         elif report.skipped:
             expected = getattr(report, "wasxfail", None)
-            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
-            what = (
-                ("xfails", expected.removeprefix("reason: "))
-                if expected is not None
-                else ("is skipped", reason.removeprefix("Skipped: "))
-            )
+            reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""
+            what = ("is skipped", reason) if expected is None else ("xfails", expected.removeprefix("reason: "))
             self.side.left_out[node_id] = ": ".join(filter(None, what))
         elif report.when == "call" and node_id not in self._taken:
             self.side.left_out[node_id] = "does not call its benchmark fixture"

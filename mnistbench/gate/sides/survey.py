@@ -25,7 +25,7 @@ from mnistbench.gate.launcher import ListedCase, Listing
 from mnistbench.gate.reproducers.script import VALUES
 from mnistbench.gate.sides.alternate import SideRun, rehearse
 from mnistbench.gate.sides.case import WARMUP_CALLS, PlainCase, SideCase
-from mnistbench.gate.sides.fingerprint import fingerprint, name_of
+from mnistbench.gate.sides.fingerprint import fingerprint
 from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
 from mnistbench.measuring.timing import Clock
@@ -47,11 +47,7 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
         say(selected={"arguments": job["arguments"], "phases": job["phases"]})
     taken, only = _Survey(side, job), job["only"]
     try:
-        side.run(
-            job["arguments"],
-            lambda found: found if only is None else [node_id for node_id in found if node_id in only],
-            taken.take,
-        )
+        side.run(job["arguments"], lambda found: [node_id for node_id in found if only is None or node_id in only], taken.take)
     except SideError:
         refuse_old_torch(side.name)
         raise
@@ -137,7 +133,6 @@ class _Survey:
                 self._measure_memory(case.make(), listed)
         except SideError as error:
             listed.failed = str(error)
-            return
 
     def _call(self, node_id: str, case: PlainCase, listed: ListedCase) -> None:
         """Run a plain test's function twice, to see what it changes and what it returns."""
@@ -149,11 +144,9 @@ class _Survey:
             second, listed.parallel = _with_parallelism(case.result)
             one, other = fingerprint(first), fingerprint(second)
         if case.once and case.took_ns < first_ns * _MUCH_LESS and first_ns - case.took_ns > _LEAST_NS:
-            self._side.left_out[node_id] = (
-                f"asks for one round, and its second call took {units.duration(case.took_ns)} instead of "
-                f"{units.duration(first_ns)}, so it cannot be repeated; give it a setup that makes its state anew, "
-                "or more rounds if the first call does not matter"
-            )
+            took = f"{units.duration(case.took_ns)} instead of {units.duration(first_ns)}"
+            why = f"asks for one round, but its second call took {took}; make its state anew (setup=...) or ask for more rounds"
+            self._side.left_out[node_id] = why
         notes = ["uses more than one core, so it is measured on all cores by wall time"] if listed.parallel else []
         if case.may_be_repeated and given.digest != left.digest:
             notes.append(
@@ -161,7 +154,8 @@ class _Survey:
                 "make them anew with benchmark.pedantic(setup=...)"
             )
         listed.note = "; ".join(notes)
-        listed.returns = " of ".join(dict.fromkeys((name_of(type(first)), *one.unread)))
+        kinds = type(first).__qualname__, *(name.rpartition(".")[2] for name in one.unread)
+        listed.returns = " of ".join(dict.fromkeys(kinds))
         if one.unread:
             listed.uncompared = f"returns {', '.join(one.unread[:3])}"
         elif one.digest != other.digest:
@@ -184,7 +178,7 @@ class _Sources:
 
     def __init__(self, side: Side) -> None:
         self._side, self._began_s = side, time.time()
-        self._step_ns, self.longest_s = Clock.wall_ns(), 0.0  # when the last step ended; the longest one: loading, or a test
+        self._ended_ns, self.longest_s = Clock.wall_ns(), 0.0  # of the last test; of the longest one, the first with loading
         self._running: object = None  # the test or fixture; None while tests are collected
         self._read: dict[object, set[str]] = defaultdict(set)  # what ran -> files that it opened, in the tree
         self.of_test: dict[str, tuple[str, ...]] = {}  # node id -> files, relative to the tree
@@ -194,28 +188,21 @@ class _Sources:
         if event == "open" and isinstance(arguments[0], str) and not arguments[0].endswith(_NO_DATA):
             self._read[self._running].add(os.path.abspath(arguments[0]))  # noqa: PTH100  # a Path costs more than the event
 
-    def _end_step(self) -> None:
-        began_ns, self._step_ns = self._step_ns, Clock.wall_ns()
-        self.longest_s = max(self.longest_s, (self._step_ns - began_ns) / 1e9)
-
-    def _within(self, one: object) -> Generator[None, Any, Any]:
-        outer, self._running, self._read[one] = self._running, one, set()
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: object) -> Generator[None, Any, Any]:
+        """Note what a fixture reads, which other tests may use, too."""
+        outer, self._running, self._read[fixturedef] = self._running, fixturedef, set()
         try:
             return (yield)
         finally:
             self._running = outer
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Any:
-        """Note what a fixture reads, which other tests may use, too."""
-        return (yield from self._within(fixturedef))
-
-    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         """Store the files of a test."""
-        self._end_step()
-        done = yield from self._within(item)
-        self._end_step()
+        done = yield from self.pytest_fixture_setup(item)
+        began_ns, self._ended_ns = self._ended_ns, Clock.wall_ns()
+        self.longest_s = max(self.longest_s, (self._ended_ns - began_ns) / 1e9)
         info, tree = getattr(item, "_fixtureinfo", None), self._side.tree
         fixtures = [each for several in (info.name2fixturedefs.values() if info else ()) for each in several]
         found = {path for one in (None, item, *fixtures) for path in self._read[one]}

@@ -36,7 +36,6 @@ from mnistbench.measuring.timing import Clock
 #: cancel. A plain test has one, because its fixtures have made all objects before.
 BUILDS = 2
 
-
 #: Seconds between two messages of a case that takes long.
 ALIVE_S = 10.0
 

@@ -571,9 +571,8 @@ class GateHeader:
     notes: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)  # node id -> what a reader has to know of it
     # Node id -> why the results of the sides are not compared.
     uncompared: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
-    # Node id -> types of the results of both sides, if they differ.
+    # Node id -> types of both results, and files of the test, its fixtures and its data, if they differ.
     returned: Annotated[Mapping[str, _Types], OPTIONAL] = field(default_factory=dict)
-    # Node id -> files of the test, its fixtures and its data that differ.
     sources: Annotated[Mapping[str, tuple[str, ...]], OPTIONAL] = field(default_factory=dict)
     remarks: Annotated[tuple[str, ...], OPTIONAL] = ()  # what a reader has to know of the sides
 
