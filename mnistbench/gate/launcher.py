@@ -56,6 +56,7 @@ class Plan:
     phases: tuple[str, ...]  # to measure; all if empty
     only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
+    soak_ns: float = 0  # time for each case in a soak
     parallel: frozenset[str] = frozenset()  # node ids of cases that use more than one core, on a side or on both
     limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
 
@@ -267,6 +268,7 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
         if not all(isinstance(build.get("sides"), dict) for build in (*builds, *second[case])):
             raise results[0]["cases"][case].wrong("builds with samples of a side")
     return {
+        "once": {of["side"].read(str): of["once"].read(Mapping[str, Mapping[str, int]]) for of in results},
         "cases": {
             case: [
                 {**one, "sides": {**one["sides"], **other["sides"]}} for one, other in zip(builds, second[case], strict=True)
@@ -306,8 +308,9 @@ class _SideProcess:
             "phases": plan.phases,
             "threads": plan.threads(self._side),
             "only": only,
-            "torch": self._side in plan.with_torch,
+            "torch": len(plan.with_torch) == len(plan.trees),
             "parallel": sorted(plan.parallel),
+            "soak_ns": plan.soak_ns,
             **more,
         }
         self.child.tell(json.dumps(job))

@@ -73,6 +73,7 @@ class Launches:
         self.factors = {QUICK: 1.0, SLOW: 1.0}  # of the head's times
         self.started = []  # (plan, seed, only) of each
         self.operations = {}  # of the head: operation -> factor of its time
+        self.once = {}  # as of gate_builders.series
         self.described = []  # (rows of each side, folder) of slower operations
         self.looked = []  # (plan, default folder) of each survey
         self.packages = {side: {"torch": "2.15.0", "tqdm": "4"} for side in (BASE, HEAD)}
@@ -136,7 +137,7 @@ class Launches:
         self.before.get(len(self.started), lambda: None)()
         operations = {key: (ns, self.operations.get(key, 1.0)) for key, (ns, _) in gate_builders.Measured().operations.items()}
         cases = {case: gate_builders.Measured(factor=self.factors[case], operations=operations) for case in only}
-        [launch] = gate_builders.series(cases, count=1, seed=seed)
+        [launch] = gate_builders.series(cases, count=1, seed=seed, once=self.once)
         line = gate_builders.line(launch)
         del line["stage"]
         return {**line, "case_seconds": dict.fromkeys(only, self.of_case), **self.changes.get(len(self.started), {})}
@@ -489,6 +490,23 @@ def test_a_budget_that_is_used_up_is_why_there_is_no_script(gate, launches, slow
     assert launches.described == []
 
 
+def test_a_cost_of_the_process_is_measured_again_with_all_cases(gate, launches):
+    launches.once = {("import", samples.ALL_CASES): (50_000_000, 1.6), ("setup", SLOW): (50_000_000, 1.0)}
+    measured = gate(launches=LAUNCHES)
+    assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * (LAUNCHES + 4)
+    first, second = samples.quantities_of_stages(measured.launches)
+    assert {one.name for one in second if one.is_once} == {one.name for one in first if one.is_once} == {"import", "setup"}
+    assert samples.load(measured.path) == measured
+
+
+def test_a_cost_of_one_case_is_measured_again_with_this_case(gate, launches):
+    launches.once = {("import", samples.ALL_CASES): (50_000_000, 1.0), ("setup", SLOW): (50_000_000, 1.6)}
+    measured = gate(launches=LAUNCHES)
+    assert [only for _, _, only in launches.started[LAUNCHES:]] == [[SLOW]] * 4
+    # Costs of a process with other cases are other costs.
+    assert {one.name for one in samples.quantities_of_stages(measured.launches)[1] if one.is_once} == {"setup"}
+
+
 def test_what_got_faster_is_measured_again_too(gate, launches):
     heard = Heard()
     launches.factors = {QUICK: 0.9, SLOW: 1.1}
@@ -560,6 +578,26 @@ def test_a_fresh_launch_that_takes_longer_than_expected_ends_the_run_in_time(gat
     assert [stages_of(measured).count(stage) for stage in (1, 2)] == [8, 3]
     assert measured.end.cut_short == "the budget allowed 3 of 8 fresh launches"
     assert not measured.end.broken_off
+
+
+def test_a_soak_is_one_more_launch_of_all_cases_within_the_budget(gate, launches):
+    heard = Heard()
+    measured = gate(heard, launches=8, soak_s=90.0)
+    assert stages_of(measured) == [1] * 8 + [3]
+    plan, _, only = launches.started[-1]
+    assert (sorted(only), plan.soak_ns) == (sorted((QUICK, SLOW)), 45e9)
+    assert [plan.soak_ns for plan, *_ in launches.started[:-1]] == [0] * 8
+    assert heard.launches[-1] == ("soak", 90.0)
+    launches.clock = 0.0
+    measured = gate(launches=20, soak_s=90.0, budget_s=5.0 + 10 * 25.0 + 90.0 + 5.0)
+    assert stages_of(measured) == [1] * 8 + [3]
+    assert measured.end.cut_short == ""
+
+
+def test_without_the_launches_of_the_first_stage_there_is_no_soak(gate, launches):
+    measured = gate(launches=8, soak_s=90.0, budget_s=200.0)
+    assert stages_of(measured) == [1] * 4
+    assert measured.end.cut_short == "the budget allowed 4 of 8 launches"
 
 
 def test_a_budget_that_is_enough_to_judge_but_for_fresh_launches_judges(gate, launches):

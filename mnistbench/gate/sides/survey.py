@@ -21,6 +21,7 @@ import pytest
 
 from mnistbench import __version__
 from mnistbench.core import units
+from mnistbench.core.machine import peak_resident_bytes
 from mnistbench.gate.launcher import ListedCase, Listing
 from mnistbench.gate.reproducers.script import VALUES
 from mnistbench.gate.sides.alternate import SideRun, rehearse
@@ -61,7 +62,7 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
         shared=taken.shared,
         left_out=side.left_out,
         longest_s=sources.longest_s,
-        resident=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        resident=peak_resident_bytes(),
     )
     say(surveyed=asdict(found))
 
@@ -128,13 +129,13 @@ class _Survey:
             return
         try:
             if case.is_plain:
-                self._call(case.node_id, case.make(), listed)
+                self._call(case.make(), listed)
             else:
                 self._measure_memory(case.make(), listed)
         except SideError as error:
             listed.failed = str(error)
 
-    def _call(self, node_id: str, case: PlainCase, listed: ListedCase) -> None:
+    def _call(self, case: PlainCase, listed: ListedCase) -> None:
         """Run a plain test's function twice, to see what it changes and what it returns."""
         with self._side.errors_named():
             case.build()
@@ -143,16 +144,15 @@ class _Survey:
             left = case.arguments()
             second, listed.parallel = _with_parallelism(case.result)
             one, other = fingerprint(first), fingerprint(second)
-        if case.once and case.took_ns < first_ns * _MUCH_LESS and first_ns - case.took_ns > _LEAST_NS:
-            took = f"{units.duration(case.took_ns)} instead of {units.duration(first_ns)}"
-            why = f"asks for one round, but its second call took {took}; make its state anew (setup=...) or ask for more rounds"
-            self._side.left_out[node_id] = why
         notes = ["uses more than one core, so it is measured on all cores by wall time"] if listed.parallel else []
         if case.may_be_repeated and given.digest != left.digest:
             notes.append(
                 "changes its arguments, so each call gets what the one before has left; "
                 "make them anew with benchmark.pedantic(setup=...)"
             )
+        if case.once and case.took_ns < first_ns * _MUCH_LESS and first_ns - case.took_ns > _LEAST_NS:
+            took = f"{units.duration(case.took_ns)} instead of {units.duration(first_ns)}"
+            notes.append(f"asks for one round, and its second call took {took}, so only its first iteration counts")
         listed.note = "; ".join(notes)
         kinds = type(first).__qualname__, *(name.rpartition(".")[2] for name in one.unread)
         listed.returns = " of ".join(dict.fromkeys(kinds))
