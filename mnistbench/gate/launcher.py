@@ -22,8 +22,12 @@ from mnistbench.core.files import DIGITS_VARIABLE, digits_file
 from mnistbench.gate.snapshot import Tree
 from mnistbench.gate.verdict.samples import BASE, HEAD
 
-#: Longest time without a message from a launch, in seconds.
+#: Longest time without a message from a process, in seconds, until it is known what the base takes.
 PATIENCE_S = 600.0
+
+#: Then the limit is this multiple of its longest step in the survey (loading, or a test with a few calls), in a launch of that
+#: of both sides, and at least so many seconds. The other side of a launch gives up waiting after half of it.
+LIMIT, LEAST_LIMIT_S = 30.0, 60.0
 
 #: Environment variable of a side that sets the number of intra-op threads of all its cases.
 THREADS = "OMP_NUM_THREADS"
@@ -54,6 +58,7 @@ class Plan:
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
     soak_ns: float = 0  # time for each case in a soak
     parallel: frozenset[str] = frozenset()  # node ids of cases that use more than one core, on a side or on both
+    limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
 
     def threads(self, side: str) -> int:
         """Return the number of threads of all cases of a side; 0 if each case has its own."""
@@ -71,6 +76,8 @@ class ListedCase:
     note: str = ""  # what a reader of the report has to know
     uncompared: str = ""  # why its results cannot be compared between the sides
     parallel: bool = False  # a plain test that uses more than one core
+    sources: tuple[str, ...] = ()  # files of the tree: of the test, its fixtures and its data
+    returns: str = ""  # types of the result
 
 
 @dataclass
@@ -84,6 +91,7 @@ class Listing:
     shared: Mapping[str, str] = field(default_factory=dict)  # modules of the project that are not from the tree -> file
     left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
     resident: int = 0  # peak resident memory of the process, bytes
+    longest_s: float = 0.0  # of loading and each test, seconds
 
 
 def stage_home(folder: Path) -> Path:
@@ -101,8 +109,8 @@ def stage_home(folder: Path) -> Path:
 class Launching:
     """A running launch: a process for each side, which take turns. They load the sides at once."""
 
-    def __init__(self, processes: Sequence[_SideProcess]) -> None:
-        self._processes = processes
+    def __init__(self, processes: Sequence[_SideProcess], limit_s: float) -> None:
+        self._processes, self._limit_s = processes, limit_s
 
     def ready(self) -> None:
         """Wait until the sides are loaded.
@@ -131,7 +139,7 @@ class Launching:
         found, ended = [], None
         for process in self._processes:
             try:
-                found.append(process.receive(expected))
+                found.append(process.receive(expected, self._limit_s))
             except _PeerError as error:
                 ended = error
         if ended:
@@ -157,8 +165,8 @@ def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path, core
             descriptors = {side: peer.fileno() for side, peer in peers.items()}
             processes = running.enter_context(_processes(plan, seed, log, descriptors))
         for side, process in processes.items():
-            process.begin(plan, only, peer=descriptors[side], cores=cores)
-        yield Launching(list(processes.values()))
+            process.begin(plan, only, peer=descriptors[side], cores=cores, patience_s=plan.limit_s / 2)
+        yield Launching(list(processes.values()), plan.limit_s)
 
 
 def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[str, Listing]]:
@@ -179,12 +187,14 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[st
         arguments, phases = (selected[name].read(tuple[str, ...]) for name in ("arguments", "phases"))
         plan = replace(plan, arguments=arguments, phases=phases)
         processes[BASE].begin(plan, plan.only or None, default=None)
-        found = {}
-        for side, process in processes.items():
-            found[side] = process.receive("surveyed").read(Listing)
+        found, limit_s = dict[str, Listing](), PATIENCE_S
+        for side in (BASE, HEAD):
+            found[side] = processes[side].receive("surveyed", limit_s).read(Listing)
             _check_shared(found[side].shared)
+            limit_s = max(LEAST_LIMIT_S, *(LIMIT * listing.longest_s for listing in found.values()))
         parallel = frozenset(name for listing in found.values() for name, case in listing.cases.items() if case.parallel)
-        return replace(plan, with_torch=frozenset(side for side in found if found[side].torch), parallel=parallel), found
+        with_torch = frozenset(side for side in found if found[side].torch)
+        return replace(plan, with_torch=with_torch, parallel=parallel, limit_s=limit_s), found
 
 
 def capture(
@@ -275,7 +285,7 @@ class _SideProcess:
     """The process of a side, which sends one message a line."""
 
     def __init__(self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]) -> None:
-        self._side, self._seed = side, seed
+        self._side, self._seed, self._at = side, seed, "loading"
         environ = {**environment(os.environ, plan.home, seed), **plan.variables[side]}
         try:
             self.child = Child(
@@ -305,30 +315,31 @@ class _SideProcess:
         }
         self.child.tell(json.dumps(job))
 
-    def receive(self, expected: str) -> Reader:
+    def receive(self, expected: str, limit_s: float = PATIENCE_S) -> Reader:
         """Wait for the message with this name and return its content.
 
         Raises:
-            LaunchError: the process reports an error, has ended, or sends nothing for PATIENCE_S seconds.
+            LaunchError: the process reports an error, has ended, or sends nothing for ``limit_s`` seconds.
         """
         while True:
             try:
-                line = self.child.next_line(PATIENCE_S)
+                line = self.child.next_line(limit_s)
             except ChildError as error:
-                was_killed = (self.child.ended(0) or 0) < 0
-                raise LaunchError(f"a launch {error}{'; select smaller cases with -- -k' if was_killed else ''}") from None
+                advice = "; select smaller cases with -- -k" if (self.child.ended(0) or 0) < 0 else ""
+                raise LaunchError(f"{self._side}: {self._at}: {error}{advice}") from None
             if not line.startswith("{"):
                 continue  # printed by the start of the interpreter
             try:
                 message = json.loads(line)
             except (ValueError, RecursionError):
                 if self.child.ended(1.0):  # usually it was killed while it wrote
-                    raise LaunchError(f"a launch {self.child.why_ended()}") from None
+                    raise LaunchError(f"{self._side}: {self._at}: {self.child.why_ended()}") from None
                 raise LaunchError(f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again") from None
             if "error" in message:
                 raise LaunchError(str(message["error"]))
             if "peer_error" in message:
                 raise _PeerError(str(message["peer_error"]))
+            self._at = message.get("at", self._at)
             if expected in message:
                 return Reader(message)[expected]
 
@@ -343,6 +354,6 @@ def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str
     found["PYTEST_DEBUG_TEMPROOT"] = str(home.parent)  # pytest keeps three temporary folders of a user and removes older ones
     if file := digits_file():
         found[DIGITS_VARIABLE] = str(file)
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):  # set by a git hook that starts the gate
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CODSPEED_ENV"):  # set by a git hook, and by CodSpeed
         found.pop(name, None)
     return found

@@ -124,7 +124,7 @@ def _head(verdict: Verdict) -> Iterable[str]:
 
 
 def _selection(header: GateHeader) -> Iterable[str]:
-    """Yield what was copied beside the commits, and the tests that are not judged."""
+    """Yield what was copied beside the commits, what else differs, and the tests that are not judged."""
     for what, cases in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
         ("other parameters in the head, so not compared", header.changed),
@@ -133,6 +133,10 @@ def _selection(header: GateHeader) -> Iterable[str]:
             yield f"{what}: {', '.join(cases)}"
     if header.generated:
         yield f"ignored by git, and copied from the working tree: {', '.join(header.generated)}"
+    yield from header.remarks
+    for names in dict.fromkeys(header.sources.values()):
+        of_cases = ", ".join(header.name(case) for case, of_case in header.sources.items() if of_case == names)
+        yield f"other tests or data, from which a difference in time may come: {', '.join(names)} of {of_cases}"
     base, head = (header.left_out.get(side, {}) for side in (BASE, HEAD))
     left_out = list(dict.fromkeys((*base, *head)))
     for case in left_out[:LEFT_OUT]:
@@ -368,7 +372,9 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     for case, why in verdict.header.uncompared.items():
         yield f"{verdict.header.name(case)}: {why}, so the results of the sides are not compared"
     for case in verdict.different:
-        yield f"{case}: the sides compute different numbers, so a difference in time may come from the data"
+        base, head = verdict.returned.get(case, ("", ""))
+        what = f"the base returns {base} and the head {head}" if base else "the sides compute different numbers"
+        yield f"{case}: {what}, so a difference in time may come from the {'result' if base else 'data'}"
     for case, sides in verdict.not_finite.items():
         yield f"{case}: NaN or infinity in the {' and in the '.join(sides)}; times may depend on it"
     for pattern in verdict.unused:
@@ -456,7 +462,8 @@ def _outcome(verdict: Verdict) -> str:
         more = ", ..." if len(regressions) > 3 else ""
         return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {names}{more}"
     if verdict.outcome == PASSED:
-        improved = sum(finding.verdict == IMPROVED for finding in _without_echoes(decision.findings))
+        found = [one for one in decision.findings if one.screened.quantity.case not in verdict.returned]  # of the same result
+        improved = sum(finding.verdict == IMPROVED for finding in _without_echoes(found))
         better = f"; {improved} improved" if improved else ""
         if not verdict.accepted:
             return f"{PASSED}: {_covered(verdict, 'any case')}{better}"
@@ -482,8 +489,10 @@ def _limits(verdict: Verdict) -> Iterable[str]:
         limit = units.percent(verdict.options.operation)
         operations = f"{count} operations, the largest being" if count > 1 else "1 operation,"
         yield f"a slowdown of {limit} cannot be ruled out for {operations} {what}: {up_to}"
-    if verdict.different:
-        yield f"the sides compute different numbers in {_some(verdict.different)}"
+    if verdict.returned:
+        yield f"the sides return different types in {_some([*verdict.returned])}"
+    if numbers := [case for case in verdict.different if case not in verdict.returned]:
+        yield f"the sides compute different numbers in {_some(numbers)}"
     for side in (BASE, HEAD):
         if cases := [case for case, sides in verdict.not_finite.items() if side in sides]:
             yield f"the {side} computes NaN or infinity in {_some(cases)}"
@@ -501,7 +510,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     header, decision, options = verdict.header, verdict.decision, verdict.options
     of_header = (
         "base", "head", "torch", "variables", "packages", "resident", "only_base", "only_head", "changed", "generated",
-        "left_out",
+        "left_out", "remarks",
     )  # fmt: skip
     return {
         "outcome": verdict.outcome,
@@ -512,7 +521,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         **{name: getattr(header, name) for name in of_header},
         **{
             name: {header.name(case): value for case, value in getattr(header, name).items()}
-            for name in ("memory", "notes", "uncompared")
+            for name in ("memory", "notes", "uncompared", "returned", "sources")
         },
         "launches": decision.launches,
         "fresh_launches": decision.fresh,

@@ -5,6 +5,7 @@ Every launch is appended to a file of raw samples.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import random
@@ -45,6 +46,15 @@ FIRST_SHARE = 0.6
 
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
 DEFAULT_FOLDER = "bench"
+
+#: Remarks about files that differ between the sides: the text, names of the files, and a word of the lines that count.
+_REMARKS = (
+    (
+        "the sides may have other dependencies ({}), which the gate does not install; name other versions with --head-with",
+        "*.lock Pipfile constraints*.txt environment*.y*ml pyproject.toml requirements*.txt setup.cfg setup.py", b"",
+    ),
+    ("the sides set other numbers of threads ({}), but only those of a case count: OMP_NUM_THREADS", "*.py", b"_num_threads("),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +240,7 @@ class _Gate:
         commit, dirty = snapshot.head_of(here)
         head = f"{commit}{' with changes' if dirty else ''}" if commit else str(here)
         sides = listing[BASE], listing[HEAD]
+        differ = functools.partial(snapshot.differing, tuple(self._plan.trees.values()))
         of_base, of_head = (found.cases for found in sides)
         common = [case for case in of_base if case in of_head and of_base[case].params == of_head[case].params]
         if not common:
@@ -238,6 +249,8 @@ class _Gate:
             )
         if failed := [found.cases[case].failed for case in common for found in sides if found.cases[case].failed]:
             raise LaunchError(failed[0])
+        returned = {case: (of_base[case].returns, of_head[case].returns) for case in common}
+        alike = [case for case, types in returned.items() if types[0] == types[1]]
         installed = sorted({name for found in sides for name in found.packages}, key=str.lower)
         versions_of = {name: (sides[0].packages.get(name, ""), sides[1].packages.get(name, "")) for name in installed}
         return GateHeader(
@@ -267,8 +280,13 @@ class _Gate:
                 if (bytes_of_base := of_base[case].memory) is not None and (bytes_of_head := of_head[case].memory) is not None
             },
             resident={side: listing[side].resident for side in (BASE, HEAD)},
+            returned={case: types for case, types in returned.items() if case not in alike},
+            sources={case: names for case in common if (names := differ(names=of_base[case].sources + of_head[case].sources))},
+            remarks=tuple(
+                text.format(", ".join(found)) for text, names, word in _REMARKS if (found := differ(names, word=word))
+            ),
             notes={case: said for case in common if (said := _joined(of_base[case].note, of_head[case].note))},
-            uncompared={case: said for case in common if (said := _joined(of_base[case].uncompared, of_head[case].uncompared))},
+            uncompared={case: said for case in alike if (said := _joined(of_base[case].uncompared, of_head[case].uncompared))},
         )
 
     def _threads(self, params: Mapping[str, Any]) -> set[int]:

@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -253,6 +253,16 @@ def _may_be_source(top: Path, source: str, generated: str) -> bool:
     if path.suffix == ".py":
         return (top / path).is_file() and result.name in (top / path).read_text(encoding="utf-8", errors="replace")
     return path.parts[0] not in (".github", "docs", "test", "tests") and not _matches(path.name, _NO_INPUTS)
+
+
+def differing(trees: Sequence[Tree], patterns: str = "", *, names: Iterable[str] = (), word: bytes = b"") -> tuple[str, ...]:
+    """Return the files, with these names or matching a pattern, of which lines with a word differ between the trees."""
+
+    def lines(path: Path) -> list[bytes] | None:
+        return [line for line in path.read_bytes().splitlines() if word in line] if path.is_file() else [] if word else None
+
+    found = {str(file.relative_to(tree.root)) for tree in trees for each in patterns.split() for file in tree.root.rglob(each)}
+    return tuple(name for name in sorted({*names, *found}) if lines(trees[0].root / name) != lines(trees[1].root / name))
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -29,6 +29,7 @@ class Call:
     teardown: Callable[..., Any] | None = None
     warmup_rounds: int = 0
     collects_garbage: bool = True
+    once: bool = False  # one call is asked for, and none to warm up
 
     def arguments(self) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """Call the setup, and return the arguments of the next call.
@@ -68,7 +69,8 @@ def params_of_test(node_id: str, threads: int) -> Params:
         node_id: of the test.
         threads: intra-op threads of its calls.
     """
-    return params_of_call(node_id.rpartition("/")[2], device_in_use(), threads)
+    name = node_id[node_id.rfind("/", 0, node_id.find("::")) + 1 :]  # the parameters of a test may contain a path
+    return params_of_call(name, device_in_use(), threads)
 
 
 def intercept(
@@ -101,9 +103,11 @@ def intercept(
 
         def pedantic(self, *args: Any, **kwargs: Any) -> Any:
             given = inspect.signature(base.pedantic).bind(self, *args, **kwargs).arguments
+            warmup_rounds = given.get("warmup_rounds", 0)
+            once = given.get("rounds", 1) == given.get("iterations", 1) == 1 and not warmup_rounds
             call = Call(
                 given["target"], tuple(given.get("args", ())), given.get("kwargs") or {}, given.get("setup"),
-                given.get("teardown"), given.get("warmup_rounds", 0), not self._disable_gc,
+                given.get("teardown"), warmup_rounds, not self._disable_gc, once,
             )  # fmt: skip
             return around(self, call, lambda: base.pedantic(self, *args, **kwargs))
 

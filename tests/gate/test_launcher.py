@@ -42,10 +42,10 @@ def surveyed(**changes):
         "cases": {
             "t.py::t": {
                 "label": name, "params": {"threads": 1}, "memory": 4, "failed": "", "note": "", "uncompared": "",
-                "parallel": False,
+                "parallel": False, "sources": [], "returns": "",
             }
         },
-        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {},
+        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {}, "longest_s": 0.01,
     }
     say(surveyed={**said, **changes})
 
@@ -145,17 +145,17 @@ def test_a_launch_is_measured_when_told(start, plan):
     assert nobody_lives(plan)
 
 
-def test_a_sign_of_life_prolongs_the_patience(start, monkeypatch):
-    monkeypatch.setattr(launcher, "PATIENCE_S", 1.5)
+def test_a_sign_of_life_prolongs_the_patience(start, plan):
+    plan = replace(plan, limit_s=1.5)
     program = """
 ready()
 wait_to_go()
 for case in range(4):
     time.sleep(0.5)
-    say(measured=case)
+    say(alive=case)
 result()
 """
-    with start(program) as launch:
+    with start(program, plan=plan) as launch:
         launch.ready()
         assert launch.measure() == NOTHING
 
@@ -193,6 +193,8 @@ result_of_side({
             "torch": False,
             "parallel": ["t.py::t"],
             "cores": [],
+            "patience_s": 300.0,
+            "soak_ns": 0,
         }
         assert said["cwd"] == str(tmp_path / side / "project")
         assert said["home"] == str(plan.home)
@@ -240,22 +242,23 @@ def test_what_a_start_up_file_prints_is_no_message(start):
     ("program", "said"),
     [
         ("say(error='base: test_a.py fails: x')", "base: test_a.py fails: x"),
-        ("raise ValueError('a reason')", "a launch ended with exit code 1: ValueError: a reason"),
+        ("raise ValueError('a reason')", "{at}: ended with exit code 1: ValueError: a reason"),
         (
             "start_another()\nos.kill(os.getpid(), signal.SIGKILL)",  # which keeps the pipe open, as forked workers do
-            "a launch was killed by SIGKILL, probably because the system ran out of memory; select smaller cases with -- -k",
+            "{at}: was killed by SIGKILL, probably because the system ran out of memory; select smaller cases with -- -k",
         ),
-        ("sys.stdout.write('{\"rea')\nsys.exit(3)", "a launch ended with exit code 3: it printed nothing"),
+        ("sys.stdout.write('{\"rea')\nsys.exit(3)", "{at}: ended with exit code 3: it printed nothing"),
         ("print('{\"rea', flush=True)\ntime.sleep(60)", "a launch sent a message that is not JSON: '{\"rea'; measure again"),
     ],
     ids=["error", "exception", "killed", "torn", "torn, and it lives"],
 )
 @pytest.mark.parametrize("when", ["loading", "measuring"])
 def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program, said):
-    before = "" if when == "loading" else "ready()\nwait_to_go()\n"
+    before = "" if when == "loading" else "ready()\nsay(at='t, its calls')\nwait_to_go()\n"
     with start(before + program) as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
-    assert str(raised.value) == said
+    at = "loading" if when == "loading" else "t, its calls"
+    assert str(raised.value) in {said, *(f"{side}: {said}".replace("{at}", at) for side in (BASE, HEAD))}
     assert nobody_lives(plan)
 
 
@@ -272,12 +275,24 @@ def test_a_message_that_lacks_something_is_one_line(start, program, said):
     assert str(raised.value) == f"a launch's message cannot be used: {said}"
 
 
-def test_a_launch_that_says_nothing_is_ended(start, plan, monkeypatch):
-    monkeypatch.setattr(launcher, "PATIENCE_S", 0.5)
-    with start("time.sleep(60)") as launch:
-        with pytest.raises(LaunchError) as raised:
-            launch.ready()
-        assert str(raised.value) == "a launch was stopped because it printed nothing for 0 s; select smaller cases with -- -k"
+HANGS = "was stopped because it printed nothing for 1 s; select smaller cases with -- -k"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("at", ["loading", "t.py::t, its calls"])
+def test_a_side_that_says_nothing_is_ended_and_named(start, plan, at, seed):
+    program = f"""
+if name == "base":
+    time.sleep(0.5)
+    say(peer_error="the process of the other side has ended")
+else:
+    {f"say(at={at!r})" if at != "loading" else "pass"}
+time.sleep(60)
+"""
+    plan = replace(plan, limit_s=1.0)
+    with start(program, plan=plan, seed=seed) as launch, pytest.raises(LaunchError) as raised:
+        launch.ready()
+    assert str(raised.value) == f"head: {at}: {HANGS}"
     assert nobody_lives(plan)
 
 
@@ -340,6 +355,21 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
     assert nobody_lives(plan)
 
 
+@pytest.mark.parametrize(("of_base", "of_head", "limit_s"), [(0.01, 0.02, 1.0), (0.1, 0.01, 3.0), (0.1, 0.2, 6.0)])
+def test_the_limit_of_launches_follows_from_the_longest_step(look, monkeypatch, of_base, of_head, limit_s):
+    monkeypatch.setattr(launcher, "LEAST_LIMIT_S", 1.0)
+    plan, _ = look(f"select()\nsurveyed(longest_s={of_base} if name == 'base' else {of_head})")
+    assert plan.limit_s == pytest.approx(limit_s)
+
+
+def test_a_head_that_hangs_in_the_survey_is_ended_soon_after_the_base(look, plan, monkeypatch):
+    monkeypatch.setattr(launcher, "LEAST_LIMIT_S", 1.0)
+    with pytest.raises(LaunchError) as raised:
+        look("select()\nsurveyed() if name == 'base' else say(at='t.py::t, its fixtures')\ntime.sleep(60)")
+    assert str(raised.value) == f"head: t.py::t, its fixtures: {HANGS}"
+    assert nobody_lives(plan)
+
+
 @pytest.mark.parametrize(("only", "told"), [((), None), (("t.py::t",), ["t.py::t"])], ids=["all", "one"])
 def test_a_survey_may_be_of_single_cases(look, plan, only, told):
     found = look('select()\nsurveyed(files={"only": json.dumps(job["only"])})', plan=replace(plan, only=only))[1]
@@ -365,7 +395,7 @@ surveyed()
         ("select()\nsay(error='base: no good') if name == 'base' else surveyed()", "base: no good"),
         ("say(selected={})", "a launch's message cannot be used: selected.arguments: is missing"),
         ("select()\nsurveyed(cases=[])", "a launch's message cannot be used: surveyed.cases: needs an object, found []"),
-        ("select()\nsys.stdout.write('{\"surv')\nsys.exit(3)", "a launch ended with exit code 3: it printed nothing"),
+        ("select()\nsys.stdout.write('{\"surv')\nsys.exit(3)", "base: loading: ended with exit code 3: it printed nothing"),
     ],
     ids=["both fail", "base fails", "nothing selected", "no cases", "torn"],
 )
@@ -442,7 +472,7 @@ say(peer_error="the process of the other side has ended")
     for seed in range(4):
         with start(program, seed=seed) as launch, pytest.raises(LaunchError) as raised:
             whole(launch)
-        assert str(raised.value).startswith("a launch was killed by SIGKILL")
+        assert str(raised.value).startswith("base: loading: was killed by SIGKILL")
     assert nobody_lives(plan)
 
 
@@ -466,7 +496,7 @@ def test_where_one_half_cannot_be_started_the_other_is_ended(start, plan, seed):
 
 
 def test_the_environment_of_a_launch():
-    of_a_hook = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_INDEX_FILE": ".git/index"}
+    of_a_hook = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_INDEX_FILE": ".git/index", "CODSPEED_ENV": "1"}
     kept = {"HOME": "/home/me", "LD_PRELOAD": "libjemalloc.so", "GIT_AUTHOR_NAME": "me"}
     inherited = {"MALLOC_TOP_PAD_": "1", "PYTEST_DEBUG_TEMPROOT": "/mine", **kept, **of_a_hook}
     before = dict(inherited)

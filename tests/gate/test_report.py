@@ -314,6 +314,15 @@ def test_the_largest_operations_are_shown_and_what_was_found_always(top):
         ({"left_out": {"base": {"t": "is skipped"}, "head": {"t": "is skipped"}}}, "left out: t is skipped"),
         ({"left_out": {"base": {}, "head": {"t": "xfails: x"}}}, "left out: t xfails: x in the head"),
         ({"left_out": {"base": {"t": "a"}, "head": {"t": "b"}}}, "left out: t a in the base; b in the head"),
+        ({"remarks": ["the sides declare other dependencies"]}, "the sides declare other dependencies"),
+        (
+            {"sources": {CASE: ("t.py",), OTHER_CASE: ("t.py",)}, "labels": {CASE: LABEL, OTHER_CASE: "other"}},
+            f"other tests or data, from which a difference in time may come: t.py of {LABEL}, other",
+        ),
+        (
+            {"sources": {CASE: ("a", "t.py")}},
+            f"other tests or data, from which a difference in time may come: a, t.py of {LABEL}",
+        ),
         ({"left_out": {"base": dict.fromkeys("abcdefgh", "x"), "head": {}}}, "left out: 2 more; use --format json to see all"),
     ],
 )
@@ -325,11 +334,24 @@ def test_the_head_says_what_was_measured(changes, line):
     ("changes", "line"),
     [
         ({"notes": {CASE: "changes its arguments"}}, f"{LABEL}: changes its arguments"),
+        (
+            {"returned": {CASE: ("list", "generator")}},
+            f"{LABEL}: the base returns list and the head generator, so a difference in time may come from the result",
+        ),
         ({"uncompared": {CASE: "returns object"}}, f"{LABEL}: returns object, so the results of the sides are not compared"),
     ],
 )
 def test_what_is_known_of_a_case_precedes_the_verdict(changes, line):
     assert line in rendered(concluded(Measured(), **changes), "terminal", 3).splitlines()
+
+
+def test_a_case_that_returns_another_type_is_different_and_not_improved():
+    faster = Measured(factor=0.5, operations={})
+    verdict = concluded(faster, 8, returned={CASE: ("list", "generator")})
+    assert concluded(faster, 8).different == ()
+    assert verdict.different == (LABEL,)
+    assert last_line(concluded(faster, 8)).endswith("; 2 improved")
+    assert last_line(verdict).endswith(f"in the mean; the sides return different types in {LABEL}")
 
 
 def test_numbers_that_are_not_finite_precede_the_verdict():

@@ -224,6 +224,45 @@ def test_what_the_surveys_say_of_a_case_is_said_once(gate, launches):
     assert header.uncompared == {QUICK: "in the base: returns base; in the head: returns head"}
 
 
+def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(gate, launches, here, tmp_path):
+    listing = launches.listing
+    for side, text in ((tmp_path / "base", "1"), (here, "2")):
+        for name in ("bench/test_step.py", "bench/same.json", "bench/other.json"):
+            (side / name).write_text("1" if name == "bench/same.json" else text)
+    (here / "bench/new.json").touch()
+
+    def found(side):
+        listed = listing(side)
+        listed.cases[QUICK].sources = ("bench/same.json", "bench/test_step.py", *(["bench/new.json"] if side == HEAD else []))
+        listed.cases[SLOW].sources = ("bench/same.json",)
+        listed.cases[QUICK].returns = {BASE: "list", HEAD: "generator"}[side]
+        listed.cases[QUICK].uncompared = {BASE: "", HEAD: "returns generator"}[side]
+        return listed
+
+    launches.listing = found
+    header = gate(launches=8).header
+    assert header.sources == {QUICK: ("bench/new.json", "bench/test_step.py")}
+    assert header.returned == {QUICK: ("list", "generator")}
+    assert header.uncompared == {}
+    assert samples.load(gate(launches=8).path).header.returned == header.returned
+
+
+def test_other_dependencies_and_numbers_of_threads_are_remarks(gate, here, tmp_path):
+    for folder, version in ((tmp_path / "base", "1"), (here, "2")):
+        (folder / "requirements-dev.txt").write_text(f"numpy=={version}")
+        (folder / "setup.py").write_text("setup()")
+        (folder / "same.py").write_text(f"VERSION = {version}\ntorch.set_num_threads(4)\n")
+        (folder / "bench/net.py").write_text(f"torch.set_num_threads({version})")
+    (here / "new.py").touch()
+    assert gate(launches=8).header.remarks == (
+        (
+            "the sides may have other dependencies (requirements-dev.txt), which the gate does not install; "
+            "name other versions with --head-with"
+        ),
+        ("the sides set other numbers of threads (bench/net.py), but only those of a case count: OMP_NUM_THREADS"),
+    )
+
+
 def test_sides_of_one_tree_have_one_name(gate):
     header = gate(launches=8, base_dir=None, head_env=(("A", "1"),)).header
     assert header.base == header.head

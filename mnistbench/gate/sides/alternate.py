@@ -17,7 +17,7 @@ import operator
 import random
 import resource
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,7 +59,6 @@ class SideRun:
     side: Side
     case: SideCase
     node_id: str = ""
-    alive: Callable[[], None] = lambda: None  # called after each timed iteration
     outcome: Outcome = field(init=False)  # after the warm-up
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
@@ -105,7 +104,6 @@ class SideRun:
                     return self.case.clocked()
             finally:
                 self.case.finish()
-                self.alive()
 
 
 def measure(
@@ -168,7 +166,7 @@ def _timed(
     blocks = 1 if soak_ns else _number(math.ceil(BLOCK_NS / longest) * longest, *BLOCKS)
     ends_ns: float = Clock.wall_ns()
     for _ in range(PARTS if soak_ns else 1):
-        part, is_over = SideRun(side_run.side, side_run.case, side_run.node_id, side_run.alive), False
+        part, is_over = SideRun(side_run.side, side_run.case, side_run.node_id), False
         ends_ns += soak_ns / PARTS
         while not is_over:
             size = math.ceil(BLOCK_NS / longest)

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import importlib
 import importlib.metadata
+import inspect
 import io
 import json
 import os
@@ -28,7 +29,7 @@ from dataclasses import dataclass, field
 from importlib.abc import Loader
 from importlib.machinery import ExtensionFileLoader, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,15 +45,15 @@ from mnistbench.measuring.timing import Clock
 #: Arguments for pytest after the user's: the session leaves the standard streams of the process alone.
 _QUIET = ("--bench-tensorboard=off", "-q", "-s")
 
-#: Arguments by plug-in (the name of its entry point): processes of pytest-xdist cannot be measured, coverage takes time, and
-#: pytest-codspeed replaces the fixture of pytest-benchmark.
-_QUIET_PLUGINS = {"xdist": ("-n0",), "pytest_cov": ("--no-cov",), "codspeed": ("-p", "no:codspeed")}
+#: Arguments by plug-in (the name of its entry point): processes of pytest-xdist cannot be measured, and coverage takes time.
+_QUIET_PLUGINS = {"xdist": ("-n0",), "pytest_cov": ("--no-cov",)}
 
-#: Options of pytest-benchmark in a session of the gate, whatever the user's are.
+#: Options of pytest-benchmark and pytest-codspeed in a session of the gate, whatever the user's are.
 _BENCHMARK_OPTIONS = {
     "benchmark_disable": True, "benchmark_enable": False, "benchmark_only": False, "benchmark_skip": False,
     "benchmark_autosave": False, "benchmark_save": None, "benchmark_save_data": False, "benchmark_json": None,
     "benchmark_compare": None, "benchmark_compare_fail": None, "benchmark_histogram": None, "benchmark_cprofile": None,
+    "codspeed": False,
 }  # fmt: skip
 
 _PACKAGE = "mnistbench"
@@ -60,9 +61,9 @@ _PACKAGE = "mnistbench"
 #: The module for cases of workloads, which needs torch.
 WORKLOAD_CASE = "mnistbench.gate.sides.workload_case"
 
-#: The fixture of a case of a workload, and that of a plain test.
-FIXTURE, _BENCHMARK = "op_benchmark", "benchmark"
-_FIXTURES = {FIXTURE, _BENCHMARK}
+#: The fixture of a case of a workload, that of a plain test, and its other name in pytest-codspeed, where both are marks, too.
+FIXTURE, _BENCHMARK, _CODSPEED = "op_benchmark", "benchmark", "codspeed_benchmark"
+_FIXTURES = {FIXTURE, _BENCHMARK, _CODSPEED}
 
 #: The parameter of a test that measures a phase of a workload; ``op_benchmark(function)`` calls the other fixture.
 _WORKLOAD = "bench_workload"
@@ -104,15 +105,21 @@ class Side:
     fallback: str  # folder with mnistbench and pytest-benchmark, for a side whose environment does not have them
     threads: int = 0  # of all its cases; 0: each case has its own number
     left_out: dict[str, str] = field(default_factory=dict)  # node id of a test that was not taken -> why
+    say: Callable[..., None] = lambda **_: None  # sends a message of the process
+    plugins: list[object] = field(default_factory=list)  # more of pytest's
     # Name of a cost that occurs once -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes
     once: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     _counted: tuple[str, str, int] | None = None  # the cost that is counted now, its case, and the CPU time before
     _own: dict[str, ModuleType] = field(default_factory=dict)  # modules of the gate's mnistbench
 
     @classmethod
-    def of(cls, job: Mapping[str, Any]) -> Side:
+    def of(cls, job: Mapping[str, Any], say: Callable[..., None] = lambda **_: None) -> Side:
         """Return the side that a job names."""
-        return cls(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"])
+        return cls(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"], say=say)
+
+    def case_id(self, node_id: str) -> str:
+        """Return the id of a test, the same on both sides if it has a path of the tree, for example that of a file of data."""
+        return node_id.replace(str(self.tree), "<tree>")
 
     def threads_of(self, params: Any) -> int:
         """Return the number of intra-op threads of a case on this side."""
@@ -131,7 +138,7 @@ class Side:
             MnistbenchError: ``order`` or ``take`` raises it.
         """
         session = _Session(self, order, take)
-        code, errors = self._run_pytest(arguments, session)
+        code, errors = self._run_pytest(arguments, session, *self.plugins)
         if session.failures:
             raise SideError(f"{self.name}: {session.failures[0]}")
         if session.raised:
@@ -182,7 +189,7 @@ class Side:
         found: list[str] | None = json.loads(text or "null")
         return found
 
-    def _run_pytest(self, arguments: Sequence[str], plugin: object) -> tuple[int, str]:
+    def _run_pytest(self, arguments: Sequence[str], *plugins: object) -> tuple[int, str]:
         """Run the side's pytest; return its exit code and its error output. The process keeps the side's modules and folder."""
         self._own = self._own or _modules()
         for name in _modules():
@@ -194,7 +201,7 @@ class Side:
         errors, output = io.StringIO(), io.StringIO()
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
             cache = f"cache_dir={self.tree.parent / 'pytest_cache'}"  # not in the tree; a project may ask for --ff
-            code = pytest.main([*arguments, *_plugins(self.directory), *_QUIET, "-o", cache], plugins=[plugin])
+            code = pytest.main([*arguments, *_plugins(self.directory), *_QUIET, "-o", cache], plugins=plugins)
         sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
         return int(code), errors.getvalue()
 
@@ -321,21 +328,23 @@ class _Session:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselect tests that use neither fixture, and arrange the others."""
-        ours = {item.nodeid: item for item in items if _FIXTURES.intersection(getattr(item, "fixturenames", ()))}
+        named = {self.side.case_id(item.nodeid): item for item in items}
+        marks = (_BENCHMARK, _CODSPEED) if config.pluginmanager.hasplugin("codspeed") else ()
+        ours: dict[str, pytest.Item] = {}
+        for node_id, item in named.items():
+            code = getattr(getattr(item, "function", None), "__code__", None)
+            if _FIXTURES.intersection(getattr(item, "fixturenames", ())) or any(map(item.get_closest_marker, marks)):
+                ours[node_id] = item
+            elif code and "getfixturevalue" in code.co_names and _FIXTURES.intersection(code.co_consts):
+                self.side.left_out[node_id] = "gets its fixture from request.getfixturevalue; name it as an argument"
         if self.failures:  # pytest runs no test, so there is nothing to agree about with the other side
             return
-        chosen: list[str] = []
+        kept: dict[str, pytest.Item] = {}
         try:
-            chosen = self.order(list(ours))
+            kept = {node_id: ours[node_id] for node_id in self.order(list(ours))}
         except MnistbenchError as error:
             self.raised = error
-        kept = {node_id: ours[node_id] for node_id in chosen}
-        for item in items:
-            code = getattr(getattr(item, "function", None), "__code__", None)
-            asks = code and "getfixturevalue" in code.co_names and _FIXTURES.intersection(code.co_consts)
-            if asks and item.nodeid not in ours:
-                self.side.left_out[item.nodeid] = "gets its fixture from request.getfixturevalue; name it as an argument"
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+        config.hook.pytest_deselected(items=[item for node_id, item in named.items() if node_id not in kept])
         items[:] = kept.values()
 
     @pytest.hookimpl(optionalhook=True)
@@ -346,21 +355,25 @@ class _Session:
         def make() -> Any:
             return self.side.load(WORKLOAD_CASE).WorkloadCase(build, params.device, threads)
 
-        self._take(item, TakenCase(item.nodeid, f"{params.label} on {params.dataset}", params, make))
+        self._take(item, TakenCase(self.side.case_id(item.nodeid), f"{params.label} on {params.dataset}", params, make))
         return True
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Seed all generators, because many tests draw the arguments of what they measure."""
+        self.side.say(at=f"{self.side.case_id(item.nodeid)}, its fixtures")
         seed_all(0)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Any:
         """Count the fixture, and take over pytest-benchmark's own, which measures nothing itself."""
         of_test = fixturedef.scope == "function"
-        with self.side.counted(SETUP, request.node.nodeid) if of_test else self.side.counted(FIXTURES):
+        with self.side.counted(SETUP, self.side.case_id(request.node.nodeid)) if of_test else self.side.counted(FIXTURES):
             value: Any = yield
         measures_workload = _WORKLOAD in getattr(getattr(request.node, "callspec", None), "params", ())
+        if fixturedef.argname == _CODSPEED:
+            value = request.getfixturevalue(_BENCHMARK)
+            fixturedef.cached_result = (value, *fixturedef.cached_result[1:])  # type: ignore[index]
         if fixturedef.argname == _BENCHMARK and not measures_workload:
             value.disabled = False  # what a test asks of it is as in a run that measures
             before = functools.partial(self._take_call, request.node, value)
@@ -368,20 +381,30 @@ class _Session:
             refuse_weave(value)
         return value
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> None:
+        """Measure a test that is marked as a whole; then it runs as usual."""
+        if not _FIXTURES.intersection(pyfuncitem.fixturenames):
+            if inspect.iscoroutinefunction(pyfuncitem.obj):
+                pytest.skip("a coroutine cannot be measured")
+            arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}  # noqa: SLF001
+            self._take_call(pyfuncitem, SimpleNamespace(), Call(pyfuncitem.obj, (), arguments))
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Any:
         """Count what a test does before its case is measured."""
-        with self.side.counted(SETUP, item.nodeid):
+        with self.side.counted(SETUP, self.side.case_id(item.nodeid)):
             return (yield)
 
     def _take_call(self, item: pytest.Item, benchmark: Any, call: Call) -> None:
-        params = params_of_test(item.nodeid, own_threads())
+        case_id = self.side.case_id(item.nodeid)
+        params = params_of_test(case_id, own_threads())
         threads = self.side.threads_of(params)
 
         def make() -> PlainCase:
             return PlainCase(call, threads, self.side.load)
 
-        self._take(item, TakenCase(item.nodeid, params.title, params, make))
+        self._take(item, TakenCase(case_id, params.title, params, make))
         benchmark.disabled = True  # it calls the function once
         self._called_ns = Clock.wall_ns()
 
@@ -394,7 +417,8 @@ class _Session:
 
     def _take(self, item: pytest.Item, case: TakenCase) -> None:
         self.side.end_count()
-        self._taken.add(item.nodeid)
+        self._taken.add(case.node_id)
+        self.side.say(at=f"{case.node_id}, its calls")
         try:
             self.take(case)
         except MnistbenchError as error:
@@ -418,17 +442,13 @@ class _Session:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Store why a test failed outside of the fixture, or why it is left out."""
-        node_id = report.nodeid
+        node_id = self.side.case_id(report.nodeid)
         if report.failed:
             self.failures.append(f"{node_id} fails: {_last_line(report)}")
         elif report.skipped:
             expected = getattr(report, "wasxfail", None)
-            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
-            what = (
-                ("xfails", expected.removeprefix("reason: "))
-                if expected is not None
-                else ("is skipped", reason.removeprefix("Skipped: "))
-            )
+            reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""
+            what = ("is skipped", reason) if expected is None else ("xfails", expected.removeprefix("reason: "))
             self.side.left_out[node_id] = ": ".join(filter(None, what))
         elif report.when == "call" and node_id not in self._taken:
             self.side.left_out[node_id] = "does not call its benchmark fixture"

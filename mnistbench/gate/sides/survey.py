@@ -5,15 +5,22 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.metadata
+import inspect
+import os
 import resource
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections import defaultdict
+from collections.abc import Callable, Generator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mnistbench import __version__
+from mnistbench.core import units
 from mnistbench.core.machine import peak_resident_bytes
 from mnistbench.gate.launcher import ListedCase, Listing
 from mnistbench.gate.reproducers.script import VALUES
@@ -31,23 +38,22 @@ DEFAULT_PHASE = "step"
 def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
     """Send the arguments that select the cases if the job asks for them, then the listing of the side."""
     installed = packages()  # before setuptools, if a test imports it, adds its own copies of packages to sys.path
-    side = Side.of(job)
+    side = Side.of(job, say)
+    side.plugins.append(sources := _Sources(side))
     if any(FIXTURE.encode() in path.read_bytes() for path in side.tree.rglob("*.py") if path.is_file()):
         side.import_torch()
         refuse_old_torch(side.name)
     if job["default"] is not None:
         job["arguments"], job["phases"] = selection(side, job["arguments"], job["default"])
         say(selected={"arguments": job["arguments"], "phases": job["phases"]})
-    taken, only = _Survey(side, job, say), job["only"]
+    taken, only = _Survey(side, job), job["only"]
     try:
-        side.run(
-            job["arguments"],
-            lambda found: found if only is None else [node_id for node_id in found if node_id in only],
-            taken.take,
-        )
+        side.run(job["arguments"], lambda found: [node_id for node_id in found if only is None or node_id in only], taken.take)
     except SideError:
         refuse_old_torch(side.name)
         raise
+    for node_id, case in taken.cases.items():
+        case.sources = sources.of_test[node_id]
     found = Listing(
         cases={node_id: case for node_id, case in taken.cases.items() if node_id not in side.left_out},
         packages=installed,
@@ -55,6 +61,7 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
         files=side.files,
         shared=taken.shared,
         left_out=side.left_out,
+        longest_s=sources.longest_s,
         resident=peak_resident_bytes(),
     )
     say(surveyed=asdict(found))
@@ -104,8 +111,8 @@ def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str],
 
 
 class _Survey:
-    def __init__(self, side: Side, job: dict[str, Any], say: Callable[..., None]) -> None:
-        self._side, self._say = side, say
+    def __init__(self, side: Side, job: dict[str, Any]) -> None:
+        self._side = side
         self._repository, self._phases = Path(job["repository"]), job["phases"]
         self.cases: dict[str, ListedCase] = {}  # by node id
         self.shared: dict[str, str] = {}
@@ -127,15 +134,13 @@ class _Survey:
                 self._measure_memory(case.make(), listed)
         except SideError as error:
             listed.failed = str(error)
-            return
-        self._say(measured=case.node_id)
 
     def _call(self, case: PlainCase, listed: ListedCase) -> None:
         """Run a plain test's function twice, to see what it changes and what it returns."""
         with self._side.errors_named():
             case.build()
             given = case.arguments()
-            first = case.result()
+            first, first_ns = case.result(), case.took_ns
             left = case.arguments()
             second, listed.parallel = _with_parallelism(case.result)
             one, other = fingerprint(first), fingerprint(second)
@@ -145,7 +150,12 @@ class _Survey:
                 "changes its arguments, so each call gets what the one before has left; "
                 "make them anew with benchmark.pedantic(setup=...)"
             )
+        if case.once and case.took_ns < first_ns * _MUCH_LESS and first_ns - case.took_ns > _LEAST_NS:
+            took = f"{units.duration(case.took_ns)} instead of {units.duration(first_ns)}"
+            notes.append(f"asks for one round, and its second call took {took}, so only its first iteration counts")
         listed.note = "; ".join(notes)
+        kinds = type(first).__qualname__, *(name.rpartition(".")[2] for name in one.unread)
+        listed.returns = " of ".join(dict.fromkeys(kinds))
         if one.unread:
             listed.uncompared = f"returns {', '.join(one.unread[:3])}"
         elif one.digest != other.digest:
@@ -163,8 +173,57 @@ class _Survey:
             listed.memory += self._imported_bytes
 
 
+class _Sources:
+    """A plug-in of pytest that finds the files of the tree on which a test depends: its own, its fixtures', and data."""
+
+    def __init__(self, side: Side) -> None:
+        self._side, self._began_s = side, time.time()
+        self._ended_ns, self.longest_s = Clock.wall_ns(), 0.0  # of the last test; of the longest one, the first with loading
+        self._running: object = None  # the test or fixture; None while tests are collected
+        self._read: dict[object, set[str]] = defaultdict(set)  # what ran -> files that it opened, in the tree
+        self.of_test: dict[str, tuple[str, ...]] = {}  # node id -> files, relative to the tree
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str) and not arguments[0].endswith(_NO_DATA):
+            self._read[self._running].add(os.path.abspath(arguments[0]))  # noqa: PTH100  # a Path costs more than the event
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: object) -> Generator[None, Any, Any]:
+        """Note what a fixture reads, which other tests may use, too."""
+        outer, self._running, self._read[fixturedef] = self._running, fixturedef, set()
+        try:
+            return (yield)
+        finally:
+            self._running = outer
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
+        """Store the files of a test."""
+        done = yield from self.pytest_fixture_setup(item)
+        began_ns, self._ended_ns = self._ended_ns, Clock.wall_ns()
+        self.longest_s = max(self.longest_s, (self._ended_ns - began_ns) / 1e9)
+        info, tree = getattr(item, "_fixtureinfo", None), self._side.tree
+        fixtures = [each for several in (info.name2fixturedefs.values() if info else ()) for each in several]
+        found = {path for one in (None, item, *fixtures) for path in self._read[one]}
+        found |= {str(item.path), *(str(folder / "conftest.py") for folder in item.path.parents)}
+        found |= {str(getattr(getattr(inspect.unwrap(each.func), "__code__", None), "co_filename", "")) for each in fixtures}
+        self.of_test[self._side.case_id(item.nodeid)] = tuple(
+            str(path.relative_to(tree))
+            for path in map(Path, sorted(found))
+            if path.is_relative_to(tree) and path.is_file() and path.stat().st_mtime < self._began_s
+        )
+        return done
+
+
+#: Ends of names of files that are no data of a test: code, and the configuration that pytest reads.
+_NO_DATA = (".py", ".pyc", ".so", "pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini")
+
 #: Share of CPU time that other threads have in a call on several cores, and the shortest such time that counts, in nanoseconds.
 _OF_OTHER_THREADS, _LEAST_NS = 0.1, 1_000_000
+
+#: Share of the first call that a second one takes at most if it finds its work done. A first call is often longer by less.
+_MUCH_LESS = 1 / 3
 
 
 def _with_parallelism(work: Callable[[], Any]) -> tuple[Any, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
@@ -33,10 +33,11 @@ class Turns:
         peer: the socket.
         first: the side that sends first in an exchange, the same in both processes. It has to be drawn: which side sends
             first decides which one runs first afterwards, and a fixed side would have an advantage in every launch.
+        alive: called after each turn.
     """
 
-    def __init__(self, name: str, peer: socket.socket, first: str) -> None:
-        self._name, self._peer, self._first = name, peer, first
+    def __init__(self, name: str, peer: socket.socket, first: str, alive: Callable[[], None] = lambda: None) -> None:
+        self._name, self._peer, self._first, self._alive = name, peer, first, alive
         self._lines = peer.makefile("rb")
         self._holder = first  # the side that had the last turn; both processes begin with the same one
 
@@ -63,6 +64,7 @@ class Turns:
                 self._holder = name
             if name == self._name:
                 yield
+                self._alive()
         self.exchange(None)  # the process with the last turn is done, too
 
     def at_once(self, firsts: Iterable[str]) -> Iterator[None]:
@@ -77,6 +79,7 @@ class Turns:
         for first in firsts:
             self.exchange(None, first)
             yield
+            self._alive()
         self.exchange(None)
 
     def exchange(self, value: Any, first: str = "") -> list[Any]:

@@ -37,9 +37,8 @@ from mnistbench.measuring.timing import Clock
 #: cancel. A plain test has one, because its fixtures have made all objects before.
 BUILDS = 2
 
-
 #: Seconds between two messages of a case that takes long.
-ALIVE_S = 30.0
+ALIVE_S = 10.0
 
 
 def main() -> None:
@@ -87,8 +86,10 @@ class _Launch:
         self._job, self._say, self._lines = job, say, lines
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
         self._order = self._coin.sample([BASE, HEAD], 2)
-        self.turns = Turns(job["side"], socket.socket(fileno=job["peer"]), first=self._order[0])
-        self._side = Side.of(job)
+        peer = socket.socket(fileno=job["peer"])
+        peer.settimeout(job["patience_s"])
+        self.turns = Turns(job["side"], peer, self._order[0], self._say_alive)
+        self._side = Side.of(job, say)
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
         self._start: float | None = None
@@ -136,14 +137,13 @@ class _Launch:
         soak_ns = self._job["soak_ns"]
         for build in range(1 if case.is_plain or soak_ns else BUILDS):
             order = self._order[:: -1 if build % 2 else 1]
-            side_run = SideRun(self._side, case.make(), case.node_id, self._say_alive)
+            side_run = SideRun(self._side, case.make(), case.node_id)
             side_run.case.parallel = parallel
             builds += measure(side_run, self.turns, order, self._coin, shares_core=bool(self._cores), soak_ns=soak_ns)
             gc.collect()
         # Threads that the fixtures of the next test start keep the cores of this moment.
         _use_cores(cores, len(cores), case.params.device)
         self._seconds[case.node_id] = _now_s() - start
-        self._say(measured=case.node_id)
 
     def _say_alive(self) -> None:
         """Tell the launcher, from time to time, that a long case is being measured."""

@@ -61,7 +61,7 @@ class Verdict:
     unlimited: tuple[tuple[Finding, Acceptance], ...]  # matched by an --accept without a limit
     unused: tuple[str, ...]  # --accept values that matched no regression
     exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
-    different: tuple[str, ...]  # cases in which the sides compute different numbers
+    different: tuple[str, ...]  # cases in which the sides compute different numbers, or results of other types
     not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
     unmeasured: tuple[str, ...]  # cases without a time in every launch
     unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
@@ -76,6 +76,11 @@ class Verdict:
     def end(self) -> End:
         """How the measurement ended."""
         return self.recorded.end
+
+    @property
+    def returned(self) -> dict[str, tuple[str, str]]:
+        """Case -> the types of the results of both sides, which differ."""
+        return {self.header.name(case): types for case, types in self.header.returned.items()}
 
     @property
     def regressions(self) -> tuple[Finding, ...]:
@@ -175,7 +180,8 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         different=tuple(
             header.name(case)
             for case in header.labels
-            if case not in header.uncompared and any(_differs(build, header.exact[case]) for build in builds[case])
+            if case in header.returned
+            or (case not in header.uncompared and any(_differs(build, header.exact[case]) for build in builds[case]))
         ),
         not_finite={header.name(case): sides for case, sides in not_finite.items() if sides},
         unmeasured=tuple(header.name(case) for case in header.labels if case not in measured) if first else (),

@@ -41,6 +41,7 @@ _CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device elapsed tim
 _Times = tuple[Nanoseconds, ...]
 _Key = Annotated[OpKey, Members("an operation, its phase and its module")]
 _Versions = Annotated[tuple[str, str], Members("the versions of both sides")]
+_Types = Annotated[tuple[str, str], Members("the types of both sides")]
 _Outcome = Annotated[tuple[str, float | None], Members("a hash and a number")]  # None: not finite
 
 #: Stage of the one long launch, the soak. Its builds of a case are parts of equal time, in one process of each side.
@@ -620,6 +621,10 @@ class GateHeader:
     notes: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)  # node id -> what a reader has to know of it
     # Node id -> why the results of the sides are not compared.
     uncompared: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
+    # Node id -> types of both results, and files of the test, its fixtures and its data, if they differ.
+    returned: Annotated[Mapping[str, _Types], OPTIONAL] = field(default_factory=dict)
+    sources: Annotated[Mapping[str, tuple[str, ...]], OPTIONAL] = field(default_factory=dict)
+    remarks: Annotated[tuple[str, ...], OPTIONAL] = ()  # what a reader has to know of the sides
 
     def name(self, case: str) -> str:
         """Return the name of a case in reports: its label, or its node id if the label is not unique."""

@@ -103,11 +103,6 @@ class TestSides:
         assert len(set(spies[0].values)) > 10  # dropout draws anew in every step
         assert found[0]["outcome"] == found[1]["outcome"]
 
-    def test_a_function_is_called_after_each_timed_iteration(self):
-        run, seen = side_run(), []
-        run.alive = lambda: seen.append(1)
-        assert len(measure(run)["wall_ns"]) < len(seen)
-
     def test_another_seed_computes_other_numbers(self):
         assert measure(side_run())["outcome"] != measure(side_run(seed=2))["outcome"]
 

@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -133,12 +134,16 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
     plan, listings = surveyed(plan, tmp_path)
     names = ["TestClass::test_pedantic", "test_decorated", "test_sum[1]", "test_sum[2]"]
     assert sorted(listings[HEAD].cases) == [f"test_own.py::{name}" for name in names]
-    assert listings[BASE] == replace(listings[HEAD], resident=listings[BASE].resident, files=listings[BASE].files)
+    own = {name: getattr(listings[BASE], name) for name in ("resident", "files", "longest_s")}
+    assert listings[BASE] == replace(listings[HEAD], **own)
     assert listings[HEAD].torch == ""
     assert not plan.with_torch
     assert listings[HEAD].left_out == {}
     for case, found in listings[HEAD].cases.items():
-        assert found == ListedCase(case, asdict(params_of_call(case, "cpu", 1)))
+        params = asdict(params_of_call(case, "cpu", 1))
+        assert found == ListedCase(case, params, sources=("test_own.py",), returns=found.returns)
+    returned = {case.partition("::")[2]: found.returns for case, found in listings[HEAD].cases.items()}
+    assert returned == dict(zip(sorted(names), ("NoneType", "dict", "int", "int"), strict=True))
     with launching(plan, 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
         launch.ready()
         found = launch.measure()
@@ -219,6 +224,257 @@ def test_a_test_that_fails_ends_the_gate_with_its_error(plan, tmp_path):
     with pytest.raises(LaunchError) as raised:
         surveyed(plan, tmp_path)
     assert str(raised.value) == "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero"
+
+
+PATHS = """
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize("path", [Path(__file__).parent / "data/one.txt", Path(__file__).parent], ids=str)
+def test_path(benchmark, path):
+    benchmark(path.exists)
+
+
+@pytest.mark.skip
+@pytest.mark.parametrize("path", [__file__])
+def test_skipped(benchmark, path):
+    benchmark(int)
+"""
+
+
+def test_a_test_whose_id_has_a_path_of_its_tree_is_the_same_case_on_both_sides(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(PATHS)
+    plan, listings = surveyed(plan, tmp_path)
+    names = ["test_own.py::test_path[<tree>/data/one.txt]", "test_own.py::test_path[<tree>]"]
+    for side in (BASE, HEAD):
+        assert list(listings[side].cases) == [case.label for case in listings[side].cases.values()] == names
+        assert list(listings[side].left_out) == ["test_own.py::test_skipped[<tree>/test_own.py]"]
+    with launching(plan, 1, names[:1], tmp_path / "log") as launch:
+        launch.ready()
+        assert list(launch.measure()["cases"]) == names[:1]
+
+
+ONCE = """
+import functools
+import time
+
+import pytest
+
+
+@functools.cache
+def cached():
+    time.sleep(0.02)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_cached(benchmark, rounds):
+    cached.cache_clear()
+    benchmark.pedantic(cached, rounds=rounds)
+
+
+def test_warm(benchmark):
+    cached.cache_clear()
+    benchmark.pedantic(cached, rounds=1, warmup_rounds=1)
+
+
+def test_alike(benchmark):
+    benchmark.pedantic(time.sleep, args=(0.02,), rounds=1)
+
+
+def test_setup(benchmark):
+    benchmark.pedantic(cached, setup=cached.cache_clear, rounds=1)
+"""
+
+
+def test_of_a_test_of_one_round_whose_second_call_has_less_to_do_the_first_iteration_counts(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(ONCE)
+    _, listings = surveyed(plan, tmp_path)
+    noted = {case: listed.note for case, listed in listings[HEAD].cases.items() if listed.note}
+    assert list(noted) == ["test_own.py::test_cached[1]"]
+    assert re.fullmatch(
+        r"asks for one round, and its second call took [\d.]+ [a-z]+ instead of 2\d.\d ms, so only its first iteration counts",
+        *noted.values(),
+    )
+
+
+#: Files of a suite in which each test depends on others, by its test: "shared" is for all of its folder.
+SOURCES = {
+    "bench/conftest.py": """
+import json
+from pathlib import Path
+
+import pytest
+
+import mylib
+
+HERE = Path(__file__).parent
+SHARED = (HERE / "shared.json").read_text()
+
+
+@pytest.fixture(scope="session")
+def of_session():
+    return (HERE / "session.json").read_text()
+
+
+@pytest.fixture(params=["a.json", "b.json"])
+def each(request):
+    return (HERE / request.param).read_text()
+""",
+    "bench/test_one.py": """
+from pathlib import Path
+
+from parts.fixtures import far
+
+import mylib
+
+MODULE = (Path(__file__).parent / "module.json").read_text()
+
+
+def test_plain(benchmark):
+    Path("written.json").write_text("1")
+    assert Path("written.json").read_text() == "1"
+    benchmark(int)
+
+
+def test_reads(benchmark):
+    benchmark((Path(__file__).parent / "call.json").read_text)
+
+
+def test_session(benchmark, of_session):
+    benchmark(int)
+
+
+def test_again(benchmark, of_session):
+    benchmark(int)
+
+
+def test_each(benchmark, each):
+    benchmark(int)
+
+
+def test_far(benchmark, far):
+    benchmark(int)
+""",
+    "parts/fixtures.py": "import pytest\n\n\n@pytest.fixture\ndef far():\n    return 1\n",
+    "mylib.py": "",
+    **{f"bench/{name}.json": "1" for name in ("shared", "session", "a", "b", "module", "call")},
+}
+
+
+def test_a_case_has_the_files_of_its_test_its_fixtures_and_its_data(plan, tmp_path):
+    for side, (path, text) in itertools.product((BASE, HEAD), SOURCES.items()):
+        (tmp_path / side / path).parent.mkdir(exist_ok=True)
+        (tmp_path / side / path).write_text(text)
+    (tmp_path / HEAD / "bench/test_two.py").write_text("def test_other(benchmark):\n    benchmark(int)\n")
+    for side in (BASE, HEAD):
+        (tmp_path / side / "pytest.ini").write_text("[pytest]\npythonpath = . bench\n")
+    _, listings = surveyed(replace(plan, arguments=("bench",)), tmp_path)
+    found = {case.partition("::test_")[2]: listed.sources for case, listed in listings[HEAD].cases.items()}
+    of_all = ("bench/conftest.py", "bench/module.json", "bench/shared.json")  # those read while tests are collected are for all
+    more = {
+        "plain": (), "reads": ("bench/call.json",), "session": ("bench/session.json",), "again": ("bench/session.json",),
+        "each[a.json]": ("bench/a.json",), "each[b.json]": ("bench/b.json",), "far": ("parts/fixtures.py",),
+    }  # fmt: skip
+    assert found == {
+        **{name: tuple(sorted((*of_all, "bench/test_one.py", *files))) for name, files in more.items()},
+        "other": (*of_all, "bench/test_two.py"),
+    }
+    assert listings[BASE].cases.keys() == {case for case in listings[HEAD].cases if "test_one" in case}
+
+
+#: As pytest-codspeed registers itself.
+CODSPEED = """
+from types import SimpleNamespace
+
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--codspeed", action="store_true")
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(SimpleNamespace(), "codspeed")
+    config.addinivalue_line("markers", "codspeed_benchmark")
+
+
+def pytest_runtest_setup(item):
+    assert not item.config.option.codspeed
+
+
+@pytest.fixture
+def codspeed_benchmark():
+    return lambda function: function()
+"""
+
+MARKED = """
+import pytest
+
+CALLS = []
+
+
+@pytest.fixture
+def again(codspeed_benchmark):
+    return codspeed_benchmark
+
+
+@pytest.mark.benchmark(group="a")
+@pytest.mark.parametrize("size", [1, 2])
+def test_marked(size, tmp_path):
+    CALLS.append(size)
+
+
+@pytest.mark.codspeed_benchmark
+class TestClass:
+    def test_own_mark(self):
+        CALLS.append(0)
+
+
+def test_fixture(codspeed_benchmark, again):
+    assert again is codspeed_benchmark
+    assert codspeed_benchmark.pedantic(int, rounds=3) == 0
+
+
+@pytest.mark.benchmark
+async def test_coroutine():
+    pass
+
+
+@pytest.mark.benchmark
+def test_with_the_fixture(benchmark):
+    benchmark(int)
+
+
+def test_that_is_not_measured():
+    raise ValueError
+"""
+
+
+def test_a_test_that_pytest_codspeed_measures_is_a_case(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(MARKED)
+        (tmp_path / side / "conftest.py").write_text(CODSPEED)
+        (tmp_path / side / "pytest.ini").write_text("[pytest]\naddopts = --codspeed --strict-markers\n")
+    plan, listings = surveyed(plan, tmp_path)
+    names = ["marked[1]", "marked[2]", "own_mark", "fixture", "with_the_fixture"]
+    assert [case.partition("::test_")[2] or "own_mark" for case in listings[HEAD].cases] == names
+    assert listings[HEAD].left_out == {"test_own.py::test_coroutine": "is skipped: a coroutine cannot be measured"}
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        launch.ready()
+        cases = launch.measure()["cases"]
+    assert sorted(cases) == sorted(listings[HEAD].cases)
+    assert all(build["sides"][HEAD]["loops"] > 100 for case, [build] in cases.items() if "test_fixture" not in case)
+
+
+def test_without_pytest_codspeed_a_mark_alone_makes_no_case(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(MARKED.replace("codspeed_benchmark", "benchmark"))
+    _, listings = surveyed(plan, tmp_path)
+    assert list(listings[HEAD].cases) == ["test_own.py::test_fixture", "test_own.py::test_with_the_fixture"]
 
 
 READING = """
@@ -457,6 +713,31 @@ def test_a_side_that_ends_while_a_process_that_it_has_forked_runs_ends_the_launc
             launch.measure()
     assert "ended with exit code 5" in str(raised.value)
     assert time.monotonic() - began < 55
+
+
+HANGING = """
+import time
+
+
+def test_sums(benchmark):
+    calls = iter(range({calls}))
+    benchmark(lambda: next(calls, None) is None and time.sleep(60))
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])  # a launch waits for one of them first
+def test_a_side_that_hangs_in_a_call_is_named(plan, tmp_path, seed):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(HANGING.format(calls=3_000 if side == HEAD else 10**9))
+    plan = replace(plan, limit_s=5.0)
+    began = time.monotonic()
+    with launching(plan, seed, None, tmp_path / "log") as launch:
+        launch.ready()
+        with pytest.raises(LaunchError) as raised:
+            launch.measure()
+    said = "was stopped because it printed nothing for 5 s; select smaller cases with -- -k"
+    assert str(raised.value) == f"head: test_own.py::test_sums, its calls: {said}"
+    assert time.monotonic() - began < 40
 
 
 def test_options_of_other_plugins_do_not_matter(plan, tmp_path):

@@ -335,7 +335,7 @@ def test_a_side_that_cannot_be_loaded_has_one_line_of_reason_and_may_have_no_cas
         (
             {},
             {"benchmark": "a", "mnistbench": "b", "xdist": "c", "pytest_cov": "d", "codspeed": "e"},
-            ["-n0", "--no-cov", "-p", "no:codspeed"],
+            ["-n0", "--no-cov"],
         ),
     ],
 )

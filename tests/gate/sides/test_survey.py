@@ -212,7 +212,7 @@ def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(mo
     rehearsed = []
     made = SimpleNamespace(peak_memory=lambda: 1_000)
     side = Side("head", Path(), Path(), "")
-    one = survey._Survey(side, {"repository": "nowhere", "phases": []}, lambda **_: None)
+    one = survey._Survey(side, {"repository": "nowhere", "phases": []})
     monkeypatch.setattr(survey, "stray_modules", lambda *_: {})
     monkeypatch.setattr(side, "load", lambda _: SimpleNamespace(live_storages=lambda: {1: 24}))
     monkeypatch.setattr(survey, "rehearse", lambda _: rehearsed.append(list(one.cases)))

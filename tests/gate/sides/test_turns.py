@@ -41,6 +41,18 @@ def test_a_sequence_ends_for_both_after_its_last_turn() -> None:
     both(work)
 
 
+def test_a_function_is_called_after_each_turn() -> None:
+    def work(turns, name):
+        seen, turns._alive = [], lambda: seen.append(name)
+        for _ in turns.of([BASE, HEAD, BASE]):
+            pass
+        for _ in turns.at_once([BASE, HEAD]):
+            pass
+        return seen
+
+    assert both(work) == [[BASE] * 4, [HEAD] * 3]
+
+
 def test_both_processes_run_at_once() -> None:
     together = threading.Barrier(2, timeout=10)
     assert both(lambda turns, _: [together.wait() for _ in turns.at_once([BASE, HEAD, HEAD])])

@@ -76,7 +76,8 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
 
 def made(tmp_path, seed=1, say=None):
     """A launch of the base; its socket is closed."""
-    job = {"side": BASE, "tree": tmp_path, "directory": tmp_path, "home": "", "threads": 0, "seed": seed, "cores": []}
+    job = {"side": BASE, "tree": tmp_path, "directory": tmp_path, "home": "", "threads": 0, "seed": seed}
+    job |= {"cores": [], "patience_s": 1.0}
     mine, other = socket.socketpair()
     with other:
         launch = worker._Launch({**job, "peer": mine.detach()}, say, None)
@@ -90,13 +91,13 @@ def test_the_side_that_sends_first_is_drawn_with_the_order(tmp_path) -> None:
     assert all(launch.turns._first == launch._order[0] for launch in launches)
 
 
-def test_a_long_case_sends_a_message_every_half_minute(monkeypatch, tmp_path) -> None:
+def test_a_long_case_sends_a_message_every_ten_seconds(monkeypatch, tmp_path) -> None:
     now, said = [0.0], []
     monkeypatch.setattr(worker.Clock, "wall_ns", lambda: now[0] * 1e9)
     launch = made(tmp_path, say=lambda **message: said.append((now[0], message)))
-    for now[0] in range(0, 100, 10):
-        launch._say_alive()
-    assert said == [(40, {"alive": ""}), (80, {"alive": ""})]
+    for now[0] in range(0, 32, 4):
+        launch.turns._alive()
+    assert said == [(12, {"alive": ""}), (24, {"alive": ""})]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a process cannot choose its cores")
