@@ -31,6 +31,13 @@ THREADS = "OMP_NUM_THREADS"
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.sides.worker import main; main()"
 
 
+#: What may be the reason if a test fails in a launch, although it has passed in the survey of its side.
+_IF_SHARED = (
+    "; it passed before, so if it shares a file, a database or a port with processes that run at the same time, take its name "
+    "from tmp_path or os.getpid(), or measure on one core: taskset -c 0 mnistbench gate"
+)
+
+
 class LaunchError(MnistbenchError):
     """A launch ended without a result; the message gives the reason."""
 
@@ -133,6 +140,8 @@ class Launching:
                 found.append(process.receive(expected))
             except _PeerError as error:
                 ended = error
+            except LaunchError as error:
+                raise LaunchError(f"{error}{_IF_SHARED if ' fails: ' in str(error) else ''}") from None
         if ended:
             raise ended
         return found
