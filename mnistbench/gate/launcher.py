@@ -28,14 +28,10 @@ PATIENCE_S = 600.0
 #: Environment variable of a side that sets the number of intra-op threads of all its cases.
 THREADS = "OMP_NUM_THREADS"
 
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.sides.worker import main; main()"
-
-
 #: What may be the reason if a test fails in a launch, although it has passed in the survey of its side.
-_IF_SHARED = (
-    "; it passed before, so if it shares a file, a database or a port with processes that run at the same time, take its name "
-    "from tmp_path or os.getpid(), or measure on one core: taskset -c 0 mnistbench gate"
-)
+_SHARED = "; it passed before: if processes share a file, database or port, name it by tmp_path, or use one core: taskset -c 0"
+
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.sides.worker import main; main()"
 
 
 class LaunchError(MnistbenchError):
@@ -141,7 +137,7 @@ class Launching:
             except _PeerError as error:
                 ended = error
             except LaunchError as error:
-                raise LaunchError(f"{error}{_IF_SHARED if ' fails: ' in str(error) else ''}") from None
+                raise LaunchError(f"{error}{_SHARED if ' fails: ' in str(error) else ''}") from None
         if ended:
             raise ended
         return found

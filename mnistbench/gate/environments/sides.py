@@ -46,9 +46,7 @@ def python(text: str) -> str:
     if _NO_OPTION_P in "".join(errors):
         raise ValueError("is older than Python 3.11, the oldest that the gate runs; name another interpreter")
     if code == 1:
-        raise ValueError(
-            "has no pytest, or one that is too old; install pytest 8.1 or newer there, or name another interpreter"
-        )
+        raise ValueError("has no pytest, or an old one; install pytest 8.1 or newer there, or name another interpreter")
     return os.path.abspath(found)  # noqa: PTH100  # resolve() would leave a virtual environment
 
 

@@ -152,8 +152,8 @@ def test_an_interpreter_without_a_usable_pytest_is_named(tmp_path, text):
     with pytest.raises(UsageError) as refused:
         options(base_python=str(python))
     assert str(refused.value) == (
-        f"--base-python: {str(python)!r} has no pytest, or one that is too old; install pytest 8.1 or newer there, or name "
-        "another interpreter"
+        f"--base-python: {str(python)!r} has no pytest, or an old one; install pytest 8.1 or newer there, or name another "
+        "interpreter"
     )
 
 
