@@ -15,7 +15,7 @@ import builders
 import gate_builders
 import pytest
 import strategies
-from gate_builders import ADD, CASE, CLONE, GEMM, LABEL, MM, Measured, recorded, series
+from gate_builders import ADD, CASE, CLONE, GEMM, LABEL, MM, Measured, recorded, series, soaked
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -103,6 +103,7 @@ VERDICTS = {
     "replaced": (REGRESSED, lambda: concluded(REPLACED_CASE, 8)),
     "interrupted": (INCONCLUSIVE, lambda: concluded(Measured(), end=INTERRUPTED)),
     "nothing measured": (INCONCLUSIVE, lambda: conclude(recorded(series(count=3)), JudgeOptions())),
+    "soaked": (INCONCLUSIVE, lambda: conclude(recorded([*series(), soaked(1.3, (1.0, 1.2))]), JudgeOptions())),
     "no operations": (PASSED, lambda: concluded(Measured(operations={}))),
     "not finite": (PASSED, lambda: concluded(Measured(outcomes=(("aa", 0.5), ("bb", None))))),
     "everything in the header": (
@@ -435,7 +436,7 @@ def test_the_unit_of_a_number_is_stated(name):
             "properties/reasons/items/properties/kind/enum",
             {
                 decision.NOISE, decision.BUDGET, decision.CONTRADICTION, decision.UNMEASURED, decision.MISSING,
-                decision.ACCEPTANCE, decision.BROKEN,
+                decision.ACCEPTANCE, decision.BROKEN, decision.SOAKED,
             },
         ),
         (

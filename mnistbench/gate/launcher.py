@@ -55,6 +55,7 @@ class Plan:
     phases: tuple[str, ...]  # to measure; all if empty
     only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
+    soak_ns: float = 0  # time for each case in a soak
     parallel: frozenset[str] = frozenset()  # node ids of cases that use more than one core, on a side or on both
 
     def threads(self, side: str) -> int:
@@ -303,6 +304,7 @@ class _SideProcess:
             "only": only,
             "torch": self._side in plan.with_torch,
             "parallel": sorted(plan.parallel),
+            "soak_ns": plan.soak_ns,
             **more,
         }
         self.child.tell(json.dumps(job))

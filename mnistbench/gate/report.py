@@ -7,7 +7,9 @@ import math
 import os
 import re
 import shlex
+import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mnistbench.core import units
@@ -27,6 +29,7 @@ from mnistbench.gate.verdict.decision import (
 from mnistbench.gate.verdict.permutation import CONFIDENCE
 from mnistbench.gate.verdict.result import JudgeOptions, Verdict
 from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, WALL, GateHeader, Quantity
+from mnistbench.gate.verdict.soak import Soak
 from mnistbench.showing.output import (
     EXIT_PASSED,
     EXIT_REGRESSED,
@@ -85,6 +88,7 @@ def blocks(verdict: Verdict) -> list[Block]:
     """Return the report; ``--top`` limits the operations of each case, but those with a finding are always shown."""
     return [
         Block("", tuple(_head(verdict))),
+        Block("Soak", tuple(map(_soak_line, verdict.soaks))),
         Block("Found", tuple(_finding_line(finding, verdict) for finding in _without_echoes(verdict.decision.findings))),
         Block("Reproducers", tuple(_reproducers(verdict))),
         Block("Cases", tables=tuple(_case_table(verdict))),
@@ -157,11 +161,31 @@ def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
 def _finding_line(finding: Finding, verdict: Verdict) -> str:
     accepted = f", accepted: {verdict.options.reason}" if finding in verdict.accepted else ""
     title = finding.screened.quantity.title  # that of the tables
-    changed = _change(finding.best, ", fresh launches only" if finding.confirmed else "")
+    shown = replace(finding.best, low=finding.least) if finding.verdict == REGRESSED else finding.best
+    changed = _change(shown, ", fresh launches only" if finding.confirmed else "")
     told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
     limits = [acceptance.limit or 0.0 for exceeding, acceptance in verdict.exceeded if exceeding is finding]
     exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
-    return "; ".join(filter(None, (told, *exceeded, _cause(finding, verdict))))
+    return "; ".join(filter(None, (told, *exceeded, _beside_limit(finding, verdict), _cause(finding, verdict))))
+
+
+def _beside_limit(finding: Finding, verdict: Verdict) -> str:
+    """Return whether a regression is larger than the limit, or only may be."""
+    if finding.verdict != REGRESSED:
+        return ""
+    least = verdict.options.of(finding.screened.quantity)
+    limit = f"the limit of {units.percent(least)}"
+    return f"more than {limit}" if finding.least >= least else f"a slowdown of {limit} cannot be ruled out"
+
+
+def _soak_line(soak: Soak) -> str:
+    means, slowest = (" -> ".join(map(units.duration, pair)) for pair in (soak.means_ns, soak.slowest_ns))
+    base, head = map(signed, soak.growths)
+    return (
+        f"{soak.case}: {soak.iterations:,} iterations on each side, mean {signed(soak.change)} ({signed(soak.low)} to "
+        f"{signed(soak.high)}), {means}; from the first tenth to the last {base} in the base, {head} in the head; "
+        f"mean of the slowest {slowest}"
+    )
 
 
 def _reproducers(verdict: Verdict) -> Iterable[str]:
@@ -340,11 +364,36 @@ def _notes(verdict: Verdict) -> Iterable[str]:
                 f"{finding.screened.quantity.case}: {finding.screened.quantity.title} was flagged, and "
                 f"{verdict.decision.fresh} fresh launches did not confirm it"
             )
+    yield from _far_launches(verdict)
     in_last_line = 1 if verdict.outcome == INCONCLUSIVE else 0
     for reason in verdict.reasons[in_last_line:]:
         yield f"{INCONCLUSIVE}: {reason.text}"
     if verdict.outcome == PASSED:
         yield _not_seen(verdict)
+
+
+#: A launch is far from the others if its distance from their median is larger than this many robust standard deviations.
+FAR = 4.0
+
+
+def _far_launches(verdict: Verdict) -> Iterable[str]:
+    """Yield launches whose median differs from that of the others by the threshold or more: single processes may be slow.
+
+    Source of the factor of the median absolute deviation: that of a normal distribution, 1 / 0.6745.
+    """
+    told = set()
+    for one in verdict.decision.cases:
+        logs, case = one.quantity.logs, one.quantity.case
+        middle = statistics.median(logs)
+        deviation = statistics.median(abs(log - middle) for log in logs) / 0.6745
+        limit = max(FAR * deviation, math.log1p(verdict.options.case))
+        far = [signed(math.expm1(log)) for log in logs if abs(log - middle) > limit]
+        if far and one.quantity.kind != MEAN and case not in told:
+            told.add(case)
+            yield (
+                f"{case}: {len(far)} of {len(logs)} launches far from the others by {one.quantity.title} ({', '.join(far)}; "
+                f"median {signed(math.expm1(middle))}), so single processes may be slower or faster"
+            )
 
 
 def _not_seen(verdict: Verdict) -> str:
@@ -355,9 +404,8 @@ def _not_seen(verdict: Verdict) -> str:
 
     def iterations_of(case: str) -> int:
         builds = [build for launch in verdict.recorded.launches for build in launch.cases.get(case, ())]
-        return min(
-            sum(len(build[side].times.get(WALL, ())) + len(build[side].block_ns) for build in builds) for side in (BASE, HEAD)
-        )
+        # Blocks show CPU time alone, so an iteration that waits is seen in turn only.
+        return min(sum(len(build[side].times.get(WALL, ())) for build in builds) for side in (BASE, HEAD))
 
     case = min(verdict.header.labels, key=iterations_of)
     iterations = max(1, iterations_of(case))
@@ -455,12 +503,14 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
                 "accepted": options.reason if finding in verdict.accepted else None,
                 "screened": _estimate(finding.screened),
                 "confirmed": _estimate(finding.confirmed) if finding.confirmed else None,
+                "least": finding.least,
             }
             for finding in decision.findings
         ],
         "cases": list(map(_estimate, decision.cases)),
         "operations": list(map(_estimate, decision.operations)),
         "exact": verdict.exact_differences,
+        "far_launches": list(_far_launches(verdict)),
         "reproducers": [
             {
                 **dict(zip(("case", "kind", "name"), (header.name(one.key[0]), *one.key[1:]), strict=True)),
@@ -473,6 +523,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "not_finite": verdict.not_finite,
         "unbounded": [{"case": one.quantity.case, "name": one.quantity.name} for one in decision.unbounded],
         "unprofiled": verdict.unprofiled,
+        "soak": [one._asdict() for one in verdict.soaks],
     }
 
 

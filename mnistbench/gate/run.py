@@ -31,7 +31,7 @@ from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LEAST_LAUNCHES, LOOKS, candidates, decide, is_settled, least_fresh
 from mnistbench.gate.verdict.result import JudgeOptions
-from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, End, GateHeader, Launch, Recorded, Reproducer
+from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, SOAK, End, GateHeader, Launch, Recorded, Reproducer
 from mnistbench.showing.progress import Progress
 
 #: Launches of the first stage (docs/evidence/gate_power.py). The numbers of fresh launches are decision.LOOKS.
@@ -77,6 +77,9 @@ class BaseOptions:
 class Request(RunOptions, SideOptions, BaseOptions):
     """What a gate measures; without a base, that is the working tree as well. Help shows the options of the last base first."""
 
+    soak_s: float | None = option(
+        "--soak", seconds, None, "one long launch of this time at the end, which shows growth and rare slow iterations", "TIME"
+    )
     only: tuple[str, ...] = ()  # node ids of the cases to measure; all that pytest selects if empty
 
     def __post_init__(self) -> None:
@@ -89,6 +92,8 @@ class Request(RunOptions, SideOptions, BaseOptions):
         SideOptions.__post_init__(self)
         if self.base and self.base_dir:
             raise UsageError("--base-dir: cannot be given with --base; remove one of them")
+        if self.soak_s and self.budget_s and self.soak_s >= self.budget_s:
+            raise UsageError("--soak: takes the whole --budget; increase --budget by the time of the other launches")
         if not (self.base or self.base_dir or self.differ):
             raise UsageError(
                 "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE"
@@ -189,6 +194,10 @@ class _Gate:
             if flagged := list(dict.fromkeys(estimate.quantity.case for estimate in found)):
                 self._measure_again(measured, flagged)
                 measured.end = replace(measured.end, reproducers=self._reproducers(measured))
+            if self._request.soak_s and not measured.end.cut_short:
+                self._progress.step("soak", left_s=self._request.soak_s)
+                self._plan = replace(self._plan, soak_ns=self._request.soak_s * 1e9 / len(cases))
+                self._round(measured, SOAK, 1, cases)
         except KeyboardInterrupt:
             measured.end = INTERRUPTED
         except LaunchError as error:
@@ -201,7 +210,9 @@ class _Gate:
 
     @property
     def _deadline(self) -> float:
-        return self._began + (math.inf if self._request.budget_s is None else self._request.budget_s)
+        """When all launches but the soak have to end, in seconds of the clock."""
+        after_s = self._request.soak_s + self._loading_s if self._request.soak_s else 0.0
+        return self._began - after_s + (math.inf if self._request.budget_s is None else self._request.budget_s)
 
     def _listing(self) -> dict[str, Listing]:
         """Survey each side alone: its cases, and the tests that pytest selects."""

@@ -52,8 +52,8 @@ def clocked(work: Callable[[], object]) -> Sample:
     return Sample(end - start, cpu_end - cpu_start)
 
 
-# CPython keeps Python's frames in chunks of 16 KiB. A call whose frame does not fit maps a new one until it returns, which takes
-# microseconds: it depends on the depth of the stack. This frame fits into none, and has 1,000 slots after it (Python/pystate.c).
+# CPython keeps Python's frames in chunks of 16 KiB. A call whose frame does not fit maps a new one until it returns, in some
+# microseconds, at some depths of the stack. This frame fits into none, and has 1,000 slots after it (Python/pystate.c).
 clocked.__code__ = clocked.__code__.replace(co_stacksize=4096)
 
 

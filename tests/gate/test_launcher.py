@@ -225,8 +225,10 @@ def test_what_a_start_up_file_prints_is_no_message(start):
         ("say(error='base: x')", "base: x"),
         (
             "say(error='base: test_a.py fails: x')",
-            "base: test_a.py fails: x; it passed before: if processes share a file, database or port, "
-            "name it by tmp_path, or use one core: taskset -c 0",
+            (
+                "base: test_a.py fails: x; it passed before: if processes share a file, database or port, name it by tmp_path, "
+                "or use one core: taskset -c 0"
+            ),
         ),
         ("raise ValueError('a reason')", "a launch ended with exit code 1: ValueError: a reason"),
         (

@@ -32,6 +32,7 @@ from mnistbench.gate.verdict.decision import (
     decide,
 )
 from mnistbench.gate.verdict.samples import BASE, HEAD, ITERATION, OTHER, End, GateHeader, Launch, Recorded, SideSample
+from mnistbench.gate.verdict.soak import Soak, reasons, soaks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,7 @@ class Verdict:
     not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
     unmeasured: tuple[str, ...]  # cases without a time in every launch
     unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
+    soaks: tuple[Soak, ...] = ()  # the cases of the long launch, if there was one
 
     @property
     def header(self) -> GateHeader:
@@ -83,7 +85,9 @@ class Verdict:
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Why the gate is inconclusive."""
-        return (*self._of_measurement(), *self._unlimited(), *self.decision.reasons)
+        found = [one.screened.quantity for one in self.decision.findings if one.verdict == REGRESSED]
+        of_soak = reasons(self.soaks, self.options.case, {quantity.case for quantity in found if quantity.is_case})
+        return (*self._of_measurement(), *self._unlimited(), *self.decision.reasons, *of_soak)
 
     def _of_measurement(self) -> Iterator[Reason]:
         """Yield what was not measured: the end of the run, cases of one side, samples that some launches lack."""
@@ -175,6 +179,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         not_finite={header.name(case): sides for case, sides in not_finite.items() if sides},
         unmeasured=tuple(header.name(case) for case in header.labels if case not in measured) if first else (),
         unprofiled=tuple(header.name(case) for case, is_profiled in profiled.items() if len(is_profiled) > 1),
+        soaks=tuple(one._replace(case=header.name(one.case)) for one in soaks(launches)),
     )
 
 

@@ -43,6 +43,9 @@ _Key = Annotated[OpKey, Members("an operation, its phase and its module")]
 _Versions = Annotated[tuple[str, str], Members("the versions of both sides")]
 _Outcome = Annotated[tuple[str, float | None], Members("a hash and a number")]  # None: not finite
 
+#: Stage of the one long launch, the soak. Its builds of a case are parts of equal time, in one process of each side.
+SOAK, PARTS = 3, 10
+
 #: Fewest pairs of usable times that a difference is computed from.
 LEAST_PAIRS = 3
 
@@ -83,6 +86,8 @@ class SideSample(NamedTuple):
     parameters: int
     operations: Mapping[OpKey, Operation]
     by_share: bool = True  # operations are compared by their share of the iteration as well
+    iterations: int = 0  # untraced; repeated calls count
+    slowest_ns: tuple[float, ...] = ()  # wall times of the slowest iterations in turn; of long times the above are means
 
     @classmethod
     def from_stored(cls, stored: _StoredSide) -> SideSample:
@@ -102,6 +107,8 @@ class SideSample(NamedTuple):
             parameters=stored.parameters,
             operations=stored.operations(),
             by_share=stored.by_share,
+            iterations=stored.iterations * stored.loops,
+            slowest_ns=_of_one_call(stored.slowest_ns, stored.loops),
         )
 
 
@@ -118,6 +125,8 @@ class _StoredSide(NamedTuple):
     busy_ns: Annotated[_Times, OPTIONAL] = ()
     loops: Annotated[int, OPTIONAL] = 1
     by_share: Annotated[bool, OPTIONAL] = True
+    iterations: Annotated[int, OPTIONAL] = 0
+    slowest_ns: Annotated[_Times, OPTIONAL] = ()
     keys: Annotated[tuple[_Key, ...], OPTIONAL] = ()
     self_ns: Annotated[tuple[_Times, ...], OPTIONAL] = ()
     calls: Annotated[tuple[float, ...], OPTIONAL] = ()
@@ -162,7 +171,7 @@ Build = Mapping[str, SideSample]
 class Launch:
     """One launch with both sides, or one pair of launches with a side each."""
 
-    stage: Annotated[int, Within(1, 2, "1 or 2")]  # 1: all cases. 2: candidates measured again
+    stage: Annotated[int, Within(1, SOAK, "1, 2 or 3")]  # 1: all cases. 2: candidates measured again. SOAK: one long launch
     cases: Mapping[str, Sequence[Build]]  # node id -> builds -> side -> sample
     seconds: float
 

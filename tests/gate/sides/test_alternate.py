@@ -52,9 +52,10 @@ class Alone:
         self.turns.append(names)
         return (None for name in names if name == self.name)
 
-    def at_once(self, times):
-        self.turns.append(["both"] * times)
-        return (None for _ in range(times))
+    def at_once(self, firsts):
+        self.firsts = list(firsts)
+        self.turns.append(["both"] * len(self.firsts))
+        return (None for _ in self.firsts)
 
     def exchange(self, value):
         return [value]
@@ -70,7 +71,7 @@ def measure(run, turns=None, *, shares_core=False):
     """Measure a side without another one; return its samples."""
     turns = turns or Alone()
     order = turns.name, HEAD if turns.name == BASE else BASE
-    return alternate.measure(run, turns, order, coin(), shares_core=shares_core)["sides"]["base"]
+    return alternate.measure(run, turns, order, coin(), shares_core=shares_core)[0]["sides"]["base"]
 
 
 def coin(seed=1):
@@ -134,11 +135,14 @@ class TestSides:
         for turns, each in zip((base, head), coins, strict=True):
             alternate.measure(side_run(), turns, (HEAD, BASE), each, shares_core=True)
         assert base.turns == head.turns
+        assert base.firsts == head.firsts
+        in_twos = list(zip(base.firsts[::2], base.firsts[1::2], strict=False))
+        assert {frozenset(two) for two in in_twos} == {frozenset((BASE, HEAD))}  # each side begins half of the blocks
         assert coins[0].getstate() == coins[1].getstate()
 
     def test_what_is_measured_of_a_side_has_a_time_for_each_iteration(self):
         turns = Alone()
-        found = alternate.measure(side_run(), turns, (HEAD, BASE), coin(), shares_core=False)
+        [found] = alternate.measure(side_run(), turns, (HEAD, BASE), coin(), shares_core=False)
         assert found["first"] == HEAD
         side = found["sides"]["base"]
         assert len(side["wall_ns"]) == len(side["cpu_ns"]) == 16

@@ -16,7 +16,8 @@ from bare_environments import linked_environment
 
 from mnistbench.core.params import params_of_call
 from mnistbench.gate.launcher import LaunchError, ListedCase, launching, survey
-from mnistbench.gate.verdict.samples import BASE, HEAD
+from mnistbench.gate.verdict.samples import BASE, HEAD, SOAK, Launch
+from mnistbench.gate.verdict.soak import soaks
 
 TESTS = """
 import random
@@ -151,6 +152,32 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
             assert len(base["block_ns"]) == len(head["block_ns"]) > 4
             assert "keys" not in base
     assert not (tmp_path / HEAD / "ran").exists()
+
+
+#: Its calls get slower on the side that has a file of this name.
+LEAKING = """
+import pathlib
+
+SEEN, LEAKS = [0] * 50_000, 10 * pathlib.Path("leaks").exists()
+
+
+def test_leaking(benchmark):
+    benchmark(lambda: (SEEN.extend([0] * LEAKS), sum(SEEN)))
+"""
+
+
+def test_a_soak_shows_a_leak_that_a_launch_is_too_short_for(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(LEAKING)
+    (tmp_path / HEAD / "leaks").touch()
+    with launching(replace(plan, soak_ns=3e9), 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
+        launch.ready()
+        line = launch.measure()
+    assert 2.5 < line["seconds"] < 20
+    [soak] = soaks([Launch.from_stored({"stage": SOAK, **line})])
+    assert soak.iterations > 200
+    assert soak.least_growth > 0.3
+    assert soak.growths[0] < soak.growths[1]
 
 
 def test_each_test_that_is_not_measured_as_usual_has_a_sentence(plan, tmp_path):
