@@ -3,12 +3,14 @@
     python docs/evidence/gate_power.py pool POOL.json.gz RAW.jsonl.gz...   # raw samples of the same code, to one small file
     python docs/evidence/gate_power.py judge POOL.json.gz [TRIALS]         # tables from it
     python docs/evidence/gate_power.py targets POOL.json.gz [TRIALS]       # the main rates, on all cores
+    python docs/evidence/gate_power.py once POOL.json.gz [TRIALS]          # rates of what occurs once, and what it costs others
 
 A verdict uses consecutive launches: those of the first stage, then those of the second. For power and for the comparison of
 designs the roles are drawn again, which is allowed because both sides ran the same code. This makes the null hypothesis true
 by construction, so such verdicts cannot show a false alarm that the roles themselves cause. The row "recorded roles" keeps the
 recorded roles. A slowdown is simulated by adding log(1 + change) to the differences of a case, or of an operation and,
-weighted by its share, of its case. Verdicts are computed by ``mnistbench.gate.verdict.decision``.
+weighted by its share, of its case; a cost that occurs once becomes longer, and the product adds 5 ms to it before. Verdicts are
+computed by ``mnistbench.gate.verdict.decision``.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +30,7 @@ import numpy as np
 from mnistbench.gate.run import LAUNCHES
 from mnistbench.gate.verdict import decision, permutation, samples
 from mnistbench.gate.verdict.decision import CONTRADICTED, LOOKS, REGRESSED, Thresholds, candidates, decide, is_settled
-from mnistbench.gate.verdict.samples import Quantity
+from mnistbench.gate.verdict.samples import ALL_CASES, LEAST_ONCE_NS, ONCE, Quantity
 
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then known to 0.2 %.
 EXCHANGES = 2_000
@@ -56,22 +58,27 @@ def pool(target: Path, files: Sequence[str]) -> None:
     ]
     found = {}
     checked: dict[str, list[samples.Group]] = {}
+    quantities = samples.quantities([launch for _, launch in launches])
+    keys = {quantity.key for quantity in quantities}
+    for quantity in quantities:
+        if quantity.is_operation:
+            checked.setdefault(quantity.case, []).append((quantity.kind, quantity.name, quantity.members))
+
+    def logs_of(measured: Sequence[samples.Launch]) -> list[list[float]]:
+        kept = [quantity for quantity in samples.quantities(measured, checked) if quantity.key in keys]
+        return [[round(log, 5) for log in quantity.logs] for quantity in kept]
+
     for name, way in WAYS.items():
         samples.difference = way
-        quantities = samples.quantities([launch for _, launch in launches], checked or None)
-        if not checked:
-            for quantity in quantities:
-                if not quantity.is_case:
-                    checked.setdefault(quantity.case, []).append((quantity.kind, quantity.name, quantity.members))
-        found[name] = [[round(log, 5) for log in quantity.logs] for quantity in quantities]
+        found[name] = logs_of([launch for _, launch in launches])
     samples.difference = WAYS["pairs"]
     in_turn = [
         replace(launch, cases={case: list(map(_without_blocks, builds)) for case, builds in launch.cases.items()})
         for _, launch in launches
     ]
-    found["in turn"] = [[round(log, 5) for log in quantity.logs] for quantity in samples.quantities(in_turn, checked)]
+    found["in turn"] = logs_of(in_turn)
     one_build = [replace(launch, cases={case: builds[:1] for case, builds in launch.cases.items()}) for _, launch in launches]
-    found["one build"] = [[round(log, 5) for log in quantity.logs] for quantity in samples.quantities(one_build, checked)]
+    found["one build"] = logs_of(one_build)
     data = {
         "quantities": [[e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in quantities],
         "files": [name for name, _ in launches],
@@ -99,11 +106,12 @@ class Pool:
     def verdict(
         self, target: int | None, change: float, *, way: str = "pairs", clocks: Sequence[str] = ("wall", "cpu"),
         launches: int = LAUNCHES, alone: bool = False, recorded_from: int | None = None, limits: Thresholds = LIMITS,
+        once: bool = True,
     ) -> tuple[list[decision.Estimate], decision.Decision]:  # fmt: skip
         """Return what the first stage flagged, and the decision.
 
         ``alone`` tests each quantity by itself, without maxT. ``recorded_from`` takes the launches from there on, with the
-        roles that they had.
+        roles that they had. Without ``once``, what occurs once is not tested.
         """
         size = launches + FRESH
         if recorded_from is None:
@@ -114,12 +122,15 @@ class Pool:
         if target is not None:
             hit = self.quantities[target]
             for row, quantity in enumerate(self.quantities):
-                if row == target or (quantity.is_case and quantity.case == hit.case):
-                    logs[row] += math.log1p(change * (hit.share if quantity.is_case and not hit.is_case else 1))
+                if row == target or (quantity.is_case and quantity.case == hit.case and not hit.is_once):
+                    share = hit.share if quantity.is_case and not hit.is_case else 1
+                    if quantity.kind == ONCE:
+                        share = hit.base_ns / (hit.base_ns + LEAST_ONCE_NS)
+                    logs[row] += math.log1p(change * share)
         quantities = [
             replace(quantity, logs=tuple(row))
             for quantity, row in zip(self.quantities, logs, strict=True)
-            if not quantity.is_case or quantity.clock in clocks
+            if (quantity.clock in clocks if quantity.is_case else once or not quantity.is_once)
         ]
         first = [replace(quantity, logs=quantity.logs[:launches]) for quantity in quantities]
         seed = int(self._draw.integers(2**31))
@@ -132,7 +143,7 @@ class Pool:
             fresh = slice(launches, launches + look)
             found = decide(
                 first,
-                [replace(quantity, logs=quantity.logs[fresh]) for quantity in quantities if quantity.case in cases],
+                [replace(quantity, logs=quantity.logs[fresh]) for quantity in quantities if {quantity.case, ALL_CASES} & cases],
                 limits,
                 seed,
             )
@@ -158,8 +169,8 @@ def main() -> None:
     recorded = Pool(Path(sys.argv[2]))
     looks = ", ".join(map(str, LOOKS))
     print(f"{recorded.launches} launches recorded; {trials} verdicts a line; {LAUNCHES} launches and {looks} fresh ones each\n")
-    if sys.argv[1] == "targets":
-        targets(Path(sys.argv[2]), trials)
+    if sys.argv[1] in ("targets", "once"):
+        {"targets": targets, "once": once}[sys.argv[1]](Path(sys.argv[2]), trials)
         return
     print("spread (SD) of a launch's difference")
     for row, quantity in enumerate(recorded.quantities):
@@ -188,15 +199,43 @@ def main() -> None:
 
 def targets(path: Path, trials: int) -> None:
     """Print the rates of wrong and right verdicts of the product as it is, in parts of 100 verdicts."""
+    _answer(path, trials, _questions(Pool(path)))
+
+
+def once(path: Path, trials: int) -> None:
+    """Print the rates of what occurs once, and the main rates without it and with it."""
     recorded = Pool(path)
-    parts = -(-trials // PART)
-    questions: dict[str, tuple[list[int], float, Thresholds]] = {"the same code": ([], 0.0, LIMITS)}
+    for quantity, logs in zip(recorded.quantities, recorded.logs["pairs"], strict=True):
+        if quantity.is_once:
+            spread = f"SD of a launch's difference {logs.std(ddof=1):.2%}"
+            print(f"  {quantity.case}, {quantity.name}: {quantity.base_ns:,.0f}, {spread}")
+    for row, one in enumerate(recorded.quantities):
+        changes = (0.2, 0.5) if one.kind == ONCE else (0.1, 0.2) if one.is_once else ()
+        _answer(
+            path, trials, {f"+{change:.0%} on {one.name} ({one.case})": ([row], change, LIMITS, True) for change in changes}
+        )
+    for tested in (False, True):
+        print(f"what occurs once is {'tested, too' if tested else 'not tested'}")
+        _answer(path, trials, {text: (*question[:3], tested) for text, question in _questions(recorded).items()})
+
+
+#: Rows of quantities that are changed in turn, the change, the limits, and whether what occurs once is tested.
+Question = tuple[list[int], float, Thresholds, bool]
+
+
+def _questions(recorded: Pool) -> dict[str, Question]:
+    questions: dict[str, Question] = {"the same code": ([], 0.0, LIMITS, True)}
     for row in calls_of(recorded):
-        questions[f"+1 % on {recorded.quantities[row].case}, --threshold 1%"] = ([row], 0.01, Thresholds(case=0.01))
+        questions[f"+1 % on {recorded.quantities[row].case}, --threshold 1%"] = ([row], 0.01, Thresholds(case=0.01), True)
     operations = [row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "operation"]
     for least in (0.05, 0.10):
         rows = [row for row in operations if recorded.quantities[row].share >= least]
-        questions[f"+5 % on an operation of {least:.0%} of its case or more ({len(rows)} of them)"] = (rows, 0.05, LIMITS)
+        questions[f"+5 % on an operation of {least:.0%} of its case or more ({len(rows)} of them)"] = (rows, 0.05, LIMITS, True)
+    return questions
+
+
+def _answer(path: Path, trials: int, questions: Mapping[str, Question]) -> None:
+    parts = -(-trials // PART)
     with ProcessPoolExecutor() as processes:
         for text, question in questions.items():
             outcomes = [
@@ -213,15 +252,15 @@ def targets(path: Path, trials: int) -> None:
             )
 
 
-def _outcomes(task: tuple[Path, int, tuple[list[int], float, Thresholds]]) -> list[tuple[bool, bool, bool, bool, int]]:
+def _outcomes(task: tuple[Path, int, Question]) -> list[tuple[bool, bool, bool, bool, int]]:
     """Return of each verdict whether it is red, catches the change, is inconclusive, flags anything; and its fresh launches."""
-    path, part, (rows, change, limits) = task
+    path, part, (rows, change, limits, tested) = task
     permutation.EXCHANGES = EXCHANGES
     recorded = Pool(path, seed=1 + part)
     outcomes = []
     for trial in range(PART):
         row = rows[trial % len(rows)] if rows else None
-        first, found = recorded.verdict(row, change, limits=limits)
+        first, found = recorded.verdict(row, change, limits=limits, once=tested)
         hit = row is not None and is_caught(found, recorded.quantities[row])
         unsure, flagged = found.outcome == decision.INCONCLUSIVE, any(estimate.change > 0 for estimate in first)
         outcomes.append((found.outcome == REGRESSED, hit, unsure, flagged, found.fresh))

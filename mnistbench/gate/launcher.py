@@ -263,6 +263,7 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
         if not all(isinstance(build.get("sides"), dict) for build in (*builds, *second[case])):
             raise results[0]["cases"][case].wrong("builds with samples of a side")
     return {
+        "once": {of["side"].read(str): of["once"].read(Mapping[str, Mapping[str, int]]) for of in results},
         "cases": {
             case: [
                 {**one, "sides": {**one["sides"], **other["sides"]}} for one, other in zip(builds, second[case], strict=True)
@@ -302,7 +303,7 @@ class _SideProcess:
             "phases": plan.phases,
             "threads": plan.threads(self._side),
             "only": only,
-            "torch": self._side in plan.with_torch,
+            "torch": len(plan.with_torch) == len(plan.trees),
             "parallel": sorted(plan.parallel),
             "soak_ns": plan.soak_ns,
             **more,

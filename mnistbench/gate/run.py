@@ -192,7 +192,7 @@ class _Gate:
             self._stage(measured, 1, self._request.launches, cases, self._loading_s, first_deadline)
             found = candidates(samples.quantities(measured.launches), self._request, self._seed)
             if flagged := list(dict.fromkeys(estimate.quantity.case for estimate in found)):
-                self._measure_again(measured, flagged)
+                self._measure_again(measured, cases if samples.ALL_CASES in flagged else flagged)
                 measured.end = replace(measured.end, reproducers=self._reproducers(measured))
             if self._request.soak_s and not measured.end.cut_short:
                 self._progress.step("soak", left_s=self._request.soak_s)

@@ -169,6 +169,42 @@ def test_a_leak_is_found_by_a_soak_and_judged_again(repository):
     assert (again.returncode, again.stdout) == (done.returncode, done.stdout)
 
 
+IN_THE_CALL = """
+import time
+
+
+def table():
+    end = time.process_time() + 0.03
+    while time.process_time() < end:
+        pass
+    return [1]
+
+
+def work():
+    return table()[0]
+"""
+
+WHEN_IMPORTED = IN_THE_CALL.replace("def work():\n    return table()", "TABLE = table()\n\n\ndef work():\n    return TABLE")
+
+
+def test_work_that_moves_from_the_call_into_the_import_is_a_regression(project, temporary, alone):
+    (project.path / "conftest.py").unlink()
+    project.write(".gitignore", "/.benchmarks/\n__pycache__/\n")
+    project.write("test_bench.py", "import own\n\n\ndef test_work(benchmark):\n    assert benchmark(own.work) == 1\n")
+    project.write("own.py", IN_THE_CALL)
+    git(project, "init", "--quiet")
+    git(project, "add", "--all")
+    git(project, "commit", "--quiet", "--message", "first")
+    project.write("own.py", WHEN_IMPORTED)
+    done = command(project, "gate", "--base", "HEAD", "--launches", "8", "--", "test_bench.py")
+    assert done.returncode == EXIT_REGRESSED, done.stdout
+    assert done.stdout.splitlines()[-1] == "regressed: 1 confirmed by fresh launches: import (all cases)"
+    assert re.search(r"^improved: wall time \(test_bench.py::test_work\), -(100\.0|9\d\.\d) %", done.stdout, re.MULTILINE)
+    assert re.search(
+        r"^regressed: import \(all cases\), \+.* -> .* ms; more than the limit of 20.0 %$", done.stdout, re.MULTILINE
+    )
+
+
 def test_a_base_whose_tests_cannot_be_imported_is_named_with_the_reason(repository, temporary):
     line = refused(repository, "--base", "broken", "--", "test_bench.py")
     assert line == (

@@ -73,6 +73,7 @@ class Launches:
         self.factors = {QUICK: 1.0, SLOW: 1.0}  # of the head's times
         self.started = []  # (plan, seed, only) of each
         self.operations = {}  # of the head: operation -> factor of its time
+        self.once = {}  # as of gate_builders.series
         self.described = []  # (rows of each side, folder) of slower operations
         self.looked = []  # (plan, default folder) of each survey
         self.packages = {side: {"torch": "2.15.0", "tqdm": "4"} for side in (BASE, HEAD)}
@@ -136,7 +137,7 @@ class Launches:
         self.before.get(len(self.started), lambda: None)()
         operations = {key: (ns, self.operations.get(key, 1.0)) for key, (ns, _) in gate_builders.Measured().operations.items()}
         cases = {case: gate_builders.Measured(factor=self.factors[case], operations=operations) for case in only}
-        [launch] = gate_builders.series(cases, count=1, seed=seed)
+        [launch] = gate_builders.series(cases, count=1, seed=seed, once=self.once)
         line = gate_builders.line(launch)
         del line["stage"]
         return {**line, "case_seconds": dict.fromkeys(only, self.of_case), **self.changes.get(len(self.started), {})}
@@ -448,6 +449,23 @@ def test_a_budget_that_is_used_up_is_why_there_is_no_script(gate, launches, slow
         "its calls could not be captured: the budget leaves no time for it; increase --budget"
     }
     assert launches.described == []
+
+
+def test_a_cost_of_the_process_is_measured_again_with_all_cases(gate, launches):
+    launches.once = {("import", samples.ALL_CASES): (50_000_000, 1.6), ("setup", SLOW): (50_000_000, 1.0)}
+    measured = gate(launches=LAUNCHES)
+    assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * (LAUNCHES + 4)
+    first, second = samples.quantities_of_stages(measured.launches)
+    assert {one.name for one in second if one.is_once} == {one.name for one in first if one.is_once} == {"import", "setup"}
+    assert samples.load(measured.path) == measured
+
+
+def test_a_cost_of_one_case_is_measured_again_with_this_case(gate, launches):
+    launches.once = {("import", samples.ALL_CASES): (50_000_000, 1.0), ("setup", SLOW): (50_000_000, 1.6)}
+    measured = gate(launches=LAUNCHES)
+    assert [only for _, _, only in launches.started[LAUNCHES:]] == [[SLOW]] * 4
+    # Costs of a process with other cases are other costs.
+    assert {one.name for one in samples.quantities_of_stages(measured.launches)[1] if one.is_once} == {"setup"}
 
 
 def test_what_got_faster_is_measured_again_too(gate, launches):

@@ -30,6 +30,8 @@ from mnistbench.gate.verdict.samples import (
     HEAD,
     ITERATION,
     MEAN,
+    MEMORY,
+    ONCE,
     PARTS,
     SOAK,
     End,
@@ -131,7 +133,7 @@ def swapped(one: Launch) -> Launch:
     cases = {
         case: [{BASE: build[HEAD], HEAD: build[BASE]} for build in builds] for case, builds in one.cases.items()
     }  # fmt: skip
-    return Launch(one.stage, cases, one.seconds)
+    return Launch(one.stage, cases, one.seconds, {BASE: one.once[HEAD], HEAD: one.once[BASE]} if one.once else {})
 
 
 # ---- The file --------------------------------------------------------------------------------------------------------
@@ -180,6 +182,7 @@ def line(one: Launch) -> dict[str, Any]:
         },
         "order": [BASE, HEAD],
         "seconds": one.seconds,
+        "once": one.once,
     }
 
 
@@ -234,13 +237,22 @@ def series(
     count: int = 8,
     stage: int = 1,
     seed: int = 1,
+    once: Mapping[tuple[str, str], tuple[int, float]] | None = None,
 ) -> list[Launch]:
-    """Launches on a machine whose speed changes from pair to pair by a factor of two."""
+    """Launches on a machine whose speed changes from pair to pair by a factor of two.
+
+    ``once`` has costs that occur once: name and case -> what the base takes, and the factor by which the head differs.
+    """
     coin = random.Random(seed)
     measured = {CASE: cases or Measured()} if not isinstance(cases, Mapping) else cases
     return [
-        Launch(stage, {name: [_measured(one, coin) for _ in range(2)] for name, one in measured.items()}, 20.0)
-        for _ in range(count)
+        Launch(
+            stage,
+            {name: [_measured(one, coin) for _ in range(2)] for name, one in measured.items()},
+            20.0,
+            _once(once, random.Random(1_000 * seed + number)) if once else {},
+        )
+        for number in range(count)
     ]
 
 
@@ -265,6 +277,15 @@ def soaked(factor: float = 1.0, grows: tuple[float, float] = (1.0, 1.0), rare: i
             sides[name] = side(mean, {}, iterations=400, slowest_ns=tuple(slowest))
         parts.append(sides)
     return Launch(SOAK, {CASE: parts}, 60.0)
+
+
+def _once(costs: Mapping[tuple[str, str], tuple[int, float]], coin: random.Random) -> dict[str, dict[str, dict[str, int]]]:
+    """Costs of both sides, each of which varies by 2 %."""
+    found: dict[str, dict[str, dict[str, int]]] = {BASE: {}, HEAD: {}}
+    for (name, case), (base, factor) in costs.items():
+        for side, value in ((BASE, base), (HEAD, base * factor)):
+            found[side].setdefault(name, {})[case] = round(value * coin.uniform(0.98, 1.02))
+    return found
 
 
 def _measured(one: Measured, coin: random.Random) -> dict[str, SideSample]:
@@ -301,16 +322,17 @@ def _pairs(ns: int, factor: float, spread: float, coin: random.Random, speeds: S
 def quantity(logs: Sequence[float], **changes: Any) -> Quantity:
     """A whole call by its wall time, or whatever the keywords say."""
     kind = changes.get("kind", "iteration")
+    of_case, of_process = kind in (ITERATION, MEAN), kind in (ONCE, MEMORY)
     ordinary: dict[str, Any] = {
         "case": "case",
         "kind": kind,
-        "name": "wall" if kind in (ITERATION, MEAN) else "aten::mm, forward fc1",
-        "clock": "wall" if kind in (ITERATION, MEAN) else "",
-        "members": () if kind in (ITERATION, MEAN) else (MM,),
+        "name": "wall" if of_case else "import" if of_process else "aten::mm, forward fc1",
+        "clock": "wall" if of_case else {ONCE: "cpu", MEMORY: "none"}.get(kind, ""),
+        "members": () if of_case or of_process else (MM,),
         "logs": tuple(logs),
         "base_ns": 4_000_000.0,
         "head_ns": 4_000_000.0 * math.exp(logs[0] if logs and math.isfinite(logs[0]) else 0.0),
-        "share": 1.0 if kind in (ITERATION, MEAN) else 0.25,
+        "share": 1.0 if of_case else 0.0 if of_process else 0.25,
     }
     return Quantity(**{**ordinary, **changes})
 

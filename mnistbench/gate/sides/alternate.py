@@ -18,6 +18,7 @@ import random
 import resource
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import Any
 from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Outcome, SideCase
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
-from mnistbench.gate.verdict.samples import PARTS
+from mnistbench.gate.verdict.samples import FIRST, PARTS, SETUP
 from mnistbench.measuring.timing import Clock, Sample
 
 #: Pairs of iterations of a build: (factor, fewest, most); the number is factor / sqrt(seconds of an iteration). For cases
@@ -57,6 +58,7 @@ class SideRun:
 
     side: Side
     case: SideCase
+    node_id: str = ""
     alive: Callable[[], None] = lambda: None  # called after each timed iteration
     outcome: Outcome = field(init=False)  # after the warm-up
     wall_ns: list[int] = field(default_factory=list)
@@ -78,6 +80,16 @@ class SideRun:
             "slowest_ns": alone_ns[-min(MOST, math.ceil(SLOWEST * len(alone_ns))) :],
         }
 
+    def counted(self, name: str) -> AbstractContextManager[None]:
+        """Count the body as a cost of this case, until its first iteration in this process has ended."""
+        is_over = self.node_id in self.side.once[FIRST]
+        return contextlib.nullcontext() if is_over else self.side.counted(name, self.node_id)
+
+    def build(self) -> None:
+        """Build the case; raises errors as ``run_case``."""
+        with self.side.errors_named(), self.counted(SETUP):
+            self.case.build()
+
     def run_case(self) -> Sample:
         """Run an iteration and return its times.
 
@@ -86,9 +98,11 @@ class SideRun:
         """
         self.iterations += 1
         with self.side.errors_named():
-            self.case.prepare()
+            with self.counted(SETUP):
+                self.case.prepare()
             try:
-                return self.case.clocked()
+                with self.counted(FIRST):
+                    return self.case.clocked()
             finally:
                 self.case.finish()
                 self.alive()
@@ -112,8 +126,7 @@ def measure(
         PeerError: the process of the other side has ended.
     """
     for _ in turns.of(order):
-        with side_run.side.errors_named():
-            side_run.case.build()
+        side_run.build()
     case, of_side = side_run.case, list[Any]()
     for _ in turns.of(order):
         of_side = [_warm_up(side_run), case.may_be_repeated]
@@ -155,7 +168,7 @@ def _timed(
     blocks = 1 if soak_ns else _number(math.ceil(BLOCK_NS / longest) * longest, *BLOCKS)
     ends_ns: float = Clock.wall_ns()
     for _ in range(PARTS if soak_ns else 1):
-        part, is_over = SideRun(side_run.side, side_run.case, side_run.alive), False
+        part, is_over = SideRun(side_run.side, side_run.case, side_run.node_id, side_run.alive), False
         ends_ns += soak_ns / PARTS
         while not is_over:
             size = math.ceil(BLOCK_NS / longest)
@@ -174,8 +187,7 @@ def rehearse(side_run: SideRun) -> None:
     Raises:
         SideError: the code of the side raises.
     """
-    with side_run.side.errors_named():
-        side_run.case.build()
+    side_run.build()
     side_run.run_case()
     if _has_operations(side_run):
         with side_run.side.errors_named():

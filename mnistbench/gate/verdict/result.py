@@ -21,6 +21,7 @@ from mnistbench.gate.verdict.decision import (
     BROKEN,
     BUDGET,
     INCONCLUSIVE,
+    MEMORY_SHARE,
     MISSING,
     PASSED,
     REGRESSED,
@@ -208,13 +209,6 @@ def _sorted_acceptances(
     return tuple(accepted), tuple(exceeded), tuple(unlimited)
 
 
-#: Smallest change of peak memory that is reported, as a share; smaller ones depend on the order of deallocations.
-MEMORY_SHARE = 0.10
-
-#: Name under which differences that belong to no case are reported.
-ALL_CASES = "all cases"
-
-
 def _differences_of_cases(header: GateHeader, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
     """Return the exact differences of each case in the last launch, and the differences of peak memory in the survey."""
     counted = {case: _counted_differences(builds[0]) for one in launches[-1:] for case, builds in one.cases.items()}
@@ -222,7 +216,7 @@ def _differences_of_cases(header: GateHeader, launches: Sequence[Launch]) -> dic
         header.name(case): (*_more_memory("peak memory of tensors", header.memory.get(case, {})), *counted.get(case, ()))
         for case in header.labels
     }
-    found[ALL_CASES] = tuple(_more_memory("peak memory of the process", header.resident))
+    found[samples.ALL_CASES] = tuple(_more_memory("peak memory of the process", header.resident))
     return {case: differences for case, differences in found.items() if differences}
 
 
@@ -244,8 +238,8 @@ def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
 def _matches(acceptance: Acceptance, finding: Finding, header: GateHeader) -> bool:
     """Whether an ``--accept`` names this quantity."""
     quantity = finding.screened.quantity
-    node_id = next(case for case in header.labels if header.name(case) == quantity.case)
-    label = header.labels[node_id]
+    node_id = next((case for case in header.labels if header.name(case) == quantity.case), samples.ALL_CASES)
+    label = header.labels.get(node_id, samples.ALL_CASES)
     cases = {quantity.case, label, label.partition(" on ")[0], node_id, node_id.rpartition("::")[2]}
     quantities = {quantity.name}
     if quantity.is_case:
