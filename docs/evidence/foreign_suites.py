@@ -125,7 +125,7 @@ CLAIMS = (
         ("aiohttp==3.12.0", "blockbuster", "freezegun", "isal", "proxy.py", "pytest<9", "pytest-codspeed", "pytest-cov",
          "pytest-mock", "pytest-xdist", "re-assert", "trustme", "zlib-ng"),
         ("tests/test_benchmarks_client.py", "-k", "simple_get_requests or simple_post or json_post or 1024"),
-        variables=("AIOHTTP_NO_EXTENSIONS=1",),
+        budget="6m", variables=("AIOHTTP_NO_EXTENSIONS=1",),
     ),
     Claim(
         # Compiled: C.
