@@ -1,10 +1,11 @@
-"""Run the gate on suites of other projects: three times on the same code, once with 5 % added to one function.
+"""Run the gate on suites of other projects: on the same code, on slower code, and on commits that claim to be faster.
 
     python docs/evidence/foreign_suites.py FOLDER [NAME ...]
 
-Clones each project at its commit into FOLDER, makes an environment there with uv, and runs ``mnistbench gate --base HEAD
---budget 3m`` on a part of the suite. Writes a JSON report and the raw samples of each gate to FOLDER; a report that is there is
-not measured again. Prints a line for each gate, with its duration in seconds. Nothing else may run: 20 gates take 40 minutes.
+Clones each project at its commit into FOLDER, makes environments there with uv, and runs the gate on a part of the suite: of
+SUITES three times on the same code and once with 5 % added to one function, of CLAIMS once on the same code and once on a
+commit and its parent. Writes a JSON report and the raw samples of each gate to FOLDER; a report that is there is not measured
+again. Prints a line for each gate, with its duration in seconds. Nothing else may run: 28 gates take 80 minutes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,17 +98,66 @@ SUITES = (
 )  # fmt: skip
 
 
-def environment(folder: Path) -> Path:
-    """Return the interpreter of an environment with mnistbench and what the suites need; make it if it is not there."""
-    python = folder / "venv/bin/python"
+@dataclass(frozen=True)
+class Claim:
+    """A commit whose message claims that it is faster, and the part of the project's suite that measures what it changes."""
+
+    project: str  # on GitHub
+    commit: str  # compared with its parent
+    packages: tuple[str, ...]  # of an environment of its own
+    part: tuple[str, ...]  # arguments of pytest
+    budget: str = "4m"
+    variables: tuple[str, ...] = ()  # NAME=VALUE, of both sides
+    core: str = ""  # the only one: the tests share a file, so one launch may run at a time
+    built: bool = False  # has compiled modules, so both commits are in folders of their own, built before
+
+    kept = ""
+
+    @property
+    def name(self) -> str:
+        return self.project.partition("/")[2]
+
+
+CLAIMS = (
+    Claim(
+        # Asynchronous: client and server in one event loop, over the loopback interface.
+        "aio-libs/aiohttp", "452458a95",
+        ("aiohttp==3.12.0", "blockbuster", "freezegun", "isal", "proxy.py", "pytest<9", "pytest-codspeed", "pytest-cov",
+         "pytest-mock", "pytest-xdist", "re-assert", "trustme", "zlib-ng"),
+        ("tests/test_benchmarks_client.py", "-k", "simple_get_requests or simple_post or json_post or 1024"),
+        budget="6m", variables=("AIOHTTP_NO_EXTENSIONS=1",),
+    ),
+    Claim(
+        # Compiled: C.
+        "aio-libs/multidict", "9d3c53f2", ("objgraph", "pytest<9", "pytest-codspeed", "pytest-cov", "setuptools"),
+        ("tests/test_multidict_benchmarks.py", "tests/test_views_benchmarks.py", "-k",
+         "c-extension and case-sensitive and (add or extend or update or get_hit or fetch or keys_view_and)"),
+        built=True,
+    ),
+    Claim(
+        # Asynchronous, with a file of SQLite in the current folder.
+        "ormar-orm/ormar", "853caad4",
+        ("ormar==0.25.0", "aiosqlite<0.23", "fastapi", "nest-asyncio", "pytest<9", "pytest-asyncio<2", "pytest-cov"),
+        ("benchmarks", "-k", "250 and (iterate or get_all or test_initializing_models)"), budget="8m", core="0",
+    ),
+    Claim(
+        # Django: the session's fixtures make a database of SQLite in memory.
+        "taobojlen/django-zeal", "6b15475", ("django==4.2.13", "factory-boy==3.3.0", "pytest<9", "pytest-django==4.8.0"),
+        ("tests/test_performance.py",), budget="10m",
+    ),
+)  # fmt: skip
+
+
+def environment(place: Path, *packages: str) -> Path:
+    """Return the interpreter of an environment with these packages; make it if it is not there."""
+    python = place / "bin/python"
     if not python.exists():
-        subprocess.run(["uv", "venv", "--quiet", str(folder / "venv"), "--python", sys.executable], check=True)
-        packages = [package for suite in SUITES for package in suite.packages]
-        subprocess.run(["uv", "pip", "install", "--quiet", "--python", str(python), "-e", str(ROOT), *packages], check=True)
+        subprocess.run(["uv", "venv", "--quiet", str(place), "--python", sys.executable], check=True)
+        subprocess.run(["uv", "pip", "install", "--quiet", "--python", str(python), *packages], check=True)
     return python
 
 
-def checked_out(folder: Path, suite: Suite) -> Path:
+def checked_out(folder: Path, suite: Suite | Claim) -> Path:
     """Return a clone of the project at its commit, without changes."""
     repository = folder / suite.name
     if not repository.exists():
@@ -128,32 +179,60 @@ def slow_down(repository: Path, suite: Suite) -> None:
         path.write_text(f"{path.read_text()}{SLOWER}\n\n{suite.added}\n")
 
 
-def judge(python: Path, repository: Path, suite: Suite, report: Path) -> str:
+def judge(command: Sequence[str], repository: Path, part: Sequence[str], report: Path) -> str:
     """Run the gate once, unless its report is there; return what it said."""
     began, code = time.monotonic(), None
     if not report.exists():
         command = [
-            str(python), "-P", "-m", "mnistbench", "gate", "--base", "HEAD", "--budget", "3m", "--format", "json",
-            "--output", str(report), "--storage", str(report.with_suffix("")), "--", *suite.part,
+            *command, "--format", "json", "--output", str(report), "--storage", str(report.with_suffix("")), "--", *part,
         ]  # fmt: skip
         code = subprocess.run(command, cwd=repository, check=False, stderr=subprocess.DEVNULL).returncode
     taken = "before" if code is None else f"exit {code}, {time.monotonic() - began:.0f} s"
     return f"{taken}, {json.loads(report.read_text())['sentence'] if report.exists() else 'no report'}"
 
 
+def test_claim(folder: Path, claim: Claim) -> None:
+    """Run the gate of a claim, on the same code and on the commit and its parent."""
+    python = environment(folder / f"venv-{claim.name}", *claim.packages)
+    repository = folder / f"{claim.name}-head" if claim.built else checked_out(folder, claim)
+    of_parent, of_itself = ["--base", "HEAD~"], ["--base", "HEAD"]
+    if claim.built:
+        parent = folder / f"{claim.name}-base"
+        if not all(any(place.rglob("*.so")) for place in (parent, repository)):
+            print(f"{claim.name}: check out and build {claim.commit} in {repository} and its parent in {parent}, for {python}")
+            return
+        of_parent, of_itself = ["--base-dir", str(parent)], ["--base-dir", str(repository)]
+    command = [
+        *(("taskset", "-c", claim.core) if claim.core else ()),
+        sys.executable, "-P", "-m", "mnistbench", "gate", "--budget", claim.budget,
+        *(f"--{side}-python={python}" for side in ("base", "head")),
+        *(f"--{side}-env={variable}" for side in ("base", "head") for variable in claim.variables),
+    ]  # fmt: skip
+    for name, base in (("same", of_itself), ("claim", of_parent)):
+        line = judge([*command, *base], repository, claim.part, folder / f"{claim.name}-{name}.json")
+        print(f"{claim.name}, {'the same code' if base is of_itself else claim.commit}: {line}", flush=True)
+
+
 def main() -> None:
     folder = Path(sys.argv[1]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    python = environment(folder)
-    for suite in SUITES:
-        if sys.argv[2:] and suite.name not in sys.argv[2:]:
-            continue
+    wanted = sys.argv[2:]
+    for claim in CLAIMS:
+        if not wanted or claim.name in wanted:
+            test_claim(folder, claim)
+    suites = [suite for suite in SUITES if not wanted or suite.name in wanted]
+    if not suites:
+        return
+    python = environment(folder / "venv", "-e", str(ROOT), *(package for suite in SUITES for package in suite.packages))
+    command = [str(python), "-P", "-m", "mnistbench", "gate", "--base", "HEAD", "--budget", "3m"]
+    for suite in suites:
         repository = checked_out(folder, suite)
         for number in range(SAME):
-            line = judge(python, repository, suite, folder / f"{suite.name}-same{number}.json")
+            line = judge(command, repository, suite.part, folder / f"{suite.name}-same{number}.json")
             print(f"{suite.name}, the same code: {line}", flush=True)
         slow_down(repository, suite)
-        print(f"{suite.name}, slower: {judge(python, repository, suite, folder / f'{suite.name}-slower.json')}", flush=True)
+        line = judge(command, repository, suite.part, folder / f"{suite.name}-slower.json")
+        print(f"{suite.name}, slower: {line}", flush=True)
         restore(repository)
 
 

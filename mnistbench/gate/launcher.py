@@ -32,6 +32,9 @@ LIMIT, LEAST_LIMIT_S = 30.0, 60.0
 #: Environment variable of a side that sets the number of intra-op threads of all its cases.
 THREADS = "OMP_NUM_THREADS"
 
+#: What may be the reason if a test fails in a launch, although it has passed in the survey of its side.
+_SHARED = "; it passed before: if processes share a file, database or port, name it by tmp_path, or use one core: taskset -c 0"
+
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.sides.worker import main; main()"
 
 
@@ -142,6 +145,8 @@ class Launching:
                 found.append(process.receive(expected, self._limit_s))
             except _PeerError as error:
                 ended = error
+            except LaunchError as error:
+                raise LaunchError(f"{error}{_SHARED if ' fails: ' in str(error) else ''}") from None
         if ended:
             raise ended
         return found

@@ -14,7 +14,7 @@ from torch_builders import tiny_params
 
 from mnistbench.measuring import passes, timing
 from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, device_times, measure
-from mnistbench.measuring.timing import Timed
+from mnistbench.measuring.timing import Timed, clocked
 
 pytestmark = pytest.mark.versions
 
@@ -199,3 +199,20 @@ def test_only_the_work_runs_between_the_readings_of_the_wall_clock(
     read = ["cpu", "wall", "call", "wall", "cpu"]
     assert accelerator == (["record", *read, "record", "wait for event"] if event else read)
     assert sample == (40, 30, 250_000 if event else None)
+
+
+def test_a_short_function_takes_as_long_at_any_depth_of_the_stack():
+    def short():
+        pass
+
+    short.__code__ = short.__code__.replace(co_stacksize=30)  # the frame of a function of ordinary size
+
+    def repeated():
+        for _ in range(200):
+            short()
+
+    def at(depth):
+        return at(depth - 1) if depth else min(clocked(repeated).cpu_ns for _ in range(3))
+
+    each_ns = [at(depth) for depth in range(160)]  # a chunk of CPython's stack has the frames of some 130 calls
+    assert max(each_ns) < 5 * min(each_ns)

@@ -25,6 +25,9 @@ from mnistbench.gate.verdict.samples import BASE, HEAD
 #: What interpreters older than 3.11 print, because they do not have the option ``-P``, with which a launch is started.
 _NO_OPTION_P = "Unknown option: -P"
 
+#: Fails where there is no pytest, or one with a pluggy older than 1.2, which has no hooks of this kind.
+_NEEDS_PYTEST = "import pytest; pytest.hookimpl(wrapper=True)"
+
 #: Time in which an interpreter has to start, in seconds.
 _START_S = 60.0
 
@@ -36,13 +39,14 @@ def python(text: str) -> str:
     """Return the absolute path of an interpreter, because launches start in another directory."""
     found = shutil.which(text) or text
     try:
-        with Child([found, "-P", "-c", ""], os.environ) as child:
-            child.ended(_START_S)
-            errors = child.errors()
+        with Child([found, "-P", "-c", _NEEDS_PYTEST], os.environ) as child:
+            code, errors = child.ended(_START_S), child.errors()
     except ChildError:  # not found, not executable, or a script without a first line that names its interpreter
         raise ValueError("cannot be started; name a Python interpreter") from None
     if _NO_OPTION_P in "".join(errors):
         raise ValueError("is older than Python 3.11, the oldest that the gate runs; name another interpreter")
+    if code == 1:
+        raise ValueError("has no pytest, or an old one; install pytest 8.1 or newer there, or name another interpreter")
     return os.path.abspath(found)  # noqa: PTH100  # resolve() would leave a virtual environment
 
 

@@ -524,13 +524,15 @@ _NO_PACKAGES = ("benchmarks", "bench", "docs", "examples", "scripts", "test", "t
 def _packages(tree: Path) -> dict[str, list[Path]]:
     """Return the top-level packages and modules of the projects of a tree: name -> the folders that contain it.
 
-    These folders are those of the projects, and their folders such as ``src``. Names of the standard library are left out.
+    These folders are those of the projects, and their folders such as ``src`` that are no packages themselves: a module in a
+    package has another dotted name. Names of the standard library are left out.
     """
     found: dict[str, list[Path]] = {}
     for folder, subfolders, files in os.walk(tree):
         subfolders[:] = [name for name in subfolders if name not in _NO_PROJECTS and not name.startswith((".", "_"))]
         if folder == str(tree) or _PROJECT_FILES.intersection(files):
-            for root in (Path(folder), *(Path(folder, name) for name in subfolders if name not in _NO_PACKAGES)):
+            inside = [Path(folder, name) for name in subfolders if name not in _NO_PACKAGES]
+            for root in (Path(folder), *(path for path in inside if not (path / "__init__.py").exists())):
                 for name in {entry.name.partition(".")[0] for entry in root.iterdir()} - sys.stdlib_module_names:
                     found.setdefault(name, []).append(root)
     return found

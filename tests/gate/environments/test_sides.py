@@ -143,7 +143,22 @@ def test_an_interpreter_that_is_too_old_is_named(tmp_path):
         options(head_python=str(old))
 
 
+@pytest.mark.parametrize("text", ["raise ModuleNotFoundError('pytest')", "def hookimpl(*, tryfirst=False): pass"])
+def test_an_interpreter_without_a_usable_pytest_is_named(tmp_path, text):
+    (tmp_path / "pytest.py").write_text(text, encoding="utf-8")
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nPYTHONPATH='{tmp_path}' exec '{sys.executable}' \"$@\"\n", encoding="utf-8")
+    python.chmod(0o755)
+    with pytest.raises(UsageError) as refused:
+        options(base_python=str(python))
+    assert str(refused.value) == (
+        f"--base-python: {str(python)!r} has no pytest, or an old one; install pytest 8.1 or newer there, or name another "
+        "interpreter"
+    )
+
+
 def test_a_relative_interpreter_becomes_absolute(tmp_path, monkeypatch):
-    (tmp_path / "python").symlink_to(sys.executable)
+    (tmp_path / "python").write_text(f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n", encoding="utf-8")
+    (tmp_path / "python").chmod(0o755)
     monkeypatch.chdir(tmp_path)
     assert options(head_python="./python").head_python == str(tmp_path / "python")

@@ -470,6 +470,7 @@ def test_a_project_that_is_installed_and_not_imported_from_its_copy_is_stray(sid
         ("lib/package/other.py", "package.part", False),
         ("vendor/package/__init__.py", "package", False),
         ("tests/package.py", "package", False),
+        ("examples_src/__init__.py examples_src/package/__init__.py", "package", False),
         ("lib/package.py", "package", True),
         ("statistics.py", "statistics", False),
     ],
