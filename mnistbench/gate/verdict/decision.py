@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -150,7 +151,7 @@ def candidates(first: Sequence[Quantity], thresholds: Thresholds, seed: int) -> 
     """Return the significant and relevant changes of the first stage, which fresh launches have to confirm."""
     if not first or len(first[0].logs) < LEAST_LAUNCHES:
         return []
-    return _flagged(_estimates([quantity for quantity in first if _usable(quantity)], seed), thresholds)
+    return _flagged(_estimates(tuple(filter(_usable, first)), seed), thresholds)
 
 
 def _flagged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[Estimate]:
@@ -192,7 +193,7 @@ def decide(
     if launches < LEAST_LAUNCHES:
         reason = Reason(BUDGET, f"{launches} launches are too few: the test needs at least {LEAST_LAUNCHES}")
         return Decision(INCONCLUSIVE, (), (), (), (reason,), launches, fresh)
-    estimates = _estimates([quantity for quantity in first if _usable(quantity)], seed)
+    estimates = _estimates(tuple(filter(_usable, first)), seed)
     by_key = {quantity.key: quantity for quantity in second if _usable(quantity)}
     pooled = _with_fresh(estimates, by_key, seed)
     cases = tuple(estimate for estimate in pooled if estimate.quantity.is_case)
@@ -263,7 +264,8 @@ def _usable(quantity: Quantity) -> bool:
     return all(map(math.isfinite, quantity.logs))
 
 
-def _estimates(quantities: Sequence[Quantity], seed: int) -> list[Estimate]:
+@functools.lru_cache(maxsize=1)  # those of the first stage are needed again at each look at the fresh launches
+def _estimates(quantities: tuple[Quantity, ...], seed: int) -> Sequence[Estimate]:
     """Return estimates: p-values adjusted over all quantities together, bounds within each family."""
     if not quantities:
         return []
