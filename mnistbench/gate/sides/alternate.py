@@ -11,6 +11,7 @@ so both see the same speed even if it changes during an iteration. Does not impo
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import random
 import resource
@@ -102,7 +103,8 @@ def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.
     _time(side_run, turns, pairs, of_one_thread=all(of_one_thread))
     if in_blocks:
         size = max(1, math.ceil(BLOCK_NS / longest))
-        for _ in turns.at_once(_number(size * longest, *BLOCKS)):
+        blocks = _number(size * longest, *BLOCKS)
+        for _ in turns.at_once(itertools.islice(in_pairs(order, coin, blocks), blocks)):
             _time_block(side_run, size)
     found: dict[str, Any] = {
         "loops": case.loops,

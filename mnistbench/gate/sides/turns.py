@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.verdict.samples import BASE
 
 
 def in_pairs(names: Sequence[str], coin: random.Random, pairs: int) -> Iterator[str]:
@@ -28,12 +27,18 @@ class Turns:
     """The turns of one side; the process of the other side is at the other end of a socket.
 
     The process whose turn it is computes. The other one waits for a byte and so does not use the core that both share.
+
+    Args:
+        name: of this side.
+        peer: the socket.
+        first: the side that sends first in an exchange, the same in both processes. It has to be drawn: which side sends
+            first decides which one runs first afterwards, and a fixed side would have an advantage in every launch.
     """
 
-    def __init__(self, name: str, peer: socket.socket) -> None:
-        self._name, self._peer = name, peer
+    def __init__(self, name: str, peer: socket.socket, first: str) -> None:
+        self._name, self._peer, self._first = name, peer, first
         self._lines = peer.makefile("rb")
-        self._holder = BASE  # the side that had the last turn; both processes begin with the same one
+        self._holder = first  # the side that had the last turn; both processes begin with the same one
 
     def close(self) -> None:
         """Close the socket; the other process notices."""
@@ -60,24 +65,31 @@ class Turns:
                 yield
         self.exchange(None)  # the process with the last turn is done, too
 
-    def at_once(self, times: int) -> Iterator[None]:
-        """Yield in both processes at once, so many times; each time, wait for the other process.
+    def at_once(self, firsts: Iterable[str]) -> Iterator[None]:
+        """Yield in both processes at once; each time, wait for the other process.
+
+        Args:
+            firsts: the side that sends first, each time, the same in both processes.
 
         Raises:
             PeerError: the other process has ended.
         """
-        for _ in range(times):
-            self.exchange(None)
+        for first in firsts:
+            self.exchange(None, first)
             yield
         self.exchange(None)
 
-    def exchange(self, value: Any) -> list[Any]:
+    def exchange(self, value: Any, first: str = "") -> list[Any]:
         """Send a value, as JSON, to the other process; return it and the one that the other process sends.
+
+        Args:
+            value: of this side.
+            first: the side that sends first; the drawn one of the launch if not given.
 
         Raises:
             PeerError: the other process has ended.
         """
-        if self._name == BASE:  # one sends first: two long values would fill the buffers of both directions
+        if self._name == (first or self._first):  # one sends first: two long values would fill the buffers of both directions
             self._send(value)
             return [value, self._receive()]
         other = self._receive()

@@ -60,9 +60,10 @@ def main() -> None:
         elif "capture" in job:
             capture(job, say)
         else:
-            with closing(Turns(job["side"], socket.socket(fileno=job["peer"]))) as turns:
-                os.register_at_fork(after_in_child=turns.close)  # the other side has to notice the end of this process
-                _Launch(job, turns, say, lines).run()
+            launch = _Launch(job, say, lines)
+            os.register_at_fork(after_in_child=launch.turns.close)  # the other side has to notice the end of this process
+            with closing(launch.turns):
+                launch.run()
     except _NotToMeasureError:
         return
     except SideError as error:
@@ -81,10 +82,11 @@ class _NotToMeasureError(SideError):
 class _Launch:
     """One side of a launch."""
 
-    def __init__(self, job: dict[str, Any], turns: Turns, say: Callable[..., None], lines: IO[str]) -> None:
-        self._job, self._turns, self._say, self._lines = job, turns, say, lines
+    def __init__(self, job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> None:
+        self._job, self._say, self._lines = job, say, lines
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
         self._order = self._coin.sample([BASE, HEAD], 2)
+        self.turns = Turns(job["side"], socket.socket(fileno=job["peer"]), first=self._order[0])
         self._side = Side.of(job)
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
@@ -102,7 +104,7 @@ class _Launch:
         if self._job["torch"]:
             self._side.import_torch()
         self._side.run(self._job["arguments"], self._in_random_order, self._take)
-        self._turns.agree("")
+        self.turns.agree("")
         if self._start is None:
             raise SideError(f"{self._side.name}: pytest collected no case that both sides have")
         self._say(
@@ -114,7 +116,7 @@ class _Launch:
 
     def _in_random_order(self, node_ids: list[str]) -> list[str]:
         """Return the tests of the job that both sides have, in an order that both draw."""
-        own, other = self._turns.exchange(node_ids)
+        own, other = self.turns.exchange(node_ids)
         common = sorted({*own}.intersection(other, own if self._job["only"] is None else self._job["only"]))
         return self._coin.sample(common, len(common))
 
@@ -122,7 +124,7 @@ class _Launch:
         """Measure a case inside its test."""
         if not case.is_selected(self._job["phases"]):
             return
-        self._turns.agree(case.node_id)  # a test may be skipped or fail on one side
+        self.turns.agree(case.node_id)  # a test may be skipped or fail on one side
         cores = self._coin.sample(self._cores, len(self._cores))  # both sides draw alike, also if one has more threads
         if self._start is None:
             self._start = self._begin(case, cores)
@@ -134,7 +136,7 @@ class _Launch:
             order = self._order[:: -1 if build % 2 else 1]
             side_run = SideRun(self._side, case.make(), self._say_alive)
             side_run.case.parallel = parallel
-            builds.append(measure(side_run, self._turns, order, self._coin, shares_core=bool(self._cores)))
+            builds.append(measure(side_run, self.turns, order, self._coin, shares_core=bool(self._cores)))
             gc.collect()
         # Threads that the fixtures of the next test start keep the cores of this moment.
         _use_cores(cores, len(cores), case.params.device)

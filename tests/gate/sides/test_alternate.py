@@ -52,9 +52,10 @@ class Alone:
         self.turns.append(names)
         return (None for name in names if name == self.name)
 
-    def at_once(self, times):
-        self.turns.append(["both"] * times)
-        return (None for _ in range(times))
+    def at_once(self, firsts):
+        self.firsts = list(firsts)
+        self.turns.append(["both"] * len(self.firsts))
+        return (None for _ in self.firsts)
 
     def exchange(self, value):
         return [value]
@@ -134,6 +135,9 @@ class TestSides:
         for turns, each in zip((base, head), coins, strict=True):
             alternate.measure(side_run(), turns, (HEAD, BASE), each, shares_core=True)
         assert base.turns == head.turns
+        assert base.firsts == head.firsts
+        in_twos = list(zip(base.firsts[::2], base.firsts[1::2], strict=False))
+        assert {frozenset(two) for two in in_twos} == {frozenset((BASE, HEAD))}  # each side begins half of the blocks
         assert coins[0].getstate() == coins[1].getstate()
 
     def test_what_is_measured_of_a_side_has_a_time_for_each_iteration(self):

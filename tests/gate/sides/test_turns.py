@@ -14,20 +14,20 @@ from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.verdict.samples import BASE, HEAD
 
 
-def both(work):
+def both(work, first=BASE):
     """Run ``work(turns, name)`` for both sides at the same time; return both results."""
     peers = socket.socketpair()
 
     def run(name, peer):
-        with closing(Turns(name, peer)) as turns:
+        with closing(Turns(name, peer, first)) as turns:
             return work(turns, name)
 
     with ThreadPoolExecutor(2) as pool:
         return [future.result(10) for future in [pool.submit(run, *side) for side in zip((BASE, HEAD), peers, strict=True)]]
 
 
-@given(st.lists(st.lists(st.sampled_from([BASE, HEAD]), max_size=12), max_size=4))
-def test_two_processes_run_one_at_a_time_in_the_given_order(sequences) -> None:
+@given(st.lists(st.lists(st.sampled_from([BASE, HEAD]), max_size=12), max_size=4), st.sampled_from([BASE, HEAD]))
+def test_two_processes_run_one_at_a_time_in_the_given_order(sequences, first) -> None:
     ran, running = [], threading.Lock()
 
     def work(turns, name):
@@ -37,7 +37,7 @@ def test_two_processes_run_one_at_a_time_in_the_given_order(sequences) -> None:
                 ran.append(name)
                 running.release()
 
-    both(work)
+    both(work, first)
     assert ran == [name for sequence in sequences for name in sequence]
 
 
@@ -55,14 +55,16 @@ def test_a_sequence_ends_for_both_after_its_last_turn() -> None:
 
 def test_both_processes_run_at_once() -> None:
     together = threading.Barrier(2, timeout=10)
-    assert both(lambda turns, _: [together.wait() for _ in turns.at_once(3)])  # neither waits in vain for the other
+    assert both(
+        lambda turns, _: [together.wait() for _ in turns.at_once([BASE, HEAD, HEAD])]
+    )
 
 
 def test_nobody_runs_ahead_of_the_other_process() -> None:
     ran = {BASE: 0, HEAD: 0}
 
     def work(turns, name):
-        for _ in turns.at_once(20):
+        for _ in turns.at_once([BASE, HEAD] * 10):
             ran[name] += 1
             assert abs(ran[BASE] - ran[HEAD]) <= 1
             if name == BASE:
@@ -72,9 +74,10 @@ def test_nobody_runs_ahead_of_the_other_process() -> None:
     both(work)
 
 
-def test_values_reach_the_other_process_however_long_they_are() -> None:
+@pytest.mark.parametrize("first", [BASE, HEAD])
+def test_values_reach_the_other_process_however_long_they_are(first) -> None:
     value = ["tests/test_model.py::test_step"] * 100_000
-    assert both(lambda turns, name: turns.exchange([name, *value])) == [
+    assert both(lambda turns, name: turns.exchange([name, *value]), first) == [
         [[BASE, *value], [HEAD, *value]],
         [[HEAD, *value], [BASE, *value]],
     ]
@@ -99,7 +102,27 @@ def test_another_test_on_the_other_side_is_an_error() -> None:
 @pytest.mark.parametrize("name", [BASE, HEAD])
 def test_the_end_of_the_other_process_is_noticed(name) -> None:
     mine, other = socket.socketpair()
-    with closing(Turns(name, mine)) as turns:
+    with closing(Turns(name, mine, HEAD)) as turns:
         other.close()
         with pytest.raises(PeerError, match="has ended"):
             list(turns.of([BASE, HEAD, BASE]))
+
+
+@pytest.mark.parametrize("first", [BASE, HEAD])
+def test_the_drawn_side_sends_first(first) -> None:
+    sent = []
+
+    def work(turns, name):
+        send = turns._send  # the order of both sides cannot be seen elsewhere
+
+        def recorded(value):
+            sent.append(name)
+            send(value)
+
+        turns._send = recorded
+        turns.exchange(None)
+        for _ in turns.at_once([HEAD, BASE, BASE]):
+            pass
+
+    both(work, first)
+    assert sent[::2] == [first, HEAD, BASE, BASE, first]

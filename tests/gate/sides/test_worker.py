@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import socket
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -73,11 +74,26 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
             assert len(base[times]) == len(head[times]) > 4
 
 
+def made(tmp_path, seed=1, say=None):
+    """A launch of the base; its socket is closed."""
+    job = {"side": BASE, "tree": tmp_path, "directory": tmp_path, "home": "", "threads": 0, "seed": seed, "cores": []}
+    mine, other = socket.socketpair()
+    with other:
+        launch = worker._Launch({**job, "peer": mine.detach()}, say, None)
+    launch.turns.close()
+    return launch
+
+
+def test_the_side_that_sends_first_is_drawn_with_the_order(tmp_path) -> None:
+    launches = [made(tmp_path, seed) for seed in range(20)]
+    assert {launch.turns._first for launch in launches} == {BASE, HEAD}
+    assert all(launch.turns._first == launch._order[0] for launch in launches)
+
+
 def test_a_long_case_sends_a_message_every_half_minute(monkeypatch, tmp_path) -> None:
     now, said = [0.0], []
     monkeypatch.setattr(worker.Clock, "wall_ns", lambda: now[0] * 1e9)
-    job = {"side": BASE, "tree": tmp_path, "directory": tmp_path, "home": "", "threads": 0, "seed": 1, "cores": []}
-    launch = worker._Launch(job, None, lambda **message: said.append((now[0], message)), None)
+    launch = made(tmp_path, say=lambda **message: said.append((now[0], message)))
     for now[0] in range(0, 100, 10):
         launch._say_alive()
     assert said == [(40, {"alive": ""}), (80, {"alive": ""})]
