@@ -52,6 +52,7 @@ class Plan:
     phases: tuple[str, ...]  # to measure; all if empty
     only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
+    added: float = 0.0  # share of its time by which each iteration of the head is made longer
     parallel: frozenset[str] = frozenset()  # node ids of cases that use more than one core, on a side or on both
 
     def threads(self, side: str) -> int:
@@ -298,6 +299,7 @@ class _SideProcess:
             "only": only,
             "torch": self._side in plan.with_torch,
             "parallel": sorted(plan.parallel),
+            "added": plan.added if self._side == HEAD else 0.0,
             **more,
         }
         self.child.tell(json.dumps(job))

@@ -245,6 +245,12 @@ def test_a_file_that_cannot_be_judged_is_one_line(tmp_path, monkeypatch, capsys)
     ("arguments", "said"),
     [
         ([], "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE"),
+        (
+            ["--qualify", "--base", "HEAD"],
+            "--qualify: measures the working tree on both sides; remove the options of base and head",
+        ),
+        (["--qualify", "--bisect"], "--bisect: cannot be given with --qualify; remove one of them"),
+        (["--qualify", "--launches", "21"], "--launches: 21 are too few for --qualify; give at least 22"),
         (["--base", "HEAD", "--base-dir", "."], "--base-dir: cannot be given with --base; remove one of them"),
         (["--base", "HEAD", "--launches", "3"], "--launches: '3' cannot be used; give a whole number, at least 8"),
         (

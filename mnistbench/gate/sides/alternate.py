@@ -24,7 +24,7 @@ from typing import Any
 from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Outcome, SideCase
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
-from mnistbench.measuring.timing import Clock, Sample
+from mnistbench.measuring.timing import Clock, Sample, clocked
 
 #: Pairs of iterations of a build: (factor, fewest, most); the number is factor / sqrt(seconds of an iteration). For cases
 #: whose pairs have the same variance, this minimizes the sum of the variances of the means (Neyman's allocation).
@@ -51,6 +51,7 @@ class SideRun:
     side: Side
     case: SideCase
     alive: Callable[[], None] = lambda: None  # called after each timed iteration
+    added: float = 0.0  # share of its time for which each iteration is made longer
     outcome: Outcome = field(init=False)  # after the warm-up
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
@@ -67,10 +68,24 @@ class SideRun:
         with self.side.errors_named():
             self.case.prepare()
             try:
-                return self.case.clocked()
+                sample = self.case.clocked()
+                return self._longer(sample) if self.added else sample
             finally:
                 self.case.finish()
                 self.alive()
+
+    def _longer(self, sample: Sample) -> Sample:
+        """Compute for a share of an iteration's time, right after it, and return the times of both together."""
+        clock, ns = (Clock.cpu_ns, sample.cpu_ns) if _has_one_thread(self.case) else (Clock.wall_ns, sample.wall_ns)
+        until_ns = clock() + round(self.added * ns)
+
+        def spin() -> None:
+            while clock() < until_ns:
+                pass
+
+        spun = clocked(spin)
+        device_ns = None if sample.device_ns is None else sample.device_ns + spun.wall_ns
+        return Sample(sample.wall_ns + spun.wall_ns, sample.cpu_ns + spun.cpu_ns, device_ns)
 
 
 def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, *, shares_core: bool) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class _Launch:
         builds = self._cases[case.node_id] = []
         for build in range(1 if case.is_plain else BUILDS):
             order = self._order[:: -1 if build % 2 else 1]
-            side_run = SideRun(self._side, case.make(), self._say_alive)
+            side_run = SideRun(self._side, case.make(), self._say_alive, self._job["added"])
             side_run.case.parallel = parallel
             builds.append(measure(side_run, self.turns, order, self._coin, shares_core=bool(self._cores)))
             gc.collect()

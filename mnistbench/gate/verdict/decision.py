@@ -15,6 +15,9 @@ from mnistbench.core.options import option, share
 from mnistbench.gate.verdict.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, simultaneous_bounds
 from mnistbench.gate.verdict.samples import ADDED, BUSY, ITERATION, MEAN, OPERATION, REPLACED, Quantity
 
+#: Launches of the first stage (docs/evidence/gate_power.py).
+LAUNCHES = 10
+
 #: Fewest launches of the first stage that can be judged: their smallest p-value is 1 / 2^8.
 LEAST_LAUNCHES = 8
 

@@ -15,6 +15,7 @@ each: the spread of medians is a third of that of operations, and a common s0 wo
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -114,29 +115,17 @@ def _statistic(signs: Array, logs: Array, floor: Array) -> Array:
 
 def _null(logs: Array, floor: Array, seed: int, *, two_sided: bool) -> Array:
     """Return the largest statistic of every exchange."""
-    found = []
-    for signs in _exchanges(logs.shape[1], seed, EXCHANGES):
-        values = _statistic(signs, logs, floor)
-        found.append((np.abs(values) if two_sided else values).max(axis=1))
-    return np.concatenate(found)
+    values = _statistic(_exchanges(logs.shape[1], seed, EXCHANGES), logs, floor)
+    found: Array = (np.abs(values) if two_sided else values).max(axis=1)
+    return found
 
 
-@functools.lru_cache(maxsize=16)  # a gate needs the same ones for several tests, and resampled gates all of them again
-def _exchanges(launches: int, seed: int, most: int) -> tuple[Array, ...]:
-    """Return the signs of all exchanges, or of a random sample of the largest number, in parts of [exchanges, launches]."""
-    from scipy.stats import permutation_test  # imported late, because it takes a second
-
-    parts: list[Array] = []
-
-    def keep(signs: Array, axis: int = -1) -> Array:
-        parts.append(np.atleast_2d(signs))
-        return np.zeros(signs.shape[:axis] or ())
-
-    permutation_test(
-        (np.ones(launches),), keep, permutation_type="samples", vectorized=True, n_resamples=most,
-        batch=2_000, alternative="greater", rng=np.random.default_rng(seed),
-    )  # fmt: skip
-    return tuple(parts[1:])  # without the observed roles, of which it computes the statistic first
+@functools.lru_cache(maxsize=16)  # the tests of a gate share them, and so do those of resampled gates
+def _exchanges(launches: int, seed: int, most: int) -> Array:
+    """Return the signs of all exchanges, or of ``most`` random ones if there are more, [exchanges, launches]."""
+    if 2**launches > most:
+        return np.random.default_rng(seed).choice([1.0, -1.0], (most, launches))
+    return np.array(list(itertools.product((1.0, -1.0), repeat=launches)))
 
 
 def _p_values(observed: Array, null: Array, launches: int) -> Array:

@@ -83,6 +83,7 @@ class SideSample(NamedTuple):
     parameters: int
     operations: Mapping[OpKey, Operation]
     by_share: bool = True  # operations are compared by their share of the iteration as well
+    queued: float = 0.0  # share of the wall time in which another process had the core
 
     @classmethod
     def from_stored(cls, stored: _StoredSide) -> SideSample:
@@ -102,6 +103,7 @@ class SideSample(NamedTuple):
             parameters=stored.parameters,
             operations=stored.operations(),
             by_share=stored.by_share,
+            queued=sum(stored.queued_ns) / max(1, sum(stored.wall_ns)),
         )
 
 
@@ -162,7 +164,8 @@ Build = Mapping[str, SideSample]
 class Launch:
     """One launch with both sides, or one pair of launches with a side each."""
 
-    stage: Annotated[int, Within(1, 2, "1 or 2")]  # 1: all cases. 2: candidates measured again
+    # 1: all cases. 2: candidates measured again. 3: all cases of a qualification, with time added to the head
+    stage: Annotated[int, Within(1, 3, "1, 2 or 3")]
     cases: Mapping[str, Sequence[Build]]  # node id -> builds -> side -> sample
     seconds: float
 
@@ -570,6 +573,8 @@ class GateHeader:
     notes: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)  # node id -> what a reader has to know of it
     # Node id -> why the results of the sides are not compared.
     uncompared: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
+    machine: Annotated[str, OPTIONAL] = ""  # processor and number of cores
+    qualified: Annotated[str, OPTIONAL] = ""  # what the newest qualification of this machine found; empty if there is none
 
     def name(self, case: str) -> str:
         """Return the name of a case in reports: its label, or its node id if the label is not unique."""
@@ -598,6 +603,7 @@ class End:
     broken_off: bool = False  # by an error or a user, not by a time limit
     elapsed_s: float = 0.0  # from start to finish, in seconds
     reproducers: Annotated[tuple[Reproducer, ...], OPTIONAL] = ()  # of the operations that were found slower
+    qualification: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)  # what a machine finds; empty if none
 
     def line(self) -> dict[str, Any]:
         """Return the line of the file."""

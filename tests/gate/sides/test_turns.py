@@ -55,9 +55,7 @@ def test_a_sequence_ends_for_both_after_its_last_turn() -> None:
 
 def test_both_processes_run_at_once() -> None:
     together = threading.Barrier(2, timeout=10)
-    assert both(
-        lambda turns, _: [together.wait() for _ in turns.at_once([BASE, HEAD, HEAD])]
-    )
+    assert both(lambda turns, _: [together.wait() for _ in turns.at_once([BASE, HEAD, HEAD])])
 
 
 def test_nobody_runs_ahead_of_the_other_process() -> None:

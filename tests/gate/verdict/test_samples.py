@@ -642,7 +642,7 @@ def changed(document, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        (("stage",), 3, "stage: needs 1 or 2, found 3"),
+        (("stage",), 4, "stage: needs 1, 2 or 3, found 4"),
         (("cases",), [], "cases: needs an object, found []"),
         (("cases", CASE), [], f"cases.{CASE}: needs a build or more, found []"),
         (("cases", CASE, 0, "sides", "base"), ..., f"{IN_CASE}: is missing"),
