@@ -165,8 +165,9 @@ def _reasons(data: Mapping[str, Any]) -> Iterator[str]:
     for case in data["cases"]:
         if interval(case["found"][-1], case["gates"])[1] < LEAST_FOUND:
             yield f"it finds {_change(LIVE)} in {case['case']} in {_found(-1, case)} gates"
-        if not LIVE / 2 < case["measured"][0] < 2 * LIVE:
-            yield f"{_change(LIVE)} was added to {case['case']}, and {_change(case['measured'][0])} measured"
+        _, least, most = case["measured"]
+        if most < LIVE / 2 or least > 2 * LIVE:
+            yield f"{_change(LIVE)} was added to {case['case']}, and {_change(least)} to {_change(most)} measured"
 
 
 def _improvements(data: Mapping[str, Any], limits: Thresholds) -> Iterator[str]:
@@ -200,8 +201,8 @@ def report(measured: Recorded, top: int) -> tuple[str, Report]:
         rows = sorted(data["cases"], key=itemgetter("rules_out"), reverse=True)[:top]
         blocks += [Block("Cases", tables=(Table("cases, the noisiest first; gates that find a slowdown", columns, rows),))]
         blocks += [Block("What limits it", tuple(data["improvements"]))]
-    found = document("qualification", sentence=sentence, machine=measured.header.machine, found=data or None)
     outcome = PASSED if data and not data["reasons"] else INCONCLUSIVE
+    found = document("qualification", outcome=outcome, sentence=sentence, machine=measured.header.machine, found=data or None)
     return outcome, Report(sentence, [*blocks, Block("Result", (sentence,))], found, drawn=True)
 
 

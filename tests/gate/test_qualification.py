@@ -5,6 +5,7 @@ import json
 import math
 import re
 
+import forks
 import gate_builders
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.gate import qualification
 from mnistbench.gate.qualification import AMOUNTS, LIVE, LIVE_LAUNCHES, PREFIX, SIZE, Pool, qualify, report
 from mnistbench.gate.run import Request
+from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, LAUNCHES, PASSED, REGRESSED, Thresholds
 from mnistbench.gate.verdict.samples import INTERRUPTED, End
 from mnistbench.showing.output import render
@@ -190,7 +192,7 @@ def test_a_noisy_machine_is_not_qualified_and_the_report_names_the_noisiest_case
 def test_added_time_that_is_not_measured_is_a_reason():
     found = qualified(launches(live=1.0))
     [one, _] = found.end.qualification["reasons"]
-    assert re.fullmatch(rf"\+10\.0 % was added to {LABEL}, and [+-]?0\.\d % measured", one)
+    assert re.fullmatch(rf"\+10\.0 % was added to {LABEL}, and [+-]?0\.\d % to [+-]?0\.\d % measured", one)
     assert report(found, 10)[0] == INCONCLUSIVE
 
 
@@ -214,8 +216,8 @@ def test_the_time_in_which_others_had_the_core_is_read_from_the_samples(tmp_path
         for stored in build["sides"].values():
             stored["queued_ns"] = [ns // 4 for ns in stored["wall_ns"]]
     for each in (gate_builders.header().line(), line):
-        qualification.samples.append(path, each)
-    [read] = qualification.samples.load(path).launches
+        samples.append(path, each)
+    [read] = samples.load(path).launches
     assert [side.queued for build in read.cases[CASE] for side in build.values()] == pytest.approx([0.25] * 4)
 
 
@@ -285,3 +287,39 @@ def test_fewer_launches_than_a_gate_may_take_are_refused():
     with pytest.raises(UsageError, match=r"^--launches: 21 are too few for --qualify; give at least 22$"):
         Request(qualify=True, launches=21, given=frozenset({"launches"}))
     assert Request(qualify=True, launches=22, given=frozenset({"launches"})).launches == SIZE
+
+
+# ---- A real one --------------------------------------------------------------------------------------------------------
+
+PLAIN = """
+def work(number):
+    return sum(each * each for each in range(number))
+
+
+def test_plain(benchmark):
+    benchmark(work, 20_000)
+"""
+
+
+@pytest.mark.thorough
+def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    (tmp_path / "test_plain.py").write_text(PLAIN, encoding="utf-8")
+    done = forks.run("mnistbench", "gate", "--qualify", "--launches", "22", "--", "test_plain.py", cwd=tmp_path)
+    assert "Traceback" not in done.stdout + done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith(
+        "this runner is qualified: it rules out " if done.returncode == 0 else "this runner is not qualified"
+    )
+    assert done.returncode in (0, 2)
+    [path] = (tmp_path / ".benchmarks/gate").iterdir()
+    found = samples.load(path)
+    assert (sum(one.stage == 3 for one in found.launches), found.header.torch) == (LIVE_LAUNCHES, "")
+    [case] = found.end.qualification["cases"]
+    change, low, high = case["measured"]
+    assert low < change < high
+    assert high > LIVE / 2  # really added
+    arguments = ("gate", "--head-env", "A=1", "--launches", "8", "--inconclusive", "ok", "--", "test_plain.py")
+    later = forks.run("mnistbench", *arguments, cwd=tmp_path)
+    assert last.removeprefix("this runner is") in later.stdout
+    assert f"this runner on {found.header.started[:10]} was" in later.stdout
