@@ -7,7 +7,9 @@ import math
 import os
 import re
 import shlex
+import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mnistbench.core import units
@@ -159,11 +161,21 @@ def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
 def _finding_line(finding: Finding, verdict: Verdict) -> str:
     accepted = f", accepted: {verdict.options.reason}" if finding in verdict.accepted else ""
     title = finding.screened.quantity.title  # that of the tables
-    changed = _change(finding.best, ", fresh launches only" if finding.confirmed else "")
+    shown = replace(finding.best, low=finding.least) if finding.verdict == REGRESSED else finding.best
+    changed = _change(shown, ", fresh launches only" if finding.confirmed else "")
     told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
     limits = [acceptance.limit or 0.0 for exceeding, acceptance in verdict.exceeded if exceeding is finding]
     exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
-    return "; ".join(filter(None, (told, *exceeded, _cause(finding, verdict))))
+    return "; ".join(filter(None, (told, *exceeded, _beside_limit(finding, verdict), _cause(finding, verdict))))
+
+
+def _beside_limit(finding: Finding, verdict: Verdict) -> str:
+    """Return whether a regression is larger than the limit, or only may be."""
+    if finding.verdict != REGRESSED:
+        return ""
+    least = verdict.options.of(finding.screened.quantity)
+    limit = f"the limit of {units.percent(least)}"
+    return f"more than {limit}" if finding.least >= least else f"a slowdown of {limit} cannot be ruled out"
 
 
 def _reproducers(verdict: Verdict) -> Iterable[str]:
@@ -342,11 +354,36 @@ def _notes(verdict: Verdict) -> Iterable[str]:
                 f"{finding.screened.quantity.case}: {finding.screened.quantity.title} was flagged, and "
                 f"{verdict.decision.fresh} fresh launches did not confirm it"
             )
+    yield from _far_launches(verdict)
     in_last_line = 1 if verdict.outcome == INCONCLUSIVE else 0
     for reason in verdict.reasons[in_last_line:]:
         yield f"{INCONCLUSIVE}: {reason.text}"
     if verdict.outcome == PASSED:
         yield _not_seen(verdict)
+
+
+#: A launch is far from the others if its distance from their median is larger than this many robust standard deviations.
+FAR = 4.0
+
+
+def _far_launches(verdict: Verdict) -> Iterable[str]:
+    """Yield launches whose median differs from that of the others by the threshold or more: single processes may be slow.
+
+    Source of the factor of the median absolute deviation: that of a normal distribution, 1 / 0.6745.
+    """
+    told = set()
+    for one in verdict.decision.cases:
+        logs, case = one.quantity.logs, one.quantity.case
+        middle = statistics.median(logs)
+        deviation = statistics.median(abs(log - middle) for log in logs) / 0.6745
+        limit = max(FAR * deviation, math.log1p(verdict.options.case))
+        far = [signed(math.expm1(log)) for log in logs if abs(log - middle) > limit]
+        if far and one.quantity.kind != MEAN and case not in told:
+            told.add(case)
+            yield (
+                f"{case}: {len(far)} of {len(logs)} launches far from the others by {one.quantity.title} ({', '.join(far)}; "
+                f"median {signed(math.expm1(middle))}), so single processes may be slower or faster"
+            )
 
 
 def _not_seen(verdict: Verdict) -> str:
@@ -357,9 +394,8 @@ def _not_seen(verdict: Verdict) -> str:
 
     def iterations_of(case: str) -> int:
         builds = [build for launch in verdict.recorded.launches for build in launch.cases.get(case, ())]
-        return min(
-            sum(len(build[side].times.get(WALL, ())) + len(build[side].block_ns) for build in builds) for side in (BASE, HEAD)
-        )
+        # Blocks show CPU time alone, so an iteration that waits is seen in turn only.
+        return min(sum(len(build[side].times.get(WALL, ())) for build in builds) for side in (BASE, HEAD))
 
     case = min(verdict.header.labels, key=iterations_of)
     iterations = max(1, iterations_of(case))
@@ -457,12 +493,14 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
                 "accepted": options.reason if finding in verdict.accepted else None,
                 "screened": _estimate(finding.screened),
                 "confirmed": _estimate(finding.confirmed) if finding.confirmed else None,
+                "least": finding.least,
             }
             for finding in decision.findings
         ],
         "cases": list(map(_estimate, decision.cases)),
         "operations": list(map(_estimate, decision.operations)),
         "exact": verdict.exact_differences,
+        "far_launches": list(_far_launches(verdict)),
         "reproducers": [
             {
                 **dict(zip(("case", "kind", "name"), (header.name(one.key[0]), *one.key[1:]), strict=True)),

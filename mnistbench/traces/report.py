@@ -156,7 +156,7 @@ def _data(shown: Sequence[_Shown]) -> list[dict[str, Any]]:
     """Return traces for JSON. Times are nanoseconds; tables have a sample per step, operations the sum of all steps."""
     return [
         {
-            **asdict(replace(trace, costs=Costs())),
+            **{name: value for name, value in asdict(replace(trace, costs=Costs())).items() if name != "costs"},
             "timelines": [{**asdict(each), "idle_ns": each.idle_ns} for each in trace.timelines],
             "outside_collectives_ns": trace.outside_collectives_ns,
             "peaks": asdict(peaks),

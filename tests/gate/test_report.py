@@ -88,7 +88,7 @@ SCENES = {
 
 @pytest.fixture(scope="module")
 def scenes():
-    """Each verdict once, its sixteen launches by all their exchanges: no random number of numpy's is in a golden file."""
+    """Each verdict once, its sixteen launches by all their exchanges. Golden files depend on numpy's uniform random numbers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(permutation, "EXCHANGES", 2**16)
         return {name: scene() for name, scene in SCENES.items()}
@@ -196,6 +196,12 @@ def test_a_pass_says_how_rare_a_slowdown_may_be_that_did_not_occur():
     )
     assert share == pytest.approx(100 * of_launches, abs=0.05)
     assert rarer == math.floor(1 / of_iterations)
+
+
+def test_iterations_that_show_cpu_time_alone_are_not_counted_as_seen():
+    build = gate_builders.build(gate_builders.side(block_ns=(4_000_000.0,) * 9))
+    verdict = conclude(recorded([gate_builders.launch(build)] * 8, labels={CASE: LABEL}), JudgeOptions())
+    assert f"({8 * gate_builders.PAIRS} on each side of " in rendered(verdict, "terminal", 3)
 
 
 def test_a_bound_below_no_change_excludes_any_regression():
@@ -328,7 +334,7 @@ def found_line(case, what):
 
 def test_an_operation_that_is_called_more_often_says_so_beside_its_slowdown():
     case = slower(new={MM: {"calls": 2.0}})
-    assert found_line(case, "aten::mm, forward fc1").endswith(" of the case; 1 -> 2 calls")
+    assert found_line(case, "aten::mm, forward fc1").endswith(" of the case; more than the limit of 5.0 %; 1 -> 2 calls")
     assert found_line(case, "wall time").endswith("; likely cause: aten::mm, forward fc1: 1 -> 2 calls")
 
 
@@ -337,7 +343,7 @@ def test_an_operation_whose_name_has_a_colon_says_what_differs_and_nothing_else(
         6_000_000, 1.1, operations={**QUIET, ENGINE: (2_000_000, 1.3)}, new={ENGINE: {"calls": 2.0}},
     )  # fmt: skip
     line = found_line(case, "evaluate_function: AddmmBackward0, backward fc1")
-    assert line.endswith(" of the case; 1 -> 2 calls")
+    assert line.endswith(" of the case; more than the limit of 5.0 %; 1 -> 2 calls")
 
 
 # ---- replaced operations ------------------------------------------------------------------------------------------------
@@ -347,14 +353,14 @@ def test_a_replacement_that_got_slower_says_what_became_what_with_both_sums():
     case = Measured(factor=1.25, operations={**QUIET, GEMM: (2_000_000, 1.0)}, only_base=[MM], only_new=[GEMM])
     line = found_line(case, "aten::mm -> aten::_scaled_mm, forward fc1")
     assert re.search(
-        r"\), \+(99|10\d)\.\d % \(.*, fresh launches only\), 1\.0\d ms -> 2\.\d+ ms; \+2\d\.\d % of the case$", line
+        r"\), \+(99|10\d)\.\d % \(.*, fresh launches only\), 1\.0\d ms -> 2\.\d+ ms; \+2\d\.\d % of the case; ", line
     )
 
 
 def test_a_new_operation_says_what_it_adds_to_the_case():
     case = Measured(factor=1.025, operations={**QUIET, CLONE: (100_000, 1.0)}, only_new=[CLONE])
     line = found_line(case, "nothing -> aten::clone, forward fc1")
-    assert re.search(r"\), \+2\.\d % of the case \(.*\), 0 -> 10\d us$", line)
+    assert re.search(r"\), \+2\.\d % of the case \(.*\), 0 -> 10\d us; more than the limit of 0\.5 %$", line)
 
 
 def section(text, title):
@@ -392,9 +398,31 @@ def test_fewer_calls_are_no_cause_of_a_slowdown():
     assert "cause" not in found_line(case, "wall time")
 
 
+@pytest.mark.parametrize(("factor", "far"), [(1.2, True), (0.8, True), (1.015, False)])
+def test_a_launch_that_is_far_from_the_others_is_named(factor, far):
+    """Less than the threshold of 2 % does not matter, however close together the other launches are."""
+    launches = series({CASE: Measured(spread=0.002)}, seed=3)
+    launches[5] = series({CASE: Measured(factor=factor, spread=0.002)}, seed=3)[5]
+    verdict = conclude(recorded(launches, labels={CASE: LABEL}), JudgeOptions())
+    lines = [line for line in rendered(verdict, "terminal", 3).splitlines() if line.startswith(f"{LABEL}: 1 of 8 launches far")]
+    assert len(lines) == far
+    assert len(json.loads(rendered(verdict, "json", 3))["far_launches"]) == far
+    if far:
+        assert f"by wall time ({100 * (factor - 1):+.0f}" in lines[0]
+
+
 def test_without_an_exact_difference_no_cause_is_named():
     assert "cause" not in found_line(slower(), "wall time")
-    assert found_line(slower(), "aten::mm, forward fc1").endswith(" of the case")
+    assert found_line(slower(), "aten::mm, forward fc1").endswith(" of the case; more than the limit of 5.0 %")
+
+
+def test_a_regression_shows_what_the_confirming_test_has_shown_and_how_it_compares_with_the_limit():
+    verdict = concluded(Measured(factor=1.02, spread=0.012), 8)
+    [finding] = [one for one in verdict.regressions if one.screened.quantity.title == "wall time"]
+    assert finding.confirmed.low < finding.least < verdict.options.case < finding.best.change
+    line = found_line(Measured(factor=1.02, spread=0.012), "wall time")
+    assert f"({100 * finding.least:+.1f} % to " in line
+    assert line.endswith("; a slowdown of the limit of 2.0 % cannot be ruled out")
 
 
 # ---- names that are anybody's ------------------------------------------------------------------------------------------

@@ -79,6 +79,7 @@ def test_the_report_of_ranks(tmp_path, shown, golden):
         training_step(tmp_path, name=f"rank{rank}.json", scale=1 + rank / 10, distributedInfo={"rank": rank, "world_size": 4})
     golden(shown(tmp_path, "--top", 4).replace(str(tmp_path), "run"), "trace_ranks.txt")
     found = json.loads(shown(tmp_path, "--format", "json"))
+    assert not any("costs" in trace for trace in found["traces"])  # they are in the operations
     assert (found["slowest_rank"], len(found["traces"]), found["missing_ranks"]) == (0, 3, [3])
 
 

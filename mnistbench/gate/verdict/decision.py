@@ -114,6 +114,7 @@ class Finding:
     # REGRESSED; IMPROVED; SMALL: significant, but bounded below the threshold; CONTRADICTED: its whole case did not get slower;
     # UNCONFIRMED: not significant in fresh launches; UNDECIDED: not significant there, and not bounded below the threshold.
     verdict: str
+    least: float = 0.0  # the slowdown that the confirming test shows: lower bound of the fresh launches at its level
 
     @property
     def best(self) -> Estimate:
@@ -350,11 +351,15 @@ def _findings(
     thresholds: Thresholds,
     seed: int,
 ) -> list[Finding]:
-    confirmed = _confirmed([estimate for estimate in screened if estimate.quantity.key in second], second, seed)
+    measured_again = [estimate for estimate in screened if estimate.quantity.key in second]
+    confirmed = _confirmed(measured_again, second, seed)
+    shown = _bounded([second[key] for key in confirmed], seed, 1 - 2 * CONFIRMING)
+    least = {estimate.quantity.key: max(0.0, estimate.low) for estimate in shown}
     found = []
     for estimate in screened:
-        fresh = confirmed.get(estimate.quantity.key)
-        found.append(Finding(estimate, fresh, _verdict(estimate, fresh, cases, operations, thresholds)))
+        key = estimate.quantity.key
+        verdict = _verdict(estimate, confirmed.get(key), cases, operations, thresholds)
+        found.append(Finding(estimate, confirmed.get(key), verdict, least.get(key, 0.0)))
     return sorted(found, key=lambda finding: -abs(finding.best.change) * finding.best.quantity.weight)
 
 

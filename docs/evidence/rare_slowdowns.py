@@ -1,0 +1,218 @@
+"""What a gate says about slowdowns of single iterations and processes, and about roles: simulated gates, and recorded launches.
+
+    python docs/evidence/rare_slowdowns.py iterations [GATES]   # the head is slow in single iterations
+    python docs/evidence/rare_slowdowns.py processes [GATES]    # the head is slow in single processes
+    python docs/evidence/rare_slowdowns.py means [GATES]        # the head's mean is slower, and varies
+    python docs/evidence/rare_slowdowns.py bounds [SETS]        # wrong upper bounds of skewed launches
+    python docs/evidence/rare_slowdowns.py roles RAW.jsonl.gz   # launches of the same code, roles as recorded
+
+A simulated launch has two builds of a case with one thread, each with as many pairs and blocks as the gate measures. Logarithms
+of times vary by 0.6 % between builds of a side and by 2 % between iterations. Verdicts are those of ``mnistbench judge``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from mnistbench.gate.report import blocks
+from mnistbench.gate.run import LAUNCHES
+from mnistbench.gate.sides.alternate import BLOCK_NS, BLOCKS, FEW_PAIRS
+from mnistbench.gate.verdict import permutation
+from mnistbench.gate.verdict.decision import LOOKS, PASSED, candidates, decide, is_settled
+from mnistbench.gate.verdict.result import JudgeOptions, Verdict, conclude
+from mnistbench.gate.verdict.samples import (
+    BASE,
+    COMPLETE,
+    HEAD,
+    GateHeader,
+    Launch,
+    Recorded,
+    SideSample,
+    load,
+    quantities,
+    quantities_of_stages,
+)  # fmt: skip
+
+CASE = "test_simulated"
+
+#: Fewer than the gate's, so that hundreds of verdicts take minutes: a p-value of 1 % is then known to 0.2 %.
+EXCHANGES = 2_000
+
+OPTIONS = JudgeOptions()
+
+DRAW = np.random.default_rng(20261124)
+
+#: Builds of a launch, and iterations -> factors of their times.
+BUILDS, Slow = 2, Callable[[int], np.ndarray]
+
+
+def number(ns: float, factor: float, fewest: int, most: int) -> int:
+    return max(fewest, min(most, round(factor / math.sqrt(ns / 1e9))))
+
+
+def of_side(ns: float, slow: Slow, *, waits: bool, spread: float) -> SideSample:
+    """Return a side of a build."""
+    size = max(1, math.ceil(BLOCK_NS / ns))
+    pairs, count = number(ns, *FEW_PAIRS), number(size * ns, *BLOCKS)
+    level = math.exp(DRAW.normal(0, 0.006 if not spread else spread * math.sqrt(BUILDS / 2)))
+    quiet = ns * level * np.exp(DRAW.normal(0, 0.02, pairs + size * count))
+    slowed = quiet * slow(len(quiet))
+    computed = quiet if waits else slowed
+    return SideSample(
+        times={"wall": tuple(slowed[:pairs]), "cpu": tuple(computed[:pairs])},
+        block_ns=tuple(computed[pairs:].reshape(count, size).mean(axis=1)),
+        outcome=("", 0.0), parameters=0, operations={},
+    )  # fmt: skip
+
+
+def launch(stage: int, ns: float, of_process: Callable[[], Slow], *, waits: bool, spread: float) -> Launch:
+    slow = of_process()
+    builds = [
+        {
+            BASE: of_side(ns, np.ones, waits=waits, spread=spread),
+            HEAD: of_side(ns, slow, waits=waits, spread=spread),
+        }
+        for _ in range(BUILDS)
+    ]
+    return Launch(stage, {CASE: builds}, 1.0)
+
+
+def gate(ns: float, of_process: Callable[[], Slow], *, waits: bool = False, spread: float = 0.0) -> tuple[Verdict, bool]:
+    """Return the verdict of a simulated gate, and whether it flagged anything."""
+    seed = int(DRAW.integers(2**31))
+    one = partial(launch, ns=ns, of_process=of_process, waits=waits, spread=spread)
+    launches = [one(1) for _ in range(LAUNCHES)]
+    flagged = candidates(quantities(launches), OPTIONS, seed)
+    for look in LOOKS if flagged else ():
+        launches += [one(2) for _ in range(look - sum(each.stage == 2 for each in launches))]
+        if is_settled(decide(*quantities_of_stages(launches), OPTIONS, seed), OPTIONS):
+            break
+    header = GateHeader(
+        started="", base="", head="", arguments=(), seed=seed, torch="", labels={CASE: CASE}, exact={CASE: False},
+        only_base=(), only_head=(), changed=(), files={BASE: {}, HEAD: {}},
+    )  # fmt: skip
+    return conclude(Recorded(Path("simulated"), header, launches, COMPLETE), OPTIONS), bool(flagged)
+
+
+def told(verdict: Verdict) -> tuple[float, float, bool]:
+    """Return the shares of processes and of iterations that a pass does not rule out, and whether launches are named as far."""
+    lines = [line for block in blocks(verdict) for line in block.lines]
+    found = [re.search(r"less than ([\d.]+) % of all processes.*fewer than 1 of (\d+) iterations", line) for line in lines]
+    said = next(filter(None, found), None)
+    shares = (float(said[1]) / 100, 1 / int(said[2])) if said else (0.0, 0.0)
+    return *shares, any("far from the others" in line for line in lines)
+
+
+def share(hits: Iterable[bool]) -> str:
+    hits = list(hits)
+    return f"{sum(hits) / len(hits):4.0%}"
+
+
+def iterations(gates: int) -> None:
+    """Print how often a pass states a bound of the mean below the truth, and how often its last lines allow for it."""
+    print(f"{'head':66} passed  bound of the mean below the truth  and not allowed for")
+    for ns in (50e6, 200e6):
+        for rarity, factor in ((30, 4), (300, 31), (1_000, 101)):
+            for waits in (False, True):
+
+                def slow(count: int, rarity: int = rarity, factor: int = factor) -> np.ndarray:
+                    return np.where(DRAW.random(count) < 1 / rarity, factor, 1.0)
+
+                def of_process(slow: Slow = slow) -> Slow:
+                    return slow
+
+                truth = (factor - 1) / rarity
+                verdicts = [gate(ns, of_process, waits=waits)[0] for _ in range(gates)]
+                passed = [one.outcome == PASSED for one in verdicts]
+                below = [ok and one.decision.bound_of_means < truth for ok, one in zip(passed, verdicts, strict=True)]
+                wrong = [too_low and told(one)[1] < 1 / rarity for too_low, one in zip(below, verdicts, strict=True)]
+                how = f"{ns / 1e6:.0f} ms, 1 of {rarity} {'waits' if waits else 'computes'} {factor} times as long"
+                print(f"{how} (mean +{truth:.0%})".ljust(66), share(passed), share(below), share(wrong), sep="    ", flush=True)
+
+
+def processes(gates: int) -> None:
+    """Print the same for processes; the truth is the mean over processes."""
+    print(f"{'head':48} passed  bound below the truth  and not allowed for  launches named")
+    for rare, factor in ((0.10, 1.2), (0.05, 2.0), (0.30, 1.2)):
+
+        def of_process(rare: float = rare, factor: float = factor) -> Slow:
+            slow = factor if DRAW.random() < rare else 1.0
+            return lambda count: np.full(count, slow)
+
+        verdicts = [gate(50e6, of_process)[0] for _ in range(gates)]
+        passed = [one.outcome == PASSED for one in verdicts]
+        below = [ok and one.decision.bound < rare * (factor - 1) for ok, one in zip(passed, verdicts, strict=True)]
+        wrong = [too_low and told(one)[0] < rare for too_low, one in zip(below, verdicts, strict=True)]
+        far = [told(one)[2] for one in verdicts]
+        how = f"{rare:.0%} of the processes take {factor - 1:.0%} longer"
+        print(how.ljust(48), share(passed), share(below), share(wrong), share(far), sep="    ")
+
+
+def means(gates: int) -> None:
+    """Print how often a slower mean passes. Launches vary, so the bound of the mean is wide, and below its limit of 10 %."""
+    print(f"{'head':40} flagged  passed  flagged and passed  inconclusive  regressed")
+    for slower, spread in ((0.0, 0.0), (0.0, 0.03), (0.05, 0.03), (0.05, 0.02)):
+
+        def of_process(slower: float = slower) -> Slow:
+            # A tenth of the iterations takes longer, so that the median does not.
+            return lambda count: np.where(DRAW.random(count) < 0.1, 1 + 10 * slower, 1.0)
+
+        found = [gate(50e6, of_process, spread=spread) for _ in range(gates)]
+        passed = [one.outcome == PASSED for one, _ in found]
+        flagged = [was for _, was in found]
+        both = [ok and was for ok, was in zip(passed, flagged, strict=True)]
+        rest = [share(one.outcome == outcome for one, _ in found) for outcome in ("inconclusive", "regressed")]
+        how = f"mean +{slower:.0%}, SD of launches {spread or 0.006:.1%}"
+        print(how.ljust(40), share(flagged), share(passed), share(both), *rest, sep="    ")
+
+
+def bounds(sets: int) -> None:
+    """Print how often an upper bound of the mean is wrong, and how wide bounds are, in standard deviations."""
+    print("quantities, launches, errors: an upper bound is wrong; mean distance of the largest bound")
+    draws = {
+        "normal": DRAW.standard_normal,
+        "gamma(4)": lambda size: (DRAW.gamma(4, 1, size) - 4) / 2,
+        "exponential": lambda size: DRAW.exponential(1, size) - 1,
+        "log-normal": lambda size: np.exp(0.75 * DRAW.standard_normal(size)) - math.exp(0.75**2 / 2),
+    }
+    for count in (1, 4, 12):
+        for size in (4, 8, 10, 18):
+            for name, draw in draws.items():
+                high = [
+                    permutation.simultaneous_bounds(0.7 * draw((1, size)) + 0.7 * draw((count, size)), number)[1]
+                    for number in range(sets)
+                ]
+                wrong = share(bool((each < 0).any()) for each in high)
+                print(f"{count:3} {size:3} {name:12} {wrong} {np.mean(list(map(max, high))):.2f}", flush=True)
+
+
+def roles(path: Path) -> None:
+    """Print the mean difference of launches of the same code with the roles that they had, and that by the side that began."""
+    launches = load(path).launches
+    print(f"{len(launches)} launches")
+    for one in quantities(launches):
+        if one.is_case:
+            error = statistics.stdev(one.logs) / math.sqrt(len(one.logs))
+            mean = statistics.fmean(one.logs)
+            print(f"{one.case} {one.title:16} {mean:+.3%} (SE {error:.3%}), positive {sum(log > 0 for log in one.logs)}")
+
+
+def main() -> None:
+    permutation.EXCHANGES = EXCHANGES
+    if sys.argv[1] == "roles":
+        roles(Path(sys.argv[2]))
+        return
+    parts = {"iterations": iterations, "processes": processes, "means": means, "bounds": bounds}
+    parts[sys.argv[1]](int(sys.argv[2]) if len(sys.argv) > 2 else 100)
+
+
+if __name__ == "__main__":
+    main()
