@@ -132,11 +132,22 @@ def qualify(measured: Recorded, limits: Thresholds, gate_s: float, may_go_on: Ca
     logs = np.array([of_live[hit.case] for hit in hits])
     changes = np.expm1([logs.mean(axis=1), *simultaneous_bounds(logs, measured.header.seed)]).T.tolist()
     highs = [{(one.quantity.case, one.quantity.kind, one.quantity.clock): one.high for one in gate.cases} for gate in gates]
+    cases = [
+        {
+            "case": measured.header.name(hit.case),
+            "rules_out": statistics.median(of_gate[hit.case, ITERATION, WALL] for of_gate in highs),
+            "gates": len(range(number, len(gates) // 2, len(hits))),
+            "found": found[number],
+            "measured": changes[number],
+        }
+        for number, hit in enumerate(hits)
+    ]
     data = {
         "rules_out": statistics.median(gate.bound for gate in gates),
         "gate_seconds": gate_s,
         "gates": len(gates),
         "regressed": sum(gate.outcome == REGRESSED for gate in gates),
+        "inconclusive": sum(gate.outcome == INCONCLUSIVE for gate in gates),
         "windows": len(windows),
         "windows_regressed": windows.count(REGRESSED),
         "other_programs": statistics.fmean(
@@ -144,27 +155,21 @@ def qualify(measured: Recorded, limits: Thresholds, gate_s: float, may_go_on: Ca
         ),
         "added": [*AMOUNTS],
         "found": [sum(of_case) for of_case in zip(*found, strict=True)],
-        "cases": [
-            {
-                "case": measured.header.name(hit.case),
-                "rules_out": statistics.median(of_gate[hit.case, ITERATION, WALL] for of_gate in highs),
-                "gates": len(range(number, len(gates) // 2, len(hits))),
-                "found": found[number],
-                "measured": changes[number],
-            }
-            for number, hit in enumerate(hits)
-        ],
+        "cases": cases,
     }  # fmt: skip
-    return {**data, "reasons": list(_reasons(data)), "improvements": list(_improvements(data, limits))}
+    without = [measured.header.name(case) for case in measured.header.labels if case not in [hit.case for hit in hits]]
+    reasons = [f"{name} has no usable time in every launch" for name in without]
+    return {**data, "reasons": [*reasons, *_reasons(data)], "improvements": list(_improvements(data, limits))}
 
 
 def _reasons(data: Mapping[str, Any]) -> Iterator[str]:
     """Yield why a machine cannot judge a slowdown of LIVE."""
     if data["rules_out"] >= LIVE:
         yield f"it cannot rule out {_change(LIVE)}"
-    for case in data["cases"]:
-        if interval(case["found"][-1], case["gates"])[1] < LEAST_FOUND:
+    for case in ({**data, "case": "a case", "gates": data["gates"] // 2}, *data["cases"]):
+        if case["gates"] and interval(case["found"][-1], case["gates"])[1] < LEAST_FOUND:
             yield f"it finds {_change(LIVE)} in {case['case']} in {_found(-1, case)} gates"
+    for case in data["cases"]:
         _, least, most = case["measured"]
         if most < LIVE / 2 or least > 2 * LIVE:
             yield f"{_change(LIVE)} was added to {case['case']}, and {_change(least)} to {_change(most)} measured"
@@ -195,7 +200,7 @@ def report(measured: Recorded, top: int) -> tuple[str, Report]:
         columns = (
             Column[Any]("case", itemgetter("case")),
             Column[Any]("rules out", itemgetter("rules_out"), units.percent_up),
-            *(Column[Any](f"finds {_change(added)}", partial(_found, position)) for position, added in enumerate(AMOUNTS)),
+            *(Column[Any](f"finds {_change(added)}", partial(_found, number)) for number, added in enumerate(AMOUNTS)),
             Column[Any](f"measured {_change(LIVE)} as", lambda row: "{} ({} to {})".format(*map(_change, row["measured"]))),
         )
         rows = sorted(data["cases"], key=itemgetter("rules_out"), reverse=True)[:top]
@@ -222,7 +227,8 @@ def last_line(measured: Recorded, on: str = "is") -> str:
     return (
         f"this runner {why_not}: it rules out {units.percent_up(data['rules_out'])} in "
         f"{units.duration(data['gate_seconds'] * 1e9)}; it finds {finds} of gates; false alarms in "
-        f"{share(data['regressed'], data['gates'])} of {data['gates']} resampled gates, and in {data['windows_regressed']} of "
+        f"{share(data['regressed'], data['gates'])} of {data['gates']} resampled gates, of which "
+        f"{units.percent(data['inconclusive'] / data['gates'])} are inconclusive, and in {data['windows_regressed']} of "
         f"{data['windows']} with the roles as recorded"
     )
 

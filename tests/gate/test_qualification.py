@@ -159,7 +159,7 @@ def test_a_quiet_machine_is_qualified(quiet):
     assert re.fullmatch(
         r"this runner is qualified: it rules out 0\.\d % in 244 s; it finds \+1\.0 % in .*, \+2\.0 % in .*, \+5\.0 % in "
         r"100\.0 % \(54\.1 % to 100\.0 %\), .* of gates; false alarms in 0\.0 % \(0\.0 % to 26\.5 %\) of 12 resampled gates, "
-        r"and in 0 of 3 with the roles as recorded",
+        r"of which \d+\.\d % are inconclusive, and in 0 of 3 with the roles as recorded",
         last,
     )
 
@@ -177,6 +177,7 @@ def test_the_thresholds_are_the_users():
 
 def test_a_noisy_machine_is_not_qualified_and_the_report_names_the_noisiest_case():
     found = qualified(noisy(0.5))
+    assert found.end.qualification["inconclusive"] == 2 * FEW
     outcome, shown = report(found, 1)
     assert outcome == INCONCLUSIVE
     text = render(shown, "terminal")
@@ -187,6 +188,13 @@ def test_a_noisy_machine_is_not_qualified_and_the_report_names_the_noisiest_case
     table = text.partition("cases, the noisiest first")[2].partition("\n\n")[0]
     assert LABEL in table
     assert "lenet5" not in table  # --top 1
+
+
+def test_a_machine_with_more_cases_than_gates_is_judged_by_all_cases_together():
+    cases = [{"case": f"{number}", "gates": number % 2, "found": [0] * 4, "measured": [LIVE] * 3} for number in range(40)]
+    data = {"rules_out": 0.05, "gates": 40, "found": [0, 0, 2, 9], "cases": cases}
+    assert list(qualification._reasons(data)) == ["it finds +10.0 % in a case in 9 of 20 gates"]
+    assert list(qualification._reasons({**data, "found": [0, 0, 2, 19]})) == []
 
 
 def test_added_time_that_is_not_measured_is_a_reason():
@@ -226,6 +234,12 @@ def test_cases_without_times_cannot_be_judged():
     outcome, shown = report(empty, 10)
     assert (empty.end.qualification, outcome) == ({}, INCONCLUSIVE)
     assert shown.heading == "this runner is not qualified: no case has usable times in every launch"
+
+
+def test_a_case_without_times_is_a_reason():
+    found = qualified(launches(**{CASE: Measured(ns=0, operations={}), SLOW: Measured(operations={})}))
+    assert found.end.qualification["reasons"] == [f"{LABEL} has no usable time in every launch"]
+    assert [case["case"] for case in found.end.qualification["cases"]] == ["step lenet5-b16-cpu on digits"]
 
 
 def test_an_interrupted_qualification_gives_its_reason():
