@@ -215,17 +215,19 @@ def _found(position: int, row: Mapping[str, Any]) -> str:
     return f"{row['found'][position]} of {row['gates']}"
 
 
-def last_line(measured: Recorded, on: str = "is") -> str:
+def last_line(measured: Recorded, day: str = "") -> str:
     """Return whether the machine is qualified, what it rules out and finds, with 95 % intervals, and its false alarms."""
     data = measured.end.qualification
     if not data:
         return f"this runner is not qualified: {measured.end.cut_short or 'no case has usable times in every launch'}"
-    why_not = f"{on} not qualified, because {', and '.join(data['reasons'])}" if data["reasons"] else f"{on} qualified"
+    verb, when = ("was", f" on {day}") if day else ("is", "")
+    because = ", and ".join(data["reasons"])
+    is_qualified = f"{verb} not qualified{when}, because {because}" if because else f"{verb} qualified{when}"
     finds = ", ".join(
         f"{_change(added)} in {share(hits, data['gates'] // 2)}" for added, hits in zip(AMOUNTS, data["found"], strict=True)
     )
     return (
-        f"this runner {why_not}: it rules out {units.percent_up(data['rules_out'])} in "
+        f"this runner {is_qualified}: it rules out {units.percent_up(data['rules_out'])} in "
         f"{units.duration(data['gate_seconds'] * 1e9)}; it finds {finds} of gates; false alarms in "
         f"{share(data['regressed'], data['gates'])} of {data['gates']} resampled gates, of which "
         f"{units.percent(data['inconclusive'] / data['gates'])} are inconclusive, and in {data['windows_regressed']} of "
@@ -236,8 +238,8 @@ def last_line(measured: Recorded, on: str = "is") -> str:
 def newest(folder: Path, machine: str, cases: Sequence[str]) -> str:
     """Return the last line of the newest qualification of a machine with these cases, and its date; empty if there is none."""
     for path in sorted(folder.glob(f"{PREFIX}*.jsonl.gz"), reverse=True):
-        with suppress(RecordError):
+        with suppress(RecordError, KeyError):  # damaged, or of a version with other keys
             found = samples.load(path)
             if found.end.qualification and (found.header.machine, set(found.header.labels)) == (machine, set(cases)):
-                return last_line(found, f"on {found.header.started[:10]} was")
+                return last_line(found, found.header.started[:10])
     return ""

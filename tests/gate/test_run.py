@@ -591,7 +591,7 @@ def test_the_report_of_a_later_gate_states_the_qualification_of_the_machine(qual
     assert qualified.header.qualified == ""
     later = gate(launches=8)
     day = qualified.header.started[:10]
-    assert later.header.qualified.startswith(f"this runner on {day} was qualified: it rules out ")
+    assert later.header.qualified.startswith(f"this runner was qualified on {day}: it rules out ")
     shown = report(conclude(later, JudgeOptions()))
     assert later.header.qualified in shown.blocks[0].lines
     assert shown.data["qualified"] == later.header.qualified
