@@ -15,7 +15,7 @@ import builders
 import gate_builders
 import pytest
 import strategies
-from gate_builders import ADD, CASE, CLONE, GEMM, LABEL, MM, Measured, recorded, series
+from gate_builders import ADD, CASE, CLONE, GEMM, LABEL, MM, Measured, recorded, series, soaked
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -33,7 +33,7 @@ from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection,
 from mnistbench.gate.verdict import decision, samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds, decide
 from mnistbench.gate.verdict.result import JudgeOptions, Verdict, conclude
-from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, Replaced
+from mnistbench.gate.verdict.samples import ALL_CASES, BASE, HEAD, INTERRUPTED, RESIDENT, Replaced
 from mnistbench.saved_runs.compatibility import BLOCKING
 
 REPOSITORY = Path(__file__).parents[1]
@@ -77,9 +77,11 @@ def as_json(verdict):
     return json.loads(gate_report.report(verdict).json)
 
 
-def concluded(measured, fresh=0, **changes):
+def concluded(measured, fresh=0, once=None, **changes):
     """The verdict over eight launches of a case, and so many fresh ones; keywords are of the header or of the options."""
-    launches = [*series(measured, seed=3), *(series(measured, stage=2, seed=4, count=fresh) if fresh else [])]
+    launches = [
+        *series(measured, seed=3, once=once), *(series(measured, stage=2, seed=4, count=fresh, once=once) if fresh else []),
+    ]  # fmt: skip
     options = {name: changes.pop(name) for name in ("reason", "allow_missing") if name in changes}
     accept = tuple(map(Acceptance.parse, changes.pop("accept", ())))
     return conclude(recorded(launches, **changes), JudgeOptions(accept=accept, **options))
@@ -102,8 +104,13 @@ VERDICTS = {
     "accepted without a limit": (INCONCLUSIVE, lambda: concluded(SLOWER_CASE, 8, accept=("*:*",), reason="it is exact now")),
     "flagged and not measured again": (INCONCLUSIVE, lambda: concluded(SLOWER_CASE)),
     "replaced": (REGRESSED, lambda: concluded(REPLACED_CASE, 8)),
+    "once": (
+        REGRESSED,
+        lambda: concluded(Measured(), 8, {("import", ALL_CASES): (50_000_000, 1.6), (RESIDENT, ALL_CASES): (90_000_000, 1.0)}),
+    ),
     "interrupted": (INCONCLUSIVE, lambda: concluded(Measured(), end=INTERRUPTED)),
     "nothing measured": (INCONCLUSIVE, lambda: conclude(recorded(series(count=3)), JudgeOptions())),
+    "soaked": (INCONCLUSIVE, lambda: conclude(recorded([*series(), soaked(1.3, (1.0, 1.2))]), JudgeOptions())),
     "no operations": (PASSED, lambda: concluded(Measured(operations={}))),
     "not finite": (PASSED, lambda: concluded(Measured(outcomes=(("aa", 0.5), ("bb", None))))),
     "everything in the header": (
@@ -150,7 +157,7 @@ def searched():
 def qualified(spread=0.5):
     """A qualification of a noisy machine by two gates of the same code."""
     measured = {CASE: Measured(spread=spread), OTHER: Measured()}
-    launches = [*series(measured, count=qualification.SIZE), *series(measured, count=4, stage=3)]
+    launches = [*series(measured, count=qualification.SIZE), *series(measured, count=4, stage=samples.LONGER)]
     found = recorded(launches, labels={CASE: LABEL, OTHER: "other"}, machine="EPYC, 2 cores")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(qualification, "GATES", 2)
@@ -217,8 +224,11 @@ def any_effects(draw):
     """Differences of any size, also such that are no longer finite as a share, and of spoiled launches."""
     found = []
     for number in range(draw(st.integers(1, 4))):
-        kind = draw(st.sampled_from(["iteration", "mean", "operation", "replaced", "added", "outside", "other"]))
-        clock = draw(st.sampled_from(["wall", "cpu", "device"])) if kind in ("iteration", "mean") else ""
+        kind = draw(
+            st.sampled_from(["iteration", "mean", "operation", "replaced", "added", "outside", "other", "once", "memory"])
+        )
+        clocks = {"iteration": ["wall", "cpu", "device"], "mean": ["wall", "cpu"], "once": ["cpu"], "memory": ["none"]}
+        clock = draw(st.sampled_from(clocks.get(kind, [""])))
         sides = st.none() | st.floats(0, 1e15)
         replaced = tuple(Replaced(key, draw(sides), draw(sides)) for key in (MM, ADD)) if kind in ("replaced", "added") else ()
         logs = draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8))
@@ -454,7 +464,7 @@ def test_the_unit_of_a_number_is_stated(name):
             "properties/reasons/items/properties/kind/enum",
             {
                 decision.NOISE, decision.BUDGET, decision.CONTRADICTION, decision.UNMEASURED, decision.MISSING,
-                decision.ACCEPTANCE, decision.BROKEN,
+                decision.ACCEPTANCE, decision.BROKEN, decision.SOAKED,
             },
         ),
         (
@@ -470,10 +480,14 @@ def test_the_unit_of_a_number_is_stated(name):
             "$defs/estimate/properties/kind/enum",
             {
                 samples.ITERATION, samples.MEAN, samples.OPERATION, samples.REPLACED, samples.ADDED, samples.OUTSIDE_KIND,
-                samples.OTHER,
+                samples.OTHER, samples.ONCE, samples.MEMORY,
             },
         ),
-        ("gate", "$defs/estimate/properties/clock/enum", {samples.WALL, samples.CPU, samples.DEVICE, samples.BUSY, "profiled"}),
+        (
+            "gate",
+            "$defs/estimate/properties/clock/enum",
+            {samples.WALL, samples.CPU, samples.DEVICE, samples.BUSY, samples.NO_CLOCK, "profiled"},
+        ),
         ("qualify", "properties/outcome/enum", {decision.PASSED, decision.INCONCLUSIVE}),
         ("bisect", "properties/outcome/enum", {decision.PASSED, decision.REGRESSED, decision.INCONCLUSIVE}),
         (

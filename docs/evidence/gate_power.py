@@ -3,6 +3,7 @@
     python docs/evidence/gate_power.py pool POOL.json.gz RAW.jsonl.gz...   # raw samples of the same code, to one small file
     python docs/evidence/gate_power.py judge POOL.json.gz [TRIALS]         # tables from it
     python docs/evidence/gate_power.py targets POOL.json.gz [TRIALS]       # the main rates, on all cores
+    python docs/evidence/gate_power.py once POOL.json.gz [TRIALS]          # rates of what occurs once, and what it costs others
 
 Gates are drawn from the launches by ``mnistbench.gate.qualification.Pool``. For power and for the comparison of designs they
 have new roles; the row "recorded roles" keeps the recorded ones.
@@ -15,7 +16,7 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from mnistbench.gate import qualification
 from mnistbench.gate.qualification import is_found, share
 from mnistbench.gate.verdict import decision, permutation, samples
 from mnistbench.gate.verdict.decision import CONTRADICTED, LAUNCHES, LOOKS, REGRESSED, Thresholds
-from mnistbench.gate.verdict.samples import Quantity
+from mnistbench.gate.verdict.samples import ONCE, Quantity
 
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then known to 0.2 %.
 EXCHANGES = 2_000
@@ -54,22 +55,27 @@ def pool(target: Path, files: Sequence[str]) -> None:
     ]
     found = {}
     checked: dict[str, list[samples.Group]] = {}
+    quantities = samples.quantities([launch for _, launch in launches])
+    keys = {quantity.key for quantity in quantities}
+    for quantity in quantities:
+        if quantity.is_operation:
+            checked.setdefault(quantity.case, []).append((quantity.kind, quantity.name, quantity.members))
+
+    def logs_of(measured: Sequence[samples.Launch]) -> list[list[float]]:
+        kept = [quantity for quantity in samples.quantities(measured, checked) if quantity.key in keys]
+        return [[round(log, 5) for log in quantity.logs] for quantity in kept]
+
     for name, way in WAYS.items():
         samples.difference = way
-        quantities = samples.quantities([launch for _, launch in launches], checked or None)
-        if not checked:
-            for quantity in quantities:
-                if not quantity.is_case:
-                    checked.setdefault(quantity.case, []).append((quantity.kind, quantity.name, quantity.members))
-        found[name] = [[round(log, 5) for log in quantity.logs] for quantity in quantities]
+        found[name] = logs_of([launch for _, launch in launches])
     samples.difference = WAYS["pairs"]
     in_turn = [
         replace(launch, cases={case: list(map(_without_blocks, builds)) for case, builds in launch.cases.items()})
         for _, launch in launches
     ]
-    found["in turn"] = [[round(log, 5) for log in quantity.logs] for quantity in samples.quantities(in_turn, checked)]
+    found["in turn"] = logs_of(in_turn)
     one_build = [replace(launch, cases={case: builds[:1] for case, builds in launch.cases.items()}) for _, launch in launches]
-    found["one build"] = [[round(log, 5) for log in quantity.logs] for quantity in samples.quantities(one_build, checked)]
+    found["one build"] = logs_of(one_build)
     data = {
         "quantities": [[e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in quantities],
         "files": [name for name, _ in launches],
@@ -93,25 +99,27 @@ class Pool:
         self.quantities = [Quantity(*e[:4], (), (), e[5], e[5], e[4]) for e in data["quantities"]]
         self.launches = len(data["files"])
         self._seed = seed
-        self._pools: dict[tuple[str, ...], qualification.Pool] = {}
+        self._pools: dict[tuple[object, ...], qualification.Pool] = {}
 
     def verdict(
         self, target: int | None, change: float, *, way: str = "pairs", clocks: Sequence[str] = ("wall", "cpu"),
-        launches: int = LAUNCHES, recorded_from: int | None = None, limits: Thresholds = LIMITS,
+        launches: int = LAUNCHES, recorded_from: int | None = None, limits: Thresholds = LIMITS, once: bool = True,
     ) -> tuple[list[decision.Estimate], decision.Decision]:  # fmt: skip
         """Return what the first stage flagged, and the decision.
 
-        ``recorded_from`` takes the launches from there on, with the roles that they had.
+        ``recorded_from`` takes the launches from there on, with the roles that they had. Without ``once``, what occurs once is
+        not tested.
         """
-        if (way, *clocks) not in self._pools:
+        key = (way, once, *clocks)
+        if key not in self._pools:
             quantities = [
                 replace(quantity, logs=tuple(row))
                 for quantity, row in zip(self.quantities, self.logs[way], strict=True)
-                if not quantity.is_case or quantity.clock in clocks
+                if (quantity.clock in clocks if quantity.is_case else once or not quantity.is_once)
             ]
-            self._pools[way, *clocks] = qualification.Pool(quantities, self._seed)
+            self._pools[key] = qualification.Pool(quantities, self._seed)
         hit = None if target is None else self.quantities[target]
-        return self._pools[way, *clocks].gate(limits, hit, change, launches=launches, start=recorded_from)
+        return self._pools[key].gate(limits, hit, change, launches=launches, start=recorded_from)
 
 
 def main() -> None:
@@ -123,8 +131,8 @@ def main() -> None:
     recorded = Pool(Path(sys.argv[2]))
     looks = ", ".join(map(str, LOOKS))
     print(f"{recorded.launches} launches recorded; {trials} verdicts a line; {LAUNCHES} launches and {looks} fresh ones each\n")
-    if sys.argv[1] == "targets":
-        targets(Path(sys.argv[2]), trials)
+    if sys.argv[1] in ("targets", "once"):
+        {"targets": targets, "once": once}[sys.argv[1]](Path(sys.argv[2]), trials)
         return
     print("spread (SD) of a launch's difference")
     for row, quantity in enumerate(recorded.quantities):
@@ -153,15 +161,43 @@ def main() -> None:
 
 def targets(path: Path, trials: int) -> None:
     """Print the rates of wrong and right verdicts of the product as it is, in parts of 100 verdicts."""
+    _answer(path, trials, _questions(Pool(path)))
+
+
+def once(path: Path, trials: int) -> None:
+    """Print the rates of what occurs once, and the main rates without it and with it."""
     recorded = Pool(path)
-    parts = -(-trials // PART)
-    questions: dict[str, tuple[list[int], float, Thresholds]] = {"the same code": ([], 0.0, LIMITS)}
+    for quantity, logs in zip(recorded.quantities, recorded.logs["pairs"], strict=True):
+        if quantity.is_once:
+            spread = f"SD of a launch's difference {logs.std(ddof=1):.2%}"
+            print(f"  {quantity.case}, {quantity.name}: {quantity.base_ns:,.0f}, {spread}")
+    for row, one in enumerate(recorded.quantities):
+        changes = (0.2, 0.5) if one.kind == ONCE else (0.1, 0.2) if one.is_once else ()
+        _answer(
+            path, trials, {f"+{change:.0%} on {one.name} ({one.case})": ([row], change, LIMITS, True) for change in changes}
+        )
+    for tested in (False, True):
+        print(f"what occurs once is {'tested, too' if tested else 'not tested'}")
+        _answer(path, trials, {text: (*question[:3], tested) for text, question in _questions(recorded).items()})
+
+
+#: Rows of quantities that are changed in turn, the change, the limits, and whether what occurs once is tested.
+Question = tuple[list[int], float, Thresholds, bool]
+
+
+def _questions(recorded: Pool) -> dict[str, Question]:
+    questions: dict[str, Question] = {"the same code": ([], 0.0, LIMITS, True)}
     for row in calls_of(recorded):
-        questions[f"+1 % on {recorded.quantities[row].case}, --threshold 1%"] = ([row], 0.01, Thresholds(case=0.01))
+        questions[f"+1 % on {recorded.quantities[row].case}, --threshold 1%"] = ([row], 0.01, Thresholds(case=0.01), True)
     operations = [row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "operation"]
     for least in (0.05, 0.10):
         rows = [row for row in operations if recorded.quantities[row].share >= least]
-        questions[f"+5 % on an operation of {least:.0%} of its case or more ({len(rows)} of them)"] = (rows, 0.05, LIMITS)
+        questions[f"+5 % on an operation of {least:.0%} of its case or more ({len(rows)} of them)"] = (rows, 0.05, LIMITS, True)
+    return questions
+
+
+def _answer(path: Path, trials: int, questions: Mapping[str, Question]) -> None:
+    parts = -(-trials // PART)
     with ProcessPoolExecutor() as processes:
         for text, question in questions.items():
             outcomes = [
@@ -178,15 +214,15 @@ def targets(path: Path, trials: int) -> None:
             )
 
 
-def _outcomes(task: tuple[Path, int, tuple[list[int], float, Thresholds]]) -> list[tuple[bool, bool, bool, bool, int]]:
+def _outcomes(task: tuple[Path, int, Question]) -> list[tuple[bool, bool, bool, bool, int]]:
     """Return of each verdict whether it is red, catches the change, is inconclusive, flags anything; and its fresh launches."""
-    path, part, (rows, change, limits) = task
+    path, part, (rows, change, limits, tested) = task
     permutation.EXCHANGES = EXCHANGES
     recorded = Pool(path, seed=1 + part)
     outcomes = []
     for trial in range(PART):
         row = rows[trial % len(rows)] if rows else None
-        first, found = recorded.verdict(row, change, limits=limits)
+        first, found = recorded.verdict(row, change, limits=limits, once=tested)
         hit = row is not None and is_found(found, recorded.quantities[row])
         unsure, flagged = found.outcome == decision.INCONCLUSIVE, any(estimate.change > 0 for estimate in first)
         outcomes.append((found.outcome == REGRESSED, hit, unsure, flagged, found.fresh))

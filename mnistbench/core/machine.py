@@ -14,6 +14,7 @@ import gc
 import math
 import os
 import platform
+import resource
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -96,6 +97,13 @@ def available_bytes() -> float:
 
 
 # ---- Cores -----------------------------------------------------------------------------------------------------------
+
+
+def peak_resident_bytes() -> int:
+    """Return the peak resident memory of this process so far, in bytes."""
+    with contextlib.suppress(OSError, IndexError):  # ru_maxrss of Linux has that of the process that started this one, too
+        return 1024 * int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def own_cores() -> list[int]:

@@ -11,7 +11,7 @@ from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Estimate, Finding
 from mnistbench.gate.verdict.result import Verdict
-from mnistbench.gate.verdict.samples import ADDED, INTERRUPTED, REPLACED, Quantity
+from mnistbench.gate.verdict.samples import ADDED, ALL_CASES, INTERRUPTED, REPLACED, Quantity
 
 #: What a gate says of a release.
 SLOWER, NOT_SLOWER, NOT_JUDGED = "slower", "not slower", "not judged"
@@ -131,7 +131,7 @@ def bisect(
         say(f"gate {len(bisection.gates) + 1}: {bisection.package} {first} -> {release}")
         began = now()
         try:
-            raw, verdict = measure(release, tuple(found), budget_s)
+            raw, verdict = measure(release, () if ALL_CASES in found else tuple(found), budget_s)
         except KeyboardInterrupt:
             if not bisection.gates:
                 raise
@@ -153,8 +153,8 @@ def bisect(
 
 
 def largest_regressions(verdict: Verdict) -> dict[str, Finding]:
-    """Return the regression of each slower case that added most to it, by node id."""
-    node_ids = {verdict.header.name(node_id): node_id for node_id in verdict.header.labels}
+    """Return the regression of each slower case that added most to it, by node id; also of the process, by ALL_CASES."""
+    node_ids = {verdict.header.name(node_id): node_id for node_id in (*verdict.header.labels, ALL_CASES)}
     found: dict[str, Finding] = {}
     for finding in verdict.regressions:  # the largest first
         found.setdefault(node_ids[finding.screened.quantity.case], finding)
@@ -174,9 +174,9 @@ def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
     for reason in verdict.reasons:
         if not found or reason.kind != NOISE:
             return NOT_JUDGED, reason.text
-    estimates = (*verdict.decision.cases, *verdict.decision.operations)
+    estimates = (*verdict.decision.cases, *verdict.decision.operations, *verdict.decision.once)
     for node_id, finding in found.items():
-        if node_id not in verdict.header.labels:
+        if node_id not in {*verdict.header.labels, ALL_CASES}:
             return NOT_JUDGED, f"{node_id} was not measured, because it is missing or has other parameters"
         quantity, change = finding.best.quantity, finding.best.change
         case = verdict.header.name(node_id)

@@ -53,6 +53,7 @@ class Plan:
     only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
     added: float = 0.0  # share of its time by which each iteration of the head is made longer
+    soak_ns: float = 0  # time for each case in a soak
     parallel: frozenset[str] = frozenset()  # node ids of cases that use more than one core, on a side or on both
 
     def threads(self, side: str) -> int:
@@ -258,6 +259,7 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
         if not all(isinstance(build.get("sides"), dict) for build in (*builds, *second[case])):
             raise results[0]["cases"][case].wrong("builds with samples of a side")
     return {
+        "once": {of["side"].read(str): of["once"].read(Mapping[str, Mapping[str, int]]) for of in results},
         "cases": {
             case: [
                 {**one, "sides": {**one["sides"], **other["sides"]}} for one, other in zip(builds, second[case], strict=True)
@@ -297,9 +299,10 @@ class _SideProcess:
             "phases": plan.phases,
             "threads": plan.threads(self._side),
             "only": only,
-            "torch": self._side in plan.with_torch,
+            "torch": len(plan.with_torch) == len(plan.trees),
             "parallel": sorted(plan.parallel),
             "added": plan.added if self._side == HEAD else 0.0,
+            "soak_ns": plan.soak_ns,
             **more,
         }
         self.child.tell(json.dumps(job))

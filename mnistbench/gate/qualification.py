@@ -3,7 +3,8 @@
 The roles of each launch are drawn anew, which is allowed because both sides ran the same code. This makes the null hypothesis
 true by construction, so such gates cannot show a false alarm that the roles themselves cause; gates with the roles as recorded
 can. A slowdown is simulated by adding log(1 + change) to the differences of a case, or of an operation and, weighted by its
-share, of its case. Launches in which each iteration of the head is really made longer check this.
+share, of its case; a cost that occurs once becomes longer. Launches in which each iteration of the head is really made longer
+check this.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from mnistbench.core.errors import RecordError
 from mnistbench.gate.verdict import decision, samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, LAUNCHES, LOOKS, PASSED, REGRESSED, Decision, Thresholds
 from mnistbench.gate.verdict.permutation import simultaneous_bounds
-from mnistbench.gate.verdict.samples import CPU, ITERATION, WALL, Quantity, Recorded
+from mnistbench.gate.verdict.samples import ALL_CASES, CPU, ITERATION, LEAST_ONCE_NS, LONGER, ONCE, WALL, Quantity, Recorded
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
@@ -70,15 +71,17 @@ class Pool:
         drawn = np.arange(size) + (self._draw.integers(self.launches) if start is None else start)
         logs = self._logs[:, drawn % self.launches] * (self._draw.choice([-1.0, 1.0], size) if start is None else 1.0)
         for row, one in enumerate(self.quantities):
-            if hit and (one.key == hit.key or (one.is_case and one.case == hit.case)):
-                logs[row] += math.log1p(change * (hit.share if one.is_case and not hit.is_case else 1))
+            if hit and (one.key == hit.key or (one.is_case and one.case == hit.case and not hit.is_once)):
+                part = hit.share if one.is_case and not hit.is_case else 1
+                part = hit.base_ns / (hit.base_ns + LEAST_ONCE_NS) if one.kind == ONCE else part
+                logs[row] += math.log1p(change * part)
         taken = [replace(one, logs=tuple(row)) for one, row in zip(self.quantities, logs, strict=True)]
         first = [replace(one, logs=one.logs[:launches]) for one in taken]
         flagged = decision.candidates(first, limits, self._seed)
         found = decision.decide(first, [], limits, self._seed)
         cases = {estimate.quantity.case for estimate in flagged}
         for look in [look for look in LOOKS if cases and look >= decision.least_fresh(launches)]:
-            fresh = [replace(one, logs=one.logs[launches : launches + look]) for one in taken if one.case in cases]
+            fresh = [replace(one, logs=one.logs[launches : launches + look]) for one in taken if {one.case, ALL_CASES} & cases]
             found = decision.decide(first, fresh, limits, self._seed)
             if decision.is_settled(found, limits):
                 break
@@ -111,12 +114,12 @@ def qualify(measured: Recorded, limits: Thresholds, gate_s: float, may_go_on: Ca
     """Return what gates with these limits find on this machine, as JSON; empty if no case has times in every launch.
 
     Args:
-        measured: SIZE launches of the same code or more, and LIVE_LAUNCHES of stage 3.
+        measured: SIZE launches of the same code or more, and LIVE_LAUNCHES of the stage LONGER.
         limits: the thresholds of the gates.
         gate_s: duration of a gate without fresh launches, in seconds.
         may_go_on: whether there is time for more gates, asked after a tenth of them.
     """
-    same, live = (samples.quantities([one for one in measured.launches if one.stage == stage]) for stage in (1, 3))
+    same, live = (samples.quantities([one for one in measured.launches if one.stage == stage]) for stage in (1, LONGER))
     of_live = {one.case: one.logs for one in live if one.kind == ITERATION and one.clock in (WALL, CPU)}  # CPU if it has both
     hits = [one for one in same if (one.kind, one.clock) == (ITERATION, WALL)]
     hits = [one for one in hits if np.isfinite([*one.logs, *of_live.get(one.case, (math.nan,))]).all()]

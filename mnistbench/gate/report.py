@@ -28,7 +28,8 @@ from mnistbench.gate.verdict.decision import (
 )
 from mnistbench.gate.verdict.permutation import CONFIDENCE
 from mnistbench.gate.verdict.result import JudgeOptions, Verdict
-from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, WALL, GateHeader, Quantity
+from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, MEMORY, ONCE, WALL, GateHeader, Quantity
+from mnistbench.gate.verdict.soak import Soak
 from mnistbench.showing.output import (
     EXIT_PASSED,
     EXIT_REGRESSED,
@@ -87,6 +88,7 @@ def blocks(verdict: Verdict) -> list[Block]:
     """Return the report; ``--top`` limits the operations of each case, but those with a finding are always shown."""
     return [
         Block("", tuple(_head(verdict))),
+        Block("Soak", tuple(map(_soak_line, verdict.soaks))),
         Block("Found", tuple(_finding_line(finding, verdict) for finding in _without_echoes(verdict.decision.findings))),
         Block("Reproducers", tuple(_reproducers(verdict))),
         Block("Cases", tables=tuple(_case_table(verdict))),
@@ -178,6 +180,16 @@ def _beside_limit(finding: Finding, verdict: Verdict) -> str:
     return f"more than {limit}" if finding.least >= least else f"a slowdown of {limit} cannot be ruled out"
 
 
+def _soak_line(soak: Soak) -> str:
+    means, slowest = (" -> ".join(map(units.duration, pair)) for pair in (soak.means_ns, soak.slowest_ns))
+    base, head = map(signed, soak.growths)
+    return (
+        f"{soak.case}: {soak.iterations:,} iterations on each side, mean {signed(soak.change)} ({signed(soak.low)} to "
+        f"{signed(soak.high)}), {means}; from the first tenth to the last {base} in the base, {head} in the head; "
+        f"mean of the slowest {slowest}"
+    )
+
+
 def _reproducers(verdict: Verdict) -> Iterable[str]:
     """Yield the script of each operation that was found slower, or why there is none."""
     titles = {finding.screened.quantity.key: finding.screened.quantity.title for finding in verdict.decision.findings}
@@ -193,11 +205,16 @@ def _change(estimate: Estimate, launches: str = "") -> str:
     quantity = estimate.quantity
     of_case = " of the case" if quantity.kind == ADDED else ""
     change = f"{signed(estimate.change)}{of_case} ({signed(estimate.low)} to {signed(estimate.high)}{launches})"
-    times = " -> ".join(units.duration(ns) if ns else "0" for ns in (quantity.base_ns, quantity.head_ns))
-    told = f"{change}, {times}"
-    if quantity.is_case or quantity.kind == ADDED:
+    told = f"{change}, {_amounts(quantity)}"
+    if not quantity.is_operation or quantity.kind == ADDED:
         return told
     return f"{told}; {signed(estimate.change * quantity.share)} of the case"
+
+
+def _amounts(quantity: Quantity) -> str:
+    """Return the times of both sides, or their memory."""
+    unit = units.size if quantity.kind == MEMORY else units.duration
+    return " -> ".join(unit(amount) if amount else "0" for amount in (quantity.base_ns, quantity.head_ns))
 
 
 def quantity(quantity: Quantity) -> str:
@@ -250,6 +267,15 @@ def _case_table(verdict: Verdict) -> Iterable[Table]:
             Column[Estimate]("slowdown below", _excluded),
         )
         yield Table(f"cases: change of iteration time, head relative to base; {_CONFIDENCE}", columns, cases)
+    if ranked := sorted(verdict.decision.once, key=lambda one: -one.high):
+        columns = (
+            Column[Estimate]("what", lambda one: one.quantity.title),
+            Column[Estimate]("case", lambda one: one.quantity.case),
+            Column[Estimate]("base -> head", lambda one: _amounts(one.quantity)),
+            *_columns_of_change(_scale(ranked, verdict.options.once)),
+            Column[Estimate]("growth below", _excluded),
+        )
+        yield Table(f"once in a process: CPU time, memory at its peak; {_CONFIDENCE}", columns, ranked)
 
 
 def _clock(one: Estimate) -> str:
@@ -358,8 +384,19 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     in_last_line = 1 if verdict.outcome == INCONCLUSIVE else 0
     for reason in verdict.reasons[in_last_line:]:
         yield f"{INCONCLUSIVE}: {reason.text}"
+    yield from _bounds_of_once(verdict)
     if verdict.outcome == PASSED:
         yield _not_seen(verdict)
+
+
+def _bounds_of_once(verdict: Verdict) -> Iterable[str]:
+    """Yield the largest bounds of what occurs once, without regressions."""
+    regressed = {finding.screened.quantity.key for finding in verdict.decision.findings if finding.verdict == REGRESSED}
+    ranked = sorted((one for one in verdict.decision.once if one.quantity.key not in regressed), key=lambda one: one.high)
+    largest = {one.quantity.kind: f"{_excluded(one)} or more in" for one in ranked}
+    told = ((ONCE, "slowdown of", "imports, fixtures, setup and first iterations"), (MEMORY, "growth of", "memory"))
+    if largest:
+        yield f"once: {', '.join(f'no {grows} {largest[kind]} {what}' for kind, grows, what in told if kind in largest)}"
 
 
 #: A launch is far from the others if its distance from their median is larger than this many robust standard deviations.
@@ -486,7 +523,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "level_of_product": PRODUCT,
         "looks": LOOKS,
         "confidence": CONFIDENCE,
-        "thresholds": {"case": options.case, "operation": options.operation},
+        "thresholds": {"case": options.case, "operation": options.operation, "once": options.once},
         "findings": [
             {
                 "verdict": finding.verdict,
@@ -498,6 +535,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
             for finding in decision.findings
         ],
         "cases": list(map(_estimate, decision.cases)),
+        "once": list(map(_estimate, decision.once)),
         "operations": list(map(_estimate, decision.operations)),
         "exact": verdict.exact_differences,
         "far_launches": list(_far_launches(verdict)),
@@ -513,6 +551,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "not_finite": verdict.not_finite,
         "unbounded": [{"case": one.quantity.case, "name": one.quantity.name} for one in decision.unbounded],
         "unprofiled": verdict.unprofiled,
+        "soak": [one._asdict() for one in verdict.soaks],
     }
 
 
@@ -523,7 +562,12 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         "clock": quantity.clock or "profiled",
         "members": quantity.members,
         "replaced": [{"operation": one.key, "base_ns": one.base_ns, "head_ns": one.head_ns} for one in quantity.replaced],
-        **{name: getattr(quantity, name) for name in ("base_ns", "head_ns", "share")},
+        **{
+            f"{side}_{unit}": amount if (unit == "bytes") == (quantity.kind == MEMORY) else None
+            for unit in ("ns", "bytes")
+            for side, amount in ((BASE, quantity.base_ns), (HEAD, quantity.head_ns))
+        },
+        "share": quantity.share,
         **{name: _finite(getattr(estimate, name)) for name in ("change", "low", "high")},
         "p": estimate.p,
         "launches": estimate.launches,

@@ -33,7 +33,7 @@ from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LAUNCHES, LEAST_LAUNCHES, LOOKS, candidates, decide, is_settled, least_fresh
 from mnistbench.gate.verdict.result import JudgeOptions
-from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, End, GateHeader, Launch, Recorded, Reproducer
+from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, LONGER, SOAK, End, GateHeader, Launch, Recorded, Reproducer
 from mnistbench.showing.progress import Progress
 
 #: Most launches at the same time, each with a core of its own for each thread. More have not been measured.
@@ -83,6 +83,9 @@ class Request(RunOptions, SideOptions, BaseOptions):
     qualify: bool = switch(
         "--qualify", "measure the working tree against itself for about 10 minutes: what does a gate find on this machine?"
     )
+    soak_s: float | None = option(
+        "--soak", seconds, None, "one long launch of this time at the end, which shows growth and rare slow iterations", "TIME"
+    )
     only: tuple[str, ...] = ()  # node ids of the cases to measure; all that pytest selects if empty
     given: frozenset[str] = frozenset()  # fields that the command line gives
 
@@ -100,6 +103,10 @@ class Request(RunOptions, SideOptions, BaseOptions):
             raise UsageError("--qualify: measures the working tree on both sides; remove the options of base and head")
         if self.qualify and "launches" in self.given and self.launches < SIZE:
             raise UsageError(f"--launches: {self.launches} are too few for --qualify; give at least {SIZE}")
+        if self.qualify and self.soak_s:
+            raise UsageError("--soak: cannot be given with --qualify; remove one of them")
+        if self.soak_s and self.budget_s and self.soak_s >= self.budget_s:
+            raise UsageError("--soak: takes the whole --budget; increase --budget by the time of the other launches")
         if not (self.base or self.base_dir or self.differ or self.qualify):
             raise UsageError(
                 "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE"
@@ -209,8 +216,12 @@ class _Gate:
         self._stage(measured, 1, self._request.launches, cases, self._loading_s, first_deadline)
         found = candidates(samples.quantities(measured.launches), self._request, self._seed)
         if flagged := list(dict.fromkeys(estimate.quantity.case for estimate in found)):
-            self._measure_again(measured, flagged)
+            self._measure_again(measured, cases if samples.ALL_CASES in flagged else flagged)
             measured.end = replace(measured.end, reproducers=self._reproducers(measured))
+        if self._request.soak_s and not measured.end.cut_short:
+            self._progress.step("soak", left_s=self._request.soak_s)
+            self._plan = replace(self._plan, soak_ns=self._request.soak_s * 1e9 / len(cases))
+            self._round(measured, SOAK, 1, cases)
 
     def _qualify(self, measured: Recorded, cases: Sequence[str]) -> None:
         """Measure the same code on both sides, then with time added to the head, and see what gates of the former find."""
@@ -219,7 +230,7 @@ class _Gate:
             self._stage(measured, 1, self._at_once, cases, self._loading_s, self._deadline)
             rounds = SAME_SHARE * (self._request.budget_s or QUALIFYING_S) / statistics.fmean(durations or [math.inf])
             count = max(SIZE, min(MOST_SAME, int(rounds) * self._at_once))
-        for stage, launches in ((1, count), (3, LIVE_LAUNCHES)):
+        for stage, launches in ((1, count), (LONGER, LIVE_LAUNCHES)):
             if not self._stage(measured, stage, launches, cases, self._loading_s, self._deadline) and measured.end.cut_short:
                 return
         self._progress.say("resampling gates")
@@ -230,7 +241,9 @@ class _Gate:
 
     @property
     def _deadline(self) -> float:
-        return self._began + (math.inf if self._request.budget_s is None else self._request.budget_s)
+        """When all launches but the soak have to end, in seconds of the clock."""
+        after_s = self._request.soak_s + self._loading_s if self._request.soak_s else 0.0
+        return self._began - after_s + (math.inf if self._request.budget_s is None else self._request.budget_s)
 
     def _listing(self) -> dict[str, Listing]:
         """Survey each side alone: its cases, and the tests that pytest selects."""
@@ -400,7 +413,7 @@ class _Gate:
         seeds = [self._seed + len(measured.launches) + number for number in range(1, count + 1)]
         cores = own_cores()
         random.Random(seeds[0]).shuffle(cores)  # noqa: S311  # no secret
-        plan = replace(self._plan, added=LIVE) if stage == 3 else self._plan
+        plan = replace(self._plan, added=LIVE) if stage == LONGER else self._plan
         with ThreadPoolExecutor() as threads, ExitStack() as running:
             launches = [
                 running.enter_context(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -30,6 +31,8 @@ _RAW = "/.benchmarks/gate/"
 #: Names that are not copied from a tree that is not a repository.
 _LEFT_OUT = (".git", ".hg", ".benchmarks", "__pycache__", ".venv", "venv", ".tox", ".nox", "node_modules")
 
+#: Arguments of git for the files of a tree: the tracked ones, and those not ignored.
+_OWN_FILES = ("--cached", "--others", "--exclude-standard", "--deduplicate")
 
 _COMPILED = ("*.so", "*.pyd", "*.dylib")
 
@@ -168,8 +171,7 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
             shutil.copytree(here, into, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_OUT))
             return Tree(into, into, option or "working tree")
         into.mkdir()
-        listed = _git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
-        for name in filter(None, listed.split("\0")):
+        for name in _listed(top, *_OWN_FILES):
             source, target = top / name, into / name
             if _RAW in f"/{name}" or any((top / parent).is_symlink() for parent in Path(name).parents[:-1]):
                 continue  # raw samples; files of a folder that is a link now
@@ -181,6 +183,26 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(f"{option or here}: cannot be copied to {into.parent} ({reason}); make room, or set TMPDIR") from None
     return Tree(into, _inside(into, top, here), option or "working tree", generated)
+
+
+def contents_of(path: Path) -> dict[str, str]:
+    """Return the files of a folder, or the file itself -> hash of its bytes; those of a repository as git sees them.
+
+    What a build writes, and what cannot be read, is left out.
+    """
+    names = [""]
+    if path.is_dir():
+        try:
+            names = _listed(path, *_OWN_FILES)
+        except UsageError:  # no repository, or no git
+            left_out = {*_LEFT_OUT, "build", "dist"}
+            found = (os.path.relpath(file, path) for file in path.rglob("*"))
+            names = [name for name in found if left_out.isdisjoint(Path(name).parts)]
+    contents = {}
+    for name in sorted(name for name in names if ".egg-info/" not in name):
+        with contextlib.suppress(OSError), (path / name).open("rb") as stream:  # a folder, removed, a link to nothing
+            contents[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return contents
 
 
 def _add_generated(top: Path, into: Path) -> tuple[str, ...]:

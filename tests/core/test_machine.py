@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import platform
+import subprocess
 import sys
 
 import pytest
@@ -16,6 +17,7 @@ from mnistbench.core.machine import (
     allocator_status,
     gc_paused,
     own_cores,
+    peak_resident_bytes,
     restart_pinned,
     usable_cpus,
 )
@@ -123,3 +125,11 @@ def test_garbage_collector_is_paused_and_then_as_before(enabled: bool) -> None:
         assert gc.isenabled() == enabled
     finally:
         (gc.enable if before else gc.disable)()
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="needs /proc")
+def test_peak_memory_is_that_of_this_process_without_the_one_that_started_it() -> None:
+    large = bytearray(b"x") * (300 * 2**20)
+    program = "from mnistbench.core.machine import peak_resident_bytes; print(peak_resident_bytes())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 2**20 < int(done.stdout) < len(large) < peak_resident_bytes()

@@ -25,7 +25,7 @@ from mnistbench.gate.bisection import (
 from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Finding
 from mnistbench.gate.verdict.result import JudgeOptions, conclude
-from mnistbench.gate.verdict.samples import ADDED, COMPLETE, INTERRUPTED, REPLACED, End
+from mnistbench.gate.verdict.samples import ADDED, ALL_CASES, COMPLETE, INTERRUPTED, REPLACED, End
 
 OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 
@@ -90,9 +90,10 @@ def verdict(cases=CASE, *, factor=1.0, fresh=0, end=COMPLETE, **changes):
     """The verdict on a case whose head takes so much longer; of one operation with ``operation``."""
     operation = changes.pop("operation", 1.0)
     operations = changes.pop("operations", {**Measured().operations, MM: (1_000_000, operation)})
+    once = changes.pop("once", None)
     measured = Measured(factor=factor, operations=operations, **changes)
     cases = {cases: measured} if isinstance(cases, str) else cases
-    launches = [*series(cases, seed=3), *(series(cases, stage=2, seed=4, count=fresh) if fresh else [])]
+    launches = [*series(cases, seed=3, once=once), *(series(cases, stage=2, seed=4, count=fresh, once=once) if fresh else [])]
     return conclude(recorded(launches, end=end, labels=dict.fromkeys(cases, LABEL)), JudgeOptions())
 
 
@@ -240,6 +241,17 @@ def test_replaced_operations_that_are_small_in_a_later_gate_have_their_bound_the
     finding = Finding(of_the_first, of_the_first, REGRESSED)
     found, reason = judged(later, {CASE: finding})
     assert (found, "may be up to" in reason) == (result, result == NOT_JUDGED)
+
+
+@pytest.mark.parametrize(("again", "result"), [(1.0, NOT_SLOWER), (1.6, SLOWER)])
+def test_a_cost_of_the_process_is_searched_with_all_cases(again, result):
+    costs = {factor: {("import", ALL_CASES): (50_000_000, factor)} for factor in (1.0, 1.6)}
+    gates = Gates(verdict(once=costs[1.6], fresh=8), verdict(once=costs[again], fresh=8))
+    found = gates.bisect("1", "2", "3")
+    assert [only for _, only, _ in gates.calls] == [(), ()]
+    assert [gate.result for gate in found.gates] == [SLOWER, result]
+    assert list(largest_regressions(found.gates[0].verdict)) == [ALL_CASES]
+    assert judged(verdict(once=costs[1.0]), largest_regressions(found.gates[0].verdict)) == (NOT_SLOWER, "")
 
 
 def test_a_case_that_was_not_measured_does_not_judge_its_release(verdicts):

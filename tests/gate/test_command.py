@@ -139,6 +139,72 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(r
     assert (theirs.returncode, theirs.stdout) == (0, "")
 
 
+#: A list that grows in each call doubles the time of the head in 10,000 calls, of about a millisecond each.
+LEAKING = """
+import os
+
+SEEN, LEAKED = [0] * 200_000, [0] * 20 * ("LEAKS" in os.environ)
+
+
+def work():
+    SEEN.extend(LEAKED)
+    sum(SEEN)
+
+
+def test_work(benchmark):
+    benchmark(work)
+"""
+
+
+@pytest.mark.thorough
+def test_a_leak_is_found_by_a_soak_and_judged_again(repository):
+    repository.write("test_bench.py", LEAKING)
+    done = command(repository, "gate", "--head-env", "LEAKS=1", "--launches", "8", "--soak", "6s", "--", "test_bench.py")
+    assert done.returncode != EXIT_PASSED, done.stdout + done.stderr
+    assert re.search(r"test_work: [\d,]{3,} iterations on each side, mean \+", done.stdout)
+    assert "test_work: wall time grows during the soak, " in done.stdout
+    assert "soak, about 6 s left" in done.stderr
+    [path] = (repository.path / ".benchmarks").rglob("*.*")
+    again = command(repository, "judge", path)
+    assert (again.returncode, again.stdout) == (done.returncode, done.stdout)
+
+
+IN_THE_CALL = """
+import time
+
+
+def table():
+    end = time.process_time() + 0.03
+    while time.process_time() < end:
+        pass
+    return [1]
+
+
+def work():
+    return table()[0]
+"""
+
+WHEN_IMPORTED = IN_THE_CALL.replace("def work():\n    return table()", "TABLE = table()\n\n\ndef work():\n    return TABLE")
+
+
+def test_work_that_moves_from_the_call_into_the_import_is_a_regression(project, temporary, alone):
+    (project.path / "conftest.py").unlink()
+    project.write(".gitignore", "/.benchmarks/\n__pycache__/\n")
+    project.write("test_bench.py", "import own\n\n\ndef test_work(benchmark):\n    assert benchmark(own.work) == 1\n")
+    project.write("own.py", IN_THE_CALL)
+    git(project, "init", "--quiet")
+    git(project, "add", "--all")
+    git(project, "commit", "--quiet", "--message", "first")
+    project.write("own.py", WHEN_IMPORTED)
+    done = command(project, "gate", "--base", "HEAD", "--launches", "8", "--", "test_bench.py")
+    assert done.returncode == EXIT_REGRESSED, done.stdout
+    assert done.stdout.splitlines()[-1] == "regressed: 1 confirmed by fresh launches: import (all cases)"
+    assert re.search(r"^improved: wall time \(test_bench.py::test_work\), -(100\.0|9\d\.\d) %", done.stdout, re.MULTILINE)
+    assert re.search(
+        r"^regressed: import \(all cases\), \+.* -> .* ms; more than the limit of 20.0 %$", done.stdout, re.MULTILINE
+    )
+
+
 def test_a_base_whose_tests_cannot_be_imported_is_named_with_the_reason(repository, temporary):
     line = refused(repository, "--base", "broken", "--", "test_bench.py")
     assert line == (
@@ -249,12 +315,17 @@ def test_a_file_that_cannot_be_judged_is_one_line(tmp_path, monkeypatch, capsys)
             ["--qualify", "--base", "HEAD"],
             "--qualify: measures the working tree on both sides; remove the options of base and head",
         ),
+        (["--qualify", "--soak", "5m"], "--soak: cannot be given with --qualify; remove one of them"),
         (["--qualify", "--launches", "21"], "--launches: 21 are too few for --qualify; give at least 22"),
         (["--base", "HEAD", "--base-dir", "."], "--base-dir: cannot be given with --base; remove one of them"),
         (["--base", "HEAD", "--launches", "3"], "--launches: '3' cannot be used; give a whole number, at least 8"),
         (
             ["--base", "HEAD", "--output", "nowhere/report.md"],
             "--output: nowhere/report.md cannot be written (No such file or directory); name another file",
+        ),
+        (
+            ["--base", "HEAD", "--soak", "5m", "--budget", "300s"],
+            "--soak: takes the whole --budget; increase --budget by the time of the other launches",
         ),
         (["--base", "HEAD", "--accept", "step:*"], "--accept: 'step:*' needs a reason for the report; add --reason TEXT"),
     ],

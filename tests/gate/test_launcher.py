@@ -51,7 +51,7 @@ def surveyed(**changes):
 
 
 def result(**changes):
-    said = {"cases": {}, "case_seconds": {}, "order": ["base", "head"], "seconds": 1.5}
+    said = {"cases": {}, "case_seconds": {}, "order": ["base", "head"], "seconds": 1.5, "side": name, "once": {}}
     say(result={**said, **changes})
 
 
@@ -94,7 +94,7 @@ def plan(tmp_path):
 
 
 #: What the launches here return if they measure no case.
-NOTHING = {"cases": {}, "case_seconds": {}, "order": [BASE, HEAD], "seconds": 1.5}
+NOTHING = {"cases": {}, "case_seconds": {}, "order": [BASE, HEAD], "seconds": 1.5, "once": {BASE: {}, HEAD: {}}}
 
 
 @pytest.fixture
@@ -200,6 +200,23 @@ result_of_side({
         assert said["path"] not in ("", said["cwd"])
         assert said["python"] == pythons[side]
         assert said["variables"] == {BASE: ["a b", "1"], HEAD: [None, PINNED["MALLOC_TOP_PAD_"]]}[side]
+
+
+@pytest.mark.parametrize(("sides", "imported"), [((), False), ((HEAD,), False), ((BASE, HEAD), True)])
+def test_torch_is_imported_before_the_session_if_both_sides_use_it(start, plan, sides, imported):
+    # That of one side alone is a cost of its imports.
+    with start(
+        "ready()\nwait_to_go()\nresult_of_side(job['torch'])", plan=replace(plan, with_torch=frozenset(sides))
+    ) as launch:
+        launch.ready()
+        assert sides_of(launch.measure()) == {BASE: imported, HEAD: imported}
+
+
+def test_costs_that_occur_once_are_kept_by_side(start):
+    program = "ready()\nwait_to_go()\nresult(once={'import': {'all cases': {'base': 5, 'head': 6}[name]}})"
+    with start(program) as launch:
+        launch.ready()
+        assert launch.measure()["once"] == {side: {"import": {"all cases": ns}} for side, ns in ((BASE, 5), (HEAD, 6))}
 
 
 def test_what_a_launch_prints_as_an_error_is_in_the_log(start, tmp_path):

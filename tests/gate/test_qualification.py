@@ -17,7 +17,7 @@ from mnistbench.gate.qualification import AMOUNTS, LIVE, LIVE_LAUNCHES, PREFIX, 
 from mnistbench.gate.run import Request
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, LAUNCHES, PASSED, REGRESSED, Thresholds
-from mnistbench.gate.verdict.samples import INTERRUPTED, End
+from mnistbench.gate.verdict.samples import INTERRUPTED, LONGER, End
 from mnistbench.showing.output import render
 
 SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]"
@@ -120,7 +120,7 @@ def launches(live=1 + LIVE, count=SIZE + 2, **cases):
     """Launches of the same code, and those in which the head really takes longer."""
     measured = cases or {CASE: Measured(operations={}), SLOW: Measured(operations={})}
     slower = {case: dataclasses.replace(one, factor=live) for case, one in measured.items()}
-    return [*series(measured, count=count), *series(slower, count=LIVE_LAUNCHES, stage=3, seed=2)]
+    return [*series(measured, count=count), *series(slower, count=LIVE_LAUNCHES, stage=LONGER, seed=2)]
 
 
 def qualified(measured, limits=LIMITS, may_go_on=never, **header):
@@ -333,7 +333,7 @@ def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypa
     assert done.returncode in (0, 2)
     [path] = (tmp_path / ".benchmarks/gate").iterdir()
     found = samples.load(path)
-    assert (sum(one.stage == 3 for one in found.launches), found.header.torch) == (LIVE_LAUNCHES, "")
+    assert (sum(one.stage == LONGER for one in found.launches), found.header.torch) == (LIVE_LAUNCHES, "")
     [case] = found.end.qualification["cases"]
     change, low, high = case["measured"]
     assert low < change < high

@@ -18,7 +18,7 @@ from mnistbench.gate.report import DIFFERENCES, WIDTH, forest, last_line
 from mnistbench.gate.verdict import permutation
 from mnistbench.gate.verdict.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, UNCONFIRMED
 from mnistbench.gate.verdict.result import JudgeOptions, conclude
-from mnistbench.gate.verdict.samples import COMPLETE, End, Reproducer
+from mnistbench.gate.verdict.samples import ALL_CASES, COMPLETE, End, Reproducer
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 OTHER_LABEL = "step lenet5-b1-cpu on digits"
@@ -26,10 +26,11 @@ QUIET = Measured().operations
 FORMS = ("terminal", "markdown", "json")
 
 
-def concluded(cases, fresh=0, *, accept=(), reason="", end=COMPLETE, seed=3, **changes):
+def concluded(cases, fresh=0, *, accept=(), reason="", end=COMPLETE, seed=3, once=None, **changes):
     """The verdict over eight launches of these cases, and so many fresh ones."""
     cases = cases if isinstance(cases, dict) else {CASE: cases}
-    launches = [*series(cases, seed=seed), *(series(cases, stage=2, seed=4, count=fresh) if fresh else [])]
+    again = series(cases, stage=2, seed=4, count=fresh, once=once) if fresh else []
+    launches = [*series(cases, seed=seed, once=once), *again]
     changes.setdefault("labels", {CASE: LABEL, OTHER_CASE: OTHER_LABEL} if len(cases) > 1 else {CASE: LABEL})
     options = JudgeOptions(accept=tuple(map(Acceptance.parse, accept)), reason=reason, top=3)
     return conclude(recorded(launches, end=end, **changes), options)
@@ -196,6 +197,36 @@ def test_a_pass_says_how_rare_a_slowdown_may_be_that_did_not_occur():
     )
     assert share == pytest.approx(100 * of_launches, abs=0.05)
     assert rarer == math.floor(1 / of_iterations)
+
+
+COSTS = {
+    ("import", ALL_CASES): (50_000_000, 1.6), ("setup", CASE): (90_000_000, 1.0), ("first iteration", CASE): (80_000_000, 1.0),
+    ("resident memory", ALL_CASES): (90 * 2**20, 1.0), ("shared fixtures", ALL_CASES): (40_000_000, 1.0),
+}  # fmt: skip
+
+
+def test_what_occurs_once_has_a_table_and_a_sentence():
+    text = rendered(concluded(Measured(), 8, once=COSTS), "terminal", 3)
+    found = next(line for line in text.splitlines() if line.startswith("regressed: import (all cases), +5"))
+    assert re.search(
+        r"\(\+\d\d\.\d % to \+\d\d\.\d %, fresh launches only\), \d\d\.\d ms -> \d\d\.\d ms; more than the limit of 20\.0 %$",
+        found,
+    )
+    table = text.partition("once in a process: ")[2].partition("\n\n")[0]
+    assert re.search(r"^import +all cases +\d\d\.\d ms -> \d\d\.\d ms +\+5", table, re.MULTILINE)
+    assert re.search(r"^resident memory +all cases +\d\d\.\d MiB -> \d\d\.\d MiB +", table, re.MULTILINE)
+    assert len(table.splitlines()) == 3 + len(COSTS)
+    # Without what has regressed.
+    assert re.search(
+        r"^once: no slowdown of \d\.\d % or more in imports, fixtures, setup and first iterations, "
+        r"no growth of \d\.\d % or more in memory$",
+        text,
+        re.MULTILINE,
+    )
+
+
+def test_without_costs_there_is_no_sentence_about_them(scenes):
+    assert "once" not in rendered(scenes["passed"], "terminal", 3)
 
 
 def test_iterations_that_show_cpu_time_alone_are_not_counted_as_seen():

@@ -77,6 +77,7 @@ class Launches:
         self.factors = {QUICK: 1.0, SLOW: 1.0}  # of the head's times
         self.started = []  # (plan, seed, only) of each
         self.operations = {}  # of the head: operation -> factor of its time
+        self.once = {}  # as of gate_builders.series
         self.described = []  # (rows of each side, folder) of slower operations
         self.looked = []  # (plan, default folder) of each survey
         self.packages = {side: {"torch": "2.15.0", "tqdm": "4"} for side in (BASE, HEAD)}
@@ -141,7 +142,7 @@ class Launches:
         operations = {key: (ns, self.operations.get(key, 1.0)) for key, (ns, _) in gate_builders.Measured().operations.items()}
         added = 1 + self.started[-1][0].added
         cases = {case: gate_builders.Measured(factor=self.factors[case] * added, operations=operations) for case in only}
-        [launch] = gate_builders.series(cases, count=1, seed=seed)
+        [launch] = gate_builders.series(cases, count=1, seed=seed, once=self.once)
         line = gate_builders.line(launch)
         del line["stage"]
         return {**line, "case_seconds": dict.fromkeys(only, self.of_case), **self.changes.get(len(self.started), {})}
@@ -455,6 +456,23 @@ def test_a_budget_that_is_used_up_is_why_there_is_no_script(gate, launches, slow
     assert launches.described == []
 
 
+def test_a_cost_of_the_process_is_measured_again_with_all_cases(gate, launches):
+    launches.once = {("import", samples.ALL_CASES): (50_000_000, 1.6), ("setup", SLOW): (50_000_000, 1.0)}
+    measured = gate(launches=LAUNCHES)
+    assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * (LAUNCHES + 4)
+    first, second = samples.quantities_of_stages(measured.launches)
+    assert {one.name for one in second if one.is_once} == {one.name for one in first if one.is_once} == {"import", "setup"}
+    assert samples.load(measured.path) == measured
+
+
+def test_a_cost_of_one_case_is_measured_again_with_this_case(gate, launches):
+    launches.once = {("import", samples.ALL_CASES): (50_000_000, 1.0), ("setup", SLOW): (50_000_000, 1.6)}
+    measured = gate(launches=LAUNCHES)
+    assert [only for _, _, only in launches.started[LAUNCHES:]] == [[SLOW]] * 4
+    # Costs of a process with other cases are other costs.
+    assert {one.name for one in samples.quantities_of_stages(measured.launches)[1] if one.is_once} == {"setup"}
+
+
 def test_what_got_faster_is_measured_again_too(gate, launches):
     heard = Heard()
     launches.factors = {QUICK: 0.9, SLOW: 1.1}
@@ -528,6 +546,26 @@ def test_a_fresh_launch_that_takes_longer_than_expected_ends_the_run_in_time(gat
     assert not measured.end.broken_off
 
 
+def test_a_soak_is_one_more_launch_of_all_cases_within_the_budget(gate, launches):
+    heard = Heard()
+    measured = gate(heard, launches=8, soak_s=90.0)
+    assert stages_of(measured) == [1] * 8 + [3]
+    plan, _, only = launches.started[-1]
+    assert (sorted(only), plan.soak_ns) == (sorted((QUICK, SLOW)), 45e9)
+    assert [plan.soak_ns for plan, *_ in launches.started[:-1]] == [0] * 8
+    assert heard.launches[-1] == ("soak", 90.0)
+    launches.clock = 0.0
+    measured = gate(launches=20, soak_s=90.0, budget_s=5.0 + 10 * 25.0 + 90.0 + 5.0)
+    assert stages_of(measured) == [1] * 8 + [3]
+    assert measured.end.cut_short == ""
+
+
+def test_without_the_launches_of_the_first_stage_there_is_no_soak(gate, launches):
+    measured = gate(launches=8, soak_s=90.0, budget_s=200.0)
+    assert stages_of(measured) == [1] * 4
+    assert measured.end.cut_short == "the budget allowed 4 of 8 launches"
+
+
 def test_a_budget_that_is_enough_to_judge_but_for_fresh_launches_judges(gate, launches):
     measured = gate(launches=10, budget_s=launches.loading + LEAST_LAUNCHES * 25.0)
     assert (stages_of(measured), measured.end.cut_short) == ([1] * LEAST_LAUNCHES, "")
@@ -545,7 +583,7 @@ def qualifying(gate, monkeypatch):
 
 def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualifying, launches):
     measured = qualifying(launches=SIZE, given=frozenset({"launches"}))
-    assert stages_of(measured) == [1] * SIZE + [3] * LIVE_LAUNCHES
+    assert stages_of(measured) == [1] * SIZE + [samples.LONGER] * LIVE_LAUNCHES
     assert [plan.added for plan, _, _ in launches.started] == [0.0] * SIZE + [LIVE] * LIVE_LAUNCHES
     assert measured.header.base == measured.header.head
     assert measured.path.name.startswith("qualification_")

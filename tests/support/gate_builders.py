@@ -8,8 +8,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from typing import Any
 from mnistbench.core.operation import OUTSIDE, OpKey
 from mnistbench.gate.launcher import Plan, stage_home
 from mnistbench.gate.report import report
+from mnistbench.gate.sides.turns import Turns
 from mnistbench.gate.snapshot import Tree
 from mnistbench.gate.verdict.decision import Estimate
 from mnistbench.gate.verdict.result import Verdict
@@ -26,6 +30,10 @@ from mnistbench.gate.verdict.samples import (
     HEAD,
     ITERATION,
     MEAN,
+    MEMORY,
+    ONCE,
+    PARTS,
+    SOAK,
     End,
     GateHeader,
     Launch,
@@ -77,6 +85,18 @@ def plan(folder: Path, *arguments: str) -> Plan:
 # ---- Samples ---------------------------------------------------------------------------------------------------------
 
 
+def both(work: Callable[[Turns, str], Any], first: str = BASE) -> list[Any]:
+    """Run ``work(turns, name)`` for both sides at the same time, in threads; return both results."""
+    peers = socket.socketpair()
+
+    def run(name: str, peer: socket.socket) -> Any:
+        with closing(Turns(name, peer, first)) as turns:
+            return work(turns, name)
+
+    with ThreadPoolExecutor(2) as pool:
+        return [future.result(10) for future in [pool.submit(run, *side) for side in zip((BASE, HEAD), peers, strict=True)]]
+
+
 def operation(ns: int | Sequence[int] = 1_000_000, **changes: Any) -> Operation:
     """One that is called once per iteration and keeps no memory."""
     times = (ns,) * PAIRS if isinstance(ns, int) else tuple(ns)
@@ -113,7 +133,7 @@ def swapped(one: Launch) -> Launch:
     cases = {
         case: [{BASE: build[HEAD], HEAD: build[BASE]} for build in builds] for case, builds in one.cases.items()
     }  # fmt: skip
-    return Launch(one.stage, cases, one.seconds)
+    return Launch(one.stage, cases, one.seconds, {BASE: one.once[HEAD], HEAD: one.once[BASE]} if one.once else {})
 
 
 # ---- The file --------------------------------------------------------------------------------------------------------
@@ -162,6 +182,7 @@ def line(one: Launch) -> dict[str, Any]:
         },
         "order": [BASE, HEAD],
         "seconds": one.seconds,
+        "once": one.once,
     }
 
 
@@ -171,6 +192,8 @@ def _side_line(one: SideSample) -> dict[str, Any]:
         **{f"{clock}_ns": list(one.times.get(clock, ())) for clock in ("wall", "cpu", "device", "busy")},
         "block_ns": list(one.block_ns),
         "outcome": list(one.outcome),
+        "iterations": one.iterations,
+        "slowest_ns": list(one.slowest_ns),
         "parameters": one.parameters,
         "iteration_ns": [5_000_000] * PAIRS,
         "keys": [list(key) for key in rows],
@@ -214,14 +237,55 @@ def series(
     count: int = 8,
     stage: int = 1,
     seed: int = 1,
+    once: Mapping[tuple[str, str], tuple[int, float]] | None = None,
 ) -> list[Launch]:
-    """Launches on a machine whose speed changes from pair to pair by a factor of two."""
+    """Launches on a machine whose speed changes from pair to pair by a factor of two.
+
+    ``once`` has costs that occur once: name and case -> what the base takes, and the factor by which the head differs.
+    """
     coin = random.Random(seed)
     measured = {CASE: cases or Measured()} if not isinstance(cases, Mapping) else cases
     return [
-        Launch(stage, {name: [_measured(one, coin) for _ in range(2)] for name, one in measured.items()}, 20.0)
-        for _ in range(count)
+        Launch(
+            stage,
+            {name: [_measured(one, coin) for _ in range(2)] for name, one in measured.items()},
+            20.0,
+            _once(once, random.Random(1_000 * seed + number)) if once else {},
+        )
+        for number in range(count)
     ]
+
+
+def soaked(factor: float = 1.0, grows: tuple[float, float] = (1.0, 1.0), rare: int = 0, spread: float = 0.004) -> Launch:
+    """The soak of a case in which 400 iterations of each part take 4 ms.
+
+    Args:
+        factor: by which the head takes longer.
+        grows: factor of each side from the first part to the last.
+        rare: number of iterations of the head in each part that take 31 times as long.
+        spread: of the difference of a part.
+    """
+    coin, parts = random.Random(7), []
+    for number in range(PARTS):
+        speed = 1.0 + 0.5 * (number % 2)  # of the machine
+        sides = {}
+        for name, own, growth, slow in ((BASE, 1.0, grows[0], 0), (HEAD, factor, grows[1], rare)):
+            grown = 1.0 + (growth - 1.0) * number / (PARTS - 1)
+            each = 4_000_000 * speed * own * grown * math.exp(coin.gauss(0.0, spread))
+            mean = round(each * (1.0 + 30.0 * slow / 400))
+            slowest = [round(each * 31.0)] * min(4, slow) + [round(each * 1.1)] * (4 - min(4, slow))
+            sides[name] = side(mean, {}, iterations=400, slowest_ns=tuple(slowest))
+        parts.append(sides)
+    return Launch(SOAK, {CASE: parts}, 60.0)
+
+
+def _once(costs: Mapping[tuple[str, str], tuple[int, float]], coin: random.Random) -> dict[str, dict[str, dict[str, int]]]:
+    """Costs of both sides, each of which varies by 2 %."""
+    found: dict[str, dict[str, dict[str, int]]] = {BASE: {}, HEAD: {}}
+    for (name, case), (base, factor) in costs.items():
+        for side, value in ((BASE, base), (HEAD, base * factor)):
+            found[side].setdefault(name, {})[case] = round(value * coin.uniform(0.98, 1.02))
+    return found
 
 
 def _measured(one: Measured, coin: random.Random) -> dict[str, SideSample]:
@@ -258,16 +322,17 @@ def _pairs(ns: int, factor: float, spread: float, coin: random.Random, speeds: S
 def quantity(logs: Sequence[float], **changes: Any) -> Quantity:
     """A whole call by its wall time, or whatever the keywords say."""
     kind = changes.get("kind", "iteration")
+    of_case, of_process = kind in (ITERATION, MEAN), kind in (ONCE, MEMORY)
     ordinary: dict[str, Any] = {
         "case": "case",
         "kind": kind,
-        "name": "wall" if kind in (ITERATION, MEAN) else "aten::mm, forward fc1",
-        "clock": "wall" if kind in (ITERATION, MEAN) else "",
-        "members": () if kind in (ITERATION, MEAN) else (MM,),
+        "name": "wall" if of_case else "import" if of_process else "aten::mm, forward fc1",
+        "clock": "wall" if of_case else {ONCE: "cpu", MEMORY: "none"}.get(kind, ""),
+        "members": () if of_case or of_process else (MM,),
         "logs": tuple(logs),
         "base_ns": 4_000_000.0,
         "head_ns": 4_000_000.0 * math.exp(logs[0] if logs and math.isfinite(logs[0]) else 0.0),
-        "share": 1.0 if kind in (ITERATION, MEAN) else 0.25,
+        "share": 1.0 if of_case else 0.0 if of_process else 0.25,
     }
     return Quantity(**{**ordinary, **changes})
 

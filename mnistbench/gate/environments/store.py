@@ -32,6 +32,7 @@ from mnistbench.core.files import replace_file
 from mnistbench.core.units import size
 from mnistbench.gate.environments import uv
 from mnistbench.gate.environments.packages import Wanted
+from mnistbench.gate.snapshot import contents_of
 
 #: The manifest, which marks an environment as complete, and its version.
 _MANIFEST, SCHEMA = "mnistbench.json", 1
@@ -147,6 +148,9 @@ def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -
         f"making an environment with {asked} in {shown(folder)}: about {size(wanted.size_bytes)}, less what uv has in its cache"
     )
     install = ["pip", "install", "--python", f"{folder}/bin/python"]
+    for line in wanted.lines:
+        if " @ file:" in line:  # uv would use what it has built from a folder until the pyproject.toml there changes
+            install += ["--refresh-package", line.partition(" @ ")[0].partition("[")[0]]
     try:
         _remove(folder)
         uv.run(program, ["venv", "--no-project", "--python", sys.executable, str(folder)], lock)
@@ -174,10 +178,10 @@ def _requirements(path: Path, lines: Sequence[str]) -> str:
 
 def _name(wanted: Wanted) -> str:
     """Return a hash of everything that decides what is installed."""
-    local = [Path(unquote(urlsplit(line.partition(" @ ")[2]).path)) for line in wanted.lines if " @ file:" in line]
-    stamps = [(path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else () for path in local]  # a wheel built again
+    local = [contents_of(Path(unquote(urlsplit(line.partition(" @ ")[2]).path))) for line in wanted.lines if " @ file:" in line]
     identity = [
-        sys.implementation.name, sys.version, sysconfig.get_platform(), wanted.asked, wanted.lines, wanted.loose, stamps,
+        sys.implementation.name, sys.version, sysconfig.get_platform(), wanted.asked, wanted.lines, wanted.loose, local,
+        uv.settings(),
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 

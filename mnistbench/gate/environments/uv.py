@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
 import shutil
 import sys
 import tempfile
+import tomllib
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
@@ -20,12 +22,34 @@ from mnistbench.core import units
 from mnistbench.core.child import Child, ChildError
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.environments.packages import check_can_be_changed
+from mnistbench.gate.snapshot import contents_of
 
 #: What uv and its error reports (miette) draw at the beginning of a line.
 _DRAWN = "\u00d7│├╰─▶╞ \t"
 
 #: The longest reason to show, in characters.
 _LONGEST = 400
+
+#: Variables that may change what uv installs: not its own folders, the network, what it prints, passwords.
+_SETTING = (
+    r"UV_(?!(.*_DIR|CONCURRENT_.*|HTTP_.*|.*_(PASSWORD|TOKEN|USERNAME)|LINK_MODE|NO_CACHE|NO_PROGRESS|RUN_.*|SYSTEM_PYTHON)$).*"
+)
+
+
+def settings() -> list[Any]:
+    """Return what decides, beside requirements, what uv installs: its variables, files that they name, and configuration.
+
+    Source of the places: https://docs.astral.sh/uv/concepts/configuration-files/
+    """
+    variables = {name: value for name, value in sorted(os.environ.items()) if re.fullmatch(_SETTING, name)}
+    folders = [Path.cwd(), *Path.cwd().parents, Path("/etc/uv"), Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "uv")]
+    files = [Path(part) for value in variables.values() for part in value.split()]
+    found: list[Any] = [variables, *(contents_of(path) for path in files)]
+    for folder in folders:
+        found.append(contents_of(folder.expanduser() / "uv.toml"))
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # uv itself says what is wrong with it
+            found.append(repr(tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["uv"]))
+    return found
 
 
 def find() -> str:

@@ -30,7 +30,7 @@ def slower_operations(launches: Sequence[Launch], thresholds: Thresholds, seed: 
     """Return the operations that were found slower; also those whose slowdown is accepted."""
     first, second = samples.quantities_of_stages(launches)
     findings = decide(first, second, thresholds, seed).findings
-    return [finding for finding in findings if finding.verdict == REGRESSED and not finding.screened.quantity.is_case]
+    return [finding for finding in findings if finding.verdict == REGRESSED and finding.screened.quantity.is_operation]
 
 
 def write(gate: GateHeader, findings: Sequence[Finding], capture: Capture, folder: Path) -> tuple[Reproducer, ...]:

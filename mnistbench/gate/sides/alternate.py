@@ -13,9 +13,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import operator
 import random
 import resource
-from collections.abc import Callable, Iterable, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,6 +27,7 @@ from typing import Any
 from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Outcome, SideCase
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
+from mnistbench.gate.verdict.samples import FIRST, PARTS, SETUP
 from mnistbench.measuring.timing import Clock, Sample, clocked
 
 #: Pairs of iterations of a build: (factor, fewest, most); the number is factor / sqrt(seconds of an iteration). For cases
@@ -43,6 +47,10 @@ LONG_NS = 100_000_000
 #: processes run.
 BLOCK_NS = 60_000_000
 
+#: Most means of consecutive times that are stored instead of single ones; a pass that is no soak has fewer times. Most of the
+#: slowest iterations, and their share.
+MOST, SLOWEST = 100, 0.01
+
 
 @dataclass
 class SideRun:
@@ -50,6 +58,7 @@ class SideRun:
 
     side: Side
     case: SideCase
+    node_id: str = ""
     alive: Callable[[], None] = lambda: None  # called after each timed iteration
     added: float = 0.0  # share of its time for which each iteration is made longer
     outcome: Outcome = field(init=False)  # after the warm-up
@@ -58,6 +67,29 @@ class SideRun:
     device_ns: list[int] = field(default_factory=list)
     queued_ns: list[int] = field(default_factory=list)  # of wall_ns: another process had the core
     block_ns: list[int] = field(default_factory=list)  # CPU time of an iteration, mean of a block
+    iterations: int = 0
+
+    def columns(self) -> dict[str, Any]:
+        """Return the samples as JSON: times, or means of consecutive ones, and the slowest of single iterations in turn."""
+        if len(self.queued_ns) != len(self.wall_ns):
+            self.queued_ns.clear()  # the case started processes during a soak
+        alone_ns = sorted(map(operator.sub, self.wall_ns, self.queued_ns or itertools.repeat(0)))
+        names = "wall_ns", "queued_ns", "cpu_ns", "device_ns", "block_ns"
+        return {
+            **{name: _shortened(getattr(self, name)) for name in names},
+            "iterations": self.iterations,
+            "slowest_ns": alone_ns[-min(MOST, math.ceil(SLOWEST * len(alone_ns))) :],
+        }
+
+    def counted(self, name: str) -> AbstractContextManager[None]:
+        """Count the body as a cost of this case, until its first iteration in this process has ended."""
+        is_over = self.node_id in self.side.once[FIRST]
+        return contextlib.nullcontext() if is_over else self.side.counted(name, self.node_id)
+
+    def build(self) -> None:
+        """Build the case; raises errors as ``run_case``."""
+        with self.side.errors_named(), self.counted(SETUP):
+            self.case.build()
 
     def run_case(self) -> Sample:
         """Run an iteration and return its times.
@@ -65,10 +97,13 @@ class SideRun:
         Raises:
             SideError: the code of the side raises.
         """
+        self.iterations += 1
         with self.side.errors_named():
-            self.case.prepare()
+            with self.counted(SETUP):
+                self.case.prepare()
             try:
-                sample = self.case.clocked()
+                with self.counted(FIRST):
+                    sample = self.case.clocked()
                 return self._longer(sample) if self.added else sample
             finally:
                 self.case.finish()
@@ -88,8 +123,10 @@ class SideRun:
         return Sample(sample.wall_ns + spun.wall_ns, sample.cpu_ns + spun.cpu_ns, device_ns)
 
 
-def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, *, shares_core: bool) -> dict[str, Any]:
-    """Build a case, time and profile it in turn with the other side; return the samples of this side as JSON.
+def measure(
+    side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, *, shares_core: bool, soak_ns: float = 0
+) -> list[dict[str, Any]]:
+    """Build a case, time and profile it in turn with the other side; return its samples as JSON, those of a soak by part.
 
     Args:
         side_run: the side of this process.
@@ -97,49 +134,66 @@ def measure(side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.
         order: in which the sides are built and warmed up.
         coin: decides which side begins a pair.
         shares_core: a case with one thread has one core, the same on both sides.
+        soak_ns: time in which the case is timed and not profiled; 0 if this is no soak.
 
     Raises:
         SideError: the code of the side raises.
         PeerError: the process of the other side has ended.
     """
     for _ in turns.of(order):
-        with side_run.side.errors_named():
-            side_run.case.build()
+        side_run.build()
     case, of_side = side_run.case, list[Any]()
     for _ in turns.of(order):
-        of_side = [_warm_up(side_run), case.may_be_repeated, _has_operations(side_run), _has_one_thread(case)]
-    durations_ns, repeatable, profilable, of_one_thread = zip(*turns.exchange(of_side), strict=True)
+        of_side = [_warm_up(side_run), case.may_be_repeated]
+    durations_ns, repeatable = zip(*turns.exchange(of_side), strict=True)
     longest = max(durations_ns)
+    if all(repeatable) and longest < LONG_NS:
+        longest = _calibrated(side_run, turns, order)
+    for _ in turns.of(order):
+        with side_run.side.errors_named():
+            side_run.outcome = case.outcome()
+            case.reset()
+        of_side = [_has_operations(side_run), _has_one_thread(case)]
+    profilable, of_one_thread = zip(*turns.exchange(of_side), strict=True)
     if all(repeatable):
         case.loops = max(1, round(SAMPLE_NS / longest))
         longest *= case.loops
-    in_blocks = shares_core and all(of_one_thread)
-    pairs = in_pairs(order, coin, _number(longest, *(FEW_PAIRS if in_blocks else TIMED_PAIRS)))
-    _time(side_run, turns, pairs, of_one_thread=all(of_one_thread))
-    if in_blocks:
-        size = max(1, math.ceil(BLOCK_NS / longest))
-        blocks = _number(size * longest, *BLOCKS)
-        for _ in turns.at_once(itertools.islice(in_pairs(order, coin, blocks), blocks)):
-            _time_block(side_run, size)
-    found: dict[str, Any] = {
-        "loops": case.loops,
-        "by_share": case.by_share,
-        "wall_ns": side_run.wall_ns,
-        "queued_ns": side_run.queued_ns,
-        "cpu_ns": side_run.cpu_ns,
-        "device_ns": side_run.device_ns,
-        "block_ns": side_run.block_ns,
-        "parameters": case.parameters,
-    }
+    parts = list(_timed(side_run, turns, order, coin, longest, soak_ns, all(of_one_thread), shares_core))
     for _ in turns.of(order):
         digest, number = side_run.outcome
         with side_run.side.errors_named():
-            found["outcome"] = digest, number if case.is_finite() else None
-    if all(profilable):
+            same = {
+                "loops": case.loops, "by_share": case.by_share, "parameters": case.parameters,
+                "outcome": (digest, number if case.is_finite() else None),
+            }  # fmt: skip
+    if all(profilable) and not soak_ns:
         pairs = in_pairs(order, coin, _number(longest, *PROFILED_PAIRS))
         with side_run.side.errors_named():
-            found |= case.operations(partial(turns.of, order), turns.of(pairs))
-    return {"first": order[0], "sides": {side_run.side.name: found}}
+            same |= case.operations(partial(turns.of, order), turns.of(pairs))
+    return [{"first": order[0], "sides": {side_run.side.name: part.columns() | same}} for part in parts]
+
+
+def _timed(
+    side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, longest: int, soak_ns: float,
+    of_one_thread: bool, shares_core: bool,
+) -> Iterator[SideRun]:  # fmt: skip
+    """Time iterations in turn, and at once if possible. Yield the samples; a soak has PARTS of equal time."""
+    in_blocks = shares_core and of_one_thread
+    pairs = _number(longest, *(FEW_PAIRS if in_blocks else TIMED_PAIRS))
+    blocks = 1 if soak_ns else _number(math.ceil(BLOCK_NS / longest) * longest, *BLOCKS)
+    ends_ns: float = Clock.wall_ns()
+    for _ in range(PARTS if soak_ns else 1):
+        part, is_over = SideRun(side_run.side, side_run.case, side_run.node_id, side_run.alive), False
+        ends_ns += soak_ns / PARTS
+        while not is_over:
+            size = math.ceil(BLOCK_NS / longest)
+            _time(part, turns, in_pairs(order, coin, size if soak_ns else pairs), of_one_thread=of_one_thread)
+            for _ in turns.at_once(itertools.islice(in_pairs(order, coin, blocks), blocks)) if in_blocks else ():
+                part.block_ns.append(sum(part.run_case().cpu_ns for _ in range(size)) // size)
+            later = [Clock.wall_ns() >= ends_ns, min(part.wall_ns[-3:])]  # iterations may get longer, and rare ones are slow
+            over, durations_ns = zip(*turns.exchange(later), strict=True)
+            is_over, longest = any(over), max(1, *durations_ns)
+        yield part
 
 
 def rehearse(side_run: SideRun) -> None:
@@ -148,8 +202,7 @@ def rehearse(side_run: SideRun) -> None:
     Raises:
         SideError: the code of the side raises.
     """
-    with side_run.side.errors_named():
-        side_run.case.build()
+    side_run.build()
     side_run.run_case()
     if _has_operations(side_run):
         with side_run.side.errors_named():
@@ -157,32 +210,29 @@ def rehearse(side_run: SideRun) -> None:
 
 
 def _warm_up(side_run: SideRun) -> int:
-    """Warm up, reset the case, and return the duration of an iteration in nanoseconds, with what precedes and follows it."""
-    case = side_run.case
-    case.loops, elapsed = 1, 0
+    """Warm up; return the duration of an iteration in nanoseconds, with what precedes and follows it."""
+    side_run.case.loops, elapsed = 1, 0
     for _ in range(WARMUP_CALLS):
         began = Clock.wall_ns()
         side_run.run_case()
         elapsed = Clock.wall_ns() - began
-    if case.may_be_repeated and elapsed < LONG_NS:
-        elapsed = _calibrated(side_run)
-    with side_run.side.errors_named():
-        side_run.outcome = case.outcome()
-        case.reset()
     return max(1, elapsed)
 
 
-def _calibrated(side_run: SideRun) -> int:
+def _calibrated(side_run: SideRun, turns: Turns, order: Sequence[str]) -> int:
     """Return the duration of one call of a short function, in nanoseconds: of ten times as many calls until they take long.
 
-    The shortest of three samples counts, because another program may have the core for longer than a sample.
+    The side that takes longer counts: both make the same number of calls, so what depends on it stays equal. Of each side the
+    shortest of three samples counts, because another program may have the core for longer than a sample.
     """
-    case = side_run.case
-    while (elapsed := min(side_run.run_case().wall_ns for _ in range(3))) < SAMPLE_NS:
+    case, elapsed = side_run.case, 0
+    while True:
+        for _ in turns.of(order):
+            elapsed = min(side_run.run_case().wall_ns for _ in range(3))
+        longest: int = max(turns.exchange(elapsed))
+        if longest >= SAMPLE_NS:
+            return max(1, longest // case.loops)
         case.loops *= 10
-    each = elapsed // case.loops
-    case.loops = 1
-    return each
 
 
 def _number(duration_ns: int, factor: float, fewest: int, most: int) -> int:
@@ -216,6 +266,12 @@ def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str], *, of_one_threa
         side_run.queued_ns.clear()  # a process of the case may have had the core
 
 
+def _shortened(times_ns: Sequence[int]) -> list[int]:
+    """Return the times, or if they are more than MOST, the means of consecutive ones."""
+    each = math.ceil(len(times_ns) / MOST) or 1
+    return [round(statistics.fmean(times_ns[first : first + each])) for first in range(0, len(times_ns), each)]
+
+
 def _queued_ns() -> int:
     """Return how long this thread could run while another one had its core; 0 where the system does not tell.
 
@@ -245,8 +301,3 @@ def _has_operations(side_run: SideRun) -> bool:
 
 def _has_one_thread(case: SideCase) -> bool:
     return case.device == "cpu" and case.threads == 1 and not case.parallel
-
-
-def _time_block(side_run: SideRun, iterations: int) -> None:
-    spent = sum(side_run.run_case().cpu_ns for _ in range(iterations))
-    side_run.block_ns.append(spent // iterations)

@@ -15,14 +15,18 @@ import io
 import json
 import os
 import re
+import resource
 import sys
 import sysconfig
 import tomllib
 import traceback
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.abc import Loader
+from importlib.machinery import ExtensionFileLoader, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,6 +37,7 @@ from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import CALL
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
+from mnistbench.gate.verdict.samples import ALL_CASES, FIXTURES, IMPORT, SETUP
 from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
 from mnistbench.measuring.timing import Clock
 
@@ -99,6 +104,9 @@ class Side:
     fallback: str  # folder with mnistbench and pytest-benchmark, for a side whose environment does not have them
     threads: int = 0  # of all its cases; 0: each case has its own number
     left_out: dict[str, str] = field(default_factory=dict)  # node id of a test that was not taken -> why
+    # Name of a cost that occurs once -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes
+    once: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    _counted: tuple[str, str, int] | None = None  # the cost that is counted now, its case, and the CPU time before
     _own: dict[str, ModuleType] = field(default_factory=dict)  # modules of the gate's mnistbench
 
     @classmethod
@@ -130,6 +138,25 @@ class Side:
             raise session.raised
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             raise SideError(f"{self.name}: {_refusal(errors) or f'pytest ended with exit code {int(code)}'}")
+
+    @contextmanager
+    def counted(self, name: str, case: str = ALL_CASES) -> Iterator[None]:
+        """Add the CPU time of the body to a cost that occurs once. Inside another such body it is a part of that one's cost."""
+        if self._counted:
+            yield
+            return
+        self._counted = name, case, _spent_ns()
+        try:
+            yield
+        finally:
+            self.end_count()
+
+    def end_count(self) -> None:
+        """End the body that is counted now, if any: what follows belongs to no cost."""
+        if self._counted:
+            name, case, before_ns = self._counted
+            self.once[name][case] = self.once[name].get(case, 0) + _spent_ns() - before_ns
+            self._counted = None
 
     def paths_among(self, arguments: list[str]) -> list[str] | None:
         """Return the arguments that the side's pytest takes for paths; None if it does not accept the arguments.
@@ -220,6 +247,25 @@ class Side:
         }
 
 
+def _spent_ns() -> int:
+    """Return the CPU time of this process and of the children that it has waited for, in nanoseconds."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Clock.cpu_ns() + round(1e9 * (ended.ru_utime + ended.ru_stime))
+
+
+def _count_imports(side: Side) -> None:
+    """Count the execution of the modules of a side's tree, with what they import, for the rest of this process."""
+    loaders: list[Any] = [type(finder) for finder in sys.meta_path if isinstance(finder, Loader)]  # that of pytest
+    for loader in (*loaders, SourceFileLoader, ExtensionFileLoader):
+
+        def execute(self: Any, module: ModuleType, original: Callable[[Any, ModuleType], None] = loader.exec_module) -> None:
+            is_own = str(getattr(module, "__file__", "")).startswith(f"{side.tree}{os.sep}")
+            with side.counted(IMPORT) if is_own else contextlib.nullcontext():
+                original(self, module)
+
+        loader.exec_module = execute
+
+
 def _modules() -> dict[str, ModuleType]:
     """Return the imported modules of mnistbench."""
     return {name: module for name, module in sys.modules.items() if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")}
@@ -258,6 +304,11 @@ class _Session:
         self.raised: MnistbenchError | None = None  # by one of the functions
         self._taken: set[str] = set()
         self._called_ns = 0  # when the fixture calls its function
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self) -> None:
+        """Count imports from here on: pytest has installed its loader of tests and of conftest.py."""
+        _count_imports(self.side)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Iterator[Any]:
@@ -305,8 +356,10 @@ class _Session:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Any:
-        """Take over pytest-benchmark's fixture, which measures nothing itself."""
-        value: Any = yield
+        """Count the fixture, and take over pytest-benchmark's own, which measures nothing itself."""
+        of_test = fixturedef.scope == "function"
+        with self.side.counted(SETUP, request.node.nodeid) if of_test else self.side.counted(FIXTURES):
+            value: Any = yield
         measures_workload = _WORKLOAD in getattr(getattr(request.node, "callspec", None), "params", ())
         if fixturedef.argname == _BENCHMARK and not measures_workload:
             value.disabled = False  # what a test asks of it is as in a run that measures
@@ -314,6 +367,12 @@ class _Session:
             intercept(value, before, after=functools.partial(self._give_stats, value))
             refuse_weave(value)
         return value
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Any:
+        """Count what a test does before its case is measured."""
+        with self.side.counted(SETUP, item.nodeid):
+            return (yield)
 
     def _take_call(self, item: pytest.Item, benchmark: Any, call: Call) -> None:
         params = params_of_test(item.nodeid, own_threads())
@@ -334,6 +393,7 @@ class _Session:
         benchmark._make_stats(1).update(seconds)  # noqa: SLF001
 
     def _take(self, item: pytest.Item, case: TakenCase) -> None:
+        self.side.end_count()
         self._taken.add(item.nodeid)
         try:
             self.take(case)

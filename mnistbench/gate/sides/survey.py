@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench import __version__
+from mnistbench.core.machine import peak_resident_bytes
 from mnistbench.gate.launcher import ListedCase, Listing
 from mnistbench.gate.reproducers.script import VALUES
 from mnistbench.gate.sides.alternate import SideRun, rehearse
@@ -54,7 +55,7 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
         files=side.files,
         shared=taken.shared,
         left_out=side.left_out,
-        resident=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        resident=peak_resident_bytes(),
     )
     say(surveyed=asdict(found))
 

@@ -8,7 +8,8 @@ calls of operations; both time nothing.
 Both processes of a launch have the same random generator and draw from it in the same order, so they agree about the order
 of cases, builds and iterations.
 
-The process imports torch before its session if the survey of the side has shown that the side uses it.
+The process imports torch before its session if the surveys have shown that both sides use it. If only one side does, that is a
+cost of its imports.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
-from mnistbench.core.machine import gc_paused, touch_heap
+from mnistbench.core.machine import gc_paused, peak_resident_bytes, touch_heap
 from mnistbench.gate.sides.alternate import SideRun, measure, rehearse
 from mnistbench.gate.sides.side import Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.sides.survey import capture, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
-from mnistbench.gate.verdict.samples import BASE, HEAD
+from mnistbench.gate.verdict.samples import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.measuring.timing import Clock
 
 #: Builds of each case of a workload in a launch. The second has the reverse order of the first, so that quantities of the order
@@ -110,7 +111,7 @@ class _Launch:
         self._say(
             result={
                 "cases": self._cases, "case_seconds": self._seconds, "order": self._order,
-                "seconds": _now_s() - self._start,
+                "seconds": _now_s() - self._start, "side": self._side.name, "once": self._side.once,
             }
         )  # fmt: skip
 
@@ -132,11 +133,12 @@ class _Launch:
         _use_cores(cores, len(cores) if parallel else self._side.threads_of(case.params), case.params.device)
         start = _now_s()
         builds = self._cases[case.node_id] = []
-        for build in range(1 if case.is_plain else BUILDS):
+        soak_ns = self._job["soak_ns"]
+        for build in range(1 if case.is_plain or soak_ns else BUILDS):
             order = self._order[:: -1 if build % 2 else 1]
-            side_run = SideRun(self._side, case.make(), self._say_alive, self._job["added"])
+            side_run = SideRun(self._side, case.make(), case.node_id, self._say_alive, self._job["added"])
             side_run.case.parallel = parallel
-            builds.append(measure(side_run, self.turns, order, self._coin, shares_core=bool(self._cores)))
+            builds += measure(side_run, self.turns, order, self._coin, shares_core=bool(self._cores), soak_ns=soak_ns)
             gc.collect()
         # Threads that the fixtures of the next test start keep the cores of this moment.
         _use_cores(cores, len(cores), case.params.device)
@@ -155,7 +157,8 @@ class _Launch:
         if threads > 1:  # they keep the cores with which they are started; one thread uses any core for imports
             _use_cores(cores, threads, case.params.device)
         with gc_paused():  # imports a thousand modules
-            rehearse(SideRun(self._side, case.make()))
+            rehearse(SideRun(self._side, case.make(), case.node_id))
+        self._side.once[RESIDENT][ALL_CASES] = peak_resident_bytes()
         _tidy_memory()
         self._say(ready={"shared": stray_modules(Path(self._job["repository"]), self._side)})
         if self._lines.readline().strip() != "go":

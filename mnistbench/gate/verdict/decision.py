@@ -13,7 +13,7 @@ import numpy as np
 from mnistbench.core import units
 from mnistbench.core.options import option, share
 from mnistbench.gate.verdict.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, simultaneous_bounds
-from mnistbench.gate.verdict.samples import ADDED, BUSY, ITERATION, MEAN, OPERATION, REPLACED, Quantity
+from mnistbench.gate.verdict.samples import ADDED, BUSY, ITERATION, MEAN, MEMORY, OPERATION, REPLACED, Quantity
 
 #: Launches of the first stage (docs/evidence/gate_power.py).
 LAUNCHES = 10
@@ -43,6 +43,9 @@ MEAN_FACTOR = 5
 #: Share of its case from which on an operation is large. A pass needs the upper bound of every large operation to be below the
 #: threshold of operations. New operations may add as much to their case as an operation of this share may grow.
 LARGE_SHARE = 0.10
+
+#: Smallest change of peak memory that matters, as a share; smaller ones depend on the order of deallocations.
+MEMORY_SHARE = 0.10
 
 #: Logarithm from which on a change counts as infinite; close to the logarithm of the largest float.
 _LARGEST_LOG = 700.0
@@ -85,6 +88,8 @@ NOISE, BUDGET = "noise", "budget"
 #: An operation and the time of its case disagree; no usable times; a case that one side does not have; an --accept without a
 #: limit; a crash or an interrupt.
 CONTRADICTION, UNMEASURED, MISSING, ACCEPTANCE, BROKEN = "contradiction", "unmeasured", "missing", "acceptance", "broken"
+#: Slower, or growing, in the one long launch.
+SOAKED = "soak"
 
 
 @dataclass(frozen=True)
@@ -93,11 +98,14 @@ class Thresholds:
 
     case: float = option("--threshold", share(), "2%", "smallest slowdown of a case that matters", "SHARE")
     operation: float = option("--op-threshold", share(), "5%", "smallest slowdown of an operation that matters", "SHARE")
+    once: float = option("--once-threshold", share(), "20%", "smallest slowdown that matters of what occurs once", "SHARE")
 
     def of(self, quantity: Quantity) -> float:
         """Return the smallest change of this quantity that matters; for ADDED as a share of the case."""
         if quantity.is_case:
             return self.case
+        if quantity.is_once:
+            return MEMORY_SHARE if quantity.kind == MEMORY else self.once
         return self.operation * LARGE_SHARE if quantity.kind == ADDED else self.operation
 
     def to_rule_out(self, quantity: Quantity) -> float:
@@ -129,6 +137,7 @@ class Decision:
     outcome: str  # PASSED, REGRESSED or INCONCLUSIVE
     cases: tuple[Estimate, ...]  # medians and means
     operations: tuple[Estimate, ...]
+    once: tuple[Estimate, ...]  # costs that occur once, and memory
     findings: tuple[Finding, ...]
     reasons: tuple[Reason, ...]  # why it is inconclusive
     launches: int  # of the first stage
@@ -196,12 +205,13 @@ def decide(
     fresh = len(second[0].logs) if second else 0
     if launches < LEAST_LAUNCHES:
         reason = Reason(BUDGET, f"{launches} launches are too few: the test needs at least {LEAST_LAUNCHES}")
-        return Decision(INCONCLUSIVE, (), (), (), (reason,), launches, fresh)
+        return Decision(INCONCLUSIVE, (), (), (), (), (reason,), launches, fresh)
     estimates = _estimates(tuple(filter(_usable, first)), seed)
     by_key = {quantity.key: quantity for quantity in second if _usable(quantity)}
     pooled = _with_fresh(estimates, by_key, seed)
     cases = tuple(estimate for estimate in pooled if estimate.quantity.is_case)
-    operations = tuple(estimate for estimate in pooled if not estimate.quantity.is_case)
+    operations = tuple(estimate for estimate in pooled if estimate.quantity.is_operation)
+    once = tuple(estimate for estimate in pooled if estimate.quantity.is_once)
     findings = _findings(_flagged(estimates, thresholds), by_key, cases, operations, thresholds, seed)
     unbounded = _unbounded(operations, findings, thresholds)
     reasons = [
@@ -212,21 +222,22 @@ def decide(
     ]
     regressed = any(finding.verdict == REGRESSED for finding in findings)
     outcome = REGRESSED if regressed else INCONCLUSIVE if reasons else PASSED
-    return Decision(outcome, cases, operations, tuple(findings), tuple(reasons), launches, fresh, tuple(unbounded))
+    return Decision(outcome, cases, operations, once, tuple(findings), tuple(reasons), launches, fresh, tuple(unbounded))
 
 
 def is_settled(found: Decision, thresholds: Thresholds) -> bool:
     """Whether the fresh launches are enough, so that no more of them are needed.
 
-    The flagged quantities of each case are two groups: the time of the case, and that of its operations. At the first look a
-    slowdown of each group is confirmed, because an operation explains why a case is slower, or all of them are ruled out. Later
-    looks settle a gate that has regressed, or in which no slowdown is open.
+    The flagged quantities of each case are three groups: its time, that of its operations, and what occurs once. At the first
+    look a slowdown of each group is confirmed, because an operation explains why a case is slower, or all of them are ruled
+    out. Later looks settle a gate that has regressed, or in which no slowdown is open.
     """
     ruled_out = {finding.screened.quantity.key: _is_ruled_out(finding, found, thresholds) for finding in found.findings}
     if found.fresh < LEAST_FRESH_OF_IMPROVEMENT:
-        groups: dict[tuple[str, bool], list[Finding]] = {}
+        groups: dict[tuple[str, bool, bool], list[Finding]] = {}
         for finding in found.findings:
-            groups.setdefault((finding.screened.quantity.case, finding.screened.quantity.is_case), []).append(finding)
+            of = finding.screened.quantity
+            groups.setdefault((of.case, of.is_case, of.is_once), []).append(finding)
         return all(
             any(finding.verdict == REGRESSED for finding in group)
             or all(ruled_out[finding.screened.quantity.key] for finding in group)
@@ -242,7 +253,7 @@ def is_settled(found: Decision, thresholds: Thresholds) -> bool:
 def _is_ruled_out(finding: Finding, found: Decision, thresholds: Thresholds) -> bool:
     """Whether the launches of both stages rule out that a slowdown that was flagged has the size of its threshold."""
     key = finding.screened.quantity.key
-    [high] = [estimate.high for estimate in (*found.cases, *found.operations) if estimate.quantity.key == key]
+    [high] = [estimate.high for estimate in (*found.cases, *found.operations, *found.once) if estimate.quantity.key == key]
     return _is_unconfirmed(finding) and high <= thresholds.to_rule_out(finding.screened.quantity)
 
 
@@ -285,14 +296,14 @@ def _estimates(quantities: tuple[Quantity, ...], seed: int) -> Sequence[Estimate
 
 
 def _families(items: Sequence[_Item], effect_of: Callable[[_Item], Quantity]) -> list[list[_Item]]:
-    """Return cases, large operations and small operations; bounds are simultaneous within each of these families.
+    """Return cases, large operations, small ones, and what occurs once; bounds are simultaneous within each of these families.
 
     Large operations vary less and matter more. In one family with dozens of small ones their bounds would be twice as wide.
     """
-    families: tuple[list[_Item], list[_Item], list[_Item]] = ([], [], [])
+    families: tuple[list[_Item], ...] = ([], [], [], [])
     for item in items:
         quantity = effect_of(item)
-        families[0 if quantity.is_case else 1 if quantity.share >= LARGE_SHARE else 2].append(item)
+        families[0 if quantity.is_case else 3 if quantity.is_once else 1 + (quantity.share < LARGE_SHARE)].append(item)
     return list(families)
 
 
@@ -319,7 +330,7 @@ def _matrix(quantities: Sequence[Quantity]) -> Array:
 
 def _kinds(quantities: Sequence[Quantity]) -> list[str]:
     """Return the kinds that share an s0: changes by new operations are shares of a case, so much smaller than others."""
-    return [quantity.kind if quantity.is_case or quantity.kind == ADDED else "operation" for quantity in quantities]
+    return ["operation" if one.is_operation and one.kind != ADDED else one.kind for one in quantities]
 
 
 def _with_fresh(estimates: Sequence[Estimate], second: dict[tuple[str, str, str], Quantity], seed: int) -> list[Estimate]:
@@ -385,7 +396,6 @@ def _verdict(
 ) -> str:
     if fresh is None:
         return UNCONFIRMED
-    of_case = screened.quantity.is_case
     if not _is_confirmed(screened, fresh):
         open_slowdown = screened.change > 0 and screened.p <= LEVEL and fresh.high >= thresholds.of(screened.quantity)
         # The bound of a median is a reason by itself. That of a mean is not: it may be MEAN_FACTOR times as large.
@@ -394,7 +404,7 @@ def _verdict(
         return SMALL
     if screened.change < 0:
         return IMPROVED
-    return CONTRADICTED if not of_case and _contradicted(fresh, cases, operations) else REGRESSED
+    return CONTRADICTED if screened.quantity.is_operation and _contradicted(fresh, cases, operations) else REGRESSED
 
 
 def _is_confirmed(screened: Estimate, fresh: Estimate) -> bool:

@@ -4,9 +4,9 @@ The test is a maxT permutation test [1]. A random draw gave each launch the role
 code, exchanging the roles (the signs of all differences of that launch) gives an equally likely result. All quantities of a
 launch change sign together, which keeps their correlation. Each quantity is compared with the maximum over all quantities, so
 the level is the probability of *any* false alarm. The statistic is mean / (standard error + s0), where s0 limits the statistic
-of quantities whose spread is tiny by chance [2]. Medians of cases, means of cases, operations and new operations have one s0
-each: the spread of medians is a third of that of operations, and a common s0 would hide a 2 % slower case
-(docs/evidence/gate_power.py).
+of quantities whose spread is tiny by chance [2]. Medians of cases, means of cases, operations, new operations, costs that occur
+once and memory have one s0 each: the spread of medians is a third of that of operations, and a common s0 would hide a 2 %
+slower case (docs/evidence/gate_power.py).
 
 [1] Westfall and Young, Resampling-Based Multiple Testing, 1993, sections 2.6 and 2.8 (step-down maxT).
 [2] Tusher, Tibshirani and Chu, PNAS 98 (2001) 5116: the fudge factor of SAM.

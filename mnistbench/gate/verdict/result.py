@@ -21,6 +21,7 @@ from mnistbench.gate.verdict.decision import (
     BROKEN,
     BUDGET,
     INCONCLUSIVE,
+    MEMORY_SHARE,
     MISSING,
     PASSED,
     REGRESSED,
@@ -32,6 +33,7 @@ from mnistbench.gate.verdict.decision import (
     decide,
 )
 from mnistbench.gate.verdict.samples import BASE, HEAD, ITERATION, OTHER, End, GateHeader, Launch, Recorded, SideSample
+from mnistbench.gate.verdict.soak import Soak, reasons, soaks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +65,7 @@ class Verdict:
     not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
     unmeasured: tuple[str, ...]  # cases without a time in every launch
     unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
+    soaks: tuple[Soak, ...] = ()  # the cases of the long launch, if there was one
 
     @property
     def header(self) -> GateHeader:
@@ -83,7 +86,9 @@ class Verdict:
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Why the gate is inconclusive."""
-        return (*self._of_measurement(), *self._unlimited(), *self.decision.reasons)
+        found = [one.screened.quantity for one in self.decision.findings if one.verdict == REGRESSED]
+        of_soak = reasons(self.soaks, self.options.case, {quantity.case for quantity in found if quantity.is_case})
+        return (*self._of_measurement(), *self._unlimited(), *self.decision.reasons, *of_soak)
 
     def _of_measurement(self) -> Iterator[Reason]:
         """Yield what was not measured: the end of the run, cases of one side, samples that some launches lack."""
@@ -175,6 +180,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         not_finite={header.name(case): sides for case, sides in not_finite.items() if sides},
         unmeasured=tuple(header.name(case) for case in header.labels if case not in measured) if first else (),
         unprofiled=tuple(header.name(case) for case, is_profiled in profiled.items() if len(is_profiled) > 1),
+        soaks=tuple(one._replace(case=header.name(one.case)) for one in soaks(launches)),
     )
 
 
@@ -203,13 +209,6 @@ def _sorted_acceptances(
     return tuple(accepted), tuple(exceeded), tuple(unlimited)
 
 
-#: Smallest change of peak memory that is reported, as a share; smaller ones depend on the order of deallocations.
-MEMORY_SHARE = 0.10
-
-#: Name under which differences that belong to no case are reported.
-ALL_CASES = "all cases"
-
-
 def _differences_of_cases(header: GateHeader, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
     """Return the exact differences of each case in the last launch, and the differences of peak memory in the survey."""
     counted = {case: _counted_differences(builds[0]) for one in launches[-1:] for case, builds in one.cases.items()}
@@ -217,7 +216,7 @@ def _differences_of_cases(header: GateHeader, launches: Sequence[Launch]) -> dic
         header.name(case): (*_more_memory("peak memory of tensors", header.memory.get(case, {})), *counted.get(case, ()))
         for case in header.labels
     }
-    found[ALL_CASES] = tuple(_more_memory("peak memory of the process", header.resident))
+    found[samples.ALL_CASES] = tuple(_more_memory("peak memory of the process", header.resident))
     return {case: differences for case, differences in found.items() if differences}
 
 
@@ -239,8 +238,8 @@ def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
 def _matches(acceptance: Acceptance, finding: Finding, header: GateHeader) -> bool:
     """Whether an ``--accept`` names this quantity."""
     quantity = finding.screened.quantity
-    node_id = next(case for case in header.labels if header.name(case) == quantity.case)
-    label = header.labels[node_id]
+    node_id = next((case for case in header.labels if header.name(case) == quantity.case), samples.ALL_CASES)
+    label = header.labels.get(node_id, samples.ALL_CASES)
     cases = {quantity.case, label, label.partition(" on ")[0], node_id, node_id.rpartition("::")[2]}
     quantities = {quantity.name}
     if quantity.is_case:

@@ -34,8 +34,8 @@ BASE, HEAD = "base", "head"
 OLDEST_TORCH = "2.6"
 
 #: Clocks of a case. DEVICE: between two events on an accelerator, so with the gaps between its kernels. BUSY: the time in which
-#: it ran kernels or copies, of profiled iterations.
-WALL, CPU, DEVICE, BUSY = "wall", "cpu", "device", "busy"
+#: it ran kernels or copies, of profiled iterations. NO_CLOCK: memory.
+WALL, CPU, DEVICE, BUSY, NO_CLOCK = "wall", "cpu", "device", "busy", "none"
 _CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device elapsed time", BUSY: "device busy time"}
 
 _Times = tuple[Nanoseconds, ...]
@@ -43,15 +43,34 @@ _Key = Annotated[OpKey, Members("an operation, its phase and its module")]
 _Versions = Annotated[tuple[str, str], Members("the versions of both sides")]
 _Outcome = Annotated[tuple[str, float | None], Members("a hash and a number")]  # None: not finite
 
+#: Stage of the one long launch, the soak. Its builds of a case are parts of equal time, in one process of each side.
+SOAK, PARTS = 3, 10
+
+#: Stage of launches of a qualification in which each iteration of the head is made longer.
+LONGER = 4
+
 #: Fewest pairs of usable times that a difference is computed from.
 LEAST_PAIRS = 3
 
 #: Kinds of quantities. Of a case: median and mean of its iterations. Of its operations: a single one; those of one place that
 #: only one side has, whose sums are compared if both are large, or which are judged by the share of the case that they add;
-#: what is no operation (time outside operations, runtime calls, unattributed kernels); the group of small ones.
-ITERATION, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND, OTHER = (
-    "iteration", "mean", "operation", "replaced", "added", "outside", "other",
+#: what is no operation (time outside operations, runtime calls, unattributed kernels); the group of small ones. Of a process:
+#: CPU time that it spends once, and peak memory.
+ITERATION, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND, OTHER, ONCE, MEMORY = (
+    "iteration", "mean", "operation", "replaced", "added", "outside", "other", "once", "memory",
 )  # fmt: skip
+
+#: Names of the kinds ONCE and MEMORY. Of each case: its first iteration in the process, and what has to happen before (fixtures
+#: of the test alone, its own code, the build, the setup of the first iteration). Of the process: imports of conftest.py, of the
+#: tests and of their modules, with what these import; fixtures that several tests share; memory after the first case has run.
+FIRST, SETUP, IMPORT, FIXTURES, RESIDENT = "first iteration", "setup", "import", "shared fixtures", "resident memory"
+
+#: Name of the whole process among the cases.
+ALL_CASES = "all cases"
+
+#: A cost that takes less, as the mean of both sides over all launches, is not tested. This is also added to the times of both
+#: sides before they are compared, so a cost that one side does not have has a change, and small ones have small changes.
+LEAST_ONCE_NS = 5_000_000
 
 #: Most operations of each side in the title of a replacement. The number of others counts as one.
 NAMED = 3
@@ -84,6 +103,8 @@ class SideSample(NamedTuple):
     operations: Mapping[OpKey, Operation]
     by_share: bool = True  # operations are compared by their share of the iteration as well
     queued: float = 0.0  # share of the wall time in which another process had the core
+    iterations: int = 0  # untraced; repeated calls count
+    slowest_ns: tuple[float, ...] = ()  # wall times of the slowest iterations in turn; of long times the above are means
 
     @classmethod
     def from_stored(cls, stored: _StoredSide) -> SideSample:
@@ -104,6 +125,8 @@ class SideSample(NamedTuple):
             operations=stored.operations(),
             by_share=stored.by_share,
             queued=sum(stored.queued_ns) / max(1, sum(stored.wall_ns)),
+            iterations=stored.iterations * stored.loops,
+            slowest_ns=_of_one_call(stored.slowest_ns, stored.loops),
         )
 
 
@@ -120,6 +143,8 @@ class _StoredSide(NamedTuple):
     busy_ns: Annotated[_Times, OPTIONAL] = ()
     loops: Annotated[int, OPTIONAL] = 1
     by_share: Annotated[bool, OPTIONAL] = True
+    iterations: Annotated[int, OPTIONAL] = 0
+    slowest_ns: Annotated[_Times, OPTIONAL] = ()
     keys: Annotated[tuple[_Key, ...], OPTIONAL] = ()
     self_ns: Annotated[tuple[_Times, ...], OPTIONAL] = ()
     calls: Annotated[tuple[float, ...], OPTIONAL] = ()
@@ -164,10 +189,12 @@ Build = Mapping[str, SideSample]
 class Launch:
     """One launch with both sides, or one pair of launches with a side each."""
 
-    # 1: all cases. 2: candidates measured again. 3: all cases of a qualification, with time added to the head
-    stage: Annotated[int, Within(1, 3, "1, 2 or 3")]
+    # 1: all cases. 2: candidates measured again. SOAK: one long launch. LONGER: of a qualification, with time added to the head
+    stage: Annotated[int, Within(1, LONGER, "1, 2, 3 or 4")]
     cases: Mapping[str, Sequence[Build]]  # node id -> builds -> side -> sample
     seconds: float
+    # Side -> name of a cost -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.
+    once: Annotated[Mapping[str, Mapping[str, Mapping[str, Nanoseconds]]], OPTIONAL] = field(default_factory=dict)
 
     @classmethod
     def from_stored(cls, stored: Any) -> Launch:
@@ -179,7 +206,7 @@ class Launch:
             if not read:
                 raise builds.wrong("a build or more")
             cases[case] = read
-        return cls(cases=cases, **line.members(cls, ("stage", "seconds")))
+        return cls(cases=cases, **line.members(cls, ("stage", "seconds", "once")))
 
 
 class Replaced(NamedTuple):
@@ -195,20 +222,31 @@ class Quantity:
     """A quantity that is compared between the sides: the time of a case, or of operations of it."""
 
     case: str  # node id
-    kind: str  # ITERATION, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND or OTHER
+    kind: str  # ITERATION, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND, OTHER, ONCE or MEMORY
     name: str  # the clock for a case, else the operation
     clock: str
     members: tuple[OpKey, ...]  # summed operations; none for a case
     logs: tuple[float, ...]  # per launch: log(head / base), mean over builds; NaN if there are too few usable times
-    base_ns: float  # median over builds
+    base_ns: float  # median over builds or launches; of MEMORY in bytes
     head_ns: float
-    share: float  # of its case in the base, on an accelerator of its busy time; 1 for a case; for ADDED on the larger side
+    # Of its case in the base, on an accelerator of its busy time; 1 for a case; for ADDED on the larger side; 0 if it is once
+    share: float
     replaced: tuple[Replaced, ...] = ()  # for REPLACED and ADDED: all members
 
     @property
     def is_case(self) -> bool:
         """Whether this is the time of a whole case."""
         return self.kind in (ITERATION, MEAN)
+
+    @property
+    def is_once(self) -> bool:
+        """Whether this is a cost that occurs once in a process, or its memory."""
+        return self.kind in (ONCE, MEMORY)
+
+    @property
+    def is_operation(self) -> bool:
+        """Whether this is the time of operations, or of a part of an iteration that is none."""
+        return not self.is_case and not self.is_once
 
     @property
     def weight(self) -> float:
@@ -279,7 +317,7 @@ def quantities(launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group
             builds = [launch.cases[case] for launch in launches]
             found += _of_case(case, builds)
             found += _of_operations(case, builds, grouping[case] if grouping and case in grouping else groups(builds))
-    return found
+    return [*found, *_of_once(launches, LEAST_ONCE_NS if grouping is None else 0)]
 
 
 def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], list[Quantity]]:
@@ -288,9 +326,24 @@ def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], li
     first = quantities(stages[0])
     grouping: dict[str, list[Group]] = {}
     for quantity in first:
-        if not quantity.is_case:
+        if quantity.is_operation:
             grouping.setdefault(quantity.case, []).append((quantity.kind, quantity.name, quantity.members))
-    return first, quantities(stages[1], grouping)
+    # Costs of the whole process depend on its cases.
+    is_whole = all(again.cases.keys() == launch.cases.keys() for again in stages[1] for launch in stages[0])
+    return first, [one for one in quantities(stages[1], grouping) if is_whole or one.case != ALL_CASES]
+
+
+def _of_once(launches: Sequence[Launch], least_ns: float) -> Iterable[Quantity]:
+    """Yield the costs that occur once, whose mean is at least ``least_ns``: a rule that does not depend on the roles."""
+    sides = [side for each in launches for side in each.once.values()]
+    for name, case in sorted({(name, case) for side in sides for name, cases in side.items() for case in cases}):
+        values = [[each.once.get(side, {}).get(name, {}).get(case, 0) for side in (BASE, HEAD)] for each in launches]
+        kind, clock, more = (MEMORY, NO_CLOCK, 1) if name == RESIDENT else (ONCE, CPU, LEAST_ONCE_NS)
+        is_complete = all(each.once and (case == ALL_CASES or case in each.cases) for each in launches)
+        if is_complete and statistics.fmean(map(statistics.fmean, values)) >= least_ns:
+            logs = tuple(math.log((head + more) / (base + more)) for base, head in values)
+            base_ns, head_ns = (float(statistics.median(column)) for column in zip(*values, strict=True))
+            yield Quantity(case, kind, name, clock, (), logs, base_ns, head_ns, 0.0)
 
 
 def _of_case(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Quantity]:
@@ -578,7 +631,7 @@ class GateHeader:
 
     def name(self, case: str) -> str:
         """Return the name of a case in reports: its label, or its node id if the label is not unique."""
-        label = self.labels[case]
+        label = self.labels.get(case, ALL_CASES)
         return label if Counter(self.labels.values())[label] == 1 else case
 
     def line(self) -> dict[str, Any]:

@@ -158,6 +158,87 @@ def test_other_requirements_another_interpreter_and_a_wheel_that_was_built_again
     assert store._name(TQDM) == store._name(Wanted(TQDM.asked, TQDM.lines, 0))  # an estimate identifies nothing
 
 
+def test_a_changed_folder_gives_another_environment_and_uv_builds_it_again(uv, home):
+    folder = home / "a package"
+    source = folder / "kernels" / "code.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("1", encoding="utf-8")
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    (folder / ".gitignore").write_text("*.log\n", encoding="utf-8")
+    local = Wanted(("tqdm==4",), (f"kernels[all] @ {folder.as_uri()}", "tqdm==4"), 0)
+
+    def name_with(path, text):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return store._name(local)
+
+    first = store._name(local)
+    os.utime(source, (1, 1))
+    assert name_with(folder / "run.log", "1") == first  # neither times nor what git ignores
+    assert name_with(folder / "kernels.egg-info" / "SOURCES.txt", "code.py") == first  # written by uv's own build
+    second = name_with(source, "2")
+    assert second != first
+    assert name_with(folder / "kernels" / "new.py", "2") not in (first, second)
+    source.unlink()
+    assert store._name(local) not in (first, second)
+    make(local)
+    assert uv.calls[1][2:6] == [uv.calls[1][2], uv.calls[1][3], "--refresh-package", "kernels"]
+
+
+def test_a_folder_outside_a_repository_is_read_without_caches(uv, home):
+    local = Wanted((), (f"kernels @ {(home / 'package').as_uri()}",), 0)
+    names = [store._name(local)]  # removed: uv says so
+    for name in ("code.py", "__pycache__/code.pyc", "build/lib/code.py", "link"):
+        path = home / "package" / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.symlink_to("nowhere") if name == "link" else path.write_text(name, encoding="utf-8")
+        names.append(store._name(local))
+    assert names[0] != names[1]
+    assert len(set(names[1:])) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "matters"),
+    [
+        ("UV_INDEX_URL", "https://one", True), ("UV_TORCH_BACKEND", "cpu", True), ("UV_CACHE_DIR", "/tmp", False),
+        ("UV_INDEX_OWN_PASSWORD", "secret", False), ("UV_RUN_RECURSION_DEPTH", "1", False),
+        ("PIP_INDEX_URL", "https://one", False),
+    ],
+)  # fmt: skip
+def test_variables_of_uv_that_decide_what_is_installed_give_another_environment(uv, home, monkeypatch, name, value, matters):
+    before = store._name(TQDM)
+    monkeypatch.setenv(name, value)
+    assert (store._name(TQDM) != before) == matters
+
+
+@pytest.mark.parametrize("place", ["project/uv.toml", "uv.toml", ".config/uv/uv.toml", "constraints.txt", "links/a.whl"])
+def test_a_changed_configuration_of_uv_gives_another_environment(uv, home, monkeypatch, place):
+    (home / "project").mkdir()
+    monkeypatch.chdir(home / "project")
+    monkeypatch.setenv("UV_CONSTRAINT", f"{home}/none.txt {home}/constraints.txt")
+    monkeypatch.setenv("UV_FIND_LINKS", "../links")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    names = [store._name(TQDM)]
+    for text in ("1", "2"):
+        (home / place).parent.mkdir(exist_ok=True, parents=True)
+        (home / place).write_text(text, encoding="utf-8")
+        names.append(store._name(TQDM))
+    assert len(set(names)) == 3
+
+
+def test_only_the_part_of_uv_in_the_configuration_of_a_project_gives_another_environment(uv, home, monkeypatch):
+    monkeypatch.chdir(home)
+    names = [store._name(TQDM)]
+    for text in (
+        '[project]\nversion = "1"', '[project]\nversion = "2"', "no toml", "[tool.uv]\nexclude-newer = 2026-01-01",
+        "[tool.uv]\nx = 1",
+    ):  # fmt: skip
+        Path("pyproject.toml").write_text(text, encoding="utf-8")
+        names.append(store._name(TQDM))
+    assert len(set(names[:4])) == 1
+    assert len(set(names)) == 3
+
+
 @pytest.mark.parametrize("damage", ["no manifest", "no JSON", "other JSON", "no interpreter"])
 def test_an_incomplete_environment_is_made_again(uv, home, damage):
     folder = Path(make().folder)

@@ -74,7 +74,7 @@ def measure(run, turns=None, *, shares_core=False):
     """Measure a side without another one; return its samples."""
     turns = turns or Alone()
     order = turns.name, HEAD if turns.name == BASE else BASE
-    return alternate.measure(run, turns, order, coin(), shares_core=shares_core)["sides"]["base"]
+    return alternate.measure(run, turns, order, coin(), shares_core=shares_core)[0]["sides"]["base"]
 
 
 def coin(seed=1):
@@ -145,7 +145,7 @@ class TestSides:
 
     def test_what_is_measured_of_a_side_has_a_time_for_each_iteration(self):
         turns = Alone()
-        found = alternate.measure(side_run(), turns, (HEAD, BASE), coin(), shares_core=False)
+        [found] = alternate.measure(side_run(), turns, (HEAD, BASE), coin(), shares_core=False)
         assert found["first"] == HEAD
         side = found["sides"]["base"]
         assert len(side["wall_ns"]) == len(side["cpu_ns"]) == 16

@@ -9,12 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
+from gate_builders import both
 from pytest_benchmark.fixture import FixtureAlreadyUsed
 
 from mnistbench.gate.sides import alternate
-from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, PlainCase, own_threads
+from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, PlainCase, SideCase, own_threads
 from mnistbench.gate.sides.side import Side
-from mnistbench.gate.verdict.samples import BASE, HEAD
+from mnistbench.gate.verdict.samples import BASE, HEAD, PARTS
 from mnistbench.measuring.calls import Call, intercept, refuse_weave
 from mnistbench.measuring.timing import Sample
 
@@ -217,31 +218,115 @@ class Alone:
         return [value]
 
 
+class FakeCase(SideCase):
+    """A case whose calls take a given time by all clocks. Its result is the number of calls."""
+
+    may_be_repeated = True
+    rare = 0  # each of so many calls takes 31 times as long
+
+    def __init__(self, ns, now):
+        self.ns, self.now, self.calls = ns, now, 0
+
+    def __call__(self):
+        self.calls += self.loops
+
+    def clocked(self):
+        self()
+        ns = self.ns * self.loops * (31 if self.rare and self.calls % self.rare == 0 else 1)
+        self.now[0] += ns
+        return Sample(ns, ns)
+
+    def outcome(self):
+        return str(self.calls), 0.0
+
+
 class TestShortFunctions:
     @pytest.fixture
     def run(self):
         return lambda *args: alternate.SideRun(Side("base", Path(), Path(), ""), case(*args, load=importlib.import_module))
 
-    def test_the_duration_is_that_of_one_call(self, run):
-        one = run(sum, range(1000))
-        assert 1_000 < alternate._warm_up(one) < 1_000_000
-        assert one.case.loops == 1
-
     @pytest.mark.parametrize(("seconds", "extra"), [(0.006, 3), (0.11, 0)])
     def test_a_long_function_is_hardly_calibrated(self, run, seconds, extra):
-        calls = []
+        calls, number = [], []
         one = run(lambda: (calls.append(1), time.sleep(seconds)))
         one.case.__dict__["_seen"] = False, False  # it calls no operation of torch
-        assert alternate._warm_up(one) > SAMPLE_NS
-        assert len(calls) == WARMUP_CALLS + extra + 1  # and one for its result
+        one.case.outcome = lambda: number.append(len(calls)) or ("", 0.0)
+        alternate.measure(one, Alone(), (BASE, HEAD), random.Random(1), shares_core=False)
+        assert number == [WARMUP_CALLS + extra]
 
     def test_a_disturbed_sample_does_not_end_the_calibration(self, run, monkeypatch):
         one = run(int)
         samples = itertools.cycle([SAMPLE_NS * 2, 100, 200])  # another program had the core in the first of each three
         monkeypatch.setattr(one.case, "clocked", lambda: Sample(next(samples) * one.case.loops, 0))
-        assert alternate._calibrated(one) == 100
+        assert alternate._calibrated(one, Alone(), (BASE, HEAD)) == 100
+
+    @pytest.mark.parametrize("ns", [(4_900_000, 5_100_000), (5_100_000, 400_000), (70, 3_000), (120_000_000, 3_000)])
+    def test_both_sides_make_as_many_calls_before_they_are_measured(self, monkeypatch, ns):
+        now = [0]
+        monkeypatch.setattr(alternate.Clock, "wall_ns", lambda: now[0])
+
+        def work(turns, name):
+            case = FakeCase(ns[name == HEAD], now)
+            one = alternate.SideRun(Side(name, Path(), Path(), ""), case)
+            found = alternate.measure(one, turns, (BASE, HEAD), random.Random(1), shares_core=True)[0]["sides"][name]
+            return found["loops"], found["outcome"], case.calls
+
+        base, head = both(work)
+        assert base == head
+        assert base[0] == max(1, round(SAMPLE_NS / max(ns)))
+
+    @pytest.fixture
+    def soak(self, monkeypatch):
+        """Measure both sides for a time by clocks that are faked, a call of 10 ms; return parts of each."""
+        now = [0]
+        monkeypatch.setattr(alternate.Clock, "wall_ns", lambda: now[0])
+        monkeypatch.setattr(alternate, "_queued_ns", lambda: 0)
+        monkeypatch.setattr(alternate, "_children", lambda: (False, 0.0))
+
+        def both_sides(seconds, rare=0):
+            def work(turns, name):
+                case = FakeCase(10_000_000, now)
+                case.rare = rare if name == HEAD else 0
+                one = alternate.SideRun(Side(name, Path(), Path(), ""), case)
+                parts = alternate.measure(one, turns, (BASE, HEAD), random.Random(1), shares_core=True, soak_ns=seconds * 1e9)
+                assert sum(part["sides"][name]["iterations"] for part in parts) == case.calls - WARMUP_CALLS - 3  # calibrated
+                return [part["sides"][name] for part in parts]
+
+            return both(work)
+
+        return both_sides
+
+    def test_a_soak_lasts_as_long_as_it_should_in_parts_of_equal_time(self, soak):
+        base, head = soak(48.0)
+        assert len(base) == len(head) == PARTS
+        assert [part["iterations"] for part in base] == [part["iterations"] for part in head]
+        for part in base:  # 4.8 s are 20 rounds: 6 iterations of each side in turn, and 6 at once
+            assert part["iterations"] == pytest.approx(240, abs=12)
+            assert len(part["block_ns"]) == pytest.approx(20, abs=1)
+            assert set(part["wall_ns"]) == set(part["block_ns"]) == {10_000_000}
+            assert not part.keys() & {"keys", "self_ns"}
+
+    def test_a_long_soak_keeps_few_numbers_and_the_slowest_iterations(self, soak):
+        base, head = soak(480.0, rare=299)
+        for part in (*base, *head):
+            assert part["iterations"] == pytest.approx(2_400, rel=0.05)
+            assert max(len(column) for column in part.values() if isinstance(column, list)) <= 100
+        assert all(set(part["slowest_ns"]) == {10_000_000} for part in base)
+        assert sum(ns == 310_000_000 for part in head for ns in part["slowest_ns"]) in range(20, 60)  # half of 80 are at once
+
+    def test_a_soak_of_slow_iterations_has_one_in_each_part_at_least(self, soak):
+        base, head = soak(0.001)
+        assert [part["iterations"] for part in base] == [12] * PARTS
+        assert len(head) == PARTS
+
+    def test_processes_of_the_case_in_a_part_of_the_soak_leave_no_time_of_others_there(self, soak, monkeypatch):
+        seen = itertools.count()
+        monkeypatch.setattr(alternate, "_children", lambda: (next(seen) == 40, 0.0))
+        base, _ = soak(48.0)
+        assert [bool(part["queued_ns"]) for part in base].count(False) == 1
+        assert all(len(part["queued_ns"]) in (0, len(part["wall_ns"])) for part in base)
 
     def test_a_short_function_is_repeated_in_each_sample(self, run):
         one = run(sum, range(100))
-        found = alternate.measure(one, Alone(), (BASE, HEAD), random.Random(1), shares_core=False)["sides"][BASE]
+        found = alternate.measure(one, Alone(), (BASE, HEAD), random.Random(1), shares_core=False)[0]["sides"][BASE]
         assert found["loops"] == one.case.loops > 100

@@ -1,5 +1,6 @@
 """Tests with pytest-benchmark's own fixture, unmodified, in the processes of both sides. None of these projects has torch."""
 
+import contextlib
 import importlib.util
 import itertools
 import json
@@ -15,8 +16,10 @@ import pytest
 from bare_environments import linked_environment
 
 from mnistbench.core.params import params_of_call
+from mnistbench.gate import launcher
 from mnistbench.gate.launcher import LaunchError, ListedCase, launching, survey
-from mnistbench.gate.verdict.samples import BASE, HEAD
+from mnistbench.gate.verdict.samples import BASE, HEAD, SOAK, Launch
+from mnistbench.gate.verdict.soak import soaks
 
 TESTS = """
 import random
@@ -153,6 +156,32 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
     assert not (tmp_path / HEAD / "ran").exists()
 
 
+#: Its calls get slower on the side that has a file of this name.
+LEAKING = """
+import pathlib
+
+SEEN, LEAKS = [0] * 50_000, 10 * pathlib.Path("leaks").exists()
+
+
+def test_leaking(benchmark):
+    benchmark(lambda: (SEEN.extend([0] * LEAKS), sum(SEEN)))
+"""
+
+
+def test_a_soak_shows_a_leak_that_a_launch_is_too_short_for(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(LEAKING)
+    (tmp_path / HEAD / "leaks").touch()
+    with launching(replace(plan, soak_ns=3e9), 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
+        launch.ready()
+        line = launch.measure()
+    assert 2.5 < line["seconds"] < 20
+    [soak] = soaks([Launch.from_stored({"stage": SOAK, **line})])
+    assert soak.iterations > 200
+    assert soak.least_growth > 0.3
+    assert soak.growths[0] < soak.growths[1]
+
+
 def test_each_test_that_is_not_measured_as_usual_has_a_sentence(plan, tmp_path):
     for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(ODD)
@@ -243,6 +272,84 @@ def test_a_test_has_the_attributes_of_pytest_benchmark_and_an_empty_input(plan, 
         cases = launch.measure()["cases"]
     assert sorted(cases) == [f"test_own.py::test_{name}" for name in ("asks", "cache", "frozen", "reads")]
     assert not list((tmp_path / HEAD).rglob(".pytest_cache"))
+
+
+SPIN = """
+import functools
+import time
+
+
+def spin(ms):
+    end = time.process_time() + ms / 1e3
+    while time.process_time() < end:
+        pass
+
+
+spin({of_import})
+"""
+
+COSTS = """
+import functools
+
+import own
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared():
+    own.spin(20)
+
+
+@pytest.fixture
+def alone(shared):
+    own.spin(15)
+
+
+@functools.cache
+def cached():
+    own.spin(40)
+
+
+def test_body(benchmark, alone):
+    own.spin(10)
+    benchmark(cached)
+    own.spin(500)
+
+
+def test_setup(benchmark):
+    benchmark.pedantic(int, setup=lambda: own.spin(30))
+"""
+
+
+def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
+    for side, of_import in ((BASE, 50), (HEAD, 80)):
+        (tmp_path / side / "own.py").write_text(SPIN.format(of_import=of_import))
+        (tmp_path / side / "test_own.py").write_text(COSTS)
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        launch.ready()
+        found = launch.measure()["once"]
+    body, setup = "test_own.py::test_body", "test_own.py::test_setup"
+    for side, of_import in ((BASE, 50), (HEAD, 80)):
+        memory = found[side].pop("resident memory")
+        assert 10 * 2**20 < memory["all cases"] < 200 * 2**20  # before the heap is touched
+        assert {name: set(cases) for name, cases in found[side].items()} == {
+            "import": {"all cases"}, "shared fixtures": {"all cases"}, "setup": {body, setup}, "first iteration": {body, setup},
+        }  # fmt: skip
+        expected = {
+            ("import", "all cases"): of_import, ("shared fixtures", "all cases"): 20, ("setup", body): 25, ("setup", setup): 30,
+            ("first iteration", body): 40, ("first iteration", setup): 0,
+        }  # fmt: skip
+        for (name, case), ms in expected.items():
+            assert ms <= found[side][name][case] / 1e6 < ms + 25, (side, name, case)
+
+
+def test_the_side_that_loads_first_is_drawn(plan, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(launcher, "_SideProcess", lambda plan, side, *_: started.append(side) or pytest.fail("enough"))
+    for seed in range(12):
+        with contextlib.suppress(pytest.fail.Exception), launching(plan, seed, None, tmp_path / "log"):
+            pass
+    assert 3 <= started.count(HEAD) <= 9
 
 
 PARALLEL = """

@@ -3,27 +3,15 @@
 import socket
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
+from gate_builders import both
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.verdict.samples import BASE, HEAD
-
-
-def both(work, first=BASE):
-    """Run ``work(turns, name)`` for both sides at the same time; return both results."""
-    peers = socket.socketpair()
-
-    def run(name, peer):
-        with closing(Turns(name, peer, first)) as turns:
-            return work(turns, name)
-
-    with ThreadPoolExecutor(2) as pool:
-        return [future.result(10) for future in [pool.submit(run, *side) for side in zip((BASE, HEAD), peers, strict=True)]]
 
 
 @given(st.lists(st.lists(st.sampled_from([BASE, HEAD]), max_size=12), max_size=4), st.sampled_from([BASE, HEAD]))

@@ -19,7 +19,7 @@ from mnistbench.gate.launcher import LaunchError, launching, survey
 from mnistbench.gate.sides import worker
 from mnistbench.gate.sides.side import SideError
 from mnistbench.gate.sides.survey import refuse_old_torch
-from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
+from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH, PARTS
 
 #: Writes when each iteration begins and ends.
 SPY = """
@@ -108,6 +108,20 @@ def test_processes_with_one_core_also_run_at_once(plan, tmp_path) -> None:
     assert any(later[0] < earlier[1] for earlier, later in itertools.pairwise(sorted(iterations)))
     for build in found["cases"][case]:
         assert all(len(side["block_ns"]) > 4 < len(side["queued_ns"]) for side in build["sides"].values())
+
+
+def test_a_workload_is_soaked_without_being_profiled(plan, tmp_path) -> None:
+    case = "test_bench.py::test_forward[tiny-b4-cpu]"
+    cores = sorted(os.sched_getaffinity(0))[:1]
+    with launching(replace(plan, soak_ns=2e9), 1, [case], tmp_path / "log", cores) as launch:
+        found = whole(launch)
+    assert len(found["cases"][case]) == PARTS
+    for build in found["cases"][case]:
+        base, head = build["sides"][BASE], build["sides"][HEAD]
+        assert base["iterations"] == head["iterations"] > 10
+        assert base["wall_ns"]
+        assert "keys" not in base
+    assert found["seconds"] > 2
 
 
 #: Writes the number of threads and of cores of each iteration.

@@ -106,6 +106,12 @@ def mean(change=0.0, **changes):
     return call(change, **{"kind": "mean", "spread": 0.006, **changes})
 
 
+def once(change=0.0, *, name="import", **changes):
+    """A cost that occurs once in a process; ``kind`` makes it memory."""
+    ordinary = {"case": "all cases", "kind": "once", "share": 0.0, "clock": "cpu", "members": (), "spread": 0.03}
+    return operation(change, name=name, **{**ordinary, **changes})
+
+
 def quiet(count=12, seed=0):
     """Two cases of three operations each in which nothing differs."""
     for case, number in itertools.product(("case", "other case"), range(2)):
@@ -145,6 +151,12 @@ MM = "aten::mm, forward fc1"
         (mean(0.015), False),
         (call(0.03, name="cpu", clock="cpu"), True),
         (call(0.03, name="device", clock="device"), True),
+        (once(0.3), True),
+        (once(0.1), False),  # sure, but less than 20 %
+        (once(0.3, spread=0.5), False),
+        (once(-0.3), True),
+        (once(0.12, kind="memory"), True),
+        (once(0.06, kind="memory"), False),
     ],
 )
 def test_a_candidate_is_surely_and_relevantly_changed(quantity, flagged):
@@ -206,13 +218,41 @@ def test_what_does_not_differ_passes_and_says_what_is_excluded():
         (operation(-0.1), fresh(operation, -0.1), IMPROVED, PASSED),
         (call(-0.3), fresh(call, -0.3), IMPROVED, PASSED),
         (call(-0.3), fresh(call, 0.0), UNCONFIRMED, PASSED),
+        # What occurs once.
+        (once(0.3), fresh(once, 0.3), REGRESSED, REGRESSED),
+        (once(0.3), fresh(once, 0.08), SMALL, PASSED),
+        (once(0.3), fresh(once, 0.0), UNCONFIRMED, PASSED),
+        (once(0.3), fresh(once, 0.25, spread=1.0), UNDECIDED, INCONCLUSIVE),
+        (once(0.12, kind="memory"), fresh(once, 0.12, kind="memory"), REGRESSED, REGRESSED),
+        (once(-0.3), fresh(once, -0.3), IMPROVED, PASSED),
     ],
 )
 def test_a_candidate_is_what_fresh_launches_make_of_it(first, second, verdict, outcome):
     # An operation of a quarter of its case moves it by little; the case has room for it here.
-    share = {} if first.kind == "iteration" else {"share": 0.005}
+    share = {"share": 0.005} if first.kind == "operation" else {}
     changed, again = (dataclasses.replace(one, **share) for one in (first, second))
-    assert found([changed], among(again, count=10, seed=5)) == (outcome, [verdict], [])
+    result = found([changed], among(again, count=10, seed=5))
+    assert (*result[:2], bool(result[2])) == (outcome, [verdict], verdict == UNDECIDED)
+
+
+def test_what_occurs_once_may_have_any_bound_and_changes_no_other_one():
+    names = ("import", "setup", "shared fixtures")
+    noisy = [once(0.1, spread=0.8, name=name, seed=number) for number, name in enumerate(names)]
+    result, without = decided(among(*noisy)), decided(among())
+    assert (result.outcome, result.reasons, result.unbounded) == (PASSED, (), ())
+    assert min(one.high for one in result.once) > LIMITS.once
+    assert [(one.low, one.high) for one in (*result.cases, *result.operations)] == [
+        (one.low, one.high) for one in (*without.cases, *without.operations)
+    ]
+    # Their spread is no one else's s0.
+    assert decision._kinds([call(), mean(), operation(), added(), *noisy[:1], once(kind="memory")]) == [
+        "iteration", "mean", "operation", "added", "once", "memory",
+    ]  # fmt: skip
+
+
+def test_a_limit_of_what_occurs_once_is_an_option():
+    flagged = candidates(among(once(0.3)), Thresholds(once=0.5), SEED)
+    assert flagged == []
 
 
 @pytest.mark.parametrize(("again", "verdict", "outcome"), [(0.008, REGRESSED, REGRESSED), (0.003, SMALL, PASSED)])
@@ -339,6 +379,8 @@ def test_what_was_flagged_and_measured_again_too_little_asks_for_more_time(count
         ([call(0.008)], [call(-0.008, count=4)], 4, True),  # 2 % is ruled out
         ([call(0.008), operation(-0.1)], [call(-0.008, count=4)], 4, False),
         ([call(-0.03)], [call(-0.03, count=4)], 4, False),  # four launches cannot confirm an improvement
+        ([once(0.3, case="case")], [once(0.3, case="case", count=4)], 4, True),
+        ([operation(0.1, share=0.005), once(0.3, case="case")], [operation(0.1, share=0.005, count=4)], 4, False),
         # Later ones settle a gate that has regressed, and one without an open slowdown.
         ([call(0.03), operation(0.1, share=0.005)], [call(0.03, count=8)], 8, True),
         ([call(-0.03)], [call(-0.03, count=8)], 8, True),

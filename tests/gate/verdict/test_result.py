@@ -40,7 +40,7 @@ from mnistbench.gate import run
 from mnistbench.gate.report import last_line
 from mnistbench.gate.verdict.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.gate.verdict.result import JudgeOptions, conclude
-from mnistbench.gate.verdict.samples import BASE, COMPLETE, HEAD, End, load
+from mnistbench.gate.verdict.samples import ALL_CASES, BASE, COMPLETE, HEAD, End, load
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 OTHER_LABEL = "step lenet5-b1-cpu on digits"
@@ -211,6 +211,31 @@ def test_what_is_called_otherwise_is_not_accepted(slower, pattern):
 )
 def test_calls_are_accepted_by_their_clock_or_together(slower, pattern, names):
     assert {finding.screened.quantity.name for finding in concluded(slower, pattern).accepted} == names
+
+
+COSTS = {
+    ("import", ALL_CASES): (50_000_000, 1.6),
+    ("first iteration", CASE): (80_000_000, 1.5),
+    ("setup", CASE): (90_000_000, 1.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "regressed"),
+    [
+        ((), ["import", "first iteration"]),
+        (("*:iteration",), ["import", "first iteration"]),  # the time of an iteration is another quantity
+        ((f"{ALL_CASES}:import:80%",), ["first iteration"]),
+        ((f"{LABEL}:first iteration:80%",), ["import"]),
+        ((f"{CASE}:first iteration:10%",), ["import", "first iteration"]),
+        ((f"{ALL_CASES}:import:80%", "*:first iteration:80%"), []),
+    ],
+)
+def test_what_occurs_once_is_accepted_by_its_name(patterns, regressed):
+    launches = [*series(once=COSTS, seed=3), *series(once=COSTS, stage=2, seed=4)]
+    verdict = concluded(launches, *patterns)
+    assert {finding.screened.quantity.name for finding in verdict.regressions} == set(regressed)
+    assert verdict.outcome == (REGRESSED if regressed else PASSED)
 
 
 def test_what_is_accepted_passes_and_what_accepted_nothing_is_listed(slower):

@@ -39,6 +39,7 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.gate.sides import alternate
 from mnistbench.gate.verdict.samples import (
+    ALL_CASES,
     NO_END,
     End,
     Recorded,
@@ -52,6 +53,54 @@ from mnistbench.gate.verdict.samples import (
 )
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
+
+
+# ---- what occurs once ---------------------------------------------------------------------------------------------------
+
+MS = 1_000_000
+
+
+def costs(name, *values, case=None):
+    """A launch for each pair of values, in milliseconds."""
+    case = case or ALL_CASES
+    return [launch(once={"base": {name: {case: base * MS}}, "head": {name: {case: head * MS}}}) for base, head in values]
+
+
+def once_of(launches, **changes):
+    return [quantity for quantity in quantities(launches, **changes) if quantity.is_once]
+
+
+def test_a_cost_that_occurs_once_has_a_difference_per_launch():
+    [found] = once_of(costs("import", (20, 45), (20, 20), (30, 20)))
+    assert (found.key, found.clock, found.share, found.title) == ((ALL_CASES, "once", "import"), "cpu", 0.0, "import")
+    assert found.logs == pytest.approx([math.log(50 / 25), 0.0, math.log(25 / 35)])
+    assert (found.base_ns, found.head_ns) == (20 * MS, 20 * MS)
+
+
+def test_memory_is_compared_as_it_is():
+    [found] = once_of(costs("resident memory", (20, 40)))
+    assert (found.kind, found.clock) == ("memory", "none")
+    assert found.logs == pytest.approx([math.log(2)])
+
+
+def test_a_cost_of_one_side_alone_has_a_difference():
+    [found] = once_of([launch(once={"base": {}, "head": {"shared fixtures": {ALL_CASES: 30 * MS}}})])
+    assert found.logs == pytest.approx([math.log(35 / 5)])
+
+
+@pytest.mark.parametrize(("values", "count"), [(((4, 5), (5, 4)), 0), (((4, 6), (5, 5)), 1), (((0, 10), (0, 10)), 1)])
+@pytest.mark.parametrize("exchanged", [*itertools.product([False, True], repeat=2)])
+def test_a_cost_counts_from_a_mean_of_both_sides_on_whatever_the_roles(values, count, exchanged):
+    launches = costs("import", *values)
+    launches = [gate_builders.swapped(one) if other else one for one, other in zip(launches, exchanged, strict=True)]
+    assert len(once_of(launches)) == count
+    assert len(once_of(launches, grouping={})) == 1  # of fresh launches, whatever it takes there
+
+
+def test_costs_of_a_case_that_was_not_measured_do_not_count():
+    [first, *others] = costs("setup", (20, 30), (20, 30), case=CASE)
+    assert [found.case for found in once_of([first, *others])] == [CASE]
+    assert once_of([first, launch(cases={OTHER_CASE: [build()]}, once=first.once)]) == []
 
 
 # ---- the difference between two sides -----------------------------------------------------------------------------------
@@ -565,6 +614,14 @@ def refusal(path):
     return text.removeprefix(f"{path}: ")
 
 
+def test_costs_that_occur_once_are_kept(tmp_path):
+    launches = [launch(once={name: {"import": {ALL_CASES: 7}, "setup": {CASE: 3}} for name in ("base", "head")}), launch()]
+    without = {name: value for name, value in line(launches[1]).items() if name != "once"}
+    path = written(tmp_path / "x.jsonl.gz", header().line(), line(launches[0]), without)
+    assert load(path) == Recorded(path, header(), launches, NO_END)
+    assert not any(quantity.is_once for quantity in quantities(load(path).launches))  # one launch has none
+
+
 def test_what_was_appended_is_loaded(tmp_path):
     times = {"wall": (5, 6), "cpu": (3, 4), "device": (1, 2), "busy": (1, 1)}
     device = side(times=times, outcome=("ffff", -1.5), parameters=3)
@@ -642,8 +699,10 @@ def changed(document, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        (("stage",), 4, "stage: needs 1, 2 or 3, found 4"),
+        (("stage",), 5, "stage: needs 1, 2, 3 or 4, found 5"),
         (("cases",), [], "cases: needs an object, found []"),
+        (("once",), {"base": {"import": 5}}, "once.base.import: needs an object, found 5"),
+        (("once",), {"base": {"import": {"x": -5}}}, "once.base.import.x: needs a time of at least 0 ns, found -5"),
         (("cases", CASE), [], f"cases.{CASE}: needs a build or more, found []"),
         (("cases", CASE, 0, "sides", "base"), ..., f"{IN_CASE}: is missing"),
         ((*SIDE_PATH, "wall_ns"), ..., f"{IN_CASE}.wall_ns: is missing"),
