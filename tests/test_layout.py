@@ -158,14 +158,14 @@ def test_a_side_needs_no_package_but_pytest_and_torch(name):
 
 
 def test_the_package_stays_small():
-    assert SIZE.lines(TREES) <= 33_560
-    assert SIZE.lines(set(TREES) - set(COURSE)) <= 25_810
-    assert len(TREES) <= 191
-    assert len(TREES) - len(COURSE) <= 142
+    assert SIZE.lines(TREES) <= 33_886
+    assert SIZE.lines(set(TREES) - set(COURSE)) <= 26_136
+    assert len(TREES) <= 192
+    assert len(TREES) - len(COURSE) <= 143
 
 
 def test_functions_are_few_and_long_enough_to_be_read_without_jumps():
-    assert len(SIZE.functions(TREES)) <= 2_180
+    assert len(SIZE.functions(TREES)) <= 2_196
     assert SIZE.mean_length(TREES) >= 9.5
 
 
@@ -174,7 +174,7 @@ def test_record_types_are_few():
 
 
 def test_options_are_few():
-    assert SIZE.options(TREES) <= 144
+    assert SIZE.options(TREES) <= 145
 
 
 def test_no_class_name_exists_twice():
