@@ -25,6 +25,7 @@ from mnistbench.gate.verdict.decision import (
     UNCONFIRMED,
     Estimate,
     Finding,
+    change_of,
 )
 from mnistbench.gate.verdict.permutation import CONFIDENCE
 from mnistbench.gate.verdict.result import JudgeOptions, Verdict
@@ -414,12 +415,12 @@ def _far_launches(verdict: Verdict) -> Iterable[str]:
         middle = statistics.median(logs)
         deviation = statistics.median(abs(log - middle) for log in logs) / 0.6745
         limit = max(FAR * deviation, math.log1p(verdict.options.case))
-        far = [signed(math.expm1(log)) for log in logs if abs(log - middle) > limit]
+        far = [signed(change_of(log)) for log in logs if abs(log - middle) > limit]
         if far and one.quantity.kind != MEAN and case not in told:
             told.add(case)
             yield (
                 f"{case}: {len(far)} of {len(logs)} launches far from the others by {one.quantity.title} ({', '.join(far)}; "
-                f"median {signed(math.expm1(middle))}), so single processes may be slower or faster"
+                f"median {signed(change_of(middle))}), so single processes may be slower or faster"
             )
 
 

@@ -314,12 +314,12 @@ def _bounded(quantities: Sequence[Quantity], seed: int, confidence: float) -> li
     low, high = simultaneous_bounds(logs, seed, confidence, _kinds(quantities))
     means = logs.mean(axis=1)
     return [
-        Estimate(quantity, _share(mean), _share(least), _share(most), 1.0, len(quantity.logs))
+        Estimate(quantity, change_of(mean), change_of(least), change_of(most), 1.0, len(quantity.logs))
         for quantity, mean, least, most in zip(quantities, means, low, high, strict=True)
     ]
 
 
-def _share(log: float) -> float:
+def change_of(log: float) -> float:
     """Return the change of a log ratio; infinite if it is too large for a float."""
     return math.expm1(log) if log < _LARGEST_LOG else math.inf
 
