@@ -193,6 +193,7 @@ result_of_side({
             "torch": False,
             "parallel": ["t.py::t"],
             "added": 0.1 if side == HEAD else 0.0,
+            "soak_ns": 0,
             "cores": [],
         }
         assert said["cwd"] == str(tmp_path / side / "project")
