@@ -27,7 +27,7 @@ from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.core import params
 from mnistbench.core.options import GROUPINGS
-from mnistbench.gate import bisect_command, bisection
+from mnistbench.gate import bisect_command, bisection, qualification
 from mnistbench.gate import report as gate_report
 from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
 from mnistbench.gate.verdict import decision, samples
@@ -42,7 +42,7 @@ DOCUMENTS = {
 }
 
 #: Report -> its schema of this version.
-CURRENT = {"compare": "comparison.json", "gate": "gate.json", "bisect": "bisection.json"}
+CURRENT = {"compare": "comparison.json", "gate": "gate.json", "bisect": "bisection.json", "qualify": "qualification.json"}
 
 #: Report and golden file.
 GOLDEN = [
@@ -57,6 +57,7 @@ MAPS = {
     "compare": {"environment", "incomparable", "left_out"},
 }
 MAPS["bisect"] = MAPS["gate"]
+MAPS["qualify"] = set[str]()
 
 
 @functools.cache
@@ -153,6 +154,17 @@ def searched():
     return Bisection("torch", ("2.11.0", "2.12.0", "2.13.0", "2.14.0"), gates)
 
 
+def qualified(spread=0.5):
+    """A qualification of a noisy machine by two gates of the same code."""
+    measured = {CASE: Measured(spread=spread), OTHER: Measured()}
+    launches = [*series(measured, count=qualification.SIZE), *series(measured, count=4, stage=samples.LONGER)]
+    found = recorded(launches, labels={CASE: LABEL, OTHER: "other"}, machine="EPYC, 2 cores")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(qualification, "GATES", 2)
+        found.end = samples.End(qualification=qualification.qualify(found, Thresholds(), 240.0, lambda: True))
+    return found
+
+
 @functools.cache
 def made(report):
     """A document of a report; no test changes it."""
@@ -160,6 +172,8 @@ def made(report):
         return json.loads(compare_report.report(compared(), 10).json)
     if report == "bisect":
         return json.loads(bisect_command.report(searched()).json)
+    if report == "qualify":
+        return json.loads(qualification.report(qualified(), 10)[1].json)
     return as_json(concluded(REPLACED_CASE, 8, only_base=[OTHER]))
 
 
@@ -235,6 +249,11 @@ def test_whatever_was_measured_the_verdict_is_valid(effects, again):
 @functools.cache
 def empty_verdict() -> Verdict:
     return conclude(recorded(series(count=1)), JudgeOptions())
+
+
+def test_a_qualification_without_a_result_is_valid():
+    document = json.loads(qualification.report(recorded(series(count=3), end=INTERRUPTED), 10)[1].json)
+    assert (document["found"], complaints("qualify", document)) == (None, [])
 
 
 def test_a_change_that_is_not_finite_is_null():
@@ -469,6 +488,7 @@ def test_the_unit_of_a_number_is_stated(name):
             "$defs/estimate/properties/clock/enum",
             {samples.WALL, samples.CPU, samples.DEVICE, samples.BUSY, samples.NO_CLOCK, "profiled"},
         ),
+        ("qualify", "properties/outcome/enum", {decision.PASSED, decision.INCONCLUSIVE}),
         ("bisect", "properties/outcome/enum", {decision.PASSED, decision.REGRESSED, decision.INCONCLUSIVE}),
         (
             "bisect",

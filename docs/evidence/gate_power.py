@@ -5,12 +5,8 @@
     python docs/evidence/gate_power.py targets POOL.json.gz [TRIALS]       # the main rates, on all cores
     python docs/evidence/gate_power.py once POOL.json.gz [TRIALS]          # rates of what occurs once, and what it costs others
 
-A verdict uses consecutive launches: those of the first stage, then those of the second. For power and for the comparison of
-designs the roles are drawn again, which is allowed because both sides ran the same code. This makes the null hypothesis true
-by construction, so such verdicts cannot show a false alarm that the roles themselves cause. The row "recorded roles" keeps the
-recorded roles. A slowdown is simulated by adding log(1 + change) to the differences of a case, or of an operation and,
-weighted by its share, of its case; a cost that occurs once becomes longer, and the product adds 5 ms to it before. Verdicts are
-computed by ``mnistbench.gate.verdict.decision``.
+Gates are drawn from the launches by ``mnistbench.gate.qualification.Pool``. For power and for the comparison of designs they
+have new roles; the row "recorded roles" keeps the recorded ones.
 """
 
 from __future__ import annotations
@@ -27,10 +23,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mnistbench.gate.run import LAUNCHES
+from mnistbench.gate import qualification
+from mnistbench.gate.qualification import is_found, share
 from mnistbench.gate.verdict import decision, permutation, samples
-from mnistbench.gate.verdict.decision import CONTRADICTED, LOOKS, REGRESSED, Thresholds, candidates, decide, is_settled
-from mnistbench.gate.verdict.samples import ALL_CASES, LEAST_ONCE_NS, ONCE, Quantity
+from mnistbench.gate.verdict.decision import CONTRADICTED, LAUNCHES, LOOKS, REGRESSED, Thresholds
+from mnistbench.gate.verdict.samples import ONCE, Quantity
 
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then known to 0.2 %.
 EXCHANGES = 2_000
@@ -101,63 +98,28 @@ class Pool:
         self.logs = {way: np.array(logs) for way, logs in data["logs"].items()}
         self.quantities = [Quantity(*e[:4], (), (), e[5], e[5], e[4]) for e in data["quantities"]]
         self.launches = len(data["files"])
-        self._draw = np.random.default_rng(seed)
+        self._seed = seed
+        self._pools: dict[tuple[object, ...], qualification.Pool] = {}
 
     def verdict(
         self, target: int | None, change: float, *, way: str = "pairs", clocks: Sequence[str] = ("wall", "cpu"),
-        launches: int = LAUNCHES, alone: bool = False, recorded_from: int | None = None, limits: Thresholds = LIMITS,
-        once: bool = True,
+        launches: int = LAUNCHES, recorded_from: int | None = None, limits: Thresholds = LIMITS, once: bool = True,
     ) -> tuple[list[decision.Estimate], decision.Decision]:  # fmt: skip
         """Return what the first stage flagged, and the decision.
 
-        ``alone`` tests each quantity by itself, without maxT. ``recorded_from`` takes the launches from there on, with the
-        roles that they had. Without ``once``, what occurs once is not tested.
+        ``recorded_from`` takes the launches from there on, with the roles that they had. Without ``once``, what occurs once is
+        not tested.
         """
-        size = launches + FRESH
-        if recorded_from is None:
-            start = int(self._draw.integers(0, self.launches - size + 1))
-            logs = self.logs[way][:, start : start + size] * self._draw.choice([-1.0, 1.0], size)
-        else:
-            logs = self.logs[way][:, recorded_from : recorded_from + size].copy()
-        if target is not None:
-            hit = self.quantities[target]
-            for row, quantity in enumerate(self.quantities):
-                if row == target or (quantity.is_case and quantity.case == hit.case and not hit.is_once):
-                    share = hit.share if quantity.is_case and not hit.is_case else 1
-                    if quantity.kind == ONCE:
-                        share = hit.base_ns / (hit.base_ns + LEAST_ONCE_NS)
-                    logs[row] += math.log1p(change * share)
-        quantities = [
-            replace(quantity, logs=tuple(row))
-            for quantity, row in zip(self.quantities, logs, strict=True)
-            if (quantity.clock in clocks if quantity.is_case else once or not quantity.is_once)
-        ]
-        first = [replace(quantity, logs=quantity.logs[:launches]) for quantity in quantities]
-        seed = int(self._draw.integers(2**31))
-        flagged = candidates(first, limits, seed)
-        if alone:
-            flagged = [estimate for quantity in first for estimate in candidates([quantity], limits, seed)]
-        cases = {estimate.quantity.case for estimate in flagged}
-        found = decide(first, [], limits, seed)
-        for look in LOOKS if cases else ():
-            fresh = slice(launches, launches + look)
-            found = decide(
-                first,
-                [replace(quantity, logs=quantity.logs[fresh]) for quantity in quantities if {quantity.case, ALL_CASES} & cases],
-                limits,
-                seed,
-            )
-            if is_settled(found, limits):
-                break
-        return flagged, found
-
-
-def share(hits: int, trials: int) -> str:
-    """Return a share with its 95 % interval (Clopper-Pearson)."""
-    from scipy.stats import binomtest
-
-    interval = binomtest(hits, trials).proportion_ci(0.95)
-    return f"{hits / trials:6.1%} ({interval.low:.1%} to {interval.high:.1%})"
+        key = (way, once, *clocks)
+        if key not in self._pools:
+            quantities = [
+                replace(quantity, logs=tuple(row))
+                for quantity, row in zip(self.quantities, self.logs[way], strict=True)
+                if (quantity.clock in clocks if quantity.is_case else once or not quantity.is_once)
+            ]
+            self._pools[key] = qualification.Pool(quantities, self._seed)
+        hit = None if target is None else self.quantities[target]
+        return self._pools[key].gate(limits, hit, change, launches=launches, start=recorded_from)
 
 
 def main() -> None:
@@ -261,7 +223,7 @@ def _outcomes(task: tuple[Path, int, Question]) -> list[tuple[bool, bool, bool, 
     for trial in range(PART):
         row = rows[trial % len(rows)] if rows else None
         first, found = recorded.verdict(row, change, limits=limits, once=tested)
-        hit = row is not None and is_caught(found, recorded.quantities[row])
+        hit = row is not None and is_found(found, recorded.quantities[row])
         unsure, flagged = found.outcome == decision.INCONCLUSIVE, any(estimate.change > 0 for estimate in first)
         outcomes.append((found.outcome == REGRESSED, hit, unsure, flagged, found.fresh))
     return outcomes
@@ -302,7 +264,6 @@ def same(recorded: Pool, trials: int) -> None:
         "CPU time in turn alone, not at once": {"way": "in turn"},
         "wall clock alone": {"clocks": ("wall",)},
         "CPU clock alone": {"clocks": ("cpu",)},
-        "each quantity alone, not maxT": {"alone": True},
     }
     for name, how in ways.items():
         if how.get("way", "pairs") not in recorded.logs:  # recorded by an earlier version
@@ -327,22 +288,12 @@ def calls_of(recorded: Pool, clocks: Sequence[str] = ("wall", "cpu"), **_: objec
 
 
 def caught_share(recorded: Pool, row: int, change: float, trials: int, **how: object) -> float:
-    return sum(is_caught(recorded.verdict(row, change, **how)[1], recorded.quantities[row]) for _ in range(trials)) / trials
-
-
-def is_caught(found: decision.Decision, target: Quantity) -> bool:
-    return any(
-        finding.verdict == REGRESSED
-        and finding.screened.quantity.case == target.case
-        and finding.screened.quantity.is_case == target.is_case
-        and (target.is_case or finding.screened.quantity.name == target.name)
-        for finding in found.findings
-    )
+    return sum(is_found(recorded.verdict(row, change, **how)[1], recorded.quantities[row]) for _ in range(trials)) / trials
 
 
 def caught(recorded: Pool, row: int, change: float, trials: int, **how: object) -> None:
     quantity = recorded.quantities[row]
-    hits = sum(is_caught(recorded.verdict(row, change, **how)[1], quantity) for _ in range(trials))
+    hits = sum(is_found(recorded.verdict(row, change, **how)[1], quantity) for _ in range(trials))
     print(f"  +{change:4.0%} {quantity.case:32} {share(hits, trials)}")
 
 
@@ -352,7 +303,7 @@ def caught_any(recorded: Pool, rows: Sequence[int], change: float, trials: int, 
         row = rows[trial % len(rows)]
         _, found = recorded.verdict(row, change)
         operations = [f for f in found.findings if f.verdict == REGRESSED and not f.screened.quantity.is_case]
-        hit = is_caught(found, recorded.quantities[row])
+        hit = is_found(found, recorded.quantities[row])
         hits += hit
         red += bool(operations)
         named += bool(operations) and operations[0].screened.quantity.name == recorded.quantities[row].name

@@ -18,6 +18,7 @@ import resource
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 # ---- Allocator -------------------------------------------------------------------------------------------------------
 
@@ -113,6 +114,18 @@ def own_cores() -> list[int]:
 def usable_cpus() -> int:
     """Return how many cores there are."""
     return len(own_cores()) or os.cpu_count() or 1
+
+
+def cpu_info() -> Mapping[str, Any]:
+    """Return what py-cpuinfo knows of the processor; it takes a second."""
+    import cpuinfo  # type: ignore[import-untyped]  # a dependency of pytest-benchmark
+
+    return dict(cpuinfo.get_cpu_info())
+
+
+def cpu_model() -> str:
+    """Return the name of the processor."""
+    return str(cpu_info().get("brand_raw") or platform.processor() or "unknown")
 
 
 # ---- Garbage collector -----------------------------------------------------------------------------------------------

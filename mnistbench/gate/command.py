@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.options import switch
+from mnistbench.gate import qualification
 from mnistbench.gate.report import deliver_verdict, report
 from mnistbench.gate.run import Request, measure
 from mnistbench.gate.verdict.result import conclude
@@ -28,12 +29,17 @@ def run(settings: Settings) -> int:
         MnistbenchError: something cannot be used or measured. With ``--bisect`` only a UsageError, because it stops the search;
             what cannot be measured is a commit to skip.
     """
+    if settings.qualify and settings.bisect:
+        raise UsageError("--bisect: cannot be given with --qualify; remove one of them")
     try:
         if settings.output:
             check(settings.output)
         with Progress(sys.stderr) as progress:
             measured = measure(settings, progress)
             progress.say(f"raw samples: {measured.path}; judge them again with: mnistbench judge {measured.path}")
+        if settings.qualify:
+            outcome, shown = qualification.report(measured, settings.top)
+            return deliver_verdict(shown, settings, outcome, is_excusable=False)
         verdict = conclude(measured, settings)
         code = deliver_verdict(report(verdict), settings, verdict.outcome, is_excusable=verdict.is_excusable)
     except MnistbenchError as error:

@@ -59,6 +59,7 @@ class Plan:
     phases: tuple[str, ...]  # to measure; all if empty
     only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
+    added: float = 0.0  # share of its time by which each iteration of the head is made longer
     soak_ns: float = 0  # time for each case in a soak
     parallel: frozenset[str] = frozenset()  # node ids of cases that use more than one core, on a side or on both
     limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
@@ -315,6 +316,7 @@ class _SideProcess:
             "only": only,
             "torch": len(plan.with_torch) == len(plan.trees),
             "parallel": sorted(plan.parallel),
+            "added": plan.added if self._side == HEAD else 0.0,
             "soak_ns": plan.soak_ns,
             **more,
         }

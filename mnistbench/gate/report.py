@@ -120,6 +120,8 @@ def _head(verdict: Verdict) -> Iterable[str]:
     ):  # fmt: skip
         if names:
             yield f"{what}: {', '.join(names)}"
+    if header.qualified:
+        yield header.qualified
     yield from _selection(header)
 
 
@@ -510,7 +512,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     header, decision, options = verdict.header, verdict.decision, verdict.options
     of_header = (
         "base", "head", "torch", "variables", "packages", "resident", "only_base", "only_head", "changed", "generated",
-        "left_out", "remarks",
+        "left_out", "remarks", "qualified",
     )  # fmt: skip
     return {
         "outcome": verdict.outcome,

@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -22,27 +23,29 @@ from typing import Any
 
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.machine import TOUCHED_BYTES, allocator_settings, available_bytes, own_cores
-from mnistbench.core.options import after_dashes, option, path, seconds, storage, whole
+from mnistbench.core.machine import TOUCHED_BYTES, allocator_settings, available_bytes, cpu_model, own_cores, usable_cpus
+from mnistbench.core.options import after_dashes, option, path, seconds, storage, switch, whole
 from mnistbench.gate import snapshot
 from mnistbench.gate.environments.sides import SideOptions
 from mnistbench.gate.launcher import LaunchError, Listing, Plan, capture, environment, launching, stage_home, survey
+from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, newest, qualify
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.decision import LEAST_LAUNCHES, LOOKS, candidates, decide, is_settled, least_fresh
+from mnistbench.gate.verdict.decision import LAUNCHES, LEAST_LAUNCHES, LOOKS, candidates, decide, is_settled, least_fresh
 from mnistbench.gate.verdict.result import JudgeOptions
-from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, SOAK, End, GateHeader, Launch, Recorded, Reproducer
+from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, LONGER, SOAK, End, GateHeader, Launch, Recorded, Reproducer
 from mnistbench.showing.progress import Progress
-
-#: Launches of the first stage (docs/evidence/gate_power.py). The numbers of fresh launches are decision.LOOKS.
-LAUNCHES = 10
 
 #: Most launches at the same time, each with a core of its own for each thread. More have not been measured.
 MOST_AT_ONCE = 2
 
 #: Share of the budget for the first stage; the rest is reserved for fresh launches.
 FIRST_SHARE = 0.6
+
+#: Time of a qualification without --launches and --budget, and of its resampling, in seconds; the share of it for launches of
+#: the same code, and the most of these.
+QUALIFYING_S, RESAMPLING_S, SAME_SHARE, MOST_SAME = 600.0, 60.0, 0.75, 5 * SIZE
 
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
 DEFAULT_FOLDER = "bench"
@@ -87,10 +90,14 @@ class BaseOptions:
 class Request(RunOptions, SideOptions, BaseOptions):
     """What a gate measures; without a base, that is the working tree as well. Help shows the options of the last base first."""
 
+    qualify: bool = switch(
+        "--qualify", "measure the working tree against itself for about 10 minutes: what does a gate find on this machine?"
+    )
     soak_s: float | None = option(
         "--soak", seconds, None, "one long launch of this time at the end, which shows growth and rare slow iterations", "TIME"
     )
     only: tuple[str, ...] = ()  # node ids of the cases to measure; all that pytest selects if empty
+    given: frozenset[str] = frozenset()  # fields that the command line gives
 
     def __post_init__(self) -> None:
         """Check that there is something to compare.
@@ -102,9 +109,15 @@ class Request(RunOptions, SideOptions, BaseOptions):
         SideOptions.__post_init__(self)
         if self.base and self.base_dir:
             raise UsageError("--base-dir: cannot be given with --base; remove one of them")
+        if self.qualify and (self.base or self.base_dir or self.differ):
+            raise UsageError("--qualify: measures the working tree on both sides; remove the options of base and head")
+        if self.qualify and "launches" in self.given and self.launches < SIZE:
+            raise UsageError(f"--launches: {self.launches} are too few for --qualify; give at least {SIZE}")
+        if self.qualify and self.soak_s:
+            raise UsageError("--soak: cannot be given with --qualify; remove one of them")
         if self.soak_s and self.budget_s and self.soak_s >= self.budget_s:
             raise UsageError("--soak: takes the whole --budget; increase --budget by the time of the other launches")
-        if not (self.base or self.base_dir or self.differ):
+        if not (self.base or self.base_dir or self.differ or self.qualify):
             raise UsageError(
                 "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE"
             )
@@ -186,28 +199,17 @@ class _Gate:
     _seed: int
     _began: float
     _loading_s: float = 0.0  # of the sides, before anything is measured
-    _durations_s: Mapping[int, list[float]] = field(default_factory=lambda: {1: [], 2: []})  # of the rounds of each stage
+    _durations_s: Mapping[int, list[float]] = field(default_factory=lambda: defaultdict(list))  # of the rounds of each stage
     _case_seconds: list[Mapping[str, float]] = field(default_factory=list)  # of each launch of the first stage
     _at_once: int = 1  # launches of a round
 
     def run(self, here: Path) -> Recorded:
         listing = self._listing()
-        measured = Recorded(_new_file(self._request.storage), self._header(here, listing), [])
+        measured = Recorded(_new_file(self._request.storage, PREFIX * self._request.qualify), self._header(here, listing), [])
         self._at_once = self._launches_at_once(measured.header, listing)
         samples.append(measured.path, measured.header.line())
         try:
-            left = self._deadline - monotonic()
-            first_deadline = monotonic() + FIRST_SHARE * left if math.isfinite(left) else math.inf
-            cases = list(measured.header.labels)
-            self._stage(measured, 1, self._request.launches, cases, self._loading_s, first_deadline)
-            found = candidates(samples.quantities(measured.launches), self._request, self._seed)
-            if flagged := list(dict.fromkeys(estimate.quantity.case for estimate in found)):
-                self._measure_again(measured, cases if samples.ALL_CASES in flagged else flagged)
-                measured.end = replace(measured.end, reproducers=self._reproducers(measured))
-            if self._request.soak_s and not measured.end.cut_short:
-                self._progress.step("soak", left_s=self._request.soak_s)
-                self._plan = replace(self._plan, soak_ns=self._request.soak_s * 1e9 / len(cases))
-                self._round(measured, SOAK, 1, cases)
+            (self._qualify if self._request.qualify else self._compare)(measured, list(measured.header.labels))
         except KeyboardInterrupt:
             measured.end = INTERRUPTED
         except LaunchError as error:
@@ -217,6 +219,35 @@ class _Gate:
         measured.end = replace(measured.end, elapsed_s=round(monotonic() - self._began, 3))
         samples.append(measured.path, measured.end.line())
         return measured
+
+    def _compare(self, measured: Recorded, cases: Sequence[str]) -> None:
+        left = self._deadline - monotonic()
+        first_deadline = monotonic() + FIRST_SHARE * left if math.isfinite(left) else math.inf
+        self._stage(measured, 1, self._request.launches, cases, self._loading_s, first_deadline)
+        found = candidates(samples.quantities(measured.launches), self._request, self._seed)
+        if flagged := list(dict.fromkeys(estimate.quantity.case for estimate in found)):
+            self._measure_again(measured, cases if samples.ALL_CASES in flagged else flagged)
+            measured.end = replace(measured.end, reproducers=self._reproducers(measured))
+        if self._request.soak_s and not measured.end.cut_short:
+            self._progress.step("soak", left_s=self._request.soak_s)
+            self._plan = replace(self._plan, soak_ns=self._request.soak_s * 1e9 / len(cases))
+            self._round(measured, SOAK, 1, cases)
+
+    def _qualify(self, measured: Recorded, cases: Sequence[str]) -> None:
+        """Measure the same code on both sides, then with time added to the head, and see what gates of the former find."""
+        count, durations = self._request.launches, self._durations_s[1]
+        if "launches" not in self._request.given:
+            self._stage(measured, 1, self._at_once, cases, self._loading_s, self._deadline)
+            rounds = SAME_SHARE * (self._request.budget_s or QUALIFYING_S) / statistics.fmean(durations or [math.inf])
+            count = max(SIZE, min(MOST_SAME, int(rounds) * self._at_once))
+        for stage, launches in ((1, count), (LONGER, LIVE_LAUNCHES)):
+            if not self._stage(measured, stage, launches, cases, self._loading_s, self._deadline) and measured.end.cut_short:
+                return
+        self._progress.say("resampling gates")
+        gate_s = self._loading_s + math.ceil(LAUNCHES / self._at_once) * statistics.fmean(durations)
+        until = min(self._deadline, monotonic() + RESAMPLING_S)
+        found = qualify(measured, self._request, gate_s, lambda: monotonic() < until)
+        measured.end = replace(measured.end, qualification=found)
 
     @property
     def _deadline(self) -> float:
@@ -252,6 +283,7 @@ class _Gate:
         returned = {case: (of_base[case].returns, of_head[case].returns) for case in common}
         alike = [case for case, types in returned.items() if types[0] == types[1]]
         installed = sorted({name for found in sides for name in found.packages}, key=str.lower)
+        machine = f"{cpu_model()}, {usable_cpus()} cores"
         versions_of = {name: (sides[0].packages.get(name, ""), sides[1].packages.get(name, "")) for name in installed}
         return GateHeader(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -287,6 +319,8 @@ class _Gate:
             ),
             notes={case: said for case in common if (said := _joined(of_base[case].note, of_head[case].note))},
             uncompared={case: said for case in alike if (said := _joined(of_base[case].uncompared, of_head[case].uncompared))},
+            machine=machine,
+            qualified="" if self._request.qualify else newest(self._request.storage / "gate", machine, common),
         )
 
     def _threads(self, params: Mapping[str, Any]) -> set[int]:
@@ -346,6 +380,8 @@ class _Gate:
 
     def _least(self, measured: Recorded, stage: int) -> int:
         """Return the fewest launches of a stage that can be judged, or that can confirm a slowdown."""
+        if self._request.qualify:
+            return SIZE if stage == 1 else LIVE_LAUNCHES
         return LEAST_LAUNCHES if stage == 1 else least_fresh(sum(launch.stage == 1 for launch in measured.launches))
 
     def _stage(
@@ -395,10 +431,11 @@ class _Gate:
         seeds = [self._seed + len(measured.launches) + number for number in range(1, count + 1)]
         cores = own_cores()
         random.Random(seeds[0]).shuffle(cores)  # noqa: S311  # no secret
+        plan = replace(self._plan, added=LIVE) if stage == LONGER else self._plan
         with ThreadPoolExecutor() as threads, ExitStack() as running:
             launches = [
                 running.enter_context(
-                    launching(self._plan, seed, cases, self._log.with_name(f"{self._log.name}{slot}"), cores[slot::count])
+                    launching(plan, seed, cases, self._log.with_name(f"{self._log.name}{slot}"), cores[slot::count])
                 )
                 for slot, seed in enumerate(seeds)
             ]
@@ -442,7 +479,7 @@ def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) 
     return f"no case in {selection}{left_out}: select tests that use the fixture benchmark or op_benchmark after --"
 
 
-def _new_file(storage: Path) -> Path:
+def _new_file(storage: Path, prefix: str = "") -> Path:
     """Return the path of a file that does not exist yet.
 
     Raises:
@@ -455,7 +492,7 @@ def _new_file(storage: Path) -> Path:
         raise UsageError(f"--storage: {folder} cannot be written ({error.strerror}); name another folder") from None
     stamp = datetime.now(UTC).strftime("%Y%m%d_%H%M%S")
     for number in range(100):
-        path = folder / f"{stamp}{f'_{number}' if number else ''}.jsonl.gz"
+        path = folder / f"{prefix}{stamp}{f'_{number}' if number else ''}.jsonl.gz"
         if not path.exists():
             return path
     raise UsageError(f"{folder}: has 100 files of this second; run the gate again")

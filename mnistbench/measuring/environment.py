@@ -9,13 +9,12 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
 
 import torch
 
 from mnistbench import __version__
 from mnistbench.core.errors import UsageError
-from mnistbench.core.machine import allocator_settings, usable_cpus
+from mnistbench.core.machine import allocator_settings, cpu_info, cpu_model, usable_cpus
 from mnistbench.core.ranks import Rank
 from mnistbench.core.record import Environment
 
@@ -105,7 +104,7 @@ def multiplies_bfloat16(device: str) -> bool:
     """Return whether the hardware of a device multiplies bfloat16; elsewhere bfloat16 is emulated and slower than float32."""
     if device.startswith("cuda"):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return device == "cpu" and not _BFLOAT16_FLAGS.isdisjoint(_cpu_info().get("flags", ()))
+    return device == "cpu" and not _BFLOAT16_FLAGS.isdisjoint(cpu_info().get("flags", ()))
 
 
 def _canonical(name: str) -> str:
@@ -114,17 +113,6 @@ def _canonical(name: str) -> str:
     except RuntimeError:
         raise UsageError(f"device {name!r} is not known: use auto, cpu, cuda, cuda:1 or mps") from None
     return device.type if device.type == "cpu" or not device.index else f"{device.type}:{device.index}"
-
-
-def cpu_model() -> str:
-    """Return the name of the processor."""
-    return str(_cpu_info().get("brand_raw") or platform.processor() or "unknown")
-
-
-def _cpu_info() -> Mapping[str, Any]:
-    import cpuinfo  # type: ignore[import-untyped]  # a dependency of pytest-benchmark; importing it takes half a second
-
-    return dict(cpuinfo.get_cpu_info())
 
 
 def _blas() -> str:

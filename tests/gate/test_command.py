@@ -311,6 +311,12 @@ def test_a_file_that_cannot_be_judged_is_one_line(tmp_path, monkeypatch, capsys)
     ("arguments", "said"),
     [
         ([], "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE"),
+        (
+            ["--qualify", "--base", "HEAD"],
+            "--qualify: measures the working tree on both sides; remove the options of base and head",
+        ),
+        (["--qualify", "--soak", "5m"], "--soak: cannot be given with --qualify; remove one of them"),
+        (["--qualify", "--launches", "21"], "--launches: 21 are too few for --qualify; give at least 22"),
         (["--base", "HEAD", "--base-dir", "."], "--base-dir: cannot be given with --base; remove one of them"),
         (["--base", "HEAD", "--launches", "3"], "--launches: '3' cannot be used; give a whole number, at least 8"),
         (
@@ -331,7 +337,7 @@ def test_wrong_usage_is_one_line_before_anything_is_started(repository, temporar
     assert copies(temporary) == []
 
 
-@pytest.mark.parametrize("arguments", [["--base", "nothing"], ["--base-dir", ".", "--nonsense"]], ids=str)
+@pytest.mark.parametrize("arguments", [["--base", "nothing"], ["--base-dir", ".", "--nonsense"], ["--qualify"]], ids=str)
 def test_a_bisection_stops_where_no_commit_can_be_judged(repository, temporary, arguments):
     """Exit code 2 would have git blame the commit that is tested."""
     assert command(repository, "gate", "--bisect", *arguments).returncode == STOPS

@@ -173,7 +173,7 @@ result_of_side({
     (tmp_path / "python").symlink_to(sys.executable)
     pythons = {BASE: str(tmp_path / "python"), HEAD: sys.executable}
     variables = {BASE: {"ONLY_BASE": "a b", "MALLOC_TOP_PAD_": "1"}, HEAD: {}}
-    plan = replace(plan, pythons=pythons, variables=variables, parallel=frozenset({"t.py::t"}))
+    plan = replace(plan, pythons=pythons, variables=variables, parallel=frozenset({"t.py::t"}), added=0.1)
     with start(program, plan=plan, only=["t.py::t"]) as launch:
         launch.ready()
         sides = sides_of(launch.measure())
@@ -192,9 +192,10 @@ result_of_side({
             "only": ["t.py::t"],
             "torch": False,
             "parallel": ["t.py::t"],
+            "added": 0.1 if side == HEAD else 0.0,
+            "soak_ns": 0,
             "cores": [],
             "patience_s": 300.0,
-            "soak_ns": 0,
         }
         assert said["cwd"] == str(tmp_path / side / "project")
         assert said["home"] == str(plan.home)

@@ -18,11 +18,14 @@ import reproducer_builders
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import PINNED
-from mnistbench.gate import run
+from mnistbench.gate import qualification, run
 from mnistbench.gate.launcher import LaunchError, ListedCase, Listing
+from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
+from mnistbench.gate.report import report
 from mnistbench.gate.run import LAUNCHES, Request, measure
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LEAST_LAUNCHES
+from mnistbench.gate.verdict.result import JudgeOptions, conclude
 from mnistbench.gate.verdict.samples import BASE, HEAD, NO_END, End
 from mnistbench.showing.progress import Progress
 
@@ -37,6 +40,7 @@ def _machine(alone, monkeypatch):
     """One core, and all the memory that anybody wants."""
     monkeypatch.setattr(run, "own_cores", lambda: [0])
     monkeypatch.setattr(run, "available_bytes", lambda: math.inf)
+    monkeypatch.setattr(run, "cpu_model", lambda: "EPYC")
 
 
 @pytest.fixture
@@ -136,7 +140,8 @@ class Launches:
         self.clock += self.of_case * len(only)
         self.before.get(len(self.started), lambda: None)()
         operations = {key: (ns, self.operations.get(key, 1.0)) for key, (ns, _) in gate_builders.Measured().operations.items()}
-        cases = {case: gate_builders.Measured(factor=self.factors[case], operations=operations) for case in only}
+        added = 1 + self.started[-1][0].added
+        cases = {case: gate_builders.Measured(factor=self.factors[case] * added, operations=operations) for case in only}
         [launch] = gate_builders.series(cases, count=1, seed=seed, once=self.once)
         line = gate_builders.line(launch)
         del line["stage"]
@@ -603,6 +608,74 @@ def test_without_the_launches_of_the_first_stage_there_is_no_soak(gate, launches
 def test_a_budget_that_is_enough_to_judge_but_for_fresh_launches_judges(gate, launches):
     measured = gate(launches=10, budget_s=launches.loading + LEAST_LAUNCHES * 25.0)
     assert (stages_of(measured), measured.end.cut_short) == ([1] * LEAST_LAUNCHES, "")
+
+
+# ---- Qualifications ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def qualifying(gate, monkeypatch):
+    """Qualify a machine of few gates."""
+    monkeypatch.setattr(qualification, "GATES", 2)
+    return lambda **changes: gate(base_dir=None, qualify=True, **changes)
+
+
+def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualifying, launches):
+    measured = qualifying(launches=SIZE, given=frozenset({"launches"}))
+    assert stages_of(measured) == [1] * SIZE + [samples.LONGER] * LIVE_LAUNCHES
+    assert [plan.added for plan, _, _ in launches.started] == [0.0] * SIZE + [LIVE] * LIVE_LAUNCHES
+    assert measured.header.base == measured.header.head
+    assert measured.path.name.startswith("qualification_")
+    assert samples.load(measured.path) == measured
+    data = measured.end.qualification
+    assert [case["case"] for case in data["cases"]] == list(measured.header.labels.values())
+    assert data["gate_seconds"] == launches.loading + LAUNCHES * 25.0
+    assert (measured.end.cut_short, measured.end.elapsed_s) == ("", launches.clock)
+
+
+@pytest.mark.parametrize(
+    ("of_case", "budget", "same"),
+    [(10.0, None, SIZE), (2.5, None, 45), (-1.0, None, run.MOST_SAME), (2.5, 400, 30)],
+    ids=["long launches", "as many as ten minutes allow", "short launches", "a budget"],
+)
+def test_a_qualification_takes_about_ten_minutes_or_the_budget(qualifying, launches, of_case, budget, same):
+    launches.of_case = of_case
+    heard = Heard()
+    measured = qualifying(progress=heard, budget_s=budget)
+    assert stages_of(measured).count(1) == same
+    assert measured.end.qualification
+    assert launches.clock <= (budget or max(run.QUALIFYING_S, 700))
+    assert heard.launches[1][0] == f"launch 2 of {same}"
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [(100, "the budget allowed 3 of 22 launches"), (5 + (SIZE + 1) * 25, "the budget allowed 1 of 4 launches")],
+)
+def test_a_budget_that_is_too_small_to_qualify_is_the_reason(qualifying, budget, said):
+    measured = qualifying(budget_s=budget)
+    assert (measured.end.cut_short, measured.end.qualification) == (said, {})
+
+
+def test_an_interrupted_qualification_keeps_its_launches(qualifying, launches):
+    launches.before[5] = raising(KeyboardInterrupt)
+    measured = qualifying()
+    assert (stages_of(measured), measured.end.cut_short) == ([1] * 4, "interrupted")
+
+
+def test_the_report_of_a_later_gate_states_the_qualification_of_the_machine(qualifying, gate, monkeypatch):
+    qualified = qualifying()
+    assert qualified.header.qualified == ""
+    later = gate(launches=8)
+    day = qualified.header.started[:10]
+    assert later.header.qualified.startswith(f"this runner was qualified on {day}: it rules out ")
+    shown = report(conclude(later, JudgeOptions()))
+    assert later.header.qualified in shown.blocks[0].lines
+    assert shown.data["qualified"] == later.header.qualified
+    monkeypatch.setattr(run, "cpu_model", lambda: "Xeon")
+    elsewhere = gate(launches=8)
+    assert elsewhere.header.qualified == ""
+    assert not any("qualified" in line for line in report(conclude(elsewhere, JudgeOptions())).blocks[0].lines)
 
 
 # ---- Early ends --------------------------------------------------------------------------------------------------------

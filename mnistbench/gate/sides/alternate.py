@@ -28,7 +28,7 @@ from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Outcome, SideCas
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.gate.verdict.samples import FIRST, PARTS, SETUP
-from mnistbench.measuring.timing import Clock, Sample
+from mnistbench.measuring.timing import Clock, Sample, clocked
 
 #: Pairs of iterations of a build: (factor, fewest, most); the number is factor / sqrt(seconds of an iteration). For cases
 #: whose pairs have the same variance, this minimizes the sum of the variances of the means (Neyman's allocation).
@@ -59,6 +59,7 @@ class SideRun:
     side: Side
     case: SideCase
     node_id: str = ""
+    added: float = 0.0  # share of its time for which each iteration is made longer
     outcome: Outcome = field(init=False)  # after the warm-up
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
@@ -101,9 +102,23 @@ class SideRun:
                 self.case.prepare()
             try:
                 with self.counted(FIRST):
-                    return self.case.clocked()
+                    sample = self.case.clocked()
+                return self._longer(sample) if self.added else sample
             finally:
                 self.case.finish()
+
+    def _longer(self, sample: Sample) -> Sample:
+        """Compute for a share of an iteration's time, right after it, and return the times of both together."""
+        clock, ns = (Clock.cpu_ns, sample.cpu_ns) if _has_one_thread(self.case) else (Clock.wall_ns, sample.wall_ns)
+        until_ns = clock() + round(self.added * ns)
+
+        def spin() -> None:
+            while clock() < until_ns:
+                pass
+
+        spun = clocked(spin)
+        device_ns = None if sample.device_ns is None else sample.device_ns + spun.wall_ns
+        return Sample(sample.wall_ns + spun.wall_ns, sample.cpu_ns + spun.cpu_ns, device_ns)
 
 
 def measure(
@@ -166,7 +181,7 @@ def _timed(
     blocks = 1 if soak_ns else _number(math.ceil(BLOCK_NS / longest) * longest, *BLOCKS)
     ends_ns: float = Clock.wall_ns()
     for _ in range(PARTS if soak_ns else 1):
-        part, is_over = SideRun(side_run.side, side_run.case, side_run.node_id), False
+        part, is_over = SideRun(side_run.side, side_run.case, side_run.node_id, side_run.added), False
         ends_ns += soak_ns / PARTS
         while not is_over:
             size = math.ceil(BLOCK_NS / longest)

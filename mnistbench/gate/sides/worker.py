@@ -137,7 +137,7 @@ class _Launch:
         soak_ns = self._job["soak_ns"]
         for build in range(1 if case.is_plain or soak_ns else BUILDS):
             order = self._order[:: -1 if build % 2 else 1]
-            side_run = SideRun(self._side, case.make(), case.node_id)
+            side_run = SideRun(self._side, case.make(), case.node_id, self._job["added"])
             side_run.case.parallel = parallel
             builds += measure(side_run, self.turns, order, self._coin, shares_core=bool(self._cores), soak_ns=soak_ns)
             gc.collect()

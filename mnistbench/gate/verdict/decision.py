@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,9 @@ from mnistbench.core import units
 from mnistbench.core.options import option, share
 from mnistbench.gate.verdict.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, simultaneous_bounds
 from mnistbench.gate.verdict.samples import ADDED, BUSY, ITERATION, MEAN, MEMORY, OPERATION, REPLACED, Quantity
+
+#: Launches of the first stage (docs/evidence/gate_power.py).
+LAUNCHES = 10
 
 #: Fewest launches of the first stage that can be judged: their smallest p-value is 1 / 2^8.
 LEAST_LAUNCHES = 8
@@ -160,7 +164,7 @@ def candidates(first: Sequence[Quantity], thresholds: Thresholds, seed: int) -> 
     """Return the significant and relevant changes of the first stage, which fresh launches have to confirm."""
     if not first or len(first[0].logs) < LEAST_LAUNCHES:
         return []
-    return _flagged(_estimates([quantity for quantity in first if _usable(quantity)], seed), thresholds)
+    return _flagged(_estimates(tuple(filter(_usable, first)), seed), thresholds)
 
 
 def _flagged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[Estimate]:
@@ -202,7 +206,7 @@ def decide(
     if launches < LEAST_LAUNCHES:
         reason = Reason(BUDGET, f"{launches} launches are too few: the test needs at least {LEAST_LAUNCHES}")
         return Decision(INCONCLUSIVE, (), (), (), (), (reason,), launches, fresh)
-    estimates = _estimates([quantity for quantity in first if _usable(quantity)], seed)
+    estimates = _estimates(tuple(filter(_usable, first)), seed)
     by_key = {quantity.key: quantity for quantity in second if _usable(quantity)}
     pooled = _with_fresh(estimates, by_key, seed)
     cases = tuple(estimate for estimate in pooled if estimate.quantity.is_case)
@@ -275,7 +279,8 @@ def _usable(quantity: Quantity) -> bool:
     return all(map(math.isfinite, quantity.logs))
 
 
-def _estimates(quantities: Sequence[Quantity], seed: int) -> list[Estimate]:
+@functools.lru_cache(maxsize=1)  # those of the first stage are needed again at each look at the fresh launches
+def _estimates(quantities: tuple[Quantity, ...], seed: int) -> Sequence[Estimate]:
     """Return estimates: p-values adjusted over all quantities together, bounds within each family."""
     if not quantities:
         return []

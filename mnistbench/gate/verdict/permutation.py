@@ -16,6 +16,7 @@ slower case (docs/evidence/gate_power.py).
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -138,18 +139,17 @@ def _statistic_of(mean: Array, squares: Array, launches: int, floor: Array) -> A
 
 def _null(logs: Array, floor: Array, seed: int, *, two_sided: bool) -> Array:
     """Return the largest statistic of every exchange."""
-    from scipy.stats import permutation_test  # imported late, because it takes a second
+    values = _statistic(_exchanges(logs.shape[1], seed, EXCHANGES), logs, floor)
+    found: Array = (np.abs(values) if two_sided else values).max(axis=1)
+    return found
 
-    def largest(signs: Array, axis: int = -1) -> Array:
-        values = _statistic(np.atleast_2d(signs), logs, floor)
-        found: Array = (np.abs(values) if two_sided else values).max(axis=1)
-        return found.reshape(signs.shape[:axis] or ())
 
-    result = permutation_test(
-        (np.ones(logs.shape[1]),), largest, permutation_type="samples", vectorized=True, n_resamples=EXCHANGES,
-        batch=2_000, alternative="greater", rng=np.random.default_rng(seed),
-    )  # fmt: skip
-    return np.asarray(result.null_distribution, dtype=np.float64)
+@functools.lru_cache(maxsize=16)  # the tests of a gate share them, and so do those of resampled gates
+def _exchanges(launches: int, seed: int, most: int) -> Array:
+    """Return the signs of all exchanges, or of ``most`` random ones if there are more, [exchanges, launches]."""
+    if 2**launches > most:
+        return np.random.default_rng(seed).choice([1.0, -1.0], (most, launches))
+    return np.array(list(itertools.product((1.0, -1.0), repeat=launches)))
 
 
 def _p_values(observed: Array, null: Array, launches: int) -> Array:

@@ -47,6 +47,9 @@ _Outcome = Annotated[tuple[str, float | None], Members("a hash and a number")]  
 #: Stage of the one long launch, the soak. Its builds of a case are parts of equal time, in one process of each side.
 SOAK, PARTS = 3, 10
 
+#: Stage of launches of a qualification in which each iteration of the head is made longer.
+LONGER = 4
+
 #: Fewest pairs of usable times that a difference is computed from.
 LEAST_PAIRS = 3
 
@@ -100,6 +103,7 @@ class SideSample(NamedTuple):
     parameters: int
     operations: Mapping[OpKey, Operation]
     by_share: bool = True  # operations are compared by their share of the iteration as well
+    queued: float = 0.0  # share of the wall time in which another process had the core
     iterations: int = 0  # untraced; repeated calls count
     slowest_ns: tuple[float, ...] = ()  # wall times of the slowest iterations in turn; of long times the above are means
 
@@ -121,6 +125,7 @@ class SideSample(NamedTuple):
             parameters=stored.parameters,
             operations=stored.operations(),
             by_share=stored.by_share,
+            queued=sum(stored.queued_ns) / max(1, sum(stored.wall_ns)),
             iterations=stored.iterations * stored.loops,
             slowest_ns=_of_one_call(stored.slowest_ns, stored.loops),
         )
@@ -185,7 +190,8 @@ Build = Mapping[str, SideSample]
 class Launch:
     """One launch with both sides, or one pair of launches with a side each."""
 
-    stage: Annotated[int, Within(1, SOAK, "1, 2 or 3")]  # 1: all cases. 2: candidates measured again. SOAK: one long launch
+    # 1: all cases. 2: candidates measured again. SOAK: one long launch. LONGER: of a qualification, with time added to the head
+    stage: Annotated[int, Within(1, LONGER, "1, 2, 3 or 4")]
     cases: Mapping[str, Sequence[Build]]  # node id -> builds -> side -> sample
     seconds: float
     # Side -> name of a cost -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.
@@ -625,6 +631,8 @@ class GateHeader:
     returned: Annotated[Mapping[str, _Types], OPTIONAL] = field(default_factory=dict)
     sources: Annotated[Mapping[str, tuple[str, ...]], OPTIONAL] = field(default_factory=dict)
     remarks: Annotated[tuple[str, ...], OPTIONAL] = ()  # what a reader has to know of the sides
+    machine: Annotated[str, OPTIONAL] = ""  # processor and number of cores
+    qualified: Annotated[str, OPTIONAL] = ""  # what the newest qualification of this machine found; empty if there is none
 
     def name(self, case: str) -> str:
         """Return the name of a case in reports: its label, or its node id if the label is not unique."""
@@ -653,6 +661,7 @@ class End:
     broken_off: bool = False  # by an error or a user, not by a time limit
     elapsed_s: float = 0.0  # from start to finish, in seconds
     reproducers: Annotated[tuple[Reproducer, ...], OPTIONAL] = ()  # of the operations that were found slower
+    qualification: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)  # what a machine finds; empty if none
 
     def line(self) -> dict[str, Any]:
         """Return the line of the file."""

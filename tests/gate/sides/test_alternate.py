@@ -1,5 +1,6 @@
 """One side of a case is built, timed and profiled at its turns."""
 
+import functools
 import gc
 import itertools
 import os
@@ -17,11 +18,13 @@ from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, ti
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.gate.sides import alternate, workload_case
 from mnistbench.gate.sides.alternate import SideRun
+from mnistbench.gate.sides.case import SideCase
 from mnistbench.gate.sides.side import Side, SideError
 from mnistbench.gate.sides.workload_case import WorkloadCase, live_storages
 from mnistbench.gate.verdict.samples import BASE, HEAD
 from mnistbench.measuring.case import build
 from mnistbench.measuring.profiling import profile
+from mnistbench.measuring.timing import Clock, Sample
 
 
 @pytest.fixture(autouse=True)
@@ -352,3 +355,49 @@ class TestMemory:
         from torch_builders import whole_tiny_set
 
         assert side_run(workload=tiny_workload(load=whole_tiny_set), phase="train").case.peak_memory() is None
+
+
+class Clocked(SideCase):
+    """An iteration that computes for a time and waits for another, by clocks of its own."""
+
+    cpu_ns, waits_ns = 10_000_000, 30_000_000
+
+    def __init__(self):
+        self.now = {"wall": 0, "cpu": 0}
+
+    def __call__(self):
+        self.now["wall"] += self.cpu_ns + self.waits_ns
+        self.now["cpu"] += self.cpu_ns
+
+    def outcome(self):
+        return "", 0.0
+
+    def read(self, clock):
+        for each in self.now:
+            self.now[each] += 1_000  # of a loop that reads a clock
+        return self.now[clock]
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+    case = Clocked()
+    for clock in ("wall", "cpu"):
+        monkeypatch.setattr(Clock, f"{clock}_ns", staticmethod(functools.partial(case.read, clock)))
+    return case
+
+
+@pytest.mark.parametrize(("parallel", "added_ns"), [(False, 1_000_000), (True, 4_000_000)])
+def test_added_time_is_a_share_of_the_cpu_time_or_of_the_wall_time_on_several_cores(clocks, parallel, added_ns):
+    clocks.parallel = parallel
+    side = Side("head", Path(), Path(), "")
+    plain, longer = (SideRun(side, clocks, added=added).run_case() for added in (0.0, 0.1))
+    assert (plain.cpu_ns, plain.wall_ns) == pytest.approx((clocks.cpu_ns, clocks.cpu_ns + clocks.waits_ns), rel=1e-3)
+    for clock in ("wall_ns", "cpu_ns"):
+        assert getattr(longer, clock) - getattr(plain, clock) == pytest.approx(added_ns, rel=0.01)
+
+
+def test_an_iteration_on_an_accelerator_is_longer_by_its_events_too(clocks):
+    clocks.device = "cuda"
+    clocks.clocked = lambda: Sample(40_000_000, 10_000_000, 35_000_000)
+    sample = SideRun(Side("head", Path(), Path(), ""), clocks, added=0.1).run_case()
+    assert sample.device_ns == pytest.approx(39_000_000, rel=0.01)

@@ -699,7 +699,7 @@ def changed(document, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        (("stage",), 4, "stage: needs 1, 2 or 3, found 4"),
+        (("stage",), 5, "stage: needs 1, 2, 3 or 4, found 5"),
         (("cases",), [], "cases: needs an object, found []"),
         (("once",), {"base": {"import": 5}}, "once.base.import: needs an object, found 5"),
         (("once",), {"base": {"import": {"x": -5}}}, "once.base.import.x: needs a time of at least 0 ns, found -5"),

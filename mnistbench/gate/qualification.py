@@ -1,0 +1,249 @@
+"""``mnistbench gate --qualify``: what gates find on this machine, resampled from launches of the same code.
+
+The roles of each launch are drawn anew, which is allowed because both sides ran the same code. This makes the null hypothesis
+true by construction, so such gates cannot show a false alarm that the roles themselves cause; gates with the roles as recorded
+can. A slowdown is simulated by adding log(1 + change) to the differences of a case, or of an operation and, weighted by its
+share, of its case; a cost that occurs once becomes longer. Launches in which each iteration of the head is really made longer
+check this.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mnistbench.core import units
+from mnistbench.core.errors import RecordError
+from mnistbench.gate.verdict import decision, samples
+from mnistbench.gate.verdict.decision import INCONCLUSIVE, LAUNCHES, LOOKS, PASSED, REGRESSED, Decision, Thresholds
+from mnistbench.gate.verdict.permutation import simultaneous_bounds
+from mnistbench.gate.verdict.samples import ALL_CASES, CPU, ITERATION, LEAST_ONCE_NS, LONGER, ONCE, WALL, Quantity, Recorded
+from mnistbench.showing.report import Block, Report, document
+from mnistbench.showing.table import Column, Table
+
+#: Most launches of a gate, so fewest that a qualification needs; launches with LIVE added; start of the names of its files.
+SIZE, LIVE_LAUNCHES, PREFIX = LAUNCHES + max(LOOKS), 4, "qualification_"
+
+#: Slowdowns of a case that gates look for, as shares. The last one is measured, too, and this share of gates has to find it.
+AMOUNTS, LEAST_FOUND = (0.01, 0.02, 0.05, 0.10), 0.8
+LIVE = AMOUNTS[-1]
+
+#: Gates with each of these slowdowns; there are twice as many of the same code.
+GATES = 200
+
+#: What is named as a cause: a share of the time in which others had the core, and a bound as a multiple of the next largest.
+DISTURBED, NOISY = 0.02, 1.5
+
+_change = partial(units.percent, signed=True)
+
+
+class Pool:
+    """Launches of the same code, from which gates are drawn."""
+
+    def __init__(self, quantities: Sequence[Quantity], seed: int = 1) -> None:
+        self.quantities, self.launches = quantities, len(quantities[0].logs)
+        self._logs = np.array([quantity.logs for quantity in quantities])
+        self._seed, self._draw = seed, np.random.default_rng(seed)
+
+    def gate(
+        self, limits: Thresholds, hit: Quantity | None = None, change: float = 0.0, *, launches: int = LAUNCHES,
+        start: int | None = None,
+    ) -> tuple[list[decision.Estimate], Decision]:  # fmt: skip
+        """Return what the first stage flags, and the decision.
+
+        Args:
+            limits: the thresholds.
+            hit: the case or operation that is slower.
+            change: of it, as a share.
+            launches: of the first stage.
+            start: number of the first launch; all keep their roles. If not given, it is drawn, with new roles.
+        """
+        size = launches + max(LOOKS)
+        drawn = np.arange(size) + (self._draw.integers(self.launches) if start is None else start)
+        logs = self._logs[:, drawn % self.launches] * (self._draw.choice([-1.0, 1.0], size) if start is None else 1.0)
+        for row, one in enumerate(self.quantities):
+            if hit and (one.key == hit.key or (one.is_case and one.case == hit.case and not hit.is_once)):
+                part = hit.share if one.is_case and not hit.is_case else 1
+                part = hit.base_ns / (hit.base_ns + LEAST_ONCE_NS) if one.kind == ONCE else part
+                logs[row] += math.log1p(change * part)
+        taken = [replace(one, logs=tuple(row)) for one, row in zip(self.quantities, logs, strict=True)]
+        first = [replace(one, logs=one.logs[:launches]) for one in taken]
+        flagged = decision.candidates(first, limits, self._seed)
+        found = decision.decide(first, [], limits, self._seed)
+        cases = {estimate.quantity.case for estimate in flagged}
+        for look in [look for look in LOOKS if cases and look >= decision.least_fresh(launches)]:
+            fresh = [replace(one, logs=one.logs[launches : launches + look]) for one in taken if {one.case, ALL_CASES} & cases]
+            found = decision.decide(first, fresh, limits, self._seed)
+            if decision.is_settled(found, limits):
+                break
+        return flagged, found
+
+
+def is_found(found: Decision, hit: Quantity) -> bool:
+    """Whether a gate reports that this case, or this operation, regressed."""
+    regressed = [finding.screened.quantity for finding in found.findings if finding.verdict == REGRESSED]
+    return any(
+        (one.case, one.is_case) == (hit.case, hit.is_case) and (hit.is_case or one.name == hit.name) for one in regressed
+    )
+
+
+def interval(hits: int, trials: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share (Clopper and Pearson, Biometrika 26 (1934) 404)."""
+    from scipy.stats import binomtest  # imported late, because it takes a second
+
+    found = binomtest(hits, trials).proportion_ci(0.95)
+    return float(found.low), float(found.high)
+
+
+def share(hits: int, trials: int) -> str:
+    """Return a share with its 95 % interval as text."""
+    low, high = map(units.percent, interval(hits, trials))
+    return f"{units.percent(hits / trials)} ({low} to {high})"
+
+
+def qualify(measured: Recorded, limits: Thresholds, gate_s: float, may_go_on: Callable[[], bool]) -> dict[str, Any]:
+    """Return what gates with these limits find on this machine, as JSON; empty if no case has times in every launch.
+
+    Args:
+        measured: SIZE launches of the same code or more, and LIVE_LAUNCHES of the stage LONGER.
+        limits: the thresholds of the gates.
+        gate_s: duration of a gate without fresh launches, in seconds.
+        may_go_on: whether there is time for more gates, asked after a tenth of them.
+    """
+    same, live = (samples.quantities([one for one in measured.launches if one.stage == stage]) for stage in (1, LONGER))
+    of_live = {one.case: one.logs for one in live if one.kind == ITERATION and one.clock in (WALL, CPU)}  # CPU if it has both
+    hits = [one for one in same if (one.kind, one.clock) == (ITERATION, WALL)]
+    hits = [one for one in hits if np.isfinite([*one.logs, *of_live.get(one.case, (math.nan,))]).all()]
+    if not hits:
+        return {}
+    pool, gates, found = Pool(same, measured.header.seed), list[Decision](), [[0] * len(AMOUNTS) for _ in hits]
+    while len(gates) < 2 * GATES and (len(gates) < GATES // 5 or may_go_on()):
+        number = len(gates) // 2 % len(hits)
+        for position, added in enumerate(AMOUNTS):
+            found[number][position] += is_found(pool.gate(limits, hits[number], added)[1], hits[number])
+        gates += [pool.gate(limits)[1] for _ in range(2)]
+    windows = [pool.gate(limits, start=start)[1].outcome for start in range(pool.launches - SIZE + 1)]
+    logs = np.array([of_live[hit.case] for hit in hits])
+    changes = np.expm1([logs.mean(axis=1), *simultaneous_bounds(logs, measured.header.seed)]).T.tolist()
+    highs = [{(one.quantity.case, one.quantity.kind, one.quantity.clock): one.high for one in gate.cases} for gate in gates]
+    cases = [
+        {
+            "case": measured.header.name(hit.case),
+            "rules_out": statistics.median(of_gate[hit.case, ITERATION, WALL] for of_gate in highs),
+            "gates": len(range(number, len(gates) // 2, len(hits))),
+            "found": found[number],
+            "measured": changes[number],
+        }
+        for number, hit in enumerate(hits)
+    ]
+    data = {
+        "rules_out": statistics.median(gate.bound for gate in gates),
+        "gate_seconds": gate_s,
+        "gates": len(gates),
+        "regressed": sum(gate.outcome == REGRESSED for gate in gates),
+        "inconclusive": sum(gate.outcome == INCONCLUSIVE for gate in gates),
+        "windows": len(windows),
+        "windows_regressed": windows.count(REGRESSED),
+        "other_programs": statistics.fmean(
+            side.queued for one in measured.launches for case in one.cases.values() for build in case for side in build.values()
+        ),
+        "added": [*AMOUNTS],
+        "found": [sum(of_case) for of_case in zip(*found, strict=True)],
+        "cases": cases,
+    }  # fmt: skip
+    without = [measured.header.name(case) for case in measured.header.labels if case not in [hit.case for hit in hits]]
+    reasons = [f"{name} has no usable time in every launch" for name in without]
+    return {**data, "reasons": [*reasons, *_reasons(data)], "improvements": list(_improvements(data, limits))}
+
+
+def _reasons(data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why a machine cannot judge a slowdown of LIVE."""
+    if data["rules_out"] >= LIVE:
+        yield f"it cannot rule out {_change(LIVE)}"
+    for case in ({**data, "case": "a case", "gates": data["gates"] // 2}, *data["cases"]):
+        if case["gates"] and interval(case["found"][-1], case["gates"])[1] < LEAST_FOUND:
+            yield f"it finds {_change(LIVE)} in {case['case']} in {_found(-1, case)} gates"
+    for case in data["cases"]:
+        _, least, most = case["measured"]
+        if most < LIVE / 2 or least > 2 * LIVE:
+            yield f"{_change(LIVE)} was added to {case['case']}, and {_change(least)} to {_change(most)} measured"
+
+
+def _improvements(data: Mapping[str, Any], limits: Thresholds) -> Iterator[str]:
+    """Yield what limits the machine, as its launches show."""
+    if data["rules_out"] > limits.case:
+        needed = math.ceil(LAUNCHES * (math.log1p(data["rules_out"]) / math.log1p(limits.case)) ** 2)
+        yield f"about {needed} --launches would rule out {units.percent(limits.case)}: bounds fall with their square root"
+    first, *others = sorted(data["cases"], key=itemgetter("rules_out"), reverse=True)
+    if others and first["rules_out"] > NOISY * others[0]["rules_out"]:
+        bounds = [units.percent_up(case["rules_out"]) for case in (first, others[0])]
+        yield f"the noisiest case is {first['case']}: {bounds[0]} is ruled out there, {bounds[1]} in the next one"
+    if data["other_programs"] > DISTURBED:
+        yield f"other programs had the core for {units.percent(data['other_programs'])} of the time"
+
+
+# ---- Report ----------------------------------------------------------------------------------------------------------
+
+
+def report(measured: Recorded, top: int) -> tuple[str, Report]:
+    """Return the outcome of a qualification, PASSED or INCONCLUSIVE, and its report; ``top`` limits the rows."""
+    data, sentence, elapsed = measured.end.qualification, last_line(measured), units.duration(measured.end.elapsed_s * 1e9)
+    cases = f"{len(measured.header.labels)} case{'s' if len(measured.header.labels) != 1 else ''}"
+    count = f"{cases}, {len(measured.launches)} launches, {elapsed} from start to finish"
+    blocks = [Block("", (f"{measured.header.head} on both sides, {measured.header.machine}", f"measured: {count}"))]
+    if data:
+        columns = (
+            Column[Any]("case", itemgetter("case")),
+            Column[Any]("rules out", itemgetter("rules_out"), units.percent_up),
+            *(Column[Any](f"finds {_change(added)}", partial(_found, number)) for number, added in enumerate(AMOUNTS)),
+            Column[Any](f"measured {_change(LIVE)} as", lambda row: "{} ({} to {})".format(*map(_change, row["measured"]))),
+        )
+        rows = sorted(data["cases"], key=itemgetter("rules_out"), reverse=True)[:top]
+        blocks += [Block("Cases", tables=(Table("cases, the noisiest first; gates that find a slowdown", columns, rows),))]
+        blocks += [Block("What limits it", tuple(data["improvements"]))]
+    outcome = PASSED if data and not data["reasons"] else INCONCLUSIVE
+    found = document("qualification", outcome=outcome, sentence=sentence, machine=measured.header.machine, found=data or None)
+    return outcome, Report(sentence, [*blocks, Block("Result", (sentence,))], found, drawn=True)
+
+
+def _found(position: int, row: Mapping[str, Any]) -> str:
+    return f"{row['found'][position]} of {row['gates']}"
+
+
+def last_line(measured: Recorded, day: str = "") -> str:
+    """Return whether the machine is qualified, what it rules out and finds, with 95 % intervals, and its false alarms."""
+    data = measured.end.qualification
+    if not data:
+        return f"this runner is not qualified: {measured.end.cut_short or 'no case has usable times in every launch'}"
+    verb, when = ("was", f" on {day}") if day else ("is", "")
+    because = ", and ".join(data["reasons"])
+    is_qualified = f"{verb} not qualified{when}, because {because}" if because else f"{verb} qualified{when}"
+    finds = ", ".join(
+        f"{_change(added)} in {share(hits, data['gates'] // 2)}" for added, hits in zip(AMOUNTS, data["found"], strict=True)
+    )
+    return (
+        f"this runner {is_qualified}: it rules out {units.percent_up(data['rules_out'])} in "
+        f"{units.duration(data['gate_seconds'] * 1e9)}; it finds {finds} of gates; false alarms in "
+        f"{share(data['regressed'], data['gates'])} of {data['gates']} resampled gates, of which "
+        f"{units.percent(data['inconclusive'] / data['gates'])} are inconclusive, and in {data['windows_regressed']} of "
+        f"{data['windows']} with the roles as recorded"
+    )
+
+
+def newest(folder: Path, machine: str, cases: Sequence[str]) -> str:
+    """Return the last line of the newest qualification of a machine with these cases, and its date; empty if there is none."""
+    for path in sorted(folder.glob(f"{PREFIX}*.jsonl.gz"), reverse=True):
+        with suppress(RecordError, KeyError):  # damaged, or of a version with other keys
+            found = samples.load(path)
+            if found.end.qualification and (found.header.machine, set(found.header.labels)) == (machine, set(cases)):
+                return last_line(found, found.header.started[:10])
+    return ""

@@ -1,0 +1,344 @@
+"""What gates find on a machine, resampled from launches that are made up; the report, and who finds it again."""
+
+import dataclasses
+import json
+import math
+import re
+
+import forks
+import gate_builders
+import numpy as np
+import pytest
+from gate_builders import CASE, LABEL, Measured, quantity, recorded, series
+
+from mnistbench.core.errors import UsageError
+from mnistbench.gate import qualification
+from mnistbench.gate.qualification import AMOUNTS, LIVE, LIVE_LAUNCHES, PREFIX, SIZE, Pool, qualify, report
+from mnistbench.gate.run import Request
+from mnistbench.gate.verdict import samples
+from mnistbench.gate.verdict.decision import INCONCLUSIVE, LAUNCHES, PASSED, REGRESSED, Thresholds
+from mnistbench.gate.verdict.samples import INTERRUPTED, LONGER, End
+from mnistbench.showing.output import render
+
+SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]"
+LIMITS = Thresholds()
+
+#: Gates of a qualification that has no time for more, with each slowdown of one of two cases.
+FEW = 6
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_gates():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(qualification, "GATES", 10 * FEW)
+        yield
+
+
+def always():
+    return True
+
+
+def never():
+    return False
+
+
+def logs(spread, *, count=40, seed=1, mean=0.0):
+    return tuple(np.random.default_rng(seed).normal(mean, spread, count))
+
+
+def pool(spread=0.004, **changes):
+    """A pool of one case by two clocks."""
+    wall = logs(spread, **changes)
+    return Pool([quantity(wall), quantity(wall, name="cpu", clock="cpu")])
+
+
+def outcomes(gates):
+    return [found.outcome for _, found in gates]
+
+
+# ---- Gates -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_gate_with_the_roles_as_recorded_takes_consecutive_launches():
+    numbers = tuple(number / 1_000 for number in range(40))
+    _, found = Pool([quantity(numbers)]).gate(Thresholds(case=1.0), start=3)
+    assert found.launches == LAUNCHES
+    assert found.cases[0].change == pytest.approx(math.expm1(np.mean(numbers[3 : 3 + LAUNCHES])))
+
+
+def test_an_error_of_the_roles_shows_only_with_the_roles_as_recorded():
+    biased = pool(mean=0.05)
+    assert outcomes(biased.gate(LIMITS, start=start) for start in range(0, 18, 6)) == [REGRESSED] * 3
+    assert REGRESSED not in outcomes(biased.gate(LIMITS) for _ in range(30))
+
+
+def test_drawn_gates_begin_at_any_launch_and_go_on_at_the_first_one():
+    one = [0.0] * 40
+    one[0] = one[39] = 1.0  # of windows that do not go round, few have one of these, and none has both
+    gates = [Pool([quantity(tuple(one))], seed).gate(Thresholds(case=10.0))[1] for seed in range(200)]
+    changed = {round(math.log1p(gate.cases[0].change) * LAUNCHES) for gate in gates}
+    assert changed == {-2, -1, 0, 1, 2}
+
+
+def test_a_slower_case_is_slower_by_all_clocks_and_a_slower_operation_makes_its_case_slower_by_its_share():
+    still = logs(1e-6)
+    case, cpu, other = quantity(still), quantity(still, name="cpu", clock="cpu"), quantity(still, case="other")
+    operation = quantity(still, kind="operation")  # a quarter of its case
+    of_all = Pool([case, cpu, other, operation])
+
+    def changes(hit):
+        found = of_all.gate(LIMITS, hit, 0.08)[1]
+        by_key = {one.quantity.key: one.change for one in (*found.cases, *found.operations)}
+        return [by_key[each.key] for each in of_all.quantities]
+
+    assert changes(case) == pytest.approx([0.08, 0.08, 0, 0], abs=1e-4)
+    assert changes(operation) == pytest.approx([0.02, 0.02, 0, 0.08], abs=1e-4)
+
+
+@pytest.mark.parametrize(("spread", "found"), [(0.002, 20), (0.2, 0)])
+def test_a_slowdown_is_found_if_the_launches_are_quiet(spread, found):
+    drawn = pool(spread)
+    hit = drawn.quantities[0]
+    assert sum(qualification.is_found(drawn.gate(LIMITS, hit, 0.05)[1], hit) for _ in range(20)) == found
+
+
+def test_only_the_case_that_is_slower_counts_as_found():
+    drawn = Pool([quantity(logs(0.002)), quantity(logs(0.002, seed=2), case="other")])
+    found = drawn.gate(LIMITS, drawn.quantities[0], 0.05)[1]
+    assert [qualification.is_found(found, hit) for hit in drawn.quantities] == [True, False]
+
+
+def test_a_share_has_its_exact_interval():
+    assert qualification.share(0, 40) == "0.0 % (0.0 % to 8.8 %)"
+    assert qualification.share(61, 100) == "61.0 % (50.7 % to 70.6 %)"  # R: binom.test(61, 100)
+
+
+# ---- Qualifications ----------------------------------------------------------------------------------------------------
+
+
+def launches(live=1 + LIVE, count=SIZE + 2, **cases):
+    """Launches of the same code, and those in which the head really takes longer."""
+    measured = cases or {CASE: Measured(operations={}), SLOW: Measured(operations={})}
+    slower = {case: dataclasses.replace(one, factor=live) for case, one in measured.items()}
+    return [*series(measured, count=count), *series(slower, count=LIVE_LAUNCHES, stage=LONGER, seed=2)]
+
+
+def qualified(measured, limits=LIMITS, may_go_on=never, **header):
+    """The content of a file of a qualification: of few gates, unless there is time."""
+    found = recorded(measured, labels={CASE: LABEL, SLOW: "step lenet5-b16-cpu on digits"}, machine="EPYC, 2 cores", **header)
+    found.end = End(elapsed_s=600.0, qualification=qualify(found, limits, 244.0, may_go_on))
+    return found
+
+
+@pytest.fixture(scope="module")
+def quiet():
+    return qualified(launches())
+
+
+def noisy(spread, **changes):
+    return launches(**changes, **{CASE: Measured(operations={}, spread=spread), SLOW: Measured(operations={})})
+
+
+def test_a_quiet_machine_is_qualified(quiet):
+    data = quiet.end.qualification
+    assert 0 < data["rules_out"] < 0.01
+    assert (data["gates"], data["regressed"]) == (2 * FEW, 0)  # a tenth of them, because there is no time for more
+    assert (data["windows"], data["windows_regressed"]) == (3, 0)
+    assert data["added"] == list(AMOUNTS)
+    assert data["found"] == [sum(column) for column in zip(*(case["found"] for case in data["cases"]), strict=True)]
+    assert data["found"][2:] == [FEW] * 2
+    assert [case["gates"] for case in data["cases"]] == [FEW // 2] * 2
+    for case in data["cases"]:
+        change, low, high = case["measured"]
+        assert low < LIVE < high
+        assert change == pytest.approx(LIVE, abs=0.01)
+    assert (data["reasons"], data["improvements"]) == ([], [])
+    outcome, shown = report(quiet, 10)
+    assert outcome == PASSED
+    last = render(shown, "terminal").splitlines()[-1]
+    assert re.fullmatch(
+        r"this runner is qualified: it rules out 0\.\d % in 244 s; it finds \+1\.0 % in .*, \+2\.0 % in .*, \+5\.0 % in "
+        r"100\.0 % \(54\.1 % to 100\.0 %\), .* of gates; false alarms in 0\.0 % \(0\.0 % to 26\.5 %\) of 12 resampled gates, "
+        r"of which \d+\.\d % are inconclusive, and in 0 of 3 with the roles as recorded",
+        last,
+    )
+
+
+def test_with_time_there_are_ten_times_as_many(monkeypatch):
+    monkeypatch.setattr(qualification, "GATES", 30)
+    data = qualified(launches(), may_go_on=always).end.qualification
+    assert data["gates"] == 60
+    assert [case["gates"] for case in data["cases"]] == [15, 15]
+
+
+def test_the_thresholds_are_the_users():
+    assert qualified(launches(), Thresholds(case=0.5)).end.qualification["found"] == [0] * 4
+
+
+def test_a_noisy_machine_is_not_qualified_and_the_report_names_the_noisiest_case():
+    found = qualified(noisy(0.5))
+    assert found.end.qualification["inconclusive"] == 2 * FEW
+    outcome, shown = report(found, 1)
+    assert outcome == INCONCLUSIVE
+    text = render(shown, "terminal")
+    why = f"it cannot rule out +10.0 %, and it finds +10.0 % in {LABEL} in 0 of 3 gates"
+    assert f"this runner is not qualified, because {why}: " in text
+    assert f"the noisiest case is {LABEL}: " in text
+    assert re.search(r"about \d{2,} --launches would rule out 2\.0 %", text)
+    table = text.partition("cases, the noisiest first")[2].partition("\n\n")[0]
+    assert LABEL in table
+    assert "lenet5" not in table  # --top 1
+
+
+def test_a_machine_with_more_cases_than_gates_is_judged_by_all_cases_together():
+    cases = [{"case": f"{number}", "gates": number % 2, "found": [0] * 4, "measured": [LIVE] * 3} for number in range(40)]
+    data = {"rules_out": 0.05, "gates": 40, "found": [0, 0, 2, 9], "cases": cases}
+    assert list(qualification._reasons(data)) == ["it finds +10.0 % in a case in 9 of 20 gates"]
+    assert list(qualification._reasons({**data, "found": [0, 0, 2, 19]})) == []
+
+
+def test_added_time_that_is_not_measured_is_a_reason():
+    found = qualified(launches(live=1.0))
+    [one, _] = found.end.qualification["reasons"]
+    assert re.fullmatch(rf"\+10\.0 % was added to {LABEL}, and [+-]?0\.\d % to [+-]?0\.\d % measured", one)
+    assert report(found, 10)[0] == INCONCLUSIVE
+
+
+def test_other_programs_are_named_if_they_had_the_core():
+    side = dataclasses.replace(gate_builders.side(), queued=0.06) if dataclasses.is_dataclass(gate_builders.side()) else None
+    side = side or gate_builders.side(operations={})._replace(queued=0.06)
+    busy = [
+        dataclasses.replace(
+            one, cases={case: [dict.fromkeys(build, side) for build in builds] for case, builds in one.cases.items()}
+        )
+        for one in launches()
+    ]
+    assert "other programs had the core for 6.0 % of the time" in qualified(busy).end.qualification["improvements"]
+
+
+def test_the_time_in_which_others_had_the_core_is_read_from_the_samples(tmp_path):
+    path = tmp_path / "raw.jsonl.gz"
+    [one] = series(count=1)
+    line = gate_builders.line(one)
+    for build in line["cases"][CASE]:
+        for stored in build["sides"].values():
+            stored["queued_ns"] = [ns // 4 for ns in stored["wall_ns"]]
+    for each in (gate_builders.header().line(), line):
+        samples.append(path, each)
+    [read] = samples.load(path).launches
+    assert [side.queued for build in read.cases[CASE] for side in build.values()] == pytest.approx([0.25] * 4)
+
+
+def test_cases_without_times_cannot_be_judged():
+    empty = qualified(launches(**{CASE: Measured(ns=0, operations={})}))
+    outcome, shown = report(empty, 10)
+    assert (empty.end.qualification, outcome) == ({}, INCONCLUSIVE)
+    assert shown.heading == "this runner is not qualified: no case has usable times in every launch"
+
+
+def test_a_case_without_times_is_a_reason():
+    found = qualified(launches(**{CASE: Measured(ns=0, operations={}), SLOW: Measured(operations={})}))
+    assert found.end.qualification["reasons"] == [f"{LABEL} has no usable time in every launch"]
+    assert [case["case"] for case in found.end.qualification["cases"]] == ["step lenet5-b16-cpu on digits"]
+
+
+def test_an_interrupted_qualification_gives_its_reason():
+    outcome, shown = report(recorded(series(count=3), end=INTERRUPTED), 10)
+    assert (outcome, shown.heading) == (INCONCLUSIVE, "this runner is not qualified: interrupted")
+    assert json.loads(shown.json)["found"] is None
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown"])
+def test_the_report_has_a_row_for_each_case(quiet, form):
+    text = render(report(quiet, 10)[1], form)
+    assert "5d6e7f8 with changes on both sides, EPYC, 2 cores" in text
+    assert "measured: 2 cases, 28 launches, 600 s from start to finish" in text
+    for name in (LABEL, "step lenet5-b16-cpu on digits"):
+        assert re.search(rf"{re.escape(name)} .* {FEW // 2} of {FEW // 2} .*\+\d+\.\d % \(\+\d+\.\d % to \+\d+\.\d %\)", text)
+
+
+# ---- Who finds it again ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(quiet, tmp_path):
+    """Files of qualifications of two days."""
+    for day, spread in ((23, 0.5), (24, None)):
+        end = quiet.end if spread is None else End()
+        started = f"2026-11-{day}T10:00:00+00:00"
+        path = tmp_path / f"{PREFIX}202611{day}_100000.jsonl.gz"
+        gate_builders.write(path, [], end=end, labels=quiet.header.labels, machine=quiet.header.machine, started=started)
+    (tmp_path / f"{PREFIX}20261125_100000.jsonl.gz").write_bytes(b"damaged")
+    of_another_version = {
+        "labels": quiet.header.labels,
+        "machine": quiet.header.machine,
+        "end": End(qualification={"other": 1}),
+    }
+    gate_builders.write(tmp_path / f"{PREFIX}20261126_100000.jsonl.gz", [], **of_another_version)
+    return tmp_path
+
+
+def test_the_newest_qualification_of_a_machine_is_found(folder, quiet):
+    found = qualification.newest(folder, quiet.header.machine, list(quiet.header.labels))
+    assert found == qualification.last_line(quiet).replace("is qualified", "was qualified on 2026-11-24", 1)
+
+
+def test_a_qualification_of_another_machine_or_of_other_cases_is_not(folder, quiet):
+    assert qualification.newest(folder, "EPYC, 4 cores", list(quiet.header.labels)) == ""
+    assert qualification.newest(folder, quiet.header.machine, [CASE]) == ""
+    assert qualification.newest(folder / "nowhere", quiet.header.machine, list(quiet.header.labels)) == ""
+
+
+# ---- Wrong usage -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes", [{"base": "main"}, {"base_dir": "."}, {"head_env": (("A", "1"),)}, {"base_python": "python3"}], ids=str
+)
+def test_both_sides_are_the_working_tree(changes):
+    with pytest.raises(
+        UsageError, match=r"^--qualify: measures the working tree on both sides; remove the options of base and head$"
+    ):
+        Request(qualify=True, **changes)
+
+
+def test_fewer_launches_than_a_gate_may_take_are_refused():
+    with pytest.raises(UsageError, match=r"^--launches: 21 are too few for --qualify; give at least 22$"):
+        Request(qualify=True, launches=21, given=frozenset({"launches"}))
+    assert Request(qualify=True, launches=22, given=frozenset({"launches"})).launches == SIZE
+
+
+# ---- A real one --------------------------------------------------------------------------------------------------------
+
+PLAIN = """
+def work(number):
+    return sum(each * each for each in range(number))
+
+
+def test_plain(benchmark):
+    benchmark(work, 20_000)
+"""
+
+
+@pytest.mark.thorough
+def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    (tmp_path / "test_plain.py").write_text(PLAIN, encoding="utf-8")
+    done = forks.run("mnistbench", "gate", "--qualify", "--launches", "22", "--", "test_plain.py", cwd=tmp_path)
+    assert "Traceback" not in done.stdout + done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith(
+        "this runner is qualified: it rules out " if done.returncode == 0 else "this runner is not qualified"
+    )
+    assert done.returncode in (0, 2)
+    [path] = (tmp_path / ".benchmarks/gate").iterdir()
+    found = samples.load(path)
+    assert (sum(one.stage == LONGER for one in found.launches), found.header.torch) == (LIVE_LAUNCHES, "")
+    [case] = found.end.qualification["cases"]
+    change, low, high = case["measured"]
+    assert low < change < high
+    assert high > LIVE / 2  # really added
+    arguments = ("gate", "--head-env", "A=1", "--launches", "8", "--inconclusive", "ok", "--", "test_plain.py")
+    later = forks.run("mnistbench", *arguments, cwd=tmp_path)
+    stated = re.sub(r"is ((?:not )?qualified)", rf"was \1 on {found.header.started[:10]}", last, count=1)
+    assert stated in later.stdout.splitlines()
