@@ -174,7 +174,7 @@ def test_record_types_are_few():
 
 
 def test_options_are_few():
-    assert SIZE.options(TREES) <= 145
+    assert SIZE.options(TREES) <= 146
 
 
 def test_no_class_name_exists_twice():
