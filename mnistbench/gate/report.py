@@ -540,7 +540,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
                 "accepted": options.reason if finding in verdict.accepted else None,
                 "screened": _estimate(finding.screened),
                 "confirmed": _estimate(finding.confirmed) if finding.confirmed else None,
-                "least": finding.least,
+                "least": _finite(finding.least),
             }
             for finding in decision.findings
         ],
