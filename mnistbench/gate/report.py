@@ -107,7 +107,7 @@ def _head(verdict: Verdict) -> Iterable[str]:
     count = f"{len(header.labels)} case{'s' if len(header.labels) != 1 else ''}"
     time = units.duration(verdict.recorded.seconds * 1e9)
     if verdict.end.elapsed_s:
-        time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish ({time} of measuring)"
+        time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish"
     torch = f", torch {header.torch}" if header.torch else ""
     yield f"measured: {count}, {decision.launches} launches{fresh}, {time}{torch}"
     for side, variables in header.variables.items():
