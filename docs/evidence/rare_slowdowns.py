@@ -196,7 +196,7 @@ def bounds(sets: int) -> None:
 
 def roles(path: Path) -> None:
     """Print the mean difference of launches of the same code with the roles that they had, and that by the side that began."""
-    launches = load(path).launches
+    launches = [one for one in load(path).launches if one.stage == 1]
     print(f"{len(launches)} launches")
     for one in quantities(launches):
         if one.is_case:

@@ -328,6 +328,10 @@ def test_a_file_that_cannot_be_judged_is_one_line(tmp_path, monkeypatch, capsys)
             "--soak: takes the whole --budget; increase --budget by the time of the other launches",
         ),
         (["--base", "HEAD", "--accept", "step:*"], "--accept: 'step:*' needs a reason for the report; add --reason TEXT"),
+        (
+            ["--base", "HEAD", "--threshold", "0.05%"],
+            "--threshold: 0.05% is below 0.1%, three times the difference that the same code may show; give 0.1% or more",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

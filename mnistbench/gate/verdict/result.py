@@ -13,6 +13,7 @@ from typing import NamedTuple
 from mnistbench.compare.criteria import Acceptance, Excuses
 from mnistbench.compare.exact import TOLERANCE, counted_differences
 from mnistbench.core import options, units
+from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import shortened
 from mnistbench.core.record import median_ns
 from mnistbench.gate.verdict import samples
@@ -35,6 +36,10 @@ from mnistbench.gate.verdict.decision import (
 from mnistbench.gate.verdict.samples import BASE, HEAD, ITERATION, OTHER, End, GateHeader, Launch, Recorded, SideSample
 from mnistbench.gate.verdict.soak import Soak, reasons, soaks
 
+#: Smallest threshold of cases: three times the largest difference that remains between launches of the same code whose sides
+#: have the roles that they were given (docs/gate-statistics.md).
+LEAST_THRESHOLD = 0.001
+
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOptions(Thresholds, Excuses):
@@ -47,6 +52,18 @@ class JudgeOptions(Thresholds, Excuses):
     top: int = options.top()
     format: str = options.output_format()
     output: Path | None = options.output()
+
+    def __post_init__(self) -> None:
+        """Check the options.
+
+        Raises:
+            UsageError: with the value.
+        """
+        Excuses.__post_init__(self)
+        if self.case < LEAST_THRESHOLD:
+            least = f"{100 * LEAST_THRESHOLD:g}%"
+            what = f"{100 * self.case:g}% is below {least}, three times the difference that the same code may show"
+            raise UsageError(f"--threshold: {what}; give {least} or more")
 
 
 @dataclass(frozen=True)
