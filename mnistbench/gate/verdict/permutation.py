@@ -69,7 +69,7 @@ def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int) ->
 
 
 def simultaneous_bounds(
-    logs: Array, seed: int, confidence: float = CONFIDENCE, kinds: Sequence[str] | None = None
+    logs: Array, seed: int, confidence: float = CONFIDENCE, kinds: Sequence[str] | None = None, *, skewed: bool = True
 ) -> tuple[Array, Array]:
     """Return simultaneous lower and upper bounds of the mean logs.
 
@@ -78,6 +78,7 @@ def simultaneous_bounds(
         seed: of the exchanges, if they are sampled.
         confidence: probability that all bounds are correct.
         kinds: kind of each quantity; quantities of the same kind share an s0. One kind if not given.
+        skewed: the bounds have to hold for skewed launches, too.
 
     Single-step maxT of the residuals: mean -+ c (se + s0), where c is the quantile of the largest statistic. Residuals sum to
     0, so they and their exchanges have a smaller range than errors; ``scale`` corrects each of the two. With normal errors the
@@ -96,6 +97,8 @@ def simultaneous_bounds(
     null = _null(errors, floor, seed, two_sided=True)
     spread = residuals.std(axis=1, ddof=1) / math.sqrt(launches) + floor
     symmetric = scale * np.quantile(null, confidence)
+    if not skewed:
+        return mean - symmetric * spread, mean + symmetric * spread
     drawn = _resampled(launches)
     found = _statistic_of(drawn @ residuals.T / launches, drawn @ (residuals**2).T, launches, floor)
     tail = (1 - confidence) / 2

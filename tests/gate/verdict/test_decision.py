@@ -616,3 +616,12 @@ def test_whatever_was_measured_there_is_a_verdict(quantities, again):
         assert all(finding.verdict != REGRESSED for finding in result.findings)
         assert result.bound <= LIMITS.case or all(one.quantity.kind != "iteration" for one in result.cases)
         assert result.bound_of_means <= 0.1 or all(one.quantity.kind != "mean" for one in result.cases)
+
+
+@pytest.mark.parametrize(("made", "is_wider"), [(call, True), (operation, False)])
+def test_a_slow_launch_widens_the_upper_bound_of_a_case_and_not_of_an_operation(made, is_wider):
+    slow = (0.001, -0.002, 0.0, 0.002, 0.1, -0.001, 0.001, 0.0, -0.001, 0.002)
+    found = decided([dataclasses.replace(made(count=10), logs=slow)])
+    [one] = (*found.cases, *found.operations)
+    above, below = (math.log1p(bound) - math.log1p(one.change) for bound in (one.high, one.low))
+    assert (above > -1.1 * below) == is_wider
