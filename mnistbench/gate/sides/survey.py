@@ -182,9 +182,9 @@ class _Sources:
         self._running: object = None  # the test or fixture; None while tests are collected
         self._read: dict[object, set[str]] = defaultdict(set)  # what ran -> files that it opened, in the tree
         self.of_test: dict[str, tuple[str, ...]] = {}  # node id -> files, relative to the tree
-        sys.addaudithook(self._hear)
+        sys.addaudithook(self._note_opened)
 
-    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _note_opened(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str) and not arguments[0].endswith(_NO_DATA):
             self._read[self._running].add(os.path.abspath(arguments[0]))  # noqa: PTH100  # a Path costs more than the event
 
