@@ -3,6 +3,7 @@
     python docs/evidence/rare_slowdowns.py iterations [GATES]   # the head is slow in single iterations
     python docs/evidence/rare_slowdowns.py processes [GATES]    # the head is slow in single processes
     python docs/evidence/rare_slowdowns.py means [GATES]        # the head's mean is slower, and varies
+    python docs/evidence/rare_slowdowns.py tails [SETS]         # a test of the slowest iterations, beside that of the mean
     python docs/evidence/rare_slowdowns.py bounds [SETS]        # wrong upper bounds of skewed launches
     python docs/evidence/rare_slowdowns.py roles RAW.jsonl.gz   # launches of the same code, roles as recorded
 
@@ -174,6 +175,38 @@ def means(gates: int) -> None:
         print(how.ljust(40), share(flagged), share(passed), share(both), *rest, sep="    ")
 
 
+def tails(sets: int) -> None:
+    """Print how often the launches of the first stage show a slower mean, and slower tails, each with p <= 5 % by itself.
+
+    The tail of a launch is the difference of both sides' shares of the slowest twentieth of all its iterations in turn.
+    """
+    print("the head: a slower mean, a slower tail")
+    for rarity, factor in ((1, 1.0), (10, 1.5), (30, 2), (30, 4), (100, 11), (300, 31)):
+
+        def slow(count: int, rarity: int = rarity, factor: float = factor) -> np.ndarray:
+            return np.where(DRAW.random(count) < 1 / rarity, factor, 1.0)
+
+        found = []
+        for number in range(sets):
+            launches = [launch(1, 50e6, lambda slow=slow: slow, waits=True, spread=0.0) for _ in range(LAUNCHES)]
+            [mean] = [one.logs for one in quantities(launches) if (one.kind, one.clock) == ("mean", "wall")]
+            rows = [
+                [sum((build[side].times["wall"] for build in one.cases[CASE]), ()) for side in (BASE, HEAD)] for one in launches
+            ]
+            limits = [np.quantile(base + head, 0.95) for base, head in rows]
+            tail = [
+                np.mean(np.array(head) > limit) - np.mean(np.array(base) > limit)
+                for (base, head), limit in zip(rows, limits, strict=True)
+            ]
+            p = [permutation.directed_test(np.array([each]), [""], np.ones(1), number)[0] <= 0.05 for each in (mean, tail)]
+            found.append(p)
+        print(
+            f"1 of {rarity} iterations waits {factor} times as long".ljust(48),
+            *map(share, zip(*found, strict=True)),
+            flush=True,
+        )
+
+
 def bounds(sets: int) -> None:
     """Print how often an upper bound of the mean is wrong, and how wide bounds are, in standard deviations."""
     print("quantities, launches, errors: an upper bound is wrong; mean distance of the largest bound")
@@ -210,7 +243,7 @@ def main() -> None:
     if sys.argv[1] == "roles":
         roles(Path(sys.argv[2]))
         return
-    parts = {"iterations": iterations, "processes": processes, "means": means, "bounds": bounds}
+    parts = {"iterations": iterations, "processes": processes, "means": means, "tails": tails, "bounds": bounds}
     parts[sys.argv[1]](int(sys.argv[2]) if len(sys.argv) > 2 else 100)
 
 
