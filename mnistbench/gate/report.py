@@ -421,11 +421,12 @@ def _far_launches(verdict: Verdict) -> Iterable[str]:
         middle = statistics.median(logs)
         deviation = statistics.median(abs(log - middle) for log in logs) / 0.6745
         limit = max(FAR * deviation, math.log1p(verdict.options.case))
-        far = [signed(change_of(log)) for log in logs if abs(log - middle) > limit]
+        far = sorted((log for log in logs if abs(log - middle) > limit), key=lambda log: -abs(log - middle))
         if far and one.quantity.kind != MEAN and case not in told:
             told.add(case)
+            shown = ", ".join(signed(change_of(log)) for log in far[:3]) + (", ..." if len(far) > 3 else "")
             yield (
-                f"{case}: {len(far)} of {len(logs)} launches far from the others by {one.quantity.title} ({', '.join(far)}; "
+                f"{case}: {len(far)} of {len(logs)} launches far from the others by {one.quantity.title} ({shown}; "
                 f"median {signed(change_of(middle))}), so single processes may be slower or faster"
             )
 
@@ -477,8 +478,11 @@ def _outcome(verdict: Verdict) -> str:
 
 def _covered(verdict: Verdict, where: str) -> str:
     """Return the smallest slowdowns that are ruled out, of the median and of the mean."""
-    median, mean = (units.percent_up(max(bound, 0.0)) for bound in (verdict.decision.bound, verdict.decision.bound_of_means))
-    return f"no regression of {median} or more in the median time of {where}, nor of {mean} or more in the mean"
+    median, mean = (
+        f" of {units.percent_up(bound)} or more" if bound > 0 else ""
+        for bound in (verdict.decision.bound, verdict.decision.bound_of_means)
+    )
+    return f"no regression{median} in the median time of {where}, nor{mean} in the mean"
 
 
 def _limits(verdict: Verdict) -> Iterable[str]:

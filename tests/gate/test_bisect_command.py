@@ -79,7 +79,7 @@ def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
 def test_nothing_slower_passes(gate, capsys):
     assert gate.run(RANGE) == EXIT_PASSED
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("no slower release: pillow 4.68.0 is not slower than 4.64.0; passed: no regression of ")
+    assert last.startswith("no slower release: pillow 4.68.0 is not slower than 4.64.0; passed: no regression")
     assert len(gate.requests) == 1
 
 
