@@ -478,10 +478,8 @@ def _outcome(verdict: Verdict) -> str:
 
 def _covered(verdict: Verdict, where: str) -> str:
     """Return the smallest slowdowns that are ruled out, of the median and of the mean."""
-    median, mean = (
-        f" of {units.percent_up(bound)} or more" if bound > 0 else ""
-        for bound in (verdict.decision.bound, verdict.decision.bound_of_means)
-    )
+    bounds = verdict.decision.bound, verdict.decision.bound_of_means
+    median, mean = (f" of {units.percent_up(bound)} or more" if bound > 0 else "" for bound in bounds)
     return f"no regression{median} in the median time of {where}, nor{mean} in the mean"
 
 
