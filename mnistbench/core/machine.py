@@ -117,7 +117,7 @@ def usable_cpus() -> int:
 
 
 def cpu_info() -> Mapping[str, Any]:
-    """Return what py-cpuinfo knows of the processor; it takes a second."""
+    """Return what py-cpuinfo reports about the processor; it takes a second."""
     import cpuinfo  # type: ignore[import-untyped]  # a dependency of pytest-benchmark
 
     return dict(cpuinfo.get_cpu_info())

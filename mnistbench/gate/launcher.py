@@ -26,7 +26,7 @@ from mnistbench.gate.verdict.samples import BASE, HEAD
 PATIENCE_S = 600.0
 
 #: Then the limit is this multiple of its longest step in the survey (loading, or a test with a few calls), in a launch of that
-#: of both sides, and at least so many seconds. The other side of a launch gives up waiting after half of it.
+#: of both sides, and at least so many seconds. The other side of a launch stops waiting after half of it.
 LIMIT, LEAST_LIMIT_S = 30.0, 60.0
 
 #: Environment variable of a side that sets the number of intra-op threads of all its cases.

@@ -283,7 +283,7 @@ def test_a_message_that_lacks_something_is_one_line(start, program, said):
     assert str(raised.value) == f"a launch's message cannot be used: {said}"
 
 
-HANGS = "was stopped because it printed nothing for 1 s; select smaller cases with -- -k"
+SILENT = "was stopped because it printed nothing for 1 s; select smaller cases with -- -k"
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -300,7 +300,7 @@ time.sleep(60)
     plan = replace(plan, limit_s=1.0)
     with start(program, plan=plan, seed=seed) as launch, pytest.raises(LaunchError) as raised:
         launch.ready()
-    assert str(raised.value) == f"head: {at}: {HANGS}"
+    assert str(raised.value) == f"head: {at}: {SILENT}"
     assert nobody_lives(plan)
 
 
@@ -374,7 +374,7 @@ def test_a_head_that_hangs_in_the_survey_is_ended_soon_after_the_base(look, plan
     monkeypatch.setattr(launcher, "LEAST_LIMIT_S", 1.0)
     with pytest.raises(LaunchError) as raised:
         look("select()\nsurveyed() if name == 'base' else say(at='t.py::t, its fixtures')\ntime.sleep(60)")
-    assert str(raised.value) == f"head: t.py::t, its fixtures: {HANGS}"
+    assert str(raised.value) == f"head: t.py::t, its fixtures: {SILENT}"
     assert nobody_lives(plan)
 
 

@@ -78,7 +78,7 @@ def simultaneous_bounds(
         seed: of the exchanges, if they are sampled.
         confidence: probability that all bounds are correct.
         kinds: kind of each quantity; quantities of the same kind share an s0. One kind if not given.
-        skewed: the bounds have to hold for skewed launches, too.
+        skewed: the bounds have to be correct for skewed launches, too.
 
     Single-step maxT of the residuals: mean -+ c (se + s0), where c is the quantile of the largest statistic. Residuals sum to
     0, so they and their exchanges have a smaller range than errors; ``scale`` corrects each of the two. With normal errors the
