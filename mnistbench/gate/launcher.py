@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -126,24 +126,28 @@ class Launching:
             with _usable():
                 _check_shared(message["shared"].read(Mapping[str, str]))
 
-    def measure(self) -> dict[str, Any]:
+    def measure(self, begins: Callable[[int], None] | None = None) -> dict[str, Any]:
         """Measure the sides; return the line for the file.
+
+        Args:
+            begins: called with the number of each case before it is measured, 1 for the first one.
 
         Raises:
             LaunchError: a side failed or was killed.
         """
         for process in self._processes:
             process.child.tell("go")
-        results = self._receive("result")
+        results = self._receive("result", begins)
         with _usable():
             return _merged(results)
 
-    def _receive(self, expected: str) -> list[Reader]:
+    def _receive(self, expected: str, begins: Callable[[int], None] | None = None) -> list[Reader]:
         """Return the message of each process. If one fails, the other one ends too: the error of the first is raised."""
         found, ended = [], None
         for process in self._processes:
             try:
-                found.append(process.receive(expected, self._limit_s))
+                # Both sides measure the same case. The messages of the second one are read after the result of the first.
+                found.append(process.receive(expected, self._limit_s, None if found else begins))
             except _PeerError as error:
                 ended = error
             except LaunchError as error:
@@ -322,8 +326,10 @@ class _SideProcess:
         }
         self.child.tell(json.dumps(job))
 
-    def receive(self, expected: str, limit_s: float = PATIENCE_S) -> Reader:
-        """Wait for the message with this name and return its content.
+    def receive(
+        self, expected: str, limit_s: float = PATIENCE_S, begins: Callable[[int], None] | None = None
+    ) -> Reader:  # fmt: skip
+        """Wait for the message with this name and return its content; call ``begins`` with the number of each case.
 
         Raises:
             LaunchError: the process reports an error, has ended, or sends nothing for ``limit_s`` seconds.
@@ -347,6 +353,8 @@ class _SideProcess:
             if "peer_error" in message:
                 raise _PeerError(str(message["peer_error"]))
             self._at = message.get("at", self._at)
+            if begins and "case" in message:
+                begins(message["case"])
             if expected in message:
                 return Reader(message)[expected]
 

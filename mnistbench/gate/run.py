@@ -12,7 +12,7 @@ import random
 import shutil
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -202,6 +202,7 @@ class _Gate:
     _durations_s: Mapping[int, list[float]] = field(default_factory=lambda: defaultdict(list))  # of the rounds of each stage
     _case_seconds: list[Mapping[str, float]] = field(default_factory=list)  # of each launch of the first stage
     _at_once: int = 1  # launches of a round
+    _first_case: float = 0.0  # when a round has begun with it, for the time that is left
 
     def run(self, here: Path) -> Recorded:
         listing = self._listing()
@@ -412,11 +413,21 @@ class _Gate:
                 return False
             rounds = math.ceil((count - done) / self._at_once)
             left_s = each * rounds if durations or stage == 2 else None
-            self._progress.step(f"launch {done + 1} of {count}", left_s=left_s)
-            round_began = monotonic()
-            self._round(measured, stage, min(self._at_once, count - done), cases)
+            text, round_began = f"launch {done + 1} of {count}", monotonic()
+            self._progress.step(text, left_s=left_s)
+            begins = functools.partial(self._show_case, text, len(cases), round_began, each if left_s else None, rounds)
+            self._round(measured, stage, min(self._at_once, count - done), cases, begins)
             durations.append(monotonic() - round_began)
         return True
+
+    def _show_case(self, text: str, cases: int, began: float, each: float | None, rounds: int, number: int) -> None:
+        """Show which case a round measures. If no round has ended yet, the cases before it give the time of this one."""
+        done = (number - 1) / cases
+        if not done:
+            self._first_case = monotonic()
+        elif each is None:
+            each = self._first_case - began + (monotonic() - self._first_case) / done
+        self._progress.step(f"{text}, case {number} of {cases}", log="", left_s=each and each * (rounds - done))
 
     def _for_fewer_fresh(self, done: int, each: float) -> float:
         """Return the deadline of the first stage if more launches of it make fewer fresh ones sufficient, else 0.
@@ -426,7 +437,9 @@ class _Gate:
         fewest = min(LOOKS)
         return self._deadline - each * math.ceil(fewest / self._at_once) if least_fresh(done) > fewest else 0.0
 
-    def _round(self, measured: Recorded, stage: int, count: int, cases: Sequence[str]) -> None:
+    def _round(
+        self, measured: Recorded, stage: int, count: int, cases: Sequence[str], begins: Callable[[int], None] | None = None
+    ) -> None:  # fmt: skip
         """Run launches at the same time, on different cores."""
         seeds = [self._seed + len(measured.launches) + number for number in range(1, count + 1)]
         cores = own_cores()
@@ -441,7 +454,8 @@ class _Gate:
             ]
             for launch in launches:
                 launch.ready()
-            for future in [threads.submit(launch.measure) for launch in launches]:
+            shown = [begins, *[None] * (count - 1)]  # the launches of a round measure equally many cases
+            for future in list(map(threads.submit, [launch.measure for launch in launches], shown)):
                 line = {"stage": stage, **future.result()}
                 checked, case_seconds = _checked(line)
                 measured.launches.append(checked)
