@@ -110,6 +110,10 @@ def stage_home(folder: Path) -> Path:
     return home
 
 
+#: Called with the number of each case before it is measured, 1 for the first one.
+Begins = Callable[[int], None] | None
+
+
 class Launching:
     """A running launch: a process for each side, which take turns. They load the sides at once."""
 
@@ -126,28 +130,25 @@ class Launching:
             with _usable():
                 _check_shared(message["shared"].read(Mapping[str, str]))
 
-    def measure(self, begins: Callable[[int], None] | None = None) -> dict[str, Any]:
+    def measure(self, begins: Begins = None) -> dict[str, Any]:
         """Measure the sides; return the line for the file.
-
-        Args:
-            begins: called with the number of each case before it is measured, 1 for the first one.
 
         Raises:
             LaunchError: a side failed or was killed.
         """
+        self._processes[0].begins = begins  # both sides measure the same case
         for process in self._processes:
             process.child.tell("go")
-        results = self._receive("result", begins)
+        results = self._receive("result")
         with _usable():
             return _merged(results)
 
-    def _receive(self, expected: str, begins: Callable[[int], None] | None = None) -> list[Reader]:
+    def _receive(self, expected: str) -> list[Reader]:
         """Return the message of each process. If one fails, the other one ends too: the error of the first is raised."""
         found, ended = [], None
         for process in self._processes:
             try:
-                # Both sides measure the same case. The messages of the second one are read after the result of the first.
-                found.append(process.receive(expected, self._limit_s, None if found else begins))
+                found.append(process.receive(expected, self._limit_s))
             except _PeerError as error:
                 ended = error
             except LaunchError as error:
@@ -296,6 +297,7 @@ class _SideProcess:
 
     def __init__(self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]) -> None:
         self._side, self._seed, self._at = side, seed, "loading"
+        self.begins: Begins = None
         environ = {**environment(os.environ, plan.home, seed), **plan.variables[side]}
         try:
             self.child = Child(
@@ -326,10 +328,8 @@ class _SideProcess:
         }
         self.child.tell(json.dumps(job))
 
-    def receive(
-        self, expected: str, limit_s: float = PATIENCE_S, begins: Callable[[int], None] | None = None
-    ) -> Reader:  # fmt: skip
-        """Wait for the message with this name and return its content; call ``begins`` with the number of each case.
+    def receive(self, expected: str, limit_s: float = PATIENCE_S) -> Reader:
+        """Wait for the message with this name and return its content.
 
         Raises:
             LaunchError: the process reports an error, has ended, or sends nothing for ``limit_s`` seconds.
@@ -353,8 +353,8 @@ class _SideProcess:
             if "peer_error" in message:
                 raise _PeerError(str(message["peer_error"]))
             self._at = message.get("at", self._at)
-            if begins and "case" in message:
-                begins(message["case"])
+            if self.begins and "case" in message:
+                self.begins(message["case"])
             if expected in message:
                 return Reader(message)[expected]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -30,13 +31,17 @@ def escaped(text: str) -> str:
     return in_html(printable(text).translate(_OF_MARKDOWN))
 
 
-def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = False) -> str:
+def markdown_report(
+    blocks: Iterable[Block], outcome: str, *, drawn: bool = False, most_bytes: int = sys.maxsize, see_all: str = ""
+) -> str:
     """Return a whole report. Tables of cases are folded, to keep a comment short.
 
     Args:
         blocks: the report.
         outcome: its heading.
         drawn: draw tables as on a terminal, the first of them open: a plot made of characters needs their width.
+        most_bytes: size of the report; its longest parts are cut to the same length, and a line says what is missing.
+        see_all: the end of that line: how to see everything.
     """
     parts = [f"### mnistbench: {escaped(outcome)}"]
     for block in blocks:
@@ -49,7 +54,27 @@ def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = Fals
         for table in block.tables:
             first = not any(part.startswith("<details") for part in parts)
             parts.append(_drawn(table, opened=first) if drawn else _folded(table))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    parts = [part for part in parts if part]
+    left, longest = most_bytes - 2 * len(parts) + 1, most_bytes  # line ends
+    for number, size in enumerate(sorted(len(part.encode()) for part in parts)):
+        if size * (len(parts) - number) > left:
+            longest = left // (len(parts) - number)
+            break
+        left -= size
+    return "\n\n".join(_cut(part, longest, see_all) for part in parts) + "\n"
+
+
+def _cut(part: str, most_bytes: int, see_all: str) -> str:
+    """Return a part without its last lines if it is too long; in their place a line with their number."""
+    lines = part.split("\n")
+    end = [line for line in lines[-2:] if line.startswith("</")]
+    body, shown = lines[: len(lines) - len(end)], part
+    count = len(body)
+    while len(shown.encode()) > most_bytes and body:
+        body.pop()
+        more = f"{count - len(body)} more lines; {see_all}"
+        shown = "\n".join([*body, more if end else f"- {more}", *end])
+    return shown
 
 
 def in_html_lines(text: str) -> str:

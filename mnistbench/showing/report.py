@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,8 @@ class Report:
     data: Mapping[str, Any] = field(default_factory=dict)  # the JSON; see document
     table: Table | None = None  # the CSV; None for reports without one
     drawn: bool = False  # Markdown has the tables as on a terminal: a plot made of characters needs their width
+    most_bytes: int = sys.maxsize  # of the Markdown, whose longest parts are cut
+    see_all: str = ""  # how to see what is cut
 
     @property
     def json(self) -> str:
