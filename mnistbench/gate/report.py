@@ -58,8 +58,8 @@ _LARGE = units.percent(LARGE_SHARE)
 #: Clocks of an accelerator, as the table of cases names them.
 _CLOCKS = {CPU: "CPU", DEVICE: "device elapsed", BUSY: "device busy"}
 
-#: Exact differences shown per case, names of the cases of which a sentence is said, and those in a list.
-DIFFERENCES, NAMES, MANY = 6, 3, 10
+#: Names of the cases of which a sentence is said, and those in other lists.
+NAMES, MANY = 3, 10
 
 #: Where everything is that a report leaves out.
 _SEE_ALL = "to see all: mnistbench judge FILE --all"
@@ -90,8 +90,7 @@ def deliver_verdict(shown: Report, options: JudgeOptions, outcome: str, *, is_ex
         outcome: PASSED, REGRESSED or INCONCLUSIVE.
         is_excusable: whether ``--inconclusive ok`` applies.
     """
-    limit, see_all = (SUMMARY, "to see all: --format json") if options.everything else (COMMENT, _SEE_ALL)
-    shown = replace(shown, most_bytes=limit, see_all=see_all)
+    shown = replace(shown, limit=(SUMMARY, "to see all: --format json") if options.everything else (COMMENT, _SEE_ALL))
     deliver(shown, options.format, options.output)
     if os.environ.get("GITHUB_STEP_SUMMARY") and (note := append_text_to_step_summary(render(shown, "markdown"))):
         print_error(note)
@@ -104,7 +103,7 @@ def blocks(verdict: Verdict) -> list[Block]:
     return [
         Block("", tuple(_head(verdict))),
         Block("Found", tuple(_found(verdict))),
-        Block("Not decided", tuple(_reasons(verdict))),
+        Block("Not decided", tuple(_limited((reason.text for reason in verdict.reasons), verdict))),
         Block("Soak", tuple(_limited(map(_soak_line, verdict.soaks), verdict))),
         _cases(verdict),
         _operations(verdict),
@@ -112,7 +111,7 @@ def blocks(verdict: Verdict) -> list[Block]:
         Block("Exact differences", tuple(_exact_differences(verdict))),
         Block("Reproducers", tuple(_limited(_reproducers(verdict), verdict))),
         Block("Notes", tuple(_notes(verdict))),
-        Block("Verdict", tuple(_verdict(verdict))),
+        Block("Verdict", (*_bounds_of_once(verdict), *_not_seen(verdict), last_line(verdict))),
     ]
 
 
@@ -121,34 +120,29 @@ def _is_long(verdict: Verdict) -> bool:
     return len(verdict.header.labels) > verdict.options.most
 
 
-def _limited(lines: Iterable[str], verdict: Verdict, what: str = "") -> list[str]:
+def _limited(lines: Iterable[str], verdict: Verdict) -> list[str]:
     """Return the lines; of many cases at most --top, and how many more there are."""
     found, most = list(lines), verdict.options.most
     if len(found) <= most or not _is_long(verdict):
         return found
-    return [*found[:most], f"{what}{len(found) - most} more; {_SEE_ALL}"]
+    return [*found[:most], f"{len(found) - most} more; {_SEE_ALL}"]
 
 
-def _named(names: Iterable[str], verdict: Verdict) -> str:
-    """Return names, the first ten of many."""
+def _named(names: Iterable[str], verdict: Verdict, what: str = "", most: int = MANY) -> str:
+    """Return names, or the number of them and the first ones."""
     found = list(names)
-    hidden = 0 if verdict.options.everything else len(found[MANY:])
-    return ", ".join(found[: len(found) - hidden]) + (f" and {hidden} more" if hidden else "")
+    if len(found) <= most:
+        return ", ".join(found)
+    shown = found if verdict.options.everything else [*found[:most], "..."]
+    return f"{len(found)} {what}({', '.join(shown)})"
 
 
-def _said_once(said: Iterable[tuple[str, str]], verdict: Verdict, what: str = "cases") -> list[str]:
+def _said_once(said: Iterable[tuple[str, str]], verdict: Verdict, what: str = "cases ") -> list[str]:
     """Return a line for each text, with the cases of which it is said."""
     cases: dict[str, list[str]] = {}
     for case, text in said:
         cases.setdefault(text, []).append(case)
-
-    def named(names: Sequence[str]) -> str:
-        if len(names) <= NAMES:
-            return ", ".join(names)
-        shown = names if verdict.options.everything else (*names[:NAMES], "...")
-        return f"{len(names)} {what} ({', '.join(shown)})"
-
-    return _limited((f"{named(of_text)}: {text}" for text, of_text in cases.items()), verdict)
+    return _limited((f"{_named(names, verdict, what, NAMES)}: {text}" for text, names in cases.items()), verdict)
 
 
 def _head(verdict: Verdict) -> Iterable[str]:
@@ -193,12 +187,14 @@ def _notes(verdict: Verdict) -> Iterable[str]:
         else "; ".join(f"{texts[case]} in the {side}" for side, texts in ((BASE, base), (HEAD, head)) if case in texts)
         for case in (*base, *head)
     }
-    types = f"{_named(dict.fromkeys(header.uncompared.values()), verdict)}, so the results of the sides are not compared"
+    types = (
+        f"{_named(dict.fromkeys(header.uncompared.values()), verdict, 'types ')}, so the results of the sides are not compared"
+    )
     sources = "other tests or data, from which a difference in time may come"
     result, data = (f"so a difference in time may come from the {what}" for what in ("result", "data"))
     found = verdict.decision.findings
     unconfirmed = [one.screened.quantity for one in found if one.verdict == UNCONFIRMED and one.confirmed]
-    yield from _said_once(((case, f"left out: {why}") for case, why in left_out.items()), verdict, "tests")
+    yield from _said_once(((case, f"left out: {why}") for case, why in left_out.items()), verdict, "tests ")
     for said in (
         ((name(case), f"{sources}: {', '.join(names)}") for case, names in header.sources.items()),
         ((name(case), note) for case, note in header.notes.items()),
@@ -216,29 +212,15 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     yield from _limited(_far_launches(verdict), verdict)
 
 
-def _verdict(verdict: Verdict) -> Iterable[str]:
-    yield from _bounds_of_once(verdict)
-    if verdict.outcome == PASSED:
-        yield _not_seen(verdict)
-    yield last_line(verdict)
-
-
-def _found(verdict: Verdict) -> Iterable[str]:
-    """Yield a line for each finding, regressions first; one line for the time of a case by several clocks."""
-    found: dict[str, dict[tuple[object, ...], list[Finding]]] = {kind: {} for kind in _FOUND}
-    for finding in _without_echoes(verdict.decision.findings):
-        quantity = finding.screened.quantity
+def _found(verdict: Verdict) -> list[str]:
+    """Return a line for each finding, regressions first; one line for the time of a case by several clocks."""
+    found: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in sorted(_without_echoes(verdict.decision.findings), key=lambda one: _FOUND.index(one.verdict)):
+        of = finding.screened.quantity
         if finding.verdict != UNCONFIRMED or not finding.confirmed:
-            key = (quantity.case, quantity.kind, finding in verdict.accepted) if quantity.is_case else quantity.key
-            found[finding.verdict].setdefault(key, []).append(finding)
-    for kind, findings in found.items():
-        yield from _limited((_finding_line(*of_line, verdict=verdict) for of_line in findings.values()), verdict, f"{kind}: ")
-
-
-def _reasons(verdict: Verdict) -> Iterable[str]:
-    """Yield why the gate is inconclusive."""
-    for kind in dict.fromkeys(reason.kind for reason in verdict.reasons):
-        yield from _limited((reason.text for reason in verdict.reasons if reason.kind == kind), verdict, f"{kind}: ")
+            key = (of.case, of.kind, "" if of.is_case else of.name, finding.verdict, finding in verdict.accepted)
+            found.setdefault(key, []).append(finding)
+    return _limited((_finding_line(*of_line, verdict=verdict) for of_line in found.values()), verdict)
 
 
 def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
@@ -354,60 +336,61 @@ def _is_more(sentence: str) -> bool:
     return match is not None and float(match[2].replace(",", "")) > float(match[1].replace(",", ""))
 
 
-def _notable(verdict: Verdict) -> dict[str, Finding | None]:
+def _notable(verdict: Verdict) -> dict[str, str]:
     """Return the cases with a finding and the worst one of each, then those in which a slowdown is not ruled out."""
     decision, options = verdict.decision, verdict.options
-    found: dict[str, Finding | None] = {}
+    found: dict[str, str] = {}
     for finding in sorted(decision.findings, key=lambda one: _FOUND.index(one.verdict)):
-        found.setdefault(finding.screened.quantity.case, finding)
+        found.setdefault(finding.screened.quantity.case, _found_as(finding, verdict))
     wide = sorted((one for one in decision.cases if one.high > options.to_rule_out(one.quantity)), key=lambda one: -one.high)
     for one in (*wide, *(one for one in decision.unbounded if one.quantity.share >= LARGE_SHARE)):
-        found.setdefault(one.quantity.case, None)
+        found.setdefault(one.quantity.case, "")
     return found
+
+
+def _found_as(finding: Finding, verdict: Verdict) -> str:
+    return f"{finding.verdict}, accepted" if finding in verdict.accepted else finding.verdict
 
 
 def _cases(verdict: Verdict) -> Block:
     """Return the tables of cases and of what occurs once; of many cases those with a finding, or with the largest bounds."""
-    rows: dict[str, Estimate] = {}  # the median of the wall time
-    highs: dict[tuple[str, str], float] = {}
-    for one in verdict.decision.cases:
-        key = (one.quantity.case, one.quantity.kind)
-        rows.setdefault(one.quantity.case, one)
-        highs[key] = max(highs.get(key, 0.0), one.high)
-    changes = {(one.quantity.case, one.quantity.kind, one.quantity.clock): one.change for one in verdict.decision.cases}
-    lines, shown, once, notable = [], [*rows], verdict.decision.once, _notable(verdict)
-    if _is_long(verdict):
+    decision, notable, is_long = verdict.decision, _notable(verdict), _is_long(verdict)
+    rows: dict[str, Estimate] = {}  # case -> the median of its wall time
+    highs: dict[tuple[str, str], float] = {}  # case and kind -> largest bound of all clocks
+    for one in decision.cases:
+        case, kind = one.quantity.case, one.quantity.kind
+        rows.setdefault(case, one)
+        highs[case, kind] = max(highs.get((case, kind), 0.0), one.high)
+    changes = {(one.quantity.case, one.quantity.clock): one.change for one in decision.cases if one.quantity.kind != MEAN}
+    lines, shown = [], [*rows.values()]
+    if is_long:
         named = [case for case in notable if case in rows]
-        shown = [case for rank, case in enumerate(named) if rank < verdict.options.most or notable[case]]
-        if quiet := [case for case in rows if case not in notable]:
+        shown = [rows[case] for rank, case in enumerate(named) if rank < verdict.options.most or notable[case]]
+        if quiet := rows.keys() - notable.keys():
             median, mean = (max(highs.get((case, kind), 0.0) for case in quiet) for kind in (ITERATION, MEAN))
             lines.append(f"{len(quiet)} cases without a finding: {_covered((median, mean), 'any of them')}")
         if len(named) > len(shown):
             lines.append(f"{len(named) - len(shown)} more cases in which a slowdown is not ruled out; {_SEE_ALL}")
-        found = {finding.screened.quantity.key for finding in verdict.decision.findings}
-        once = tuple(one for one in once if one.quantity.key in found)
-
-    def change_by(clock: str, one: Estimate) -> float | None:
-        return changes.get((one.quantity.case, ITERATION, clock))
-
     tables = []
     if shown:
-        first = [rows[case] for case in shown]
-        clocks = dict.fromkeys(clock for _, _, clock in changes if clock in _CLOCKS)
         columns = (
             Column[Estimate]("case", lambda one: one.quantity.case),
             Column[Estimate]("base us", lambda one: one.quantity.base_ns, units.microseconds),
             Column[Estimate]("head us", lambda one: one.quantity.head_ns, units.microseconds),
-            *_columns_of_change(_scale(first, verdict.options.case)),
-            *(Column[Estimate](_CLOCKS[clock], functools.partial(change_by, clock), signed) for clock in clocks),
+            *_columns_of_change(_scale(shown, verdict.options.case)),
+            *(
+                Column[Estimate](name, lambda one, by=clock: changes.get((one.quantity.case, by)), signed)
+                for clock, name in _CLOCKS.items()
+                if any(clock == by for _, by in changes)
+            ),
             Column[Estimate]("slowdown below", lambda one: highs.get((one.quantity.case, ITERATION)), units.percent_up),
             Column[Estimate]("mean below", lambda one: highs.get((one.quantity.case, MEAN)), units.percent_up),
-            Column[Estimate]("verdict", lambda one: (worst := notable.get(one.quantity.case)) and _found_as(worst, verdict)),
+            Column[Estimate]("verdict", lambda one: notable.get(one.quantity.case) or None),
         )
         title = f"cases: change of the median wall time, head relative to base; {_CONFIDENCE}"
-        tables.append(Table(title, columns if any(map(notable.get, shown)) else columns[:-1], first))
-    if once:
-        ranked = sorted(once, key=lambda one: -one.high)
+        tables.append(Table(title, columns if decision.findings else columns[:-1], shown))
+    found = {finding.screened.quantity.key for finding in decision.findings}
+    if ranked := sorted((one for one in decision.once if not is_long or one.quantity.key in found), key=lambda one: -one.high):
         columns = (
             Column[Estimate]("what", lambda one: one.quantity.title),
             Column[Estimate]("case", lambda one: one.quantity.case),
@@ -419,40 +402,28 @@ def _cases(verdict: Verdict) -> Block:
     return Block("Cases", tuple(lines), tuple(tables))
 
 
-def _found_as(finding: Finding, verdict: Verdict) -> str:
-    return f"{finding.verdict}, accepted" if finding in verdict.accepted else finding.verdict
-
-
 def _operations(verdict: Verdict) -> Block:
     """Return a table for each case; of many cases, for those with the largest findings."""
-    cases = dict.fromkeys(operation.quantity.case for operation in verdict.decision.operations)
-    shown = [*cases]
-    if _is_long(verdict):
-        shown = [case for case in _notable(verdict) if case in cases][: verdict.options.most]
-    lines = (f"tables of {len(cases) - len(shown)} more cases; {_SEE_ALL}",) if len(shown) < len(cases) else ()
-    return Block("Operations", lines, tuple(_operation_table(case, verdict) for case in shown))
-
-
-def _operation_table(case: str, verdict: Verdict) -> Table:
-    found = {finding.screened.quantity.key: finding for finding in verdict.decision.findings}
-
-    def told(operation: Estimate) -> str:
-        finding = found.get(operation.quantity.key)
-        return _found_as(finding, verdict) if finding else f"below {_excluded(operation)}"
-
-    of_case = [operation for operation in verdict.decision.operations if operation.quantity.case == case]
-    ranked = sorted(of_case, key=lambda one: (one.quantity.key not in found, -one.quantity.share))
-    most = verdict.options.most
-    shown = [operation for rank, operation in enumerate(ranked) if rank < most or operation.quantity.key in found]
-    columns = (
-        Column[Estimate]("operation", lambda one: quantity(one.quantity)),
-        Column[Estimate]("base us", lambda one: one.quantity.base_ns, units.microseconds),
-        Column[Estimate]("share", lambda one: one.quantity.share, units.percent),
-        *_columns_of_change(_scale(shown, verdict.options.operation)),
-        Column[Estimate]("verdict", told),
-    )
-    title = f"{case}: change of self times; {_CONFIDENCE}, separately for shares of {_LARGE} and more"
-    return Table(units.printable(title), columns, shown)
+    found = {finding.screened.quantity.key: _found_as(finding, verdict) for finding in verdict.decision.findings}
+    cases: dict[str, list[Estimate]] = {}
+    for one in verdict.decision.operations:
+        cases.setdefault(one.quantity.case, []).append(one)
+    chosen = [case for case in _notable(verdict) if case in cases][: verdict.options.most] if _is_long(verdict) else [*cases]
+    tables = []
+    for case in chosen:
+        ranked = sorted(cases[case], key=lambda one: (one.quantity.key not in found, -one.quantity.share))
+        shown = [one for rank, one in enumerate(ranked) if rank < verdict.options.most or one.quantity.key in found]
+        columns = (
+            Column[Estimate]("operation", lambda one: quantity(one.quantity)),
+            Column[Estimate]("base us", lambda one: one.quantity.base_ns, units.microseconds),
+            Column[Estimate]("share", lambda one: one.quantity.share, units.percent),
+            *_columns_of_change(_scale(shown, verdict.options.operation)),
+            Column[Estimate]("verdict", lambda one: found.get(one.quantity.key, f"below {_excluded(one)}")),
+        )
+        title = f"{case}: change of self times; {_CONFIDENCE}, separately for shares of {_LARGE} and more"
+        tables.append(Table(units.printable(title), columns, shown))
+    lines = (f"tables of {len(cases) - len(tables)} more cases; {_SEE_ALL}",) if len(tables) < len(cases) else ()
+    return Block("Operations", lines, tuple(tables))
 
 
 def _columns_of_change(scale: float) -> tuple[Column[Estimate], ...]:
@@ -504,10 +475,9 @@ def forest(estimate: Estimate, scale: float) -> str:
 
 
 def _exact_differences(verdict: Verdict) -> Iterable[str]:
-    """Yield the differences: the first of each case, or of many cases the first of all, those with a finding before others."""
-    said, notable = [], _notable(verdict)
-    for case, found in sorted(verdict.exact_differences.items(), key=lambda item: _is_long(verdict) and item[0] not in notable):
-        most = len(found) if verdict.options.everything or _is_long(verdict) else DIFFERENCES
+    """Yield the first differences of each case, those of cases with a finding before others."""
+    said, notable, most = [], _notable(verdict), verdict.options.most
+    for case, found in sorted(verdict.exact_differences.items(), key=lambda item: item[0] not in notable):
         said += [(case, sentence) for sentence in found[:most]]
         if len(found) > most:
             said.append((case, f"{len(found) - most} more; {_SEE_ALL}"))
@@ -549,8 +519,8 @@ def _far_launches(verdict: Verdict) -> Iterable[str]:
             )
 
 
-def _not_seen(verdict: Verdict) -> str:
-    """Return how rare a slowdown may be that did not occur: one with this share would have occurred with CONFIDENCE.
+def _not_seen(verdict: Verdict) -> Iterable[str]:
+    """Yield how rare a slowdown may be that did not occur: one with this share would have occurred with CONFIDENCE.
 
     Source: the exact binomial bound for no event in n trials, 1 - 0.05^(1 / n); for many trials the rule of three, 3 / n.
     """
@@ -560,10 +530,12 @@ def _not_seen(verdict: Verdict) -> str:
         # Blocks show CPU time alone, so an iteration that waits is seen in turn only.
         return min(sum(len(build[side].times.get(WALL, ())) for build in builds) for side in (BASE, HEAD))
 
+    if verdict.outcome != PASSED:
+        return
     case = min(verdict.header.labels, key=iterations_of)
     iterations = max(1, iterations_of(case))
     of_launches, of_iterations = (1 - (1 - CONFIDENCE) ** (1 / count) for count in (verdict.decision.launches, iterations))
-    return (
+    yield (
         f"not ruled out: a slowdown in less than {units.percent(of_launches)} of all processes ({verdict.decision.launches} "
         f"launches), or in fewer than 1 of {math.floor(1 / of_iterations)} iterations ({iterations} on each side of "
         f"{verdict.header.name(case)})"

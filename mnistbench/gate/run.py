@@ -202,7 +202,6 @@ class _Gate:
     _durations_s: Mapping[int, list[float]] = field(default_factory=lambda: defaultdict(list))  # of the rounds of each stage
     _case_seconds: list[Mapping[str, float]] = field(default_factory=list)  # of each launch of the first stage
     _at_once: int = 1  # launches of a round
-    _first_case: float = 0.0  # when a round has begun with it, for the time that is left
 
     def run(self, here: Path) -> Recorded:
         listing = self._listing()
@@ -421,12 +420,9 @@ class _Gate:
         return True
 
     def _show_case(self, text: str, cases: int, began: float, each: float | None, rounds: int, number: int) -> None:
-        """Show which case a round measures. If no round has ended yet, the cases before it give the time of this one."""
+        """Show which case a round measures. Until a round has ended, the first tenth of the cases gives its time."""
         done = (number - 1) / cases
-        if not done:
-            self._first_case = monotonic()
-        elif each is None:
-            each = self._first_case - began + (monotonic() - self._first_case) / done
+        each = (monotonic() - began) / done if each is None and done >= 0.1 else each
         self._progress.step(f"{text}, case {number} of {cases}", log="", left_s=each and each * (rounds - done))
 
     def _for_fewer_fresh(self, done: int, each: float) -> float:

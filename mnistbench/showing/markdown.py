@@ -11,6 +11,9 @@ from mnistbench.showing.report import Block
 from mnistbench.showing.table import Table
 from mnistbench.showing.terminal import draw
 
+#: Bytes for the end of a part that is cut.
+_MORE = 120
+
 #: Ends a word, so that GitHub makes no mention, issue number or link of plain text; it also reads character entities.
 _BREAK = "<!-- -->"
 
@@ -32,20 +35,20 @@ def escaped(text: str) -> str:
 
 
 def markdown_report(
-    blocks: Iterable[Block], outcome: str, *, drawn: bool = False, most_bytes: int = sys.maxsize, see_all: str = ""
-) -> str:
+    blocks: Iterable[Block], outcome: str, *, drawn: bool = False, limit: tuple[int, str] = (sys.maxsize, "")
+) -> str:  # fmt: skip
     """Return a whole report. Tables of cases are folded, to keep a comment short.
 
     Args:
         blocks: the report.
         outcome: its heading.
         drawn: draw tables as on a terminal, the first of them open: a plot made of characters needs their width.
-        most_bytes: size of the report; its longest parts are cut to the same length, and a line says what is missing.
-        see_all: the end of that line: how to see everything.
+        limit: most bytes, to which the longest parts are cut, and how to see what is cut, for the line in its place.
     """
     parts = [f"### mnistbench: {escaped(outcome)}"]
     for block in blocks:
-        lines = [f"{'' if line[:1].isdigit() else '- '}{escaped(line)}" for line in block.lines]  # ranks number themselves
+        ranks = (line.partition(". ")[0].isdigit() for line in block.lines)  # they number themselves
+        lines = [f"{'' if is_rank else '- '}{escaped(line)}" for is_rank, line in zip(ranks, block.lines, strict=True)]
         parts.append(
             "\n".join([*([f"**{escaped(block.title)}**", ""] if block.title and (lines or block.drawing) else []), *lines])
         )
@@ -54,27 +57,22 @@ def markdown_report(
         for table in block.tables:
             first = not any(part.startswith("<details") for part in parts)
             parts.append(_drawn(table, opened=first) if drawn else _folded(table))
-    parts = [part for part in parts if part]
-    left, longest = most_bytes - 2 * len(parts) + 1, most_bytes  # line ends
-    for number, size in enumerate(sorted(len(part.encode()) for part in parts)):
-        if size * (len(parts) - number) > left:
-            longest = left // (len(parts) - number)
-            break
-        left -= size
-    return "\n\n".join(_cut(part, longest, see_all) for part in parts) + "\n"
+    text, longest = "", limit[0]
+    while not text or (len(text.encode()) > limit[0] and longest):
+        text = "\n\n".join(_cut(part, longest, limit[1]) for part in parts if part) + "\n"
+        longest = longest * 9 // 10
+    return text
 
 
 def _cut(part: str, most_bytes: int, see_all: str) -> str:
     """Return a part without its last lines if it is too long; in their place a line with their number."""
-    lines = part.split("\n")
+    encoded, lines = part.encode(), part.split("\n")
+    if len(encoded) <= most_bytes:
+        return part
     end = [line for line in lines[-2:] if line.startswith("</")]
-    body, shown = lines[: len(lines) - len(end)], part
-    count = len(body)
-    while len(shown.encode()) > most_bytes and body:
-        body.pop()
-        more = f"{count - len(body)} more lines; {see_all}"
-        shown = "\n".join([*body, more if end else f"- {more}", *end])
-    return shown
+    shown = encoded[: max(0, most_bytes - _MORE)].decode(errors="ignore").split("\n")[:-1]
+    more = f"{len(lines) - len(shown) - len(end)} more lines; {see_all}"
+    return "\n".join([*shown, more if end else f"- {more}", *end])
 
 
 def in_html_lines(text: str) -> str:

@@ -69,8 +69,7 @@ def render(report: Report, form: str, *, colour: bool = False) -> str:
         assert report.table
         return report.table.csv()
     if form == "markdown":
-        most, see_all = report.most_bytes, report.see_all
-        return markdown_report(report.blocks, report.heading, drawn=report.drawn, most_bytes=most, see_all=see_all)
+        return markdown_report(report.blocks, report.heading, drawn=report.drawn, limit=report.limit)
     return draw_report(report.blocks, colour=colour) + "\n"
 
 

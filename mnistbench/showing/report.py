@@ -34,8 +34,7 @@ class Report:
     data: Mapping[str, Any] = field(default_factory=dict)  # the JSON; see document
     table: Table | None = None  # the CSV; None for reports without one
     drawn: bool = False  # Markdown has the tables as on a terminal: a plot made of characters needs their width
-    most_bytes: int = sys.maxsize  # of the Markdown, whose longest parts are cut
-    see_all: str = ""  # how to see what is cut
+    limit: tuple[int, str] = (sys.maxsize, "")  # bytes of the Markdown, and how to see what is cut from a longer one
 
     @property
     def json(self) -> str:

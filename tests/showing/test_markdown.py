@@ -149,8 +149,8 @@ def test_the_longest_parts_of_a_report_are_cut_to_one_length_and_say_what_is_mis
     table = text_table("cases", ("case", "us"), [(line, "1.0") for line in lines_of(200)])
     blocks = [Block("Few", lines_of(5)), Block("Many", lines_of(300)), Block("", tables=(table,)), Block("", ("the end",))]
     whole = markdown_report(blocks, "x", drawn=True)
-    assert markdown_report(blocks, "x", drawn=True, most_bytes=len(whole.encode())) == whole
-    parts = markdown_report(blocks, "x", drawn=True, most_bytes=2_000, see_all="ask").split("\n\n")
+    assert markdown_report(blocks, "x", drawn=True, limit=(len(whole.encode()), "")) == whole
+    parts = markdown_report(blocks, "x", drawn=True, limit=(2_000, "ask")).split("\n\n")
     assert sum(len(part) + 2 for part in parts) <= 2_000
     few, many, drawn, end = parts[1:3], parts[3:5], parts[5], parts[6]
     assert few[1].splitlines()[-1] == "- line 4"
