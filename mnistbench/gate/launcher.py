@@ -110,10 +110,6 @@ def stage_home(folder: Path) -> Path:
     return home
 
 
-#: Called with the number of each case before it is measured, 1 for the first one.
-Begins = Callable[[int], None] | None
-
-
 class Launching:
     """A running launch: a process for each side, which take turns. They load the sides at once."""
 
@@ -130,8 +126,8 @@ class Launching:
             with _usable():
                 _check_shared(message["shared"].read(Mapping[str, str]))
 
-    def measure(self, begins: Begins = None) -> dict[str, Any]:
-        """Measure the sides; return the line for the file.
+    def measure(self, begins: Callable[[int], None] | None = None) -> dict[str, Any]:
+        """Measure the sides; return the line for the file. ``begins`` gets the number of each case, 1 for the first one.
 
         Raises:
             LaunchError: a side failed or was killed.
@@ -297,7 +293,7 @@ class _SideProcess:
 
     def __init__(self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]) -> None:
         self._side, self._seed, self._at = side, seed, "loading"
-        self.begins: Begins = None
+        self.begins: Callable[[int], None] | None = None
         environ = {**environment(os.environ, plan.home, seed), **plan.variables[side]}
         try:
             self.child = Child(

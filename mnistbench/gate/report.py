@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import statistics
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -58,8 +59,8 @@ _LARGE = units.percent(LARGE_SHARE)
 #: Clocks of an accelerator, as the table of cases names them.
 _CLOCKS = {CPU: "CPU", DEVICE: "device elapsed", BUSY: "device busy"}
 
-#: Names of the cases of which a sentence is said, and those in other lists.
-NAMES, MANY = 3, 10
+#: Names of the cases of which a sentence is said.
+NAMES = 3
 
 #: Where everything is that a report leaves out.
 _SEE_ALL = "to see all: mnistbench judge FILE --all"
@@ -100,6 +101,8 @@ def deliver_verdict(shown: Report, options: JudgeOptions, outcome: str, *, is_ex
 
 def blocks(verdict: Verdict) -> list[Block]:
     """Return the report: what was found, then what it rests on. ``--top`` and ``--all`` limit what has no finding."""
+    if verdict.options.everything:
+        verdict = replace(verdict, options=replace(verdict.options, top=sys.maxsize))
     return [
         Block("", tuple(_head(verdict))),
         Block("Found", tuple(_found(verdict))),
@@ -107,7 +110,7 @@ def blocks(verdict: Verdict) -> list[Block]:
         Block("Soak", tuple(_limited(map(_soak_line, verdict.soaks), verdict))),
         _cases(verdict),
         _operations(verdict),
-        Block("Replaced operations", tuple(_limited(_replacements(verdict), verdict))),
+        Block("Replaced operations", tuple(_limited(_replacements(verdict), verdict, always=True))),
         Block("Exact differences", tuple(_exact_differences(verdict))),
         Block("Reproducers", tuple(_limited(_reproducers(verdict), verdict))),
         Block("Notes", tuple(_notes(verdict))),
@@ -117,24 +120,21 @@ def blocks(verdict: Verdict) -> list[Block]:
 
 def _is_long(verdict: Verdict) -> bool:
     """Whether a report lists only what was found: there are more cases than --top, and no --all."""
-    return len(verdict.header.labels) > verdict.options.most
+    return len(verdict.header.labels) > verdict.options.top
 
 
-def _limited(lines: Iterable[str], verdict: Verdict) -> list[str]:
-    """Return the lines; of many cases at most --top, and how many more there are."""
-    found, most = list(lines), verdict.options.most
-    if len(found) <= most or not _is_long(verdict):
+def _limited(lines: Iterable[str], verdict: Verdict, *, always: bool = False) -> list[str]:
+    """Return the lines, of many cases (or always) at most --top, and how many more there are."""
+    found, most = list(lines), verdict.options.top
+    if len(found) <= most or not (always or _is_long(verdict)):
         return found
     return [*found[:most], f"{len(found) - most} more; {_SEE_ALL}"]
 
 
-def _named(names: Iterable[str], verdict: Verdict, what: str = "", most: int = MANY) -> str:
+def _named(names: Iterable[str], most: int, what: str = "") -> str:
     """Return names, or the number of them and the first ones."""
     found = list(names)
-    if len(found) <= most:
-        return ", ".join(found)
-    shown = found if verdict.options.everything else [*found[:most], "..."]
-    return f"{len(found)} {what}({', '.join(shown)})"
+    return ", ".join(found) if len(found) <= most else f"{len(found)} {what}({', '.join(found[:most])}, ...)"
 
 
 def _said_once(said: Iterable[tuple[str, str]], verdict: Verdict, what: str = "cases ") -> list[str]:
@@ -142,7 +142,8 @@ def _said_once(said: Iterable[tuple[str, str]], verdict: Verdict, what: str = "c
     cases: dict[str, list[str]] = {}
     for case, text in said:
         cases.setdefault(text, []).append(case)
-    return _limited((f"{_named(names, verdict, what, NAMES)}: {text}" for text, names in cases.items()), verdict)
+    most = verdict.options.top if verdict.options.everything else NAMES
+    return _limited((f"{_named(names, most, what)}: {text}" for text, names in cases.items()), verdict)
 
 
 def _head(verdict: Verdict) -> Iterable[str]:
@@ -164,21 +165,21 @@ def _head(verdict: Verdict) -> Iterable[str]:
         ("packages of other versions", both), ("packages only in the base", of_base), ("packages only in the head", of_head),
     ):  # fmt: skip
         if names:
-            yield f"{what}: {_named(names, verdict)}"
+            yield f"{what}: {_named(names, verdict.options.top)}"
     if header.qualified:
         yield header.qualified
 
 
 def _notes(verdict: Verdict) -> Iterable[str]:
     """Yield which tests are not judged, what differs beside the code, and what a reader has to know of cases."""
-    header, name, fresh = verdict.header, verdict.header.name, verdict.decision.fresh
+    header, name, fresh, most = verdict.header, verdict.header.name, verdict.decision.fresh, verdict.options.top
     for what, names in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
         ("other parameters in the head, so not compared", header.changed),
         ("ignored by git, and copied from the working tree", header.generated),
     ):  # fmt: skip
         if names:
-            yield f"{what}: {_named(names, verdict)}"
+            yield f"{what}: {_named(names, most)}"
     yield from header.remarks
     base, head = (header.left_out.get(side, {}) for side in (BASE, HEAD))
     left_out = {
@@ -187,10 +188,9 @@ def _notes(verdict: Verdict) -> Iterable[str]:
         else "; ".join(f"{texts[case]} in the {side}" for side, texts in ((BASE, base), (HEAD, head)) if case in texts)
         for case in (*base, *head)
     }
-    types = (
-        f"{_named(dict.fromkeys(header.uncompared.values()), verdict, 'types ')}, so the results of the sides are not compared"
-    )
+    types = _named(dict.fromkeys(header.uncompared.values()), most, "types ")
     sources = "other tests or data, from which a difference in time may come"
+    not_finite = "NaN or infinity in the {}; times may depend on it"
     result, data = (f"so a difference in time may come from the {what}" for what in ("result", "data"))
     found = verdict.decision.findings
     unconfirmed = [one.screened.quantity for one in found if one.verdict == UNCONFIRMED and one.confirmed]
@@ -198,13 +198,10 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     for said in (
         ((name(case), f"{sources}: {', '.join(names)}") for case, names in header.sources.items()),
         ((name(case), note) for case, note in header.notes.items()),
-        ((name(case), types) for case in header.uncompared),
+        ((name(case), f"{types}, so the results of the sides are not compared") for case in header.uncompared),
         ((case, f"the base returns {one} and the head {other}, {result}") for case, (one, other) in verdict.returned.items()),
         ((case, f"the sides compute different numbers, {data}") for case in verdict.different if case not in verdict.returned),
-        (
-            (case, f"NaN or infinity in the {' and in the '.join(sides)}; times may depend on it")
-            for case, sides in verdict.not_finite.items()
-        ),
+        ((case, not_finite.format(" and in the ".join(sides))) for case, sides in verdict.not_finite.items()),
         ((one.case, f"{one.title} was flagged, and {fresh} fresh launches did not confirm it") for one in unconfirmed),
     ):
         yield from _said_once(said, verdict)
@@ -304,17 +301,11 @@ def quantity(quantity: Quantity) -> str:
 
 
 def _replacements(verdict: Verdict) -> Iterable[str]:
-    """Yield the largest replacements of each case without a finding, so that a reader knows that the sides call others."""
-    found = {finding.screened.quantity.key for finding in verdict.decision.findings}
-    most, quiet = verdict.options.most, dict[str, list[Estimate]]()
-    for operation in sorted(verdict.decision.operations, key=lambda operation: -operation.quantity.share):
-        if operation.quantity.replaced and operation.quantity.key not in found:
-            quiet.setdefault(operation.quantity.case, []).append(operation)
-    for case, operations in quiet.items():
-        for one in operations[:most]:
-            yield f"{one.quantity.how_replaced}: {one.quantity.title} ({case}), {_change(one)}"
-        if len(operations) > most:
-            yield f"{case}: {len(operations) - most} more; {_SEE_ALL}"
+    """Yield the replacements without a finding, the largest first, so that a reader knows that the sides call others."""
+    found = _verdicts(verdict)
+    for one in sorted(verdict.decision.operations, key=lambda operation: -operation.quantity.share):
+        if one.quantity.replaced and one.quantity.key not in found:
+            yield f"{one.quantity.how_replaced}: {one.quantity.title} ({one.quantity.case}), {_change(one)}"
 
 
 def _cause(finding: Finding, verdict: Verdict) -> str:
@@ -336,20 +327,22 @@ def _is_more(sentence: str) -> bool:
     return match is not None and float(match[2].replace(",", "")) > float(match[1].replace(",", ""))
 
 
+def _verdicts(verdict: Verdict) -> dict[tuple[str, str, str], str]:
+    """Return the verdict of each quantity with a finding by its key, regressions first."""
+    findings = sorted(verdict.decision.findings, key=lambda one: _FOUND.index(one.verdict))
+    return {one.screened.quantity.key: one.verdict + ", accepted" * (one in verdict.accepted) for one in findings}
+
+
 def _notable(verdict: Verdict) -> dict[str, str]:
     """Return the cases with a finding and the worst one of each, then those in which a slowdown is not ruled out."""
-    decision, options = verdict.decision, verdict.options
-    found: dict[str, str] = {}
-    for finding in sorted(decision.findings, key=lambda one: _FOUND.index(one.verdict)):
-        found.setdefault(finding.screened.quantity.case, _found_as(finding, verdict))
-    wide = sorted((one for one in decision.cases if one.high > options.to_rule_out(one.quantity)), key=lambda one: -one.high)
-    for one in (*wide, *(one for one in decision.unbounded if one.quantity.share >= LARGE_SHARE)):
+    decision, found = verdict.decision, dict[str, str]()
+    wide = [one for one in decision.cases if one.high > verdict.options.to_rule_out(one.quantity)]
+    unbounded = [one for one in decision.unbounded if one.quantity.share >= LARGE_SHARE]
+    for (case, _, _), text in _verdicts(verdict).items():
+        found.setdefault(case, text)
+    for one in (*sorted(wide, key=lambda one: -one.high), *unbounded):
         found.setdefault(one.quantity.case, "")
     return found
-
-
-def _found_as(finding: Finding, verdict: Verdict) -> str:
-    return f"{finding.verdict}, accepted" if finding in verdict.accepted else finding.verdict
 
 
 def _cases(verdict: Verdict) -> Block:
@@ -365,12 +358,16 @@ def _cases(verdict: Verdict) -> Block:
     lines, shown = [], [*rows.values()]
     if is_long:
         named = [case for case in notable if case in rows]
-        shown = [rows[case] for rank, case in enumerate(named) if rank < verdict.options.most or notable[case]]
+        shown = [rows[case] for rank, case in enumerate(named) if rank < verdict.options.top or notable[case]]
         if quiet := rows.keys() - notable.keys():
             median, mean = (max(highs.get((case, kind), 0.0) for case in quiet) for kind in (ITERATION, MEAN))
             lines.append(f"{len(quiet)} cases without a finding: {_covered((median, mean), 'any of them')}")
         if len(named) > len(shown):
             lines.append(f"{len(named) - len(shown)} more cases in which a slowdown is not ruled out; {_SEE_ALL}")
+
+    def by(clock: str) -> Column[Estimate]:
+        return Column(_CLOCKS[clock], lambda one: changes.get((one.quantity.case, clock)), signed)
+
     tables = []
     if shown:
         columns = (
@@ -378,18 +375,14 @@ def _cases(verdict: Verdict) -> Block:
             Column[Estimate]("base us", lambda one: one.quantity.base_ns, units.microseconds),
             Column[Estimate]("head us", lambda one: one.quantity.head_ns, units.microseconds),
             *_columns_of_change(_scale(shown, verdict.options.case)),
-            *(
-                Column[Estimate](name, lambda one, by=clock: changes.get((one.quantity.case, by)), signed)
-                for clock, name in _CLOCKS.items()
-                if any(clock == by for _, by in changes)
-            ),
+            *(by(clock) for clock in _CLOCKS if any(clock == measured for _, measured in changes)),
             Column[Estimate]("slowdown below", lambda one: highs.get((one.quantity.case, ITERATION)), units.percent_up),
             Column[Estimate]("mean below", lambda one: highs.get((one.quantity.case, MEAN)), units.percent_up),
             Column[Estimate]("verdict", lambda one: notable.get(one.quantity.case) or None),
         )
         title = f"cases: change of the median wall time, head relative to base; {_CONFIDENCE}"
         tables.append(Table(title, columns if decision.findings else columns[:-1], shown))
-    found = {finding.screened.quantity.key for finding in decision.findings}
+    found = _verdicts(verdict)
     if ranked := sorted((one for one in decision.once if not is_long or one.quantity.key in found), key=lambda one: -one.high):
         columns = (
             Column[Estimate]("what", lambda one: one.quantity.title),
@@ -404,15 +397,15 @@ def _cases(verdict: Verdict) -> Block:
 
 def _operations(verdict: Verdict) -> Block:
     """Return a table for each case; of many cases, for those with the largest findings."""
-    found = {finding.screened.quantity.key: _found_as(finding, verdict) for finding in verdict.decision.findings}
+    found = _verdicts(verdict)
     cases: dict[str, list[Estimate]] = {}
     for one in verdict.decision.operations:
         cases.setdefault(one.quantity.case, []).append(one)
-    chosen = [case for case in _notable(verdict) if case in cases][: verdict.options.most] if _is_long(verdict) else [*cases]
+    chosen = [case for case in _notable(verdict) if case in cases][: verdict.options.top] if _is_long(verdict) else [*cases]
     tables = []
     for case in chosen:
         ranked = sorted(cases[case], key=lambda one: (one.quantity.key not in found, -one.quantity.share))
-        shown = [one for rank, one in enumerate(ranked) if rank < verdict.options.most or one.quantity.key in found]
+        shown = [one for rank, one in enumerate(ranked) if rank < verdict.options.top or one.quantity.key in found]
         columns = (
             Column[Estimate]("operation", lambda one: quantity(one.quantity)),
             Column[Estimate]("base us", lambda one: one.quantity.base_ns, units.microseconds),
@@ -474,14 +467,11 @@ def forest(estimate: Estimate, scale: float) -> str:
     return f"[{''.join(line)}]"
 
 
-def _exact_differences(verdict: Verdict) -> Iterable[str]:
-    """Yield the first differences of each case, those of cases with a finding before others."""
-    said, notable, most = [], _notable(verdict), verdict.options.most
-    for case, found in sorted(verdict.exact_differences.items(), key=lambda item: item[0] not in notable):
-        said += [(case, sentence) for sentence in found[:most]]
-        if len(found) > most:
-            said.append((case, f"{len(found) - most} more; {_SEE_ALL}"))
-    return _said_once(said, verdict)
+def _exact_differences(verdict: Verdict) -> list[str]:
+    """Return the first differences of each case, those of cases with a finding before others."""
+    notable = _notable(verdict)
+    ranked = sorted(verdict.exact_differences.items(), key=lambda item: item[0] not in notable)
+    return _said_once(((case, text) for case, found in ranked for text in _limited(found, verdict, always=True)), verdict)
 
 
 def _bounds_of_once(verdict: Verdict) -> Iterable[str]:

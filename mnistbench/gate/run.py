@@ -12,7 +12,7 @@ import random
 import shutil
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ from mnistbench.core.machine import TOUCHED_BYTES, allocator_settings, available
 from mnistbench.core.options import after_dashes, option, path, seconds, storage, switch, whole
 from mnistbench.gate import snapshot
 from mnistbench.gate.environments.sides import SideOptions
-from mnistbench.gate.launcher import Begins, LaunchError, Listing, Plan, capture, environment, launching, stage_home, survey
+from mnistbench.gate.launcher import LaunchError, Listing, Plan, capture, environment, launching, stage_home, survey
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, newest, qualify
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
@@ -231,7 +231,7 @@ class _Gate:
         if self._request.soak_s and not measured.end.cut_short:
             self._progress.step("soak", left_s=self._request.soak_s)
             self._plan = replace(self._plan, soak_ns=self._request.soak_s * 1e9 / len(cases))
-            self._round(measured, SOAK, 1, cases)
+            self._round(measured, SOAK, 1, cases, lambda _: None)
 
     def _qualify(self, measured: Recorded, cases: Sequence[str]) -> None:
         """Measure the same code on both sides, then with time added to the head, and see what gates of the former find."""
@@ -433,7 +433,7 @@ class _Gate:
         fewest = min(LOOKS)
         return self._deadline - each * math.ceil(fewest / self._at_once) if least_fresh(done) > fewest else 0.0
 
-    def _round(self, measured: Recorded, stage: int, count: int, cases: Sequence[str], begins: Begins = None) -> None:
+    def _round(self, measured: Recorded, stage: int, count: int, cases: Sequence[str], begins: Callable[[int], None]) -> None:
         """Run launches at the same time, on different cores."""
         seeds = [self._seed + len(measured.launches) + number for number in range(1, count + 1)]
         cores = own_cores()

@@ -11,9 +11,6 @@ from mnistbench.showing.report import Block
 from mnistbench.showing.table import Table
 from mnistbench.showing.terminal import draw
 
-#: Bytes for the end of a part that is cut.
-_MORE = 120
-
 #: Ends a word, so that GitHub makes no mention, issue number or link of plain text; it also reads character entities.
 _BREAK = "<!-- -->"
 
@@ -34,9 +31,7 @@ def escaped(text: str) -> str:
     return in_html(printable(text).translate(_OF_MARKDOWN))
 
 
-def markdown_report(
-    blocks: Iterable[Block], outcome: str, *, drawn: bool = False, limit: tuple[int, str] = (sys.maxsize, "")
-) -> str:  # fmt: skip
+def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = False, limit: tuple[int, str] | None = None) -> str:
     """Return a whole report. Tables of cases are folded, to keep a comment short.
 
     Args:
@@ -57,9 +52,10 @@ def markdown_report(
         for table in block.tables:
             first = not any(part.startswith("<details") for part in parts)
             parts.append(_drawn(table, opened=first) if drawn else _folded(table))
-    text, longest = "", limit[0]
-    while not text or (len(text.encode()) > limit[0] and longest):
-        text = "\n\n".join(_cut(part, longest, limit[1]) for part in parts if part) + "\n"
+    most, see_all = limit or (sys.maxsize, "")
+    text, longest = "", most
+    while not text or (len(text.encode()) > most and longest):
+        text = "\n\n".join(_cut(part, longest, see_all) for part in parts if part) + "\n"
         longest = longest * 9 // 10
     return text
 
@@ -67,10 +63,10 @@ def markdown_report(
 def _cut(part: str, most_bytes: int, see_all: str) -> str:
     """Return a part without its last lines if it is too long; in their place a line with their number."""
     encoded, lines = part.encode(), part.split("\n")
-    if len(encoded) <= most_bytes:
+    if len(encoded) <= most_bytes or len(lines) == 1:  # the heading
         return part
     end = [line for line in lines[-2:] if line.startswith("</")]
-    shown = encoded[: max(0, most_bytes - _MORE)].decode(errors="ignore").split("\n")[:-1]
+    shown = encoded[: max(0, most_bytes - 120)].decode(errors="ignore").split("\n")[:-1]  # room for the rest
     more = f"{len(lines) - len(shown) - len(end)} more lines; {see_all}"
     return "\n".join([*shown, more if end else f"- {more}", *end])
 

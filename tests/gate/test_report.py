@@ -332,7 +332,7 @@ def test_the_largest_operations_are_shown_and_what_was_found_always(top):
         ({"packages": {"y": ["2", ""], "x": ["", "1"]}}, "packages only in the head: x"),
         (
             {"packages": {name: ["", "1"] for name in "abcdefghijkl"}},
-            "packages only in the head: 12 (a, b, c, d, e, f, g, h, i, j, ...)",
+            "packages only in the head: 12 (a, b, c, ...)",
         ),
         ({"base": "main (1a2b3c4)", "head": "x"}, "base main (1a2b3c4) -> head x"),
     ],
@@ -350,7 +350,7 @@ BOTH = {"labels": {CASE: LABEL, OTHER_CASE: "other"}}
     [
         ({"only_base": ["a", "b"]}, "only in the base: a, b"),
         ({"only_head": ["c"]}, "only in the head: c"),
-        ({"only_head": [*"abcdefghijkl"]}, "only in the head: 12 (a, b, c, d, e, f, g, h, i, j, ...)"),
+        ({"only_head": [*"abcdefghijkl"]}, "only in the head: 12 (a, b, c, ...)"),
         ({"changed": ["d"]}, "other parameters in the head, so not compared: d"),
         ({"generated": ["a/_version.py", "b.so"]}, "ignored by git, and copied from the working tree: a/_version.py, b.so"),
         ({"left_out": {"base": {"t": "is skipped"}, "head": {"t": "is skipped"}}}, "t: left out: is skipped"),
@@ -461,7 +461,7 @@ def section(text, title):
 def test_of_many_replacements_the_largest_are_shown_and_the_others_counted(scenes):
     lines = section(rendered(scenes["replaced"], "terminal", 1), "Replaced operations")
     assert lines[0].startswith("replaced: aten::add_ -> ")
-    assert lines[1:] == [f"{LABEL}: 1 more; {SEE_ALL}"]
+    assert lines[1:] == [f"1 more; {SEE_ALL}"]
 
 
 def test_a_report_for_programs_has_every_replaced_operation_with_its_times(scenes):

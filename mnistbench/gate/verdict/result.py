@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,11 +53,6 @@ class JudgeOptions(Thresholds, Excuses):
     everything: bool = options.switch("--all", "show everything; without it, of more cases than --top only what was found")
     format: str = options.output_format()
     output: Path | None = options.output()
-
-    @property
-    def most(self) -> int:
-        """Most lines of a kind in a report."""
-        return sys.maxsize if self.everything else self.top
 
     def __post_init__(self) -> None:
         """Check the options.
