@@ -30,6 +30,7 @@ from mnistbench.gate.verdict.decision import (
     Estimate,
     Finding,
     change_of,
+    launches_needed_for,
 )
 from mnistbench.gate.verdict.permutation import CONFIDENCE
 from mnistbench.gate.verdict.result import JudgeOptions, Verdict
@@ -565,8 +566,33 @@ def _covered(bounds: tuple[float, float], where: str) -> str:
     return f"no regression{median} in the median time of {where}, nor{mean} in the mean"
 
 
+#: Launches that are suggested are at most this multiple of those that were measured.
+_SUGGESTED = 2
+
+
+def _reached(verdict: Verdict) -> Iterable[str]:
+    """Yield for how many of several cases the threshold is ruled out, and what more launches would change."""
+    decision, limit, widest = verdict.decision, verdict.options.case, dict[str, Estimate]()
+    for one in decision.cases:
+        if one.quantity.kind == ITERATION:
+            widest[one.quantity.case] = max(widest.get(one.quantity.case, one), one, key=lambda estimate: estimate.high)
+    beyond = [one for one in widest.values() if one.high > limit]
+    if len(widest) > 1 and beyond:
+        needed = [number for one in beyond if (number := launches_needed_for(one, limit)) <= _SUGGESTED * decision.launches]
+        in_s = verdict.end.elapsed_s * max(needed, default=0) / decision.launches
+        more = (
+            f", and about {max(needed)} launches ({units.duration(in_s * 1e9)}) would settle {len(needed)} more"
+            if needed
+            else ""
+        )
+        largest = units.percent_up(max(one.high for one in beyond))
+        yield f"{len(widest) - len(beyond)} of {len(widest)} cases rule out {units.percent(limit)}, all of them {largest}{more}"
+
+
 def _limits(verdict: Verdict) -> Iterable[str]:
     """Yield the limitations of the outcome."""
+    if verdict.outcome == INCONCLUSIVE:
+        yield from _reached(verdict)
     unbounded = verdict.decision.unbounded
     if unbounded and verdict.outcome != REGRESSED:
         largest, count = unbounded[0], len(unbounded)

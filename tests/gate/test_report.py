@@ -647,6 +647,21 @@ def test_of_few_cases_all_are_shown(count, rows):
     assert (f"{count} cases without a finding: " in text) is not rows
 
 
+def test_an_inconclusive_gate_says_how_many_cases_are_bounded_and_what_more_launches_would_change():
+    verdict, highs = suite([f"test_{number}" for number in range(8)], noisy=2), {"test_0": 0.025, "test_1": 0.3}
+    cases = tuple(
+        dataclasses.replace(one, change=0.0, high=highs.get(one.quantity.case, 0.01)) for one in verdict.decision.cases
+    )
+    recorded = dataclasses.replace(verdict.recorded, end=dataclasses.replace(verdict.end, elapsed_s=100.0))
+    verdict = dataclasses.replace(with_decision(verdict, cases=cases), recorded=recorded)
+    # A bound falls with the root of the number of launches: 8 * (log 1.025 / log 1.02)^2 = 12.4.
+    said = "; 6 of 8 cases rule out 2.0 %, all of them 30.0 %, and about 13 launches (130 s) would settle 1 more"
+    assert said in last_line(verdict)
+    # Of one case the reason says the same.
+    alone = tuple(one for one in cases if one.quantity.case == "test_1")
+    assert "cases rule out" not in last_line(with_decision(verdict, cases=alone))
+
+
 def test_every_regressed_case_has_a_row_and_of_noisy_ones_the_first_ten():
     text = shown(suite(NAMES_OF_200, slower=30))
     assert len([line for line in text.splitlines() if "[" in line]) == 30
