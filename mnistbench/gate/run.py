@@ -463,12 +463,6 @@ class _Gate:
                 self._adjust(measured.launches, cases, limit - monotonic(), math.ceil((count - done) / self._at_once))
         return True
 
-    def _show_case(self, text: str, cases: int, began: float, each: float | None, rounds: int, number: int) -> None:
-        """Show which case a round measures. Until a round has ended, the first tenth of the cases gives its time."""
-        done = (number - 1) / cases
-        each = (monotonic() - began) / done if each is None and done >= 0.1 else each
-        self._progress.step(f"{text}, case {number} of {cases}", log="", left_s=each and each * (rounds - done))
-
     def _adjust(self, launches: Sequence[Launch], cases: Sequence[str], left_s: float, rounds: int) -> None:
         """Plan the efforts of later launches, all of them smaller by the same factor if so many rounds would take too long."""
         needed, factor = planned(launches, self._spent, self._request), 1.0
@@ -486,6 +480,12 @@ class _Gate:
         return start_s + sum(
             statistics.fmean(of[case].with_efforts(efforts[case]) for of in self._spent if case in of) for case in cases
         )
+
+    def _show_case(self, text: str, cases: int, began: float, each: float | None, rounds: int, number: int) -> None:
+        """Show which case a round measures. Until a round has ended, the first tenth of the cases gives its time."""
+        done = (number - 1) / cases
+        each = (monotonic() - began) / done if each is None and done >= 0.1 else each
+        self._progress.step(f"{text}, case {number} of {cases}", log="", left_s=each and each * (rounds - done))
 
     def _for_fewer_fresh(self, done: int, each: float) -> float:
         """Return the deadline of the first stage if more launches of it make fewer fresh ones sufficient, else 0.
