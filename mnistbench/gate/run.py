@@ -9,6 +9,7 @@ import functools
 import math
 import os
 import random
+import re
 import shutil
 import statistics
 from collections import defaultdict
@@ -32,9 +33,21 @@ from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, new
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.decision import LAUNCHES, LEAST_LAUNCHES, LOOKS, candidates, decide, is_settled, least_fresh
+from mnistbench.gate.verdict.decision import LAUNCHES, LEAST_LAUNCHES, candidates, decide, is_settled, least_fresh, looks
 from mnistbench.gate.verdict.result import JudgeOptions
-from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, LONGER, SOAK, End, GateHeader, Launch, Recorded, Reproducer
+from mnistbench.gate.verdict.samples import (
+    BASE,
+    HEAD,
+    INTERRUPTED,
+    LONGER,
+    SOAK,
+    End,
+    GateHeader,
+    Launch,
+    Recorded,
+    Reproducer,
+    Shard,
+)
 from mnistbench.showing.progress import Progress
 
 #: Most launches at the same time, each with a core of its own for each thread. More have not been measured.
@@ -46,6 +59,9 @@ FIRST_SHARE = 0.6
 #: Time of a qualification without --launches and --budget, and of its resampling, in seconds; the share of it for launches of
 #: the same code, and the most of these.
 QUALIFYING_S, RESAMPLING_S, SAME_SHARE, MOST_SAME = 600.0, 60.0, 0.75, 5 * SIZE
+
+#: Most shards: with more, no number of fresh launches could confirm a slowdown after LEAST_LAUNCHES.
+MOST_SHARDS = 256
 
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
 DEFAULT_FOLDER = "bench"
@@ -86,6 +102,14 @@ class BaseOptions:
     base_dir: Path | None = option("--base-dir", path, None, "checkout to compare with", "DIR")
 
 
+def shard(text: str) -> Shard:
+    """Return a part of a gate: ``3/8``."""
+    found = re.fullmatch(r"0*([1-9]\d{0,5})/0*([1-9]\d{0,5})", text.strip(), re.ASCII)
+    if not found or not int(found[1]) <= int(found[2]) <= MOST_SHARDS:
+        raise ValueError(f"is no part; give K/N, the Kth of N parts, at most {MOST_SHARDS}: 3/8")
+    return Shard(int(found[1]), int(found[2]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request(RunOptions, SideOptions, BaseOptions):
     """What a gate measures; without a base, that is the working tree as well. Help shows the options of the last base first."""
@@ -95,6 +119,9 @@ class Request(RunOptions, SideOptions, BaseOptions):
     )
     soak_s: float | None = option(
         "--soak", seconds, None, "one long launch of this time at the end, which shows growth and rare slow iterations", "TIME"
+    )
+    shard: Shard = option(
+        "--shard", shard, "1/1", "measure the Kth of N parts of the cases; mnistbench judge judges the files of all", "K/N"
     )
     only: tuple[str, ...] = ()  # node ids of the cases to measure; all that pytest selects if empty
     given: frozenset[str] = frozenset()  # fields that the command line gives
@@ -115,6 +142,8 @@ class Request(RunOptions, SideOptions, BaseOptions):
             raise UsageError(f"--launches: {self.launches} are too few for --qualify; give at least {SIZE}")
         if self.qualify and self.soak_s:
             raise UsageError("--soak: cannot be given with --qualify; remove one of them")
+        if self.qualify and self.shard.of > 1:
+            raise UsageError("--shard: cannot be given with --qualify; remove one of them")
         if self.soak_s and self.budget_s and self.soak_s >= self.budget_s:
             raise UsageError("--soak: takes the whole --budget; increase --budget by the time of the other launches")
         if not (self.base or self.base_dir or self.differ or self.qualify):
@@ -165,6 +194,7 @@ def _plan(request: Request, pythons: Mapping[str, str], here: Path, folder: Path
         arguments=request.pytest,
         phases=(),
         only=request.only,
+        shard=request.shard,
     )
 
 
@@ -205,7 +235,8 @@ class _Gate:
 
     def run(self, here: Path) -> Recorded:
         listing = self._listing()
-        measured = Recorded(_new_file(self._request.storage, PREFIX * self._request.qualify), self._header(here, listing), [])
+        prefix = PREFIX if self._request.qualify else self._request.shard.prefix
+        measured = Recorded(_new_file(self._request.storage, prefix), self._header(here, listing), [])
         self._at_once = self._launches_at_once(measured.header, listing)
         samples.append(measured.path, measured.header.line())
         try:
@@ -262,6 +293,11 @@ class _Gate:
         folder = DEFAULT_FOLDER if (self._plan.trees[HEAD].directory / DEFAULT_FOLDER).is_dir() else ""
         self._plan, listing = survey(self._plan, self._seed, folder, self._log)
         self._loading_s = monotonic() - began
+        shard = self._plan.shard
+        if shard.of > len(shard.tests) > 0:
+            raise UsageError(
+                f"--shard: {shard} are more parts than the {len(shard.tests)} tests; give {len(shard.tests)} or fewer"
+            )
         for side, tree in self._plan.trees.items():
             if not listing[side].cases:
                 raise LaunchError(_no_cases(side, tree.what, self._plan, listing))
@@ -285,6 +321,7 @@ class _Gate:
         installed = sorted({name for found in sides for name in found.packages}, key=str.lower)
         machine = f"{cpu_model()}, {usable_cpus()} cores"
         versions_of = {name: (sides[0].packages.get(name, ""), sides[1].packages.get(name, "")) for name in installed}
+        shard = self._plan.shard
         return GateHeader(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             base=self._plan.trees[BASE].what if self._request.base or self._request.base_dir else head,
@@ -321,6 +358,7 @@ class _Gate:
             uncompared={case: said for case in alike if (said := _joined(of_base[case].uncompared, of_head[case].uncompared))},
             machine=machine,
             qualified="" if self._request.qualify else newest(self._request.storage / "gate", machine, common),
+            shard=replace(shard, installed=versions_of) if shard.of > 1 else shard,
         )
 
     def _threads(self, params: Mapping[str, Any]) -> set[int]:
@@ -353,19 +391,20 @@ class _Gate:
             measured.end = End(too_little)
             return
         self._progress.say(f"measuring {len(flagged)} case{'s' if len(flagged) > 1 else ''} again, in fresh launches")
-        looks = [look for look in LOOKS if look >= least]
-        for look in looks:
+        shards = measured.header.shard.of
+        left_looks = [look for look in looks(shards) if look >= least]
+        for look in left_looks:
             is_complete = self._stage(measured, 2, look, flagged, each, self._deadline)
-            if not is_complete or look == looks[-1]:
+            if not is_complete or look == left_looks[-1]:
                 return
             quantities = samples.quantities_of_stages(measured.launches)
-            if is_settled(decide(*quantities, self._request, self._seed), self._request):
+            if is_settled(decide(*quantities, self._request, self._seed, shards=shards), self._request):
                 return
             self._progress.say(f"{look} fresh launches are not enough to decide")
 
     def _reproducers(self, measured: Recorded) -> tuple[Reproducer, ...]:
         """Write a script for each operation that was found slower."""
-        found = slower_operations(measured.launches, self._request, self._seed)
+        found = slower_operations(measured.launches, self._request, self._seed, measured.header.shard.of)
         if not found:
             return ()
         self._progress.say("writing scripts that reproduce the slower operations")
@@ -382,7 +421,9 @@ class _Gate:
         """Return the fewest launches of a stage that can be judged, or that can confirm a slowdown."""
         if self._request.qualify:
             return SIZE if stage == 1 else LIVE_LAUNCHES
-        return LEAST_LAUNCHES if stage == 1 else least_fresh(sum(launch.stage == 1 for launch in measured.launches))
+        if stage == 1:
+            return LEAST_LAUNCHES
+        return least_fresh(sum(launch.stage == 1 for launch in measured.launches), measured.header.shard.of)
 
     def _stage(
         self, measured: Recorded, stage: int, count: int, cases: Sequence[str], each: float, deadline: float
@@ -423,8 +464,8 @@ class _Gate:
 
         After 8 or 9 launches 8 fresh ones are needed, after 10 only 4: together those are fewer.
         """
-        fewest = min(LOOKS)
-        return self._deadline - each * math.ceil(fewest / self._at_once) if least_fresh(done) > fewest else 0.0
+        fewest = min(looks(shards := self._request.shard.of))
+        return self._deadline - each * math.ceil(fewest / self._at_once) if least_fresh(done, shards) > fewest else 0.0
 
     def _round(self, measured: Recorded, stage: int, count: int, cases: Sequence[str]) -> None:
         """Run launches at the same time, on different cores."""
