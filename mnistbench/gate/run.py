@@ -35,19 +35,7 @@ from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LAUNCHES, LEAST_LAUNCHES, candidates, decide, is_settled, least_fresh, looks
 from mnistbench.gate.verdict.result import JudgeOptions
-from mnistbench.gate.verdict.samples import (
-    BASE,
-    HEAD,
-    INTERRUPTED,
-    LONGER,
-    SOAK,
-    End,
-    GateHeader,
-    Launch,
-    Recorded,
-    Reproducer,
-    Shard,
-)
+from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, LONGER, SOAK, End, GateHeader, Launch, Recorded, Reproducer
 from mnistbench.showing.progress import Progress
 
 #: Most launches at the same time, each with a core of its own for each thread. More have not been measured.
@@ -102,12 +90,12 @@ class BaseOptions:
     base_dir: Path | None = option("--base-dir", path, None, "checkout to compare with", "DIR")
 
 
-def shard(text: str) -> Shard:
+def shard(text: str) -> samples.Shard:
     """Return a part of a gate: ``3/8``."""
     found = re.fullmatch(r"0*([1-9]\d{0,5})/0*([1-9]\d{0,5})", text.strip(), re.ASCII)
     if not found or not int(found[1]) <= int(found[2]) <= MOST_SHARDS:
         raise ValueError(f"is no part; give K/N, the Kth of N parts, at most {MOST_SHARDS}: 3/8")
-    return Shard(int(found[1]), int(found[2]))
+    return samples.Shard(int(found[1]), int(found[2]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +108,7 @@ class Request(RunOptions, SideOptions, BaseOptions):
     soak_s: float | None = option(
         "--soak", seconds, None, "one long launch of this time at the end, which shows growth and rare slow iterations", "TIME"
     )
-    shard: Shard = option(
+    shard: samples.Shard = option(
         "--shard", shard, "1/1", "measure the Kth of N parts of the cases; mnistbench judge judges the files of all", "K/N"
     )
     only: tuple[str, ...] = ()  # node ids of the cases to measure; all that pytest selects if empty
@@ -140,10 +128,9 @@ class Request(RunOptions, SideOptions, BaseOptions):
             raise UsageError("--qualify: measures the working tree on both sides; remove the options of base and head")
         if self.qualify and "launches" in self.given and self.launches < SIZE:
             raise UsageError(f"--launches: {self.launches} are too few for --qualify; give at least {SIZE}")
-        if self.qualify and self.soak_s:
-            raise UsageError("--soak: cannot be given with --qualify; remove one of them")
-        if self.qualify and self.shard.of > 1:
-            raise UsageError("--shard: cannot be given with --qualify; remove one of them")
+        for name, is_given in (("--soak", self.soak_s), ("--shard", self.shard.of > 1)):
+            if self.qualify and is_given:
+                raise UsageError(f"{name}: cannot be given with --qualify; remove one of them")
         if self.soak_s and self.budget_s and self.soak_s >= self.budget_s:
             raise UsageError("--soak: takes the whole --budget; increase --budget by the time of the other launches")
         if not (self.base or self.base_dir or self.differ or self.qualify):
@@ -235,7 +222,7 @@ class _Gate:
 
     def run(self, here: Path) -> Recorded:
         listing = self._listing()
-        prefix = PREFIX if self._request.qualify else self._request.shard.prefix
+        prefix = PREFIX * self._request.qualify + self._request.shard.prefix
         measured = Recorded(_new_file(self._request.storage, prefix), self._header(here, listing), [])
         self._at_once = self._launches_at_once(measured.header, listing)
         samples.append(measured.path, measured.header.line())

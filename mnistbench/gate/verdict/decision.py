@@ -12,15 +12,7 @@ import numpy as np
 
 from mnistbench.core import units
 from mnistbench.core.options import option, share
-from mnistbench.gate.verdict.permutation import (
-    CONFIDENCE,
-    LEAST_SPREAD,
-    LEVEL,
-    MANY_EXCHANGES,
-    Array,
-    directed_test,
-    simultaneous_bounds,
-)
+from mnistbench.gate.verdict.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, simultaneous_bounds
 from mnistbench.gate.verdict.samples import ADDED, BUSY, ITERATION, MEAN, MEMORY, OPERATION, REPLACED, Quantity
 
 #: Launches of the first stage (docs/evidence/gate_power.py).
@@ -227,20 +219,14 @@ def decide(
 
 
 def decide_together(parts: Sequence[Decision], thresholds: Thresholds, accepts: Callable[[Finding], bool]) -> Decision:
-    """Return the decision about a whole gate from those about its shards.
+    """Return the decision about a gate from those about its shards that have enough launches.
 
-    Each shard has tested its part with its share of the level, so its findings are those of the gate. Bounds of all shards are
-    simultaneous. They exchange, or draw, the launches of the same number in all shards together. Roles and errors of the shards
-    are independent, so these exchanges are as likely as others, and quantities of one machine can be compared with those of
-    another as if it had measured them in the same launches.
-
-    Args:
-        parts: of the shards with enough launches.
-        thresholds: as for :func:`decide`.
-        accepts: as for :func:`decide`.
+    Each shard has tested its part with its share of the level, so its findings are those of the gate. The bounds are those of
+    a single gate: roles and errors of shards are independent, so the launches with one number may be exchanged together.
+    Quantities with as many launches are a group, each with its share of the risk.
     """
     found = [(number, one) for number, part in enumerate(parts) for one in (*part.cases, *part.operations, *part.once)]
-    counts = {one.launches for _, one in found}  # quantities with as many launches are a group, each with its share of the risk
+    counts = {one.launches for _, one in found}
     bounded: dict[tuple[str, str, str], Estimate] = {}
     for family in _families(found, lambda pair: pair[1].quantity):
         for count in counts:
@@ -260,7 +246,9 @@ def _decided(
     estimates: Sequence[Estimate], findings: Sequence[Finding], without_bounds: tuple[Reason, ...], thresholds: Thresholds,
     accepts: Callable[[Finding], bool], launches: int, fresh: int, shards: int,
 ) -> Decision:  # fmt: skip
-    cases, operations, once = _by_what(estimates)
+    cases = tuple(one for one in estimates if one.quantity.is_case)
+    operations = tuple(one for one in estimates if one.quantity.is_operation)
+    once = tuple(one for one in estimates if one.quantity.is_once)
     unbounded = _unbounded(operations, findings, thresholds)
     regressions = [finding for finding in findings if finding.verdict == REGRESSED]
     reasons = (
@@ -269,15 +257,6 @@ def _decided(
     outcome = REGRESSED if regressions else INCONCLUSIVE if reasons or not estimates else PASSED
     return Decision(
         outcome, cases, operations, once, tuple(findings), reasons, launches, fresh, tuple(unbounded), shards, without_bounds
-    )
-
-
-def _by_what(estimates: Sequence[Estimate]) -> tuple[tuple[Estimate, ...], tuple[Estimate, ...], tuple[Estimate, ...]]:
-    """Return those of cases, of operations, and of what occurs once."""
-    return (
-        tuple(one for one in estimates if one.quantity.is_case),
-        tuple(one for one in estimates if one.quantity.is_operation),
-        tuple(one for one in estimates if one.quantity.is_once),
     )
 
 
@@ -423,15 +402,14 @@ def _findings(
     seed: int,
     shards: int,
 ) -> list[Finding]:
-    cases, operations, _ = _by_what(pooled)
     measured_again = [estimate for estimate in screened if estimate.quantity.key in second]
-    confirmed = _confirmed(measured_again, second, seed, shards)
+    confirmed = _confirmed(measured_again, second, seed)
     shown = _bounded([second[key] for key in confirmed], seed, 1 - 2 * CONFIRMING)
     least = {estimate.quantity.key: max(0.0, estimate.low) for estimate in shown}
     found = []
     for estimate in screened:
         key = estimate.quantity.key
-        verdict = _verdict(estimate, confirmed.get(key), cases, operations, thresholds, shards)
+        verdict = _verdict(estimate, confirmed.get(key), pooled, thresholds, shards)
         found.append(Finding(estimate, confirmed.get(key), verdict, least.get(key, 0.0)))
     return _ranked(found)
 
@@ -441,14 +419,14 @@ def _ranked(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _confirmed(
-    screened: Sequence[Estimate], second: dict[tuple[str, str, str], Quantity], seed: int, shards: int
+    screened: Sequence[Estimate], second: dict[tuple[str, str, str], Quantity], seed: int
 ) -> dict[tuple[str, str, str], Estimate]:
     """Return estimates of the fresh launches by key, with one-sided p-values in the direction of the first stage."""
     fresh = [second[estimate.quantity.key] for estimate in screened]
     if not fresh or len(fresh[0].logs) < LEAST_FRESH:
         return {}
     signs = np.array([math.copysign(1, estimate.change) for estimate in screened])
-    p = directed_test(_matrix(fresh), _kinds(fresh), signs, seed, MANY_EXCHANGES if shards > 1 else 0)
+    p = directed_test(_matrix(fresh), _kinds(fresh), signs, seed, many=True)
     estimates = zip(_bounded(fresh, seed, CONFIDENCE), p, strict=True)
     return {estimate.quantity.key: replace(estimate, p=float(value)) for estimate, value in estimates}
 
@@ -456,8 +434,7 @@ def _confirmed(
 def _verdict(
     screened: Estimate,
     fresh: Estimate | None,
-    cases: Sequence[Estimate],
-    operations: Sequence[Estimate],
+    pooled: Sequence[Estimate],
     thresholds: Thresholds,
     shards: int,
 ) -> str:
@@ -471,7 +448,7 @@ def _verdict(
         return SMALL
     if screened.change < 0:
         return IMPROVED
-    return CONTRADICTED if screened.quantity.is_operation and _contradicted(fresh, cases, operations) else REGRESSED
+    return CONTRADICTED if screened.quantity.is_operation and _contradicted(fresh, pooled) else REGRESSED
 
 
 def _is_confirmed(screened: Estimate, fresh: Estimate, shards: int = 1) -> bool:
@@ -490,12 +467,9 @@ def product(shards: int) -> float:
     The probability of a false alarm, c (1 + ln(a b / c)) at a look, is divided by the number of shards; c follows by iteration.
     """
 
-    def excess(found: float) -> float:
-        return 1 + math.log(SCREENING * CONFIRMING / found)
-
-    found, limit = PRODUCT, PRODUCT * excess(PRODUCT) / shards
+    found, of_gate = PRODUCT, PRODUCT * (1 + math.log(SCREENING * CONFIRMING / PRODUCT))
     for _ in range(100 if shards > 1 else 0):
-        found = limit / excess(found)
+        found = of_gate / shards / (1 + math.log(SCREENING * CONFIRMING / found))
     return found
 
 
@@ -513,7 +487,7 @@ def least_fresh(launches: int, shards: int = 1) -> int:
     return next(look for look in looks(shards) if 2.0 ** -(launches + look) <= product(shards))
 
 
-def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Sequence[Estimate]) -> bool:
+def _contradicted(operation: Estimate, pooled: Sequence[Estimate]) -> bool:
     """Whether the lower bound of the time that an operation added exceeds the upper bound of the change of its case.
 
     The largest time that other operations of the case may have saved is subtracted. On an accelerator, operations are parts of
@@ -523,13 +497,14 @@ def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Se
     added = operation.low * operation.quantity.weight
     saved = sum(
         -other.low * other.quantity.weight
-        for other in operations
-        if other.quantity.case == case
+        for other in pooled
+        if other.quantity.is_operation
+        and other.quantity.case == case
         and other.quantity.key != operation.quantity.key
         and other.p <= LEVEL
         and other.change < 0
     )
-    bounds = {one.quantity.clock: one.high for one in cases if one.quantity.case == case and one.quantity.kind == ITERATION}
+    bounds = {one.quantity.clock: one.high for one in pooled if one.quantity.case == case and one.quantity.kind == ITERATION}
     if BUSY in bounds:
         return added - saved > bounds[BUSY]
     return bool(bounds) and added - saved > max(bounds.values())

@@ -29,9 +29,9 @@ LEVEL = 0.01
 #: Confidence of the simultaneous bounds.
 CONFIDENCE = 0.95
 
-#: Largest number of exchanges: all 2^launches of them if there are no more, else a random sample. Of fresh launches of a shard:
-#: with the level of a hundred shards, 10,000 would be too few to confirm anything.
-EXCHANGES, MANY_EXCHANGES = 10_000, 2**16
+#: Largest number of exchanges: all 2^launches of them if there are no more, else a random sample. With ``many`` the number of
+#: the second: with the level of one of a hundred shards, 10,000 are too few to confirm anything.
+EXCHANGES, MANY = 10_000, 2**16
 
 #: Most statistics that are computed at once: exchanges times quantities.
 _AT_ONCE = 5_000_000
@@ -45,7 +45,7 @@ LEAST_SPREAD = 1e-9
 Array = NDArray[np.float64]
 
 
-def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int, most: int = 0) -> Array:
+def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int, *, many: bool = False) -> Array:
     """Return one-sided p-values in the expected directions, adjusted over all quantities.
 
     While the quantity with the largest statistic is significant, the others are tested without it. In a single step a large
@@ -56,9 +56,9 @@ def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int, mo
         kinds: kind of each quantity; quantities of the same kind share an s0.
         signs: [quantities], 1 if a slowdown is expected, -1 if an improvement is.
         seed: of the exchanges, if they are sampled.
-        most: number of them; EXCHANGES if not given.
+        many: take up to MANY exchanges, for few quantities.
     """
-    most = most or EXCHANGES
+    most = MANY if many else EXCHANGES
     logs = logs * signs[:, None]
     floor = _floor(logs, kinds)
     observed: Array = _statistic(np.ones((1, logs.shape[1])), logs, floor)[0]
