@@ -6,10 +6,10 @@
     python docs/evidence/shards.py bounds [GATES]     # bounds of all shards together, of each share of the risk, and alone
     python docs/evidence/shards.py balance            # times of shards for ways to deal out the tests
 
-A shard has 125 tests with two quantities: the median and the mean of the wall time. The difference of a launch is normal. Its SD
-is that of its runner (0.5 to 4 %, evenly spaced logarithms: a quiet machine and a busy one) times that of its test (log-normal,
-SD of the logarithm 0.5); of the mean twice as much. On every fourth runner a fifth of the launches are three times as noisy.
-A machine's speed cancels in these differences, so it has no part here. Decisions are those of the product.
+A shard has 125 tests with two quantities: the median and the mean of the wall time. The difference of a launch is normal. The SD
+of a median is that of its runner (0.5 to 4 %, evenly spaced logarithms) times that of its test (log-normal, SD of the logarithm
+0.5), and that of a mean is twice as large. On every fourth runner a fifth of the launches are three times as noisy. The speed of a
+machine cancels in these differences, so it has no part here. Decisions are those of the product.
 """
 
 from __future__ import annotations
@@ -107,9 +107,8 @@ def same(shards: int) -> None:
     p, alarm = map(np.array, zip(*found, strict=True))
     gates = len(p) // RUNNERS
     for level in (0.05, 0.01, 2 / 1024):
-        print(
-            f"{len(p)} shards of the same code: smallest p-value at most {level:.2g} in {share(int((p <= level).sum()), len(p))}"
-        )
+        reached = share(int((p <= level).sum()), len(p))
+        print(f"{len(p)} shards of the same code: smallest p-value at most {level:.2g} in {reached}")
     error = RUNNERS * alarm.std(ddof=1) / math.sqrt(len(alarm))
     print(f"false alarms of a gate of {RUNNERS}: {RUNNERS * alarm.mean():.2e}, standard error {error:.1e} ({gates} gates)")
 
@@ -147,10 +146,9 @@ def power(shards: int) -> None:
                 tasks = [(part, PART, number, change) for part in range(parts)]
                 found = [one for part in processes.map(_power, tasks) for one in part]
                 fresh = statistics.fmean(count for _, count in found)
-                print(
-                    f"+{change:.0%} on a test of the noisiest runner, one of {number}: found in "
-                    f"{share(sum(hit for hit, _ in found), len(found))} of {len(found)}, {fresh:.1f} fresh launches", flush=True,
-                )  # fmt: skip
+                hits = f"{share(sum(hit for hit, _ in found), len(found))} of {len(found)}"
+                what = f"+{change:.0%} on a test of the noisiest runner, one of {number}"
+                print(f"{what}: found in {hits}, {fresh:.1f} fresh launches", flush=True)
 
 
 def bounds(gates: int) -> None:

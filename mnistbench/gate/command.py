@@ -42,7 +42,7 @@ def run(settings: Settings) -> int:
             if shard.of > 1:
                 again, files = (
                     f"judge those of all {shard.of} shards with",
-                    measured.path.with_name(f"shard-*-of-{shard.of}_*.gz"),
+                    measured.path.with_name(f"shard-*-of-{shard.of}_*.jsonl.gz"),
                 )
             progress.say(f"raw samples: {measured.path}; {again}: mnistbench judge {files}")
         if settings.qualify:

@@ -224,14 +224,16 @@ class _Gate:
         listing = self._listing()
         prefix = PREFIX * self._request.qualify + self._request.shard.prefix
         measured = Recorded(_new_file(self._request.storage, prefix), self._header(here, listing), [])
-        self._at_once = self._launches_at_once(measured.header, listing)
         samples.append(measured.path, measured.header.line())
         try:
+            if not measured.header.labels:
+                raise LaunchError("no test of this shard is a case of both sides")  # noqa: TRY301
+            self._at_once = self._launches_at_once(measured.header, listing)
             (self._qualify if self._request.qualify else self._compare)(measured, list(measured.header.labels))
         except KeyboardInterrupt:
             measured.end = INTERRUPTED
         except LaunchError as error:
-            if not measured.launches:
+            if not measured.launches and measured.header.labels:
                 raise
             measured.end = End(str(error), broken_off=True)
         measured.end = replace(measured.end, elapsed_s=round(monotonic() - self._began, 3))
@@ -286,7 +288,7 @@ class _Gate:
                 f"--shard: {shard} are more parts than the {len(shard.tests)} tests; give {len(shard.tests)} or fewer"
             )
         for side, tree in self._plan.trees.items():
-            if not listing[side].cases:
+            if not listing[side].cases and shard.of == 1:
                 raise LaunchError(_no_cases(side, tree.what, self._plan, listing))
         return listing
 
@@ -297,7 +299,7 @@ class _Gate:
         differ = functools.partial(snapshot.differing, tuple(self._plan.trees.values()))
         of_base, of_head = (found.cases for found in sides)
         common = [case for case in of_base if case in of_head and of_base[case].params == of_head[case].params]
-        if not common:
+        if not common and self._plan.shard.of == 1:
             raise LaunchError(
                 f"no case in common: the base has {', '.join(list(of_base)[:3])}, the head {', '.join(list(of_head)[:3])}"
             )

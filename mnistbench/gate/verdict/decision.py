@@ -466,7 +466,6 @@ def product(shards: int) -> float:
 
     The probability of a false alarm, c (1 + ln(a b / c)) at a look, is divided by the number of shards; c follows by iteration.
     """
-
     found, of_gate = PRODUCT, PRODUCT * (1 + math.log(SCREENING * CONFIRMING / PRODUCT))
     for _ in range(100 if shards > 1 else 0):
         found = of_gate / shards / (1 + math.log(SCREENING * CONFIRMING / found))

@@ -94,11 +94,11 @@ def not_measured(parts: Sequence[Recorded]) -> Iterator[Reason]:
         part = by_number.get(shard.number)
         if part is None and shard.own():
             yield Reason(MISSING, f"shard {shard} is missing, so {_named(shard)} not judged; run it, or add its file")
-        elif part and not is_judged(part):
+        elif part and not is_judged(part) and part.header.labels:
             why = part.end.cut_short or "it has too few launches"
             kind = BROKEN if part.end.broken_off or not part.end.cut_short else BUDGET
             yield Reason(kind, f"shard {shard}: {why}, so {_named(shard)} not judged")
-        elif part and part.end.cut_short:
+        elif part and part.end.cut_short and part.header.labels:
             yield Reason(BROKEN if part.end.broken_off else BUDGET, f"shard {shard}: {part.end.cut_short}")
 
 
