@@ -6,10 +6,10 @@
     python docs/evidence/shards.py bounds [GATES]     # bounds of all shards together, of each share of the risk, and alone
     python docs/evidence/shards.py balance            # times of shards for ways to deal out the tests
 
-A shard has 125 tests with two quantities: the median and the mean of the wall time. The difference of a launch is normal. The SD
-of a median is that of its runner (0.5 to 4 %, evenly spaced logarithms) times that of its test (log-normal, SD of the logarithm
-0.5), and that of a mean is twice as large. On every fourth runner a fifth of the launches are three times as noisy. The speed of a
-machine cancels in these differences, so it has no part here. Decisions are those of the product.
+A shard has 125 tests with two quantities: the median and the mean of the wall time. The difference of a launch is normal. The
+SD of a median is that of its runner (0.5 to 4 %, evenly spaced logarithms) times that of its test (log-normal, SD of the
+logarithm 0.5), and that of a mean is twice as large. On every fourth runner a fifth of the launches are three times as noisy.
+The speed of a machine cancels in these differences, so it has no part here. Decisions are those of the product.
 """
 
 from __future__ import annotations

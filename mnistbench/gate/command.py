@@ -37,13 +37,10 @@ def run(settings: Settings) -> int:
             check(settings.output)
         with Progress(sys.stderr) as progress:
             measured = measure(settings, progress)
-            shard, files = settings.shard, measured.path
-            again = "judge them again with"
-            if shard.of > 1:
-                again, files = (
-                    f"judge those of all {shard.of} shards with",
-                    measured.path.with_name(f"shard-*-of-{shard.of}_*.jsonl.gz"),
-                )
+            of, files = settings.shard.of, measured.path
+            if of > 1:
+                files = files.with_name(f"shard-*-of-{of}_*.jsonl.gz")
+            again = "judge them again with" if of == 1 else f"when all {of} shards have ended, judge them with"
             progress.say(f"raw samples: {measured.path}; {again}: mnistbench judge {files}")
         if settings.qualify:
             outcome, shown = qualification.report(measured, settings.top)

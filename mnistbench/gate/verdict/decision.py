@@ -235,7 +235,7 @@ def decide_together(parts: Sequence[Decision], thresholds: Thresholds, accepts: 
             bounded |= {one.quantity.key: one for one in _bounded(quantities, 1, 1 - (1 - CONFIDENCE) / len(counts), numbers)}
     pooled = [replace(bounded[one.quantity.key], p=one.p) for _, one in found]
     return _decided(
-        pooled, _ranked(finding for part in parts for finding in part.findings),
+        pooled, sorted((finding for part in parts for finding in part.findings), key=_size),
         tuple(reason for part in parts for reason in part.without_bounds), thresholds, accepts,
         min((part.launches for part in parts), default=0), max((part.fresh for part in parts), default=0),
         max((part.shards for part in parts), default=1),
@@ -411,11 +411,11 @@ def _findings(
         key = estimate.quantity.key
         verdict = _verdict(estimate, confirmed.get(key), pooled, thresholds, shards)
         found.append(Finding(estimate, confirmed.get(key), verdict, least.get(key, 0.0)))
-    return _ranked(found)
+    return sorted(found, key=_size)
 
 
-def _ranked(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda finding: -abs(finding.best.change) * finding.best.quantity.weight)
+def _size(finding: Finding) -> float:
+    return -abs(finding.best.change) * finding.best.quantity.weight
 
 
 def _confirmed(

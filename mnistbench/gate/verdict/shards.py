@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.verdict.decision import BROKEN, BUDGET, LEAST_LAUNCHES, MISSING, Reason
-from mnistbench.gate.verdict.samples import BASE, HEAD, End, Recorded, Shard, load
+from mnistbench.gate.verdict.samples import End, GateHeader, Recorded, load
 
 #: Most tests in a sentence.
 NAMED = 3
@@ -25,9 +25,7 @@ def gather(paths: Sequence[Path]) -> Recorded:
     first, *others = found = sorted(map(load, paths), key=lambda one: one.header.shard.number)
     for earlier, later in zip(found, others, strict=False):
         if difference := _difference(first, later):
-            raise UsageError(
-                f"{later.path}: is of another gate than {first.path}: {difference}; judge shards of one gate together"
-            )
+            raise UsageError(f"{later.path}: is of another gate than {first.path}: {difference}; judge the shards of one gate")
         if earlier.header.shard.number == later.header.shard.number:
             raise UsageError(f"{later.path}: is of shard {later.header.shard}, as {earlier.path} is; remove one of them")
     return _merged(found) if first.header.shard.of > 1 else first
@@ -59,27 +57,21 @@ def _shown(value: Any) -> str:
 
 def _merged(parts: Sequence[Recorded]) -> Recorded:
     """Return all shards as one gate."""
+    members = {one.name: _united([getattr(part.header, one.name) for part in parts]) for one in fields(GateHeader)}
+    reproducers = tuple(one for part in parts for one in part.end.reproducers)
+    end = End(elapsed_s=max(part.end.elapsed_s for part in parts), reproducers=reproducers)
+    launches = [launch for part in parts for launch in part.launches]
+    return Recorded(parts[0].path, GateHeader(**{**members, "qualified": ""}), launches, end, tuple(parts))
 
-    def united(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        return {name: value for mapping in mappings for name, value in mapping.items()}
 
-    headers = [part.header for part in parts]
-    by_case = ("labels", "exact", "memory", "notes", "uncompared", "returned", "sources")
-    names = ("only_base", "only_head", "changed", "generated", "remarks")
-    members: dict[str, Any] = {
-        **{name: united(getattr(one, name) for one in headers) for name in by_case},
-        **{name: tuple(dict.fromkeys(item for one in headers for item in getattr(one, name))) for name in names},
-        "left_out": {side: united(one.left_out.get(side, {}) for one in headers) for side in (BASE, HEAD)},
-        "torch": next(filter(None, (one.torch for one in headers)), ""),
-        "resident": {},  # of the tests of a shard
-        "qualified": "",
-    }
-    end = End(
-        elapsed_s=max(part.end.elapsed_s for part in parts),
-        reproducers=tuple(one for part in parts for one in part.end.reproducers),
-    )
-    whole = replace(headers[0], **members)
-    return Recorded(parts[0].path, whole, [launch for part in parts for launch in part.launches], end, tuple(parts))
+def _united(values: Sequence[Any]) -> Any:
+    """Return the union of mappings, member by member, or of lists; else the first value."""
+    if isinstance(values[0], Mapping):
+        names = dict.fromkeys(name for value in values for name in value)
+        return {name: _united([value[name] for value in values if name in value]) for name in names}
+    if isinstance(values[0], tuple) and len(values) > 1:
+        return tuple(dict.fromkeys(item for value in values for item in value))
+    return values[0]
 
 
 def is_judged(part: Recorded) -> bool:
@@ -91,19 +83,12 @@ def not_measured(parts: Sequence[Recorded]) -> Iterator[Reason]:
     """Yield why tests of the shards of a gate were not measured, or not to the end."""
     by_number = {part.header.shard.number: part for part in parts}
     for shard in [replace(parts[0].header.shard, number=number) for number in range(1, parts[0].header.shard.of + 1)]:
-        part = by_number.get(shard.number)
-        if part is None and shard.own():
-            yield Reason(MISSING, f"shard {shard} is missing, so {_named(shard)} not judged; run it, or add its file")
-        elif part and not is_judged(part) and part.header.labels:
+        part, tests = by_number.get(shard.number), shard.own()
+        shown = ", ".join(tests[:NAMED]) + (", ..." if len(tests) > NAMED else "")
+        lost = f"so its tests are not judged: {len(tests)} ({shown})"
+        if part is None and tests:
+            yield Reason(MISSING, f"shard {shard} is missing, {lost}; run it, or add its file")
+        elif part and part.header.labels and (part.end.cut_short or not is_judged(part)):
             why = part.end.cut_short or "it has too few launches"
-            kind = BROKEN if part.end.broken_off or not part.end.cut_short else BUDGET
-            yield Reason(kind, f"shard {shard}: {why}, so {_named(shard)} not judged")
-        elif part and part.end.cut_short and part.header.labels:
-            yield Reason(BROKEN if part.end.broken_off else BUDGET, f"shard {shard}: {part.end.cut_short}")
-
-
-def _named(shard: Shard) -> str:
-    """Return the number of tests of a shard, and some of them, with a verb."""
-    tests = shard.own()
-    shown = ", ".join(tests[:NAMED]) + (", ..." if len(tests) > NAMED else "")
-    return f"1 test is ({shown})" if len(tests) == 1 else f"{len(tests)} tests are ({shown})"
+            text = f"shard {shard}: {why}{'' if is_judged(part) else f', {lost}'}"
+            yield Reason(BUDGET if part.end.cut_short and not part.end.broken_off else BROKEN, text)

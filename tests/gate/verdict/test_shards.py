@@ -205,7 +205,8 @@ def test_a_missing_shard_is_named_and_the_others_are_judged(tmp_path):
     own = Shard(2, 3, TESTS).own()
     assert reason.kind == MISSING
     assert (
-        reason.text == f"shard 2/3 is missing, so {len(own)} tests are ({', '.join(own)}) not judged; run it, or add its file"
+        reason.text
+        == f"shard 2/3 is missing, so its tests are not judged: {len(own)} ({', '.join(own)}); run it, or add its file"
     )
     assert (verdict.outcome, verdict.is_excusable) == (INCONCLUSIVE, False)
     assert judged(first, third, allow_missing=True).outcome == INCONCLUSIVE  # it is about cases that the head lacks
@@ -220,8 +221,8 @@ def test_a_shard_alone_lacks_all_others(tmp_path):
 
 
 @pytest.mark.parametrize(("count", "end", "said"), [
-    (3, None, "shard 2/3: the run that was measured did not come to its end; measure again, so 2 tests are ("),
-    (0, None, "shard 2/3: the run that was measured did not come to its end; measure again, so 2 tests are ("),
+    (3, None, "shard 2/3: the run that was measured did not come to its end; measure again, so its tests are not judged: 2 ("),
+    (0, None, "shard 2/3: the run that was measured did not come to its end; measure again, so its tests are not judged: 2 ("),
     (10, INTERRUPTED, "shard 2/3: interrupted"),
 ])  # fmt: skip
 def test_a_shard_that_died_loses_its_own_tests_only(tmp_path, count, end, said):
@@ -265,7 +266,7 @@ def test_a_shard_of_another_gate_is_refused_with_the_difference(tmp_path, change
     first, other = file_of(tmp_path, 1), file_of(tmp_path, 2, name="other.jsonl.gz", **changes)
     with pytest.raises(UsageError) as raised:
         gather([other, first])
-    assert str(raised.value) == f"{other}: is of another gate than {first}: {said}; judge shards of one gate together"
+    assert str(raised.value) == f"{other}: is of another gate than {first}: {said}; judge the shards of one gate"
 
 
 def test_gates_that_are_no_shards_are_judged_alone(tmp_path):
