@@ -110,6 +110,8 @@ def _head(verdict: Verdict) -> Iterable[str]:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish"
     torch = f", torch {header.torch}" if header.torch else ""
     yield f"measured: {count}, {decision.launches} launches{fresh}, {time}{torch}"
+    if parts := ", ".join(f"{name} {units.duration(part_s * 1e9)}" for name, part_s in verdict.end.parts_s.items() if part_s):
+        yield f"time: {parts}"
     for side, variables in header.variables.items():
         if variables:
             yield f"{side} with {' '.join(f'{name}={shlex.quote(value)}' for name, value in variables.items())}"
@@ -543,6 +545,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         ],
         "seconds": verdict.recorded.seconds,
         "elapsed_seconds": verdict.end.elapsed_s,
+        "parts_seconds": verdict.end.parts_s,
         "level_of_first_stage": SCREENING,
         "level_of_product": product(decision.shards),
         "looks": looks(decision.shards),

@@ -250,7 +250,8 @@ class _Gate:
             if not measured.launches and measured.header.labels:
                 raise
             measured.end = End(str(error), broken_off=True)
-        measured.end = replace(measured.end, elapsed_s=round(monotonic() - self._began, 3))
+        parts_s = {name: round(part_s, 3) for name, part_s in self._parts_s().items()}
+        measured.end = replace(measured.end, elapsed_s=round(monotonic() - self._began, 3), parts_s=parts_s)
         samples.append(measured.path, measured.end.line())
         return measured
 
@@ -293,6 +294,15 @@ class _Gate:
         until = min(self._deadline, monotonic() + RESAMPLING_S)
         found = qualify(measured, self._request, gate_s, lambda: monotonic() < until)
         measured.end = replace(measured.end, qualification=found)
+
+    def _parts_s(self) -> dict[str, float]:
+        """Return what the time went to; launches at the same time count once."""
+        all_s = [[spent.seconds for spent in of.values()] for of in self._spent]
+        cases_s = sum(map(sum, all_s)) / self._at_once
+        first_s, fresh_s = (sum(self._durations_s[stage]) for stage in (1, 2))
+        return {
+            "survey": self._loading_s, "starts and fixtures": first_s - cases_s, "cases": cases_s, "fresh launches": fresh_s
+        }  # fmt: skip
 
     def _check_budget(self, seconds: Sequence[float]) -> None:
         """Check that the fewest launches with the smallest effort fit into the budget, by the time of each case's calls.

@@ -195,7 +195,7 @@ def test_launches_are_measured_and_kept(gate, launches, tmp_path):
     assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * 9
     assert len({seed for _, seed, _ in launches.started}) == 9  # each has a coin of its own
     assert launches.running == 0
-    assert measured.end == End(elapsed_s=launches.clock) == End(elapsed_s=230.0)
+    assert replace(measured.end, parts_s={}) == End(elapsed_s=launches.clock) == End(elapsed_s=230.0)
     assert measured.path.parent == tmp_path / "storage/gate"
     assert list(measured.path.parent.iterdir()) == [measured.path]
     assert samples.load(measured.path) == measured
@@ -674,6 +674,14 @@ def test_a_budget_makes_the_efforts_of_later_launches_smaller(gate, launches):
     assert plans[1].efforts[SLOW] == (1 / 16, 1 / 16)
 
 
+def test_a_run_says_what_its_time_went_to(gate, launches):
+    launches.factors[SLOW] = 1.1
+    end = gate(launches=8).end
+    # Loading takes 5 s, a case 10 s; 8 fresh launches measure one case.
+    assert end.parts_s == {"survey": 5.0, "starts and fixtures": 40.0, "cases": 160.0, "fresh launches": 120.0}
+    assert sum(end.parts_s.values()) == end.elapsed_s
+
+
 def test_more_launches_are_measured_where_they_reach_the_threshold_unless_a_number_is_given(gate, launches, monkeypatch):
     monkeypatch.setattr(run, "launches_needed", lambda *_: 13)
     assert stages_of(gate(launches=LAUNCHES)) == [1] * 13
@@ -820,7 +828,8 @@ def test_what_was_measured_before_an_early_end_is_kept(gate, launches, error, nu
         return
     measured = gate(launches=8)
     assert len(measured.launches) == number - 1
-    assert measured.end == End(str(error) or "interrupted", broken_off=True, elapsed_s=launches.clock)
+    ended = End(str(error) or "interrupted", broken_off=True, elapsed_s=launches.clock)
+    assert replace(measured.end, parts_s={}) == ended
     assert samples.load(measured.path) == measured
     assert launches.running == 0
 
