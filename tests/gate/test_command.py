@@ -341,7 +341,6 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
         ),
         (["--qualify", "--soak", "5m"], "--soak: cannot be given with --qualify; remove one of them"),
         (["--qualify", "--shard", "1/2"], "--shard: cannot be given with --qualify; remove one of them"),
-        (["--bisect", "--base", "HEAD", "--shard", "1/2"], "--bisect: cannot be given with --shard; remove one of them"),
         (["--base", "HEAD", "--shard", "9/8"], f"--shard: '9/8' {NO_PART}"),
         (["--base", "HEAD", "--shard", "0/8"], f"--shard: '0/8' {NO_PART}"),
         (["--base", "HEAD", "--shard", "1/257"], f"--shard: '1/257' {NO_PART}"),
@@ -371,7 +370,11 @@ def test_wrong_usage_is_one_line_before_anything_is_started(repository, temporar
     assert copies(temporary) == []
 
 
-@pytest.mark.parametrize("arguments", [["--base", "nothing"], ["--base-dir", ".", "--nonsense"], ["--qualify"]], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [["--base", "nothing"], ["--base-dir", ".", "--nonsense"], ["--qualify"], ["--base", "HEAD", "--shard", "1/2"]],
+    ids=str,
+)
 def test_a_bisection_stops_where_no_commit_can_be_judged(repository, temporary, arguments):
     """Exit code 2 would have git blame the commit that is tested."""
     assert command(repository, "gate", "--bisect", *arguments).returncode == STOPS
