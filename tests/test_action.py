@@ -25,7 +25,7 @@ ACTION = yaml.safe_load((REPOSITORY / "action.yml").read_text(encoding="utf-8"))
 INPUTS = ACTION["inputs"]
 STEPS = ACTION["runs"]["steps"]
 PAGE = (REPOSITORY / "docs" / "ci.md").read_text(encoding="utf-8")
-[WORKFLOW] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+WORKFLOW, SHARDS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
 
@@ -40,7 +40,7 @@ echo "mnistbench: $FAKE_ERROR" >&2
 for word in "$@"; do
   case $word in
     --output=*) output=${word#--output=} ;;
-    --storage=*) mkdir -p "${word#--storage=}/gate"; echo raw > "${word#--storage=}/gate/1.jsonl.gz" ;;
+    --storage=*) mkdir -p "${word#--storage=}/gate"; echo raw > "${word#--storage=}/gate/$FAKE_NAME" ;;
   esac
 done
 if [ -n "$FAKE_REPORT" ]; then cat "$FAKE_REPORT" > "$output"; fi
@@ -85,7 +85,7 @@ def job(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     (tmp_path / "temp").mkdir()
 
-    def run(*, event="pull_request", code=EXIT_PASSED, report=REPORT, gh_code=0, missing=False, **inputs):
+    def run(*, event="pull_request", code=EXIT_PASSED, report=REPORT, gh_code=0, missing=False, name="1.jsonl.gz", **inputs):
         assert inputs.keys() <= INPUTS.keys()
         seen = tmp_path / "seen"
         shutil.rmtree(seen, ignore_errors=True)
@@ -104,6 +104,7 @@ def job(tmp_path, monkeypatch):
             "GITHUB_STEP_SUMMARY": str(seen / "summary"), "RUNNER_TEMP": str(tmp_path / "temp"), "FAKE": str(seen),
             "FAKE_PYTHON": sys.executable, "FAKE_MISSING": str(int(missing)), "FAKE_CODE": str(code), "FAKE_ERROR": ERROR,
             "FAKE_REPORT": str(seen / "report") if report else "", "FAKE_GH_CODE": str(gh_code),
+            "FAKE_NAME": name, "GITHUB_JOB": "gate",
         }  # fmt: skip
         return _run(contexts, variables, seen)
 
@@ -172,7 +173,9 @@ def test_a_gate_that_passes(job, tmp_path):
     assert ran.gh == ["pr", "comment", "12", "--edit-last", "--create-if-none", "--body-file", report]
     assert ran.body == REPORT
     assert (tmp_path / "seen" / "gh_environment").read_text() == "owner/project a token\n"
-    assert ran.upload == {"name": ran.outputs["artifact"], "path": folder, "if-no-files-found": "ignore"}
+    assert ran.upload == {
+        "name": ran.outputs["artifact"], "path": folder, "if-no-files-found": "ignore", "overwrite": "True",
+    }  # fmt: skip
     assert {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.*")} == {
         "report.md", "log.txt", "gate/1.jsonl.gz",
     }  # fmt: skip
@@ -227,7 +230,7 @@ def test_a_quote_that_is_not_closed_is_not_taken_for_a_regression(job):
     assert "::error title=mnistbench::paths: a quote is not closed\n" in ran.log
 
 
-@pytest.mark.parametrize("name", ["base", "budget", "inconclusive"])
+@pytest.mark.parametrize("name", ["base", "budget", "inconclusive", "shard"])
 def test_an_input_is_one_argument_whatever_it_is(job, tmp_path, name):
     ran = job(**{name: "--x 'y'; $(touch hacked)"})
     assert f"--{name}=--x 'y'; $(touch hacked)" in ran.gate
@@ -263,6 +266,44 @@ def test_a_report_that_is_too_long_for_a_comment_has_a_link(job):
     assert ran.body.startswith(REPORT.splitlines()[0])
     assert "[the summary](https://github.example/owner/project/actions/runs/34)" in ran.body
     assert len(ran.body) < 65_536
+
+
+@pytest.mark.parametrize("code", [EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED])
+def test_a_shard_that_has_samples_passes_whatever_they_show(job, code):
+    ran = job(code=code, shard="3/8", name="shard-3-of-8_1.jsonl.gz")
+    assert (ran.code, ran.gh) == (EXIT_PASSED, None)
+    assert "--shard=3/8" in ran.gate
+    assert ran.upload["name"] == "mnistbench-gate-shard-3-of-8"
+    assert REPORT in ran.log
+
+
+def test_a_shard_without_samples_fails(job):
+    ran = job(code=EXIT_UNJUDGED, shard="3/8", report=None)
+    assert (ran.code, ran.gh) == (EXIT_UNJUDGED, None)
+    assert ran.upload["name"] == "mnistbench-gate-shard-3-of-8"
+
+
+@pytest.mark.parametrize("code", [EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED])
+@pytest.mark.parametrize("event", ["pull_request", "push"])
+def test_the_samples_of_all_shards_are_judged_as_one_gate(job, tmp_path, code, event):
+    folder = tmp_path / "all shards"
+    folder.mkdir()
+    files = [folder / f"shard-{number}-of-2_1.jsonl.gz" for number in (1, 2)]
+    for file in files:
+        file.touch()
+    ran = job(event=event, code=code, judge=f"{folder}/shard-*", paths="bench")
+    assert ran.code == code
+    assert ran.gate == [
+        "judge", *map(str, files), "--inconclusive=fail", "--format=markdown", f"--output={ran.outputs['report']}",
+    ]  # fmt: skip
+    assert ran.body == (REPORT if event == "pull_request" else None)
+
+
+def test_no_samples_of_shards_are_an_error_with_the_pattern(job, tmp_path):
+    ran = job(judge=f"{tmp_path}/$(touch hacked)/shard-*")
+    assert (ran.code, ran.gate, ran.gh) == (EXIT_UNJUDGED, None, None)
+    assert "::error title=mnistbench::judge: no file is named " in ran.log
+    assert list(tmp_path.rglob("hacked")) == []
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -334,8 +375,23 @@ def lint(tmp_path):
     return run
 
 
+def test_the_workflow_of_shards_measures_all_of_them_and_judges_them_in_any_case():
+    gate, verdict = yaml.safe_load(SHARDS)["jobs"].values()
+    numbers = gate["strategy"]["matrix"]["shard"]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert gate["strategy"]["fail-fast"] is False
+    checkout, *_, action = gate["steps"]
+    assert checkout["with"]["fetch-depth"] == 0
+    assert action["with"]["shard"] == f"${{{{ matrix.shard }}}}/{len(numbers)}"
+    assert (verdict["needs"], verdict["if"]) == ("gate", "${{ !cancelled() }}")
+    *_, download, judge = verdict["steps"]
+    assert download["with"]["pattern"] == "mnistbench-gate-shard-*"
+    assert judge["with"]["judge"] == f"{download['with']['path']}/gate/shard-*.jsonl.gz"
+    assert {*action["with"], *judge["with"]} <= INPUTS.keys()
+
+
 def test_actionlint_accepts_the_workflow(lint):
-    assert lint(WORKFLOW) == ""
+    assert lint(WORKFLOW) == lint(SHARDS) == ""
     assert "fetch-dept" in lint(WORKFLOW.replace("fetch-depth", "fetch-dept"))
 
 

@@ -16,6 +16,7 @@ import tomllib
 from pathlib import Path
 
 import builders
+import gate_builders
 import pytest
 import reproducer_builders
 import trace_builders
@@ -30,6 +31,7 @@ from mnistbench.core.options import options_of
 from mnistbench.core.params import STEPS
 from mnistbench.gate.reproducers.script import script
 from mnistbench.gate.run import LAUNCHES
+from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LOOKS
 from mnistbench.pytest_plugin import plugin
 
@@ -161,6 +163,14 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         path.parent.mkdir(parents=True, exist_ok=True)
         row = reproducer_builders.row()
         path.write_text(script(reproducer_builders.header(), [row], [row]), encoding="utf-8")
+    if words[0] == "judge":
+        tests = tuple(f"t.py::test_{number}" for number in range(8))
+        for shard in (samples.Shard(number, 8, tests) for number in range(1, 9)):
+            [case] = shard.own()
+            path = Path(words[1].replace("shard-*-of-8_*", f"{shard.prefix}20261124_103105"))
+            launches = gate_builders.series({case: gate_builders.Measured()}, count=10)
+            gate_builders.write(path, launches, labels={case: case}, shard=shard)
+        words = ["judge", *map(str, Path().glob(words[1]))]
     write_traces(words)
     if "--resume" in words:
         begun = ["--dataset=digits", "--model=lenet5", "--batch-size=512", "--epochs=1", "--no-accel"]

@@ -29,14 +29,19 @@ def run(settings: Settings) -> int:
         MnistbenchError: something cannot be used or measured. With ``--bisect`` only a UsageError, because it stops the search;
             what cannot be measured is a commit to skip.
     """
-    if settings.qualify and settings.bisect:
-        raise UsageError("--bisect: cannot be given with --qualify; remove one of them")
+    for name, is_given in (("--qualify", settings.qualify), ("--shard", settings.shard.of > 1)):
+        if settings.bisect and is_given:
+            raise UsageError(f"--bisect: cannot be given with {name}; remove one of them")
     try:
         if settings.output:
             check(settings.output)
         with Progress(sys.stderr) as progress:
             measured = measure(settings, progress)
-            progress.say(f"raw samples: {measured.path}; judge them again with: mnistbench judge {measured.path}")
+            of, files = settings.shard.of, measured.path
+            if of > 1:
+                files = files.with_name(f"shard-*-of-{of}_*.jsonl.gz")
+            again = "judge them again with" if of == 1 else f"when all {of} shards have ended, judge them with"
+            progress.say(f"raw samples: {measured.path}; {again}: mnistbench judge {files}")
         if settings.qualify:
             outcome, shown = qualification.report(measured, settings.top)
             return deliver_verdict(shown, settings, outcome, is_excusable=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from mnistbench.core.options import argument, path
 from mnistbench.gate.report import deliver_verdict, report
 from mnistbench.gate.verdict.result import JudgeOptions, conclude
-from mnistbench.gate.verdict.samples import load
+from mnistbench.gate.verdict.shards import gather
 from mnistbench.showing.output import check
 
 
@@ -16,16 +16,18 @@ from mnistbench.showing.output import check
 class Settings(JudgeOptions):
     """The options of the command."""
 
-    file: Path = argument("FILE", path, "raw samples that mnistbench gate has written")
+    files: tuple[Path, ...] = argument(
+        "FILE", path, "raw samples that mnistbench gate has written; all shards of a gate", many=True
+    )
 
 
 def run(settings: Settings) -> int:
-    """Judge the file, report, and return the exit code.
+    """Judge the files as one gate, report, and return the exit code.
 
     Raises:
-        MnistbenchError: the file cannot be read, or the report cannot be written.
+        MnistbenchError: a file cannot be read or used, or the report cannot be written.
     """
     if settings.output:
         check(settings.output)
-    verdict = conclude(load(settings.file), settings)
+    verdict = conclude(gather(settings.files), settings)
     return deliver_verdict(report(verdict), settings, verdict.outcome, is_excusable=verdict.is_excusable)

@@ -20,7 +20,7 @@ from mnistbench.core.document import Reader
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.files import DIGITS_VARIABLE, digits_file
 from mnistbench.gate.snapshot import Tree
-from mnistbench.gate.verdict.samples import BASE, HEAD
+from mnistbench.gate.verdict.samples import BASE, HEAD, WHOLE, Shard
 
 #: Longest time without a message from a process, in seconds, until it is known what the base takes.
 PATIENCE_S = 600.0
@@ -58,6 +58,7 @@ class Plan:
     arguments: tuple[str, ...]  # for pytest
     phases: tuple[str, ...]  # to measure; all if empty
     only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
+    shard: Shard = WHOLE  # with the tests of all shards after the survey, which runs those of this one
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
     added: float = 0.0  # share of its time by which each iteration of the head is made longer
     soak_ns: float = 0  # time for each case in a soak
@@ -197,6 +198,11 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[st
         arguments, phases = (selected[name].read(tuple[str, ...]) for name in ("arguments", "phases"))
         plan = replace(plan, arguments=arguments, phases=phases)
         processes[BASE].begin(plan, plan.only or None, default=None)
+        if plan.shard.of > 1:
+            collected = [processes[side].receive("collected").read(tuple[str, ...]) for side in (BASE, HEAD)]
+            plan = replace(plan, shard=replace(plan.shard, tests=tuple(sorted({*collected[0], *collected[1]}))))
+            for process in processes.values():
+                process.child.tell(json.dumps(plan.shard.own()))
         found, limit_s = dict[str, Listing](), PATIENCE_S
         for side in (BASE, HEAD):
             found[side] = processes[side].receive("surveyed", limit_s).read(Listing)
@@ -324,6 +330,7 @@ class _SideProcess:
             "parallel": sorted(plan.parallel),
             "added": plan.added if self._side == HEAD else 0.0,
             "soak_ns": plan.soak_ns,
+            "is_shard": plan.shard.of > 1,
             "effort": plan.effort,
             "efforts": plan.efforts,
             **more,

@@ -40,6 +40,9 @@ MOST_LAUNCHES, LEAST_KNOWN = 2 * LAUNCHES, 4
 #: Most growth of an effort in one plan: a spread of three samples is often several times too large.
 MOST_GROWTH = 2.0
 
+#: Most normal quantities that are drawn to find the reach, which grows slowly: with ten times as many by a tenth.
+MOST_ROWS = 2_000
+
 #: Seconds of a case in a launch with the smallest effort: at least so many, and this multiple of its calls in the survey.
 LEAST_CASE_S, CALLS = 0.2, 12.0
 
@@ -76,16 +79,19 @@ def first_efforts(limits: Thresholds) -> Efforts:
     return Efforts(*(max(LEAST_EFFORT, min(1.0, share**2)) for share in shares))
 
 
-def planned(launches: Sequence[Launch], spent: Sequence[Mapping[str, Spent]], limits: Thresholds) -> dict[str, Efforts]:
+def planned(
+    launches: Sequence[Launch], spent: Sequence[Mapping[str, Spent]], limits: Thresholds, shards: int = 1
+) -> dict[str, Efforts]:
     """Return the efforts of each case with which bounds reach the limits as far as the efforts decide, at most 1.
 
     Args:
         launches: of the first stage, so far.
         spent: of each of them, by node id.
         limits: the thresholds.
+        shards: number of machines with as many quantities, whose bounds hold together.
     """
     needed: dict[str, list[float]] = {}
-    for quantity, reach in _to_bound(samples.quantities(launches)):
+    for quantity, reach in _to_bound(samples.quantities(launches), shards):
         position = 0 if quantity.is_case else 1
         errors = [samples.squared_error(quantity, launch) for launch in launches]
         used = [of[quantity.case].efforts[position] for of in spent]
@@ -99,10 +105,10 @@ def planned(launches: Sequence[Launch], spent: Sequence[Mapping[str, Spent]], li
     return {case: Efforts(*efforts) for case, efforts in needed.items()}
 
 
-def launches_needed(launches: Sequence[Launch], limits: Thresholds) -> int:
+def launches_needed(launches: Sequence[Launch], limits: Thresholds, shards: int = 1) -> int:
     """Return the number of launches with which all quantities reach their limits that can with MOST_LAUNCHES."""
     needed = [len(launches)]
-    for quantity, reach in _to_bound(samples.quantities(launches)):
+    for quantity, reach in _to_bound(samples.quantities(launches), shards):
         number = LAUNCHES * (reach * _spread(quantity) / math.log1p(limits.of(quantity))) ** 2
         if number <= MOST_LAUNCHES:  # not if it is not finite
             needed.append(math.ceil(number))
@@ -114,11 +120,11 @@ def _spread(quantity: Quantity) -> float:
     return float(np.std(np.abs(quantity.logs), ddof=1)) / math.sqrt(1 - 2 / math.pi)
 
 
-def _to_bound(quantities: Sequence[Quantity]) -> list[tuple[Quantity, float]]:
+def _to_bound(quantities: Sequence[Quantity], shards: int) -> list[tuple[Quantity, float]]:
     """Return the quantities that a pass bounds by their thresholds, with the reach of a spread of 1 in LAUNCHES."""
     cases = [one for one in quantities if one.kind == ITERATION]
     operations = [one for one in quantities if one.kind == OPERATION and one.share >= LARGE_SHARE]
-    return [(one, _reach(2 * len(family))) for family in (cases, operations) for one in family]
+    return [(one, _reach(min(MOST_ROWS, 2 * len(family) * shards))) for family in (cases, operations) for one in family]
 
 
 @functools.cache

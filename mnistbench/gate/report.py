@@ -19,9 +19,7 @@ from mnistbench.gate.verdict.decision import (
     IMPROVED,
     INCONCLUSIVE,
     LARGE_SHARE,
-    LOOKS,
     PASSED,
-    PRODUCT,
     REGRESSED,
     SCREENING,
     SMALL,
@@ -31,6 +29,8 @@ from mnistbench.gate.verdict.decision import (
     Finding,
     change_of,
     launches_needed_for,
+    looks,
+    product,
 )
 from mnistbench.gate.verdict.permutation import CONFIDENCE
 from mnistbench.gate.verdict.result import JudgeOptions, Verdict
@@ -171,6 +171,11 @@ def _head(verdict: Verdict) -> Iterable[str]:
             yield f"{what}: {_named(names, verdict.options.top)}"
     if header.qualified:
         yield header.qualified
+    machines: dict[str, list[str]] = {}
+    for part in verdict.recorded.shards:
+        machines.setdefault(part.header.machine, []).append(str(part.header.shard.number))
+    for machine, numbers in machines.items():
+        yield f"shard{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} of {header.shard.of}: {machine}"
 
 
 def _notes(verdict: Verdict) -> Iterable[str]:
@@ -593,6 +598,8 @@ def _limits(verdict: Verdict) -> Iterable[str]:
     """Yield the limitations of the outcome."""
     if verdict.outcome == INCONCLUSIVE:
         yield from _reached(verdict)
+    if verdict.header.shard.of > 1 and not verdict.recorded.shards:
+        yield f"only shard {verdict.header.shard}, so judge the files of all shards with mnistbench judge"
     unbounded = verdict.decision.unbounded
     if unbounded and verdict.outcome != REGRESSED:
         largest, count = unbounded[0], len(unbounded)
@@ -637,12 +644,17 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         },
         "launches": decision.launches,
         "fresh_launches": decision.fresh,
+        "shard": str(header.shard) if header.shard.of > 1 and not verdict.recorded.shards else None,
+        "shards": [
+            {"shard": str(part.header.shard), "machine": part.header.machine, "cases": len(part.header.labels)}
+            for part in verdict.recorded.shards
+        ],
         "seconds": verdict.recorded.seconds,
         "elapsed_seconds": verdict.end.elapsed_s,
         "parts_seconds": verdict.end.parts_s,
         "level_of_first_stage": SCREENING,
-        "level_of_product": PRODUCT,
-        "looks": LOOKS,
+        "level_of_product": product(decision.shards),
+        "looks": looks(decision.shards),
         "confidence": CONFIDENCE,
         "thresholds": {"case": options.case, "operation": options.operation, "once": options.once},
         "findings": [

@@ -9,6 +9,7 @@ import functools
 import math
 import os
 import random
+import re
 import shutil
 import statistics
 from collections import defaultdict
@@ -42,7 +43,7 @@ from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, new
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.decision import LAUNCHES, LEAST_LAUNCHES, LOOKS, candidates, decide, is_settled, least_fresh
+from mnistbench.gate.verdict.decision import LAUNCHES, LEAST_LAUNCHES, candidates, decide, is_settled, least_fresh, looks
 from mnistbench.gate.verdict.result import JudgeOptions
 from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, LONGER, SOAK, End, GateHeader, Launch, Recorded, Reproducer
 from mnistbench.showing.progress import Progress
@@ -57,6 +58,9 @@ FRESH_SHARE, FEW_CASES, LEAST_FRESH_SHARE = 0.4, 4, 0.1
 #: Time of a qualification without --launches and --budget, and of its resampling, in seconds; the share of it for launches of
 #: the same code, and the most of these.
 QUALIFYING_S, RESAMPLING_S, SAME_SHARE, MOST_SAME = 600.0, 60.0, 0.75, 5 * SIZE
+
+#: Most shards: with more, no number of fresh launches could confirm a slowdown after LEAST_LAUNCHES.
+MOST_SHARDS = 256
 
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
 DEFAULT_FOLDER = "bench"
@@ -98,6 +102,14 @@ class BaseOptions:
     base_dir: Path | None = option("--base-dir", path, None, "checkout to compare with", "DIR")
 
 
+def shard(text: str) -> samples.Shard:
+    """Return a part of a gate: ``3/8``."""
+    found = re.fullmatch(r"0*([1-9]\d{0,5})/0*([1-9]\d{0,5})", text.strip(), re.ASCII)
+    if not found or not int(found[1]) <= int(found[2]) <= MOST_SHARDS:
+        raise ValueError(f"is no part; give K/N, the Kth of N parts, at most {MOST_SHARDS}: 3/8")
+    return samples.Shard(int(found[1]), int(found[2]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request(RunOptions, SideOptions, BaseOptions):
     """What a gate measures; without a base, that is the working tree as well. Help shows the options of the last base first."""
@@ -107,6 +119,9 @@ class Request(RunOptions, SideOptions, BaseOptions):
     )
     soak_s: float | None = option(
         "--soak", seconds, None, "one long launch of this time at the end, which shows growth and rare slow iterations", "TIME"
+    )
+    shard: samples.Shard = option(
+        "--shard", shard, "1/1", "measure the Kth of N parts of the cases; mnistbench judge judges the files of all", "K/N"
     )
     only: tuple[str, ...] = ()  # node ids of the cases to measure; all that pytest selects if empty
     given: frozenset[str] = frozenset()  # fields that the command line gives
@@ -125,8 +140,9 @@ class Request(RunOptions, SideOptions, BaseOptions):
             raise UsageError("--qualify: measures the working tree on both sides; remove the options of base and head")
         if self.qualify and "launches" in self.given and self.launches < SIZE:
             raise UsageError(f"--launches: {self.launches} are too few for --qualify; give at least {SIZE}")
-        if self.qualify and self.soak_s:
-            raise UsageError("--soak: cannot be given with --qualify; remove one of them")
+        for name, is_given in (("--soak", self.soak_s), ("--shard", self.shard.of > 1)):
+            if self.qualify and is_given:
+                raise UsageError(f"{name}: cannot be given with --qualify; remove one of them")
         if self.soak_s and self.budget_s and self.soak_s >= self.budget_s:
             raise UsageError("--soak: takes the whole --budget; increase --budget by the time of the other launches")
         if not (self.base or self.base_dir or self.differ or self.qualify):
@@ -177,6 +193,7 @@ def _plan(request: Request, pythons: Mapping[str, str], here: Path, folder: Path
         arguments=request.pytest,
         phases=(),
         only=request.only,
+        shard=request.shard,
     )
 
 
@@ -217,16 +234,20 @@ class _Gate:
 
     def run(self, here: Path) -> Recorded:
         listing = self._listing()
-        measured = Recorded(_new_file(self._request.storage, PREFIX * self._request.qualify), self._header(here, listing), [])
-        self._at_once = self._launches_at_once(measured.header, listing)
-        self._check_budget([listing[HEAD].cases[case].seconds for case in measured.header.labels])
+        prefix = PREFIX * self._request.qualify + self._request.shard.prefix
+        measured = Recorded(_new_file(self._request.storage, prefix), self._header(here, listing), [])
+        if measured.header.labels:
+            self._at_once = self._launches_at_once(measured.header, listing)
+            self._check_budget([listing[HEAD].cases[case].seconds for case in measured.header.labels])
         samples.append(measured.path, measured.header.line())
         try:
+            if not measured.header.labels:
+                raise LaunchError("no test of this shard is a case of both sides")  # noqa: TRY301
             (self._qualify if self._request.qualify else self._compare)(measured, list(measured.header.labels))
         except KeyboardInterrupt:
             measured.end = INTERRUPTED
         except LaunchError as error:
-            if not measured.launches:
+            if not measured.launches and measured.header.labels:
                 raise
             measured.end = End(str(error), broken_off=True)
         parts_s = {name: round(part_s, 3) for name, part_s in self._parts_s().items()}
@@ -241,7 +262,14 @@ class _Gate:
         self._stage(measured, 1, self._request.launches, cases, self._loading_s, first_deadline)
         first = len(measured.launches)
         if "launches" not in self._request.given and first == LAUNCHES == self._request.launches:
-            self._stage(measured, 1, launches_needed(measured.launches, self._request), cases, 0.0, first_deadline)
+            self._stage(
+                measured,
+                1,
+                launches_needed(measured.launches, self._request, self._request.shard.of),
+                cases,
+                0.0,
+                first_deadline,
+            )
         found = candidates(samples.quantities(measured.launches), self._request, self._seed)
         if flagged := list(dict.fromkeys(estimate.quantity.case for estimate in found)):
             self._measure_again(measured, cases if samples.ALL_CASES in flagged else flagged)
@@ -286,7 +314,7 @@ class _Gate:
         of_round_s = self._loading_s + sum(max(LEAST_CASE_S, CALLS * of_case) for of_case in seconds)
         least_s = self._loading_s + math.ceil(LEAST_LAUNCHES / self._at_once) * of_round_s
         if (budget_s := self._request.budget_s) and least_s > budget_s and not self._request.qualify:
-            shards = math.ceil(least_s / budget_s)
+            shards = math.ceil(self._request.shard.of * least_s / budget_s)
             raise LaunchError(
                 f"{len(seconds)} cases do not fit into --budget {budget_s:g}s: {LEAST_LAUNCHES} launches, the fewest that can "
                 f"be judged, take about {least_s:.0f} s; increase it, measure a part with --shard 1/{shards}, or select with -k"
@@ -305,8 +333,13 @@ class _Gate:
         folder = DEFAULT_FOLDER if (self._plan.trees[HEAD].directory / DEFAULT_FOLDER).is_dir() else ""
         self._plan, listing = survey(self._plan, self._seed, folder, self._log)
         self._loading_s = monotonic() - began
+        shard = self._plan.shard
+        if shard.of > len(shard.tests) > 0:
+            raise UsageError(
+                f"--shard: {shard} are more parts than the {len(shard.tests)} tests; give {len(shard.tests)} or fewer"
+            )
         for side, tree in self._plan.trees.items():
-            if not listing[side].cases:
+            if not listing[side].cases and not shard.tests:
                 raise LaunchError(_no_cases(side, tree.what, self._plan, listing))
         return listing
 
@@ -317,7 +350,7 @@ class _Gate:
         differ = functools.partial(snapshot.differing, tuple(self._plan.trees.values()))
         of_base, of_head = (found.cases for found in sides)
         common = [case for case in of_base if case in of_head and of_base[case].params == of_head[case].params]
-        if not common:
+        if not common and not self._plan.shard.tests:
             raise LaunchError(
                 f"no case in common: the base has {', '.join(list(of_base)[:3])}, the head {', '.join(list(of_head)[:3])}"
             )
@@ -328,6 +361,7 @@ class _Gate:
         installed = sorted({name for found in sides for name in found.packages}, key=str.lower)
         machine = f"{cpu_model()}, {usable_cpus()} cores"
         versions_of = {name: (sides[0].packages.get(name, ""), sides[1].packages.get(name, "")) for name in installed}
+        shard = self._plan.shard
         return GateHeader(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             base=self._plan.trees[BASE].what if self._request.base or self._request.base_dir else head,
@@ -364,6 +398,7 @@ class _Gate:
             uncompared={case: said for case in alike if (said := _joined(of_base[case].uncompared, of_head[case].uncompared))},
             machine=machine,
             qualified="" if self._request.qualify else newest(self._request.storage / "gate", machine, common),
+            shard=replace(shard, installed=versions_of) if shard.of > 1 else shard,
         )
 
     def _threads(self, params: Mapping[str, Any]) -> set[int]:
@@ -393,19 +428,20 @@ class _Gate:
             measured.end = End(too_little)
             return
         self._progress.say(f"measuring {len(flagged)} case{'s' if len(flagged) > 1 else ''} again, in fresh launches")
-        looks = [look for look in LOOKS if look >= least]
-        for look in looks:
+        shards = measured.header.shard.of
+        left_looks = [look for look in looks(shards) if look >= least]
+        for look in left_looks:
             is_complete = self._stage(measured, 2, look, flagged, each, self._deadline)
-            if not is_complete or look == looks[-1]:
+            if not is_complete or look == left_looks[-1]:
                 return
             quantities = samples.quantities_of_stages(measured.launches)
-            if is_settled(decide(*quantities, self._request, self._seed), self._request):
+            if is_settled(decide(*quantities, self._request, self._seed, shards=shards), self._request):
                 return
             self._progress.say(f"{look} fresh launches are not enough to decide")
 
     def _reproducers(self, measured: Recorded) -> tuple[Reproducer, ...]:
         """Write a script for each operation that was found slower."""
-        found = slower_operations(measured.launches, self._request, self._seed)
+        found = slower_operations(measured.launches, self._request, self._seed, measured.header.shard.of)
         if not found:
             return ()
         self._progress.say("writing scripts that reproduce the slower operations")
@@ -422,7 +458,9 @@ class _Gate:
         """Return the fewest launches of a stage that can be judged, or that can confirm a slowdown."""
         if self._request.qualify:
             return SIZE if stage == 1 else LIVE_LAUNCHES
-        return LEAST_LAUNCHES if stage == 1 else least_fresh(sum(launch.stage == 1 for launch in measured.launches))
+        if stage == 1:
+            return LEAST_LAUNCHES
+        return least_fresh(sum(launch.stage == 1 for launch in measured.launches), measured.header.shard.of)
 
     def _stage(
         self, measured: Recorded, stage: int, count: int, cases: Sequence[str], each: float, deadline: float
@@ -465,7 +503,7 @@ class _Gate:
 
     def _adjust(self, launches: Sequence[Launch], cases: Sequence[str], left_s: float, rounds: int) -> None:
         """Plan the efforts of later launches, all of them smaller by the same factor if so many rounds would take too long."""
-        needed, factor = planned(launches, self._spent, self._request), 1.0
+        needed, factor = planned(launches, self._spent, self._request, self._request.shard.of), 1.0
         self._plan = replace(self._plan, efforts=needed)
         while rounds * self._round_s(cases) > left_s and factor > LEAST_EFFORT:
             factor *= 0.8
@@ -492,8 +530,8 @@ class _Gate:
 
         After 8 or 9 launches 8 fresh ones are needed, after 10 only 4: together those are fewer.
         """
-        fewest = min(LOOKS)
-        return self._deadline - each * math.ceil(fewest / self._at_once) if least_fresh(done) > fewest else 0.0
+        fewest = min(looks(shards := self._request.shard.of))
+        return self._deadline - each * math.ceil(fewest / self._at_once) if least_fresh(done, shards) > fewest else 0.0
 
     def _round(self, measured: Recorded, stage: int, count: int, cases: Sequence[str], begins: Callable[[int], None]) -> None:
         """Run launches at the same time, on different cores."""

@@ -18,6 +18,8 @@ from mnistbench.gate.verdict.samples import BASE, HEAD
 
 EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, SKIPS, STOPS = 0, 1, 2, 125, 128
 
+NO_PART = "is no part; give K/N, the Kth of N parts, at most 256: 3/8"
+
 CORES = os.sched_getaffinity(0)
 
 #: The base's tests cannot be imported, or are those of the head. Both are commits of one project.
@@ -304,6 +306,28 @@ def test_a_file_that_cannot_be_judged_is_one_line(tmp_path, monkeypatch, capsys)
     assert capsys.readouterr().err == "mnistbench: missing.jsonl.gz: cannot be read (No such file or directory)\n"
 
 
+def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    tests = ("t.py::a", "t.py::b", "t.py::c")
+    shards = [samples.Shard(number, 2, tests) for number in (1, 2)]
+    for shard, factor in zip(shards, (1.0, 1.2), strict=True):
+        cases = {test: gate_builders.Measured(factor=factor, operations={}) for test in shard.own()}
+        launches = [*gate_builders.series(cases, count=10), *gate_builders.series(cases, count=8, stage=2, seed=5)]
+        labels = {test: test for test in shard.own()}
+        gate_builders.write(tmp_path / f"{shard.prefix}.jsonl.gz", launches, labels=labels, shard=shard)
+    paths = [path.name for path in sorted(tmp_path.glob("shard-*"))]
+    assert cli.main(["judge", *paths, "--format", "json"]) == EXIT_REGRESSED
+    found = json.loads(capsys.readouterr().out)
+    assert found["sentence"].startswith("regressed: ")
+    assert {one["screened"]["case"] for one in found["findings"] if one["verdict"] == "regressed"} == {*shards[1].own()}
+    assert [one["shard"] for one in found["shards"]] == ["1/2", "2/2"]
+    assert cli.main(["judge", paths[0]]) == EXIT_UNJUDGED
+    assert "inconclusive: shard 2/2 is missing, so its tests are not judged: " in capsys.readouterr().out
+    assert cli.main(["judge", paths[0], paths[0]]) == EXIT_UNJUDGED
+    assert capsys.readouterr().err.startswith(f"mnistbench: {paths[0]}: is of shard 1/2, as ")
+
+
 # ---- Wrong usage -------------------------------------------------------------------------------------------------------
 
 
@@ -316,6 +340,11 @@ def test_a_file_that_cannot_be_judged_is_one_line(tmp_path, monkeypatch, capsys)
             "--qualify: measures the working tree on both sides; remove the options of base and head",
         ),
         (["--qualify", "--soak", "5m"], "--soak: cannot be given with --qualify; remove one of them"),
+        (["--qualify", "--shard", "1/2"], "--shard: cannot be given with --qualify; remove one of them"),
+        (["--base", "HEAD", "--shard", "9/8"], f"--shard: '9/8' {NO_PART}"),
+        (["--base", "HEAD", "--shard", "0/8"], f"--shard: '0/8' {NO_PART}"),
+        (["--base", "HEAD", "--shard", "1/257"], f"--shard: '1/257' {NO_PART}"),
+        (["--base", "HEAD", "--shard", "3"], f"--shard: '3' {NO_PART}"),
         (["--qualify", "--launches", "21"], "--launches: 21 are too few for --qualify; give at least 22"),
         (["--base", "HEAD", "--base-dir", "."], "--base-dir: cannot be given with --base; remove one of them"),
         (["--base", "HEAD", "--launches", "3"], "--launches: '3' cannot be used; give a whole number, at least 8"),
@@ -341,7 +370,11 @@ def test_wrong_usage_is_one_line_before_anything_is_started(repository, temporar
     assert copies(temporary) == []
 
 
-@pytest.mark.parametrize("arguments", [["--base", "nothing"], ["--base-dir", ".", "--nonsense"], ["--qualify"]], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [["--base", "nothing"], ["--base-dir", ".", "--nonsense"], ["--qualify"], ["--base", "HEAD", "--shard", "1/2"]],
+    ids=str,
+)
 def test_a_bisection_stops_where_no_commit_can_be_judged(repository, temporary, arguments):
     """Exit code 2 would have git blame the commit that is tested."""
     assert command(repository, "gate", "--bisect", *arguments).returncode == STOPS

@@ -16,7 +16,7 @@ from mnistbench.core.machine import PINNED
 from mnistbench.gate import launcher
 from mnistbench.gate.launcher import LaunchError, ListedCase, Plan, environment, launching, stage_home, survey
 from mnistbench.gate.snapshot import Tree
-from mnistbench.gate.verdict.samples import BASE, HEAD
+from mnistbench.gate.verdict.samples import BASE, HEAD, Shard
 
 #: What every stand-in for a launch begins with. It holds a lock for as long as it, or what it has started, lives.
 PROTOCOL = """
@@ -203,6 +203,7 @@ result_of_side({
             "parallel": ["t.py::t"],
             "added": 0.1 if side == HEAD else 0.0,
             "soak_ns": 0,
+            "is_shard": False,
             "effort": [1.0, 1.0],
             "efforts": {"t.py::t": [0.5, 0.25]},
             "cores": [],
@@ -393,6 +394,23 @@ def test_a_head_that_hangs_in_the_survey_is_ended_soon_after_the_base(look, plan
 def test_a_survey_may_be_of_single_cases(look, plan, only, told):
     found = look('select()\nsurveyed(files={"only": json.dumps(job["only"])})', plan=replace(plan, only=only))[1]
     assert [json.loads(found[side].files["only"]) for side in (BASE, HEAD)] == [told, told]
+
+
+def test_both_sides_survey_the_tests_of_a_shard(look, plan):
+    program = """
+select()
+say(collected=["t.py::a", "t.py::b", f"t.py::{name}"])
+surveyed(files={"own": sys.stdin.readline()})
+"""
+    found, owned = [], []
+    for number in (1, 2, 3):
+        chosen, listings = look(program, plan=replace(plan, shard=Shard(number, 3)))
+        own = {side: json.loads(listings[side].files["own"]) for side in (BASE, HEAD)}
+        assert own[BASE] == own[HEAD] == chosen.shard.own()
+        found.append(chosen.shard.tests)
+        owned += own[BASE]
+    assert set(found) == {("t.py::a", "t.py::b", "t.py::base", "t.py::head")}  # a test that one side lacks is not lost
+    assert sorted(owned) == [*found[0]]
 
 
 def test_both_sides_are_loaded_at_the_same_time(look):

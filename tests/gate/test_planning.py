@@ -122,6 +122,15 @@ def test_so_many_launches_reach_the_limit(between, cases):
     assert np.mean(high <= math.log1p(0.03)) > 0.95
 
 
+def test_bounds_of_all_shards_together_need_more():
+    limits, names = Thresholds(case=0.05, operation=0.05, once=0.2), ["t0", "t1", "t2"]
+    found = launches(LAUNCHES, within=0.001, between=0.03, cases=names)
+    assert [launches_needed(found, limits, shards) for shards in (1, 40)] == [10, 14]
+    noisy = launches(3, within=0.05, cases=names)
+    one, many = (planned(noisy, spent_on(noisy), limits, shards)["t0"].timed for shards in (1, 8))
+    assert one < many
+
+
 def test_a_case_that_no_plan_can_bound_takes_no_more_launches():
     found = launches(LAUNCHES, between=0.5)
     assert launches_needed(found, Thresholds(case=0.02, operation=0.05, once=0.2)) == LAUNCHES

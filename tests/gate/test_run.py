@@ -24,9 +24,10 @@ from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
 from mnistbench.gate.report import report
 from mnistbench.gate.run import LAUNCHES, Request, measure
 from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.decision import LEAST_LAUNCHES
+from mnistbench.gate.verdict.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED
 from mnistbench.gate.verdict.result import JudgeOptions, conclude
-from mnistbench.gate.verdict.samples import BASE, HEAD, NO_END, End
+from mnistbench.gate.verdict.samples import BASE, HEAD, NO_END, End, Shard
+from mnistbench.gate.verdict.shards import gather
 from mnistbench.showing.progress import Progress
 
 #: Two cases, and what a base takes for each.
@@ -403,6 +404,75 @@ def test_a_project_without_that_folder_is_searched_whole(gate, launches, here):
     assert launches.looked[0][1] == ""
     plan, _, _ = launches.started[0]
     assert (plan.arguments, plan.phases) == ((), ("step",))
+
+
+def sharded(launches, number, of):
+    """Let the survey divide the tests, as the launcher does."""
+    looked = launches.survey
+
+    def survey(plan, *arguments):
+        found, listings = looked(plan, *arguments)
+        tests = tuple(sorted({*launches.cases[BASE], *launches.cases[HEAD]}))
+        shard = replace(plan.shard, tests=tests)
+        own = {
+            side: replace(one, cases={case: listed for case, listed in one.cases.items() if case in shard.own()})
+            for side, one in listings.items()
+        }
+        return replace(found, shard=shard), own
+
+    return {"shard": Shard(number, of)}, survey
+
+
+def test_a_shard_measures_its_tests_and_its_file_says_so(gate, launches, monkeypatch, tmp_path):
+    found = []
+    for number in (1, 2):
+        changes, survey = sharded(launches, number, 2)
+        monkeypatch.setattr(run, "survey", survey)
+        found.append(gate(launches=10, **changes))
+    assert sorted(case for measured in found for case in measured.header.labels) == sorted((QUICK, SLOW))
+    assert [measured.path.name.rpartition("_")[0].rpartition("_")[0] for measured in found] == ["shard-1-of-2", "shard-2-of-2"]
+    packages = {"torch": ("2.15.0", "2.15.0"), "tqdm": ("4", "4")}
+    assert [one.header.shard for one in found] == [
+        Shard(number, 2, tuple(sorted((QUICK, SLOW))), packages) for number in (1, 2)
+    ]
+    together = conclude(gather([measured.path for measured in found]), JudgeOptions())
+    assert len(together.header.labels) == 2
+    assert together.outcome == PASSED
+
+
+def test_a_flagged_case_of_a_shard_has_more_fresh_launches(gate, launches, monkeypatch):
+    launches.factors = {QUICK: 1.2, SLOW: 1.2}
+    changes, survey = sharded(launches, 1, 2)
+    monkeypatch.setattr(run, "survey", survey)
+    measured = gate(launches=10, **changes)
+    assert stages_of(measured) == [1] * 10 + [2] * 8  # 4 can only confirm the level of a whole gate
+    assert conclude(measured, JudgeOptions()).outcome == REGRESSED
+
+
+def test_a_shard_whose_tests_are_left_out_does_not_lack_in_the_gate(gate, launches, monkeypatch):
+    changes, survey = sharded(launches, 1, 2)
+    left_out = Shard(2, 2, (QUICK, SLOW)).own()
+
+    def skipped(plan, *arguments):
+        found, listings = survey(plan, *arguments)
+        none = {side: replace(one, cases={}, left_out=dict.fromkeys(left_out, "is skipped")) for side, one in listings.items()}
+        return found, none if plan.shard.number == 2 else listings
+
+    monkeypatch.setattr(run, "survey", skipped)
+    first, second = gate(launches=10, **changes), gate(**{**changes, "shard": Shard(2, 2)})
+    assert (second.launches, second.end.cut_short) == ([], "no test of this shard is a case of both sides")
+    assert conclude(second, JudgeOptions()).outcome == INCONCLUSIVE
+    together = conclude(gather([first.path, second.path]), JudgeOptions())
+    assert (together.outcome, together.header.left_out[HEAD]) == (PASSED, dict.fromkeys(left_out, "is skipped"))
+
+
+def test_more_shards_than_tests_are_refused(gate, launches, monkeypatch, tmp_path):
+    changes, survey = sharded(launches, 3, 3)
+    monkeypatch.setattr(run, "survey", survey)
+    with pytest.raises(UsageError) as raised:
+        gate(**changes)
+    assert str(raised.value) == "--shard: 3/3 are more parts than the 2 tests; give 2 or fewer"
+    assert list(tmp_path.glob("storage/gate/*")) == []
 
 
 # ---- Launches at the same time ----------------------------------------------------------------------------------------

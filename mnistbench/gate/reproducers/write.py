@@ -26,10 +26,10 @@ _NO_OPERATION = (
 )
 
 
-def slower_operations(launches: Sequence[Launch], thresholds: Thresholds, seed: int) -> list[Finding]:
+def slower_operations(launches: Sequence[Launch], thresholds: Thresholds, seed: int, shards: int = 1) -> list[Finding]:
     """Return the operations that were found slower; also those whose slowdown is accepted."""
     first, second = samples.quantities_of_stages(launches)
-    findings = decide(first, second, thresholds, seed).findings
+    findings = decide(first, second, thresholds, seed, shards=shards).findings
     return [finding for finding in findings if finding.verdict == REGRESSED and finding.screened.quantity.is_operation]
 
 

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib.metadata
 import inspect
+import json
 import os
 import resource
 import sys
@@ -15,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -35,8 +36,11 @@ from mnistbench.measuring.timing import Clock
 DEFAULT_PHASE = "step"
 
 
-def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
-    """Send the arguments that select the cases if the job asks for them, then the listing of the side."""
+def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> None:
+    """Send the arguments that select the cases if the job asks for them, then the listing of the side.
+
+    For a shard, the survey sends the tests that it has collected, and runs those of them that the next line of input names.
+    """
     installed = packages()  # before setuptools, if a test imports it, adds its own copies of packages to sys.path
     side = Side.of(job, say)
     side.plugins.append(sources := _Sources(side))
@@ -46,9 +50,18 @@ def survey(job: dict[str, Any], say: Callable[..., None]) -> None:
     if job["default"] is not None:
         job["arguments"], job["phases"] = selection(side, job["arguments"], job["default"])
         say(selected={"arguments": job["arguments"], "phases": job["phases"]})
-    taken, only = _Survey(side, job), job["only"]
+    taken = _Survey(side, job)
+
+    def selected(found: list[str]) -> list[str]:
+        kept = [node_id for node_id in found if job["only"] is None or node_id in job["only"]]
+        if not job["is_shard"]:
+            return kept
+        say(collected=kept)
+        own = {*json.loads(lines.readline())}
+        return [node_id for node_id in kept if node_id in own]
+
     try:
-        side.run(job["arguments"], lambda found: [node_id for node_id in found if only is None or node_id in only], taken.take)
+        side.run(job["arguments"], selected, taken.take)
     except SideError:
         refuse_old_torch(side.name)
         raise

@@ -57,7 +57,7 @@ def main() -> None:
     try:
         job = json.loads(lines.readline())
         if "default" in job:
-            survey(job, say)
+            survey(job, say, lines)
         elif "capture" in job:
             capture(job, say)
         else:

@@ -24,7 +24,7 @@ LEAST_LAUNCHES = 8
 #: Largest p-value of the first stage for a slowdown, and of the fresh launches for its confirmation.
 SCREENING, CONFIRMING = 0.05, 1 / 16
 
-#: Numbers of fresh launches at which they are judged.
+#: Numbers of fresh launches at which they are judged; :func:`looks` has those of a shard.
 LOOKS = (4, 8, 12)
 
 #: Largest product of both p-values for a regression. If nothing is slower, two independent p-values, the first at most a and
@@ -140,9 +140,11 @@ class Decision:
     once: tuple[Estimate, ...]  # costs that occur once, and memory
     findings: tuple[Finding, ...]
     reasons: tuple[Reason, ...]  # why it is inconclusive
-    launches: int  # of the first stage
-    fresh: int  # of the second
+    launches: int  # of the first stage; the fewest of all shards
+    fresh: int  # of the second; the most of all shards
     unbounded: tuple[Estimate, ...] = ()  # operations whose upper bound reaches their threshold, by share, the largest first
+    shards: int = 1  # number of machines that measure the gate
+    without_bounds: tuple[Reason, ...] = ()  # the reasons that are no bounds
 
     @property
     def bound(self) -> float:
@@ -190,8 +192,9 @@ def decide(
     thresholds: Thresholds,
     seed: int,
     accepts: Callable[[Finding], bool] = lambda _: False,
+    shards: int = 1,
 ) -> Decision:
-    """Return the decision.
+    """Return the decision about a gate, or about the part of one machine.
 
     Args:
         first: quantities of the first stage.
@@ -200,29 +203,61 @@ def decide(
         seed: of the permutation tests.
         accepts: whether a regression is intended. If an accepted regression is one of an operation, the bound of its case is
             still checked.
+        shards: number of machines that measure the gate. Together they have the level of a single one.
     """
     launches = len(first[0].logs) if first else 0
     fresh = len(second[0].logs) if second else 0
     if launches < LEAST_LAUNCHES:
         reason = Reason(BUDGET, f"{launches} launches are too few: the test needs at least {LEAST_LAUNCHES}")
-        return Decision(INCONCLUSIVE, (), (), (), (), (reason,), launches, fresh)
+        return Decision(INCONCLUSIVE, (), (), (), (), (reason,), launches, fresh, (), shards)
     estimates = _estimates(tuple(filter(_usable, first)), seed)
     by_key = {quantity.key: quantity for quantity in second if _usable(quantity)}
     pooled = _with_fresh(estimates, by_key, seed)
-    cases = tuple(estimate for estimate in pooled if estimate.quantity.is_case)
-    operations = tuple(estimate for estimate in pooled if estimate.quantity.is_operation)
-    once = tuple(estimate for estimate in pooled if estimate.quantity.is_once)
-    findings = _findings(_flagged(estimates, thresholds), by_key, cases, operations, thresholds, seed)
+    findings = _findings(_flagged(estimates, thresholds), by_key, pooled, thresholds, seed, shards)
+    reasons = (*_of_unusable(first), *_of_findings(findings, fresh, thresholds))
+    return _decided(pooled, findings, reasons, thresholds, accepts, launches, fresh, shards)
+
+
+def decide_together(parts: Sequence[Decision], thresholds: Thresholds, accepts: Callable[[Finding], bool]) -> Decision:
+    """Return the decision about a gate from those about its shards that have enough launches.
+
+    Each shard has tested its part with its share of the level, so its findings are those of the gate. The bounds are those of
+    a single gate: roles and errors of shards are independent, so the launches with one number may be exchanged together.
+    Quantities with as many launches are a group, each with its share of the risk.
+    """
+    found = [(number, one) for number, part in enumerate(parts) for one in (*part.cases, *part.operations, *part.once)]
+    counts = {one.launches for _, one in found}
+    bounded: dict[tuple[str, str, str], Estimate] = {}
+    for family in _families(found, lambda pair: pair[1].quantity):
+        for count in counts:
+            group = [(number, one.quantity) for number, one in family if one.launches == count]
+            numbers, quantities = zip(*group, strict=True) if group else ((), ())
+            bounded |= {one.quantity.key: one for one in _bounded(quantities, 1, 1 - (1 - CONFIDENCE) / len(counts), numbers)}
+    pooled = [replace(bounded[one.quantity.key], p=one.p) for _, one in found]
+    return _decided(
+        pooled, sorted((finding for part in parts for finding in part.findings), key=_size),
+        tuple(reason for part in parts for reason in part.without_bounds), thresholds, accepts,
+        min((part.launches for part in parts), default=0), max((part.fresh for part in parts), default=0),
+        max((part.shards for part in parts), default=1),
+    )  # fmt: skip
+
+
+def _decided(
+    estimates: Sequence[Estimate], findings: Sequence[Finding], without_bounds: tuple[Reason, ...], thresholds: Thresholds,
+    accepts: Callable[[Finding], bool], launches: int, fresh: int, shards: int,
+) -> Decision:  # fmt: skip
+    cases = tuple(one for one in estimates if one.quantity.is_case)
+    operations = tuple(one for one in estimates if one.quantity.is_operation)
+    once = tuple(one for one in estimates if one.quantity.is_once)
     unbounded = _unbounded(operations, findings, thresholds)
-    reasons = [
-        *_of_unusable(first),
-        *_of_findings(findings, fresh, thresholds),
-        *_of_bounds(cases, thresholds, [f for f in findings if f.verdict == REGRESSED], accepts),
-        *_of_unbounded(unbounded, thresholds),
-    ]
-    regressed = any(finding.verdict == REGRESSED for finding in findings)
-    outcome = REGRESSED if regressed else INCONCLUSIVE if reasons else PASSED
-    return Decision(outcome, cases, operations, once, tuple(findings), tuple(reasons), launches, fresh, tuple(unbounded))
+    regressions = [finding for finding in findings if finding.verdict == REGRESSED]
+    reasons = (
+        *without_bounds, *_of_bounds(cases, thresholds, regressions, accepts), *_of_unbounded(unbounded, thresholds),
+    )  # fmt: skip
+    outcome = REGRESSED if regressions else INCONCLUSIVE if reasons or not estimates else PASSED
+    return Decision(
+        outcome, cases, operations, once, tuple(findings), reasons, launches, fresh, tuple(unbounded), shards, without_bounds
+    )
 
 
 def is_settled(found: Decision, thresholds: Thresholds) -> bool:
@@ -233,7 +268,7 @@ def is_settled(found: Decision, thresholds: Thresholds) -> bool:
     out. Later looks settle a gate that has regressed, or in which no slowdown is open.
     """
     ruled_out = {finding.screened.quantity.key: _is_ruled_out(finding, found, thresholds) for finding in found.findings}
-    if found.fresh < LEAST_FRESH_OF_IMPROVEMENT:
+    if found.fresh < max(LEAST_FRESH_OF_IMPROVEMENT, looks(found.shards)[0] + 1):
         groups: dict[tuple[str, bool, bool], list[Finding]] = {}
         for finding in found.findings:
             of = finding.screened.quantity
@@ -307,13 +342,16 @@ def _families(items: Sequence[_Item], effect_of: Callable[[_Item], Quantity]) ->
     return list(families)
 
 
-def _bounded(quantities: Sequence[Quantity], seed: int, confidence: float) -> list[Estimate]:
+def _bounded(quantities: Sequence[Quantity], seed: int, confidence: float, shards: Sequence[int] = ()) -> list[Estimate]:
+    """Return estimates with simultaneous bounds; quantities of one kind and shard share an s0."""
     if not quantities:
         return []
-    logs = _matrix(quantities)
+    logs, kinds = _matrix(quantities), _kinds(quantities)
+    if shards:
+        kinds = [f"{kind} {shard}" for kind, shard in zip(kinds, shards, strict=True)]
     # The result promises the bounds of cases. Those of operations would be wider, and leave twice as many gates undecided.
     skewed = all(quantity.is_case for quantity in quantities)
-    low, high = simultaneous_bounds(logs, seed, confidence, _kinds(quantities), skewed=skewed)
+    low, high = simultaneous_bounds(logs, seed, confidence, kinds, skewed=skewed)
     means = logs.mean(axis=1)
     return [
         Estimate(quantity, change_of(mean), change_of(least), change_of(most), 1.0, len(quantity.logs))
@@ -359,10 +397,10 @@ def _with_fresh(estimates: Sequence[Estimate], second: dict[tuple[str, str, str]
 def _findings(
     screened: Sequence[Estimate],
     second: dict[tuple[str, str, str], Quantity],
-    cases: Sequence[Estimate],
-    operations: Sequence[Estimate],
+    pooled: Sequence[Estimate],
     thresholds: Thresholds,
     seed: int,
+    shards: int,
 ) -> list[Finding]:
     measured_again = [estimate for estimate in screened if estimate.quantity.key in second]
     confirmed = _confirmed(measured_again, second, seed)
@@ -371,9 +409,13 @@ def _findings(
     found = []
     for estimate in screened:
         key = estimate.quantity.key
-        verdict = _verdict(estimate, confirmed.get(key), cases, operations, thresholds)
+        verdict = _verdict(estimate, confirmed.get(key), pooled, thresholds, shards)
         found.append(Finding(estimate, confirmed.get(key), verdict, least.get(key, 0.0)))
-    return sorted(found, key=lambda finding: -abs(finding.best.change) * finding.best.quantity.weight)
+    return sorted(found, key=_size)
+
+
+def _size(finding: Finding) -> float:
+    return -abs(finding.best.change) * finding.best.quantity.weight
 
 
 def _confirmed(
@@ -384,7 +426,7 @@ def _confirmed(
     if not fresh or len(fresh[0].logs) < LEAST_FRESH:
         return {}
     signs = np.array([math.copysign(1, estimate.change) for estimate in screened])
-    p = directed_test(_matrix(fresh), _kinds(fresh), signs, seed)
+    p = directed_test(_matrix(fresh), _kinds(fresh), signs, seed, many=True)
     estimates = zip(_bounded(fresh, seed, CONFIDENCE), p, strict=True)
     return {estimate.quantity.key: replace(estimate, p=float(value)) for estimate, value in estimates}
 
@@ -392,13 +434,13 @@ def _confirmed(
 def _verdict(
     screened: Estimate,
     fresh: Estimate | None,
-    cases: Sequence[Estimate],
-    operations: Sequence[Estimate],
+    pooled: Sequence[Estimate],
     thresholds: Thresholds,
+    shards: int,
 ) -> str:
     if fresh is None:
         return UNCONFIRMED
-    if not _is_confirmed(screened, fresh):
+    if not _is_confirmed(screened, fresh, shards):
         open_slowdown = screened.change > 0 and screened.p <= LEVEL and fresh.high >= thresholds.of(screened.quantity)
         # The bound of a median is a reason by itself. That of a mean is not: it may be MEAN_FACTOR times as large.
         return UNDECIDED if open_slowdown and screened.quantity.kind != ITERATION else UNCONFIRMED
@@ -406,27 +448,45 @@ def _verdict(
         return SMALL
     if screened.change < 0:
         return IMPROVED
-    return CONTRADICTED if screened.quantity.is_operation and _contradicted(fresh, cases, operations) else REGRESSED
+    return CONTRADICTED if screened.quantity.is_operation and _contradicted(fresh, pooled) else REGRESSED
 
 
-def _is_confirmed(screened: Estimate, fresh: Estimate) -> bool:
+def _is_confirmed(screened: Estimate, fresh: Estimate, shards: int = 1) -> bool:
     """Whether the fresh launches show a change in the same direction."""
     if fresh.change * screened.change <= 0:
         return False
     if screened.change < 0:
         return fresh.p <= LEVEL
-    return fresh.p <= CONFIRMING and screened.p * fresh.p <= PRODUCT
+    return fresh.p <= CONFIRMING and screened.p * fresh.p <= product(shards)
 
 
-def least_fresh(launches: int) -> int:
+@functools.cache
+def product(shards: int) -> float:
+    """Return the largest product of both p-values for a regression in one of so many shards, PRODUCT for a single one.
+
+    The probability of a false alarm, c (1 + ln(a b / c)) at a look, is divided by the number of shards; c follows by iteration.
+    """
+    found, of_gate = PRODUCT, PRODUCT * (1 + math.log(SCREENING * CONFIRMING / PRODUCT))
+    for _ in range(100 if shards > 1 else 0):
+        found = of_gate / shards / (1 + math.log(SCREENING * CONFIRMING / found))
+    return found
+
+
+def looks(shards: int) -> tuple[int, ...]:
+    """Return the numbers of fresh launches at which a shard judges them: the first can confirm a slowdown after LAUNCHES."""
+    later = next(more for more in range(0, 99, LOOKS[0]) if 2.0 ** -(LAUNCHES + LOOKS[0] + more) <= product(shards))
+    return tuple(look + later for look in LOOKS)
+
+
+def least_fresh(launches: int, shards: int = 1) -> int:
     """Return the first look that can confirm a slowdown, after this number of launches of the first stage.
 
     The smallest p-value of a stage of n launches is 1 / 2^n.
     """
-    return next(look for look in LOOKS if 2.0 ** -(launches + look) <= PRODUCT)
+    return next(look for look in looks(shards) if 2.0 ** -(launches + look) <= product(shards))
 
 
-def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Sequence[Estimate]) -> bool:
+def _contradicted(operation: Estimate, pooled: Sequence[Estimate]) -> bool:
     """Whether the lower bound of the time that an operation added exceeds the upper bound of the change of its case.
 
     The largest time that other operations of the case may have saved is subtracted. On an accelerator, operations are parts of
@@ -436,13 +496,14 @@ def _contradicted(operation: Estimate, cases: Sequence[Estimate], operations: Se
     added = operation.low * operation.quantity.weight
     saved = sum(
         -other.low * other.quantity.weight
-        for other in operations
-        if other.quantity.case == case
+        for other in pooled
+        if other.quantity.is_operation
+        and other.quantity.case == case
         and other.quantity.key != operation.quantity.key
         and other.p <= LEVEL
         and other.change < 0
     )
-    bounds = {one.quantity.clock: one.high for one in cases if one.quantity.case == case and one.quantity.kind == ITERATION}
+    bounds = {one.quantity.clock: one.high for one in pooled if one.quantity.case == case and one.quantity.kind == ITERATION}
     if BUSY in bounds:
         return added - saved > bounds[BUSY]
     return bool(bounds) and added - saved > max(bounds.values())

@@ -29,8 +29,12 @@ LEVEL = 0.01
 #: Confidence of the simultaneous bounds.
 CONFIDENCE = 0.95
 
-#: Largest number of exchanges: all 2^launches of them if there are no more, else a random sample.
-EXCHANGES = 10_000
+#: Largest number of exchanges: all 2^launches of them if there are no more, else a random sample. With ``many`` the number of
+#: the second: with the level of one of a hundred shards, 10,000 are too few to confirm anything.
+EXCHANGES, MANY = 10_000, 2**16
+
+#: Most statistics that are computed at once: exchanges times quantities.
+_AT_ONCE = 5_000_000
 
 #: Number of resampled sets of launches for bounds.
 RESAMPLES = 2_000
@@ -41,7 +45,7 @@ LEAST_SPREAD = 1e-9
 Array = NDArray[np.float64]
 
 
-def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int) -> Array:
+def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int, *, many: bool = False) -> Array:
     """Return one-sided p-values in the expected directions, adjusted over all quantities.
 
     While the quantity with the largest statistic is significant, the others are tested without it. In a single step a large
@@ -52,14 +56,16 @@ def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int) ->
         kinds: kind of each quantity; quantities of the same kind share an s0.
         signs: [quantities], 1 if a slowdown is expected, -1 if an improvement is.
         seed: of the exchanges, if they are sampled.
+        many: take up to MANY exchanges, for few quantities.
     """
+    most = MANY if many else EXCHANGES
     logs = logs * signs[:, None]
     floor = _floor(logs, kinds)
     observed: Array = _statistic(np.ones((1, logs.shape[1])), logs, floor)[0]
     p, left, least = np.ones(len(logs)), np.arange(len(logs)), 0.0
     while len(left):
-        null = _null(logs[left], floor[left], seed, two_sided=False)
-        p[left] = np.maximum(_p_values(observed[left], null, logs.shape[1]), least)
+        null = _null(logs[left], floor[left], seed, most, two_sided=False)
+        p[left] = np.maximum(_p_values(observed[left], null, 2 ** logs.shape[1] > most), least)
         largest = int(np.argmax(observed[left]))
         least = float(p[left][largest])
         if least > LEVEL:
@@ -94,15 +100,18 @@ def simultaneous_bounds(
     scale = math.sqrt(launches / (launches - 1))  # residuals are smaller than errors by this factor
     errors = residuals * scale
     floor = _floor(errors, kinds or [""] * len(logs))
-    null = _null(errors, floor, seed, two_sided=True)
+    null = _null(errors, floor, seed, EXCHANGES, two_sided=True)
     spread = residuals.std(axis=1, ddof=1) / math.sqrt(launches) + floor
     symmetric = scale * np.quantile(null, confidence)
     if not skewed:
         return mean - symmetric * spread, mean + symmetric * spread
-    drawn = _resampled(launches)
-    found = _statistic_of(drawn @ residuals.T / launches, drawn @ (residuals**2).T, launches, floor)
+    squares, largest, smallest = (residuals**2).T, list[Array](), list[Array]()
+    for drawn in _parts(_resampled(launches), len(logs)):
+        found = _statistic_of(drawn @ residuals.T / launches, drawn @ squares, launches, floor)
+        largest.append(found.max(axis=1))
+        smallest.append(found.min(axis=1))
     tail = (1 - confidence) / 2
-    below, above = np.quantile(found.max(axis=1), 1 - tail), -np.quantile(found.min(axis=1), tail)
+    below, above = np.quantile(np.concatenate(largest), 1 - tail), -np.quantile(np.concatenate(smallest), tail)
     return mean - max(symmetric, below) * spread, mean + max(symmetric, above) * spread
 
 
@@ -140,11 +149,16 @@ def _statistic_of(mean: Array, squares: Array, launches: int, floor: Array) -> A
     return found
 
 
-def _null(logs: Array, floor: Array, seed: int, *, two_sided: bool) -> Array:
+def _null(logs: Array, floor: Array, seed: int, most: int, *, two_sided: bool) -> Array:
     """Return the largest statistic of every exchange."""
-    values = _statistic(_exchanges(logs.shape[1], seed, EXCHANGES), logs, floor)
-    found: Array = (np.abs(values) if two_sided else values).max(axis=1)
-    return found
+    parts = _parts(_exchanges(logs.shape[1], seed, most), len(logs))
+    values = (_statistic(signs, logs, floor) for signs in parts)
+    return np.concatenate([(np.abs(value) if two_sided else value).max(axis=1) for value in values])
+
+
+def _parts(rows: Array, quantities: int) -> list[Array]:
+    """Return the rows in parts, so that the statistics of thousands of quantities take little memory."""
+    return np.array_split(rows, math.ceil(len(rows) * quantities / _AT_ONCE))
 
 
 @functools.lru_cache(maxsize=16)  # the tests of a gate share them, and so do those of resampled gates
@@ -155,8 +169,8 @@ def _exchanges(launches: int, seed: int, most: int) -> Array:
     return np.array(list(itertools.product((1.0, -1.0), repeat=launches)))
 
 
-def _p_values(observed: Array, null: Array, launches: int) -> Array:
+def _p_values(observed: Array, null: Array, sampled: bool) -> Array:
     limits = observed - 1e-9 * np.abs(observed)  # values that are equal apart from rounding count
-    reached = (null[None, :] >= limits[:, None]).sum(axis=1)
-    sampled = int(2**launches > EXCHANGES)  # a sample is extended by the observed exchange
+    reached = len(null) - np.searchsorted(np.sort(null), limits)
+    # A sample is extended by the observed exchange.
     return np.asarray(np.maximum(reached + sampled, 1) / (len(null) + sampled), dtype=np.float64)

@@ -16,7 +16,7 @@ from mnistbench.core import options, units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import shortened
 from mnistbench.core.record import median_ns
-from mnistbench.gate.verdict import samples
+from mnistbench.gate.verdict import samples, shards
 from mnistbench.gate.verdict.decision import (
     ACCEPTANCE,
     BROKEN,
@@ -32,6 +32,7 @@ from mnistbench.gate.verdict.decision import (
     Reason,
     Thresholds,
     decide,
+    decide_together,
 )
 from mnistbench.gate.verdict.samples import BASE, HEAD, ITERATION, OTHER, End, GateHeader, Launch, Recorded, SideSample
 from mnistbench.gate.verdict.soak import Soak, reasons, soaks
@@ -115,6 +116,7 @@ class Verdict:
 
     def _of_measurement(self) -> Iterator[Reason]:
         """Yield what was not measured: the end of the run, cases of one side, samples that some launches lack."""
+        yield from shards.not_measured(self.recorded.shards) if self.recorded.shards else ()
         if self.end.cut_short:
             yield Reason(BROKEN if self.end.broken_off else BUDGET, self.end.cut_short)
         why_missing = self.header.left_out.get(HEAD, {})
@@ -158,26 +160,36 @@ class Verdict:
 def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     """Judge the samples of a gate."""
     header, launches = recorded.header, recorded.launches
-    builds = {case: [build for launch in launches for build in launch.cases.get(case, ())] for case in header.labels}
-    first, second = samples.quantities_of_stages(launches)
+    builds: dict[str, list[samples.Build]] = {case: [] for case in header.labels}
+    for launch in launches:
+        for case, of_launch in launch.cases.items():
+            builds[case] += of_launch
     of_first_stage = [launch for launch in launches if launch.stage == 1]
+    unmeasured: list[str] = []
 
     def matching(finding: Finding) -> list[Acceptance]:
         return [one for one in options.accept if _matches(one, finding, header)] if finding.verdict == REGRESSED else []
 
-    named_first, named_second = (
-        [replace(quantity, case=header.name(quantity.case)) for quantity in stage] for stage in (first, second)
-    )
-    decision = decide(
-        named_first,
-        named_second,
-        options,
-        header.seed,
-        lambda finding: any(map(functools.partial(_allows, finding), matching(finding))),
-    )
+    def accepts(finding: Finding) -> bool:
+        return any(map(functools.partial(_allows, finding), matching(finding)))
+
+    def decided(part: Recorded) -> Decision:
+        first, second = samples.quantities_of_stages(part.launches)
+        measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
+        unmeasured.extend(header.name(case) for case in part.header.labels if first and case not in measured)
+        of_process = f"{samples.ALL_CASES} of shard {part.header.shard}" if recorded.shards else samples.ALL_CASES
+        named = {samples.ALL_CASES: of_process}
+        named_first, named_second = (
+            [replace(one, case=named.setdefault(one.case, header.name(one.case))) for one in stage] for stage in (first, second)
+        )
+        return decide(named_first, named_second, options, part.header.seed, accepts, header.shard.of)
+
+    if recorded.shards:
+        decision = decide_together([decided(part) for part in recorded.shards if shards.is_judged(part)], options, accepts)
+    else:
+        decision = decided(recorded)
     accepted, exceeded, unlimited = _sorted_acceptances(decision.findings, matching)
     used = {one for finding in decision.findings for one in matching(finding)}
-    measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
     not_finite = {
         case: tuple(side for side in (BASE, HEAD) if any(build[side].outcome[1] is None for build in of_case))
         for case, of_case in builds.items()
@@ -202,7 +214,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
             or (case not in header.uncompared and any(_differs(build, header.exact[case]) for build in builds[case]))
         ),
         not_finite={header.name(case): sides for case, sides in not_finite.items() if sides},
-        unmeasured=tuple(header.name(case) for case in header.labels if case not in measured) if first else (),
+        unmeasured=tuple(unmeasured),
         unprofiled=tuple(header.name(case) for case, is_profiled in profiled.items() if len(is_profiled) > 1),
         soaks=tuple(one._replace(case=header.name(one.case)) for one in soaks(launches)),
     )
@@ -235,7 +247,8 @@ def _sorted_acceptances(
 
 def _differences_of_cases(header: GateHeader, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
     """Return the exact differences of each case in the last launch, and the differences of peak memory in the survey."""
-    counted = {case: _counted_differences(builds[0]) for one in launches[-1:] for case, builds in one.cases.items()}
+    last = {case: builds[0] for one in launches for case, builds in one.cases.items()}
+    counted = {case: _counted_differences(build) for case, build in last.items()}
     found = {
         header.name(case): (*_more_memory("peak memory of tensors", header.memory.get(case, {})), *counted.get(case, ()))
         for case in header.labels

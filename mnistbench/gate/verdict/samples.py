@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import hashlib
 import json
 import math
 import statistics
@@ -21,7 +22,7 @@ from typing import Annotated, Any, NamedTuple
 
 from mnistbench import __version__
 from mnistbench.compare.criteria import Criteria
-from mnistbench.core.document import OPTIONAL, FieldError, Members, Nanoseconds, Reader, Within, wrong
+from mnistbench.core.document import OPTIONAL, FieldError, Members, Nanoseconds, Positive, Reader, Within, wrong
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey, operation_name, place_name, replacement_name, shortened
 
@@ -622,6 +623,37 @@ def difference_of_means(base: Sequence[float], new: Sequence[float]) -> float:
 # ---- The file --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Shard:
+    """One of the parts into which several machines divide a gate. The other fields identify the whole gate."""
+
+    number: Positive
+    of: Positive
+    tests: Annotated[tuple[str, ...], OPTIONAL] = ()  # node ids of all tests that either side has, sorted
+    installed: Annotated[Mapping[str, _Versions], OPTIONAL] = field(default_factory=dict)  # package -> version of each side
+
+    def __str__(self) -> str:
+        """Return the value of ``--shard``."""
+        return f"{self.number}/{self.of}"
+
+    @property
+    def prefix(self) -> str:
+        """Start of the names of its files; empty for a whole gate."""
+        return f"shard-{self.number}-of-{self.of}_" if self.of > 1 else ""
+
+    def own(self) -> list[str]:
+        """Return its tests.
+
+        Tests are dealt out in turn, in the order of a hash of their node ids. Every machine computes the same, and sizes differ
+        by one at most. In the order of their names, all large parameters of a test would often be those of one shard.
+        """
+        dealt = sorted(self.tests, key=lambda test: (hashlib.sha256(test.encode()).digest(), test))
+        return sorted(dealt[self.number - 1 :: self.of])
+
+
+WHOLE = Shard(1, 1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class GateHeader:
     """The first line of a file."""
@@ -658,11 +690,16 @@ class GateHeader:
     remarks: Annotated[tuple[str, ...], OPTIONAL] = ()  # what a reader has to know of the sides
     machine: Annotated[str, OPTIONAL] = ""  # processor and number of cores
     qualified: Annotated[str, OPTIONAL] = ""  # what the newest qualification of this machine found; empty if there is none
+    shard: Annotated[Shard, OPTIONAL] = WHOLE
+
+    @functools.cached_property
+    def _uses(self) -> Mapping[str, int]:
+        return Counter(self.labels.values())
 
     def name(self, case: str) -> str:
         """Return the name of a case in reports: its label, or its node id if the label is not unique."""
         label = self.labels.get(case, ALL_CASES)
-        return label if Counter(self.labels.values())[label] == 1 else case
+        return label if self._uses.get(label) == 1 else case
 
     def line(self) -> dict[str, Any]:
         """Return the line of the file."""
@@ -710,6 +747,7 @@ class Recorded:
     header: GateHeader
     launches: list[Launch]
     end: End = COMPLETE
+    shards: tuple[Recorded, ...] = ()  # of a gate whose parts were measured by several machines; the rest is of all together
 
     @property
     def seconds(self) -> float:

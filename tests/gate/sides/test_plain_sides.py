@@ -19,7 +19,7 @@ from bare_environments import linked_environment
 from mnistbench.core.params import params_of_call
 from mnistbench.gate import launcher
 from mnistbench.gate.launcher import LaunchError, ListedCase, launching, survey
-from mnistbench.gate.verdict.samples import BASE, HEAD, SOAK, Launch
+from mnistbench.gate.verdict.samples import BASE, HEAD, SOAK, Launch, Shard
 from mnistbench.gate.verdict.soak import soaks
 
 TESTS = """
@@ -738,6 +738,22 @@ def test_a_side_that_hangs_in_a_call_is_named(plan, tmp_path, seed):
     said = "was stopped because it printed nothing for 5 s; select smaller cases with -- -k"
     assert str(raised.value) == f"head: test_own.py::test_sums, its calls: {said}"
     assert time.monotonic() - began < 40
+
+
+def test_a_shard_surveys_its_own_tests_alone(plan, tmp_path):
+    (plan.trees[HEAD].root / "test_own.py").write_text(TESTS + "\n\ndef test_new(benchmark):\n    benchmark(sum, [1])\n")
+    of_shards = []
+    for number in (1, 2):
+        chosen, listings = surveyed(replace(plan, shard=Shard(number, 2)), tmp_path)
+        own = {*chosen.shard.own()}
+        for side in (BASE, HEAD):
+            assert {*listings[side].cases, *listings[side].left_out} == own - (
+                {"test_own.py::test_new"} if side == BASE else set()
+            )
+        of_shards.append(own)
+    whole = surveyed(plan, tmp_path)[1][HEAD]
+    assert set.union(*of_shards) == {*whole.cases, *whole.left_out}
+    assert not set.intersection(*of_shards)
 
 
 def test_options_of_other_plugins_do_not_matter(plan, tmp_path):

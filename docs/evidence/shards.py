@@ -1,0 +1,218 @@
+"""What a gate of many machines finds: simulated gates of 5,000 tests on 40 runners of different speed and noise.
+
+    python docs/evidence/shards.py same [SHARDS]      # false alarms of shards of the same code, and what follows for a gate
+    python docs/evidence/shards.py live [SHARDS]      # false alarms of shards that are judged in full
+    python docs/evidence/shards.py power [SHARDS]     # +10 % on a test of the noisiest runner, as a shard and alone
+    python docs/evidence/shards.py bounds [GATES]     # bounds of all shards together, of each share of the risk, and alone
+    python docs/evidence/shards.py balance            # times of shards for ways to deal out the tests
+
+A shard has 125 tests with two quantities: the median and the mean of the wall time. The difference of a launch is normal. The
+SD of a median is that of its runner (0.5 to 4 %, evenly spaced logarithms) times that of its test (log-normal, SD of the
+logarithm 0.5), and that of a mean is twice as large. On every fourth runner a fifth of the launches are three times as noisy.
+The speed of a machine cancels in these differences, so it has no part here. Decisions are those of the product.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+
+from mnistbench.gate.qualification import share
+from mnistbench.gate.verdict import permutation
+from mnistbench.gate.verdict.decision import (
+    LAUNCHES,
+    REGRESSED,
+    Decision,
+    Thresholds,
+    candidates,
+    decide,
+    decide_together,
+    is_settled,
+    looks,
+    product,
+)
+from mnistbench.gate.verdict.samples import ITERATION, MEAN, WALL, Quantity, Shard
+
+RUNNERS, TESTS = 40, 125
+
+LIMITS = Thresholds(case=0.05)
+
+#: Runner with the largest noise.
+NOISIEST = RUNNERS - 1
+
+#: Shards that a process simulates at a time.
+PART = 50
+
+
+def shard(draw: np.random.Generator, runner: int, change: float = 0.0, size: int = LAUNCHES) -> list[Quantity]:
+    """Return the quantities of a shard on a runner, of its first test with a change; each has ``size`` launches."""
+    quiet, noisy = 0.005, 0.04
+    of_runner = quiet * (noisy / quiet) ** (runner / (RUNNERS - 1))
+    of_launch = draw.choice([1.0, 3.0], size, p=[0.8, 0.2]) if runner % 4 == 0 else np.ones(size)
+    found = []
+    for test in range(TESTS):
+        of_test = of_runner * math.exp(draw.normal(0, 0.5)) if test else of_runner
+        common = draw.normal(0, 1, size)  # the mean of a launch contains what its median contains
+        for kind, factor in ((ITERATION, 1.0), (MEAN, 2.0)):
+            own = draw.normal(0, 1, size)
+            noise = common if kind == ITERATION else (common + math.sqrt(3) * own) / 2
+            logs = of_test * factor * of_launch * noise + (math.log1p(change) if test == 0 else 0.0)
+            found.append(Quantity(f"{runner}: test_{test}", kind, WALL, WALL, (), tuple(logs), 1e6, 1e6, 1.0))
+    return found
+
+
+def cut(quantities: Sequence[Quantity], start: int, stop: int, cases: set[str] | None = None) -> list[Quantity]:
+    return [replace(one, logs=one.logs[start:stop]) for one in quantities if cases is None or one.case in cases]
+
+
+def judged(draw: np.random.Generator, runner: int, shards: int, change: float = 0.0) -> Decision:
+    """Return the decision of a shard about its part, with the fresh launches that it needs."""
+    seed, at = int(draw.integers(2**31)), looks(shards)
+    taken = shard(draw, runner, change, LAUNCHES + at[-1])
+    first = cut(taken, 0, LAUNCHES)
+    cases = {one.quantity.case for one in candidates(first, LIMITS, seed)}
+    found = decide(first, [], LIMITS, seed, shards=shards)
+    for look in at if cases else ():
+        found = decide(first, cut(taken, LAUNCHES, LAUNCHES + look, cases), LIMITS, seed, shards=shards)
+        if is_settled(found, LIMITS):
+            break
+    return found
+
+
+def _same(task: tuple[int, int]) -> list[tuple[float, float]]:
+    """Return for each shard the p-value of the first stage, and the probability that its looks then confirm a false alarm.
+
+    The probability follows from p-values of fresh launches that are uniform, which is what the permutation test guarantees.
+    """
+    part, number = task
+    draw, found = np.random.default_rng(part), []
+    kinds = [quantity.kind for quantity in shard(np.random.default_rng(0), 0)]
+    for one in range(number):
+        logs = np.array([quantity.logs for quantity in shard(draw, (part * number + one) % RUNNERS)])
+        p = float(permutation.directed_test(logs, kinds, np.ones(len(logs)), 1).min())
+        found.append((p, sum(min(1 / 16, product(RUNNERS) / p) for _ in looks(RUNNERS)) if p <= 0.05 else 0.0))
+    return found
+
+
+def same(shards: int) -> None:
+    parts = [(part, PART) for part in range(-(-shards // PART))]
+    with ProcessPoolExecutor() as processes:
+        found = [one for part in processes.map(_same, parts) for one in part]
+    p, alarm = map(np.array, zip(*found, strict=True))
+    gates = len(p) // RUNNERS
+    for level in (0.05, 0.01, 2 / 1024):
+        reached = share(int((p <= level).sum()), len(p))
+        print(f"{len(p)} shards of the same code: smallest p-value at most {level:.2g} in {reached}")
+    error = RUNNERS * alarm.std(ddof=1) / math.sqrt(len(alarm))
+    print(f"false alarms of a gate of {RUNNERS}: {RUNNERS * alarm.mean():.2e}, standard error {error:.1e} ({gates} gates)")
+
+
+def _live(task: tuple[int, int]) -> int:
+    part, number = task
+    draw = np.random.default_rng(100_000 + part)
+    return sum(judged(draw, (part * number + one) % RUNNERS, RUNNERS).outcome == REGRESSED for one in range(number))
+
+
+def live(shards: int) -> None:
+    """Count the false alarms of shards that are judged in full."""
+    parts = [(part, PART) for part in range(-(-shards // PART))]
+    with ProcessPoolExecutor() as processes:
+        red = sum(processes.map(_live, parts))
+    number = len(parts) * PART
+    print(f"{number} shards, or {number // RUNNERS} gates, of the same code judged in full: {red} regressed")
+
+
+def _power(task: tuple[int, int, int, float]) -> list[tuple[bool, int]]:
+    part, number, shards, change = task
+    draw, found = np.random.default_rng(part), []
+    for _ in range(number):
+        decision = judged(draw, NOISIEST, shards, change)
+        cases = {finding.screened.quantity.case for finding in decision.findings if finding.verdict == REGRESSED}
+        found.append((f"{NOISIEST}: test_0" in cases, decision.fresh))
+    return found
+
+
+def power(shards: int) -> None:
+    parts = -(-shards // PART)
+    with ProcessPoolExecutor() as processes:
+        for change in (0.05, 0.1, 0.15):
+            for number in (1, 8, RUNNERS):
+                tasks = [(part, PART, number, change) for part in range(parts)]
+                found = [one for part in processes.map(_power, tasks) for one in part]
+                fresh = statistics.fmean(count for _, count in found)
+                hits = f"{share(sum(hit for hit, _ in found), len(found))} of {len(found)}"
+                what = f"+{change:.0%} on a test of the noisiest runner, one of {number}"
+                print(f"{what}: found in {hits}, {fresh:.1f} fresh launches", flush=True)
+
+
+def bounds(gates: int) -> None:
+    """Print the median of the largest bound of medians on the noisiest runner, and the share of gates with a wrong bound."""
+    draw = np.random.default_rng(7)
+    for number in (1, 8, RUNNERS):
+        wrong, largest, alone, shares = 0, [], [], []
+        for _ in range(gates):
+            runners = (
+                [round(index * (RUNNERS - 1) / max(1, number - 1)) for index in range(number)] if number > 1 else [NOISIEST]
+            )
+            parts = [shard(draw, runner) for runner in runners]
+            decisions = [decide(part, [], LIMITS, 1) for part in parts]
+            together = decide_together(decisions, LIMITS, lambda _: False)
+            wrong += any(one.high < 0 or one.low > 0 for one in together.cases)
+            mine = f"{NOISIEST}: "
+            of_noisiest = [
+                one for one in together.cases if one.quantity.case.startswith(mine) and one.quantity.kind == ITERATION
+            ]
+            largest.append(max(one.high for one in of_noisiest))
+            alone.append(decisions[-1].bound)
+            logs = np.array([one.logs for one in parts[-1]])
+            kinds = [one.kind for one in parts[-1]]
+            _, high = permutation.simultaneous_bounds(logs, 1, 1 - 0.05 / number, kinds)
+            shares.append(float(np.expm1(high[::2].max())))
+        texts = [f"{statistics.median(values):.1%}" for values in (largest, alone, shares)]
+        print(
+            f"{number} shards: largest bound of the noisiest runner {texts[0]} together, {texts[1]} alone, {texts[2]} with its "
+            f"share of the risk; a bound of all shards is wrong in {share(wrong, gates)} of {gates} gates", flush=True,
+        )  # fmt: skip
+
+
+def balance() -> None:
+    """Print the time of the slowest shard as a multiple of the mean, for suites of files with parametrized tests."""
+    draw = np.random.default_rng(1)
+    for number, tests in ((8, 200), (40, 5_000)):
+        ratios: dict[str, list[float]] = {}
+        for _ in range(4_000 // number**2 + 5):
+            suite: dict[str, float] = {}
+            while len(suite) < tests:
+                of_file = math.exp(draw.normal(0, 0.5))
+                file, size = len(suite), int(draw.integers(1, 9))
+                for test in range(int(draw.integers(1, 9))):
+                    base = of_file * math.exp(draw.normal(0, 0.5))
+                    suite |= {f"test_{file:04}.py::test_{test}[{10**p}]": base * (1 + 0.5 * p) for p in range(size)}
+            names = sorted(suite)[:tests]
+            whole = sum(suite[name] for name in names)
+            step = len(names) / number
+            ways = {
+                "in the order of names": [names[one::number] for one in range(number)],
+                "runs of neighbours": [names[round(one * step) : round((one + 1) * step)] for one in range(number)],
+                "in the order of a hash": [Shard(one + 1, number, tuple(names)).own() for one in range(number)],
+            }
+            for way, parts in ways.items():
+                ratios.setdefault(way, []).append(max(sum(suite[name] for name in part) for part in parts) * number / whole)
+        for way, found in ratios.items():
+            print(f"{tests} tests, {number} shards, {way}: slowest {statistics.median(found):.2f} times the mean", flush=True)
+
+
+def main() -> None:
+    number = int(sys.argv[2]) if len(sys.argv) > 2 else 400
+    chosen = {"same": same, "live": live, "power": power, "bounds": bounds}
+    balance() if sys.argv[1] == "balance" else chosen[sys.argv[1]](number)
+
+
+if __name__ == "__main__":
+    main()
