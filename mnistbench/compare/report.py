@@ -348,8 +348,7 @@ def verdict_lines(judgement: Judgement) -> Iterable[str]:
         excuse = " (passed over: --inconclusive ok)" if judgement.criteria.inconclusive == "ok" else ""
         yield (
             f"inconclusive: {_finding(checked)}; the limit is {units.percent(checked.threshold)}, "
-            f"the minimum detectable change {units.percent(checked.smallest or 0)}"
-            f"{excuse or _way_out(judgement, checked)}"
+            f"the {_uncertainty(checked)}{excuse or _way_out(judgement, checked)}"
         )
     for checked in judgement.unlimited:
         option = _option(judgement, checked)
@@ -361,6 +360,11 @@ def verdict_lines(judgement: Judgement) -> Iterable[str]:
 
 def _finding(checked: CheckedQuantity) -> str:
     return f"{checked.name} ({checked.case.head.label}), {_numbers(checked)}"
+
+
+def _uncertainty(checked: CheckedQuantity, how: str = "") -> str:
+    what = "minimum detectable change" if checked.by_runs else "spread of the runs"
+    return f"{what}{how} {units.percent(checked.uncertainty)}"
 
 
 def _exceeded(checked: CheckedQuantity) -> str:
@@ -376,7 +380,8 @@ def _way_out(judgement: Judgement, checked: CheckedQuantity) -> str:
     """Return how to resolve a change that the base runs vary too much to judge."""
     if checked.accept_unlimited:
         return f"; to accept this change, give {_option(judgement, checked)}"
-    return f"{_exceeded(checked)}; save more base runs or measure on a quieter machine, or add --inconclusive ok"
+    larger = "" if checked.is_above_given else " give a larger limit,"
+    return f"{_exceeded(checked)}; save more base runs or measure on a quieter machine,{larger} or add --inconclusive ok"
 
 
 def _outcome(judgement: Judgement) -> str:
@@ -389,8 +394,20 @@ def _outcome(judgement: Judgement) -> str:
     if judgement.outcome == "unjudged":
         return unjudged
     passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
-    largest = judgement.minimum_detectable
-    return f"{passed} (minimum detectable change up to {units.percent(largest.smallest or 0)})" if largest else passed
+    known = [one for one in judgement.checked if one.given and not one.is_open and one.uncertainty > 0]
+    up_to = f" ({_uncertainty(max(known, key=lambda one: one.uncertainty), ' up to')})" if known else ""
+    return f"{passed}{up_to}{_small(judgement.open_operations)}"
+
+
+def _small(found: Sequence[CheckedQuantity]) -> str:
+    """Return which small operations the runs cannot judge, after a pass."""
+    if not found:
+        return ""
+    largest, limits = found[0], {units.percent(one.threshold) for one in found}
+    count = f"{len(found)} small operations" if len(found) > 1 else "1 small operation"
+    at = f"at {limits.pop()}" if len(limits) == 1 else "at their limits"
+    which = f"the largest being {largest.name} ({largest.case.head.label})"
+    return f"; {count} cannot be judged {at}, {which}: {_uncertainty(largest)}"
 
 
 def _rules(judgement: Judgement) -> Iterable[str]:

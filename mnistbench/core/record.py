@@ -17,17 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from mnistbench.core.document import (
-    LARGEST,
-    FieldError,
-    Members,
-    Nanoseconds,
-    Packed,
-    Positive,
-    Reader,
-    Seconds,
-    Within,
-)
+from mnistbench.core.document import LARGEST, FieldError, Members, Nanoseconds, Packed, Positive, Reader, Seconds, Within
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import NO_MODULE, NOT_OPERATIONS, OUTSIDE, OpKey
 from mnistbench.core.params import Params

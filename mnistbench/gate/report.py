@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.core import units
 from mnistbench.gate.verdict.decision import (
     IMPROVED,
     INCONCLUSIVE,
-    LARGE_SHARE,
     LOOKS,
     PASSED,
     PRODUCT,

@@ -281,10 +281,7 @@ def _plain_environment(file: Any) -> dict[str, str]:
     machine = file.get("machine_info")
     machine = machine if isinstance(machine, Mapping) else {}
     cpu = machine.get("cpu")
-    found = {
-        "python": machine.get("python_version"),
-        "cpu_model": cpu.get("brand_raw") if isinstance(cpu, Mapping) else None,
-    }
+    found = {"python": machine.get("python_version"), "cpu_model": cpu.get("brand_raw") if isinstance(cpu, Mapping) else None}
     return {name: text for name, text in found.items() if text and isinstance(text, str)}
 
 

@@ -52,13 +52,7 @@ def ranks_report(run: RanksRun, top: int, by: str, given: Mapping[str, float | N
     """Return the report of a distributed run: its ranks, and the spread of each operation over them."""
     shown = _with_rows(run.ranks, by, given)
     blocks = [Block("", tables=(_ranks_table(run),)), Block("", tables=(_spread_table(run, top, by),))]
-    data = document(
-        "trace",
-        folder=run.folder,
-        slowest_rank=run.slowest.rank,
-        missing_ranks=run.missing,
-        traces=_data(shown),
-    )
+    data = document("trace", folder=run.folder, slowest_rank=run.slowest.rank, missing_ranks=run.missing, traces=_data(shown))
     return Report("operations of a trace", blocks, data, _csv(shown))
 
 
