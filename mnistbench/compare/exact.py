@@ -28,11 +28,9 @@ _COUNTED_LISTS = ("shapes", "kernels")
 
 
 def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str, ...]:
-    """Return a sentence for each exact difference; those of operations are ordered as the case orders its operations.
+    """Return a sentence for each exact difference, in the order of the operations of the case.
 
-    Args:
-        case: the compared case.
-        brief: long lists of shapes and kernels are shortened, and kernels of different machines are only counted.
+    If it is ``brief``, long lists of shapes and kernels are shortened, and kernels of different machines only counted.
     """
     parameters = (case.base.parameter_count, case.head.parameter_count)
     same_machine = not case.across_machines and not set(MACHINES).intersection(case.incomparable)

@@ -343,13 +343,7 @@ def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> 
 
 
 def _spread(base_runs: Sequence[int], base_ns: int, head_ns: int) -> float:
-    """Return the root of the sum of squares, as of independent errors.
-
-    Args:
-        base_runs: times, whose range counts.
-        base_ns: interquartile range inside the newest base run.
-        head_ns: interquartile range inside the new run.
-    """
+    """Return the root of the sum of squares of the range over base runs and the interquartile ranges inside both sides."""
     between = max(base_runs) - min(base_runs) if base_runs else 0
     return math.hypot(base_ns, head_ns, between)
 

@@ -178,10 +178,7 @@ class RunSummary:
     ) -> RunSummary:
         """Summarise the running session, as it would be read from its file.
 
-        Args:
-            environment: of the records; None if there are none.
-            records: of the cases.
-            others: plain benchmarks: ``fullname`` and ``stats`` as in a file of pytest-benchmark.
+        ``others`` are plain benchmarks: ``fullname`` and ``stats`` as in a file of pytest-benchmark.
         """
         found = run_header(environment)["environment"] if environment else {}
         cases = (*summarised(records), *(_plain_case(Reader(one)) for one in others))
@@ -191,10 +188,7 @@ class RunSummary:
     def from_json(cls, data: object, source: str, shared: Shared | None = None) -> RunSummary:
         """Read a parsed pytest-benchmark file, with records or without.
 
-        Args:
-            data: the parsed file.
-            source: the name of the file in errors.
-            shared: what other files have in common with this one.
+        Errors name ``source``; ``shared`` is what other files have in common with this one.
 
         Raises:
             RecordError: names ``source`` and the field.

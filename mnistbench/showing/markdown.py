@@ -33,10 +33,7 @@ def escaped(text: str) -> str:
 def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = False) -> str:
     """Return a whole report. Tables of cases are folded, to keep a comment short.
 
-    Args:
-        blocks: the report.
-        outcome: its heading.
-        drawn: draw tables as on a terminal, the first of them open: a plot made of characters needs their width.
+    If it is ``drawn``, tables are as on a terminal, the first of them open: a plot made of characters needs their width.
     """
     parts = [f"### mnistbench: {escaped(outcome)}"]
     for block in blocks:

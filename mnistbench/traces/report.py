@@ -35,14 +35,7 @@ _NO_PEAK = "operations in a number format without a known peak"
 
 
 def traces_report(traces: Sequence[Analysis], top: int, by: str, given: Mapping[str, float | None]) -> Report:
-    """Return the report of traces.
-
-    Args:
-        traces: whose work was counted.
-        top: number of operations, kernels and steps to show.
-        by: how operations are summed: op, module or op,module.
-        given: ``tflops`` and ``gbs`` of the user; see :func:`peaks_of`.
-    """
+    """Return the report of traces; ``given`` are ``tflops`` and ``gbs`` of the user, see :func:`peaks_of`."""
     shown = _with_rows(traces, by, given)
     blocks = [block for trace, peaks, rows in shown for block in _trace_blocks(trace, peaks, rows, top, by)]
     return Report("operations of a trace", blocks, document("trace", traces=_data(shown)), _csv(shown))
