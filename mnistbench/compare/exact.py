@@ -136,11 +136,11 @@ def _of_training(case: CaseComparison) -> Iterable[str]:
         return
     for tag, after in case.head.final.items():
         before = case.base.final.get(tag)
-        if tag.startswith("timing/") or tag not in case.base.final or _same(before, after, exact=is_exact(case)):
+        if tag.startswith("timing/") or tag not in case.base.final or before == after:
             continue
         if before is None or after is None:
             yield f"final {tag}: {final_value(tag, before)} -> {final_value(tag, after)}"
-        else:
+        elif is_exact(case) or abs(after - before) > TOLERANCE * max(abs(before), abs(after)):
             yield f"final {tag}: {_arrow(before, after, functools.partial(final_value, tag))}"
 
 
@@ -148,12 +148,6 @@ def is_exact(case: CaseComparison) -> bool:
     """Whether the same code reaches the same final loss and accuracy bit for bit: on one thread of a CPU."""
     params = case.head.params
     return params is not None and params.device == "cpu" and params.threads == 1
-
-
-def _same(before: float | None, after: float | None, *, exact: bool) -> bool:
-    if before is None or after is None or exact:
-        return before == after
-    return abs(after - before) <= TOLERANCE * max(abs(before), abs(after))
 
 
 def final_value(tag: str, value: float | None) -> str:

@@ -380,18 +380,14 @@ def _outcome(judgement: judge.Judgement) -> str:
     passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
     known = [one for one in judgement.checked if one.given and not one.is_open and one.uncertainty > 0]
     up_to = f" ({_uncertainty(max(known, key=lambda one: one.uncertainty), ' up to')})" if known else ""
-    return f"{passed}{up_to}{_small(judgement.open_operations)}"
-
-
-def _small(found: Sequence[judge.CheckedQuantity]) -> str:
-    """Return which small operations the runs cannot judge, after a pass."""
+    found = judgement.open_operations
     if not found:
-        return ""
+        return f"{passed}{up_to}"
     largest, limits = found[0], {units.percent(one.threshold) for one in found}
     count = f"{len(found)} small operations" if len(found) > 1 else "1 small operation"
     at = f"at {limits.pop()}" if len(limits) == 1 else "at their limits"
     which = f"the largest being {largest.name} ({largest.case.head.label})"
-    return f"; {count} cannot be judged {at}, {which}: {_uncertainty(largest)}"
+    return f"{passed}{up_to}; {count} cannot be judged {at}, {which}: {_uncertainty(largest)}"
 
 
 def _rules(judgement: judge.Judgement) -> Iterable[str]:

@@ -260,9 +260,7 @@ def test_small_operations_that_cannot_be_judged_are_counted_after_a_pass():
         f"thresholds: passed; 2 small operations cannot be judged at 10.0 %, {which}"
     )
     assert "1 small operation cannot be judged at 10.0 %" in report(runs, runs[0], **thresholds("aten::mm:120%", "10%"))
-    assert "2 small operations cannot be judged at their limits" in report(
-        runs, runs[0], **thresholds("fc1:20%", "10%")
-    )
+    assert "2 small operations cannot be judged at their limits" in report(runs, runs[0], **thresholds("fc1:20%", "10%"))
 
 
 def test_environment_text(golden):
