@@ -61,6 +61,8 @@ class Plan:
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
     added: float = 0.0  # share of its time by which each iteration of the head is made longer
     soak_ns: float = 0  # time for each case in a soak
+    effort: tuple[float, float] = (1.0, 1.0)  # of timed and of profiled iterations, as gate.planning has them
+    efforts: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # node id -> those of a case, if they differ
     parallel: frozenset[str] = frozenset()  # node ids of cases that use more than one core, on a side or on both
     limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
 
@@ -82,6 +84,7 @@ class ListedCase:
     parallel: bool = False  # a plain test that uses more than one core
     sources: tuple[str, ...] = ()  # files of the tree: of the test, its fixtures and its data
     returns: str = ""  # types of the result
+    seconds: float = 0.0  # of its calls in the survey
 
 
 @dataclass
@@ -269,6 +272,7 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
             for case, builds in first.items()
         },
         "case_seconds": {case: max(seconds.get(case, 0.0) for seconds in case_seconds) for case in first},
+        "efforts": results[0]["efforts"].read(Mapping[str, tuple[float, ...]]),
         "order": list(results[0]["order"].read(tuple[str, ...])),
         "seconds": max(result["seconds"].read(float) for result in results),
     }
@@ -305,6 +309,8 @@ class _SideProcess:
             "parallel": sorted(plan.parallel),
             "added": plan.added if self._side == HEAD else 0.0,
             "soak_ns": plan.soak_ns,
+            "effort": plan.effort,
+            "efforts": plan.efforts,
             **more,
         }
         self.child.tell(json.dumps(job))

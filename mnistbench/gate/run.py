@@ -28,6 +28,16 @@ from mnistbench.core.options import after_dashes, option, path, seconds, storage
 from mnistbench.gate import snapshot
 from mnistbench.gate.environments.sides import SideOptions
 from mnistbench.gate.launcher import LaunchError, Listing, Plan, capture, environment, launching, stage_home, survey
+from mnistbench.gate.planning import (
+    CALLS,
+    LEAST_CASE_S,
+    LEAST_EFFORT,
+    Efforts,
+    Spent,
+    first_efforts,
+    launches_needed,
+    planned,
+)
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, newest, qualify
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
@@ -40,8 +50,9 @@ from mnistbench.showing.progress import Progress
 #: Most launches at the same time, each with a core of its own for each thread. More have not been measured.
 MOST_AT_ONCE = 2
 
-#: Share of the budget for the first stage; the rest is reserved for fresh launches.
-FIRST_SHARE = 0.6
+#: Share of the budget that is reserved for fresh launches, with up to so many cases; with more cases, which are seldom all
+#: measured again, it is smaller in proportion, down to the least share.
+FRESH_SHARE, FEW_CASES, LEAST_FRESH_SHARE = 0.4, 4, 0.1
 
 #: Time of a qualification without --launches and --budget, and of its resampling, in seconds; the share of it for launches of
 #: the same code, and the most of these.
@@ -64,10 +75,11 @@ _REMARKS = (
 class RunOptions(JudgeOptions):
     """The options of commands that run gates."""
 
-    launches: int = option("--launches", whole(LEAST_LAUNCHES), str(LAUNCHES), "number of launches of the first stage", "N")
-    budget_s: float | None = option(
-        "--budget", seconds, None, "time limit; do not start a launch that would exceed it: 5m, 300s", "TIME"
-    )
+    launches: int = option(
+        "--launches", whole(LEAST_LAUNCHES), str(LAUNCHES),
+        "number of launches of the first stage; if not given, more than the default where they reach the threshold", "N",
+    )  # fmt: skip
+    budget_s: float | None = option("--budget", seconds, None, "time limit, which is divided over all cases: 5m, 300s", "TIME")
     reproducers: Path | None = option(
         "--reproducers", path, None,
         "folder for scripts that reproduce slower operations (default: beside the raw samples)", "DIR",
@@ -200,13 +212,14 @@ class _Gate:
     _began: float
     _loading_s: float = 0.0  # of the sides, before anything is measured
     _durations_s: Mapping[int, list[float]] = field(default_factory=lambda: defaultdict(list))  # of the rounds of each stage
-    _case_seconds: list[Mapping[str, float]] = field(default_factory=list)  # of each launch of the first stage
+    _spent: list[Mapping[str, Spent]] = field(default_factory=list)  # of each launch of the first stage, by case
     _at_once: int = 1  # launches of a round
 
     def run(self, here: Path) -> Recorded:
         listing = self._listing()
         measured = Recorded(_new_file(self._request.storage, PREFIX * self._request.qualify), self._header(here, listing), [])
         self._at_once = self._launches_at_once(measured.header, listing)
+        self._check_budget([listing[HEAD].cases[case].seconds for case in measured.header.labels])
         samples.append(measured.path, measured.header.line())
         try:
             (self._qualify if self._request.qualify else self._compare)(measured, list(measured.header.labels))
@@ -222,8 +235,12 @@ class _Gate:
 
     def _compare(self, measured: Recorded, cases: Sequence[str]) -> None:
         left = self._deadline - monotonic()
-        first_deadline = monotonic() + FIRST_SHARE * left if math.isfinite(left) else math.inf
+        fresh = max(LEAST_FRESH_SHARE, FRESH_SHARE * min(1.0, FEW_CASES / len(cases)))
+        first_deadline = monotonic() + (1 - fresh) * left if math.isfinite(left) else math.inf
         self._stage(measured, 1, self._request.launches, cases, self._loading_s, first_deadline)
+        first = len(measured.launches)
+        if "launches" not in self._request.given and first == LAUNCHES == self._request.launches:
+            self._stage(measured, 1, launches_needed(measured.launches, self._request), cases, 0.0, first_deadline)
         found = candidates(samples.quantities(measured.launches), self._request, self._seed)
         if flagged := list(dict.fromkeys(estimate.quantity.case for estimate in found)):
             self._measure_again(measured, cases if samples.ALL_CASES in flagged else flagged)
@@ -248,6 +265,22 @@ class _Gate:
         until = min(self._deadline, monotonic() + RESAMPLING_S)
         found = qualify(measured, self._request, gate_s, lambda: monotonic() < until)
         measured.end = replace(measured.end, qualification=found)
+
+    def _check_budget(self, seconds: Sequence[float]) -> None:
+        """Check that the fewest launches with the smallest effort fit into the budget, by the time of each case's calls.
+
+        Raises:
+            LaunchError: they do not.
+        """
+        self._plan = replace(self._plan, effort=first_efforts(self._request))
+        of_round_s = self._loading_s + sum(max(LEAST_CASE_S, CALLS * of_case) for of_case in seconds)
+        least_s = self._loading_s + math.ceil(LEAST_LAUNCHES / self._at_once) * of_round_s
+        if (budget_s := self._request.budget_s) and least_s > budget_s and not self._request.qualify:
+            shards = math.ceil(least_s / budget_s)
+            raise LaunchError(
+                f"{len(seconds)} cases do not fit into --budget {budget_s:g}s: {LEAST_LAUNCHES} launches, the fewest that can "
+                f"be judged, take about {least_s:.0f} s; increase it, measure a part with --shard 1/{shards}, or select with -k"
+            )
 
     @property
     def _deadline(self) -> float:
@@ -339,10 +372,7 @@ class _Gate:
 
     def _measure_again(self, measured: Recorded, flagged: Sequence[str]) -> None:
         """Measure flagged cases in fresh launches, if the budget allows for enough of them, until a look settles the gate."""
-        case_seconds = [sum(each.values()) for each in self._case_seconds]
-        start_up = statistics.fmean(self._durations_s[1]) - statistics.fmean(case_seconds)
-        of_flagged = statistics.fmean(sum(each.get(case, 0.0) for case in flagged) for each in self._case_seconds)
-        each, left = start_up + of_flagged, max(0.0, self._deadline - monotonic())
+        each, left = self._round_s(flagged), max(0.0, self._deadline - monotonic())
         least = self._least(measured, 2)
         needed = each * math.ceil(least / self._at_once)
         if left < needed:
@@ -399,7 +429,8 @@ class _Gate:
         """
         durations = self._durations_s[stage]
         while (done := sum(launch.stage == stage for launch in measured.launches)) < count:
-            each = statistics.fmean(durations) if durations else each
+            if durations:
+                each = self._round_s(cases) if stage == 1 else statistics.fmean(durations)
             too_few = done < self._least(measured, stage)  # to judge: time reserved for fresh launches would be of no use
             limit = self._deadline
             if not too_few:
@@ -416,7 +447,28 @@ class _Gate:
             round_began = monotonic()
             self._round(measured, stage, min(self._at_once, count - done), cases)
             durations.append(monotonic() - round_began)
+            if stage == 1:
+                done = len(self._spent)
+                self._adjust(measured.launches, cases, limit - monotonic(), math.ceil((count - done) / self._at_once))
         return True
+
+    def _adjust(self, launches: Sequence[Launch], cases: Sequence[str], left_s: float, rounds: int) -> None:
+        """Plan the efforts of later launches, all of them smaller by the same factor if so many rounds would take too long."""
+        needed, factor = planned(launches, self._spent, self._request), 1.0
+        self._plan = replace(self._plan, efforts=needed)
+        while rounds * self._round_s(cases) > left_s and factor > LEAST_EFFORT:
+            factor *= 0.8
+            self._plan = replace(self._plan, efforts={case: efforts.scaled(factor) for case, efforts in needed.items()})
+
+    def _round_s(self, cases: Sequence[str]) -> float:
+        """Return the expected seconds of a round of launches with these cases, from those of the first stage so far."""
+        start_s = statistics.fmean(self._durations_s[1]) - statistics.fmean(
+            sum(spent.seconds for spent in of.values()) for of in self._spent
+        )
+        efforts = {case: Efforts(*self._plan.efforts.get(case, self._plan.effort)) for case in cases}
+        return start_s + sum(
+            statistics.fmean(of[case].with_efforts(efforts[case]) for of in self._spent if case in of) for case in cases
+        )
 
     def _for_fewer_fresh(self, done: int, each: float) -> float:
         """Return the deadline of the first stage if more launches of it make fewer fresh ones sufficient, else 0.
@@ -443,11 +495,11 @@ class _Gate:
                 launch.ready()
             for future in [threads.submit(launch.measure) for launch in launches]:
                 line = {"stage": stage, **future.result()}
-                checked, case_seconds = _checked(line)
+                checked, spent = _checked(line)
                 measured.launches.append(checked)
                 samples.append(measured.path, line)
                 if stage == 1:
-                    self._case_seconds.append(case_seconds)
+                    self._spent.append(spent)
 
 
 def _joined(of_base: str, of_head: str) -> str:
@@ -457,12 +509,14 @@ def _joined(of_base: str, of_head: str) -> str:
     return "; ".join(f"in the {side}: {text}" for side, text in ((BASE, of_base), (HEAD, of_head)) if text)
 
 
-def _checked(line: Mapping[str, Any]) -> tuple[Launch, Mapping[str, float]]:
-    """Return a launch and its seconds by case; checked before it is written, as a bad line makes the file unreadable."""
+def _checked(line: Mapping[str, Any]) -> tuple[Launch, Mapping[str, Spent]]:
+    """Return a launch and what it spent by case; checked before it is written, as a bad line makes the file unreadable."""
     try:
-        reader = Reader(line)
-        seconds = reader["case_seconds"].read(Mapping[str, float])
-        return reader.read(Launch), seconds
+        reader, spent = Reader(line), dict[str, Spent]()
+        for case, seconds in reader["case_seconds"].read(Mapping[str, float]).items():
+            timed, profiled, *parts_s = reader["efforts"][case].read(tuple[float, float, float, float])
+            spent[case] = Spent(seconds, Efforts(timed, profiled), *parts_s)
+        return reader.read(Launch), spent
     except RecordError as error:
         raise LaunchError(f"the result of a launch cannot be used: {error}") from None
 

@@ -45,7 +45,8 @@ GATE = textwrap.dedent("""
                 for side, us in self.us.items()
             }
             cases = {"bench.py::test_step": [{"sides": sides}]}
-            return {"cases": cases, "case_seconds": {"bench.py::test_step": 1.0}, "seconds": 1.0}
+            of_case = {"case_seconds": {"bench.py::test_step": 1.0}, "efforts": {"bench.py::test_step": [1, 1, 0, 0]}}
+            return {"cases": cases, **of_case, "seconds": 1.0}
 
     run.survey = survey
     run.launching = lambda plan, seed, only, log, cores: contextlib.nullcontext(Launch(plan, seed))

@@ -42,7 +42,7 @@ def surveyed(**changes):
         "cases": {
             "t.py::t": {
                 "label": name, "params": {"threads": 1}, "memory": 4, "failed": "", "note": "", "uncompared": "",
-                "parallel": False, "sources": [], "returns": "",
+                "parallel": False, "sources": [], "returns": "", "seconds": 0.1,
             }
         },
         "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {}, "longest_s": 0.01,
@@ -51,7 +51,7 @@ def surveyed(**changes):
 
 
 def result(**changes):
-    said = {"cases": {}, "case_seconds": {}, "order": ["base", "head"], "seconds": 1.5, "side": name, "once": {}}
+    said = {"cases": {}, "case_seconds": {}, "efforts": {}, "order": ["base", "head"], "seconds": 1.5, "side": name, "once": {}}
     say(result={**said, **changes})
 
 
@@ -94,7 +94,7 @@ def plan(tmp_path):
 
 
 #: What the launches here return if they measure no case.
-NOTHING = {"cases": {}, "case_seconds": {}, "order": [BASE, HEAD], "seconds": 1.5, "once": {BASE: {}, HEAD: {}}}
+NOTHING = {"cases": {}, "case_seconds": {}, "efforts": {}, "order": [BASE, HEAD], "seconds": 1.5, "once": {BASE: {}, HEAD: {}}}
 
 
 @pytest.fixture
@@ -174,6 +174,7 @@ result_of_side({
     pythons = {BASE: str(tmp_path / "python"), HEAD: sys.executable}
     variables = {BASE: {"ONLY_BASE": "a b", "MALLOC_TOP_PAD_": "1"}, HEAD: {}}
     plan = replace(plan, pythons=pythons, variables=variables, parallel=frozenset({"t.py::t"}), added=0.1)
+    plan = replace(plan, efforts={"t.py::t": (0.5, 0.25)})
     with start(program, plan=plan, only=["t.py::t"]) as launch:
         launch.ready()
         sides = sides_of(launch.measure())
@@ -194,6 +195,8 @@ result_of_side({
             "parallel": ["t.py::t"],
             "added": 0.1 if side == HEAD else 0.0,
             "soak_ns": 0,
+            "effort": [1.0, 1.0],
+            "efforts": {"t.py::t": [0.5, 0.25]},
             "cores": [],
             "patience_s": 300.0,
         }
@@ -354,7 +357,7 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
     jobs = {side: json.loads(listing.files["job"]) for side, listing in found.items()}
     for side in (BASE, HEAD):
         listing = found[side]
-        assert listing.cases == {"t.py::t": ListedCase(side, {"threads": 1}, memory=4)}
+        assert listing.cases == {"t.py::t": ListedCase(side, {"threads": 1}, memory=4, seconds=0.1)}
         assert (listing.packages, listing.torch, listing.resident) == ({"torch": "2.15.0"}, "2.15.0", 8)
         assert (listing.files["cwd"], listing.files["hash"]) == (str(tmp_path / side / "project"), "7")
         assert jobs[side]["side"] == side

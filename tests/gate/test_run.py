@@ -87,6 +87,8 @@ class Launches:
         self.running = 0
         self.at_once = 1  # most launches at the same time
         self.cores = []  # of each launch
+        self.seconds = 0.0  # of the calls of a case in the survey
+        self.spent = (1, 1, 0, 0)  # efforts of a case in a launch, and their seconds
         self.clock = 0.0
         self.before = {}  # number of the launch -> called before it is measured; 0 is the survey
         self.changes = {}  # number of the launch -> changes of what it leaves
@@ -125,7 +127,7 @@ class Launches:
         failed = self.failed if side == HEAD else {}
         cases = {
             case: ListedCase(
-                case.rpartition("::")[2], params, failed=failed.get(case, ""),
+                case.rpartition("::")[2], params, failed=failed.get(case, ""), seconds=self.seconds,
                 memory=None if case == SLOW else {BASE: 1_000, HEAD: 2_000}[side],
             )
             for case, params in self.cases[side].items()
@@ -145,7 +147,12 @@ class Launches:
         [launch] = gate_builders.series(cases, count=1, seed=seed, once=self.once)
         line = gate_builders.line(launch)
         del line["stage"]
-        return {**line, "case_seconds": dict.fromkeys(only, self.of_case), **self.changes.get(len(self.started), {})}
+        return {
+            **line,
+            "case_seconds": dict.fromkeys(only, self.of_case),
+            "efforts": dict.fromkeys(only, self.spent),
+            **self.changes.get(len(self.started), {}),
+        }
 
 
 @pytest.fixture
@@ -275,7 +282,7 @@ def test_sides_of_one_tree_have_one_name(gate):
 
 def test_the_copies_are_gone_when_all_is_measured(gate, launches, tmp_path):
     gate(launches=8)
-    [plan] = {id(plan): plan for plan, _, _ in launches.started}.values()
+    plan, _, _ = launches.started[-1]
     assert not plan.home.exists()
     # A path's length changes where strings lie in memory: neither side may have the better one.
     assert len({len(str(tree.root)) for tree in plan.trees.values()}) == 1
@@ -567,9 +574,41 @@ def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launc
     assert not measured.end.broken_off
 
 
-def test_the_first_launch_is_expected_to_take_as_long_as_loading_did(gate, launches):
-    measured = gate(launches=8, budget_s=9.0)  # 4 s are left, and loading took 5 s
-    assert (launches.started, measured.end.cut_short) == ([], "the budget allowed 0 of 8 launches")
+def test_a_suite_that_does_not_fit_into_the_budget_is_refused_before_it_is_measured(gate, launches):
+    with pytest.raises(
+        LaunchError, match=r"^2 cases do not fit into --budget 9s: 8 launches, .*, take about 48 s; increase it"
+    ):
+        gate(launches=8, budget_s=9.0)  # loading takes 5 s, also of each launch, and a case at least 0.2 s
+    assert launches.started == []
+
+
+@pytest.mark.parametrize(("seconds", "least_s"), [(0.01, 48.2), (1.0, 237.0)])
+def test_the_time_of_the_fewest_launches_follows_from_the_calls_of_the_survey(gate, launches, seconds, least_s):
+    launches.seconds = seconds
+    with pytest.raises(LaunchError, match="do not fit"):
+        gate(launches=8, budget_s=least_s - 0.5)
+    assert gate(launches=8, budget_s=least_s + 0.5).header.labels
+
+
+def test_a_budget_makes_the_efforts_of_later_launches_smaller(gate, launches):
+    launches.spent = (0.25, 0.25, 8.0, 0.0)  # 8 of the 10 seconds of each case
+    assert len(gate(launches=8, budget_s=1_000.0).launches) == 8
+    wide = launches.started[-1][0].efforts
+    launches.started.clear()
+    launches.clock = 0.0
+    gate(launches=8, budget_s=150.0)
+    plans = [plan for plan, _, _ in launches.started]
+    assert plans[0].efforts == {}
+    assert plans[0].effort == (0.25, 0.25)
+    assert all(plans[1].efforts[case][0] <= wide[case][0] for case in (QUICK, SLOW))
+    assert plans[1].efforts[SLOW] == (1 / 16, 1 / 16)
+
+
+def test_more_launches_are_measured_where_they_reach_the_threshold_unless_a_number_is_given(gate, launches, monkeypatch):
+    monkeypatch.setattr(run, "launches_needed", lambda *_: 13)
+    assert stages_of(gate(launches=LAUNCHES)) == [1] * 13
+    assert stages_of(gate(launches=LAUNCHES, given=frozenset({"launches"}))) == [1] * 10
+    assert stages_of(gate(launches=9)) == [1] * 9
 
 
 def test_a_fresh_launch_that_takes_longer_than_expected_ends_the_run_in_time(gate, launches):

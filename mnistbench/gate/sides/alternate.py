@@ -27,11 +27,11 @@ from typing import Any
 from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Outcome, SideCase
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
-from mnistbench.gate.verdict.samples import FIRST, PARTS, SETUP
+from mnistbench.gate.verdict.samples import FIRST, LEAST_PAIRS, PARTS, SETUP
 from mnistbench.measuring.timing import Clock, Sample, clocked
 
-#: Pairs of iterations of a build: (factor, fewest, most); the number is factor / sqrt(seconds of an iteration). For cases
-#: whose pairs have the same variance, this minimizes the sum of the variances of the means (Neyman's allocation).
+#: Pairs of iterations of a build: (factor, fewest, most); effort * factor / sqrt(seconds of an iteration) are made.
+#: For cases whose pairs have the same variance, this minimizes the sum of the variances of the means (Neyman's allocation).
 TIMED_PAIRS = (5.0, 6, 64)
 PROFILED_PAIRS = (2.6, 5, 16)
 
@@ -40,12 +40,12 @@ PROFILED_PAIRS = (2.6, 5, 16)
 FEW_PAIRS = (1.5, 5, 12)
 BLOCKS = (3.5, 5, 16)
 
-#: A call that takes longer, in nanoseconds, is not repeated to find out how long it takes.
-LONG_NS = 100_000_000
+#: A call that takes longer, in nanoseconds, is not repeated to find out how long it takes. Shorter ones are, for this time.
+LONG_NS, ROUGH_NS = 25_000_000, 1_000_000
 
-#: Shortest block, in nanoseconds of CPU time of a side: several times the few milliseconds for which the kernel lets one of two
-#: processes run.
-BLOCK_NS = 60_000_000
+#: Length of a block, in nanoseconds of CPU time of a side: several times the few milliseconds for which the kernel lets one of
+#: two processes run. The fewest blocks are shorter with a small effort, down to LEAST_BLOCK_NS, which is two such times.
+BLOCK_NS, LEAST_BLOCK_NS = 60_000_000, 10_000_000
 
 #: Most means of consecutive times that are stored instead of single ones; a pass that is no soak has fewer times. Most of the
 #: slowest iterations, and their share.
@@ -60,6 +60,9 @@ class SideRun:
     case: SideCase
     node_id: str = ""
     added: float = 0.0  # share of its time for which each iteration is made longer
+    efforts: tuple[float, float] = (1.0, 1.0)  # of timed and of profiled iterations
+    used: tuple[float, float] = (0.0, 0.0)  # the efforts that the numbers of iterations amount to
+    seconds: tuple[float, float] = (0.0, 0.0)  # of both sides, for timed and for profiled iterations
     outcome: Outcome = field(init=False)  # after the warm-up
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
@@ -156,7 +159,9 @@ def measure(
     if all(repeatable):
         case.loops = max(1, round(SAMPLE_NS / longest))
         longest *= case.loops
+    began_ns = Clock.wall_ns()
     parts = list(_timed(side_run, turns, order, coin, longest, soak_ns, all(of_one_thread), shares_core))
+    timed_ns, profiled, whole = Clock.wall_ns() - began_ns, 0, 1
     for _ in turns.of(order):
         digest, number = side_run.outcome
         with side_run.side.errors_named():
@@ -165,9 +170,12 @@ def measure(
                 "outcome": (digest, number if case.is_finite() else None),
             }  # fmt: skip
     if all(profilable) and not soak_ns:
-        pairs = in_pairs(order, coin, _number(longest, *PROFILED_PAIRS))
+        began_ns, whole = Clock.wall_ns(), _number(longest, *PROFILED_PAIRS)
+        profiled = max(PROFILED_PAIRS[1], _number(longest, *PROFILED_PAIRS, effort=side_run.efforts[1]))
         with side_run.side.errors_named():
-            same |= case.operations(partial(turns.of, order), turns.of(pairs))
+            same |= case.operations(partial(turns.of, order), turns.of(in_pairs(order, coin, profiled)))
+    side_run.used = parts[0].used[0], profiled / whole
+    side_run.seconds = timed_ns / 1e9, (Clock.wall_ns() - began_ns) / 1e9 if profiled else 0.0
     return [{"first": order[0], "sides": {side_run.side.name: part.columns() | same}} for part in parts]
 
 
@@ -176,15 +184,24 @@ def _timed(
     of_one_thread: bool, shares_core: bool,
 ) -> Iterator[SideRun]:  # fmt: skip
     """Time iterations in turn, and at once if possible. Yield the samples; a soak has PARTS of equal time."""
-    in_blocks = shares_core and of_one_thread
-    pairs = _number(longest, *(FEW_PAIRS if in_blocks else TIMED_PAIRS))
-    blocks = 1 if soak_ns else _number(math.ceil(BLOCK_NS / longest) * longest, *BLOCKS)
+    in_blocks, effort = shares_core and of_one_thread, side_run.efforts[0]
+    numbers, size = FEW_PAIRS if in_blocks else TIMED_PAIRS, max(1, round(BLOCK_NS / longest))
+    pairs, used = (
+        _number(longest, *numbers, effort=effort),
+        _number(longest, *numbers, effort=effort) / _number(longest, *numbers),
+    )
+    block_ns, blocks = float(BLOCK_NS), 1
+    if in_blocks and not soak_ns:
+        whole, blocks = (_number(size * longest, *BLOCKS, effort=part) for part in (1.0, effort))
+        block_ns = max(LEAST_BLOCK_NS, BLOCK_NS * min(1.0, whole * effort / blocks))
+        used = blocks * max(1, round(block_ns / longest)) / (whole * size)
     ends_ns: float = Clock.wall_ns()
     for _ in range(PARTS if soak_ns else 1):
-        part, is_over = SideRun(side_run.side, side_run.case, side_run.node_id, side_run.added), False
+        part = SideRun(side_run.side, side_run.case, side_run.node_id, side_run.added, used=(used, 0.0))
+        is_over = False
         ends_ns += soak_ns / PARTS
         while not is_over:
-            size = math.ceil(BLOCK_NS / longest)
+            size = max(1, round(block_ns / longest))
             _time(part, turns, in_pairs(order, coin, size if soak_ns else pairs), of_one_thread=of_one_thread)
             for _ in turns.at_once(itertools.islice(in_pairs(order, coin, blocks), blocks)) if in_blocks else ():
                 part.block_ns.append(sum(part.run_case().cpu_ns for _ in range(size)) // size)
@@ -209,16 +226,16 @@ def rehearse(side_run: SideRun) -> None:
 
 def _warm_up(side_run: SideRun) -> int:
     """Warm up; return the duration of an iteration in nanoseconds, with what precedes and follows it."""
-    side_run.case.loops, elapsed = 1, 0
+    side_run.case.loops, elapsed = 1, list[int]()
     for _ in range(WARMUP_CALLS):
         began = Clock.wall_ns()
         side_run.run_case()
-        elapsed = Clock.wall_ns() - began
-    return max(1, elapsed)
+        elapsed.append(Clock.wall_ns() - began)
+    return max(1, min(elapsed))  # another program may have had the core
 
 
 def _calibrated(side_run: SideRun, turns: Turns, order: Sequence[str]) -> int:
-    """Return the duration of one call of a short function, in nanoseconds: of ten times as many calls until they take long.
+    """Return the duration of one call of a short function, in nanoseconds: of more and more calls until they take long.
 
     The side that takes longer counts: both make the same number of calls, so what depends on it stays equal. Of each side the
     shortest of three samples counts, because another program may have the core for longer than a sample.
@@ -228,14 +245,14 @@ def _calibrated(side_run: SideRun, turns: Turns, order: Sequence[str]) -> int:
         for _ in turns.of(order):
             elapsed = min(side_run.run_case().wall_ns for _ in range(3))
         longest: int = max(turns.exchange(elapsed))
-        if longest >= SAMPLE_NS:
+        if longest >= ROUGH_NS:
             return max(1, longest // case.loops)
         case.loops *= 10
 
 
-def _number(duration_ns: int, factor: float, fewest: int, most: int) -> int:
+def _number(duration_ns: int, factor: float, fewest: int, most: int, *, effort: float = 1.0) -> int:
     """Return the number of pairs or blocks whose iterations take this time, the same for all sides."""
-    return max(fewest, min(most, round(factor / math.sqrt(duration_ns / 1e9))))
+    return max(LEAST_PAIRS, round(effort * max(fewest, min(most, round(factor / math.sqrt(duration_ns / 1e9))))))
 
 
 def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str], *, of_one_thread: bool) -> None:

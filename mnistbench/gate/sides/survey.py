@@ -127,6 +127,7 @@ class _Survey:
         self.shared = self.shared or stray_modules(self._repository, self._side)
         if self.shared:
             return
+        began_ns = Clock.wall_ns()
         try:
             if case.is_plain:
                 self._call(case.make(), listed)
@@ -134,6 +135,7 @@ class _Survey:
                 self._measure_memory(case.make(), listed)
         except SideError as error:
             listed.failed = str(error)
+        listed.seconds = (Clock.wall_ns() - began_ns) / 1e9
 
     def _call(self, case: PlainCase, listed: ListedCase) -> None:
         """Run a plain test's function twice, to see what it changes and what it returns."""

@@ -33,8 +33,9 @@ from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.verdict.samples import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.measuring.timing import Clock
 
-#: Builds of each case of a workload in a launch. The second has the reverse order of the first, so that quantities of the order
-#: cancel. A plain test has one, because its fixtures have made all objects before.
+#: Builds of each case of a workload in a launch with the effort 1. The second has the reverse order of the first, so that
+#: quantities of the order cancel. With half of the effort there is one, whose order is drawn. A plain test has one, because its
+#: fixtures have made all objects before.
 BUILDS = 2
 
 #: Seconds between two messages of a case that takes long.
@@ -92,6 +93,7 @@ class _Launch:
         self._side = Side.of(job, say)
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
+        self._efforts: dict[str, list[float]] = {}  # of each case: those of its iterations, and their seconds
         self._start: float | None = None
         self._said_s = _now_s()
         self._cores: list[int] = job["cores"]
@@ -111,7 +113,7 @@ class _Launch:
             raise SideError(f"{self._side.name}: pytest collected no case that both sides have")
         self._say(
             result={
-                "cases": self._cases, "case_seconds": self._seconds, "order": self._order,
+                "cases": self._cases, "case_seconds": self._seconds, "efforts": self._efforts, "order": self._order,
                 "seconds": _now_s() - self._start, "side": self._side.name, "once": self._side.once,
             }
         )  # fmt: skip
@@ -134,13 +136,19 @@ class _Launch:
         _use_cores(cores, len(cores) if parallel else self._side.threads_of(case.params), case.params.device)
         start = _now_s()
         builds = self._cases[case.node_id] = []
-        soak_ns = self._job["soak_ns"]
-        for build in range(1 if case.is_plain or soak_ns else BUILDS):
+        soak_ns, runs = self._job["soak_ns"], list[SideRun]()
+        timed, profiled = self._job["efforts"].get(case.node_id, self._job["effort"])
+        most = 1 if case.is_plain or soak_ns else BUILDS
+        number = 1 if timed <= 1 / BUILDS else most
+        efforts = timed * most / number, profiled * most / number  # of a build
+        for build in range(number):
             order = self._order[:: -1 if build % 2 else 1]
-            side_run = SideRun(self._side, case.make(), case.node_id, self._job["added"])
-            side_run.case.parallel = parallel
-            builds += measure(side_run, self.turns, order, self._coin, shares_core=bool(self._cores), soak_ns=soak_ns)
+            runs.append(SideRun(self._side, case.make(), case.node_id, self._job["added"], efforts))
+            runs[-1].case.parallel = parallel
+            builds += measure(runs[-1], self.turns, order, self._coin, shares_core=bool(self._cores), soak_ns=soak_ns)
             gc.collect()
+        columns = zip(*((*(used / most for used in run.used), *run.seconds) for run in runs), strict=True)
+        self._efforts[case.node_id] = list(map(sum, columns))
         # Threads that the fixtures of the next test start keep the cores of this moment.
         _use_cores(cores, len(cores), case.params.device)
         self._seconds[case.node_id] = _now_s() - start

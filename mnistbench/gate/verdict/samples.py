@@ -486,17 +486,19 @@ def _whole_times(side: SideSample) -> Sequence[float]:
     return side.times[BUSY] if BUSY in side.times else _times_of(side.operations, side)
 
 
-def _differ_in_profile(keys: Sequence[OpKey], build: Build) -> float:
-    """Return the difference of operations.
+def _differ_in_profile(
+    keys: Sequence[OpKey], build: Build, differ: Callable[[Sequence[float], Sequence[float]], float] | None = None
+) -> float:
+    """Return the difference of operations, or another summary of their pairs.
 
     If both sides ran blocks at once, it is the mean of two estimates: the change of the operations over pairs of profiled
     iterations, and the change of their share of the iteration plus that of the untraced case. The share does not depend on a
     change of the machine's speed between the iterations of a pair. The overhead of the profiler has to be the same on both
     sides, so they have to have the same number of calls, and small, which it is not for the short call of a plain test.
     """
-    comparable = all(side.block_ns and side.by_share for side in build.values())
+    comparable, differ = all(side.block_ns and side.by_share for side in build.values()), differ or difference
     if not comparable or len({_calls(side) for side in build.values()}) > 1:
-        return _differ_by(difference, functools.partial(_times_of, keys), build)
+        return _differ_by(differ, functools.partial(_times_of, keys), build)
 
     def mean_with_share(side: SideSample) -> list[float]:
         # Half of log(time) + log(time / whole).
@@ -505,7 +507,7 @@ def _differ_in_profile(keys: Sequence[OpKey], build: Build) -> float:
             for time, whole in zip(_times_of(keys, side), _times_of(side.operations, side), strict=True)
         ]
 
-    return _differ_by(difference, mean_with_share, build) + _differ_in_build(difference, WALL, build) / 2
+    return _differ_by(differ, mean_with_share, build) + _differ_in_build(differ, WALL, build) / 2
 
 
 def _calls(side: SideSample) -> float:
@@ -577,11 +579,34 @@ def difference(base: Sequence[float], new: Sequence[float]) -> float:
     at least half of those that remain (an operation that does not run in every iteration).
     """
     pairs = list(zip(base, new, strict=False))
-    usable = [(earlier, later) for earlier, later in pairs if earlier > 0 and later > 0]
+    usable = _log_ratios(base, new)
     one_sided = sum((earlier > 0) != (later > 0) for earlier, later in pairs)
     if len(usable) < LEAST_PAIRS or 2 * one_sided >= len(usable):
         return math.nan
-    return statistics.median(math.log(later / earlier) for earlier, later in usable)
+    return statistics.median(usable)
+
+
+def _log_ratios(base: Sequence[float], new: Sequence[float]) -> list[float]:
+    return [math.log(later / earlier) for earlier, later in zip(base, new, strict=False) if earlier > 0 and later > 0]
+
+
+def _squared_error(base: Sequence[float], new: Sequence[float]) -> float:
+    """Return the squared standard error of ``difference``: of a median of normal numbers, pi / 2 times that of their mean."""
+    usable = _log_ratios(base, new)
+    return math.pi / 2 * statistics.variance(usable) / len(usable) if len(usable) > 1 else math.nan
+
+
+def squared_error(quantity: Quantity, launch: Launch) -> float:
+    """Return the squared standard error of a quantity's difference in a launch, from the spread of pairs or blocks in it.
+
+    Exchanging the sides does not change it. Only of ITERATION and OPERATION.
+    """
+    builds = launch.cases[quantity.case]
+    if quantity.is_case:
+        each = [_differ_in_build(_squared_error, quantity.clock, build) for build in builds]
+    else:
+        each = [_differ_in_profile(quantity.members, build, _squared_error) for build in builds]
+    return sum(each) / len(each) ** 2
 
 
 def difference_of_means(base: Sequence[float], new: Sequence[float]) -> float:

@@ -174,6 +174,29 @@ class TestSides:
         in_blocks = len(calls) - 6 - len(found["iteration_ns"])
         assert 7 <= in_blocks <= 7 * 2 + 5  # an iteration or two per block; the others warm up
 
+    @pytest.mark.parametrize(
+        ("effort", "pairs", "blocks", "calls_of_block", "used"),
+        [(1.0, 6, 8, 10, 1.0), (0.5, 3, 4, 10, 0.5), (0.25, 3, 3, 7, 21 / 80), (1 / 16, 3, 3, 2, 6 / 80)],
+    )
+    def test_a_small_effort_has_fewer_pairs_and_blocks_and_then_shorter_blocks(
+        self, monkeypatch, effort, pairs, blocks, calls_of_block, used
+    ):
+        """A call takes 6 ms of a clock that only calls advance, and a block with the effort 1 has ten of them."""
+        clock = itertools.count(0, 6_000_000)
+        monkeypatch.setattr(alternate, "FEW_PAIRS", (1.0, 6, 6))
+        monkeypatch.setattr(alternate, "BLOCKS", (1.0, 8, 8))
+        monkeypatch.setattr(alternate, "PROFILED_PAIRS", (1.0, 5, 8))
+        monkeypatch.setattr(alternate, "_warm_up", lambda _: 6_000_000)
+        monkeypatch.setattr(alternate, "_calibrated", lambda *_: 6_000_000)
+        monkeypatch.setattr(Clock, "wall_ns", lambda: next(clock))
+        run = side_run()
+        run.efforts, run.case.may_be_repeated = (effort, effort), False
+        found = measure(run, shares_core=True)
+        assert (len(found["wall_ns"]), len(found["block_ns"])) == (pairs, blocks)
+        assert found["iterations"] == pairs + blocks * calls_of_block
+        assert run.used[0] == pytest.approx(used)
+        assert run.used[1] == pytest.approx(max(5 / 8, effort))  # of 8 profiled pairs there are at least 5
+
     @pytest.mark.parametrize(("threads", "shares_core"), [(1, False), (2, True)])
     def test_there_are_no_blocks_of_several_threads_or_on_several_cores(self, threads, shares_core):
         found = measure(side_run(threads=threads), shares_core=shares_core)

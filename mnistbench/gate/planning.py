@@ -1,0 +1,130 @@
+"""Samples of the first launches -> how often later ones measure each case, and how many launches are needed. Pure.
+
+An effort is a factor of the numbers of iterations in ``gate.sides.alternate``. A bound is the estimate plus the reach: the
+spread of a quantity over the launches, times a factor that depends on the numbers of quantities and launches. The part of the
+spread that comes from the samples of a launch falls with the root of the effort, so it follows from the limit. The rest,
+which differs from process to process, falls only with more launches.
+
+Plans depend on the samples by the spread of pairs within launches and by the absolute differences of launches. Both stay the
+same if the roles of a launch are exchanged, so the permutation test remains exact whatever is planned.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mnistbench.compare.criteria import LARGE_SHARE
+from mnistbench.gate.verdict import samples
+from mnistbench.gate.verdict.decision import LAUNCHES, Thresholds
+from mnistbench.gate.verdict.permutation import simultaneous_bounds
+from mnistbench.gate.verdict.samples import ITERATION, OPERATION, Launch, Quantity
+
+#: Smallest effort. A launch then spends about a tenth of a second on a short test.
+LEAST_EFFORT = 1 / 16
+
+#: Thresholds of cases and of operations whose first launches have the effort 1.
+FULL_CASE, FULL_OPERATION = 0.01, 0.025
+
+#: The reach that comes from the samples of a launch, as a share of the limit.
+SHARE = 0.4
+
+#: Most launches of the first stage that are planned, and fewest from which the spread of a quantity is estimated.
+MOST_LAUNCHES, LEAST_KNOWN = 2 * LAUNCHES, 4
+
+#: Most growth of an effort in one plan: a spread of three samples is often several times too large.
+MOST_GROWTH = 2.0
+
+#: Seconds of a case in a launch with the smallest effort: at least so many, and this multiple of its calls in the survey.
+LEAST_CASE_S, CALLS = 0.2, 12.0
+
+
+class Efforts(NamedTuple):
+    """Of timed and of profiled iterations."""
+
+    timed: float
+    profiled: float
+
+    def scaled(self, factor: float) -> Efforts:
+        """Return these efforts times a factor, at least the smallest."""
+        return Efforts(*(max(LEAST_EFFORT, factor * effort) for effort in self))
+
+
+class Spent(NamedTuple):
+    """What a launch spent on a case."""
+
+    seconds: float
+    efforts: Efforts
+    timed_s: float
+    profiled_s: float
+
+    def with_efforts(self, efforts: Efforts) -> float:
+        """Return the expected seconds with other efforts."""
+        parts = zip((self.timed_s, self.profiled_s), efforts, self.efforts, strict=True)
+        changed = sum(part_s * (effort / used - 1) for part_s, effort, used in parts if used)
+        return max(self.seconds + changed, self.seconds - self.timed_s - self.profiled_s)
+
+
+def first_efforts(limits: Thresholds) -> Efforts:
+    """Return the efforts of launches of which no spread is known yet."""
+    shares = (FULL_CASE / limits.case, FULL_OPERATION / limits.operation)
+    return Efforts(*(max(LEAST_EFFORT, min(1.0, share**2)) for share in shares))
+
+
+def planned(launches: Sequence[Launch], spent: Sequence[Mapping[str, Spent]], limits: Thresholds) -> dict[str, Efforts]:
+    """Return the efforts of each case with which bounds reach the limits as far as the efforts decide, at most 1.
+
+    Args:
+        launches: of the first stage, so far.
+        spent: of each of them, by node id.
+        limits: the thresholds.
+    """
+    needed: dict[str, list[float]] = {}
+    for quantity, reach in _to_bound(samples.quantities(launches)):
+        position = 0 if quantity.is_case else 1
+        errors = [samples.squared_error(quantity, launch) for launch in launches]
+        used = [of[quantity.case].efforts[position] for of in spent]
+        allowed = (SHARE * math.log1p(limits.of(quantity)) / reach) ** 2
+        if len(launches) >= LEAST_KNOWN:  # more launches help against what differs between processes, a larger effort does not
+            allowed = max(allowed, (_spread(quantity) ** 2 - statistics.fmean(errors)) / 2)
+        effort = statistics.fmean(map(operator.mul, errors, used)) / allowed
+        if math.isfinite(effort):
+            of_case = needed.setdefault(quantity.case, [LEAST_EFFORT, LEAST_EFFORT])
+            of_case[position] = max(of_case[position], min(1.0, effort, MOST_GROWTH * statistics.fmean(used)))
+    return {case: Efforts(*efforts) for case, efforts in needed.items()}
+
+
+def launches_needed(launches: Sequence[Launch], limits: Thresholds) -> int:
+    """Return the number of launches with which all quantities reach their limits that can with MOST_LAUNCHES."""
+    needed = [len(launches)]
+    for quantity, reach in _to_bound(samples.quantities(launches)):
+        number = LAUNCHES * (reach * _spread(quantity) / math.log1p(limits.of(quantity))) ** 2
+        if number <= MOST_LAUNCHES:  # not if it is not finite
+            needed.append(math.ceil(number))
+    return max(needed)
+
+
+def _spread(quantity: Quantity) -> float:
+    """Return the SD of a quantity over launches, from that of absolute differences: sqrt(1 - 2 / pi) of it if normal."""
+    return float(np.std(np.abs(quantity.logs), ddof=1)) / math.sqrt(1 - 2 / math.pi)
+
+
+def _to_bound(quantities: Sequence[Quantity]) -> list[tuple[Quantity, float]]:
+    """Return the quantities that a pass bounds by their thresholds, with the reach of a spread of 1 in LAUNCHES."""
+    cases = [one for one in quantities if one.kind == ITERATION]
+    operations = [one for one in quantities if one.kind == OPERATION and one.share >= LARGE_SHARE]
+    return [(one, _reach(2 * len(family))) for family in (cases, operations) for one in family]
+
+
+@functools.cache
+def _reach(rows: int) -> float:
+    """Return the distance of an upper bound from its estimate, for so many normal quantities with an SD of 1."""
+    logs = np.random.default_rng(1).normal(size=(rows, LAUNCHES))
+    _, high = simultaneous_bounds(logs, 1)
+    return float(np.median(high - logs.mean(axis=1)))
