@@ -59,12 +59,13 @@ class Heard(Progress):
         super().__init__(None)
         self.said = []
         self.launches = []
+        self.cases = []  # a log shows none of them
 
     def say(self, text):
         self.said.append(text)
 
     def step(self, text, *, log=None, left_s=None):
-        self.launches.append((text, left_s))
+        (self.launches if log is None else self.cases).append((text, left_s))
 
 
 class Launches:
@@ -137,9 +138,12 @@ class Launches:
     def ready(self):
         self.clock += self.loading
 
-    def measure(self):
+    def measure(self, begins):
         _, seed, only = self.started[-1]
-        self.clock += self.of_case * len(only)
+        for number in range(1, len(only) + 1):
+            if begins:
+                begins(number)
+            self.clock += self.of_case
         self.before.get(len(self.started), lambda: None)()
         operations = {key: (ns, self.operations.get(key, 1.0)) for key, (ns, _) in gate_builders.Measured().operations.items()}
         added = 1 + self.started[-1][0].added
@@ -194,7 +198,7 @@ def test_launches_are_measured_and_kept(gate, launches, tmp_path):
     assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * 9
     assert len({seed for _, seed, _ in launches.started}) == 9  # each has a coin of its own
     assert launches.running == 0
-    assert measured.end == End(elapsed_s=launches.clock) == End(elapsed_s=230.0)
+    assert replace(measured.end, parts_s={}) == End(elapsed_s=launches.clock) == End(elapsed_s=230.0)
     assert measured.path.parent == tmp_path / "storage/gate"
     assert list(measured.path.parent.iterdir()) == [measured.path]
     assert samples.load(measured.path) == measured
@@ -295,6 +299,17 @@ def test_progress_is_told_before_each_launch_and_at_the_end(gate):
     assert heard.said == ["loading both sides"]
     rest = [None, *(25.0 * (8 - done) for done in range(1, 8))]
     assert heard.launches == [(f"launch {number} of 8", left_s) for number, left_s in enumerate(rest, 1)]
+
+
+def test_progress_is_told_before_each_case_with_the_time_that_is_left(gate):
+    """The first launch has no time of an earlier one: its first case took 15 s with the start, so both together take 30 s."""
+    heard = Heard()
+    gate(heard, launches=8)
+    assert heard.cases[:4] == [
+        ("launch 1 of 8, case 1 of 2", None), ("launch 1 of 8, case 2 of 2", 7.5 * 30.0),
+        ("launch 2 of 8, case 1 of 2", 7 * 25.0), ("launch 2 of 8, case 2 of 2", 6.5 * 25.0),
+    ]  # fmt: skip
+    assert len(heard.cases) == 8 * 2
 
 
 def test_of_a_repository_the_header_has_commits(gate, launches, here):
@@ -604,6 +619,14 @@ def test_a_budget_makes_the_efforts_of_later_launches_smaller(gate, launches):
     assert plans[1].efforts[SLOW] == (1 / 16, 1 / 16)
 
 
+def test_a_run_says_what_its_time_went_to(gate, launches):
+    launches.factors[SLOW] = 1.1
+    end = gate(launches=8).end
+    # Loading takes 5 s, a case 10 s; 8 fresh launches measure one case.
+    assert end.parts_s == {"survey": 5.0, "starts and fixtures": 40.0, "cases": 160.0, "fresh launches": 120.0}
+    assert sum(end.parts_s.values()) == end.elapsed_s
+
+
 def test_more_launches_are_measured_where_they_reach_the_threshold_unless_a_number_is_given(gate, launches, monkeypatch):
     monkeypatch.setattr(run, "launches_needed", lambda *_: 13)
     assert stages_of(gate(launches=LAUNCHES)) == [1] * 13
@@ -750,7 +773,8 @@ def test_what_was_measured_before_an_early_end_is_kept(gate, launches, error, nu
         return
     measured = gate(launches=8)
     assert len(measured.launches) == number - 1
-    assert measured.end == End(str(error) or "interrupted", broken_off=True, elapsed_s=launches.clock)
+    ended = End(str(error) or "interrupted", broken_off=True, elapsed_s=launches.clock)
+    assert replace(measured.end, parts_s={}) == ended
     assert samples.load(measured.path) == measured
     assert launches.running == 0
 

@@ -46,6 +46,7 @@ class JudgeOptions(Thresholds, Excuses):
     """The options of all commands that judge samples and report the verdict."""
 
     top: int = options.top()
+    everything: bool = options.switch("--all", "show everything; without it, of more cases than --top only what was found")
     format: str = options.output_format()
     output: Path | None = options.output()
 

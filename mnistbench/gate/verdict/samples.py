@@ -685,6 +685,7 @@ class End:
     cut_short: str = ""  # why the run is incomplete; empty for a complete run
     broken_off: bool = False  # by an error or a user, not by a time limit
     elapsed_s: float = 0.0  # from start to finish, in seconds
+    parts_s: Annotated[Mapping[str, float], OPTIONAL] = field(default_factory=dict)  # what most of it went to -> seconds
     reproducers: Annotated[tuple[Reproducer, ...], OPTIONAL] = ()  # of the operations that were found slower
     qualification: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)  # what a machine finds; empty if none
 
