@@ -18,6 +18,10 @@ from mnistbench.core.options import by, one_of, option, share, switch
 #: Threshold for verdicts if the user gives none; nothing fails by it.
 DEFAULT_SHARE = 0.10
 
+#: Share of its case from which on an operation is large. A pass has to rule out the limit of all large operations, in saved
+#: runs as in the gate. There, new operations may add as much to their case as an operation of this share may grow.
+LARGE_SHARE = 0.10
+
 #: Shortest operation that is judged by itself, as a multiple of the profiler's overhead on its calls.
 MIN_COST = 20
 
@@ -52,17 +56,17 @@ class Threshold:
         except ValueError:
             raise ValueError("is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module") from None
 
+    @classmethod
+    def of_case(cls, text: str) -> Threshold:
+        """Read the threshold of an iteration: ``10%``.
 
-def case_threshold(text: str) -> Threshold:
-    """Read the threshold of an iteration: ``10%``.
-
-    Raises:
-        ValueError: with the expected form.
-    """
-    try:
-        return Threshold("", share()(text))
-    except ValueError:
-        raise ValueError("is not a threshold for an iteration; give 10%") from None
+        Raises:
+            ValueError: with the expected form.
+        """
+        try:
+            return cls("", share()(text))
+        except ValueError:
+            raise ValueError("is not a threshold for an iteration; give 10%") from None
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,10 @@ class Excuses:
         many=True,
     )  # fmt: skip
     reason: str = option("--reason", str.strip, "", "reason for --accept, shown in the report", "TEXT")
+    inconclusive: str = option(
+        "--inconclusive", one_of("fail", "ok"), "fail",
+        "fail: exit code 2, under pytest 8, if noise or the budget leaves the result open; ok: exit code 0", "WHAT",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         """Check that accepted changes have a reason.
@@ -138,7 +146,7 @@ class Criteria(Excuses):
         many=True, configurable=True,
     )  # fmt: skip
     case_fail: Threshold | None = option(
-        "--case-fail", case_threshold, None, "largest slowdown of a case that passes: 5%", "LIMIT", configurable=True
+        "--case-fail", Threshold.of_case, None, "largest slowdown of a case that passes: 5%", "LIMIT", configurable=True
     )
     min_share: float = option(
         "--op-min-share", share(1.0, zero=True), "2%", "group operations below this share of their case", "SHARE",
@@ -153,10 +161,6 @@ class Criteria(Excuses):
     allow_incomparable: bool = switch(
         "--allow-incomparable", "do not fail if a case was measured on another machine or with other software"
     )
-    inconclusive: str = option(
-        "--inconclusive", one_of("fail", "ok"), "fail",
-        "fail or ok: outcome if the base runs vary too much to judge a change above a threshold", "WHAT",
-    )  # fmt: skip
 
     def matters(self, ns: float, whole_ns: float, calls: float = 0, profiler_ns: int = 0) -> bool:
         """Return whether an operation is judged by itself; the others are judged together.
@@ -194,7 +198,7 @@ def mark_thresholds(arguments: Iterable[Any], options: Mapping[str, Any]) -> tup
         for text in texts:
             Threshold.parse(text)
         if case:
-            case_threshold(case)
+            Threshold.of_case(case)
     except ValueError as error:
         raise UsageError(f"opgate({shown}): {error}") from None
     return texts, case

@@ -129,14 +129,9 @@ class CaseComparison:
         return self.whole_head_ns - self.whole_base_ns
 
     @property
-    def explained_ns(self) -> int:
-        """Sum of the changes of the operations."""
-        return sum(operation.change_ns for operation in self.operations)
-
-    @property
     def remainder_ns(self) -> int:
-        """Change of the time that the operations are parts of, without what they explain."""
-        return self.whole_change_ns - self.explained_ns
+        """Change of the time that the operations are parts of, without the changes of the operations."""
+        return self.whole_change_ns - sum(operation.change_ns for operation in self.operations)
 
     @property
     def renamed_from(self) -> str:
@@ -227,14 +222,7 @@ def compare(
 
     Each case has a base of its own: the newest base run that has the case and can be compared with the new run, and the
     runs of the same commit. If no base run can be compared, the newest is used, and the case has the reason.
-
-    Args:
-        bases: the base runs, oldest first.
-        head: the run that is judged.
-        by: ``op``, ``module`` or ``op,module``: how operations are summed.
-        across_versions: compare runs of different torch versions.
-        across_machines: compare runs of different machines.
-        pool_commits: use all comparable base runs, whatever their commits.
+    The base runs are oldest first; ``by`` is how operations are summed. With ``pool_commits`` all comparable base runs count.
     """
     pairs, only_base = _paired(bases, head)
     by_key = [{case.key: case for case in run.cases} for run in bases]

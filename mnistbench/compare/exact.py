@@ -28,11 +28,9 @@ _COUNTED_LISTS = ("shapes", "kernels")
 
 
 def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str, ...]:
-    """Return a sentence for each exact difference; those of operations are ordered as the case orders its operations.
+    """Return a sentence for each exact difference, in the order of the operations of the case.
 
-    Args:
-        case: the compared case.
-        brief: long lists of shapes and kernels are shortened, and kernels of different machines are only counted.
+    If it is ``brief``, long lists of shapes and kernels are shortened, and kernels of different machines only counted.
     """
     parameters = (case.base.parameter_count, case.head.parameter_count)
     same_machine = not case.across_machines and not set(MACHINES).intersection(case.incomparable)
@@ -138,11 +136,11 @@ def _of_training(case: CaseComparison) -> Iterable[str]:
         return
     for tag, after in case.head.final.items():
         before = case.base.final.get(tag)
-        if tag.startswith("timing/") or tag not in case.base.final or _same(before, after, exact=is_exact(case)):
+        if tag.startswith("timing/") or tag not in case.base.final or before == after:
             continue
         if before is None or after is None:
             yield f"final {tag}: {final_value(tag, before)} -> {final_value(tag, after)}"
-        else:
+        elif is_exact(case) or abs(after - before) > TOLERANCE * max(abs(before), abs(after)):
             yield f"final {tag}: {_arrow(before, after, functools.partial(final_value, tag))}"
 
 
@@ -150,12 +148,6 @@ def is_exact(case: CaseComparison) -> bool:
     """Whether the same code reaches the same final loss and accuracy bit for bit: on one thread of a CPU."""
     params = case.head.params
     return params is not None and params.device == "cpu" and params.threads == 1
-
-
-def _same(before: float | None, after: float | None, *, exact: bool) -> bool:
-    if before is None or after is None or exact:
-        return before == after
-    return abs(after - before) <= TOLERANCE * max(abs(before), abs(after))
 
 
 def final_value(tag: str, value: float | None) -> str:

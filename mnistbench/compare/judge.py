@@ -8,7 +8,8 @@ Two rules give a verdict:
 - *Threshold*: with fewer base runs, a change is compared with the threshold alone. Without a threshold from the user, a
   change that the spread of the runs may have caused is ``suspect``, not ``regressed``.
 
-Neither rule passes a change above a threshold that the user gave: it is ``regressed`` or ``inconclusive``.
+Neither rule passes a change above a threshold that the user gave: it is ``regressed`` or ``inconclusive``. A case or a large
+operation is also ``inconclusive`` if the smallest slowdown that the runs can tell from noise is above that threshold.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mnistbench.compare.criteria import DEFAULT_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold, case_threshold
+from mnistbench.compare.criteria import DEFAULT_SHARE, LARGE_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, table_of
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, prediction_interval
 from mnistbench.core import units
@@ -103,9 +104,30 @@ class CheckedQuantity:
         return self.verdict == REGRESSED and self.given and not self.accepted and not self.accept_unlimited
 
     @property
+    def uncertainty(self) -> float:
+        """The minimum detectable change or, with too few runs for one, the spread of the runs; as a share of the base."""
+        if self.smallest is not None:
+            return self.smallest
+        return self.spread_ns / self.base_ns if self.base_ns > 0 else 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the runs vary too much to rule out a slowdown of the threshold that the user gave."""
+        unclear = self.uncertainty > self.threshold or self.is_above_given
+        return self.given and self.verdict in (WITHIN, INCONCLUSIVE) and unclear and not self.accepted
+
+    @property
+    def is_decisive(self) -> bool:
+        """Whether a pass has to rule it out: for a case, a large operation, and one that the threshold names."""
+        named = self.limit.name if self.limit else ""
+        is_named = bool(named) and any(named in change.names for change in self.members)
+        is_large = self.base_ns >= LARGE_SHARE * self.case.whole_base_ns
+        return self.kind == ITERATION or (self.kind in ("operation", "replaced") and (is_large or is_named))
+
+    @property
     def is_noise(self) -> bool:
-        """Whether the change is above a threshold that the user gave, but not larger than the differences of the base runs."""
-        return self.verdict == INCONCLUSIVE and self.is_above_given and not self.accepted
+        """Whether it is open and leaves the outcome open: a change above the threshold does for any operation."""
+        return self.is_open and (self.is_above_given or self.is_decisive)
 
     @property
     def may_be_accepted(self) -> bool:
@@ -171,7 +193,7 @@ class Judgement:
 
     @property
     def noise(self) -> tuple[CheckedQuantity, ...]:
-        """Changes above a threshold that are not larger than the differences of the base runs."""
+        """What the runs vary too much to judge by its threshold: changes above it, and cases and large operations."""
         return tuple(checked for checked in self.checked if checked.is_noise)
 
     @property
@@ -183,10 +205,10 @@ class Judgement:
         return found + len(self.unlimited) + (0 if self.criteria.inconclusive == "ok" else len(self.noise))
 
     @property
-    def minimum_detectable(self) -> CheckedQuantity | None:
-        """The quantity with the largest minimum detectable change under the rule of runs."""
-        by_runs = (checked for checked in self.checked if checked.smallest is not None)
-        return max(by_runs, key=lambda checked: checked.smallest or 0.0, default=None)
+    def open_operations(self) -> tuple[CheckedQuantity, ...]:
+        """Small operations that the runs vary too much to judge, the largest first; they do not change the outcome."""
+        found = (checked for checked in self.checked if checked.is_open and not checked.is_noise)
+        return tuple(sorted(found, key=lambda checked: -checked.base_ns))
 
     @property
     def outcome(self) -> str:
@@ -228,7 +250,7 @@ def _check_thresholds(run: RunSummary) -> None:
     """Check the thresholds that the cases of a run have from their tests' own marks: a saved file may be damaged."""
     for case in run.cases:
         thresholds = [(text, Threshold.parse) for text in case.op_fail]
-        thresholds += [(case.case_fail, case_threshold)] if case.case_fail else []
+        thresholds += [(case.case_fail, Threshold.of_case)] if case.case_fail else []
         for text, parse in thresholds:
             try:
                 parse(text)
@@ -321,13 +343,7 @@ def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> 
 
 
 def _spread(base_runs: Sequence[int], base_ns: int, head_ns: int) -> float:
-    """Return the root of the sum of squares, as of independent errors.
-
-    Args:
-        base_runs: times, whose range counts.
-        base_ns: interquartile range inside the newest base run.
-        head_ns: interquartile range inside the new run.
-    """
+    """Return the root of the sum of squares of the range over base runs and the interquartile ranges inside both sides."""
     between = max(base_runs) - min(base_runs) if base_runs else 0
     return math.hypot(base_ns, head_ns, between)
 
@@ -352,6 +368,8 @@ def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> Checked
     if any(run.trace for run in case.used):
         checked = replace(checked, spread_ns=0.0)  # a trace is one process, whose steps are no replicates
     judged = _by_runs(checked, family) if len(checked.base_runs) >= RUNS_NEEDED else _by_threshold(checked)
+    if judged.is_noise:
+        judged = replace(judged, verdict=INCONCLUSIVE)
     matching = _matching(judged, criteria) if judged.may_be_accepted else []
     limits = [one.limit for one in matching if one.limit is not None]
     if not limits:

@@ -14,21 +14,10 @@ from dataclasses import asdict
 from operator import methodcaller
 from typing import Any
 
+from mnistbench.compare import judge
 from mnistbench.compare.criteria import DEFAULT_SHARE
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange
 from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
-from mnistbench.compare.judge import (
-    IMPROVED,
-    INCOMPARABLE,
-    INCONCLUSIVE,
-    REGRESSED,
-    SUSPECT,
-    WITHIN,
-    CaseJudgement,
-    CheckedQuantity,
-    Judgement,
-    acceptance_for,
-)
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
 from mnistbench.core.operation import operation_cells
@@ -51,16 +40,11 @@ LEAST_CHANGE_TO_SHARE = 0.01
 SHARE_OF_SMALL = 0.1
 _NONE_ALONE = "no operation is large enough to be judged by itself; --by op sums over modules, --op-min-share 0.5% shows more"
 
-_GRAVITY = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED, WITHIN, INCOMPARABLE)
+_GRAVITY = (judge.REGRESSED, judge.SUSPECT, judge.INCONCLUSIVE, judge.IMPROVED, judge.WITHIN, judge.INCOMPARABLE)
 
 
-def report(judgement: Judgement, top: int) -> Report:
-    """Return the report.
-
-    Args:
-        judgement: the comparison with its verdicts.
-        top: operations shown per case; those that fail are always shown.
-    """
+def report(judgement: judge.Judgement, top: int) -> Report:
+    """Return the report; a case shows ``top`` operations, and all that fail."""
     return Report(
         heading=list(verdict_lines(judgement))[-1],
         blocks=blocks(judgement, top),
@@ -69,14 +53,14 @@ def report(judgement: Judgement, top: int) -> Report:
     )
 
 
-def append_step_summary(judgement: Judgement, top: int) -> str:
+def append_step_summary(judgement: judge.Judgement, top: int) -> str:
     """Append Markdown to the file that GitHub shows with a job. Return an error message, or nothing."""
     if not os.environ.get("GITHUB_STEP_SUMMARY"):
         return ""
     return append_text_to_step_summary(render(report(judgement, top), "markdown"))
 
 
-def blocks(judgement: Judgement, top: int) -> list[Block]:
+def blocks(judgement: judge.Judgement, top: int) -> list[Block]:
     """Return the sentences and tables, the most important blocks first."""
     tables = [_ledger(case, top) for case in judgement.cases if case.operations]
     if others := [case for case in judgement.cases if not case.operations]:
@@ -138,9 +122,9 @@ def _runs_used(comparison: Comparison) -> Iterable[str]:
 # ---- Which operations to look at first -------------------------------------------------------------------------------
 
 
-def _ranked(judgement: Judgement) -> Iterable[str]:
+def _ranked(judgement: judge.Judgement) -> Iterable[str]:
     """Yield the most serious verdicts first; of one verdict, the largest changes as shares of the iteration first."""
-    serious = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED)
+    serious = (judge.REGRESSED, judge.SUSPECT, judge.INCONCLUSIVE, judge.IMPROVED)
     found = [checked for case in judgement.cases for checked in case.operations if checked.verdict in serious]
     pooled = ("outside", "other")  # last, because they name no operation
     found.sort(key=lambda one: (one.kind in pooled, serious.index(one.verdict), -abs(_share_of_iteration(one))))
@@ -148,11 +132,11 @@ def _ranked(judgement: Judgement) -> Iterable[str]:
         yield f"{position}. {checked.name} ({checked.case.head.label}): {checked.text}: {_numbers(checked)}"
 
 
-def _share_of_iteration(checked: CheckedQuantity) -> float:
+def _share_of_iteration(checked: judge.CheckedQuantity) -> float:
     return checked.change_ns / checked.case.whole_base_ns if checked.case.whole_base_ns else 0.0
 
 
-def _numbers(checked: CheckedQuantity) -> str:
+def _numbers(checked: judge.CheckedQuantity) -> str:
     whole = "device busy time" if checked.case.has_busy_time else "iteration"
     reasons = [
         f"{units.duration(checked.base_ns)} -> {units.duration(checked.head_ns)}"
@@ -167,13 +151,13 @@ def _numbers(checked: CheckedQuantity) -> str:
 # ---- Tables ----------------------------------------------------------------------------------------------------------
 
 
-def _ledger(judged: CaseJudgement, top: int) -> Table:
+def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     """Return single operations by size of change; below the line the others, the unexplained rest and the iteration."""
     case = judged.case
     alone = [checked for checked in judged.operations if checked.kind in ("operation", "replaced")]
-    shown, hidden = alone[:top], list[CheckedQuantity]()
+    shown, hidden = alone[:top], list[judge.CheckedQuantity]()
     for checked in alone[top:]:
-        (shown if checked.verdict in (REGRESSED, SUSPECT) or checked.is_noise else hidden).append(checked)
+        (shown if checked.verdict in (judge.REGRESSED, judge.SUSPECT) or checked.is_noise else hidden).append(checked)
     others = [checked for checked in judged.operations if checked.kind == "other"]
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
     has_both = case.has_busy_time and not case.is_busy_time
@@ -229,7 +213,7 @@ def machines(case: CaseComparison) -> str:
     return "; ".join(described(case.across_machines))
 
 
-def _rows(checked: CheckedQuantity, share: Callable[[int], str]) -> Iterable[tuple[str, ...]]:
+def _rows(checked: judge.CheckedQuantity, share: Callable[[int], str]) -> Iterable[tuple[str, ...]]:
     """Yield a row per operation. Operations that replace each other have one verdict, in the first of their rows."""
     for position, change in enumerate(checked.members):
         yield (
@@ -241,14 +225,14 @@ def _rows(checked: CheckedQuantity, share: Callable[[int], str]) -> Iterable[tup
         )
 
 
-def _pooled_row(name: str, pooled: Sequence[CheckedQuantity], share: Callable[[int], str], text: str) -> tuple[str, ...]:
+def _pooled_row(name: str, pooled: Sequence[judge.CheckedQuantity], share: Callable[[int], str], text: str) -> tuple[str, ...]:
     """Sum the times of the table, so that the column adds up. The verdict is of the sums of single runs."""
     members = [change for checked in pooled for change in checked.members]
     base, head = (sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "head_ns"))
     return (name, "", "", *_change_cells(base, head), "", share(head - base), text)
 
 
-def _hidden_row(hidden: Sequence[CheckedQuantity], share: Callable[[int], str]) -> tuple[str, ...]:
+def _hidden_row(hidden: Sequence[judge.CheckedQuantity], share: Callable[[int], str]) -> tuple[str, ...]:
     worst = min(hidden, key=lambda checked: (_GRAVITY.index(checked.verdict), -checked.within))
     which = "all" if all(checked.verdict == worst.verdict for checked in hidden) else "some"
     members = [change for checked in hidden for change in checked.members]
@@ -265,7 +249,7 @@ def _clock(case: CaseComparison) -> str:
     return "device elapsed" if case.clock == "device" else "wall"
 
 
-def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
+def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
     clocks = " or ".join(sorted({_clock(judged.case) for judged in cases}))
     return text_table(
         title=f"cases without operation tables: {clocks} time of one iteration{across_machines(one.case for one in cases)}",
@@ -331,7 +315,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
 # ---- Verdict ---------------------------------------------------------------------------------------------------------
 
 
-def verdict_lines(judgement: Judgement) -> Iterable[str]:
+def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
     """Yield the machines if they differ, the rules, problems, accepted changes and regressions; at last the outcome."""
     for which, count in Counter(machines(case.case) for case in judgement.cases if case.case.across_machines).items():
         yield f"across machines (--across-machines): {count} case{'s' if count > 1 else ''}: {which}"
@@ -348,8 +332,7 @@ def verdict_lines(judgement: Judgement) -> Iterable[str]:
         excuse = " (passed over: --inconclusive ok)" if judgement.criteria.inconclusive == "ok" else ""
         yield (
             f"inconclusive: {_finding(checked)}; the limit is {units.percent(checked.threshold)}, "
-            f"the minimum detectable change {units.percent(checked.smallest or 0)}"
-            f"{excuse or _way_out(judgement, checked)}"
+            f"the {_uncertainty(checked)}{excuse or _way_out(judgement, checked)}"
         )
     for checked in judgement.unlimited:
         option = _option(judgement, checked)
@@ -359,27 +342,33 @@ def verdict_lines(judgement: Judgement) -> Iterable[str]:
     yield f"thresholds: {_outcome(judgement)}"
 
 
-def _finding(checked: CheckedQuantity) -> str:
+def _finding(checked: judge.CheckedQuantity) -> str:
     return f"{checked.name} ({checked.case.head.label}), {_numbers(checked)}"
 
 
-def _exceeded(checked: CheckedQuantity) -> str:
+def _uncertainty(checked: judge.CheckedQuantity, how: str = "") -> str:
+    what = "minimum detectable change" if checked.by_runs else "spread of the runs"
+    return f"{what}{how} {units.percent(checked.uncertainty)}"
+
+
+def _exceeded(checked: judge.CheckedQuantity) -> str:
     limit = checked.accept_limit
     return "" if limit is None else f"; it exceeds the accepted limit of {units.percent(limit)}"
 
 
-def _option(judgement: Judgement, checked: CheckedQuantity) -> str:
-    return f"--accept {shlex.quote(acceptance_for(judgement, checked))}"
+def _option(judgement: judge.Judgement, checked: judge.CheckedQuantity) -> str:
+    return f"--accept {shlex.quote(judge.acceptance_for(judgement, checked))}"
 
 
-def _way_out(judgement: Judgement, checked: CheckedQuantity) -> str:
+def _way_out(judgement: judge.Judgement, checked: judge.CheckedQuantity) -> str:
     """Return how to resolve a change that the base runs vary too much to judge."""
     if checked.accept_unlimited:
         return f"; to accept this change, give {_option(judgement, checked)}"
-    return f"{_exceeded(checked)}; save more base runs or measure on a quieter machine, or add --inconclusive ok"
+    larger = "" if checked.is_above_given else " give a larger limit,"
+    return f"{_exceeded(checked)}; save more base runs or measure on a quieter machine,{larger} or add --inconclusive ok"
 
 
-def _outcome(judgement: Judgement) -> str:
+def _outcome(judgement: judge.Judgement) -> str:
     """Return the outcome with the numbers behind it."""
     unjudged = f"undecided: {judgement.unjudged}"
     if judgement.outcome == "none":
@@ -389,11 +378,19 @@ def _outcome(judgement: Judgement) -> str:
     if judgement.outcome == "unjudged":
         return unjudged
     passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
-    largest = judgement.minimum_detectable
-    return f"{passed} (minimum detectable change up to {units.percent(largest.smallest or 0)})" if largest else passed
+    known = [one for one in judgement.checked if one.given and not one.is_open and one.uncertainty > 0]
+    up_to = f" ({_uncertainty(max(known, key=lambda one: one.uncertainty), ' up to')})" if known else ""
+    found = judgement.open_operations
+    if not found:
+        return f"{passed}{up_to}"
+    largest, limits = found[0], {units.percent(one.threshold) for one in found}
+    count = f"{len(found)} small operations" if len(found) > 1 else "1 small operation"
+    at = f"at {limits.pop()}" if len(limits) == 1 else "at their limits"
+    which = f"the largest being {largest.name} ({largest.case.head.label})"
+    return f"{passed}{up_to}; {count} cannot be judged {at}, {which}: {_uncertainty(largest)}"
 
 
-def _rules(judgement: Judgement) -> Iterable[str]:
+def _rules(judgement: judge.Judgement) -> Iterable[str]:
     checked = [one for one in judgement.checked if not one.case.incomparable]
     by_runs = [one for one in checked if one.by_runs]
     if by_runs:
@@ -418,7 +415,7 @@ def _rules(judgement: Judgement) -> Iterable[str]:
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
 
-def _data(judgement: Judgement) -> dict[str, Any]:
+def _data(judgement: judge.Judgement) -> dict[str, Any]:
     """Return the whole judgement, as docs/schema/comparison.json describes it."""
     comparison = judgement.comparison
     return document(
@@ -446,7 +443,7 @@ def _run(run: RunSummary) -> dict[str, Any]:
     return _fields(run, "saved_at", "commit", "dirty", "branch", "trace")
 
 
-def _case(judged: CaseJudgement) -> dict[str, Any]:
+def _case(judged: judge.CaseJudgement) -> dict[str, Any]:
     case = judged.case
     busy = {"base_ns": case.whole_base_ns, "head_ns": case.whole_head_ns, "change_ns": case.whole_change_ns}
     return {
@@ -461,13 +458,13 @@ def _case(judged: CaseJudgement) -> dict[str, Any]:
     }
 
 
-def _checked(checked: CheckedQuantity) -> dict[str, Any]:
+def _checked(checked: judge.CheckedQuantity) -> dict[str, Any]:
     return {
         **_fields(
             checked, "name", "kind", "base_ns", "head_ns", "change_ns", "change", "verdict", "within", "threshold", "given",
             "fails", "accepted", "accept_limit", "smallest",
         ),
-        **({} if checked.verdict == WITHIN else {"within": None}),
+        **({} if checked.verdict == judge.WITHIN else {"within": None}),
         "noise": checked.is_noise,
         "base_runs": len(checked.base_runs),
         "rule": "runs" if checked.by_runs else "threshold",
@@ -495,7 +492,7 @@ _CSV_KEYS = (
 _CSV = tuple(Column[Mapping[str, Any]](None, methodcaller("get", key), key=key) for key in _CSV_KEYS)
 
 
-def _csv_rows(judged: CaseJudgement) -> Iterable[Mapping[str, Any]]:
+def _csv_rows(judged: judge.CaseJudgement) -> Iterable[Mapping[str, Any]]:
     case = judged.case
     common = {"case": case.head.label, "across_machines": machines(case)}
     for checked in judged.operations:

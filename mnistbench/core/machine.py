@@ -25,11 +25,7 @@ from typing import Any
 
 #: The values that ``tox -e bench`` and ``tox -e gpu`` set: blocks below 1 GiB come from the heap, which shrinks only when 1 GiB
 #: of it is free and grows by 64 MiB.
-PINNED = {
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "1073741824",
-    "MALLOC_TOP_PAD_": "67108864",
-}
+PINNED = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
 
 #: Bytes of heap that the gate touches before it measures: several times those that a step of ConvNet allocates at batch 64.
 TOUCHED_BYTES = 512 * 2**20

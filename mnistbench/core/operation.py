@@ -108,10 +108,7 @@ def operation_cells(name: str, phase: str, module: str) -> tuple[str, str, str]:
 def replacement_name(gone: Sequence[str], new: Sequence[str], place: str) -> str:
     """Return ``aten::addmm -> aten::mm + aten::add_, forward fc1``; for an operation that replaces none ``nothing -> ...``.
 
-    Args:
-        gone: names of the operations of the base alone.
-        new: names of the operations of the other side alone.
-        place: of all of them, as :func:`place_name` returns it; empty if the names contain their places.
+    ``place`` is that of all of them, as :func:`place_name` returns it; empty if the names contain their places.
     """
     arrow = " -> ".join(" + ".join(names) or "nothing" for names in (gone, new))
     return f"{arrow}{f', {place}' if place else ''}"

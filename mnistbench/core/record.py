@@ -17,17 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from mnistbench.core.document import (
-    LARGEST,
-    FieldError,
-    Members,
-    Nanoseconds,
-    Packed,
-    Positive,
-    Reader,
-    Seconds,
-    Within,
-)
+from mnistbench.core.document import LARGEST, FieldError, Members, Nanoseconds, Packed, Positive, Reader, Seconds, Within
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import NO_MODULE, NOT_OPERATIONS, OUTSIDE, OpKey
 from mnistbench.core.params import Params
@@ -496,9 +486,7 @@ class RowSums:
 def subtract_waiting(rows: MutableMapping[OpKey, RowSums], elsewhere: Mapping[tuple[str, int], float]) -> None:
     """Subtract what other threads ran from the time outside operations, because the thread of the iterations waits for them.
 
-    Args:
-        rows: the rows of a table.
-        elsewhere: (phase of the waiting thread, iteration) -> self time on other threads.
+    ``elsewhere`` maps (phase of the waiting thread, iteration) to the self time on other threads.
     """
     for (phase, slot), waited in elsewhere.items():
         outside = rows.get((OUTSIDE, phase, NO_MODULE))

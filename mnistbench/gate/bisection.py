@@ -111,13 +111,7 @@ def bisect(
     """Measure releases until the first slower one is known, the budget is used up, or the user interrupts.
 
     Gates after the first one measure only the cases that the first one found slower.
-
-    Args:
-        bisection: what to search.
-        measure: runs a gate.
-        say: receives a line before and after each gate.
-        budget_s: seconds that all gates together may take.
-        now: a clock, in seconds.
+    ``say`` receives a line before and after each gate. All gates together may take ``budget_s`` seconds.
 
     Raises:
         MnistbenchError: the first gate cannot be run. A later one that cannot be run does not judge its release.

@@ -162,12 +162,7 @@ class Launching:
 def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path, cores: Sequence[int] = ()) -> Iterator[Launching]:
     """Start a launch and kill its processes at the end of the body.
 
-    Args:
-        plan: of the gate.
-        seed: of the random decisions of this launch.
-        only: node ids of the cases to measure; all if None.
-        log: path of the log; each side has its own, with its name at the end.
-        cores: that the launch may use; empty if the system does not let a process choose.
+    It measures the cases ``only``, all if None. ``cores`` is empty if the system does not let a process choose.
     """
     order = random.Random(seed).sample([BASE, HEAD], 2)  # noqa: S311  # no secret
     with ExitStack() as running:
@@ -183,11 +178,8 @@ def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path, core
 def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[str, Listing]]:
     """Load each side in a process of its own, both at the same time; return their listings and the completed plan.
 
-    Args:
-        plan: with the user's arguments; the head's pytest decides which of them are paths.
-        seed: of hashes, the same for both sides.
-        folder: measured if there is no path among the arguments; empty for the whole project.
-        log: path of the log; each side has its own, with its name at the end.
+    The head's pytest decides which of the user's arguments are paths. If there is none, ``folder`` is measured; if that is
+    empty, the whole project.
 
     Raises:
         LaunchError: a side cannot be loaded.
@@ -218,12 +210,7 @@ def capture(
 ) -> dict[str, Mapping[str, Any]]:
     """Describe calls of operations on each side in a process of its own, both at the same time.
 
-    Args:
-        plan: of the gate.
-        seed: of hashes.
-        wanted: side -> rows of operation tables, as ``sides.survey.capture`` takes them.
-        folder: receives files of values.
-        log: path of the log; each side has its own, with its name at the end.
+    ``wanted`` are the rows of operation tables by side, as ``sides.survey.capture`` takes them; ``folder`` receives values.
 
     Returns:
         Side -> what ``sides.survey.capture`` sends.

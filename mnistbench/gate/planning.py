@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.decision import LARGE_SHARE, LAUNCHES, Thresholds
+from mnistbench.gate.verdict.decision import LAUNCHES, Thresholds
 from mnistbench.gate.verdict.permutation import simultaneous_bounds
 from mnistbench.gate.verdict.samples import ITERATION, OPERATION, Launch, Quantity
 

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.core import units
 from mnistbench.gate.verdict.decision import (
     CONTRADICTED,
     IMPROVED,
     INCONCLUSIVE,
-    LARGE_SHARE,
     PASSED,
     REGRESSED,
     SCREENING,

@@ -63,12 +63,7 @@ def device_in_use() -> str:
 
 
 def params_of_test(node_id: str, threads: int) -> Params:
-    """Return the parameters of a plain test in this process.
-
-    Args:
-        node_id: of the test.
-        threads: intra-op threads of its calls.
-    """
+    """Return the parameters of a plain test in this process, whose calls have so many intra-op threads."""
     name = node_id[node_id.rfind("/", 0, node_id.find("::")) + 1 :]  # the parameters of a test may contain a path
     return params_of_call(name, device_in_use(), threads)
 
@@ -76,12 +71,9 @@ def params_of_test(node_id: str, threads: int) -> Params:
 def intercept(
     fixture: Any, before: Callable[[Call], object] = lambda _: None, after: Callable[[Call], object] = lambda _: None
 ) -> None:
-    """Make pytest-benchmark's fixture hand over its call, before and after it runs it. Leave other fixtures of its name alone.
+    """Make pytest-benchmark's fixture hand over its call before it runs it and, if there was no exception, after it.
 
-    Args:
-        fixture: of one test.
-        before: called before the fixture runs the function.
-        after: called if the fixture has run it without an exception.
+    Other fixtures of its name are left alone.
     """
     base = type(fixture)
     if not any(parent.__module__ == "pytest_benchmark.fixture" for parent in base.__mro__):

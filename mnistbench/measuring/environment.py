@@ -76,10 +76,6 @@ def resolve_devices(requested: Sequence[str]) -> list[str]:
 def device_of_rank(requested: Sequence[str], rank: Rank) -> str:
     """Return the device of one of several ranks; ``auto`` means a CUDA device for each rank, or the CPU if there is none.
 
-    Args:
-        requested: one of ``auto``, ``cpu`` and ``cuda``, alone.
-        rank: this process; on CUDA it has the device with its number on this node.
-
     Raises:
         UsageError: other devices are requested, or this node has fewer CUDA devices than ranks.
     """

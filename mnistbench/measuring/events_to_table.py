@@ -19,23 +19,8 @@ from typing import Any, Protocol
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 
+from mnistbench.core import operation
 from mnistbench.core.machine import gc_paused
-from mnistbench.core.operation import (
-    ENGINE_NODE,
-    ITERATION,
-    MODULE,
-    NO_MODULE,
-    OUTSIDE,
-    PHASE,
-    RUNTIME,
-    UNATTRIBUTED,
-    OpKey,
-    Scope,
-    covered,
-    is_communication,
-    is_runtime_call,
-    runs_beside,
-)
 from mnistbench.core.record import OpTable, RowSums, subtract_waiting
 
 _US = 1000  # ns
@@ -85,7 +70,7 @@ def is_annotation(event: Any) -> bool:
 def _is_of_runtime(event: Event) -> bool:
     """Whether a host event is a call of the accelerator's runtime, or overhead of its profiling interface."""
     kind = getattr(event, "activity_type", None)  # torch 2.11 may lack it
-    return is_runtime_call(event.name) or (kind is not None and kind.endswith(_RUNTIME_TYPES))
+    return operation.is_runtime_call(event.name) or (kind is not None and kind.endswith(_RUNTIME_TYPES))
 
 
 def _without_own_overhead(host: Sequence[Event]) -> Iterator[Event]:
@@ -119,7 +104,7 @@ def table(
     view: str,
     device: str = "cpu",
     first_of_process: bool = False,
-    iteration: str = ITERATION,
+    iteration: str = operation.ITERATION,
 ) -> OpTable:
     """Gather profiler events into one row per (operation, phase, module), one sample per marked iteration.
 
@@ -163,11 +148,13 @@ def _busy(work: Iterable[Event], iterations: _Iterations) -> tuple[int, ...]:
     """Return the time in which the accelerator ran at least one kernel or copy, for each iteration, in nanoseconds."""
     ran = [event.time_range for event in work]
     ranges = (event.time_range for event in iterations.events)
-    return _nanoseconds(covered((max(one.start, each.start), min(one.end, each.end)) for one in ran) for each in ranges)
+    return _nanoseconds(
+        operation.covered((max(one.start, each.start), min(one.end, each.end)) for one in ran) for each in ranges
+    )
 
 
 def _add_unattributed(
-    samples: dict[OpKey, RowSums], work: Iterable[Event], inside: Iterable[Event], iterations: _Iterations
+    samples: dict[operation.OpKey, RowSums], work: Iterable[Event], inside: Iterable[Event], iterations: _Iterations
 ) -> None:
     """Add the row of the kernels and copies that started in an iteration and that no operation of the iterations has.
 
@@ -184,7 +171,7 @@ def _add_unattributed(
     for event in left:
         slot = iterations.slot_of(event)
         if not _taken(late, (event.name, _ran_us(event))) and slot >= 0:
-            row = samples[UNATTRIBUTED, "", NO_MODULE]
+            row = samples[operation.UNATTRIBUTED, "", operation.NO_MODULE]
             row.calls += 1
             row.self_device[slot] += _ran_us(event)
             row.kernels.add(event.name)
@@ -204,7 +191,7 @@ def _taken(counts: Counter[Any], key: tuple[Any, ...]) -> bool:
 
 def _is_range(event: Event) -> bool:
     """Whether an event is a range of Python code. Communication is one for torch.distributed, from its call to its end."""
-    return event.scope == _USER_SCOPE and not is_communication(event.name)
+    return event.scope == _USER_SCOPE and not operation.is_communication(event.name)
 
 
 def _launches(event: Event) -> bool:
@@ -212,24 +199,24 @@ def _launches(event: Event) -> bool:
     return event.scope != _USER_SCOPE and not _is_of_runtime(event)
 
 
-def _row_of(event: Event, scope: Scope) -> OpKey:
+def _row_of(event: Event, scope: operation.Scope) -> operation.OpKey:
     if _is_range(event):
-        return (OUTSIDE, scope.phase, NO_MODULE)
-    return (RUNTIME, "", NO_MODULE) if _is_of_runtime(event) else (event.name, scope.phase, scope.module)
+        return (operation.OUTSIDE, scope.phase, operation.NO_MODULE)
+    return (operation.RUNTIME, "", operation.NO_MODULE) if _is_of_runtime(event) else (event.name, scope.phase, scope.module)
 
 
-def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_host: bool) -> dict[OpKey, RowSums]:
+def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_host: bool) -> dict[operation.OpKey, RowSums]:
     """Sum the events of each row in each iteration."""
-    samples: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(iterations.events)))
+    samples: dict[operation.OpKey, RowSums] = defaultdict(lambda: RowSums(len(iterations.events)))
     elsewhere: dict[tuple[str, int], float] = defaultdict(float)  # (phase, iteration) -> self time on other threads
     for event, scope in _walked(host, _forward_modules(host)):
         slot = iterations.slot_of(event)
-        beside = runs_beside(event.name)
+        beside = operation.runs_beside(event.name)
         row = samples[key := _row_of(event, scope)]
         row.self_cpu[slot] += event.cpu_time_total if beside else event.self_cpu_time_total
         if event.thread != iterations.thread and not beside:
             elsewhere[scope.phase, slot] += event.self_cpu_time_total
-        if key[0] == OUTSIDE:
+        if key[0] == operation.OUTSIDE:
             row.total_cpu[slot] += event.self_cpu_time_total
             continue
         row.calls += 1
@@ -262,23 +249,23 @@ def _forward_modules(events: Iterable[Event]) -> dict[tuple[int, int], str]:
     return found
 
 
-def placed(events: Iterable[Event]) -> Iterator[tuple[Event, Scope]]:
+def placed(events: Iterable[Event]) -> Iterator[tuple[Event, operation.Scope]]:
     """Yield every host event with its phase and module."""
     host = [event for event in events if event.device_type == DeviceType.CPU]
     return _walked(host, _forward_modules(host))
 
 
-def _walked(events: Iterable[Event], forward_modules: dict[tuple[int, int], str]) -> Iterator[tuple[Event, Scope]]:
+def _walked(events: Iterable[Event], forward_modules: dict[tuple[int, int], str]) -> Iterator[tuple[Event, operation.Scope]]:
     """Walk the call trees; yield every event with the scope that its ancestors set."""
-    pending = [(event, Scope("", NO_MODULE)) for event in events if event.cpu_parent is None]
+    pending = [(event, operation.Scope("", operation.NO_MODULE)) for event in events if event.cpu_parent is None]
     while pending:
         event, scope = pending.pop()
-        if event.name.startswith(PHASE):
-            scope = Scope(event.name.removeprefix(PHASE), NO_MODULE)
-        elif event.name.startswith(MODULE):
-            scope = Scope(scope.phase, event.name.removeprefix(MODULE))
-        elif event.name.startswith(ENGINE_NODE):
+        if event.name.startswith(operation.PHASE):
+            scope = operation.Scope(event.name.removeprefix(operation.PHASE), operation.NO_MODULE)
+        elif event.name.startswith(operation.MODULE):
+            scope = operation.Scope(scope.phase, event.name.removeprefix(operation.MODULE))
+        elif event.name.startswith(operation.ENGINE_NODE):
             tie = (event.fwd_thread or 0, event.sequence_nr)
-            scope = Scope("backward", forward_modules.get(tie, NO_MODULE))
+            scope = operation.Scope("backward", forward_modules.get(tie, operation.NO_MODULE))
         yield event, scope
         pending.extend((child, scope) for child in event.cpu_children)

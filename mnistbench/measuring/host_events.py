@@ -98,10 +98,6 @@ def host_events(recorded: torch.profiler.profile) -> list[Any]:
 def allocations(recorded: torch.profiler.profile, events: Sequence[HostEvent]) -> Iterator[tuple[float, int, HostEvent | None]]:
     """Yield each allocation and free of host memory in their order; frees of what was allocated before the profile are missing.
 
-    Args:
-        recorded: a profile of host activities alone.
-        events: what :func:`host_events` returns of it.
-
     Yields:
         Its time in microseconds, as in the events, its bytes, below 0 for a free, and the innermost event that contains it.
     """

@@ -35,11 +35,8 @@ BLOCK_STEPS, WARMUP_STEPS = 10, 3
 def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> Timed:
     """Run a case through a pytest-benchmark fixture.
 
-    Args:
-        case: a case that has not run yet.
-        benchmark: pytest-benchmark's fixture; if it is disabled, the case runs once and nothing is measured.
-        cold: profile the first iteration.
-        first_of_process: no case has run in this process before.
+    If the fixture is disabled, the case runs once and nothing is measured. ``cold`` profiles the first iteration;
+    ``first_of_process`` means that no case has run in this process before.
     """
     if not benchmark.enabled:
         benchmark(case)

@@ -51,11 +51,7 @@ def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
 def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = False) -> OpTable:
     """Return the operations of a warm case, from its initial state, one sample per iteration.
 
-    Args:
-        case: a case with a runner.
-        iterations: number of samples, at least 1.
-        view: ``host`` for host activities alone, ``device`` for host and device.
-        shapes: record the distinct input shapes of each operation.
+    ``shapes`` records the distinct input shapes of each operation.
     """
     return warm_table(record_warm(case, iterations=iterations, view=view, shapes=shapes), case.params.device, view)
 
@@ -95,12 +91,7 @@ def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
 def profile_call(call: Call, *, iterations: int, duration_ns: float, device: str, shapes: bool = False) -> list[OpTable]:
     """Return the operations of a warm call: host alone and, on an accelerator, with the device. Empty without operations.
 
-    Args:
-        call: what is profiled.
-        iterations: number of samples, at least 1.
-        duration_ns: of the call; a sample repeats a short one.
-        device: of its operations.
-        shapes: record the distinct input shapes of each operation.
+    A sample repeats a call whose ``duration_ns`` is short. ``shapes`` records the distinct input shapes of each operation.
     """
     may_be_repeated = call.setup is None and call.teardown is None
     loops = max(1, round(PROFILED_NS / max(1.0, duration_ns))) if may_be_repeated else 1
@@ -229,10 +220,7 @@ def marked(case: Case) -> Iterator[None]:
 def in_ranges(runner: Step | Inference, model: nn.Module | None, make_range: Ranges) -> Iterator[None]:
     """Put ranges around the runner's parts and the modules of a model while the body runs.
 
-    Args:
-        runner: its parts have the ranges PHASE + phase, the loss also MODULE + LOSS.
-        model: its modules have the ranges MODULE + name; None: no module has one.
-        make_range: makes a range of a name.
+    The parts have the ranges PHASE + phase, the loss also MODULE + LOSS; the modules MODULE + name, none if the model is None.
     """
     with ExitStack() as undo:
         for part, phase in _PHASE_OF_PART.items():

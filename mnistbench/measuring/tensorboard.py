@@ -248,14 +248,7 @@ def write_misclassified(
 ) -> None:
     """Write misclassified images as a grid, each with its label and the predicted class, and a text with their number.
 
-    Args:
-        writer: a SummaryWriter.
-        dataset: name for the tag.
-        images: uint8 [N, 1, H, W] on the CPU.
-        targets: their labels.
-        read_as: their predicted classes.
-        of: text with the number of misclassified images among all.
-        step: the epoch.
+    Images are uint8 [N, 1, H, W] on the CPU; ``of`` is a text with the number of misclassified images among all.
     """
     captions = [f"{target} as {taken}" for target, taken in zip(targets, read_as, strict=True)]
     if captions:

@@ -58,14 +58,7 @@ clocked.__code__ = clocked.__code__.replace(co_stacksize=4096)
 
 
 def timed(work: Callable[[], object], device: torch.device | None = None) -> Sample:
-    """Run one iteration and return its times.
-
-    On an accelerator, its events enclose the readings of the other clocks.
-
-    Args:
-        work: one iteration.
-        device: the current accelerator if events are to be recorded.
-    """
+    """Run one iteration and return its times; on an accelerator, its events enclose the readings of the other clocks."""
     if device is None or device.type == "cpu":
         return clocked(work)
     began, ended = _events(device)

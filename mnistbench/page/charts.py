@@ -70,10 +70,7 @@ Curve = Sequence[tuple[int, float | None]]
 def line_chart(title: str, across: str, curves: Iterable[tuple[str, Curve, str]]) -> LineChart | None:
     """Return curves on common axes; None where no curve has a value.
 
-    Args:
-        title: what the values are.
-        across: what the steps are.
-        curves: name, points (step, value; None where it was not finite) and the last value as text.
+    A curve has a name, points (step, value; None where it was not finite) and the last value as text.
     """
     named = list(curves)
     points = [(step, value) for _, curve, _ in named for step, value in curve if value is not None]
@@ -177,9 +174,7 @@ class BarChart:
 def bar_chart(name: str, stacks: Sequence[tuple[str, Sequence[tuple[str, float, str]], str]]) -> BarChart:
     """Return stacked bars, scaled so that the longest takes the whole width.
 
-    Args:
-        name: the quantity that the length shows.
-        stacks: for each bar its name, its parts (kind, length, text) and its total as text.
+    ``stacks`` has for each bar its name, its parts (kind, length, text) and its total as text.
     """
     longest = max((sum(length for _, length, _ in parts) for _, parts, _ in stacks), default=0.0)
     bars = []

@@ -155,12 +155,7 @@ def _size(values: Any) -> int:
 
 
 def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
-    """Return every module without modules inside, in the order of the forward pass, for one sample of the batch.
-
-    Args:
-        model: not changed; its mode is restored.
-        inputs: a batch, [B, ...].
-    """
+    """Return every module without modules inside, in the order of the forward pass, for one sample of a batch [B, ...]."""
     found: list[Layer] = []
     before: list[int] = []
     counter = FlopCounterMode(display=False)

@@ -58,11 +58,6 @@ class OpBenchmark:
     def __call__(self, measured: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Measure a phase or a function, and attach its record to the benchmark.
 
-        Args:
-            measured: name of a phase, or a function.
-            args: of the function.
-            kwargs: of the function.
-
         Returns:
             what the function returns.
 

@@ -101,10 +101,7 @@ class Session:
         return names
 
     def check(self, measured: Iterable[str]) -> None:
-        """Refuse options, workloads and datasets that cannot be measured, before any case runs.
-
-        Args:
-            measured: names of the workloads of collected tests; MNIST is read if a built-in workload needs it.
+        """Refuse options, measured workloads and datasets that cannot be measured, before any case runs.
 
         Raises:
             MnistbenchError: the first error, here or during collection.

@@ -29,10 +29,6 @@ def find(root: Path, *references: str) -> list[list[SavedRun]]:
 
     A file that is a trace counts as a saved run. All references name saved runs, or all name traces.
 
-    Args:
-        root: the directory of saved runs.
-        references: as ``Storage.find`` takes them, or the files of traces.
-
     Raises:
         UsageError: a reference names no readable run, or one names a saved run and another a trace.
         RecordError: a trace is damaged.

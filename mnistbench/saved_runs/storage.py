@@ -72,10 +72,7 @@ class Storage:
         return self._sorted(self.paths())
 
     def find(self, reference: str) -> list[SavedRun]:
-        """Return the runs that a reference means, oldest first, at least one.
-
-        Args:
-            reference: a file, a number, a glob, ``latest``, a commit or a branch.
+        """Return the runs that a file, a number, a glob, ``latest``, a commit or a branch means, oldest first, at least one.
 
         Raises:
             UsageError: the reference means no readable run, or a number means several.

@@ -178,10 +178,7 @@ class RunSummary:
     ) -> RunSummary:
         """Summarise the running session, as it would be read from its file.
 
-        Args:
-            environment: of the records; None if there are none.
-            records: of the cases.
-            others: plain benchmarks: ``fullname`` and ``stats`` as in a file of pytest-benchmark.
+        ``others`` are plain benchmarks: ``fullname`` and ``stats`` as in a file of pytest-benchmark.
         """
         found = run_header(environment)["environment"] if environment else {}
         cases = (*summarised(records), *(_plain_case(Reader(one)) for one in others))
@@ -191,10 +188,7 @@ class RunSummary:
     def from_json(cls, data: object, source: str, shared: Shared | None = None) -> RunSummary:
         """Read a parsed pytest-benchmark file, with records or without.
 
-        Args:
-            data: the parsed file.
-            source: the name of the file in errors.
-            shared: what other files have in common with this one.
+        Errors name ``source``; ``shared`` is what other files have in common with this one.
 
         Raises:
             RecordError: names ``source`` and the field.
@@ -281,10 +275,7 @@ def _plain_environment(file: Any) -> dict[str, str]:
     machine = file.get("machine_info")
     machine = machine if isinstance(machine, Mapping) else {}
     cpu = machine.get("cpu")
-    found = {
-        "python": machine.get("python_version"),
-        "cpu_model": cpu.get("brand_raw") if isinstance(cpu, Mapping) else None,
-    }
+    found = {"python": machine.get("python_version"), "cpu_model": cpu.get("brand_raw") if isinstance(cpu, Mapping) else None}
     return {name: text for name, text in found.items() if text and isinstance(text, str)}
 
 

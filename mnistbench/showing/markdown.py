@@ -34,11 +34,8 @@ def escaped(text: str) -> str:
 def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = False, limit: tuple[int, str] | None = None) -> str:
     """Return a whole report. Tables of cases are folded, to keep a comment short.
 
-    Args:
-        blocks: the report.
-        outcome: its heading.
-        drawn: draw tables as on a terminal, the first of them open: a plot made of characters needs their width.
-        limit: most bytes, to which the longest parts are cut, and how to see what is cut, for the line in its place.
+    If it is ``drawn``, tables are as on a terminal, the first of them open: a plot made of characters needs their width.
+    ``limit`` is the most bytes, to which the longest parts are cut, and how to see what is cut, for the line in its place.
     """
     parts = [f"### mnistbench: {escaped(outcome)}"]
     for block in blocks:

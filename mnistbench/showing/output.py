@@ -53,13 +53,7 @@ def rank_0_reports(rank: Rank) -> Iterator[None]:
 
 
 def render(report: Report, form: str, *, colour: bool = False) -> str:
-    """Return a report in the format ``terminal``, ``markdown``, ``json`` or ``csv``, ending in a line end.
-
-    Args:
-        report: the report.
-        form: the format.
-        colour: whether a terminal shows colours.
-    """
+    """Return a report in the format ``terminal``, ``markdown``, ``json`` or ``csv``, ending in a line end."""
     from mnistbench.showing.markdown import markdown_report
     from mnistbench.showing.terminal import draw_report
 

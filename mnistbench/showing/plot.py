@@ -36,14 +36,7 @@ class Plot:
         self._grid = [[" "] * width for _ in range(height)]
 
     def put(self, x: float, y: float, mark: str, *, beside: str = "") -> None:
-        """Put a mark.
-
-        Args:
-            x: its value on the horizontal axis.
-            y: its value on the vertical axis.
-            mark: one character.
-            beside: marks that stay visible: where one of them is, the new one moves to the right.
-        """
+        """Put a mark, one character; to the right of where one of the marks ``beside`` is, which stay visible."""
         (left, right), (low, high) = self._x, self._y
         line = self._grid[-1 - round((y - low) / (high - low) * (len(self._grid) - 1))]
         column = round((x - left) / (right - left) * (len(line) - 1))
@@ -63,10 +56,7 @@ class Plot:
 def bars(title: str, rows: Sequence[tuple[str, Sequence[tuple[float, str]]]], longest: float) -> list[str]:
     """Return a title, and for each row a number and a bar; all texts have one width, so that :func:`beside` can join them.
 
-    Args:
-        title: what the bars show.
-        rows: the text of the number, and the parts of the bar: length and mark.
-        longest: the length that takes BAR characters.
+    A row has the text of the number, and the parts of the bar: length and mark. ``longest`` takes BAR characters.
     """
     found = [f"{'':{NUMBER}}  {title}"]
     for number, parts in rows:

@@ -89,13 +89,7 @@ class Progress:
             self._lines.flush()
 
     def step(self, text: str, *, log: str | None = None, left_s: float | None = None) -> None:
-        """Show what is done now.
-
-        Args:
-            text: what is done.
-            log: what a log shows instead; nothing if it is empty.
-            left_s: the remaining time in seconds, until the next advance; by default it is estimated.
-        """
+        """Show what is done now, in a log ``log`` instead; ``left_s`` replaces the estimate until the next advance."""
         self._text, self._left_s = text, left_s
         if self._is_terminal:
             self._show(self._first_s)

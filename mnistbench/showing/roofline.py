@@ -34,13 +34,7 @@ NAMES: tuple[Column[OperationSum], ...] = (
 
 
 def summed(table: OpTable, by: str, *, of_all: bool = False) -> dict[OpKey, OperationSum]:
-    """Sum the rows of a table by ``op``, ``module`` or ``op,module``.
-
-    Args:
-        table: the table.
-        by: how rows are summed.
-        of_all: times and calls of all iterations together; else those of one, times as medians.
-    """
+    """Sum the rows of a table by ``op``, ``module`` or ``op,module``: over all iterations, or as medians of one."""
     found: dict[OpKey, list[OpRow]] = defaultdict(list)
     for row in table.rows:
         found[grouped(row.key, by)].append(row)

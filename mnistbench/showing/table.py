@@ -98,14 +98,8 @@ def text_table(
 ) -> Table:
     """Return a table whose cells are finished text, for columns that depend on the data.
 
-    Args:
-        title: the title.
-        headings: of the columns: words, then numbers, then words.
-        rows: the cells.
-        sums: the cells of the rows below the line.
-        lines: sentences under the table.
-        numbers_from: position of the first column of numbers.
-        words_after: number of columns of words at the end.
+    Headings are words, then numbers from position ``numbers_from`` on, then ``words_after`` columns of words. Sums are the
+    rows below the line.
     """
     numbers = range(numbers_from, len(headings) - words_after)
     columns = [

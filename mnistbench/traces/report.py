@@ -35,14 +35,7 @@ _NO_PEAK = "operations in a number format without a known peak"
 
 
 def traces_report(traces: Sequence[Analysis], top: int, by: str, given: Mapping[str, float | None]) -> Report:
-    """Return the report of traces.
-
-    Args:
-        traces: whose work was counted.
-        top: number of operations, kernels and steps to show.
-        by: how operations are summed: op, module or op,module.
-        given: ``tflops`` and ``gbs`` of the user; see :func:`peaks_of`.
-    """
+    """Return the report of traces; ``given`` are ``tflops`` and ``gbs`` of the user, see :func:`peaks_of`."""
     shown = _with_rows(traces, by, given)
     blocks = [block for trace, peaks, rows in shown for block in _trace_blocks(trace, peaks, rows, top, by)]
     return Report("operations of a trace", blocks, document("trace", traces=_data(shown)), _csv(shown))
@@ -52,13 +45,7 @@ def ranks_report(run: RanksRun, top: int, by: str, given: Mapping[str, float | N
     """Return the report of a distributed run: its ranks, and the spread of each operation over them."""
     shown = _with_rows(run.ranks, by, given)
     blocks = [Block("", tables=(_ranks_table(run),)), Block("", tables=(_spread_table(run, top, by),))]
-    data = document(
-        "trace",
-        folder=run.folder,
-        slowest_rank=run.slowest.rank,
-        missing_ranks=run.missing,
-        traces=_data(shown),
-    )
+    data = document("trace", folder=run.folder, slowest_rank=run.slowest.rank, missing_ranks=run.missing, traces=_data(shown))
     return Report("operations of a trace", blocks, data, _csv(shown))
 
 

@@ -71,7 +71,8 @@ def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:
         if event.kind == events.PYTHON or event.replaced_by is not None or slot < 0:
             continue
         is_range = event.kind == events.RANGE and not is_communication(event.name)
-        row = rows[_row_key(event, is_range=is_range)]
+        runtime_or_key = (RUNTIME, "", NO_MODULE) if event.kind == events.RUNTIME else _key(event)
+        row = rows[(OUTSIDE, event.scope.phase, NO_MODULE) if is_range else runtime_or_key]
         row.self_cpu[slot] += event.self_ns
         if event.kind != events.RUNTIME and not event.is_beside:
             _add_memory(rows, row, slot, event, memory, is_range=is_range)
@@ -85,16 +86,12 @@ def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:
         if shapes := event.args.get("Input Dims"):
             row.shapes.add(str(shapes))
     if trace.host and not steps.are_marked:
+        of_steps = [event for event in trace.host if event.thread == steps.thread and event.kind != events.PYTHON]
+        called_ns = sum(event.ns for event in of_steps if event.caller is None and not event.is_beside)
         outside = rows[OUTSIDE, "", NO_MODULE]
-        outside.self_cpu[0] += steps.ns[0] - _top_level_ns(trace, steps)
+        outside.self_cpu[0] += steps.ns[0] - called_ns
         outside.total_cpu[0] = outside.self_cpu[0]
     subtract_waiting(rows, elsewhere)
-
-
-def _row_key(event: ThreadEvent, *, is_range: bool) -> OpKey:
-    if is_range:
-        return (OUTSIDE, event.scope.phase, NO_MODULE)
-    return (RUNTIME, "", NO_MODULE) if event.kind == events.RUNTIME else _key(event)
 
 
 def _add_memory(
@@ -108,15 +105,6 @@ def _add_memory(
         row.memory[slot] += n_bytes
     if event.caller is not None and event.caller.kind == events.OPERATION:
         rows[_key(event.caller)].memory[slot] -= n_bytes
-
-
-def _top_level_ns(trace: Trace, steps: Steps) -> int:
-    """Return the time of the thread of the steps in operations, ranges and runtime calls."""
-    return sum(
-        event.ns
-        for event in trace.host
-        if event.thread == steps.thread and event.caller is None and event.kind != events.PYTHON and not event.is_beside
-    )
 
 
 def _busy_ns(trace: Trace, steps: Steps) -> tuple[int, ...]:

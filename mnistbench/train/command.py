@@ -160,10 +160,7 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
 def resolved(settings: Settings, rank: Rank, before: str | None = None) -> Settings:
     """Return the settings with the device, step, precision and number of threads for this machine and rank.
 
-    Args:
-        settings: as they were given.
-        rank: this process.
-        before: device of the run that is continued; None for a new run.
+    ``before`` is the device of the run that is continued; None for a new run.
 
     Raises:
         UsageError: the device is unknown or not present, of another kind than before, cannot be used by ranks, or has no such

@@ -114,13 +114,7 @@ def _rate(samples_per_second: float) -> str:
 
 
 def ending(result: Result, output: Path, *, logdir: Path) -> Iterator[str]:
-    """Yield the lines that are printed when the run is over.
-
-    Args:
-        result: of the run.
-        output: its directory.
-        logdir: directory that TensorBoard is to show.
-    """
+    """Yield the lines that are printed when the run is over; ``logdir`` is the directory that TensorBoard is to show."""
 
     def quoted(path: Path) -> str:
         return units.printable(shlex.quote(os.fspath(path)))

@@ -17,6 +17,7 @@ from torch import Tensor
 from mnistbench.core.files import replace_file
 from mnistbench.core.params import REFERENCE, Params
 from mnistbench.core.record import CaseRecord, finite
+from mnistbench.measuring import tensorboard
 from mnistbench.measuring.case import (
     autocaster,
     build,
@@ -30,15 +31,6 @@ from mnistbench.measuring.case import (
 )
 from mnistbench.measuring.environment import read
 from mnistbench.measuring.profiling import has_device_view, record_warm, warm_table
-from mnistbench.measuring.tensorboard import (
-    GRID_IMAGES,
-    open_writer,
-    scalars_of,
-    write_graph,
-    write_images,
-    write_misclassified,
-    write_scalars,
-)
 from mnistbench.showing.table import csv_text
 from mnistbench.train import result as trained
 from mnistbench.train.captured import CapturedSteps, captures
@@ -143,13 +135,13 @@ class _Run:
                 self._add(_of_point(point), point.step)
             for epoch in begun.epochs:
                 self._add(_of_test(epoch), epoch.number)
-        with open_writer(output, begun.steps + 1 if begun else None) as self._writer:
+        with tensorboard.open_writer(output, begun.steps + 1 if begun else None) as self._writer:
             if self._writer and not begun:
                 with fork_random(self._device):  # writing images must not change training's random numbers
                     generator = torch.Generator().manual_seed(settings.seed)
-                    images, _ = self._workload.make_batch(GRID_IMAGES, self._device, generator)
-                    write_images(self._writer, self._workload.dataset, images)
-                    self._notes.extend(write_graph(self._writer, self._plain_model, images[: settings.batch_size]))
+                    images, _ = self._workload.make_batch(tensorboard.GRID_IMAGES, self._device, generator)
+                    tensorboard.write_images(self._writer, self._workload.dataset, images)
+                    self._notes.extend(tensorboard.write_graph(self._writer, self._plain_model, images[: settings.batch_size]))
             self._began_ns = time.perf_counter_ns()
             self._train()
             wall_ns = self._wall_ns()
@@ -169,7 +161,7 @@ class _Run:
             outcome=DONE if finished and len(self._epochs) == self._n_epochs else INTERRUPTED,
             parameter_count=sum(each.numel() for each in self._model.parameters() if each.requires_grad),
             epochs=tuple(self._epochs),
-            scalars=scalars_of(self._workload.dataset, self._curves, output),
+            scalars=tensorboard.scalars_of(self._workload.dataset, self._curves, output),
             wall_ns=wall_ns,
             world_size=self._ranks.world_size,
             profiled=profiled,
@@ -314,20 +306,20 @@ class _Run:
         for tag, points in curves.items():
             self._curves.setdefault(tag, []).extend(points)
         if self._writer:
-            write_scalars(self._writer, curves)
+            tensorboard.write_scalars(self._writer, curves)
 
     def _write_misclassified(self, tested: Sequence[list[tuple[Tensor, Tensor]]]) -> None:
         """Write the test images that the model of the last epoch misclassifies; ``tested`` has a list for each rank."""
         in_order = [part for batch in zip(*tested, strict=True) for part in batch]  # the order of the file
         outputs, targets = (torch.cat(part).cpu() for part in zip(*in_order, strict=True))
         wrong = (outputs != targets).nonzero().flatten()  # positions of the images
-        split, first = self._whole.test, wrong[:GRID_IMAGES].to(self._whole.test.images.device)
-        write_misclassified(
+        split, first = self._whole.test, wrong[: tensorboard.GRID_IMAGES].to(self._whole.test.images.device)
+        tensorboard.write_misclassified(
             self._writer,
             self._workload.dataset,
             split.images[first].cpu(),
             split.labels[first].tolist(),
-            outputs[wrong][:GRID_IMAGES].tolist(),
+            outputs[wrong][: tensorboard.GRID_IMAGES].tolist(),
             of=f"{len(wrong):,} of {self._epochs[-1].test_samples:,} test images were misclassified",
             step=self._epochs[-1].number,
         )

@@ -203,11 +203,7 @@ def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) 
         changed_ns = tuple((raw / name).stat().st_mtime_ns for name in _MNIST_FILES)
         dataset = _torchvision_mnist(raw, changed_ns)
     loader = torch.utils.data.DataLoader(
-        dataset,
-        batch_size=batch_size,
-        shuffle=True,
-        generator=torch.Generator().manual_seed(seed),
-        num_workers=0,
+        dataset, batch_size=batch_size, shuffle=True, generator=torch.Generator().manual_seed(seed), num_workers=0
     )
     return ((images, labels) for images, labels in chain.from_iterable(repeat(loader)))
 

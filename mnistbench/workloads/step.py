@@ -161,12 +161,7 @@ def windows(
 ) -> Iterator[Window]:
     """Train on the batches; after every ``window`` of them, and after a last short one, yield what ``read`` returns.
 
-    Args:
-        batches: in any form.
-        train: one step on a batch.
-        read: returns the window that ends with a global step, and begins the next one.
-        window: batches per window.
-        first_step: global step before the first batch.
+    ``read`` gets the global step with which a window ends. ``first_step`` is the one before the first batch.
     """
     n_batches = 0
     for batch in batches:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.compare.criteria import Acceptance, Criteria, Excuses, Threshold, case_threshold, mark_thresholds
+from mnistbench.compare.criteria import Acceptance, Criteria, Excuses, Threshold, mark_thresholds
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import options_of, read
 
@@ -52,10 +52,10 @@ def test_anything_else_is_no_threshold(text):
 
 
 def test_the_threshold_of_an_iteration_has_no_name():
-    assert case_threshold(" 2.5 % ") == Threshold("", 0.025)
+    assert Threshold.of_case(" 2.5 % ") == Threshold("", 0.025)
     for text in ("conv2:5%", "5", "0%", ""):
         with pytest.raises(ValueError, match=r"^is not a threshold for an iteration; give 10%$"):
-            case_threshold(text)
+            Threshold.of_case(text)
 
 
 # ---- Thresholds of a test ----------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def test_any_mark_is_read_or_refused_in_one_line(arguments, options):
     else:
         # The texts in a record are read once more when it is judged.
         texts, case = found
-        assert [Threshold.parse(text) for text in texts] or case_threshold(case)
+        assert [Threshold.parse(text) for text in texts] or Threshold.of_case(case)
 
 
 # ---- Options -----------------------------------------------------------------------------------------------------------

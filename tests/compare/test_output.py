@@ -191,7 +191,8 @@ def test_an_accepted_regression_is_echoed_with_its_reason(golden):
     patterns = ("step convnet-b16-cpu:aten::mm:60%", "*:aten::gone:5%")
     accepted = {"accept": tuple(map(Acceptance.parse, patterns)), "reason": "the new kernel is exact"}
     bases = builders.base_runs(1, 3_000_000)
-    golden(report(bases, builders.base_runs(1, 4_500_000)[0], **thresholds("10%"), **accepted), "comparison_accepted.txt")
+    given = {**thresholds("10%"), "case_fail": Threshold.parse("10%"), **accepted}
+    golden(report(bases, builders.base_runs(1, 4_500_000)[0], **given), "comparison_accepted.txt")
 
 
 def varying(factor, head=(1, 1, 1), **changes):
@@ -229,11 +230,37 @@ def test_cases_that_have_other_base_runs_are_told_apart():
 
 def test_passing_by_the_rule_of_runs_states_the_minimum_detectable_change():
     bases = builders.base_runs(8, 1_000_000, 1_500_000, 800_000, 1_200_000)
-    assert report(bases, bases[0], **thresholds("10%")).endswith(
+    assert report(bases, bases[0], **thresholds("90%")).endswith(
         "thresholds: passed (minimum detectable change up to 85.2 %)\n"
     )
     noisy = report(bases, builders.base_runs(1, 1_400_000)[0], **thresholds("10%"), inconclusive="ok")
-    assert noisy.endswith("thresholds: passed, 1 inconclusive (minimum detectable change up to 85.2 %)\n")
+    assert noisy.endswith("thresholds: passed, 1 inconclusive\n")
+
+
+def test_a_case_that_cannot_be_judged_is_named_with_its_limit_and_what_to_do():
+    bases = builders.base_runs(8, 1_000_000, 1_500_000, 800_000, 1_200_000)
+    lines = report(bases, bases[0], **thresholds("10%")).splitlines()
+    assert lines[-1] == "thresholds: undecided: 1"
+    assert lines[-2] == (
+        "inconclusive: aten::mm, forward fc1 (step convnet-b16-cpu on digits), 1.10 ms -> 1.00 ms, -9.1 %; "
+        "-1.3 % of the iteration; the limit is 10.0 %, the minimum detectable change 85.2 %; "
+        "save more base runs or measure on a quieter machine, give a larger limit, or add --inconclusive ok"
+    )
+
+
+def test_small_operations_that_cannot_be_judged_are_counted_after_a_pass():
+    def few(factor):
+        small = (("mm", 300_000, "fc1"), ("add", 200_000, "conv2"))
+        rows = [builders.op_row(f"aten::{name}", round(ns * factor), module=module) for name, ns, module in small]
+        return builders.summary(builders.case_record(tables=(builders.op_table(*rows),)))
+
+    runs = [few(factor) for factor in (1, 1.5, 0.8, 1.2) * 2]
+    which = "the largest being aten::mm, forward fc1 (step convnet-b16-cpu on digits): minimum detectable change 99.2 %"
+    assert report(runs, runs[0], **thresholds("10%")).splitlines()[-1] == (
+        f"thresholds: passed; 2 small operations cannot be judged at 10.0 %, {which}"
+    )
+    assert "1 small operation cannot be judged at 10.0 %" in report(runs, runs[0], **thresholds("aten::mm:120%", "10%"))
+    assert "2 small operations cannot be judged at their limits" in report(runs, runs[0], **thresholds("fc1:20%", "10%"))
 
 
 def test_environment_text(golden):

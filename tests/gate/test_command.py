@@ -13,6 +13,8 @@ import gate_builders
 import pytest
 
 from mnistbench import cli
+from mnistbench.gate import command as gate_command
+from mnistbench.gate import qualification
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.samples import BASE, HEAD
 
@@ -291,6 +293,17 @@ def test_what_cannot_be_judged_exits_as_asked_for(judge, changes, excusing, code
     exit_code, shown = judge(launches, **changes)
     assert (exit_code, shown.splitlines()[-1]) == (EXIT_UNJUDGED, f"inconclusive: {reason}")
     assert judge(launches, *excusing, **changes)[0] == code
+
+
+@pytest.mark.parametrize("options", [(), ("--inconclusive", "ok")], ids=["plain", "ok"])
+@pytest.mark.parametrize(("outcome", "code"), [("passed", EXIT_PASSED), ("inconclusive", EXIT_UNJUDGED)])
+def test_the_exit_code_of_a_qualification_is_2_unless_the_machine_is_qualified(monkeypatch, capsys, outcome, code, options):
+    measured = gate_builders.recorded(gate_builders.series(count=3), end=samples.INTERRUPTED)
+    shown = qualification.report(measured, 10)[1]
+    monkeypatch.setattr(gate_command, "measure", lambda *_: measured)
+    monkeypatch.setattr(qualification, "report", lambda *_: (outcome, shown))
+    assert cli.main(["gate", "--qualify", *options]) == code
+    assert capsys.readouterr().out.splitlines()[-1] == shown.heading
 
 
 def test_a_report_goes_where_it_is_asked_for(judge, monkeypatch, tmp_path):

@@ -1,6 +1,7 @@
 """What gates find on a machine, resampled from launches that are made up; the report, and who finds it again."""
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -95,6 +96,16 @@ def test_a_slower_case_is_slower_by_all_clocks_and_a_slower_operation_makes_its_
     assert changes(operation) == pytest.approx([0.02, 0.02, 0, 0.08], abs=1e-4)
 
 
+def test_a_cost_that_occurs_once_is_longer_by_its_part_of_what_is_compared():
+    once = quantity(logs(1e-6), kind="once", base_ns=float(samples.LEAST_ONCE_NS))
+    memory = quantity(logs(1e-6), kind="memory", base_ns=1e9)
+    drawn = Pool([once, memory])
+    for hit, change in ((once, 0.04), (memory, 0.08)):
+        assert [one.change for one in drawn.gate(LIMITS, hit, 0.08)[1].once if one.quantity.key == hit.key] == [
+            pytest.approx(change, rel=0.02)
+        ]
+
+
 @pytest.mark.parametrize(("spread", "found"), [(0.002, 20), (0.2, 0)])
 def test_a_slowdown_is_found_if_the_launches_are_quiet(spread, found):
     drawn = pool(spread)
@@ -162,6 +173,24 @@ def test_a_quiet_machine_is_qualified(quiet):
         r"of which \d+\.\d % are inconclusive, and in 0 of 3 with the roles as recorded",
         last,
     )
+
+
+def test_false_alarms_are_counted_with_drawn_roles_and_with_those_recorded(monkeypatch):
+    numbers, gate = itertools.count(), Pool.gate
+
+    def alarming(self, limits, hit=None, change=0.0, **options):
+        flagged, found = gate(self, limits, hit, change, **options)
+        alarm = hit is None and not options and next(numbers) % 3 == 0
+        return flagged, dataclasses.replace(found, outcome=REGRESSED) if alarm else found
+
+    monkeypatch.setattr(Pool, "gate", alarming)
+    slower = launches(**{CASE: Measured(operations={}, factor=1.05), SLOW: Measured(operations={})})
+    found = qualified(slower)
+    data = found.end.qualification
+    assert (data["gates"], data["regressed"], data["windows"], data["windows_regressed"]) == (12, 4, 3, 3)
+    last = qualification.last_line(found)
+    assert "false alarms in 33.3 % (9.9 % to 65.1 %) of 12 resampled gates" in last  # R: binom.test(4, 12)
+    assert last.endswith("and in 3 of 3 with the roles as recorded")
 
 
 def test_with_time_there_are_ten_times_as_many(monkeypatch):

@@ -275,14 +275,15 @@ def test_a_mark_applies_to_its_test_in_pytest_and_in_the_command(project):
 def test_an_accepted_regression_and_a_case_that_may_be_missing_pass_and_are_echoed(project):
     # Far from the largest limit, also if another process has the core for milliseconds.
     save_a_base(project, "--bench-batch-size=2,4", factors=[0.02])
-    accepted = ("--accept=forward tiny-b4-cpu:*:1000000%", "--reason=new kernel", "--allow-missing")
+    # The other operations may vary by more than the limit.
+    accepted = ("--accept=forward tiny-b4-cpu:*:1000000%", "--reason=new kernel", "--allow-missing", "--inconclusive=ok")
     result = project.run("--benchmark-compare", "--op-fail=10%", *accepted)
     assert result.ret == EXIT_PASSED
     result.stdout.fnmatch_lines_random(
         [
             "accepted up to *; reason: new kernel",
             "missing: in the base but not in this run: * (passed over: --allow-missing)",
-            "thresholds: passed",
+            "thresholds: passed*",
         ]
     )
 

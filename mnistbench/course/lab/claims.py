@@ -142,10 +142,7 @@ def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterat
     place = main_place(findings, device)
     first: dict[str, Cell] = {"device": device, "phase": "forward", "weights": UNTRAINED}
     warm: dict[str, Cell] = {"device": device, "threads": place.threads, "phase": "step"}
-    for key, cold, column in (
-        ("batch_grows", "first_ns", "median_ns"),
-        ("sample_falls", "first_sample_ns", "sample_ns"),
-    ):
+    for key, cold, column in (("batch_grows", "first_ns", "median_ns"), ("sample_falls", "first_sample_ns", "sample_ns")):
         reports, right = [], []
         for small, large in itertools.pairwise(findings.settings.batch_sizes):
             naive = ratio(*(sheets.first_iterations.total(cold, **first, batch_size=size) for size in (large, small)))

@@ -36,12 +36,7 @@ TENSORBOARD, TRACES = "tensorboard", "traces"
 ONE_IMAGE = 1
 
 #: Study -> arguments of ``mnistbench study``: a part of it that takes less than a minute.
-STUDIES = {
-    "convolution": ("--size", "chapter,conv2-b1"),
-    "locality": (),
-    "memory": (),
-    "graph": (),
-}
+STUDIES = {"convolution": ("--size", "chapter,conv2-b1"), "locality": (), "memory": (), "graph": ()}
 
 #: Time limit of all studies of a lab, in seconds.
 STUDIES_S = 180.0

@@ -63,11 +63,7 @@ class Wanted:
 
 
 def installed(distributions: Iterable[importlib.metadata.Distribution] | None = None) -> list[Installed]:
-    """Return the distributions of this interpreter's environment, by name. Of two with one name, Python imports the first.
-
-    Args:
-        distributions: those of the current interpreter if not given.
-    """
+    """Return distributions by name, by default those of this interpreter. Of two with one name, Python imports the first."""
     found: dict[str, Installed] = {}
     for distribution in importlib.metadata.distributions() if distributions is None else distributions:
         if not distribution.name:  # what an interrupted installation has left
@@ -140,10 +136,6 @@ def wanted(changes: Iterable[Requirement], packages: Sequence[Installed]) -> Wan
 
     The versions of packages that a changed one requires, also through others, are loose: what its new version requires is not
     known here. torch 2.15 requires ``sympy>=1.13.3``, and torch 2.6 ``sympy==1.13.1``.
-
-    Args:
-        changes: the requirements that are asked for.
-        packages: what is installed now.
     """
     asked_for = sorted(changes, key=lambda each: canonicalize_name(each.name))
     resolution = _Resolution(asked_for, packages)

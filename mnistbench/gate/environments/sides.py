@@ -125,9 +125,6 @@ class SideOptions:
     def interpreters(self, say: Callable[[str], None]) -> Iterator[dict[str, str]]:
         """Make the environments of the sides that have one; yield the interpreter of each side.
 
-        Args:
-            say: receives a line before something that may take long.
-
         Raises:
             UsageError: an environment cannot be made.
         """

@@ -66,10 +66,6 @@ def root() -> Path:
 def held(wanted: Wanted, say: Callable[[str], None]) -> Iterator[MadeEnvironment]:
     """Make an environment, or use the one that was made before; it cannot be removed until the body ends.
 
-    Args:
-        wanted: what it is made from.
-        say: receives a line before something that may take long.
-
     Raises:
         UsageError: it cannot be made.
     """

@@ -111,13 +111,7 @@ def capture(
     """Run two iterations, the first under the profiler, and return the calls of rows of its operation table.
 
     Descriptions take memory, so that later operations would get other memory than they do in the program. Therefore the calls
-    are described in an iteration of their own.
-
-    Args:
-        run: runs one iteration.
-        marks: entered while the profiler runs.
-        wanted: the rows.
-        device: of the iteration.
+    are described in an iteration of their own. ``marks`` is entered while the profiler runs.
     """
     view = "device" if has_device_view(device) else "host"
     profiler = torch.profiler.profile(activities=activities_of(device, view), profile_memory=True)
@@ -217,11 +211,6 @@ def described(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Capt
     ``{"tensor": ...}`` as :func:`tensors.description` returns it; ``{"same": 0}`` for one that was described before;
     ``{"float": "inf"}``, ``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"layout": "strided"}``,
     ``{"memory_format": "channels_last"}``, ``{"generator": "cpu"}``.
-
-    Args:
-        func: the operation.
-        args: positional arguments.
-        kwargs: arguments by name.
     """
     name, _, overload = func.name().partition(".")
     call = CapturedCall(name, overload or "default")
@@ -300,12 +289,7 @@ class _Arguments:
 
 
 def times_of_calls(events: Iterable[Any], view: str = "host") -> dict[int, float]:
-    """Return the time of each call, in microseconds, by its number.
-
-    Args:
-        events: of one iteration, in which the mode was active.
-        view: ``device`` for the time of kernels, else ``host``.
-    """
+    """Return the time of each call, in microseconds, by its number: that of its kernels if the view is ``device``."""
     return {
         int(event.name.removeprefix(_CALL)): sum(_time(child, view) for child in event.cpu_children)
         for event in events
@@ -320,15 +304,7 @@ def rows(
     wanted: Collection[OpKey],
     view: str = "host",
 ) -> dict[OpKey, CapturedRow]:
-    """Return the calls of rows of the operation table.
-
-    Args:
-        events: of one iteration, in which the mode was active.
-        calls: what the mode has seen, by number.
-        total_us: time of each call, by its number.
-        wanted: the rows.
-        view: ``device`` if operations are ranked by the time of their kernels, else ``host``.
-    """
+    """Return the calls of rows of the operation table, of the events of one iteration in which the mode was active."""
     self_us: dict[OpKey, dict[int, float]] = {key: defaultdict(float) for key in wanted}
     seen: set[OpKey] = set()
     for event, place in placed(events):

@@ -111,12 +111,9 @@ def differ(base: Sequence[StoredRow], head: Sequence[StoredRow]) -> bool:
 
 
 def script(origin: ScriptOrigin, head: Sequence[StoredRow], base: Sequence[StoredRow] | None = None) -> str:
-    """Return the script.
+    """Return the script, which makes the calls of rows of the head, the most important first.
 
-    Args:
-        origin: what the gate found.
-        head: rows of the head whose calls are made, the most important first.
-        base: those of the base, if its calls differ; it may have none. Then ``python FILE base`` makes them instead.
+    ``base`` has those of the base if its calls differ; it may have none. Then ``python FILE base`` makes them instead.
     """
     sides = {HEAD: head} if base is None else {BASE: _as_cold_as(head, base), HEAD: head}
     most_calls = max(len(row["calls"]) for row in head)

@@ -189,10 +189,7 @@ def allocated(recorded: torch.profiler.profile, call: str) -> dict[int, list[Hos
 
     Operations such as convolutions copy tensors into memory that they free before they end. The result of the next operation
     often takes this memory, which is then in the cache.
-
-    Args:
-        recorded: a profile with memory.
-        call: beginning of the name of a range around a call; its number follows.
+    ``call`` begins the name of a range around a call; the number of the call follows.
     """
     assert recorded.profiler is not None, "the profile has ended"
     assert recorded.profiler.kineto_results is not None, "the profile has ended"

@@ -36,11 +36,7 @@ def slower_operations(launches: Sequence[Launch], thresholds: Thresholds, seed: 
 def write(gate: GateHeader, findings: Sequence[Finding], capture: Capture, folder: Path) -> tuple[Reproducer, ...]:
     """Capture the calls of operations on both sides and write their scripts.
 
-    Args:
-        gate: header of the raw samples.
-        findings: as :func:`slower_operations` returns them.
-        capture: describes calls; a MnistbenchError of it is the reason why there are no scripts.
-        folder: of the scripts; made if there is one.
+    A MnistbenchError of ``capture`` is the reason why there are no scripts. The folder is made if there is one.
     """
     operations = [finding for finding in findings if finding.screened.quantity.kind != OUTSIDE_KIND]
     titles = [file_name(finding.screened.quantity.title) for finding in operations]

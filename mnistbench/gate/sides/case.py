@@ -76,12 +76,7 @@ class SideCase(ABC):
         return True
 
     def operations(self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]) -> dict[str, Any]:
-        """Profile iterations; return the operations as JSON columns.
-
-        Args:
-            one_turn: returns a turn of this side.
-            turns: one for each profiled iteration.
-        """
+        """Profile an iteration at each of ``turns``; return the operations as JSON columns."""
         raise NotImplementedError
 
     def marked(self) -> AbstractContextManager[Callable[[], None]]:

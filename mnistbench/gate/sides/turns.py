@@ -47,10 +47,7 @@ class Turns:
         self._peer.close()
 
     def of(self, names: Iterable[str]) -> Iterator[None]:
-        """Yield at each turn of this process's side; return when the turns of both sides are over.
-
-        Args:
-            names: the side of each turn, the same in both processes.
+        """Yield at each turn of this process's side; return when those of both, given alike in both processes, are over.
 
         Raises:
             PeerError: the other process has ended.
@@ -68,10 +65,7 @@ class Turns:
         self.exchange(None)  # the process with the last turn is done, too
 
     def at_once(self, firsts: Iterable[str]) -> Iterator[None]:
-        """Yield in both processes at once; each time, wait for the other process.
-
-        Args:
-            firsts: the side that sends first, each time, the same in both processes.
+        """Yield in both processes at once; each time, wait for the other process. ``firsts`` sends first, the same in both.
 
         Raises:
             PeerError: the other process has ended.
@@ -83,11 +77,7 @@ class Turns:
         self.exchange(None)
 
     def exchange(self, value: Any, first: str = "") -> list[Any]:
-        """Send a value, as JSON, to the other process; return it and the one that the other process sends.
-
-        Args:
-            value: of this side.
-            first: the side that sends first; the drawn one of the launch if not given.
+        """Exchange values, as JSON, with the other process and return both. ``first`` sends first, by default the drawn side.
 
         Raises:
             PeerError: the other process has ended.
@@ -100,10 +90,7 @@ class Turns:
         return [value, other]
 
     def agree(self, test: str) -> None:
-        """Check that the other process runs the same test now.
-
-        Args:
-            test: node id of the test; empty after the last one.
+        """Check that the other process runs the same test now; the test is empty after the last one.
 
         Raises:
             PeerError: it runs another test, or has ended.

@@ -183,15 +183,9 @@ def profiled(
     *,
     around: Callable[[Callable[[], object]], object] = lambda run: run(),
 ) -> OpTable:
-    """Profile iterations and return their operations.
+    """Profile iterations and return their operations; ``marks`` is entered while the profiler runs.
 
-    Args:
-        run: runs one iteration.
-        marks: entered while the profiler runs.
-        device: of the iterations.
-        one_turn: returns a turn of this side.
-        turns: one for each profiled iteration.
-        around: calls its argument, between what precedes and what follows an iteration.
+    ``around`` calls its argument between what precedes and what follows an iteration.
     """
 
     def marked() -> None:

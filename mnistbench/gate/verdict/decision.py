@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.core import units
 from mnistbench.core.options import option, share
 from mnistbench.gate.verdict.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, simultaneous_bounds
@@ -39,10 +40,6 @@ LEAST_FRESH, LEAST_FRESH_OF_IMPROVEMENT = min(LOOKS), 8
 #: Threshold of means, as a multiple of the threshold of medians. On a busy machine means spread up to five times as much as
 #: medians, because every disturbed iteration counts.
 MEAN_FACTOR = 5
-
-#: Share of its case from which on an operation is large. A pass needs the upper bound of every large operation to be below the
-#: threshold of operations. New operations may add as much to their case as an operation of this share may grow.
-LARGE_SHARE = 0.10
 
 #: Smallest change of peak memory that matters, as a share; smaller ones depend on the order of deallocations.
 MEMORY_SHARE = 0.10

@@ -46,10 +46,6 @@ LEAST_THRESHOLD = 0.001
 class JudgeOptions(Thresholds, Excuses):
     """The options of all commands that judge samples and report the verdict."""
 
-    inconclusive: str = options.option(
-        "--inconclusive", options.one_of("fail", "ok"), "fail",
-        "fail: exit code 2 if noise or the budget leaves the result open; ok: exit code 0", "WHAT",
-    )  # fmt: skip
     top: int = options.top()
     everything: bool = options.switch("--all", "show everything; without it, of more cases than --top only what was found")
     format: str = options.output_format()

@@ -419,6 +419,17 @@ def test_added_time_is_a_share_of_the_cpu_time_or_of_the_wall_time_on_several_co
         assert getattr(longer, clock) - getattr(plain, clock) == pytest.approx(added_ns, rel=0.01)
 
 
+def test_the_build_of_a_case_is_a_part_of_its_setup_until_its_first_iteration(clocks):
+    clocks.build = lambda: clocks.now.update(cpu=clocks.now["cpu"] + 30_000_000)
+    side = Side("head", Path(), Path(), "")
+    side_run = SideRun(side, clocks, "t.py::t")
+    for _ in range(2):
+        side_run.build()
+        side_run.run_case()
+    assert side.once["setup"] == {"t.py::t": pytest.approx(30_000_000, rel=0.01)}
+    assert side.once["first iteration"] == {"t.py::t": pytest.approx(10_000_000, rel=0.01)}
+
+
 def test_an_iteration_on_an_accelerator_is_longer_by_its_events_too(clocks):
     clocks.device = "cuda"
     clocks.clocked = lambda: Sample(40_000_000, 10_000_000, 35_000_000)

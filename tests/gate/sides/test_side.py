@@ -7,9 +7,11 @@ import json
 import os
 import subprocess
 import sys
+from importlib.machinery import ExtensionFileLoader, SourceFileLoader
 from types import ModuleType
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from mnistbench.gate.launcher import environment, stage_home
 from mnistbench.gate.sides import side as side_module
@@ -501,3 +503,42 @@ def test_a_module_of_the_copy_that_is_imported_from_elsewhere_is_stray(
 def test_a_project_file_that_names_nothing_installed_makes_nothing_stray(side, repository, text):
     (side.tree / "pyproject.toml").write_text(text, encoding="latin-1")
     assert stray_modules(repository, side) == {}
+
+
+# ---- Costs that occur once ---------------------------------------------------------------------------------------------
+
+LOADERS = AssertionRewritingHook, SourceFileLoader, ExtensionFileLoader
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_each_loader_counts_the_modules_of_the_tree_and_an_import_inside_another_one_once(monkeypatch, tmp_path, loader):
+    spent = [0]
+    monkeypatch.setattr(side_module, "_spent_ns", lambda: spent[0])
+    outer, inner, foreign = (ModuleType(name) for name in ("outer", "inner", "foreign"))
+    for module, folder in ((outer, tmp_path), (inner, tmp_path), (foreign, tmp_path.parent)):
+        module.__file__ = str(folder / f"{module.__name__}.so")
+    original = loader.exec_module
+
+    def execute(self, module):
+        if module not in (outer, inner, foreign):
+            original(self, module)
+            return
+        spent[0] += 5
+        if module is outer:
+            loader.exec_module(None, inner)
+            spent[0] += 5
+
+    for each in LOADERS:
+        monkeypatch.setattr(each, "exec_module", execute if each is loader else each.exec_module)
+    side = Side("head", tmp_path, tmp_path, "")
+    side_module._count_imports(side)
+    for module in (outer, foreign):
+        loader.exec_module(None, module)
+    assert side.once == {"import": {"all cases": 15}}
+
+
+def test_the_time_of_ended_child_processes_belongs_to_a_cost(tmp_path):
+    side = Side("head", tmp_path, tmp_path, "")
+    with side.counted("setup", "t.py::t"):
+        subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.1: pass"], check=True)
+    assert side.once["setup"]["t.py::t"] > 95_000_000

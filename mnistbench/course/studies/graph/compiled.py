@@ -17,14 +17,7 @@ import torch
 from torch import Tensor, fx
 
 from mnistbench.course.studies.graph.programs import Program
-from mnistbench.course.studies.graph.result import (
-    BACKWARD_PART,
-    FORWARD,
-    FORWARD_PART,
-    JOINT,
-    CalledKernel,
-    Graph,
-)
+from mnistbench.course.studies.graph.result import BACKWARD_PART, FORWARD, FORWARD_PART, JOINT, CalledKernel, Graph
 from mnistbench.course.studies.graph.steps import timed_step
 
 # ---- Graphs ----------------------------------------------------------------------------------------------------------
@@ -188,8 +181,7 @@ _LIBRARY = r"(?:extern_kernels|aten|torch\.ops\.\w+)"
 #: A call of a kernel: ``cpp_fused_add_mul_0(...)``, ``triton_poi_fused_add_mul_0.run(...)``, ``buf1 = extern_kernels.mm(...)``,
 #: ``buf2 = torch.ops.aten.convolution_backward.default(...)``.
 _CALL = re.compile(
-    rf"^\s+(?:\w+ = )?(?:(?P<generated>{_GENERATED})(?:\.run)?|{_LIBRARY}\.(?P<library>\w+)(?:\.\w+)?)\(",
-    re.MULTILINE,
+    rf"^\s+(?:\w+ = )?(?:(?P<generated>{_GENERATED})(?:\.run)?|{_LIBRARY}\.(?P<library>\w+)(?:\.\w+)?)\(", re.MULTILINE
 )
 _NAME = re.compile(r"(?:cpp|triton_[a-z]+)_fused_(?:(?P<operations>\w*)_)?\d+")
 _CALLS_BEGIN = "async_compile.wait("

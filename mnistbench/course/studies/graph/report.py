@@ -7,22 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from mnistbench.core import units
-from mnistbench.course.studies.graph.result import (
-    BACKWARD_PART,
-    COMPILED,
-    EAGER,
-    EXPRESSION,
-    FORWARD,
-    FORWARD_PART,
-    JOINT,
-    PARTS,
-    TEXTS,
-    CalledKernel,
-    Graph,
-    GraphStudy,
-    Loading,
-    Scheduled,
-)
+from mnistbench.course.studies.graph import result
 from mnistbench.course.studies.study import machine
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
@@ -38,14 +23,14 @@ def _megabytes(n_bytes: int) -> str:
     return f"{n_bytes / 1e6:,.1f}"
 
 
-def _counted(graph: Graph) -> str:
+def _counted(graph: result.Graph) -> str:
     counts = Counter(graph.operations)
     named = [f"{name} x{number}" if number > 1 else name for name, number in counts.most_common()]
     rest = len(named) - _NAMED
     return ", ".join(named[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-GRAPHS: tuple[Column[Graph], ...] = (
+GRAPHS: tuple[Column[result.Graph], ...] = (
     Column("graph", lambda graph: graph.kind),
     Column("inputs", lambda graph: graph.inputs, units.count),
     Column("nodes", lambda graph: len(graph.operations), units.count),
@@ -55,7 +40,7 @@ GRAPHS: tuple[Column[Graph], ...] = (
 )
 
 
-KERNELS: tuple[Column[CalledKernel], ...] = (
+KERNELS: tuple[Column[result.CalledKernel], ...] = (
     Column("part", lambda kernel: kernel.part),
     Column(
         "kernel",
@@ -69,7 +54,7 @@ KERNELS: tuple[Column[CalledKernel], ...] = (
 )
 
 
-def times_of(study: GraphStudy) -> tuple[Column[str], ...]:
+def times_of(study: result.GraphStudy) -> tuple[Column[str], ...]:
     """Return the columns of a table whose rows are parts of a step, or the whole ``step``."""
 
     def ratio(part: str, quartile: int) -> float | None:
@@ -82,9 +67,9 @@ def times_of(study: GraphStudy) -> tuple[Column[str], ...]:
         Column("eager operations", study.eager_operations, units.count, "eager_operations"),
         Column("generated kernels", lambda part: study.launches(part, generated=True), units.count, "generated_kernels"),
         Column("library calls", lambda part: study.launches(part, generated=False), units.count, "library_kernels"),
-        Column("eager us", lambda part: study.typical_ns(EAGER, part), units.microseconds, "eager_ns"),
+        Column("eager us", lambda part: study.typical_ns(result.EAGER, part), units.microseconds, "eager_ns"),
         Column(
-            "compiled us", lambda part: study.typical_ns(COMPILED, part) if study.compiled else None, units.microseconds,
+            "compiled us", lambda part: study.typical_ns(result.COMPILED, part) if study.compiled else None, units.microseconds,
             "compiled_ns",
         ),
         Column("times as fast", lambda part: ratio(part, 2), "{:.2f}".format, "ratio"),
@@ -94,14 +79,14 @@ def times_of(study: GraphStudy) -> tuple[Column[str], ...]:
     )  # fmt: skip
 
 
-SCHEDULE: tuple[Column[Scheduled], ...] = (
+SCHEDULE: tuple[Column[result.Scheduled], ...] = (
     Column("way", lambda each: each.way),
     Column("start us", lambda each: each.start_ns, units.microseconds),
     Column("us", lambda each: each.duration_ns, units.microseconds),
     Column("operation or kernel", lambda each: each.name),
 )
 
-LOADING: tuple[Column[Loading], ...] = (
+LOADING: tuple[Column[result.Loading], ...] = (
     Column("loading", lambda each: each.name),
     Column("step us", lambda each: each.typical_ns, units.microseconds),
     Column("waiting us", lambda each: each.typical_wait_ns, units.microseconds),
@@ -109,11 +94,11 @@ LOADING: tuple[Column[Loading], ...] = (
 )
 
 
-def report_of(study: GraphStudy) -> Report:
+def report_of(study: result.GraphStudy) -> Report:
     """Return the tables, and the texts that are shown in full: by default all of the expression, and none of a workload."""
     settings = study.settings
-    shown = (TEXTS if settings.program == EXPRESSION else ()) if settings.show is None else settings.show
-    parts = [part for part in PARTS if part != "update" or settings.program != EXPRESSION]  # it has no weights
+    shown = (result.TEXTS if settings.program == result.EXPRESSION else ()) if settings.show is None else settings.show
+    parts = [part for part in result.PARTS if part != "update" or settings.program != result.EXPRESSION]  # it has no weights
     columns, where = times_of(study), machine(settings.device, settings.threads)
     graph_lines, time_lines, loading_lines = (tuple(of(study)) for of in (_graph_lines, _time_lines, _loading_lines))
     times = Table(f"{study.source}, {where}: eager and compiled", columns, parts, ["step"], time_lines)
@@ -122,7 +107,7 @@ def report_of(study: GraphStudy) -> Report:
         *_blocks(Table(f"{study.source}: graphs", GRAPHS, study.graphs, lines=graph_lines)),
         *(
             Block(f"{kind.capitalize()} graph", drawing="\n".join(graph.text.rstrip() for graph in found))
-            for kind in (FORWARD, JOINT)
+            for kind in (result.FORWARD, result.JOINT)
             if kind in shown and (found := study.of_kind(kind))
         ),
         *(_blocks(_kernels(study)) if study.code else []),
@@ -153,17 +138,17 @@ def _blocks(table: Table) -> list[Block]:
     return [Block("", tables=(table,))] if table.rows else []
 
 
-def _graph_lines(study: GraphStudy) -> Iterator[str]:
-    if (breaks := len(study.of_kind(FORWARD)) - 1) > 0:
+def _graph_lines(study: result.GraphStudy) -> Iterator[str]:
+    if (breaks := len(study.of_kind(result.FORWARD)) - 1) > 0:
         yield (
             f"Dynamo cannot trace the program as a whole: it has {breaks} graph break{'s' if breaks > 1 else ''}. "
             "The code between the graphs runs as eager operations, which are not among the kernels below."
         )
-    if study.of_kind(FORWARD_PART) and study.of_kind(BACKWARD_PART):
+    if study.of_kind(result.FORWARD_PART) and study.of_kind(result.BACKWARD_PART):
         yield "The two parts are the joint graph, divided: what the backward part needs is an output of the forward part."
 
 
-def _kernels(study: GraphStudy) -> Table:
+def _kernels(study: result.GraphStudy) -> Table:
     fusions = sum(len(kernel.operations) > 1 for kernel in study.kernels)
     lines = (
         f"{fusions} of {sum(kernel.generated for kernel in study.kernels)} generated kernels fuse different operations.",
@@ -172,7 +157,7 @@ def _kernels(study: GraphStudy) -> Table:
     return Table("kernels that the generated code calls", KERNELS, study.kernels, lines=lines)
 
 
-def _time_lines(study: GraphStudy) -> Iterator[str]:
+def _time_lines(study: result.GraphStudy) -> Iterator[str]:
     n_bytes = study.dispatched.moved_bytes
     least = study.least_bytes
     yield f"Eager operations read and write {_megabytes(n_bytes)} MB in the forward and the backward pass." + (
@@ -186,7 +171,7 @@ def _time_lines(study: GraphStudy) -> Iterator[str]:
         f"Compile time: {units.duration(study.compile_ns)}, after {units.duration(study.start_ns)} for a first tiny program, "
         "which starts the compiler with empty caches."
     )
-    saved = study.typical_ns(EAGER) - study.typical_ns(COMPILED)
+    saved = study.typical_ns(result.EAGER) - study.typical_ns(result.COMPILED)
     if saved <= 0:
         yield f"A compiled step takes {units.duration(-saved)} more than an eager one."
         return
@@ -194,7 +179,7 @@ def _time_lines(study: GraphStudy) -> Iterator[str]:
     yield f"A compiled step takes {units.duration(saved)} less than an eager one: {steps} steps make up for the compile time."
 
 
-def _loading_lines(study: GraphStudy) -> Iterator[str]:
+def _loading_lines(study: result.GraphStudy) -> Iterator[str]:
     resident, alone, loaded = study.loaded(None), study.loaded(0), study.loaded(study.settings.workers)
     if study.overlap is None or not resident or not alone or not loaded:
         return

@@ -9,18 +9,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from mnistbench.core import units
-from mnistbench.course.studies.locality.result import (
-    INSTRUCTIONS,
-    L2_MISSES,
-    Computation,
-    Disagreement,
-    LocalityStudy,
-    NestResult,
-    agreement,
-    disagreements,
-    rank_by_misses,
-    rank_by_time,
-)
+from mnistbench.course.studies.locality import result
 from mnistbench.showing.plot import bars, beside
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
@@ -35,8 +24,8 @@ _MARK, _IN_L1 = "x", "="
 class NestRow(NamedTuple):
     """A loop nest of a computation."""
 
-    computation: Computation
-    nest: NestResult
+    computation: result.Computation
+    nest: result.NestResult
 
 
 def _number(value: float | None) -> str:
@@ -55,12 +44,12 @@ NESTS: tuple[Column[NestRow], ...] = (
     Column("L1 misses per multiply-add", lambda row: row.nest.l1_misses, _number, "l1_misses_per_multiply_add"),
     Column("ns per multiply-add", lambda row: row.nest.ns, _number, "ns_per_multiply_add"),
     Column("with data in L1", lambda row: row.nest.in_l1_ns, _number, "ns_per_multiply_add_in_l1"),
-    Column("rank by misses", lambda row: rank_by_misses(row.nest, row.computation.nests), units.count, "rank_by_misses"),
-    Column("rank by time", lambda row: rank_by_time(row.nest, row.computation.nests), units.count, "rank_by_time"),
+    Column("rank by misses", lambda row: result.rank_by_misses(row.nest, row.computation.nests), units.count, "rank_by_misses"),
+    Column("rank by time", lambda row: result.rank_by_time(row.nest, row.computation.nests), units.count, "rank_by_time"),
 )
 
 
-def report_of(study: LocalityStudy) -> Report:
+def report_of(study: result.LocalityStudy) -> Report:
     """Return the caches, and a figure and a table for each computation."""
     every = Table("", NESTS, [NestRow(each, nest) for each in study.computations for nest in each.nests])
     more = [
@@ -77,8 +66,8 @@ def report_of(study: LocalityStudy) -> Report:
     return Report("loop orders, cache misses and time", blocks, data, every)
 
 
-def _computation_json(found: Computation) -> dict[str, Any]:
-    pairs = agreement(found.nests)
+def _computation_json(found: result.Computation) -> dict[str, Any]:
+    pairs = result.agreement(found.nests)
     return {
         "name": found.name,
         "text": found.text,
@@ -93,12 +82,12 @@ def _computation_json(found: Computation) -> dict[str, Any]:
                 "share_of_difference_in_l1": each.in_l1,
                 "cause": each.cause,
             }
-            for each in disagreements(found.nests)
+            for each in result.disagreements(found.nests)
         ],
     }
 
 
-def _caches(study: LocalityStudy) -> Iterator[str]:
+def _caches(study: result.LocalityStudy) -> Iterator[str]:
     caches = {"L1": study.caches.l1, "L2": study.caches.l2}
     for name, cache in caches.items():
         size = f"{units.size(cache.size)}, lines of {cache.line} bytes"
@@ -109,7 +98,7 @@ def _caches(study: LocalityStudy) -> Iterator[str]:
         yield f"No times, because numba cannot be imported; {INSTALL}"
 
 
-def _block(found: Computation) -> Block:
+def _block(found: result.Computation) -> Block:
     nests = sorted(found.nests, key=lambda nest: nest.counts.l1_misses)
     title = f"{found.name}: {found.text}, {units.size(found.n_bytes)} in {found.lines:,} lines"
     table = Table(title, NESTS, [NestRow(found, nest) for nest in nests], lines=tuple(_sentences(nests)))
@@ -119,9 +108,9 @@ def _block(found: Computation) -> Block:
 # ---- Sentences -------------------------------------------------------------------------------------------------------
 
 
-def _sentences(nests: Sequence[NestResult]) -> Iterator[str]:
+def _sentences(nests: Sequence[result.NestResult]) -> Iterator[str]:
     """Yield how well both orders agree, and a sentence for each nest that is slower than its misses say."""
-    pairs = agreement(nests)
+    pairs = result.agreement(nests)
     if any(nest.ns is not None for nest in nests):
         tau = "" if pairs.kendall_tau is None else f"; Kendall's tau-b {pairs.kendall_tau:.2f}"
         yield (
@@ -130,26 +119,26 @@ def _sentences(nests: Sequence[NestResult]) -> Iterator[str]:
             f"in neither: {pairs.neither_differs}{tau}."
         )
     slower_and_cause = attrgetter("slower.order", "cause")
-    found = sorted(disagreements(nests), key=slower_and_cause)
+    found = sorted(result.disagreements(nests), key=slower_and_cause)
     for (slower, _), of_slower in itertools.groupby(found, slower_and_cause):
         yield _sentence(slower, list(of_slower))
 
 
-def _sentence(slower: str, found: Sequence[Disagreement]) -> str:
+def _sentence(slower: str, found: Sequence[result.Disagreement]) -> str:
     names = [one.faster.order for one in found]
     listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     has = "fewer" if all(one.fewer for one in found) else "no more"
     start = f"{slower} takes longer than {listed}, and has {has} L1 misses: "
     one = found[0].slower
     others = [each.faster for each in found]
-    if found[0].cause == INSTRUCTIONS:
+    if found[0].cause == result.INSTRUCTIONS:
         times = [other.in_l1_ns for other in others if other.in_l1_ns is not None]
         ends = dict.fromkeys((_number(min(times)), _number(max(times))))
         return (
             f"{start}with its data in L1, a multiply-add takes {_number(one.in_l1_ns)} ns against {' to '.join(ends)} ns, "
             "so most of the difference is not due to misses."
         )
-    if found[0].cause == L2_MISSES:
+    if found[0].cause == result.L2_MISSES:
         misses = units.count(max(other.counts.l2_misses for other in others))
         return f"{start}it has {units.count(one.counts.l2_misses)} L2 misses, against at most {misses}."
     return f"{start}no number here explains it."
@@ -158,7 +147,7 @@ def _sentence(slower: str, found: Sequence[Disagreement]) -> str:
 # ---- Figure ----------------------------------------------------------------------------------------------------------
 
 
-def figure(nests: Sequence[NestResult]) -> str:
+def figure(nests: Sequence[result.NestResult]) -> str:
     """Return three bars for each nest: L1 misses, L2 misses and time of a multiply-add, linear from 0.
 
     Both kinds of misses have the same scale.

@@ -21,15 +21,7 @@ from mnistbench.core.operation import ITERATION
 from mnistbench.core.params import Params
 from mnistbench.course.studies.memory.layers import Iteration, Ledger, Places
 from mnistbench.course.studies.memory.prediction import predicted_peak
-from mnistbench.course.studies.memory.result import (
-    LargestBatch,
-    LayerMemory,
-    MemoryCase,
-    MemoryStudy,
-    Peak,
-    Settings,
-    Site,
-)
+from mnistbench.course.studies.memory.result import LargestBatch, LayerMemory, MemoryCase, MemoryStudy, Peak, Settings, Site
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, synchronizer, thread_count
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.events_to_table import placed
