@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -130,12 +130,13 @@ class Launching:
             with _usable():
                 _check_shared(message["shared"].read(Mapping[str, str]))
 
-    def measure(self) -> dict[str, Any]:
-        """Measure the sides; return the line for the file.
+    def measure(self, begins: Callable[[int], None] | None = None) -> dict[str, Any]:
+        """Measure the sides; return the line for the file. ``begins`` gets the number of each case, 1 for the first one.
 
         Raises:
             LaunchError: a side failed or was killed.
         """
+        self._processes[0].begins = begins  # both sides measure the same case
         for process in self._processes:
             process.child.tell("go")
         results = self._receive("result")
@@ -302,6 +303,7 @@ class _SideProcess:
 
     def __init__(self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]) -> None:
         self._side, self._seed, self._at = side, seed, "loading"
+        self.begins: Callable[[int], None] | None = None
         environ = {**environment(os.environ, plan.home, seed), **plan.variables[side]}
         try:
             self.child = Child(
@@ -360,6 +362,8 @@ class _SideProcess:
             if "peer_error" in message:
                 raise _PeerError(str(message["peer_error"]))
             self._at = message.get("at", self._at)
+            if self.begins and "case" in message:
+                self.begins(message["case"])
             if expected in message:
                 return Reader(message)[expected]
 

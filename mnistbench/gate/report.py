@@ -8,28 +8,33 @@ import os
 import re
 import shlex
 import statistics
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from mnistbench.core import units
 from mnistbench.gate.verdict.decision import (
+    CONTRADICTED,
     IMPROVED,
     INCONCLUSIVE,
     LARGE_SHARE,
     PASSED,
     REGRESSED,
     SCREENING,
+    SMALL,
     UNCONFIRMED,
+    UNDECIDED,
     Estimate,
     Finding,
     change_of,
+    launches_needed_for,
     looks,
     product,
 )
 from mnistbench.gate.verdict.permutation import CONFIDENCE
 from mnistbench.gate.verdict.result import JudgeOptions, Verdict
-from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, DEVICE, HEAD, MEAN, MEMORY, ONCE, WALL, GateHeader, Quantity
+from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, CPU, DEVICE, HEAD, ITERATION, MEAN, MEMORY, ONCE, WALL, Quantity
 from mnistbench.gate.verdict.soak import Soak
 from mnistbench.showing.output import (
     EXIT_PASSED,
@@ -53,10 +58,19 @@ WIDEST = 10.0
 _LARGE = units.percent(LARGE_SHARE)
 
 #: Clocks of an accelerator, as the table of cases names them.
-_CLOCKS = {DEVICE: "device elapsed", BUSY: "device busy"}
+_CLOCKS = {CPU: "CPU", DEVICE: "device elapsed", BUSY: "device busy"}
 
-#: Exact differences shown per case, and tests that are left out.
-DIFFERENCES = LEFT_OUT = 6
+#: Names of the cases of which a sentence is said.
+NAMES = 3
+
+#: Where everything is that a report leaves out.
+_SEE_ALL = "to see all: mnistbench judge FILE --all"
+
+#: Largest Markdown in bytes: GitHub takes 65,536 characters for a comment, and 1 MiB for the summary of a step.
+COMMENT, SUMMARY = 65_000, 1_000_000
+
+#: Verdicts in the order of the report.
+_FOUND = (REGRESSED, UNDECIDED, CONTRADICTED, IMPROVED, SMALL, UNCONFIRMED)
 
 #: Text of a change.
 signed = functools.partial(units.percent, signed=True)
@@ -78,6 +92,7 @@ def deliver_verdict(shown: Report, options: JudgeOptions, outcome: str, *, is_ex
         outcome: PASSED, REGRESSED or INCONCLUSIVE.
         is_excusable: whether ``--inconclusive ok`` applies.
     """
+    shown = replace(shown, limit=(SUMMARY, "to see all: --format json") if options.everything else (COMMENT, _SEE_ALL))
     deliver(shown, options.format, options.output)
     if os.environ.get("GITHUB_STEP_SUMMARY") and (note := append_text_to_step_summary(render(shown, "markdown"))):
         print_error(note)
@@ -86,18 +101,50 @@ def deliver_verdict(shown: Report, options: JudgeOptions, outcome: str, *, is_ex
 
 
 def blocks(verdict: Verdict) -> list[Block]:
-    """Return the report; ``--top`` limits the operations of each case, but those with a finding are always shown."""
+    """Return the report: what was found, then what it rests on. ``--top`` and ``--all`` limit what has no finding."""
+    if verdict.options.everything:
+        verdict = replace(verdict, options=replace(verdict.options, top=sys.maxsize))
     return [
         Block("", tuple(_head(verdict))),
-        Block("Soak", tuple(map(_soak_line, verdict.soaks))),
-        Block("Found", tuple(_finding_line(finding, verdict) for finding in _without_echoes(verdict.decision.findings))),
-        Block("Reproducers", tuple(_reproducers(verdict))),
-        Block("Cases", tables=tuple(_case_table(verdict))),
-        Block("Operations", tables=tuple(_operation_tables(verdict))),
-        Block("Replaced operations", tuple(_replacements(verdict))),
+        Block("Found", tuple(_found(verdict))),
+        Block("Not decided", tuple(_limited((reason.text for reason in verdict.reasons), verdict))),
+        Block("Soak", tuple(_limited(map(_soak_line, verdict.soaks), verdict))),
+        _cases(verdict),
+        _operations(verdict),
+        Block("Replaced operations", tuple(_limited(_replacements(verdict), verdict, always=True))),
         Block("Exact differences", tuple(_exact_differences(verdict))),
-        Block("Verdict", (*_notes(verdict), last_line(verdict))),
+        Block("Reproducers", tuple(_limited(_reproducers(verdict), verdict))),
+        Block("Notes", tuple(_notes(verdict))),
+        Block("Verdict", (*_bounds_of_once(verdict), *_not_seen(verdict), last_line(verdict))),
     ]
+
+
+def _is_long(verdict: Verdict) -> bool:
+    """Whether a report lists only what was found: there are more cases than --top, and no --all."""
+    return len(verdict.header.labels) > verdict.options.top
+
+
+def _limited(lines: Iterable[str], verdict: Verdict, *, always: bool = False) -> list[str]:
+    """Return the lines, of many cases (or always) at most --top, and how many more there are."""
+    found, most = list(lines), verdict.options.top
+    if len(found) <= most or not (always or _is_long(verdict)):
+        return found
+    return [*found[:most], f"{len(found) - most} more; {_SEE_ALL}"]
+
+
+def _named(names: Iterable[str], most: int, what: str = "") -> str:
+    """Return names, or the number of them and the first ones."""
+    found = list(names)
+    return ", ".join(found) if len(found) <= most else f"{len(found)} {what}({', '.join(found[:most])}, ...)"
+
+
+def _said_once(said: Iterable[tuple[str, str]], verdict: Verdict, what: str = "cases ") -> list[str]:
+    """Return a line for each text, with the cases of which it is said."""
+    cases: dict[str, list[str]] = {}
+    for case, text in said:
+        cases.setdefault(text, []).append(case)
+    most = verdict.options.top if verdict.options.everything else NAMES
+    return _limited((f"{_named(names, most, what)}: {text}" for text, names in cases.items()), verdict)
 
 
 def _head(verdict: Verdict) -> Iterable[str]:
@@ -121,7 +168,7 @@ def _head(verdict: Verdict) -> Iterable[str]:
         ("packages of other versions", both), ("packages only in the base", of_base), ("packages only in the head", of_head),
     ):  # fmt: skip
         if names:
-            yield f"{what}: {', '.join(names)}"
+            yield f"{what}: {_named(names, verdict.options.top)}"
     if header.qualified:
         yield header.qualified
     machines: dict[str, list[str]] = {}
@@ -129,31 +176,56 @@ def _head(verdict: Verdict) -> Iterable[str]:
         machines.setdefault(part.header.machine, []).append(str(part.header.shard.number))
     for machine, numbers in machines.items():
         yield f"shard{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} of {header.shard.of}: {machine}"
-    yield from _selection(header)
 
 
-def _selection(header: GateHeader) -> Iterable[str]:
-    """Yield what was copied beside the commits, what else differs, and the tests that are not judged."""
-    for what, cases in (
+def _notes(verdict: Verdict) -> Iterable[str]:
+    """Yield which tests are not judged, what differs beside the code, and what a reader has to know of cases."""
+    header, name, fresh, most = verdict.header, verdict.header.name, verdict.decision.fresh, verdict.options.top
+    for what, names in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
         ("other parameters in the head, so not compared", header.changed),
+        ("ignored by git, and copied from the working tree", header.generated),
     ):  # fmt: skip
-        if cases:
-            yield f"{what}: {', '.join(cases)}"
-    if header.generated:
-        yield f"ignored by git, and copied from the working tree: {', '.join(header.generated)}"
+        if names:
+            yield f"{what}: {_named(names, most)}"
     yield from header.remarks
-    for names in dict.fromkeys(header.sources.values()):
-        of_cases = ", ".join(header.name(case) for case, of_case in header.sources.items() if of_case == names)
-        yield f"other tests or data, from which a difference in time may come: {', '.join(names)} of {of_cases}"
     base, head = (header.left_out.get(side, {}) for side in (BASE, HEAD))
-    left_out = list(dict.fromkeys((*base, *head)))
-    for case in left_out[:LEFT_OUT]:
-        of_base, of_head = base.get(case, ""), head.get(case, "")
-        said = [f"{text} in the {side}" for side, text in ((BASE, of_base), (HEAD, of_head)) if text]
-        yield f"left out: {case} {of_base if of_base == of_head else '; '.join(said)}"
-    if len(left_out) > LEFT_OUT:
-        yield f"left out: {len(left_out) - LEFT_OUT} more; use --format json to see all"
+    left_out = {
+        case: base[case]
+        if base.get(case) == head.get(case)
+        else "; ".join(f"{texts[case]} in the {side}" for side, texts in ((BASE, base), (HEAD, head)) if case in texts)
+        for case in (*base, *head)
+    }
+    types = _named(dict.fromkeys(header.uncompared.values()), most, "types ")
+    sources = "other tests or data, from which a difference in time may come"
+    not_finite = "NaN or infinity in the {}; times may depend on it"
+    result, data = (f"so a difference in time may come from the {what}" for what in ("result", "data"))
+    found = verdict.decision.findings
+    unconfirmed = [one.screened.quantity for one in found if one.verdict == UNCONFIRMED and one.confirmed]
+    yield from _said_once(((case, f"left out: {why}") for case, why in left_out.items()), verdict, "tests ")
+    for said in (
+        ((name(case), f"{sources}: {', '.join(names)}") for case, names in header.sources.items()),
+        ((name(case), note) for case, note in header.notes.items()),
+        ((name(case), f"{types}, so the results of the sides are not compared") for case in header.uncompared),
+        ((case, f"the base returns {one} and the head {other}, {result}") for case, (one, other) in verdict.returned.items()),
+        ((case, f"the sides compute different numbers, {data}") for case in verdict.different if case not in verdict.returned),
+        ((case, not_finite.format(" and in the ".join(sides))) for case, sides in verdict.not_finite.items()),
+        ((one.case, f"{one.title} was flagged, and {fresh} fresh launches did not confirm it") for one in unconfirmed),
+    ):
+        yield from _said_once(said, verdict)
+    yield from (f"--accept {pattern!r} matched no regression" for pattern in verdict.unused)
+    yield from _limited(_far_launches(verdict), verdict)
+
+
+def _found(verdict: Verdict) -> list[str]:
+    """Return a line for each finding, regressions first; one line for the time of a case by several clocks."""
+    found: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in sorted(_without_echoes(verdict.decision.findings), key=lambda one: _FOUND.index(one.verdict)):
+        of = finding.screened.quantity
+        if finding.verdict != UNCONFIRMED or not finding.confirmed:
+            key = (of.case, of.kind, "" if of.is_case else of.name, finding.verdict, finding in verdict.accepted)
+            found.setdefault(key, []).append(finding)
+    return _limited((_finding_line(*of_line, verdict=verdict) for of_line in found.values()), verdict)
 
 
 def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
@@ -172,15 +244,17 @@ def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if not echoes(finding)]
 
 
-def _finding_line(finding: Finding, verdict: Verdict) -> str:
+def _finding_line(finding: Finding, *others: Finding, verdict: Verdict) -> str:
+    """Return the line of a finding; ``others`` are those of other clocks of the same case."""
     accepted = f", accepted: {verdict.options.reason}" if finding in verdict.accepted else ""
     title = finding.screened.quantity.title  # that of the tables
     shown = replace(finding.best, low=finding.least) if finding.verdict == REGRESSED else finding.best
     changed = _change(shown, ", fresh launches only" if finding.confirmed else "")
     told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
+    clocks = [f"{other.screened.quantity.title} {signed(other.best.change)}" for other in others]
     limits = [acceptance.limit or 0.0 for exceeding, acceptance in verdict.exceeded if exceeding is finding]
     exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
-    return "; ".join(filter(None, (told, *exceeded, _beside_limit(finding, verdict), _cause(finding, verdict))))
+    return "; ".join(filter(None, (told, *clocks, *exceeded, _beside_limit(finding, verdict), _cause(finding, verdict))))
 
 
 def _beside_limit(finding: Finding, verdict: Verdict) -> str:
@@ -235,17 +309,11 @@ def quantity(quantity: Quantity) -> str:
 
 
 def _replacements(verdict: Verdict) -> Iterable[str]:
-    """Yield the largest replacements of each case without a finding, so that a reader knows that the sides call others."""
-    found = {finding.screened.quantity.key for finding in verdict.decision.findings}
-    top, quiet = verdict.options.top, dict[str, list[Estimate]]()
-    for operation in sorted(verdict.decision.operations, key=lambda operation: -operation.quantity.share):
-        if operation.quantity.replaced and operation.quantity.key not in found:
-            quiet.setdefault(operation.quantity.case, []).append(operation)
-    for case, operations in quiet.items():
-        for one in operations[:top]:
-            yield f"{one.quantity.how_replaced}: {one.quantity.title} ({case}), {_change(one)}"
-        if len(operations) > top:
-            yield f"{case}: {len(operations) - top} more; use --format json to see all"
+    """Yield the replacements without a finding, the largest first, so that a reader knows that the sides call others."""
+    found = _verdicts(verdict)
+    for one in sorted(verdict.decision.operations, key=lambda operation: -operation.quantity.share):
+        if one.quantity.replaced and one.quantity.key not in found:
+            yield f"{one.quantity.how_replaced}: {one.quantity.title} ({one.quantity.case}), {_change(one)}"
 
 
 def _cause(finding: Finding, verdict: Verdict) -> str:
@@ -267,19 +335,63 @@ def _is_more(sentence: str) -> bool:
     return match is not None and float(match[2].replace(",", "")) > float(match[1].replace(",", ""))
 
 
-def _case_table(verdict: Verdict) -> Iterable[Table]:
-    cases = verdict.decision.cases
-    if cases:
+def _verdicts(verdict: Verdict) -> dict[tuple[str, str, str], str]:
+    """Return the verdict of each quantity with a finding by its key, regressions first."""
+    findings = sorted(verdict.decision.findings, key=lambda one: _FOUND.index(one.verdict))
+    return {one.screened.quantity.key: one.verdict + ", accepted" * (one in verdict.accepted) for one in findings}
+
+
+def _notable(verdict: Verdict) -> dict[str, str]:
+    """Return the cases with a finding and the worst one of each, then those in which a slowdown is not ruled out."""
+    decision, found = verdict.decision, dict[str, str]()
+    wide = [one for one in decision.cases if one.high > verdict.options.to_rule_out(one.quantity)]
+    unbounded = [one for one in decision.unbounded if one.quantity.share >= LARGE_SHARE]
+    for (case, _, _), text in _verdicts(verdict).items():
+        found.setdefault(case, text)
+    for one in (*sorted(wide, key=lambda one: -one.high), *unbounded):
+        found.setdefault(one.quantity.case, "")
+    return found
+
+
+def _cases(verdict: Verdict) -> Block:
+    """Return the tables of cases and of what occurs once; of many cases those with a finding, or with the largest bounds."""
+    decision, notable, is_long = verdict.decision, _notable(verdict), _is_long(verdict)
+    rows: dict[str, Estimate] = {}  # case -> the median of its wall time
+    highs: dict[tuple[str, str], float] = {}  # case and kind -> largest bound of all clocks
+    for one in decision.cases:
+        case, kind = one.quantity.case, one.quantity.kind
+        rows.setdefault(case, one)
+        highs[case, kind] = max(highs.get((case, kind), 0.0), one.high)
+    changes = {(one.quantity.case, one.quantity.clock): one.change for one in decision.cases if one.quantity.kind != MEAN}
+    lines, shown = [], [*rows.values()]
+    if is_long:
+        named = [case for case in notable if case in rows]
+        shown = [rows[case] for rank, case in enumerate(named) if rank < verdict.options.top or notable[case]]
+        if quiet := rows.keys() - notable.keys():
+            median, mean = (max(highs.get((case, kind), 0.0) for case in quiet) for kind in (ITERATION, MEAN))
+            lines.append(f"{len(quiet)} cases without a finding: {_covered((median, mean), 'any of them')}")
+        if len(named) > len(shown):
+            lines.append(f"{len(named) - len(shown)} more cases in which a slowdown is not ruled out; {_SEE_ALL}")
+
+    def by(clock: str) -> Column[Estimate]:
+        return Column(_CLOCKS[clock], lambda one: changes.get((one.quantity.case, clock)), signed)
+
+    tables = []
+    if shown:
         columns = (
             Column[Estimate]("case", lambda one: one.quantity.case),
-            Column[Estimate]("clock", _clock),
             Column[Estimate]("base us", lambda one: one.quantity.base_ns, units.microseconds),
             Column[Estimate]("head us", lambda one: one.quantity.head_ns, units.microseconds),
-            *_columns_of_change(_scale(cases, verdict.options.case)),
-            Column[Estimate]("slowdown below", _excluded),
+            *_columns_of_change(_scale(shown, verdict.options.case)),
+            *(by(clock) for clock in _CLOCKS if any(clock == measured for _, measured in changes)),
+            Column[Estimate]("slowdown below", lambda one: highs.get((one.quantity.case, ITERATION)), units.percent_up),
+            Column[Estimate]("mean below", lambda one: highs.get((one.quantity.case, MEAN)), units.percent_up),
+            Column[Estimate]("verdict", lambda one: notable.get(one.quantity.case) or None),
         )
-        yield Table(f"cases: change of iteration time, head relative to base; {_CONFIDENCE}", columns, cases)
-    if ranked := sorted(verdict.decision.once, key=lambda one: -one.high):
+        title = f"cases: change of the median wall time, head relative to base; {_CONFIDENCE}"
+        tables.append(Table(title, columns if decision.findings else columns[:-1], shown))
+    found = _verdicts(verdict)
+    if ranked := sorted((one for one in decision.once if not is_long or one.quantity.key in found), key=lambda one: -one.high):
         columns = (
             Column[Estimate]("what", lambda one: one.quantity.title),
             Column[Estimate]("case", lambda one: one.quantity.case),
@@ -287,37 +399,32 @@ def _case_table(verdict: Verdict) -> Iterable[Table]:
             *_columns_of_change(_scale(ranked, verdict.options.once)),
             Column[Estimate]("growth below", _excluded),
         )
-        yield Table(f"once in a process: CPU time, memory at its peak; {_CONFIDENCE}", columns, ranked)
+        tables.append(Table(f"once in a process: CPU time, memory at its peak; {_CONFIDENCE}", columns, ranked))
+    return Block("Cases", tuple(lines), tuple(tables))
 
 
-def _clock(one: Estimate) -> str:
-    clock = one.quantity.clock
-    return f"{_CLOCKS.get(clock, clock)}{', mean' if one.quantity.kind == MEAN else ''}"
-
-
-def _operation_tables(verdict: Verdict) -> Iterable[Table]:
-    found = {finding.screened.quantity.key: finding for finding in verdict.decision.findings}
-
-    def told(operation: Estimate) -> str:
-        finding = found.get(operation.quantity.key)
-        if finding is None:
-            return f"below {_excluded(operation)}"
-        return f"{finding.verdict}, accepted" if finding in verdict.accepted else finding.verdict
-
-    for case in dict.fromkeys(operation.quantity.case for operation in verdict.decision.operations):
-        of_case = [operation for operation in verdict.decision.operations if operation.quantity.case == case]
-        ranked = sorted(of_case, key=lambda one: (one.quantity.key not in found, -one.quantity.share))
-        top = verdict.options.top
-        shown = [operation for rank, operation in enumerate(ranked) if rank < top or operation.quantity.key in found]
+def _operations(verdict: Verdict) -> Block:
+    """Return a table for each case; of many cases, for those with the largest findings."""
+    found = _verdicts(verdict)
+    cases: dict[str, list[Estimate]] = {}
+    for one in verdict.decision.operations:
+        cases.setdefault(one.quantity.case, []).append(one)
+    chosen = [case for case in _notable(verdict) if case in cases][: verdict.options.top] if _is_long(verdict) else [*cases]
+    tables = []
+    for case in chosen:
+        ranked = sorted(cases[case], key=lambda one: (one.quantity.key not in found, -one.quantity.share))
+        shown = [one for rank, one in enumerate(ranked) if rank < verdict.options.top or one.quantity.key in found]
         columns = (
             Column[Estimate]("operation", lambda one: quantity(one.quantity)),
             Column[Estimate]("base us", lambda one: one.quantity.base_ns, units.microseconds),
             Column[Estimate]("share", lambda one: one.quantity.share, units.percent),
             *_columns_of_change(_scale(shown, verdict.options.operation)),
-            Column[Estimate]("verdict", told),
+            Column[Estimate]("verdict", lambda one: found.get(one.quantity.key, f"below {_excluded(one)}")),
         )
         title = f"{case}: change of self times; {_CONFIDENCE}, separately for shares of {_LARGE} and more"
-        yield Table(units.printable(title), columns, shown)
+        tables.append(Table(units.printable(title), columns, shown))
+    lines = (f"tables of {len(cases) - len(tables)} more cases; {_SEE_ALL}",) if len(tables) < len(cases) else ()
+    return Block("Operations", lines, tuple(tables))
 
 
 def _columns_of_change(scale: float) -> tuple[Column[Estimate], ...]:
@@ -368,39 +475,11 @@ def forest(estimate: Estimate, scale: float) -> str:
     return f"[{''.join(line)}]"
 
 
-def _exact_differences(verdict: Verdict) -> Iterable[str]:
-    for case, found in verdict.exact_differences.items():
-        yield from (f"{case}: {sentence}" for sentence in found[:DIFFERENCES])
-        if len(found) > DIFFERENCES:
-            yield f"{case}: {len(found) - DIFFERENCES} more; use --format json to see all"
-
-
-def _notes(verdict: Verdict) -> Iterable[str]:
-    for case, note in verdict.header.notes.items():
-        yield f"{verdict.header.name(case)}: {note}"
-    for case, why in verdict.header.uncompared.items():
-        yield f"{verdict.header.name(case)}: {why}, so the results of the sides are not compared"
-    for case in verdict.different:
-        base, head = verdict.returned.get(case, ("", ""))
-        what = f"the base returns {base} and the head {head}" if base else "the sides compute different numbers"
-        yield f"{case}: {what}, so a difference in time may come from the {'result' if base else 'data'}"
-    for case, sides in verdict.not_finite.items():
-        yield f"{case}: NaN or infinity in the {' and in the '.join(sides)}; times may depend on it"
-    for pattern in verdict.unused:
-        yield f"--accept {pattern!r} matched no regression"
-    for finding in verdict.decision.findings:
-        if finding.verdict == UNCONFIRMED and finding.confirmed:
-            yield (
-                f"{finding.screened.quantity.case}: {finding.screened.quantity.title} was flagged, and "
-                f"{verdict.decision.fresh} fresh launches did not confirm it"
-            )
-    yield from _far_launches(verdict)
-    in_last_line = 1 if verdict.outcome == INCONCLUSIVE else 0
-    for reason in verdict.reasons[in_last_line:]:
-        yield f"{INCONCLUSIVE}: {reason.text}"
-    yield from _bounds_of_once(verdict)
-    if verdict.outcome == PASSED:
-        yield _not_seen(verdict)
+def _exact_differences(verdict: Verdict) -> list[str]:
+    """Return the first differences of each case, those of cases with a finding before others."""
+    notable = _notable(verdict)
+    ranked = sorted(verdict.exact_differences.items(), key=lambda item: item[0] not in notable)
+    return _said_once(((case, text) for case, found in ranked for text in _limited(found, verdict, always=True)), verdict)
 
 
 def _bounds_of_once(verdict: Verdict) -> Iterable[str]:
@@ -438,8 +517,8 @@ def _far_launches(verdict: Verdict) -> Iterable[str]:
             )
 
 
-def _not_seen(verdict: Verdict) -> str:
-    """Return how rare a slowdown may be that did not occur: one with this share would have occurred with CONFIDENCE.
+def _not_seen(verdict: Verdict) -> Iterable[str]:
+    """Yield how rare a slowdown may be that did not occur: one with this share would have occurred with CONFIDENCE.
 
     Source: the exact binomial bound for no event in n trials, 1 - 0.05^(1 / n); for many trials the rule of three, 3 / n.
     """
@@ -449,10 +528,12 @@ def _not_seen(verdict: Verdict) -> str:
         # Blocks show CPU time alone, so an iteration that waits is seen in turn only.
         return min(sum(len(build[side].times.get(WALL, ())) for build in builds) for side in (BASE, HEAD))
 
+    if verdict.outcome != PASSED:
+        return
     case = min(verdict.header.labels, key=iterations_of)
     iterations = max(1, iterations_of(case))
     of_launches, of_iterations = (1 - (1 - CONFIDENCE) ** (1 / count) for count in (verdict.decision.launches, iterations))
-    return (
+    yield (
         f"not ruled out: a slowdown in less than {units.percent(of_launches)} of all processes ({verdict.decision.launches} "
         f"launches), or in fewer than 1 of {math.floor(1 / of_iterations)} iterations ({iterations} on each side of "
         f"{verdict.header.name(case)})"
@@ -472,28 +553,53 @@ def _outcome(verdict: Verdict) -> str:
         more = ", ..." if len(regressions) > 3 else ""
         return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {names}{more}"
     if verdict.outcome == PASSED:
+        bounds = decision.bound, decision.bound_of_means
         found = [one for one in decision.findings if one.screened.quantity.case not in verdict.returned]  # of the same result
         improved = sum(finding.verdict == IMPROVED for finding in _without_echoes(found))
         better = f"; {improved} improved" if improved else ""
         if not verdict.accepted:
-            return f"{PASSED}: {_covered(verdict, 'any case')}{better}"
-        others = f"; {_covered(verdict, 'other cases')}" if math.isfinite(decision.bound) else ""
+            return f"{PASSED}: {_covered(bounds, 'any case')}{better}"
+        others = f"; {_covered(bounds, 'other cases')}" if math.isfinite(decision.bound) else ""
         return f"{PASSED}: {len(_without_echoes(verdict.accepted))} accepted ({verdict.options.reason}){others}{better}"
     more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
     return f"{INCONCLUSIVE}: {verdict.reasons[0].text}{more}"
 
 
-def _covered(verdict: Verdict, where: str) -> str:
+def _covered(bounds: tuple[float, float], where: str) -> str:
     """Return the smallest slowdowns that are ruled out, of the median and of the mean."""
-    bounds = verdict.decision.bound, verdict.decision.bound_of_means
     median, mean = (f" of {units.percent_up(bound)} or more" if bound > 0 else "" for bound in bounds)
     return f"no regression{median} in the median time of {where}, nor{mean} in the mean"
+
+
+#: Launches that are suggested are at most this multiple of those that were measured.
+_SUGGESTED = 2
+
+
+def _reached(verdict: Verdict) -> Iterable[str]:
+    """Yield for how many of several cases the threshold is ruled out, and what more launches would change."""
+    decision, limit, widest = verdict.decision, verdict.options.case, dict[str, Estimate]()
+    for one in decision.cases:
+        if one.quantity.kind == ITERATION:
+            widest[one.quantity.case] = max(widest.get(one.quantity.case, one), one, key=lambda estimate: estimate.high)
+    beyond = [one for one in widest.values() if one.high > limit]
+    if len(widest) > 1 and beyond:
+        needed = [number for one in beyond if (number := launches_needed_for(one, limit)) <= _SUGGESTED * decision.launches]
+        in_s = verdict.end.elapsed_s * max(needed, default=0) / decision.launches
+        more = (
+            f", and about {max(needed)} launches ({units.duration(in_s * 1e9)}) would settle {len(needed)} more"
+            if needed
+            else ""
+        )
+        largest = units.percent_up(max(one.high for one in beyond))
+        yield f"{len(widest) - len(beyond)} of {len(widest)} cases rule out {units.percent(limit)}, all of them {largest}{more}"
 
 
 def _limits(verdict: Verdict) -> Iterable[str]:
     """Yield the limitations of the outcome."""
     if verdict.header.shard.of > 1 and not verdict.recorded.shards:
         yield f"only shard {verdict.header.shard}, so judge the files of all shards with mnistbench judge"
+    if verdict.outcome == INCONCLUSIVE:
+        yield from _reached(verdict)
     unbounded = verdict.decision.unbounded
     if unbounded and verdict.outcome != REGRESSED:
         largest, count = unbounded[0], len(unbounded)

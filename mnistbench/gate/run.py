@@ -13,7 +13,7 @@ import re
 import shutil
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -277,7 +277,7 @@ class _Gate:
         if self._request.soak_s and not measured.end.cut_short:
             self._progress.step("soak", left_s=self._request.soak_s)
             self._plan = replace(self._plan, soak_ns=self._request.soak_s * 1e9 / len(cases))
-            self._round(measured, SOAK, 1, cases)
+            self._round(measured, SOAK, 1, cases, lambda _: None)
 
     def _qualify(self, measured: Recorded, cases: Sequence[str]) -> None:
         """Measure the same code on both sides, then with time added to the head, and see what gates of the former find."""
@@ -491,9 +491,10 @@ class _Gate:
                 return False
             rounds = math.ceil((count - done) / self._at_once)
             left_s = each * rounds if durations or stage == 2 else None
-            self._progress.step(f"launch {done + 1} of {count}", left_s=left_s)
-            round_began = monotonic()
-            self._round(measured, stage, min(self._at_once, count - done), cases)
+            text, round_began = f"launch {done + 1} of {count}", monotonic()
+            self._progress.step(text, left_s=left_s)
+            begins = functools.partial(self._show_case, text, len(cases), round_began, each if left_s else None, rounds)
+            self._round(measured, stage, min(self._at_once, count - done), cases, begins)
             durations.append(monotonic() - round_began)
             if stage == 1:
                 done = len(self._spent)
@@ -518,6 +519,12 @@ class _Gate:
             statistics.fmean(of[case].with_efforts(efforts[case]) for of in self._spent if case in of) for case in cases
         )
 
+    def _show_case(self, text: str, cases: int, began: float, each: float | None, rounds: int, number: int) -> None:
+        """Show which case a round measures. Until a round has ended, the first tenth of the cases gives its time."""
+        done = (number - 1) / cases
+        each = (monotonic() - began) / done if each is None and done >= 0.1 else each
+        self._progress.step(f"{text}, case {number} of {cases}", log="", left_s=each and each * (rounds - done))
+
     def _for_fewer_fresh(self, done: int, each: float) -> float:
         """Return the deadline of the first stage if more launches of it make fewer fresh ones sufficient, else 0.
 
@@ -526,7 +533,7 @@ class _Gate:
         fewest = min(looks(shards := self._request.shard.of))
         return self._deadline - each * math.ceil(fewest / self._at_once) if least_fresh(done, shards) > fewest else 0.0
 
-    def _round(self, measured: Recorded, stage: int, count: int, cases: Sequence[str]) -> None:
+    def _round(self, measured: Recorded, stage: int, count: int, cases: Sequence[str], begins: Callable[[int], None]) -> None:
         """Run launches at the same time, on different cores."""
         seeds = [self._seed + len(measured.launches) + number for number in range(1, count + 1)]
         cores = own_cores()
@@ -541,7 +548,8 @@ class _Gate:
             ]
             for launch in launches:
                 launch.ready()
-            for future in [threads.submit(launch.measure) for launch in launches]:
+            shown = [begins, *[None] * (count - 1)]  # the launches of a round measure equally many cases
+            for future in list(map(threads.submit, [launch.measure for launch in launches], shown)):
                 line = {"stage": stage, **future.result()}
                 checked, spent = _checked(line)
                 measured.launches.append(checked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -30,17 +31,19 @@ def escaped(text: str) -> str:
     return in_html(printable(text).translate(_OF_MARKDOWN))
 
 
-def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = False) -> str:
+def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = False, limit: tuple[int, str] | None = None) -> str:
     """Return a whole report. Tables of cases are folded, to keep a comment short.
 
     Args:
         blocks: the report.
         outcome: its heading.
         drawn: draw tables as on a terminal, the first of them open: a plot made of characters needs their width.
+        limit: most bytes, to which the longest parts are cut, and how to see what is cut, for the line in its place.
     """
     parts = [f"### mnistbench: {escaped(outcome)}"]
     for block in blocks:
-        lines = [f"{'' if line[:1].isdigit() else '- '}{escaped(line)}" for line in block.lines]  # ranks number themselves
+        ranks = (line.partition(". ")[0].isdigit() for line in block.lines)  # they number themselves
+        lines = [f"{'' if is_rank else '- '}{escaped(line)}" for is_rank, line in zip(ranks, block.lines, strict=True)]
         parts.append(
             "\n".join([*([f"**{escaped(block.title)}**", ""] if block.title and (lines or block.drawing) else []), *lines])
         )
@@ -49,7 +52,23 @@ def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = Fals
         for table in block.tables:
             first = not any(part.startswith("<details") for part in parts)
             parts.append(_drawn(table, opened=first) if drawn else _folded(table))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    most, see_all = limit or (sys.maxsize, "")
+    text, longest = "", most
+    while not text or (len(text.encode()) > most and longest):
+        text = "\n\n".join(_cut(part, longest, see_all) for part in parts if part) + "\n"
+        longest = longest * 9 // 10
+    return text
+
+
+def _cut(part: str, most_bytes: int, see_all: str) -> str:
+    """Return a part without its last lines if it is too long; in their place a line with their number."""
+    encoded, lines = part.encode(), part.split("\n")
+    if len(encoded) <= most_bytes or len(lines) == 1:  # the heading
+        return part
+    end = [line for line in lines[-2:] if line.startswith("</")]
+    shown = encoded[: max(0, most_bytes - 120)].decode(errors="ignore").split("\n")[:-1]  # room for the rest
+    more = f"{len(lines) - len(shown) - len(end)} more lines; {see_all}"
+    return "\n".join([*shown, more if end else f"- {more}", *end])
 
 
 def in_html_lines(text: str) -> str:

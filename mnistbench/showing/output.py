@@ -69,7 +69,7 @@ def render(report: Report, form: str, *, colour: bool = False) -> str:
         assert report.table
         return report.table.csv()
     if form == "markdown":
-        return markdown_report(report.blocks, report.heading, drawn=report.drawn)
+        return markdown_report(report.blocks, report.heading, drawn=report.drawn, limit=report.limit)
     return draw_report(report.blocks, colour=colour) + "\n"
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import re
+from collections import Counter
 
 import gate_builders
 import pytest
@@ -14,15 +15,38 @@ from gate_builders import ADD, CASE, CLONE, CONV, ENGINE, GEMM, LABEL, MM, Measu
 from hostile_builders import NAMES, is_clean
 
 from mnistbench.compare.criteria import Acceptance
-from mnistbench.gate.report import DIFFERENCES, WIDTH, forest, last_line
+from mnistbench.gate.report import WIDTH, deliver_verdict, forest, last_line, report
 from mnistbench.gate.verdict import permutation
-from mnistbench.gate.verdict.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED, UNCONFIRMED
+from mnistbench.gate.verdict.decision import (
+    IMPROVED,
+    INCONCLUSIVE,
+    NOISE,
+    PASSED,
+    REGRESSED,
+    UNCONFIRMED,
+    Decision,
+    Finding,
+    Reason,
+)
 from mnistbench.gate.verdict.result import JudgeOptions, conclude
-from mnistbench.gate.verdict.samples import ALL_CASES, COMPLETE, End, Reproducer
+from mnistbench.gate.verdict.samples import (
+    ALL_CASES,
+    BASE,
+    COMPLETE,
+    CPU,
+    HEAD,
+    ITERATION,
+    MEAN,
+    WALL,
+    End,
+    Reproducer,
+)
+from mnistbench.showing.output import render
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 OTHER_LABEL = "step lenet5-b1-cpu on digits"
 QUIET = Measured().operations
+SEE_ALL = "to see all: mnistbench judge FILE --all"
 FORMS = ("terminal", "markdown", "json")
 
 
@@ -301,48 +325,61 @@ def test_the_largest_operations_are_shown_and_what_was_found_always(top):
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"only_base": ["a", "b"]}, "only in the base: a, b"),
-        ({"only_head": ["c"]}, "only in the head: c"),
-        ({"changed": ["d"]}, "other parameters in the head, so not compared: d"),
         ({"torch": "2.14.0 -> 2.15.0"}, "measured: 1 case, 8 launches, 160 s, torch 2.14.0 -> 2.15.0"),
         ({"variables": {"base": {}, "head": {"A": "1 2", "B": ""}}}, "head with A='1 2' B=''"),
         ({"packages": {"torch": ["2.14", "2.15"], "x": ["", "1"]}}, "packages of other versions: torch 2.14 -> 2.15"),
         ({"packages": {"y": ["2", ""], "x": ["", "1"]}}, "packages only in the base: y"),
         ({"packages": {"y": ["2", ""], "x": ["", "1"]}}, "packages only in the head: x"),
+        (
+            {"packages": {name: ["", "1"] for name in "abcdefghijkl"}},
+            "packages only in the head: 12 (a, b, c, ...)",
+        ),
         ({"base": "main (1a2b3c4)", "head": "x"}, "base main (1a2b3c4) -> head x"),
-        ({"generated": ["a/_version.py", "b.so"]}, "ignored by git, and copied from the working tree: a/_version.py, b.so"),
-        ({"left_out": {"base": {"t": "is skipped"}, "head": {"t": "is skipped"}}}, "left out: t is skipped"),
-        ({"left_out": {"base": {}, "head": {"t": "xfails: x"}}}, "left out: t xfails: x in the head"),
-        ({"left_out": {"base": {"t": "a"}, "head": {"t": "b"}}}, "left out: t a in the base; b in the head"),
-        ({"remarks": ["the sides declare other dependencies"]}, "the sides declare other dependencies"),
-        (
-            {"sources": {CASE: ("t.py",), OTHER_CASE: ("t.py",)}, "labels": {CASE: LABEL, OTHER_CASE: "other"}},
-            f"other tests or data, from which a difference in time may come: t.py of {LABEL}, other",
-        ),
-        (
-            {"sources": {CASE: ("a", "t.py")}},
-            f"other tests or data, from which a difference in time may come: a, t.py of {LABEL}",
-        ),
-        ({"left_out": {"base": dict.fromkeys("abcdefgh", "x"), "head": {}}}, "left out: 2 more; use --format json to see all"),
     ],
 )
 def test_the_head_says_what_was_measured(changes, line):
     assert line in rendered(concluded(Measured(), **changes), "terminal", 3).split("\n\n")[0].splitlines()
 
 
+#: What is known of two cases.
+BOTH = {"labels": {CASE: LABEL, OTHER_CASE: "other"}}
+
+
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
+        ({"only_base": ["a", "b"]}, "only in the base: a, b"),
+        ({"only_head": ["c"]}, "only in the head: c"),
+        ({"only_head": [*"abcdefghijkl"]}, "only in the head: 12 (a, b, c, ...)"),
+        ({"changed": ["d"]}, "other parameters in the head, so not compared: d"),
+        ({"generated": ["a/_version.py", "b.so"]}, "ignored by git, and copied from the working tree: a/_version.py, b.so"),
+        ({"left_out": {"base": {"t": "is skipped"}, "head": {"t": "is skipped"}}}, "t: left out: is skipped"),
+        ({"left_out": {"base": {}, "head": {"t": "xfails: x"}}}, "t: left out: xfails: x in the head"),
+        ({"left_out": {"base": {"t": "a"}, "head": {"t": "b"}}}, "t: left out: a in the base; b in the head"),
+        ({"left_out": {"base": dict.fromkeys("abcdefgh", "x"), "head": {}}}, "8 tests (a, b, c, ...): left out: x in the base"),
+        ({"remarks": ["the sides declare other dependencies"]}, "the sides declare other dependencies"),
+        (
+            {"sources": {CASE: ("t.py",), OTHER_CASE: ("t.py",)}, **BOTH},
+            f"{LABEL}, other: other tests or data, from which a difference in time may come: t.py",
+        ),
+        (
+            {"sources": {CASE: ("a", "t.py")}},
+            f"{LABEL}: other tests or data, from which a difference in time may come: a, t.py",
+        ),
         ({"notes": {CASE: "changes its arguments"}}, f"{LABEL}: changes its arguments"),
         (
             {"returned": {CASE: ("list", "generator")}},
             f"{LABEL}: the base returns list and the head generator, so a difference in time may come from the result",
         ),
         ({"uncompared": {CASE: "returns object"}}, f"{LABEL}: returns object, so the results of the sides are not compared"),
+        (
+            {"uncompared": {CASE: "returns object", OTHER_CASE: "returns a.B"}, **BOTH},
+            f"{LABEL}, other: returns object, returns a.B, so the results of the sides are not compared",
+        ),
     ],
 )
-def test_what_is_known_of_a_case_precedes_the_verdict(changes, line):
-    assert line in rendered(concluded(Measured(), **changes), "terminal", 3).splitlines()
+def test_what_is_known_of_cases_precedes_the_verdict(changes, line):
+    assert line in section(rendered(concluded(Measured(), **changes), "terminal", 3), "Notes")
 
 
 def test_a_case_that_returns_another_type_is_different_and_not_improved():
@@ -365,14 +402,15 @@ def test_without_torch_the_head_names_no_version():
 
 
 def test_no_more_facts_are_shown_than_a_reader_takes():
-    keys = [(f"aten::op{number}", "forward", "fc1") for number in range(DIFFERENCES + 3)]
+    keys = [(f"aten::op{number}", "forward", "fc1") for number in range(9)]
     more = {key: {"calls": 2.0} for key in keys}
     case = Measured(operations={**QUIET, **dict.fromkeys(keys, (100_000, 1.0))}, new=more)
     verdict = concluded(case)
-    text = rendered(verdict, "terminal", 3)
-    assert text.count(": 1 -> 2 calls") == DIFFERENCES
-    assert f"{LABEL}: 3 more; use --format json to see all" in text
-    assert len(json.loads(rendered(verdict, "json", 3))["exact"][LABEL]) == DIFFERENCES + 3
+    text = rendered(verdict, "terminal", 6)
+    assert text.count(": 1 -> 2 calls") == 6
+    assert f"{LABEL}: 3 more; {SEE_ALL}" in text
+    assert shown(verdict, everything=True).count(": 1 -> 2 calls") == 9
+    assert len(json.loads(rendered(verdict, "json", 3))["exact"][LABEL]) == 9
 
 
 # ---- likely causes ------------------------------------------------------------------------------------------------------
@@ -423,7 +461,7 @@ def section(text, title):
 def test_of_many_replacements_the_largest_are_shown_and_the_others_counted(scenes):
     lines = section(rendered(scenes["replaced"], "terminal", 1), "Replaced operations")
     assert lines[0].startswith("replaced: aten::add_ -> ")
-    assert lines[1:] == [f"{LABEL}: 1 more; use --format json to see all"]
+    assert lines[1:] == [f"1 more; {SEE_ALL}"]
 
 
 def test_a_report_for_programs_has_every_replaced_operation_with_its_times(scenes):
@@ -536,3 +574,152 @@ def test_names_are_shown_as_text(plain, name):
     assert (data["base"], data["only_base"], data["torch"]) == (name, [name], name)
     assert f"step {name}" in {case["case"] for case in data["cases"]}
     assert name in {key[0] for operation in data["operations"] for key in operation["members"]}
+
+
+# ---- many cases ---------------------------------------------------------------------------------------------------------
+
+NAMES_OF_200 = [f"test_{number}" for number in range(200)]
+LONG_NAMES = [f"tests/{'folder/' * 26}test_{number:04}" for number in range(500)]
+
+
+def suite(names, slower=0, noisy=0, **of_header):
+    """The verdict over many plain tests: the first ones are slower, the next ones too noisy to be judged."""
+    cases, reasons = [], []
+    for number, name in enumerate(names):
+        change = 0.10 if number < slower else 0.0
+        reach = 0.09 if slower <= number < slower + noisy else 0.01
+        cases += [
+            gate_builders.estimate(change, change - reach, change + reach, case=name, kind=kind, name=clock, clock=clock)
+            for clock in (WALL, CPU)
+            for kind in (ITERATION, MEAN)
+        ]
+        if reach > 0.05:
+            reasons.append(Reason(NOISE, f"{name}: a slowdown of up to 9.0 % of its wall time cannot be ruled out"))
+    findings = tuple(Finding(one, one, REGRESSED, 0.09) for one in cases if one.change)
+    outcome = REGRESSED if slower else INCONCLUSIVE if noisy else PASSED
+    decision = Decision(outcome, tuple(cases), (), (), findings, tuple(reasons), 10, 4)
+    nothing = conclude(recorded([], labels={name: name for name in names}, **of_header), JudgeOptions())
+    return dataclasses.replace(nothing, decision=decision)
+
+
+def shown(verdict, form="terminal", **options):
+    return render(report(dataclasses.replace(verdict, options=JudgeOptions(**options))), form)
+
+
+def test_a_report_begins_with_what_was_found():
+    parts = shown(suite(NAMES_OF_200, slower=2, noisy=3)).split("\n\n")
+    assert parts[0].splitlines()[1] == "measured: 200 cases, 10 launches and 4 fresh ones, 0.00 ns, torch 2.15.0"
+    assert parts[1].splitlines() == [
+        "Found:",
+        *(
+            f"regressed: wall time (test_{number}), +10.0 % (+9.0 % to +11.0 %, fresh launches only), 4.00 ms -> 4.00 ms; "
+            "CPU time +10.0 %; more than the limit of 2.0 %"
+            for number in (0, 1)
+        ),
+    ]
+    assert parts[2].splitlines()[:2] == [
+        "Not decided:",
+        "test_2: a slowdown of up to 9.0 % of its wall time cannot be ruled out",
+    ]
+
+
+def test_of_many_cases_those_without_a_finding_are_one_line():
+    verdict = suite(NAMES_OF_200, slower=2, noisy=3)
+    text = shown(verdict)
+    bounds = "no regression of 1.0 % or more in the median time of any of them, nor of 1.0 % or more in the mean"
+    assert section(text, "Cases") == [f"195 cases without a finding: {bounds}"]
+    assert [line.split()[0] for line in text.splitlines() if "[" in line] == [f"test_{number}" for number in range(5)]
+    everything = shown(verdict, everything=True)
+    assert "without a finding" not in everything
+    assert len([line for line in everything.splitlines() if "[" in line]) == 200
+
+
+def test_a_case_is_one_row_with_all_clocks_and_bounds():
+    [row] = [line for line in shown(suite(["test_a"], slower=1)).splitlines() if "[" in line]
+    numbers = "4,000.0 4,000.0 +10.0 % +9.0 % +11.0 % +10.0 % 11.0 % 11.0 %"
+    assert re.sub(r"\[.*\]", "", row).split() == ["test_a", *numbers.split(), "regressed"]
+
+
+@pytest.mark.parametrize(("count", "rows"), [(10, 10), (11, 0)])
+def test_of_few_cases_all_are_shown(count, rows):
+    text = shown(suite(NAMES_OF_200[:count]))
+    assert len([line for line in text.splitlines() if "[" in line]) == rows
+    assert (f"{count} cases without a finding: " in text) is not rows
+
+
+def test_an_inconclusive_gate_says_how_many_cases_are_bounded_and_what_more_launches_would_change():
+    verdict, highs = suite([f"test_{number}" for number in range(8)], noisy=2), {"test_0": 0.025, "test_1": 0.3}
+    cases = tuple(
+        dataclasses.replace(one, change=0.0, high=highs.get(one.quantity.case, 0.01)) for one in verdict.decision.cases
+    )
+    recorded = dataclasses.replace(verdict.recorded, end=dataclasses.replace(verdict.end, elapsed_s=100.0))
+    verdict = dataclasses.replace(with_decision(verdict, cases=cases), recorded=recorded)
+    # A bound falls with the root of the number of launches: 8 * (log 1.025 / log 1.02)^2 = 12.4.
+    said = "; 6 of 8 cases rule out 2.0 %, all of them 30.0 %, and about 13 launches (130 s) would settle 1 more"
+    assert said in last_line(verdict)
+    # Of one case the reason says the same.
+    alone = tuple(one for one in cases if one.quantity.case == "test_1")
+    assert "cases rule out" not in last_line(with_decision(verdict, cases=alone))
+
+
+def test_every_regressed_case_has_a_row_and_of_noisy_ones_the_first_ten():
+    text = shown(suite(NAMES_OF_200, slower=30))
+    assert len([line for line in text.splitlines() if "[" in line]) == 30
+    assert section(text, "Found")[10:] == [f"20 more; {SEE_ALL}"]
+    text = shown(suite(NAMES_OF_200, noisy=60))
+    assert len([line for line in text.splitlines() if "[" in line]) == 10
+    assert section(text, "Cases")[1] == f"50 more cases in which a slowdown is not ruled out; {SEE_ALL}"
+    assert section(text, "Not decided")[10:] == [f"50 more; {SEE_ALL}"]
+
+
+def all_of_it(names):
+    """As much as a report can say of each of many cases."""
+    verdict = suite(
+        names, noisy=len(names) // 2, sources={name: (f"{name}.py",) for name in names},
+        notes={name: f"asks for one round, and its second call took {number} us" for number, name in enumerate(names)},
+        uncompared={name: f"returns Type{number % 20}" for number, name in enumerate(names)},
+        left_out={BASE: {f"{name}x": f"is skipped: {name}" for name in names}, HEAD: {}}, only_head=names, changed=names,
+        packages={name: ["1", "2"] for name in names}, generated=names, only_base=names,
+    )  # fmt: skip
+    far = tuple(gate_builders.estimate(0.0, -0.01, 0.01, case=name) for name in names)
+    far = tuple(dataclasses.replace(one, quantity=dataclasses.replace(one.quantity, logs=(0.0,) * 9 + (1.0,))) for one in far)
+    costs = tuple(gate_builders.estimate(0.0, -0.1, 0.1, case=name, kind="once", name="setup") for name in names)
+    operations = tuple(gate_builders.estimate(0.0, -0.1, 0.1, case=name, kind="operation", share=0.05) for name in names)
+    unconfirmed = tuple(Finding(one, one, UNCONFIRMED) for one in operations)
+    verdict = with_decision(
+        verdict, cases=(*far, *verdict.decision.cases), once=costs, operations=operations, findings=unconfirmed
+    )
+    return dataclasses.replace(
+        verdict,
+        exact_differences={name: (f"parameters: 1 -> {number}",) for number, name in enumerate(names)},
+        different=tuple(names), not_finite=dict.fromkeys(names, (HEAD,)),
+    )  # fmt: skip
+
+
+def test_of_many_cases_nothing_is_said_more_than_ten_times():
+    text = shown(all_of_it(NAMES_OF_200))
+    counted = Counter(re.sub(r"test_\d+|[\d.,]+", "N", line) for line in text.splitlines() if "[" not in line)
+    assert {line: count for line, count in counted.items() if count > 10 and line} == {}
+    assert max(map(len, text.splitlines())) < 1_000
+    assert "200 cases (test_0, test_1, test_2, ...): 20 types (returns Type0, returns Type1, " in text
+    assert len(shown(all_of_it(NAMES_OF_200), everything=True).splitlines()) > 1_000
+
+
+@pytest.mark.parametrize(
+    "verdict", [suite(LONG_NAMES, 500), suite(LONG_NAMES, 0, 500), all_of_it(LONG_NAMES), suite(LONG_NAMES)]
+)
+@pytest.mark.parametrize(("everything", "most"), [(False, 65_536), (True, 2**20)])
+def test_markdown_fits_a_comment_and_with_all_a_summary(tmp_path, monkeypatch, verdict, everything, most):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    options = JudgeOptions(everything=everything, format="markdown", output=tmp_path / "report.md")
+    verdict = dataclasses.replace(verdict, options=options)
+    deliver_verdict(report(verdict), options, verdict.outcome, is_excusable=False)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert len(text.encode()) < most
+    assert (tmp_path / "summary.md").read_text(encoding="utf-8") == f"{text}\n"
+    assert text.startswith(f"### mnistbench: {verdict.outcome}: ")
+    assert text.splitlines()[-1].startswith(f"- {verdict.outcome}: ")
+    for element in ("details", "pre"):
+        assert text.count(f"<{element}") == text.count(f"</{element}>")
+    if verdict.decision.findings and not everything:
+        assert re.search(rf"\d+ more(| lines); {SEE_ALL}\n", text)

@@ -60,12 +60,13 @@ class Heard(Progress):
         super().__init__(None)
         self.said = []
         self.launches = []
+        self.cases = []  # a log shows none of them
 
     def say(self, text):
         self.said.append(text)
 
     def step(self, text, *, log=None, left_s=None):
-        self.launches.append((text, left_s))
+        (self.launches if log is None else self.cases).append((text, left_s))
 
 
 class Launches:
@@ -138,9 +139,12 @@ class Launches:
     def ready(self):
         self.clock += self.loading
 
-    def measure(self):
+    def measure(self, begins):
         _, seed, only = self.started[-1]
-        self.clock += self.of_case * len(only)
+        for number in range(1, len(only) + 1):
+            if begins:
+                begins(number)
+            self.clock += self.of_case
         self.before.get(len(self.started), lambda: None)()
         operations = {key: (ns, self.operations.get(key, 1.0)) for key, (ns, _) in gate_builders.Measured().operations.items()}
         added = 1 + self.started[-1][0].added
@@ -296,6 +300,17 @@ def test_progress_is_told_before_each_launch_and_at_the_end(gate):
     assert heard.said == ["loading both sides"]
     rest = [None, *(25.0 * (8 - done) for done in range(1, 8))]
     assert heard.launches == [(f"launch {number} of 8", left_s) for number, left_s in enumerate(rest, 1)]
+
+
+def test_progress_is_told_before_each_case_with_the_time_that_is_left(gate):
+    """The first launch has no time of an earlier one: its first case took 15 s with the start, so both together take 30 s."""
+    heard = Heard()
+    gate(heard, launches=8)
+    assert heard.cases[:4] == [
+        ("launch 1 of 8, case 1 of 2", None), ("launch 1 of 8, case 2 of 2", 7.5 * 30.0),
+        ("launch 2 of 8, case 1 of 2", 7 * 25.0), ("launch 2 of 8, case 2 of 2", 6.5 * 25.0),
+    ]  # fmt: skip
+    assert len(heard.cases) == 8 * 2
 
 
 def test_of_a_repository_the_header_has_commits(gate, launches, here):

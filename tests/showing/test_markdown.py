@@ -136,3 +136,27 @@ def test_a_table_is_folded_its_title_is_html_and_its_cells_and_sentences_are_mar
         "\n"
         "</details>\n"
     )
+
+
+# ---- a limit ------------------------------------------------------------------------------------------------------------
+
+
+def lines_of(count):
+    return tuple(f"line {number}" for number in range(count))
+
+
+def test_the_longest_parts_of_a_report_are_cut_to_one_length_and_say_what_is_missing():
+    table = text_table("cases", ("case", "us"), [(line, "1.0") for line in lines_of(200)])
+    blocks = [Block("Few", lines_of(5)), Block("Many", lines_of(300)), Block("", tables=(table,)), Block("", ("the end",))]
+    whole = markdown_report(blocks, "x", drawn=True)
+    assert markdown_report(blocks, "x", drawn=True, limit=(len(whole.encode()), "")) == whole
+    parts = markdown_report(blocks, "x", drawn=True, limit=(2_000, "ask")).split("\n\n")
+    assert sum(len(part) + 2 for part in parts) <= 2_000
+    few, many, drawn, end = parts[1:3], parts[3:5], parts[5], parts[6]
+    assert few[1].splitlines()[-1] == "- line 4"
+    assert re.fullmatch(r"- \d{3} more lines; ask", many[1].splitlines()[-1])
+    missing = int(re.search(r"(\d+) more", many[1])[1])
+    assert len(many[1].splitlines()) - 1 + missing == 300
+    assert re.search(r"\n\d{3} more lines; ask\n</pre>\n</details>$", drawn)
+    assert abs(len(many[1]) - len(drawn)) < 100
+    assert end == "- the end\n"

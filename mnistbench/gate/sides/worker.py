@@ -1,9 +1,9 @@
 """The process of one side in a launch: runs its pytest session, and measures its cases in turn with the other side's process.
 
 The process reads a job (JSON) from the first line of its input, and writes messages (a JSON object per line) to its output:
-``ready`` when its code is loaded, then, after a second line of input, ``result``; or ``error``. All other output goes to the
-log, which is its standard error. A job with the key ``default`` is a survey of the side, one with the key ``capture`` describes
-calls of operations; both time nothing.
+``ready`` when its code is loaded, then, after a second line of input, ``case`` with the number of each case before it is
+measured, and ``result``; or ``error``. All other output goes to the log, which is its standard error. A job with the key
+``default`` is a survey of the side, one with the key ``capture`` describes calls of operations; both time nothing.
 
 Both processes of a launch have the same random generator and draw from it in the same order, so they agree about the order
 of cases, builds and iterations.
@@ -132,6 +132,7 @@ class _Launch:
         cores = self._coin.sample(self._cores, len(self._cores))  # both sides draw alike, also if one has more threads
         if self._start is None:
             self._start = self._begin(case, cores)
+        self._say(case=len(self._cases) + 1)
         parallel = case.node_id in self._job["parallel"]
         _use_cores(cores, len(cores) if parallel else self._side.threads_of(case.params), case.params.device)
         start = _now_s()

@@ -51,6 +51,7 @@ class JudgeOptions(Thresholds, Excuses):
         "fail: exit code 2 if noise or the budget leaves the result open; ok: exit code 0", "WHAT",
     )  # fmt: skip
     top: int = options.top()
+    everything: bool = options.switch("--all", "show everything; without it, of more cases than --top only what was found")
     format: str = options.output_format()
     output: Path | None = options.output()
 

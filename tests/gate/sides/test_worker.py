@@ -58,8 +58,9 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
     case = "test_bench.py::test_forward[tiny-b4-cpu]"
     with launching(plan, 1, [case], tmp_path / "log") as launch:
         launch.ready()
-        loaded = len((tmp_path / "iterations").read_text().splitlines())
-        found = launch.measure()
+        loaded, numbers = len((tmp_path / "iterations").read_text().splitlines()), []
+        found = launch.measure(numbers.append)
+    assert numbers == [1]
     iterations = [json.loads(line) for line in (tmp_path / "iterations").read_text().splitlines()[loaded:]]
     assert len(iterations) > 100
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(iterations))  # one at a time
