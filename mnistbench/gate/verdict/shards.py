@@ -59,7 +59,8 @@ def _merged(parts: Sequence[Recorded]) -> Recorded:
     """Return all shards as one gate."""
     members = {one.name: _united([getattr(part.header, one.name) for part in parts]) for one in fields(GateHeader)}
     reproducers = tuple(one for part in parts for one in part.end.reproducers)
-    end = End(elapsed_s=max(part.end.elapsed_s for part in parts), reproducers=reproducers)
+    longest = max((part.end for part in parts), key=lambda end: end.elapsed_s)
+    end = End(elapsed_s=longest.elapsed_s, reproducers=reproducers, parts_s=longest.parts_s)
     launches = [launch for part in parts for launch in part.launches]
     return Recorded(parts[0].path, GateHeader(**{**members, "qualified": ""}), launches, end, tuple(parts))
 

@@ -141,7 +141,8 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
     assert listings[HEAD].left_out == {}
     for case, found in listings[HEAD].cases.items():
         params = asdict(params_of_call(case, "cpu", 1))
-        assert found == ListedCase(case, params, sources=("test_own.py",), returns=found.returns)
+        assert found.seconds > 0
+        assert found == ListedCase(case, params, sources=("test_own.py",), returns=found.returns, seconds=found.seconds)
     returned = {case.partition("::")[2]: found.returns for case, found in listings[HEAD].cases.items()}
     assert returned == dict(zip(sorted(names), ("NoneType", "dict", "int", "int"), strict=True))
     with launching(plan, 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
