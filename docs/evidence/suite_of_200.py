@@ -6,6 +6,12 @@ FOLDER/project is a repository of pure Python functions that take 1 us to 50 ms 
 each, in files of 20 with fixtures of the session and of the file. For each gate one test is drawn whose function takes SLOWER
 percent longer in the working tree, by more passes of its loop; with --slower 0 both sides are equal. A line of JSON for each
 gate is appended to FOLDER/gates.jsonl: duration, outcome, the slower test, the tests that were found.
+
+    python docs/evidence/suite_of_200.py --rates RAW_SAMPLES [--first 20] [--gates 100] [--threshold 5]
+
+draws gates from launches of the same code (of ``--slower 0 -- --launches 40``) with new roles, as ``mnistbench gate --qualify``
+does: without a change, and with 5 and 10 % added to one test, drawn for each gate. Prints how many regressed, and how many
+found and named the slower test, with 95 % intervals.
 """
 
 import argparse
@@ -16,6 +22,8 @@ import random
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 #: Kinds of work: the statement of a pass, and about how many nanoseconds a pass takes.
@@ -122,15 +130,56 @@ def passes_of(text: str, number: int) -> int:
     return int(text.partition(f"def function_{number}(passes=")[2].partition(")")[0])
 
 
+def drawn(path: Path, first: int, threshold: float, change: float, gates: int, seed: int) -> list[tuple[bool, bool, str]]:
+    """Return of each drawn gate: whether the slower test was found, whether another one was, and the outcome."""
+    from mnistbench.gate.qualification import Pool, is_found
+    from mnistbench.gate.verdict import samples
+    from mnistbench.gate.verdict.decision import REGRESSED, Thresholds
+
+    measured = samples.load(path)
+    pool = Pool(samples.quantities([one for one in measured.launches if one.stage == 1]), seed)
+    limits, draw, found = Thresholds(case=threshold, operation=threshold, once=0.2), random.Random(seed), []
+    tests = [one for one in pool.quantities if (one.kind, one.clock) == ("iteration", "wall")]
+    for _ in range(gates):
+        hit = draw.choice(tests)
+        _, decision = pool.gate(limits, hit if change else None, change, launches=first)
+        others = {one.screened.quantity.case for one in decision.findings if one.verdict == REGRESSED} - {hit.case}
+        found.append((is_found(decision, hit), bool(others), decision.outcome))
+    return found
+
+
+def rates(path: Path, first: int, threshold: float, gates: int) -> None:
+    """Print the rates of drawn gates."""
+    from mnistbench.gate.qualification import share
+
+    for change in (0.0, 0.05, 0.10):
+        with ProcessPoolExecutor(2) as processes:
+            run = partial(drawn, path, first, threshold, change, gates // 2)
+            found = [one for part in processes.map(run, (1, 2)) for one in part]
+        count, outcomes = len(found), [outcome for _, _, outcome in found]
+        print(
+            f"{change:+.0%}: found {share(sum(hit for hit, _, _ in found), count)}, another test regressed "
+            f"{share(sum(other for _, other, _ in found), count)}, regressed {outcomes.count('regressed')}, inconclusive "
+            f"{outcomes.count('inconclusive')} of {count}",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--rates", type=Path)
+    parser.add_argument("--first", type=int, default=20)
+    parser.add_argument("--threshold", type=float, default=5.0, help="percent")
     parser.add_argument("--tests", type=int, default=200)
     parser.add_argument("--slower", type=float, default=10.0, help="percent")
     parser.add_argument("--gates", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     options, gate_options = parser.parse_args(sys.argv[1:at]), sys.argv[at + 1 :]
+    if options.rates:
+        rates(options.rates, options.first, options.threshold / 100, options.gates)
+        return
     project, draw = (options.folder / "project").resolve(), random.Random()
     if not project.exists():
         make(project, options.tests, options.seed)
