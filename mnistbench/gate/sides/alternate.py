@@ -44,8 +44,9 @@ BLOCKS = (3.5, 5, 16)
 LONG_NS, ROUGH_NS = 25_000_000, 1_000_000
 
 #: Length of a block, in nanoseconds of CPU time of a side: several times the few milliseconds for which the kernel lets one of
-#: two processes run. The fewest blocks are shorter with a small effort, down to LEAST_BLOCK_NS, which is two such times.
-BLOCK_NS, LEAST_BLOCK_NS = 60_000_000, 10_000_000
+#: two processes run. The fewest blocks are shorter with a small effort, down to LEAST_BLOCK_NS, which is two such times. Samples
+#: of short functions are shorter with less than the effort FULL_SAMPLES, down to the share LEAST_SAMPLE.
+BLOCK_NS, LEAST_BLOCK_NS, FULL_SAMPLES, LEAST_SAMPLE = 60_000_000, 6_000_000, 1 / 4, 0.4
 
 #: Most means of consecutive times that are stored instead of single ones; a pass that is no soak has fewer times. Most of the
 #: slowest iterations, and their share.
@@ -157,7 +158,8 @@ def measure(
         of_side = [_has_operations(side_run), _has_one_thread(case)]
     profilable, of_one_thread = zip(*turns.exchange(of_side), strict=True)
     if all(repeatable):
-        case.loops = max(1, round(SAMPLE_NS / longest))
+        sample_ns = SAMPLE_NS * max(LEAST_SAMPLE, min(1.0, side_run.efforts[0] / FULL_SAMPLES))
+        case.loops = max(1, round(sample_ns / longest))
         longest *= case.loops
     began_ns = Clock.wall_ns()
     parts = list(_timed(side_run, turns, order, coin, longest, soak_ns, all(of_one_thread), shares_core))
