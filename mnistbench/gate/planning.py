@@ -26,8 +26,8 @@ from mnistbench.gate.verdict.decision import LAUNCHES, Thresholds
 from mnistbench.gate.verdict.permutation import simultaneous_bounds
 from mnistbench.gate.verdict.samples import ITERATION, OPERATION, Launch, Quantity
 
-#: Smallest effort. A launch then spends about a tenth of a second on a short test.
-LEAST_EFFORT = 1 / 16
+#: Smallest effort. A launch then spends less than a tenth of a second on a short test.
+LEAST_EFFORT = 1 / 32
 
 #: Thresholds of cases and of operations whose first launches have the effort 1.
 FULL_CASE, FULL_OPERATION = 0.01, 0.025
@@ -45,7 +45,7 @@ MOST_GROWTH = 2.0
 MOST_ROWS = 2_000
 
 #: Seconds of a case in a launch with the smallest effort: at least so many, and this multiple of its calls in the survey.
-LEAST_CASE_S, CALLS = 0.2, 12.0
+LEAST_CASE_S, CALLS = 0.1, 8.0
 
 
 class Efforts(NamedTuple):

@@ -48,7 +48,7 @@ def plan_of(found, threshold=0.02, efforts=(0.25, 0.25)):
 
 @pytest.mark.parametrize(
     ("case", "operation", "efforts"),
-    [(0.01, 0.025, (1, 1)), (0.005, 0.05, (1, 1 / 4)), (0.02, 0.05, (1 / 4, 1 / 4)), (0.05, 0.5, (1 / 16, 1 / 16))],
+    [(0.01, 0.025, (1, 1)), (0.005, 0.05, (1, 1 / 4)), (0.02, 0.05, (1 / 4, 1 / 4)), (0.05, 0.5, (1 / 25, LEAST_EFFORT))],
 )
 def test_first_efforts_fall_with_the_square_of_the_limit(case, operation, efforts):
     assert first_efforts(Thresholds(case=case, operation=operation, once=0.2)) == pytest.approx(efforts)

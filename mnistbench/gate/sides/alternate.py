@@ -44,8 +44,8 @@ BLOCKS = (3.5, 5, 16)
 LONG_NS, ROUGH_NS = 25_000_000, 1_000_000
 
 #: Length of a block, in nanoseconds of CPU time of a side: several times the few milliseconds for which the kernel lets one of
-#: two processes run. The fewest blocks are shorter with a small effort, down to LEAST_BLOCK_NS, which is two such times. Samples
-#: of short functions are shorter with less than the effort FULL_SAMPLES, down to the share LEAST_SAMPLE.
+#: two processes run. The fewest blocks are shorter with a small effort, down to LEAST_BLOCK_NS, which is two such times. With
+#: less than the effort FULL_SAMPLES, samples of short functions are shorter, too, down to the share LEAST_SAMPLE.
 BLOCK_NS, LEAST_BLOCK_NS, FULL_SAMPLES, LEAST_SAMPLE = 60_000_000, 6_000_000, 1 / 4, 0.4
 
 #: Most means of consecutive times that are stored instead of single ones; a pass that is no soak has fewer times. Most of the
