@@ -152,4 +152,4 @@ def test_nothing_is_expected_of_a_part_that_was_not_measured():
 
 
 def test_smaller_efforts_stop_at_the_smallest():
-    assert Efforts(0.5, 0.1).scaled(0.5) == (0.25, LEAST_EFFORT)
+    assert Efforts(0.5, 0.1).scaled(0.125) == (0.0625, LEAST_EFFORT)
