@@ -18,10 +18,11 @@ from mnistbench.gate.verdict.samples import BASE, HEAD, Launch, SideSample
 SPENT = Spent(1.0, Efforts(0.25, 0.25), 0.5, 0.2)
 
 
-def side(times, operation=()):
+def side(times, operation=(), turns=()):
     operations = {("aten::mm", "forward", ""): samples.Operation(tuple(operation), 1.0, 0, ())} if len(operation) else {}
     ns = tuple(map(float, times))
-    return SideSample({"wall": ns, "cpu": ns}, ns, ("", 0.0), 0, operations)
+    turns = tuple(map(float, turns)) or ns
+    return SideSample({"wall": turns, "cpu": turns}, ns, ("", 0.0), 0, operations)
 
 
 def launches(count, *, within=0.01, between=0.0, change=0.0, blocks=8, cases=("t",), seed=1, operation=None):
@@ -30,10 +31,10 @@ def launches(count, *, within=0.01, between=0.0, change=0.0, blocks=8, cases=("t
     for _ in range(count):
         of_launch = {}
         for case in cases:
-            factors = np.exp(draw.normal(change + draw.normal(0, between), within, blocks))
+            factors, turns = np.exp(draw.normal(change + draw.normal(0, between), within, (2, blocks)))
             profiled = np.exp(draw.normal(0, operation or 0.0, (2, blocks))) * 1e6
             rows = [row.astype(int).tolist() for row in profiled] if operation is not None else [(), ()]
-            of_launch[case] = [{BASE: side([1e6] * blocks, rows[0]), HEAD: side(1e6 * factors, rows[1])}]
+            of_launch[case] = [{BASE: side([1e6] * blocks, rows[0]), HEAD: side(1e6 * factors, rows[1], 1e6 * turns)}]
         found.append(Launch(1, of_launch, 1.0))
     return found
 
@@ -59,7 +60,7 @@ def test_the_squared_error_is_the_variance_of_the_difference_over_launches_with_
     [wall, *_] = samples.quantities(many)
     assert wall.kind == "iteration"
     errors = [samples.squared_error(wall, launch) for launch in many]
-    # Twice the error of the ratio of two variances of 400 numbers; the pairs have the same times as the blocks, and count, too.
+    # Three times the error of a variance of 400 numbers, 7 %.
     assert statistics.fmean(errors) == pytest.approx(statistics.variance(wall.logs), rel=0.2)
 
 
@@ -125,7 +126,8 @@ def test_so_many_launches_reach_the_limit(between, cases):
 def test_bounds_of_all_shards_together_need_more():
     limits, names = Thresholds(case=0.05, operation=0.05, once=0.2), ["t0", "t1", "t2"]
     found = launches(LAUNCHES, within=0.001, between=0.03, cases=names)
-    assert [launches_needed(found, limits, shards) for shards in (1, 40)] == [10, 14]
+    one, forty = (launches_needed(found, limits, shards) for shards in (1, 40))
+    assert LAUNCHES <= one < forty <= MOST_LAUNCHES
     noisy = launches(3, within=0.05, cases=names)
     one, many = (planned(noisy, spent_on(noisy), limits, shards)["t0"].timed for shards in (1, 8))
     assert one < many

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import random
+import statistics
 from pathlib import Path
 
 import gate_builders
@@ -443,8 +444,9 @@ def of_case(base, new):
 
 def test_operations_are_compared_by_their_time_and_by_their_share_of_the_iteration():
     # The head's profiled iterations ran at half the speed; its blocks show that it takes 10 % longer.
-    base = side(100, {MM: 100, ADD: 300}, block_ns=(100,) * 3)
-    new = side(100, {MM: 200, ADD: 600}, block_ns=(110,) * 3)
+    turns = (100, 25, 400)
+    base = side(operations={MM: 100, ADD: 300}, times={"wall": turns, "cpu": turns}, block_ns=(100,) * 3)
+    new = side(operations={MM: 200, ADD: 600}, times={"wall": turns[::-1], "cpu": turns[::-1]}, block_ns=(110,) * 3)
     [log] = [one.logs[0] for one in quantities([launch(build(base, new))]) if one.name.startswith(MM[0])]
     direct, share_and_case = math.log(2), math.log(1.1)
     assert log == pytest.approx((direct + share_and_case) / 2)
@@ -461,15 +463,33 @@ def test_their_share_does_not_count_where_it_shows_something_else(changes):
     assert log == pytest.approx(math.log(2))
 
 
-def test_cpu_time_is_compared_over_blocks_if_there_are_any():
-    base = side(times={"wall": (110,) * 4, "cpu": (100,) * 4}, block_ns=(100, 100, 100))
-    new = side(times={"wall": (220,) * 4, "cpu": (200,) * 4}, block_ns=(103, 104, 108))
+def test_cpu_time_is_compared_over_blocks_if_pairs_vary_more():
+    base = side(times={"wall": (110, 440, 27.5), "cpu": (100, 400, 25)}, block_ns=(100, 100, 100))
+    new = side(times={"wall": (220, 55, 440), "cpu": (200, 50, 400)}, block_ns=(104, 104, 104))
     found = of_case(base, new)
-    assert found["iteration", "cpu"] == pytest.approx(1.04)
-    assert found["mean", "cpu"] == pytest.approx(1.05)
     # Wall time is 1.1 times the CPU time on both sides.
-    assert found["iteration", "wall"] == pytest.approx(1.04)
-    assert found["mean", "wall"] == pytest.approx(1.05)
+    assert list(found.values()) == pytest.approx([1.04] * 4)
+
+
+def test_blocks_and_pairs_count_by_the_inverse_squares_of_their_errors():
+    turns, blocks = (98, 102, 100, 104, 96), (1.00, 1.02, 1.04, 1.06, 1.08)  # the same spread, and half of it
+    base = side(times={"wall": (100,) * 5, "cpu": (100,) * 5}, block_ns=(100,) * 5)
+    pairs_alone, blocks_alone = (
+        of_case(base, side(times={"wall": new, "cpu": new}, block_ns=()))["iteration", "cpu"]
+        for new in ((100, 102, 104, 106, 108), turns)
+    )
+    new = side(times={"wall": turns, "cpu": turns}, block_ns=tuple(100 * each for each in blocks))
+    variances = [statistics.variance(map(math.log, of)) for of in (blocks, [each / 100 for each in turns])]
+    expected = (math.log(pairs_alone) / variances[0] + math.log(blocks_alone) / variances[1]) / sum(1 / v for v in variances)
+    assert math.log(of_case(base, new)["iteration", "cpu"]) == pytest.approx(expected)
+    # Exchanging the sides only changes the sign.
+    assert of_case(new, base)["iteration", "cpu"] == pytest.approx(1 / of_case(base, new)["iteration", "cpu"])
+
+
+def test_blocks_count_alone_without_usable_pairs():
+    times = {"wall": (110,) * 3, "cpu": (0, 100, 0)}  # a coarse clock
+    found = of_case(side(times=times, block_ns=(100,) * 3), side(times=times, block_ns=(104,) * 3))
+    assert found["mean", "cpu"] == pytest.approx(1.04)
 
 
 def test_a_side_that_sleeps_is_slower_by_wall_time_alone():
