@@ -7,11 +7,11 @@ each, in files of 20 with fixtures of the session and of the file. For each gate
 percent longer in the working tree, by more passes of its loop; with --slower 0 both sides are equal. A line of JSON for each
 gate is appended to FOLDER/gates.jsonl: duration, outcome, the slower test, the tests that were found.
 
-    python docs/evidence/suite_of_200.py --rates RAW_SAMPLES [--first 20] [--gates 100] [--threshold 5]
+    python docs/evidence/suite_of_200.py --rates RAW_SAMPLES... [--without TEST] [--first 20] [--gates 100] [--threshold 5]
 
-draws gates from launches of the same code (of ``--slower 0 -- --launches 40``) with new roles, as ``mnistbench gate --qualify``
-does: without a change, and with 5 and 10 % added to one test, drawn for each gate. Prints how many regressed, and how many
-found and named the slower test, with 95 % intervals.
+draws gates from launches of the same code, 32 or more, with new roles, as ``mnistbench gate --qualify`` does: without a change,
+and with 5 and 10 % added to one test, drawn for each gate. --without leaves a test out, such as one that was slower in a file.
+Prints how many regressed, and how many found and named the slower test, with 95 % intervals.
 """
 
 import argparse
@@ -130,14 +130,16 @@ def passes_of(text: str, number: int) -> int:
     return int(text.partition(f"def function_{number}(passes=")[2].partition(")")[0])
 
 
-def drawn(path: Path, first: int, threshold: float, change: float, gates: int, seed: int) -> list[tuple[bool, bool, str]]:
+def drawn(
+    paths: list[Path], without: str, first: int, threshold: float, change: float, gates: int, seed: int
+) -> list[tuple[bool, bool, str]]:
     """Return of each drawn gate: whether the slower test was found, whether another one was, and the outcome."""
     from mnistbench.gate.qualification import Pool, is_found
     from mnistbench.gate.verdict import samples
     from mnistbench.gate.verdict.decision import REGRESSED, Thresholds
 
-    measured = samples.load(path)
-    pool = Pool(samples.quantities([one for one in measured.launches if one.stage == 1]), seed)
+    launches = [one for path in paths for one in samples.load(path).launches if one.stage == 1]
+    pool = Pool([one for one in samples.quantities(launches) if not without or not one.case.endswith(without)], seed)
     limits, draw, found = Thresholds(case=threshold, operation=threshold, once=0.2), random.Random(seed), []
     tests = [one for one in pool.quantities if (one.kind, one.clock) == ("iteration", "wall")]
     for _ in range(gates):
@@ -148,13 +150,13 @@ def drawn(path: Path, first: int, threshold: float, change: float, gates: int, s
     return found
 
 
-def rates(path: Path, first: int, threshold: float, gates: int) -> None:
+def rates(paths: list[Path], without: str, first: int, threshold: float, gates: int) -> None:
     """Print the rates of drawn gates."""
     from mnistbench.gate.qualification import share
 
     for change in (0.0, 0.05, 0.10):
         with ProcessPoolExecutor(2) as processes:
-            run = partial(drawn, path, first, threshold, change, gates // 2)
+            run = partial(drawn, paths, without, first, threshold, change, gates // 2)
             found = [one for part in processes.map(run, (1, 2)) for one in part]
         count, outcomes = len(found), [outcome for _, _, outcome in found]
         print(
@@ -168,7 +170,8 @@ def rates(path: Path, first: int, threshold: float, gates: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?")
-    parser.add_argument("--rates", type=Path)
+    parser.add_argument("--rates", type=Path, nargs="+")
+    parser.add_argument("--without", default="")
     parser.add_argument("--first", type=int, default=20)
     parser.add_argument("--threshold", type=float, default=5.0, help="percent")
     parser.add_argument("--tests", type=int, default=200)
@@ -178,7 +181,7 @@ def main() -> None:
     at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     options, gate_options = parser.parse_args(sys.argv[1:at]), sys.argv[at + 1 :]
     if options.rates:
-        rates(options.rates, options.first, options.threshold / 100, options.gates)
+        rates(options.rates, options.without, options.first, options.threshold / 100, options.gates)
         return
     project, draw = (options.folder / "project").resolve(), random.Random()
     if not project.exists():
