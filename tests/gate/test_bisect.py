@@ -32,7 +32,7 @@ GATE = textwrap.dedent("""
         def ready(self):
             pass
 
-        def measure(self):
+        def measure(self, begins=None):
             def sample(us, spread=0.002):
                 return [round(1000 * float(us) * (1 + self.noise.gauss(0, spread))) for _ in range(5)]
 

@@ -88,9 +88,9 @@ def in_a_process(body, *arguments):
 def surveyed(tree, arguments, default, only=None):
     said = {}
     job = {"home": home, "repository": str(folder / "nowhere"), "arguments": arguments, "phases": ["step"], "threads": 0}
-    job |= {"side": "head", "tree": str(folder / tree), "directory": str(folder / tree), "only": only}
+    job |= {"side": "head", "tree": str(folder / tree), "directory": str(folder / tree), "only": only, "is_shard": False}
     try:
-        survey({**job, "default": default}, lambda **message: said.update(message))
+        survey({**job, "default": default}, lambda **message: said.update(message), sys.stdin)
     except SideError as error:
         said["error"] = str(error)
     (folder / f"{tree} {' '.join(arguments)}.json".replace("/", "-")).write_text(json.dumps(said))
