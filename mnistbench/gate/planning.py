@@ -44,8 +44,8 @@ MOST_GROWTH = 2.0
 #: Most normal quantities that are drawn to find the reach, which grows slowly: with ten times as many by a tenth.
 MOST_ROWS = 2_000
 
-#: Seconds of a case in a launch with the smallest effort: at least so many, and this multiple of its calls in the survey.
-LEAST_CASE_S, CALLS = 0.1, 8.0
+#: Seconds of a case in a launch with the smallest effort: at least so many, and at least this multiple of those in the survey.
+LEAST_CASE_S, CALLS = 0.1, 4.0
 
 
 class Efforts(NamedTuple):

@@ -262,14 +262,8 @@ class _Gate:
         self._stage(measured, 1, self._request.launches, cases, self._loading_s, first_deadline)
         first = len(measured.launches)
         if "launches" not in self._request.given and first == LAUNCHES == self._request.launches:
-            self._stage(
-                measured,
-                1,
-                launches_needed(measured.launches, self._request, self._request.shard.of),
-                cases,
-                0.0,
-                first_deadline,
-            )
+            needed = launches_needed(measured.launches, self._request, self._request.shard.of)
+            self._stage(measured, 1, needed, cases, 0.0, first_deadline)
         found = candidates(samples.quantities(measured.launches), self._request, self._seed)
         if flagged := list(dict.fromkeys(estimate.quantity.case for estimate in found)):
             self._measure_again(measured, cases if samples.ALL_CASES in flagged else flagged)
@@ -317,7 +311,7 @@ class _Gate:
             shards = math.ceil(self._request.shard.of * least_s / budget_s)
             raise LaunchError(
                 f"{len(seconds)} cases do not fit into --budget {budget_s:g}s: {LEAST_LAUNCHES} launches, the fewest that can "
-                f"be judged, take about {least_s:.0f} s; increase it, measure a part with --shard 1/{shards}, or select with -k"
+                f"be judged, take at least {least_s:.0f} s; increase it, use --shard 1/{shards}, or select with -k"
             )
 
     @property

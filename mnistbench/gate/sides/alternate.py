@@ -188,11 +188,8 @@ def _timed(
     """Time iterations in turn, and at once if possible. Yield the samples; a soak has PARTS of equal time."""
     in_blocks, effort = shares_core and of_one_thread, side_run.efforts[0]
     numbers, size = FEW_PAIRS if in_blocks else TIMED_PAIRS, max(1, round(BLOCK_NS / longest))
-    pairs, used = (
-        _number(longest, *numbers, effort=effort),
-        _number(longest, *numbers, effort=effort) / _number(longest, *numbers),
-    )
-    block_ns, blocks = float(BLOCK_NS), 1
+    pairs, block_ns, blocks = _number(longest, *numbers, effort=effort), float(BLOCK_NS), 1
+    used = pairs / _number(longest, *numbers)
     if in_blocks and not soak_ns:
         whole, blocks = (_number(size * longest, *BLOCKS, effort=part) for part in (1.0, effort))
         block_ns = max(LEAST_BLOCK_NS, BLOCK_NS * min(1.0, whole * effort / blocks))
