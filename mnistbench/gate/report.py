@@ -584,12 +584,8 @@ def _reached(verdict: Verdict) -> Iterable[str]:
     beyond = [one for one in widest.values() if one.high > limit]
     if len(widest) > 1 and beyond:
         needed = [number for one in beyond if (number := launches_needed_for(one, limit)) <= _SUGGESTED * decision.launches]
-        in_s = verdict.end.elapsed_s * max(needed, default=0) / decision.launches
-        more = (
-            f", and about {max(needed)} launches ({units.duration(in_s * 1e9)}) would settle {len(needed)} more"
-            if needed
-            else ""
-        )
+        time = units.duration(1e9 * verdict.end.elapsed_s * max(needed, default=0) / decision.launches)
+        more = f", and about {max(needed)} launches ({time}) would settle {len(needed)} more" if needed else ""
         largest = units.percent_up(max(one.high for one in beyond))
         yield f"{len(widest) - len(beyond)} of {len(widest)} cases rule out {units.percent(limit)}, all of them {largest}{more}"
 

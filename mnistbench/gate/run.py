@@ -26,19 +26,10 @@ from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import TOUCHED_BYTES, allocator_settings, available_bytes, cpu_model, own_cores, usable_cpus
 from mnistbench.core.options import after_dashes, option, path, seconds, storage, switch, whole
-from mnistbench.gate import snapshot
+from mnistbench.gate import planning, snapshot
 from mnistbench.gate.environments.sides import SideOptions
 from mnistbench.gate.launcher import LaunchError, Listing, Plan, capture, environment, launching, stage_home, survey
-from mnistbench.gate.planning import (
-    CALLS,
-    LEAST_CASE_S,
-    LEAST_EFFORT,
-    Efforts,
-    Spent,
-    first_efforts,
-    launches_needed,
-    planned,
-)
+from mnistbench.gate.planning import Efforts, Spent
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, newest, qualify
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
@@ -262,7 +253,7 @@ class _Gate:
         self._stage(measured, 1, self._request.launches, cases, self._loading_s, first_deadline)
         first = len(measured.launches)
         if "launches" not in self._request.given and first == LAUNCHES == self._request.launches:
-            needed = launches_needed(measured.launches, self._request, self._request.shard.of)
+            needed = planning.launches_needed(measured.launches, self._request, self._request.shard.of)
             self._stage(measured, 1, needed, cases, 0.0, first_deadline)
         found = candidates(samples.quantities(measured.launches), self._request, self._seed)
         if flagged := list(dict.fromkeys(estimate.quantity.case for estimate in found)):
@@ -304,8 +295,8 @@ class _Gate:
         Raises:
             LaunchError: they do not.
         """
-        self._plan = replace(self._plan, effort=first_efforts(self._request))
-        of_round_s = self._loading_s + sum(max(LEAST_CASE_S, CALLS * of_case) for of_case in seconds)
+        self._plan = replace(self._plan, effort=planning.first_efforts(self._request))
+        of_round_s = self._loading_s + sum(max(planning.LEAST_CASE_S, planning.CALLS * of_case) for of_case in seconds)
         least_s = self._loading_s + math.ceil(LEAST_LAUNCHES / self._at_once) * of_round_s
         if (budget_s := self._request.budget_s) and least_s > budget_s and not self._request.qualify:
             shards = math.ceil(self._request.shard.of * least_s / budget_s)
@@ -497,9 +488,9 @@ class _Gate:
 
     def _adjust(self, launches: Sequence[Launch], cases: Sequence[str], left_s: float, rounds: int) -> None:
         """Plan the efforts of later launches, all of them smaller by the same factor if so many rounds would take too long."""
-        needed, factor = planned(launches, self._spent, self._request, self._request.shard.of), 1.0
+        needed, factor = planning.planned(launches, self._spent, self._request, self._request.shard.of), 1.0
         self._plan = replace(self._plan, efforts=needed)
-        while rounds * self._round_s(cases) > left_s and factor > LEAST_EFFORT:
+        while rounds * self._round_s(cases) > left_s and factor > planning.LEAST_EFFORT:
             factor *= 0.8
             self._plan = replace(self._plan, efforts={case: efforts.scaled(factor) for case, efforts in needed.items()})
 

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import math
+import operator
 import statistics
 import zlib
 from collections import Counter, defaultdict
@@ -384,7 +385,7 @@ def _differ_by_cpu(differ: Callable[[Sequence[float], Sequence[float]], float], 
 
     A long iteration varies less in blocks. Of a short one both are as exact, and their errors are independent.
     """
-    ways = _block_times, functools.partial(_times_by, CPU)
+    ways = operator.attrgetter("block_ns"), functools.partial(_times_by, CPU)
     of_blocks, of_pairs = (_differ_by(differ, way, build) for way in ways)
     weights = [1 / max(_differ_by(_squared_error, way, build), _LEAST_SQUARE) for way in ways]
     if not all(map(math.isfinite, (*weights, of_pairs))):
@@ -396,10 +397,6 @@ def _differ_by_cpu(differ: Callable[[Sequence[float], Sequence[float]], float], 
 
 #: Least squared error, below the resolution of any clock: some clocks advance in steps.
 _LEAST_SQUARE = 1e-12
-
-
-def _block_times(side: SideSample) -> Sequence[float]:
-    return side.block_ns
 
 
 def _wall_by_cpu(side: SideSample) -> list[float]:
