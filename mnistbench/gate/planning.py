@@ -80,16 +80,12 @@ def first_efforts(limits: Thresholds) -> Efforts:
     return Efforts(*(max(LEAST_EFFORT, min(1.0, share**2)) for share in shares))
 
 
-def planned(
+def planned_efforts(
     launches: Sequence[Launch], spent: Sequence[Mapping[str, Spent]], limits: Thresholds, shards: int = 1
 ) -> dict[str, Efforts]:
     """Return the efforts of each case with which bounds reach the limits as far as the efforts decide, at most 1.
 
-    Args:
-        launches: of the first stage, so far.
-        spent: of each of them, by node id.
-        limits: the thresholds.
-        shards: number of machines with as many quantities, whose bounds hold together.
+    ``spent`` is that of each launch, by node id; ``shards`` the number of machines whose bounds are simultaneous.
     """
     needed: dict[str, list[float]] = {}
     for quantity, reach in _to_bound(samples.quantities(launches), shards):
@@ -106,7 +102,7 @@ def planned(
     return {case: Efforts(*efforts) for case, efforts in needed.items()}
 
 
-def launches_needed(launches: Sequence[Launch], limits: Thresholds, shards: int = 1) -> int:
+def planned_launches(launches: Sequence[Launch], limits: Thresholds, shards: int = 1) -> int:
     """Return the number of launches with which all quantities reach their limits that can with MOST_LAUNCHES."""
     needed = [len(launches)]
     for quantity, reach in _to_bound(samples.quantities(launches), shards):

@@ -28,7 +28,7 @@ from mnistbench.gate.verdict.decision import (
     Estimate,
     Finding,
     change_of,
-    launches_needed_for,
+    launches_needed,
     looks,
     product,
 )
@@ -179,7 +179,7 @@ def _head(verdict: Verdict) -> Iterable[str]:
 
 
 def _notes(verdict: Verdict) -> Iterable[str]:
-    """Yield which tests are not judged, what differs beside the code, and what a reader has to know of cases."""
+    """Yield which tests are not judged, what differs beside the code, and the notes about cases."""
     header, name, fresh, most = verdict.header, verdict.header.name, verdict.decision.fresh, verdict.options.top
     for what, names in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
@@ -309,7 +309,7 @@ def quantity(quantity: Quantity) -> str:
 
 
 def _replacements(verdict: Verdict) -> Iterable[str]:
-    """Yield the replacements without a finding, the largest first, so that a reader knows that the sides call others."""
+    """Yield the replacements without a finding, the largest first, because the sides call other operations there."""
     found = _verdicts(verdict)
     for one in sorted(verdict.decision.operations, key=lambda operation: -operation.quantity.share):
         if one.quantity.replaced and one.quantity.key not in found:
@@ -583,7 +583,7 @@ def _reached(verdict: Verdict) -> Iterable[str]:
             widest[one.quantity.case] = max(widest.get(one.quantity.case, one), one, key=lambda estimate: estimate.high)
     beyond = [one for one in widest.values() if one.high > limit]
     if len(widest) > 1 and beyond:
-        needed = [number for one in beyond if (number := launches_needed_for(one, limit)) <= _SUGGESTED * decision.launches]
+        needed = [number for one in beyond if (number := launches_needed(one, limit)) <= _SUGGESTED * decision.launches]
         time = units.duration(1e9 * verdict.end.elapsed_s * max(needed, default=0) / decision.launches)
         more = f", and about {max(needed)} launches ({time}) would settle {len(needed)} more" if needed else ""
         largest = units.percent_up(max(one.high for one in beyond))

@@ -251,9 +251,8 @@ class _Gate:
         fresh = max(LEAST_FRESH_SHARE, FRESH_SHARE * min(1.0, FEW_CASES / len(cases)))
         first_deadline = monotonic() + (1 - fresh) * left if math.isfinite(left) else math.inf
         self._stage(measured, 1, self._request.launches, cases, self._loading_s, first_deadline)
-        first = len(measured.launches)
-        if "launches" not in self._request.given and first == LAUNCHES == self._request.launches:
-            needed = planning.launches_needed(measured.launches, self._request, self._request.shard.of)
+        if "launches" not in self._request.given and len(measured.launches) == LAUNCHES == self._request.launches:
+            needed = planning.planned_launches(measured.launches, self._request, self._request.shard.of)
             self._stage(measured, 1, needed, cases, 0.0, first_deadline)
         found = candidates(samples.quantities(measured.launches), self._request, self._seed)
         if flagged := list(dict.fromkeys(estimate.quantity.case for estimate in found)):
@@ -488,7 +487,7 @@ class _Gate:
 
     def _adjust(self, launches: Sequence[Launch], cases: Sequence[str], left_s: float, rounds: int) -> None:
         """Plan the efforts of later launches, all of them smaller by the same factor if so many rounds would take too long."""
-        needed, factor = planning.planned(launches, self._spent, self._request, self._request.shard.of), 1.0
+        needed, factor = planning.planned_efforts(launches, self._spent, self._request, self._request.shard.of), 1.0
         self._plan = replace(self._plan, efforts=needed)
         while rounds * self._round_s(cases) > left_s and factor > planning.LEAST_EFFORT:
             factor *= 0.8

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from mnistbench.gate import planning
-from mnistbench.gate.planning import LEAST_EFFORT, MOST_LAUNCHES, Efforts, Spent, first_efforts, launches_needed, planned
+from mnistbench.gate.planning import (
+    LEAST_EFFORT,
+    MOST_LAUNCHES,
+    Efforts,
+    Spent,
+    first_efforts,
+    planned_efforts,
+    planned_launches,
+)
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LAUNCHES, Thresholds
 from mnistbench.gate.verdict.permutation import simultaneous_bounds
@@ -44,7 +52,7 @@ def spent_on(found, efforts=(0.25, 0.25)):
 
 
 def plan_of(found, threshold=0.02, efforts=(0.25, 0.25)):
-    return planned(found, spent_on(found, efforts), Thresholds(case=threshold, operation=0.05, once=0.2))
+    return planned_efforts(found, spent_on(found, efforts), Thresholds(case=threshold, operation=0.05, once=0.2))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +85,7 @@ def test_a_plan_does_not_depend_on_the_roles_of_any_launch(seed):
     for case, efforts in plan_of(found).items():
         assert plan_of(exchanged)[case] == pytest.approx(efforts)
     limits = Thresholds(case=0.02, operation=0.05, once=0.2)
-    assert launches_needed(exchanged, limits) == launches_needed(found, limits)
+    assert planned_launches(exchanged, limits) == planned_launches(found, limits)
 
 
 def test_half_the_limit_takes_four_times_the_effort_and_twice_the_spread_too():
@@ -114,7 +122,7 @@ def test_a_case_without_usable_times_has_no_plan():
 def test_so_many_launches_reach_the_limit(between, cases):
     names = [f"t{number}" for number in range(cases)]
     limits = Thresholds(case=0.03, operation=0.05, once=0.2)
-    needed = launches_needed(launches(LAUNCHES, within=0.001, between=between, cases=names), limits)
+    needed = planned_launches(launches(LAUNCHES, within=0.001, between=between, cases=names), limits)
     assert LAUNCHES <= needed <= MOST_LAUNCHES
     found = [
         one for one in samples.quantities(launches(needed, within=0.001, between=between, cases=names, seed=2)) if one.is_case
@@ -126,16 +134,16 @@ def test_so_many_launches_reach_the_limit(between, cases):
 def test_bounds_of_all_shards_together_need_more():
     limits, names = Thresholds(case=0.05, operation=0.05, once=0.2), ["t0", "t1", "t2"]
     found = launches(LAUNCHES, within=0.001, between=0.03, cases=names)
-    one, forty = (launches_needed(found, limits, shards) for shards in (1, 40))
+    one, forty = (planned_launches(found, limits, shards) for shards in (1, 40))
     assert LAUNCHES <= one < forty <= MOST_LAUNCHES
     noisy = launches(3, within=0.05, cases=names)
-    one, many = (planned(noisy, spent_on(noisy), limits, shards)["t0"].timed for shards in (1, 8))
+    one, many = (planned_efforts(noisy, spent_on(noisy), limits, shards)["t0"].timed for shards in (1, 8))
     assert one < many
 
 
 def test_a_case_that_no_plan_can_bound_takes_no_more_launches():
     found = launches(LAUNCHES, between=0.5)
-    assert launches_needed(found, Thresholds(case=0.02, operation=0.05, once=0.2)) == LAUNCHES
+    assert planned_launches(found, Thresholds(case=0.02, operation=0.05, once=0.2)) == LAUNCHES
 
 
 def test_the_reach_grows_with_the_number_of_cases():

@@ -699,7 +699,7 @@ def test_a_run_says_what_its_time_went_to(gate, launches):
 
 
 def test_more_launches_are_measured_where_they_reach_the_threshold_unless_a_number_is_given(gate, launches, monkeypatch):
-    monkeypatch.setattr(run.planning, "launches_needed", lambda *_: 13)
+    monkeypatch.setattr(run.planning, "planned_launches", lambda *_: 13)
     assert stages_of(gate(launches=LAUNCHES)) == [1] * 13
     assert stages_of(gate(launches=LAUNCHES, given=frozenset({"launches"}))) == [1] * 10
     assert stages_of(gate(launches=9)) == [1] * 9

@@ -196,8 +196,7 @@ def _timed(
         used = blocks * max(1, round(block_ns / longest)) / (whole * size)
     ends_ns: float = Clock.wall_ns()
     for _ in range(PARTS if soak_ns else 1):
-        part = SideRun(side_run.side, side_run.case, side_run.node_id, side_run.added, used=(used, 0.0))
-        is_over = False
+        part, is_over = SideRun(side_run.side, side_run.case, side_run.node_id, side_run.added, used=(used, 0.0)), False
         ends_ns += soak_ns / PARTS
         while not is_over:
             size = max(1, round(block_ns / longest))

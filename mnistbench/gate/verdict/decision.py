@@ -561,12 +561,12 @@ def _of_bounds(
         if one.change >= limit:
             yield Reason(NOISE, f"{left}; the estimate is {units.percent(one.change, signed=True)}; measure again")
             continue
-        needed = launches_needed_for(one, limit)
+        needed = launches_needed(one, limit)
         advice = f"about {needed} launches would settle it" if needed <= 1_000 else "too noisy to judge"
         yield Reason(NOISE, f"{left}; {advice}")
 
 
-def launches_needed_for(one: Estimate, limit: float) -> float:
+def launches_needed(one: Estimate, limit: float) -> float:
     """Return the number of launches for an upper bound below a limit; the width of an interval falls with their root."""
     estimate = max(one.change, -1 + LEAST_SPREAD)
     reach, room = (math.log1p(value) - math.log1p(estimate) for value in (one.high, limit))

@@ -62,15 +62,22 @@ def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int, *,
     logs = logs * signs[:, None]
     floor = _floor(logs, kinds)
     observed: Array = _statistic(np.ones((1, logs.shape[1])), logs, floor)[0]
-    p, left, least = np.ones(len(logs)), np.arange(len(logs)), 0.0
-    while len(left):
-        null = _null(logs[left], floor[left], seed, most, two_sided=False)
-        p[left] = np.maximum(_p_values(observed[left], null, 2 ** logs.shape[1] > most), least)
-        largest = int(np.argmax(observed[left]))
-        least = float(p[left][largest])
-        if least > LEVEL:
-            break
-        left = np.delete(left, largest)
+    limits = observed - 1e-9 * np.abs(observed)  # values that are equal apart from rounding count
+    sampled, order = 2 ** logs.shape[1] > most, np.argsort(-observed, kind="stable")
+    p = _p_values(limits, _null(logs, floor, seed, most, two_sided=False), sampled)
+    if not (p <= LEVEL).any():
+        return p
+    reached, exchanges = np.zeros(len(logs)), _exchanges(logs.shape[1], seed, most)
+    for drawn in _parts(exchanges, len(logs)):
+        values = _statistic(drawn, logs[order], floor[order])
+        null = np.maximum.accumulate(values[:, ::-1], axis=1)[:, ::-1]  # of each quantity and those with smaller statistics
+        reached += (null >= limits[order]).sum(axis=0)
+    steps = np.maximum.accumulate(_shares(reached, len(exchanges), sampled))
+    count = int((steps <= LEVEL).sum())  # significant ones
+    p[order[:count]] = steps[:count]
+    if len(rest := order[count:]):
+        found = _p_values(limits[rest], _null(logs[rest], floor[rest], seed, most, two_sided=False), sampled)
+        p[rest] = np.maximum(found, steps[count - 1])
     return p
 
 
@@ -169,8 +176,11 @@ def _exchanges(launches: int, seed: int, most: int) -> Array:
     return np.array(list(itertools.product((1.0, -1.0), repeat=launches)))
 
 
-def _p_values(observed: Array, null: Array, sampled: bool) -> Array:
-    limits = observed - 1e-9 * np.abs(observed)  # values that are equal apart from rounding count
+def _p_values(limits: Array, null: Array, sampled: bool) -> Array:
     reached = len(null) - np.searchsorted(np.sort(null), limits)
-    # A sample is extended by the observed exchange.
-    return np.asarray(np.maximum(reached + sampled, 1) / (len(null) + sampled), dtype=np.float64)
+    return _shares(reached.astype(np.float64), len(null), sampled)
+
+
+def _shares(reached: Array, exchanges: int, sampled: bool) -> Array:
+    """Return the shares of the exchanges that reach a limit; a sample is extended by the observed exchange."""
+    return np.asarray(np.maximum(reached + sampled, 1) / (exchanges + sampled), dtype=np.float64)

@@ -52,8 +52,8 @@ SOAK, PARTS = 3, 10
 #: Stage of launches of a qualification in which each iteration of the head is made longer.
 LONGER = 4
 
-#: Fewest pairs of usable times that a difference is computed from.
-LEAST_PAIRS = 3
+#: Fewest pairs of usable times that a difference is computed from, and its least squared error: some clocks advance in steps.
+LEAST_PAIRS, _LEAST_SQUARE = 3, 1e-12
 
 #: Kinds of quantities. Of a case: median and mean of its iterations. Of its operations: a single one; those of one place that
 #: only one side has, whose sums are compared if both are large, or which are judged by the share of the case that they add;
@@ -393,10 +393,6 @@ def _differ_by_cpu(differ: Callable[[Sequence[float], Sequence[float]], float], 
     if differ is _squared_error:
         return 1 / sum(weights)
     return (weights[0] * of_blocks + weights[1] * of_pairs) / sum(weights)
-
-
-#: Least squared error, below the resolution of any clock: some clocks advance in steps.
-_LEAST_SQUARE = 1e-12
 
 
 def _wall_by_cpu(side: SideSample) -> list[float]:
