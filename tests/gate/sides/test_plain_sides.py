@@ -168,7 +168,7 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
 LEAKING = """
 import pathlib
 
-SEEN, LEAKS = [0] * 50_000, 10 * pathlib.Path("leaks").exists()
+SEEN, LEAKS = [0] * 50_000, 40 * pathlib.Path("leaks").exists()
 
 
 def test_leaking(benchmark):
@@ -186,7 +186,7 @@ def test_a_soak_shows_a_leak_that_a_launch_is_too_short_for(plan, tmp_path):
     assert 2.5 < line["seconds"] < 20
     [soak] = soaks([Launch.from_stored({"stage": SOAK, **line})])
     assert soak.iterations > 200
-    assert soak.least_growth > 0.3
+    assert soak.least_growth > 0.3, soak
     assert soak.growths[0] < soak.growths[1]
 
 
