@@ -1,0 +1,85 @@
+"""How long does one operation take? Those of ops.toml, by shape, dtype, layout, number of threads and direction.
+
+Left out of ``pytest bench``: name this file, and select cases with ``-k``::
+
+    pytest bench/test_ops.py -k "[sinh-512x512-float32"
+    mnistbench gate --base-with torch==2.9.1 --base HEAD -- bench/test_ops.py -k "[scatter and 1t"
+"""
+
+import tomllib
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+
+from mnistbench.core.machine import cpu_info, usable_cpus
+from mnistbench.measuring.case import thread_count
+
+TABLE = tomllib.loads(Path(__file__).with_name("ops.toml").read_text(encoding="utf-8"))
+
+
+def cases():
+    """Yield the group, the call, the content of its tensors, dtype, layout, threads and direction of each case."""
+    defaults = TABLE["defaults"]
+    for group in [defaults | group for name, group in TABLE.items() if name != "defaults"]:
+        contents = {name: [found] if isinstance(found, str) else found for name, found in group["tensors"].items()}
+        threads = dict.fromkeys(count or usable_cpus() for count in group["threads"])
+        directions = ["forward", "backward"] if group["backward"] else ["forward"]
+        for (name, call), number in product(group["calls"].items(), range(max(map(len, contents.values())))):
+            tensors = {key: found[min(number, len(found) - 1)] for key, found in contents.items()}
+            shape = next(iter(tensors.values())).split()[0]
+            for dtype, layout, count, direction in product(group["dtypes"], group["layouts"], threads, directions):
+                case = f"{name}-{shape}-{dtype}-{layout}-{count}t-{direction}"
+                yield pytest.param(call, tensors, dtype, layout, count, direction, group.get("needs"), id=case)
+
+
+def tensor(content, dtype, layout):
+    """Make a tensor; ``ops.toml`` describes its content."""
+    shape, *words = content.split()
+    sizes = [int(size) for size in shape.split("x")]
+    if "of" in words:
+        return torch.randint(int(words[-1]), sizes)
+    dtype = getattr(torch, next((word for word in words if word != "constant"), dtype))
+    if dtype == torch.quint8:
+        made = torch.quantize_per_tensor(torch.rand(sizes), 0.01, 0, dtype)
+    elif dtype == torch.bool:
+        made = torch.rand(sizes) < 0.5
+    else:
+        made = torch.rand(sizes).to(dtype) if dtype.is_floating_point else torch.randint(1, 100, sizes, dtype=dtype)
+    if layout == "transposed" and len(sizes) > 1:
+        return made.transpose(-1, -2).contiguous().transpose(-1, -2)
+    return made.contiguous(memory_format=torch.channels_last) if layout == "channels_last" and len(sizes) == 4 else made
+
+
+def gradient(function, tensors, constant):
+    """Return a function that computes the gradient of a sum of results."""
+    inputs = [made.requires_grad_() for name, made in tensors.items() if made.is_floating_point() and name not in constant]
+    results = function(*tensors.values())
+    outputs = [each for each in (results if isinstance(results, tuple) else [results]) if each.requires_grad]
+    weights = [torch.ones_like(each) for each in outputs]
+    return lambda: torch.autograd.grad(outputs, inputs, weights, retain_graph=True, allow_unused=True)
+
+
+@pytest.mark.study
+@pytest.mark.benchmark(min_rounds=5, max_time=0.1)
+@pytest.mark.filterwarnings("ignore:torch.quantize:UserWarning")  # deprecated, and still in use
+@pytest.mark.parametrize(("call", "tensors", "dtype", "layout", "threads", "direction", "needs"), list(cases()))
+def test_op(op_benchmark, call, tensors, dtype, layout, threads, direction, needs):
+    if needs and needs not in cpu_info().get("flags", ()):
+        pytest.skip(f"needs a processor with {needs}")
+    torch.manual_seed(0)
+    made = {name: tensor(content, dtype, layout) for name, content in tensors.items()}
+    function = eval(f"lambda {', '.join(made)}: {call}", {"torch": torch, "F": torch.nn.functional})  # noqa: S307  # our own table
+    args = list(made.values())
+    with thread_count(threads):
+        try:
+            if direction == "backward":
+                constant = {name for name, content in tensors.items() if "constant" in content}
+                function, args = gradient(function, made, constant), []
+            function(*args)
+        except RuntimeError as error:
+            if "not implemented for" not in str(error):
+                raise
+            pytest.skip(f"torch {torch.__version__}: {error}")
+        op_benchmark(function, *args)
