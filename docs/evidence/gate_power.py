@@ -188,7 +188,9 @@ Question = tuple[list[int], float, Thresholds, bool]
 def _questions(recorded: Pool) -> dict[str, Question]:
     questions: dict[str, Question] = {"the same code": ([], 0.0, LIMITS, True)}
     for row in calls_of(recorded):
-        questions[f"+1 % on {recorded.quantities[row].case}, --threshold 1%"] = ([row], 0.01, Thresholds(case=0.01), True)
+        for change in (0.01, 0.02):  # launches of the default threshold, 2 %, are shorter than those of 1 %
+            text = f"+{change:.0%} on {recorded.quantities[row].case}, --threshold {change:.0%}"
+            questions[text] = ([row], change, replace(LIMITS, case=change), True)
     operations = [row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "operation"]
     for least in (0.05, 0.10):
         rows = [row for row in operations if recorded.quantities[row].share >= least]

@@ -530,7 +530,7 @@ def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds
                 f"of {limit} (up to {up_to}); measure again",
             )
         elif finding.verdict == CONTRADICTED:
-            text = f"{name} differs by {change}, but the time of its case does not; profile this operation alone"
+            text = f"{name} differs by {change}, more than the time of its case shows; profile this operation alone"
             yield Reason(CONTRADICTION, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_FRESH:
             text = f"{name} differs by {change}, and fresh launches have no usable sample of it; measure again"
