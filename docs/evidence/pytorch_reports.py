@@ -1,0 +1,249 @@
+"""Judge public reports of slowdowns with the gate, by the rules of pytorch_reports.md.
+
+    python docs/evidence/pytorch_reports.py FOLDER [NAME ...]        # reports, by number; all if none is named
+    python docs/evidence/pytorch_reports.py FOLDER controls          # the twenty negative controls
+    python docs/evidence/pytorch_reports.py FOLDER sweep [HOURS]     # the surprises: all cases with one thread, 60 a gate
+    python docs/evidence/pytorch_reports.py FOLDER table             # what the gates in FOLDER found, as Markdown
+
+Runs in a clone of this repository in FOLDER, with environments that uv makes. Writes a JSON report and the raw samples of each
+gate to FOLDER; a report that is there is not measured again. Of a confirmed report, `mnistbench bisect` finds the release and
+`mnistbench reproduce` runs the scripts of its operations. Nothing else may run.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gate_live import cloned
+
+OPS = ("bench/test_ops.py",)
+
+#: Least lower bound of a confirmed slowdown, and of one that nobody has reported.
+LEAST, SURPRISING = 0.05, 0.10
+
+#: Cases of a gate of the sweep.
+TOGETHER = 60
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a report says, and the cases that judge it."""
+
+    claim: str
+    base: str  # release
+    head: str
+    select: str  # -k
+    tests: tuple[str, ...] = OPS
+    variables: Mapping[str, str] = field(default_factory=dict)  # of both sides
+    package: str = "torch"
+    threshold: str = "5%"
+    is_reported: bool = True
+
+
+REPORTS = {
+    "189279": Report(
+        "sinh, cosh, atan, log2, log10 of 512 x 512: 3 to 5 times slower", "2.9.1", "2.13.0",
+        "([sinh- or [cosh- or [atan- or [log2 or [log10) and float32-contiguous and forward",
+    ),
+    "189283": Report(
+        "index_add_ 2.4 times, baddbmm 2 times", "2.9.1", "2.13.0", "([index_add_- or [baddbmm-) and float32 and forward"
+    ),
+    "189280": Report(
+        "quantized cat 3 to 4 times, fake_quantize 700 times", "2.9.1", "2.13.0", "[quantized_cat- or [fake_quantize"
+    ),
+    "189281": Report("embedding 90 times, embedding_bag 74 times", "2.9.1", "2.13.0", "[embedding and float32"),
+    "189282": Report("gradient of add 229 to 424 times", "2.9.1", "2.13.0", "[add-64x64x and float32 and backward"),
+    "183812": Report("scatter_reduce 15 to 58 times", "2.12.0", "2.13.0", "[scatter_reduce_cube"),
+    "183815": Report(
+        "conv2d in bfloat16 4 to 16 times", "2.12.0", "2.13.0", "([conv2d_dilated or [conv2d_grouped) and bfloat16"
+    ),
+    "151037": Report(
+        "training on MNIST +25 to +39 %", "2.6.0", "2.7.0", "b64",
+        tests=("bench/test_step.py", "--bench-model=convnet", "--bench-step=reference"),
+    ),
+    "133304": Report(
+        "conv_transpose1d of changing shapes 3.4 times slower than in 2.1.2", "2.6.0", "2.15.0", "[conv_transpose1d",
+        variables={"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "0"},
+    ),
+    "146508": Report(
+        "products in float16 40 to 137 times slower than in float32", "2.6.0", "2.15.0", "[mm-500x500 and contiguous and forward"
+    ),
+    "172205": Report(
+        "contiguous() after permute() 156 times slower than a copy", "2.6.0", "2.15.0",
+        "([permute_contiguous or [clone or [conv2d_1x1) and forward",
+    ),
+    "193951": Report("products in float16 1,385 times", "2.13.0", "2.14.0", "[mm-500x500 and contiguous and forward"),
+    "162683": Report("batched products in float16 5 times", "2.9.1", "2.10.0", "[matmul_heads and forward"),
+    "177906": Report(
+        "CPU time doubled, and no wall time gained", "2.8.0", "2.9.1",
+        "([mm-256 or [conv2d-8x32 or [softmax- or [gelu-) and float32-contiguous-2t",
+    ),
+}  # fmt: skip
+
+#: Words of operations that a report names: no controls.
+NAMED = (
+    "sinh", "cosh", "atan", "log", "index_add", "baddbmm", "cat", "quantize", "embedding", "scatter", "conv", "mm", "matmul",
+    "copy", "contiguous", "clone", "add-64", "linear", "bmm", "einsum",
+)  # fmt: skip
+
+#: Pairs of releases of the controls, and of the sweep.
+PAIRS = (("2.9.1", "2.13.0"), ("2.6.0", "2.15.0"))
+
+
+def cases(repository: Path) -> list[str]:
+    """Return the ids of the cases with one thread."""
+    command = [sys.executable, "-P", "-m", "pytest", *OPS, "--collect-only", "-q", "-o", "addopts=--strict-markers"]
+    output = subprocess.run(command, cwd=repository, check=True, capture_output=True, text=True).stdout
+    return [line.partition("[")[2].rstrip("]") for line in output.splitlines() if "-1t-" in line]
+
+
+def controls(repository: Path) -> dict[str, Report]:
+    """Return the negative controls: ten cases for each pair of releases."""
+    allowed = [
+        case for case in cases(repository)
+        if "-float32-contiguous-1t-forward" in case and not any(word in case for word in NAMED)
+    ]  # fmt: skip
+    drawn = random.Random(20).sample(allowed, 20)
+    return {
+        f"controls-{base}": Report(
+            "nobody reports these", base, head, " or ".join(f"[{case}" for case in part), is_reported=False
+        )
+        for (base, head), part in zip(PAIRS, (drawn[:10], drawn[10:]), strict=True)
+    }
+
+
+def sweep(repository: Path) -> dict[str, Report]:
+    """Return the gates of the sweep, forward cases first."""
+    ordered = sorted(cases(repository), key=lambda case: case.endswith("backward"))
+    base, head = PAIRS[-1]
+    return {
+        f"sweep-{start // TOGETHER:03}": Report(
+            "",
+            base,
+            head,
+            " or ".join(f"[{case}" for case in ordered[start : start + TOGETHER]),
+            threshold="10%",
+            is_reported=False,
+        )
+        for start in range(0, len(ordered), TOGETHER)
+    }
+
+
+def gate_options(one: Report) -> list[str]:
+    """Return the arguments of the gate, without those of its files."""
+    sides = [f"--{side}-with={one.package}=={version}" for side, version in (("base", one.base), ("head", one.head))]
+    return ["--base", "HEAD", *sides, "--threshold", one.threshold]
+
+
+def command_line(one: Report) -> str:
+    """Return the command as a reader types it."""
+    variables = [f"{name}={value}" for name, value in one.variables.items()]
+    return " ".join([*variables, "mnistbench", "gate", *gate_options(one), "--", *one.tests, "-k", shlex.quote(one.select)])
+
+
+def run(repository: Path, one: Report, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run mnistbench in the clone, with the variables of a report."""
+    environ = ["env", *(f"{name}={value}" for name, value in one.variables.items())]
+    command = [*environ, sys.executable, "-P", "-m", "mnistbench", *arguments]
+    return subprocess.run(command, cwd=repository, check=False, capture_output=True, text=True)
+
+
+def measure(repository: Path, folder: Path, name: str, one: Report) -> dict:
+    """Run the gate unless its report is there, twice if it is inconclusive; bisect and reproduce what is slower."""
+    report = folder / f"{name}.json"
+    for launches in ((), ("--launches", "20")):
+        if report.exists():
+            break
+        began = time.monotonic()
+        target = folder / f"{name}.new.json"
+        files = ["--format", "json", "--output", str(target), "--storage", str(folder / name)]
+        found = run(repository, one, "gate", *gate_options(one), *launches, *files, "--", *one.tests, "-k", one.select)
+        if not target.exists():
+            print(f"{name}: {found.stderr.strip().splitlines()[-1]}", flush=True)
+            return {}
+        told = json.loads(target.read_text())
+        print(f"{name}: exit {found.returncode}, {time.monotonic() - began:.0f} s, {told['sentence']}", flush=True)
+        if told["outcome"] != "inconclusive" or launches or not one.is_reported:
+            target.rename(report)
+    told = json.loads(report.read_text())
+    if one.is_reported and slower(told):
+        follow(repository, folder, name, one, told)
+    return told
+
+
+def slower(told: dict, least: float = LEAST) -> list[dict]:
+    """Return the confirmed slowdowns of cases with at least this lower bound, the largest first."""
+    found = [
+        one for one in told["findings"]
+        if one["verdict"] == "regressed" and one["screened"]["kind"] in ("iteration", "mean") and (one["least"] or 0) >= least
+    ]  # fmt: skip
+    return sorted(found, key=lambda one: -one["confirmed"]["change"])
+
+
+def follow(repository: Path, folder: Path, name: str, one: Report, told: dict) -> None:
+    """Find the release with which the slowest case became slower, and run the scripts."""
+    scripts = [each["script"] for each in told["reproducers"] if each["script"]]
+    target = folder / f"{name}.reproduce.txt"
+    if scripts and not target.exists():
+        sides = gate_options(one)[2:4]
+        target.write_text(run(repository, one, "reproduce", *sides, *scripts).stdout)
+    target = folder / f"{name}.bisect.txt"
+    if not target.exists():
+        case = slower(told)[0]["screened"]["case"].partition("[")[2].rstrip("]") or one.select
+        select = f"[{case}" if one.tests == OPS else one.select
+        versions = f"{one.package}=={one.base}..{one.head}"
+        found = run(repository, one, "bisect", versions, "--threshold", one.threshold, "--", *one.tests, "-k", select)
+        target.write_text(found.stdout or found.stderr)
+
+
+def table(folder: Path, reports: Mapping[str, Report]) -> Iterable[str]:
+    """Yield a row of Markdown for each case that has a verdict."""
+    for name in reports:
+        report = folder / f"{name}.json"
+        if not report.exists():
+            continue
+        told = json.loads(report.read_text())
+        best: dict[str, dict] = {}
+        for each in told["cases"]:
+            if each["kind"] == "iteration" and each["clock"] == "wall":
+                best[each["case"]] = each
+        found = {each["screened"]["case"]: each for each in reversed(slower(told, 0.0))}
+        for case, each in best.items():
+            confirmed = found.get(case)
+            of = confirmed["confirmed"] if confirmed else each
+            interval = f"{of['change']:+.1%} ({of['low']:+.1%} to {of['high']:+.1%})"
+            word = "regressed" if confirmed else f"below {max(0.0, each['high']):.1%}"
+            label = case.partition("[")[2].rstrip("]") or case
+            yield f"| {name} | {label} | {each['base_ns'] / 1e3:,.1f} us | {interval} | {word} |"
+
+
+def main(arguments: Sequence[str]) -> None:
+    folder, *words = arguments
+    path = Path(folder).resolve()
+    repository = cloned(path)
+    if words[:1] == ["table"]:
+        print("\n".join(table(path, {**REPORTS, **controls(repository)})))
+        return
+    hours = float(words[1]) if words[:1] == ["sweep"] and len(words) > 1 else 6.0
+    chosen = {"controls": controls, "sweep": sweep}.get(words[0] if words else "", lambda _: REPORTS)(repository)
+    ends = time.monotonic() + 3600 * hours
+    for name, one in chosen.items():
+        if (chosen is REPORTS and words and name not in words) or time.monotonic() > ends:
+            continue
+        told = measure(repository, path, name, one)
+        for each in slower(told, SURPRISING) if told and not one.is_reported else ():
+            print(
+                f"  {each['screened']['case']}: {each['confirmed']['change']:+.1%}, at least {each['least']:+.1%}", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
