@@ -74,7 +74,8 @@ REPORTS = {
         variables={"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "0"},
     ),
     "146508": Report(
-        "products in float16 40 to 137 times slower than in float32", "2.6.0", "2.15.0", "[mm-500x500 and contiguous and forward"
+        "products in float16 40 to 137 times slower than in float32", "2.6.0", "2.15.0",
+        "[mm-500x500 and contiguous and forward"
     ),
     "172205": Report(
         "contiguous() after permute() 156 times slower than a copy", "2.6.0", "2.15.0",
