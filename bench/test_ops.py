@@ -52,13 +52,17 @@ def tensor(content, dtype, layout):
     return made.contiguous(memory_format=torch.channels_last) if layout == "channels_last" and len(sizes) == 4 else made
 
 
-def gradient(function, tensors, constant):
-    """Return a function that computes the gradient of a sum of results."""
-    inputs = [made.requires_grad_() for name, made in tensors.items() if made.is_floating_point() and name not in constant]
-    results = function(*tensors.values())
+def prepared(call, contents, dtype, layout, direction):
+    """Return the function to measure and its arguments; that of the gradient has none."""
+    made = {name: tensor(content, dtype, layout) for name, content in contents.items()}
+    function = eval(f"lambda {', '.join(made)}: {call}", {"torch": torch, "F": torch.nn.functional})  # noqa: S307  # our own table
+    if direction == "forward":
+        return function, list(made.values())
+    inputs = [made[name] for name, content in contents.items() if made[name].is_floating_point() and "constant" not in content]
+    results = function(*(each.requires_grad_() if any(each is one for one in inputs) else each for each in made.values()))
     outputs = [each for each in (results if isinstance(results, tuple) else [results]) if each.requires_grad]
     weights = [torch.ones_like(each) for each in outputs]
-    return lambda: torch.autograd.grad(outputs, inputs, weights, retain_graph=True, allow_unused=True)
+    return lambda: torch.autograd.grad(outputs, inputs, weights, retain_graph=True, allow_unused=True), []
 
 
 @pytest.mark.study
@@ -69,14 +73,9 @@ def test_op(op_benchmark, call, tensors, dtype, layout, threads, direction, need
     if needs and needs not in cpu_info().get("flags", ()):
         pytest.skip(f"needs a processor with {needs}")
     torch.manual_seed(0)
-    made = {name: tensor(content, dtype, layout) for name, content in tensors.items()}
-    function = eval(f"lambda {', '.join(made)}: {call}", {"torch": torch, "F": torch.nn.functional})  # noqa: S307  # our own table
-    args = list(made.values())
     with thread_count(threads):
         try:
-            if direction == "backward":
-                constant = {name for name, content in tensors.items() if "constant" in content}
-                function, args = gradient(function, made, constant), []
+            function, args = prepared(call, tensors, dtype, layout, direction)
             function(*args)
         except RuntimeError as error:
             if "not implemented for" not in str(error):
