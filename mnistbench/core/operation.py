@@ -21,6 +21,9 @@ UNATTRIBUTED = "(unattributed kernels)"
 #: Rows that are no operations.
 NOT_OPERATIONS = frozenset((OUTSIDE, RUNTIME, UNATTRIBUTED))
 
+#: What the changes of tensors' layouts are counted as, among the implementations of oneDNN that run.
+REORDER = "reorder"
+
 #: Module of an operation that cannot be attributed to a module; ``measuring/profiling`` explains why.
 NO_MODULE = ""
 

@@ -1,20 +1,26 @@
-"""Description of machine and software as an ``Environment``, and the devices that torch can use."""
+"""Description of machine and software as an ``Environment``, the devices that torch can use, and what oneDNN runs on a CPU."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 
 import torch
 
 from mnistbench import __version__
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import allocator_settings, cpu_info, cpu_model, usable_cpus
+from mnistbench.core.operation import REORDER
 from mnistbench.core.ranks import Rank
 from mnistbench.core.record import Environment
 
@@ -147,3 +153,59 @@ def _driver() -> str:
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return answer[0] if answer else "unknown"
+
+
+# ---- Operations on a CPU ---------------------------------------------------------------------------------------------
+
+#: A primitive that oneDNN has run: ``onednn_verbose,v1,primitive,exec,cpu,convolution,brgconv:avx512_core,...``; older versions
+#: lack the second and the third field.
+_RUN = re.compile(r"^onednn_verbose(?:,v\d+)?(?:,primitive)?,exec,cpu,(\w+),([^,]+),", re.MULTILINE)
+
+#: The instruction set in the header of oneDNN's report.
+_ISA = re.compile(r"^onednn_verbose(?:,v\d+)?,info,cpu,isa:(.+)", re.MULTILINE)
+
+#: The file of an OpenMP library in ``/proc/self/maps``: of GNU, Intel or LLVM, perhaps with a hash in its name.
+_OPENMP = re.compile(r"/(lib(?:gomp|iomp5|omp)[-.][^/\n]*)$", re.MULTILINE)
+
+
+def cpu_paths() -> dict[str, str]:
+    """Return what decides which code computes operations on this CPU: name in reports -> value, without what is not known.
+
+    Call it before :func:`onednn_report`: oneDNN prints its instruction set once in a process.
+    """
+    maps = Path("/proc/self/maps")
+    found = {
+        "instruction set": torch.backends.cpu.get_cpu_capability(),
+        "oneDNN": "".join(_ISA.findall(onednn_report(torch.ones(1).to_mkldnn))),
+        "OpenMP": " and ".join(sorted(set(_OPENMP.findall(maps.read_text())))) if maps.exists() else "",
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def onednn_report(run: Callable[[], object]) -> str:
+    """Run, and return what oneDNN reports of it; without running, an empty text if torch has no oneDNN.
+
+    oneDNN prints to the standard output of the process, past Python. What others print there meanwhile is in the text, too.
+    """
+    mkldnn = torch.backends.mkldnn
+    if not mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return ""
+    flush, own = ctypes.CDLL(None).fflush, os.dup(1)
+    with tempfile.TemporaryFile() as printed:
+        sys.stdout.flush()
+        flush(None)
+        os.dup2(printed.fileno(), 1)
+        try:
+            with mkldnn.verbose(mkldnn.VERBOSE_ON):  # type: ignore[no-untyped-call]
+                run()
+        finally:
+            flush(None)
+            os.dup2(own, 1)
+            os.close(own)
+        printed.seek(0)
+        return printed.read().decode(errors="replace")
+
+
+def onednn_runs(report: str) -> dict[str, int]:
+    """Return how often each implementation ran, in the order of the first runs: ``convolution brgconv:avx512_core``."""
+    return dict(Counter(kind if kind == REORDER else f"{kind} {name}" for kind, name in _RUN.findall(report)))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +19,15 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import PINNED
 from mnistbench.core.ranks import Rank
 from mnistbench.measuring import environment
-from mnistbench.measuring.environment import accelerators, device_of_rank, read, resolve_devices
+from mnistbench.measuring.environment import (
+    accelerators,
+    cpu_paths,
+    device_of_rank,
+    onednn_report,
+    onednn_runs,
+    read,
+    resolve_devices,
+)
 
 pytestmark = pytest.mark.versions
 
@@ -284,3 +294,72 @@ def test_driver_is_unknown_without_its_tool_or_where_it_hangs(monkeypatch: pytes
     install_tool(monkeypatch, tmp_path, "#!/bin/sh\n")
     monkeypatch.setattr(subprocess, "run", run)
     assert environment._driver() == "unknown"
+
+
+# ---- Operations on a CPU ---------------------------------------------------------------------------------------------
+
+#: What PyTorch 2.6 and 2.15 print of two convolutions, in float32 and in bfloat16, and a product in bfloat16, on one machine.
+REPORTS = {
+    version: (Path(__file__).parents[1] / "data" / f"onednn_{version}.txt").read_text(encoding="utf-8")
+    for version in ("3.5.3", "3.13.3")
+}
+OLDER = "onednn_verbose,exec,cpu,convolution,jit:avx2,forward_training,src_f32::blocked:acdb:f0,,alg:direct,mb1,0.02"
+OTHERS = "a line\nonednn_verbose,v1,primitive,create:cache_miss,cpu,matmul,ref:any,undef,src:f32::blocked:ab::f0,,,2x2:2x2\n"
+
+
+@pytest.mark.parametrize("version", REPORTS)
+def test_the_runs_of_each_implementation_are_counted(version: str) -> None:
+    assert list(onednn_runs(REPORTS[version]).items()) == [
+        ("reorder", 4),
+        ("convolution jit:avx512_core", 1),
+        ("convolution jit_bf16:avx512_core_bf16", 1),
+        ("matmul brg_matmul:avx512_core_bf16", 1),
+    ]
+
+
+def test_lines_of_an_older_version_count_and_those_of_other_events_do_not() -> None:
+    assert onednn_runs(f"{OTHERS}{OLDER}\n{OLDER}\n{OTHERS}") == {"convolution jit:avx2": 2}
+
+
+def convolution() -> torch.Tensor:
+    return torch.nn.functional.conv2d(torch.ones(2, 8, 16, 16), torch.ones(8, 8, 3, 3))
+
+
+with_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch is built without oneDNN")
+
+
+@with_onednn
+def test_what_onednn_reports_is_not_printed_and_all_else_is(capfd: pytest.CaptureFixture[str]) -> None:
+    sys.stdout.write("before, ")
+    runs = onednn_runs(onednn_report(convolution))
+    os.write(1, b"after")
+    assert [name for name in runs if name.startswith("convolution ")]
+    assert onednn_runs(onednn_report(lambda: torch.ones(3) + 1)) == {}
+    assert capfd.readouterr().out == "before, after"
+
+
+@with_onednn
+def test_the_standard_output_is_restored_after_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        onednn_report(lambda: 1 // 0)
+    convolution()
+    os.write(1, b"after")
+    assert capfd.readouterr().out == "after"
+
+
+def test_without_onednn_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert onednn_report(lambda: 1 // 0) == ""
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell")
+def test_what_decides_which_code_runs_has_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN prints its instruction set once in a process, perhaps before this test."""
+    for report in REPORTS.values():
+        monkeypatch.setattr(environment, "onednn_report", lambda _, report=report: report)
+        found = cpu_paths()
+        assert found["instruction set"] == torch.backends.cpu.get_cpu_capability()
+        assert found["oneDNN"] == "Intel AVX-512 with Intel DL Boost and bfloat16 support"
+        assert re.fullmatch(r"lib\w*omp\S+( and lib\w*omp\S+)*", found["OpenMP"])
+    monkeypatch.setattr(environment, "onednn_report", lambda _: "")
+    assert "oneDNN" not in cpu_paths()

@@ -1,26 +1,17 @@
-"""Measure all ways of some convolutions: work, time and error of a call, and the algorithm of the library.
-
-With ``torch.backends.mkldnn.verbose`` oneDNN prints a line for each primitive that it runs. The lines go to the standard output
-of the process, past Python, so a child process runs the convolutions: ``python -m
-mnistbench.course.studies.convolution.measurement``, with the cases as a line of JSON on its standard input.
-"""
+"""Measure all ways of some convolutions: work, time and error of a call, and the algorithm of the library."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
-import os
-import re
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from mnistbench.core.child import Child, ChildError
 from mnistbench.core.errors import UsageError
+from mnistbench.core.operation import REORDER
 from mnistbench.core.record import median_ns
 from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution.result import ConvolutionStudy, Settings, WayCase, WayCost
@@ -28,7 +19,7 @@ from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 from mnistbench.course.studies.convolution.ways import WAYS, Way, by_definition, reference
 from mnistbench.measuring.calls import PROFILED_NS, Call
 from mnistbench.measuring.case import memory_suffices, synchronizer, thread_count
-from mnistbench.measuring.environment import resolve_devices
+from mnistbench.measuring.environment import onednn_report, onednn_runs, resolve_devices
 from mnistbench.measuring.profiling import has_device_view, profile_call
 from mnistbench.measuring.timing import times_ns
 from mnistbench.profile.ceilings import ceilings_of
@@ -43,7 +34,6 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
 
     Raises:
         UsageError: no way can compute any of the convolutions, or the device runs out of memory.
-        ChildError: the algorithms could not be read.
     """
     device = resolve_devices([settings.device])[-1]  # auto: the accelerator, if there is one
     refused: dict[str, None] = {}  # in order, each sentence once
@@ -64,12 +54,8 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
         for case in cases:
             progress(f"{case.convolution} {case.way} {case.dtype}")
             with memory_suffices(f"memory of {device} does not suffice for {case.sizes}: choose smaller sizes"):
-                costs.append(cost(case, ceilings[case.dtype], device))
-    progress("algorithms of the library")
-    of_library = [number for number, case in enumerate(cases) if WAYS[case.way].is_library]
-    algorithms = _algorithms([cases[number] for number in of_library], device, settings.threads)
-    for number, algorithm in zip(of_library, algorithms, strict=True):
-        costs[number] = replace(costs[number], algorithm=algorithm)
+                algorithm = _algorithm(case, device) if WAYS[case.way].is_library else ""
+                costs.append(replace(cost(case, ceilings[case.dtype], device), algorithm=algorithm))
     return ConvolutionStudy(replace(settings, device=device), torch.__version__, tuple(costs), tuple(refused))
 
 
@@ -113,27 +99,17 @@ def _error(way: Way, sizes: ConvolutionSizes, dtype: torch.dtype, device: str) -
 
 # ---- The algorithm of the library ------------------------------------------------------------------------------------
 
-#: Longest time of the child process, in seconds.
-_PATIENCE_S = 600.0
 
-#: A line before those of a case.
-_CASE = "mnistbench-case:"
-
-#: A primitive that computes, not one that changes the layout of a tensor.
-_COMPUTES = ("convolution", "matmul", "inner_product")
-
-#: ``onednn_verbose,v1,primitive,exec,cpu,convolution,brgconv:avx512_core,forward_training,...``; older versions lack the second
-#: and the third field.
-_LINE = re.compile(r"^onednn_verbose(?:,v\d+)?(?:,primitive)?,exec,cpu,(?P<kind>\w+),(?P<algorithm>[^,]+),(?P<direction>\w+),")
-
-
-def _algorithms(cases: Sequence[WayCase], device: str, threads: int) -> list[str]:
-    """Return which algorithm the library takes for each case: as oneDNN reports it, or the names of the kernels."""
+def _algorithm(case: WayCase, device: str) -> str:
+    """Return which algorithm the library takes: as oneDNN reports it, or the names of the kernels; empty if not known."""
     if has_device_view(device):
-        return [", ".join(kernels(case, device)) for case in cases]
-    if device != "cpu" or not cases:
-        return [""] * len(cases)
-    return [algorithm or "PyTorch's own code" for algorithm in onednn_algorithms(cases, threads)]
+        return ", ".join(kernels(case, device))
+    if device != "cpu":
+        return ""
+    call = call_of(WAYS[case.way], case.sizes, getattr(torch, case.dtype))
+    with torch.inference_mode():
+        call()  # weights may be packed once
+        return summary(onednn_runs(onednn_report(call))) or "PyTorch's own code"
 
 
 def kernels(case: WayCase, device: str) -> tuple[str, ...]:
@@ -143,46 +119,8 @@ def kernels(case: WayCase, device: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for table in tables for row in table.rows for name in row.kernels))
 
 
-def onednn_algorithms(cases: Sequence[WayCase], threads: int) -> list[str]:
-    """Return for each case the algorithms that oneDNN took; empty where PyTorch did not call it.
-
-    Raises:
-        ChildError: the child process failed.
-    """
-    job = {"cases": [asdict(case) for case in cases], "threads": threads}
-    try:
-        with Child([sys.executable, "-P", "-m", "mnistbench.course.studies.convolution.measurement"], os.environ) as child:
-            child.tell(json.dumps(job))
-            lines = child.output(_PATIENCE_S).splitlines()
-    except ChildError as error:
-        raise ChildError(f"the process that asks oneDNN for its algorithms {error}") from None
-    starts = [number for number, line in enumerate(lines) if line.startswith(_CASE)]
-    return [summary(lines[start + 1 : end]) for start, end in itertools.pairwise([*starts, len(lines)])]
-
-
-def summary(lines: Sequence[str]) -> str:
-    """Return the algorithms in the lines of one case, and how many tensors were brought into another layout."""
-    found = [match for line in lines if (match := _LINE.match(line))]
-    computing = [match["algorithm"] for match in found if match["kind"] in _COMPUTES]
-    reorders = sum(match["kind"] == "reorder" for match in found)
-    names = " + ".join(dict.fromkeys(computing))
+def summary(runs: Mapping[str, int]) -> str:
+    """Return the algorithms that oneDNN ran, and how many tensors were brought into another layout; empty if it ran none."""
+    names = " + ".join(name.partition(" ")[2] for name in runs if name != REORDER)
+    reorders = runs.get(REORDER, 0)
     return f"{names}, {reorders} reorder{'s' if reorders > 1 else ''}" if names and reorders else names
-
-
-def main() -> None:
-    """Run the cases of the standard input."""
-    job = json.loads(sys.stdin.readline())
-    torch.set_num_threads(job["threads"])
-    for found in job["cases"]:
-        way, sizes, dtype = WAYS[found["way"]], ConvolutionSizes(**found["sizes"]), getattr(torch, found["dtype"])
-        call = call_of(way, sizes, dtype)
-        with torch.inference_mode():
-            call()  # weights may be packed once
-            sys.stdout.write(f"{_CASE}\n")
-            sys.stdout.flush()
-            with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):  # type: ignore[no-untyped-call]
-                call()
-
-
-if __name__ == "__main__":
-    main()
