@@ -383,7 +383,9 @@ class _Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> None:
-        """Measure a test that is marked as a whole; then it runs as usual."""
+        """Set the threads, which the test may change; measure a test that is marked as a whole, which then runs as usual."""
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(own_threads())  # whatever imports, fixtures and other tests have set
         if not _FIXTURES.intersection(pyfuncitem.fixturenames):
             if inspect.iscoroutinefunction(pyfuncitem.obj):
                 pytest.skip("a coroutine cannot be measured")
@@ -398,7 +400,8 @@ class _Session:
 
     def _take_call(self, item: pytest.Item, benchmark: Any, call: Call) -> None:
         case_id = self.side.case_id(item.nodeid)
-        params = params_of_test(case_id, own_threads())
+        torch = sys.modules.get("torch")
+        params = params_of_test(case_id, torch.get_num_threads() if torch else own_threads())
         threads = self.side.threads_of(params)
 
         def make() -> PlainCase:

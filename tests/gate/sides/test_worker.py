@@ -157,6 +157,41 @@ def test_one_side_has_more_threads(plan, tmp_path) -> None:
         assert set((tmp_path / name / "threads").read_text().splitlines()) == {f"{threads} {threads}"}
 
 
+#: One body sets the number of threads, and does not restore it. After the measurement, the fixture makes a call on all cores.
+PLAIN = """
+import os
+
+import torch
+
+
+def count(calls):
+    calls.append((torch.get_num_threads(), len(os.sched_getaffinity(0))))
+
+
+def test_two(benchmark):
+    torch.set_num_threads(2)
+    benchmark(count, calls := [])
+    assert {*calls[:-1]} == {(2, 2)}
+
+
+def test_one(benchmark):
+    benchmark(count, calls := [])
+    assert {*calls[:-1]} == {(1, 1)}
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_plain_test_whose_body_sets_threads_is_measured_with_as_many_cores(plan, tmp_path) -> None:
+    for name in (BASE, HEAD):
+        (tmp_path / name / "test_bench.py").write_text(PLAIN)
+    with launching(plan, 1, None, tmp_path / "log", sorted(os.sched_getaffinity(0))) as launch:
+        found = whole(launch)["cases"]
+    for name, has_one_thread in (("one", True), ("two", False)):
+        for build in found[f"test_bench.py::test_{name}"]:
+            assert [bool(side["cpu_ns"]) for side in build["sides"].values()] == [has_one_thread] * 2
+            assert [bool(side["block_ns"]) for side in build["sides"].values()] == [has_one_thread] * 2
+
+
 def measured_with(python, plan, tmp_path):
     """Survey both sides and measure them once, the base with this interpreter; return the listings and the launch."""
     arguments = ("test_bench.py", "--bench-model=tiny,lenet5", "--benchmark-columns=min")
