@@ -53,7 +53,19 @@ GOLDEN = [
 
 #: Objects whose keys are names of anything: cases, packages, variables, reasons.
 MAPS = {
-    "gate": {"variables", "packages", "memory", "resident", "exact", "not_finite", "left_out", "notes", "uncompared"},
+    "gate": {
+        "variables",
+        "packages",
+        "memory",
+        "resident",
+        "exact",
+        "not_finite",
+        "left_out",
+        "notes",
+        "uncompared",
+        "cpu",
+        "onednn",
+    },
     "compare": {"environment", "incomparable", "left_out"},
 }
 MAPS["bisect"] = MAPS["gate"]
@@ -120,7 +132,8 @@ VERDICTS = {
             packages={"torch": ["2.14.0", "2.15.0"], "numpy": ["", "2.0"]}, memory={CASE: {BASE: 4_096, HEAD: 8_192}},
             resident={BASE: 400_000_000, HEAD: 800_000_000}, only_base=[OTHER], only_head=["a"], changed=["b"],
             left_out={BASE: {}, HEAD: {OTHER: "it is skipped"}}, notes={CASE: "a note"},
-            uncompared={CASE: "it returns nothing"},
+            uncompared={CASE: "it returns nothing"}, cpu={BASE: {}, HEAD: {"instruction set": "AVX2"}},
+            onednn={CASE: {BASE: {}, HEAD: {"matmul ref:any": 1}}},
         ),
     ),
 }  # fmt: skip

@@ -86,6 +86,7 @@ class ListedCase:
     sources: tuple[str, ...] = ()  # files of the tree: of the test, its fixtures and its data
     returns: str = ""  # types of the result
     seconds: float = 0.0  # of its calls in the survey
+    onednn: Mapping[str, int] = field(default_factory=dict)  # implementation of oneDNN -> how often its iteration runs it
 
 
 @dataclass
@@ -100,6 +101,9 @@ class Listing:
     left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
     resident: int = 0  # peak resident memory of the process, bytes
     longest_s: float = 0.0  # of loading and each test, seconds
+    cpu: Mapping[str, str] = field(
+        default_factory=dict
+    )  # what decides which code runs there: name -> value; empty without torch
 
 
 def stage_home(folder: Path) -> Path:

@@ -9,7 +9,7 @@ import re
 import shlex
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +33,7 @@ from mnistbench.gate.verdict.decision import (
     product,
 )
 from mnistbench.gate.verdict.permutation import CONFIDENCE
-from mnistbench.gate.verdict.result import JudgeOptions, Verdict
+from mnistbench.gate.verdict.result import OTHER_PATH, JudgeOptions, Verdict
 from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, CPU, DEVICE, HEAD, ITERATION, MEAN, MEMORY, ONCE, WALL, Quantity
 from mnistbench.gate.verdict.soak import Soak
 from mnistbench.showing.output import (
@@ -159,6 +159,8 @@ def _head(verdict: Verdict) -> Iterable[str]:
     yield f"measured: {count}, {decision.launches} launches{fresh}, {time}{torch}"
     if parts := ", ".join(f"{name} {units.duration(part_s * 1e9)}" for name, part_s in verdict.end.parts_s.items() if part_s):
         yield f"time: {parts}"
+    cpus = (_cpu(part.header.cpu) for part in verdict.recorded.shards or (verdict.recorded,))
+    yield from (f"cpu: {cpu}" for cpu in dict.fromkeys(cpus) if cpu)
     for side, variables in header.variables.items():
         if variables:
             yield f"{side} with {' '.join(f'{name}={shlex.quote(value)}' for name, value in variables.items())}"
@@ -176,6 +178,13 @@ def _head(verdict: Verdict) -> Iterable[str]:
         machines.setdefault(part.header.machine, []).append(str(part.header.shard.number))
     for machine, numbers in machines.items():
         yield f"shard{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} of {header.shard.of}: {machine}"
+
+
+def _cpu(cpu: Mapping[str, Mapping[str, str]]) -> str:
+    """Return what decides which code runs on the CPU, of both sides where they differ."""
+    base, head = (cpu.get(side, {}) for side in (BASE, HEAD))
+    values = {name: dict.fromkeys(side.get(name, "none") for side in (base, head)) for name in {**base, **head}}
+    return "; ".join(f"{name} {' -> '.join(of_sides)}" for name, of_sides in values.items())
 
 
 def _notes(verdict: Verdict) -> Iterable[str]:
@@ -329,9 +338,9 @@ def _cause(finding: Finding, verdict: Verdict) -> str:
 
 
 def _is_more(sentence: str) -> bool:
-    if ": new, " in sentence:
+    if ": new, " in sentence or sentence.startswith(OTHER_PATH):
         return True
-    match = re.search(r": ([\d.,]+) -> ([\d.,]+) calls", sentence)
+    match = re.search(r": ([\d.,]+) -> ([\d.,]+) (?:calls|reorders)", sentence)
     return match is not None and float(match[2].replace(",", "")) > float(match[1].replace(",", ""))
 
 
@@ -624,8 +633,8 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     """Return the whole verdict for JSON, which docs/schema/gate.json describes; changes are shares (0.05 is 5 % slower)."""
     header, decision, options = verdict.header, verdict.decision, verdict.options
     of_header = (
-        "base", "head", "torch", "variables", "packages", "resident", "only_base", "only_head", "changed", "generated",
-        "left_out", "remarks", "qualified",
+        "base", "head", "torch", "cpu", "variables", "packages", "resident", "only_base", "only_head", "changed",
+        "generated", "left_out", "remarks", "qualified",
     )  # fmt: skip
     return {
         "outcome": verdict.outcome,
@@ -636,7 +645,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         **{name: getattr(header, name) for name in of_header},
         **{
             name: {header.name(case): value for case, value in getattr(header, name).items()}
-            for name in ("memory", "notes", "uncompared", "returned", "sources")
+            for name in ("memory", "notes", "onednn", "uncompared", "returned", "sources")
         },
         "launches": decision.launches,
         "fresh_launches": decision.fresh,

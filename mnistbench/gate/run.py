@@ -360,6 +360,12 @@ class _Gate:
             seed=self._seed,
             allocator=allocator_settings(environment(os.environ, self._plan.home, self._seed)),
             variables=self._plan.variables,
+            cpu={side: listing[side].cpu for side in (BASE, HEAD)},
+            onednn={
+                case: runs
+                for case in common
+                if any((runs := {BASE: of_base[case].onednn, HEAD: of_head[case].onednn}).values())
+            },
             packages={name: versions for name, versions in versions_of.items() if versions[0] != versions[1]},
             torch=" -> ".join(dict.fromkeys(filter(None, (found.torch for found in sides)))),
             labels={case: of_head[case].label for case in common},

@@ -42,10 +42,10 @@ def surveyed(**changes):
         "cases": {
             "t.py::t": {
                 "label": name, "params": {"threads": 1}, "memory": 4, "failed": "", "note": "", "uncompared": "",
-                "parallel": False, "sources": [], "returns": "", "seconds": 0.1,
+                "parallel": False, "sources": [], "returns": "", "seconds": 0.1, "onednn": {},
             }
         },
-        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {}, "longest_s": 0.01,
+        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {}, "longest_s": 0.01, "cpu": {},
     }
     say(surveyed={**said, **changes})
 

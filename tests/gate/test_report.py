@@ -322,11 +322,21 @@ def test_the_largest_operations_are_shown_and_what_was_found_always(top):
     assert shown[0].startswith("aten::add_, optimizer ")
 
 
+#: What decides which code runs.
+GNU = {"instruction set": "AVX512", "oneDNN": "Intel AVX-512", "OpenMP": "libgomp.so.1"}
+
+
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
         ({"torch": "2.14.0 -> 2.15.0"}, "measured: 1 case, 8 launches, 160 s, torch 2.14.0 -> 2.15.0"),
         ({"variables": {"base": {}, "head": {"A": "1 2", "B": ""}}}, "head with A='1 2' B=''"),
+        ({"cpu": {"base": GNU, "head": GNU}}, "cpu: instruction set AVX512; oneDNN Intel AVX-512; OpenMP libgomp.so.1"),
+        (
+            {"cpu": {"base": GNU, "head": {**GNU, "instruction set": "AVX2", "oneDNN": "Intel AVX2"}}},
+            "cpu: instruction set AVX512 -> AVX2; oneDNN Intel AVX-512 -> Intel AVX2; OpenMP libgomp.so.1",
+        ),
+        ({"cpu": {"base": {}, "head": {"instruction set": "AVX2"}}}, "cpu: instruction set none -> AVX2"),
         ({"packages": {"torch": ["2.14", "2.15"], "x": ["", "1"]}}, "packages of other versions: torch 2.14 -> 2.15"),
         ({"packages": {"y": ["2", ""], "x": ["", "1"]}}, "packages only in the base: y"),
         ({"packages": {"y": ["2", ""], "x": ["", "1"]}}, "packages only in the head: x"),
@@ -396,6 +406,11 @@ def test_numbers_that_are_not_finite_precede_the_verdict():
     assert f"{LABEL}: NaN or infinity in the base and in the head; times may depend on it\n" in text
 
 
+@pytest.mark.parametrize("cpu", [{}, {"base": {}, "head": {}}])
+def test_without_torch_the_head_has_no_line_about_the_cpu(cpu):
+    assert "cpu:" not in rendered(concluded(Measured(), cpu=cpu), "terminal", 3)
+
+
 def test_without_torch_the_head_names_no_version():
     text = rendered(concluded(Measured(), torch=""), "terminal", 3)
     assert "measured: 1 case, 8 launches, 160 s\n" in text
@@ -416,9 +431,9 @@ def test_no_more_facts_are_shown_than_a_reader_takes():
 # ---- likely causes ------------------------------------------------------------------------------------------------------
 
 
-def found_line(case, what):
+def found_line(case, what, **changes):
     """What is said of one finding."""
-    lines = rendered(concluded(case, 8), "terminal", 3).splitlines()
+    lines = rendered(concluded(case, 8, **changes), "terminal", 3).splitlines()
     [line] = [line for line in lines if line.startswith(f"regressed: {what} (")]
     return line
 
@@ -487,6 +502,42 @@ def test_a_new_operation_is_the_likely_cause_of_a_slower_call():
 def test_fewer_calls_are_no_cause_of_a_slowdown():
     case = slower(base={ADD: {"calls": 2.0}, CONV: {"calls": 16.0}}, new={ADD: {"calls": 1.0}, CONV: {"calls": 8.0}})
     assert "cause" not in found_line(case, "wall time")
+
+
+BRGEMM, JIT, AVX2 = "matmul brg_matmul:avx512_core", "convolution jit:avx512_core", "convolution jit:avx2"
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "text"),
+    [
+        ({BRGEMM: 2}, {"matmul ref:any": 2}, f"another path was taken: {BRGEMM} -> matmul ref:any"),
+        ({JIT: 2, BRGEMM: 1}, {BRGEMM: 1, AVX2: 2}, f"another path was taken: {JIT} -> {AVX2}"),
+        ({JIT: 2}, {JIT: 1, AVX2: 1}, f"another path was taken: {JIT} -> {AVX2} + {JIT}"),
+        ({BRGEMM: 1, JIT: 1}, {}, f"another path was taken: oneDNN {JIT} + {BRGEMM} -> PyTorch's own code"),
+        ({JIT: 1}, {BRGEMM: 1, JIT: 1}, f"another path was taken: PyTorch's own code -> oneDNN {BRGEMM}"),
+        ({JIT: 1, "reorder": 2}, {JIT: 1, "reorder": 4}, "changes of layouts by oneDNN: 2 -> 4 reorders"),
+        ({JIT: 1}, {JIT: 1, "reorder": 1}, "changes of layouts by oneDNN: 0 -> 1 reorders"),
+    ],
+)
+def test_another_implementation_of_onednn_is_an_exact_difference_and_the_likely_cause_before_others(base, head, text):
+    case, changes = slower(new={MM: {"calls": 2.0}}), {"onednn": {CASE: {"base": base, "head": head}}}
+    assert found_line(case, "wall time", **changes).endswith(f"; likely cause: {text}")
+    assert concluded(case, **changes).exact_differences[LABEL][0] == text
+    assert json.loads(rendered(concluded(case, **changes), "json", 3))["onednn"] == {LABEL: {"base": base, "head": head}}
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "differences"),
+    [({JIT: 2, "reorder": 1}, {JIT: 3, "reorder": 1}, 0), ({}, {}, 0), ({JIT: 1, "reorder": 1}, {AVX2: 1, "reorder": 3}, 2)],
+)
+def test_the_runs_of_an_implementation_do_not_matter_and_those_of_reorders_do(base, head, differences):
+    found = concluded(Measured(), onednn={CASE: {"base": base, "head": head}}).exact_differences
+    assert len(found.get(LABEL, ())) == differences
+
+
+def test_fewer_reorders_are_no_cause_of_a_slowdown():
+    fewer = {"onednn": {CASE: {"base": {JIT: 1, "reorder": 2}, "head": {JIT: 1, "reorder": 1}}}}
+    assert "cause" not in found_line(slower(), "wall time", **fewer)
 
 
 @pytest.mark.parametrize(("factor", "far"), [(1.2, True), (0.8, True), (1.015, False)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import platform
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +20,7 @@ import reproducer_builders
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import PINNED
-from mnistbench.gate import qualification, run
+from mnistbench.gate import launcher, qualification, run
 from mnistbench.gate.launcher import LaunchError, ListedCase, Listing
 from mnistbench.gate.planning import LEAST_EFFORT
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
@@ -29,6 +31,7 @@ from mnistbench.gate.verdict.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSE
 from mnistbench.gate.verdict.result import JudgeOptions, conclude
 from mnistbench.gate.verdict.samples import BASE, HEAD, NO_END, End, Shard
 from mnistbench.gate.verdict.shards import gather
+from mnistbench.showing.output import render
 from mnistbench.showing.progress import Progress
 
 #: Two cases, and what a base takes for each.
@@ -242,6 +245,50 @@ def test_what_the_surveys_say_of_a_case_is_said_once(gate, launches):
     assert header.uncompared == {QUICK: "in the base: returns base; in the head: returns head"}
 
 
+def test_what_decides_which_code_runs_is_kept_of_both_sides(gate, launches):
+    listing = launches.listing
+
+    def found(side):
+        listed = replace(listing(side), cpu={"instruction set": {BASE: "AVX512", HEAD: "AVX2"}[side]})
+        listed.cases[QUICK].onednn = {"matmul ref:any": 1} if side == HEAD else {}
+        return listed
+
+    launches.listing = found
+    measured = gate(launches=8)
+    header = measured.header
+    assert header.cpu == {BASE: {"instruction set": "AVX512"}, HEAD: {"instruction set": "AVX2"}}
+    assert header.onednn == {QUICK: {BASE: {}, HEAD: {"matmul ref:any": 1}}}
+    assert samples.load(measured.path).header == header
+
+
+#: oneDNN computes what PyTorch's own code would take longer for.
+CONVOLUTION = """
+import torch
+
+
+def test_convolution(benchmark):
+    benchmark(torch.nn.functional.conv2d, torch.ones(2, 8, 16, 16), torch.ones(8, 8, 3, 3))
+"""
+
+
+@pytest.mark.versions
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the variables have names of x86's instruction sets")
+def test_a_forced_instruction_set_is_another_path_in_the_report(gate, here, launches, monkeypatch):
+    """The surveys are processes of both sides; what they have found is in the header."""
+    (here / "bench/test_step.py").write_text(CONVOLUTION)
+    monkeypatch.setattr(run, "survey", launcher.survey)
+    case = "bench/test_step.py::test_convolution"
+    launches.factors = {case: 1.0}
+    forced = (("ONEDNN_MAX_CPU_ISA", "SSE41"), ("ATEN_CPU_CAPABILITY", "default"))
+    measured = gate(launches=8, base_dir=None, head_env=forced)
+    text = render(report(conclude(measured, JudgeOptions())), "terminal")
+    assert re.search(
+        "^cpu: instruction set AVX.* -> DEFAULT; oneDNN Intel AVX.* -> Intel SSE4.1; OpenMP lib.*omp", text, re.MULTILINE
+    )
+    assert re.search("^test_step.py::test_convolution: another path was taken: convolution .* -> .*", text, re.MULTILINE)
+    assert text == render(report(conclude(samples.load(measured.path), JudgeOptions())), "terminal")
+
+
 def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(gate, launches, here, tmp_path):
     listing = launches.listing
     for side, text in ((tmp_path / "base", "1"), (here, "2")):
@@ -277,7 +324,10 @@ def test_other_dependencies_and_numbers_of_threads_are_remarks(gate, here, tmp_p
             "the sides may have other dependencies (requirements-dev.txt), which the gate does not install; "
             "name other versions with --head-with"
         ),
-        ("the sides set other numbers of threads (bench/net.py), but only those of a case count: OMP_NUM_THREADS"),
+        (
+            "the sides set other numbers of threads (bench/net.py), which count in the body of a plain test; "
+            "elsewhere OMP_NUM_THREADS does"
+        ),
     )
 
 
@@ -344,6 +394,15 @@ def test_threads_of_a_side_count_instead_of_those_of_the_case(gate, launches, ba
     measured = gate(launches=8, base_env=tuple(variables[0].items()), head_env=tuple(variables[1].items()))
     assert set(measured.header.exact.values()) == {exact}
     assert list(measured.header.labels) == list(launches.cases[BASE])  # the cases have the same parameters
+
+
+def test_a_plain_test_has_the_threads_of_its_side_and_is_compared(gate, launches):
+    launches.cases = {side: {QUICK: {**PARAMS, "threads": threads}} for side, threads in ((BASE, 1), (HEAD, 2))}
+    measured = gate(launches=8, head_env=(("OMP_NUM_THREADS", "2"),))
+    assert list(measured.header.labels) == [QUICK]
+    assert measured.header.changed == ()
+    with pytest.raises(LaunchError, match=r"^no case in common: "):
+        gate(launches=8)
 
 
 # ---- What is measured --------------------------------------------------------------------------------------------------

@@ -76,6 +76,7 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
         left_out=side.left_out,
         longest_s=sources.longest_s,
         resident=peak_resident_bytes(),
+        cpu=taken.cpu,
     )
     say(surveyed=asdict(found))
 
@@ -129,6 +130,7 @@ class _Survey:
         self._repository, self._phases = Path(job["repository"]), job["phases"]
         self.cases: dict[str, ListedCase] = {}  # by node id
         self.shared: dict[str, str] = {}
+        self.cpu: dict[str, str] = {}
         self._imported_bytes: int | None = None  # of tensors, before the first case of a workload was built
 
     def take(self, case: TakenCase) -> None:
@@ -140,15 +142,13 @@ class _Survey:
         self.shared = self.shared or stray_modules(self._repository, self._side)
         if self.shared:
             return
-        began_ns = Clock.wall_ns()
+        made, began_ns = case.make(), Clock.wall_ns()
         try:
-            if case.is_plain:
-                self._call(case.make(), listed)
-            else:
-                self._measure_memory(case.make(), listed)
+            (self._call if case.is_plain else self._measure_memory)(made, listed)
+            listed.seconds = (Clock.wall_ns() - began_ns) / 1e9
+            self._find_paths(made, listed)
         except SideError as error:
             listed.failed = str(error)
-        listed.seconds = (Clock.wall_ns() - began_ns) / 1e9
 
     def _call(self, case: PlainCase, listed: ListedCase) -> None:
         """Run a plain test's function twice, to see what it changes and what it returns."""
@@ -186,6 +186,17 @@ class _Survey:
             listed.memory = case.peak_memory()
         if listed.memory is not None and listed.params["device"] == "cpu":
             listed.memory += self._imported_bytes
+
+    def _find_paths(self, case: SideCase, listed: ListedCase) -> None:
+        """Call a case on a CPU once more, to see what oneDNN runs in it."""
+        if "torch" not in sys.modules or case.device != "cpu":
+            return
+        found = self._side.load("mnistbench.measuring.environment")
+        self.cpu = self.cpu or found.cpu_paths()
+        with self._side.errors_named():
+            case.prepare()
+            listed.onednn = found.onednn_runs(found.onednn_report(case))
+            case.finish()
 
 
 class _Sources:

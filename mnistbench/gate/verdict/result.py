@@ -14,7 +14,7 @@ from mnistbench.compare.criteria import Acceptance, Excuses
 from mnistbench.compare.exact import TOLERANCE, counted_differences
 from mnistbench.core import options, units
 from mnistbench.core.errors import UsageError
-from mnistbench.core.operation import shortened
+from mnistbench.core.operation import REORDER, shortened
 from mnistbench.core.record import median_ns
 from mnistbench.gate.verdict import samples, shards
 from mnistbench.gate.verdict.decision import (
@@ -36,6 +36,9 @@ from mnistbench.gate.verdict.decision import (
 )
 from mnistbench.gate.verdict.samples import BASE, HEAD, ITERATION, OTHER, End, GateHeader, Launch, Recorded, SideSample
 from mnistbench.gate.verdict.soak import Soak, reasons, soaks
+
+#: How a sentence begins if the sides ran other implementations of oneDNN.
+OTHER_PATH = "another path was taken: "
 
 #: Smallest threshold of cases: three times the largest difference that remains between launches of the same code whose sides
 #: have the roles that they were given (docs/gate-statistics.md).
@@ -242,11 +245,15 @@ def _sorted_acceptances(
 
 
 def _differences_of_cases(header: GateHeader, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
-    """Return the exact differences of each case in the last launch, and the differences of peak memory in the survey."""
+    """Return the exact differences of each case in the last launch, and those of paths and of peak memory in the survey."""
     last = {case: builds[0] for one in launches for case, builds in one.cases.items()}
     counted = {case: _counted_differences(build) for case, build in last.items()}
     found = {
-        header.name(case): (*_more_memory("peak memory of tensors", header.memory.get(case, {})), *counted.get(case, ()))
+        header.name(case): (
+            *_other_paths(header.onednn.get(case, {})),
+            *_more_memory("peak memory of tensors", header.memory.get(case, {})),
+            *counted.get(case, ()),
+        )
         for case in header.labels
     }
     found[samples.ALL_CASES] = tuple(_more_memory("peak memory of the process", header.resident))
@@ -257,6 +264,20 @@ def _more_memory(what: str, sizes: Mapping[str, int]) -> Iterator[str]:
     base, new = sizes.get(BASE, 0), sizes.get(HEAD, 0)
     if base > 0 and abs(new - base) >= MEMORY_SHARE * base:
         yield f"{what}: {base:,} -> {new:,} bytes ({units.percent(new / base - 1, signed=True)})"
+
+
+def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield which implementations of oneDNN differ, with all of the same kinds of primitives, and the number of reorders."""
+    base, head = (runs.get(side, {}) for side in (BASE, HEAD))
+    kinds = {name.partition(" ")[0] for name in {*base} ^ {*head}} - {REORDER}
+    paths = [" + ".join(sorted(name for name in side if name.partition(" ")[0] in kinds)) for side in (base, head)]
+    if kinds:
+        yield OTHER_PATH + " -> ".join(
+            path if all(paths) else f"oneDNN {path}" if path else "PyTorch's own code" for path in paths
+        )
+    reorders = [side.get(REORDER, 0) for side in (base, head)]
+    if reorders[0] != reorders[1]:
+        yield f"changes of layouts by oneDNN: {reorders[0]} -> {reorders[1]} reorders"
 
 
 def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:

@@ -690,6 +690,10 @@ class GateHeader:
     files: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)  # side -> module -> file
     # Side -> environment variables of it alone.
     variables: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
+    # Side -> what decides which code runs on a CPU: name -> value; nothing without torch.
+    cpu: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
+    # Node id -> side -> implementation of oneDNN -> how often an iteration runs it.
+    onednn: Annotated[Mapping[str, Mapping[str, Mapping[str, int]]], OPTIONAL] = field(default_factory=dict)
     # Packages that differ -> version of each side, or "".
     packages: Annotated[Mapping[str, _Versions], OPTIONAL] = field(default_factory=dict)
     # Node id -> side -> peak memory of tensors, bytes.

@@ -39,11 +39,36 @@ FILES = {
 #: torch refuses a second one.
 OPERATORS = "\n\nfrom torch import library\n\nOPERATORS = library.Library('gate_survey_test', 'DEF')\n"
 
+#: Plain tests that oneDNN computes, or whose body sets the number of threads.
+PLAIN = """
+import torch
+from torch.nn.functional import conv2d
+
+torch.set_num_threads(3)
+
+
+def test_conv(benchmark):
+    benchmark(conv2d, torch.ones(2, 8, 16, 16), torch.ones(8, 8, 3, 3))
+
+
+def test_threads(benchmark):
+    torch.set_num_threads(2)
+    assert benchmark(torch.get_num_threads) == 2
+
+
+def test_others(benchmark):
+    assert benchmark(torch.get_num_threads) == 1
+"""
+
 #: Tree -> what its code does beyond the plain one's.
 HEADS = {
     "operators": {"bench/conftest.py": CONFTEST + OPERATORS},
     "a larger layer": {"bench/conftest.py": CONFTEST.replace("nn.ReLU()", "nn.Linear(16, 99), nn.Linear(99, 16)")},
     "a case that fails": {"bench/conftest.py": CONFTEST.replace("nn.ReLU()", "boom()")},
+    "convolutions": {
+        "bench/conftest.py": CONFTEST.replace("nn.ReLU()", "nn.Unflatten(1, (4, 2, 2)), nn.Conv2d(4, 16, 2), nn.Flatten()"),
+        "bench/test_step.py": projects.STEP + PLAIN,
+    },
 }
 
 #: pytest's arguments of a user -> those that are used and the phases that are measured, in a project with options of its own.
@@ -203,6 +228,22 @@ def test_the_same_code_takes_the_same_memory(folder):
     assert memory("a larger layer") != memory("plain")
 
 
+def test_a_case_has_the_implementations_of_onednn_that_its_iteration_runs(folder):
+    found = listing(folder, "convolutions")
+    cases = {node_id.partition("::")[2]: case for node_id, case in found.cases.items()}
+    for name in ("test_conv", "test_step[tiny-b4-cpu]"):
+        assert any(path.startswith("convolution ") for path in cases[name].onednn), cases[name]
+    assert cases["test_others"].onednn == {}
+    assert {"instruction set", "oneDNN"} <= found.cpu.keys()
+    assert listing(folder, "plain").cpu == found.cpu
+
+
+def test_a_plain_test_has_the_threads_that_its_body_sets(folder):
+    cases = listing(folder, "convolutions").cases
+    threads = {node_id.partition("::test_")[2]: case.params["threads"] for node_id, case in cases.items()}
+    assert threads == {"step[tiny-b4-cpu]": 1, "conv": 1, "threads": 2, "others": 1}
+
+
 def test_a_case_that_fails_is_kept_with_its_reason(folder):
     [case] = listing(folder, "a case that fails").cases.values()
     assert (case.failed, case.memory) == ("head: NameError: name 'boom' is not defined", None)
@@ -210,7 +251,7 @@ def test_a_case_that_fails_is_kept_with_its_reason(folder):
 
 def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(monkeypatch):
     rehearsed = []
-    made = SimpleNamespace(peak_memory=lambda: 1_000)
+    made = SimpleNamespace(peak_memory=lambda: 1_000, device="cuda")
     side = Side("head", Path(), Path(), "")
     one = survey._Survey(side, {"repository": "nowhere", "phases": []})
     monkeypatch.setattr(survey, "stray_modules", lambda *_: {})
