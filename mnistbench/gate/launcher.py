@@ -101,9 +101,7 @@ class Listing:
     left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
     resident: int = 0  # peak resident memory of the process, bytes
     longest_s: float = 0.0  # of loading and each test, seconds
-    cpu: Mapping[str, str] = field(
-        default_factory=dict
-    )  # what decides which code runs there: name -> value; empty without torch
+    cpu: Mapping[str, str] = field(default_factory=dict)  # what decides which code runs, with torch: name -> value
 
 
 def stage_home(folder: Path) -> Path:

@@ -311,6 +311,7 @@ class _Session:
         self.raised: MnistbenchError | None = None  # by one of the functions
         self._taken: set[str] = set()
         self._called_ns = 0  # when the fixture calls its function
+        self._threads: Callable[[], int] = own_threads  # of a plain test
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self) -> None:
@@ -384,8 +385,10 @@ class _Session:
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> None:
         """Set the threads, which the test may change; measure a test that is marked as a whole, which then runs as usual."""
+        self._threads = own_threads
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(own_threads())  # whatever imports, fixtures and other tests have set
+            self._threads = torch.get_num_threads
         if not _FIXTURES.intersection(pyfuncitem.fixturenames):
             if inspect.iscoroutinefunction(pyfuncitem.obj):
                 pytest.skip("a coroutine cannot be measured")
@@ -400,8 +403,7 @@ class _Session:
 
     def _take_call(self, item: pytest.Item, benchmark: Any, call: Call) -> None:
         case_id = self.side.case_id(item.nodeid)
-        torch = sys.modules.get("torch")
-        params = params_of_test(case_id, torch.get_num_threads() if torch else own_threads())
+        params = params_of_test(case_id, self._threads())
         threads = self.side.threads_of(params)
 
         def make() -> PlainCase:
