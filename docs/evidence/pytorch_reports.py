@@ -3,11 +3,11 @@
     python docs/evidence/pytorch_reports.py FOLDER [NAME ...]        # reports, by number; all if none is named
     python docs/evidence/pytorch_reports.py FOLDER controls          # the twenty negative controls
     python docs/evidence/pytorch_reports.py FOLDER sweep [HOURS]     # the surprises: all cases with one thread, 60 a gate
+    python docs/evidence/pytorch_reports.py FOLDER bisect            # the releases of confirmed reports
     python docs/evidence/pytorch_reports.py FOLDER table             # what the gates in FOLDER found, as Markdown
 
 Runs in a clone of this repository in FOLDER, with environments that uv makes. Writes a JSON report and the raw samples of each
-gate to FOLDER; a report that is there is not measured again. Of a confirmed report, `mnistbench bisect` finds the release and
-`mnistbench reproduce` runs the scripts of its operations. Nothing else may run.
+gate to FOLDER; a report that is there is not measured again. The scripts of slower operations are run. Nothing else may run.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def measure(repository: Path, folder: Path, name: str, one: Report) -> dict:
             target.rename(report)
     told = json.loads(report.read_text())
     if one.is_reported and slower(told):
-        follow(repository, folder, name, one, told)
+        reproduce(repository, folder, name, one, told)
     return told
 
 
@@ -202,20 +202,25 @@ def slower(told: dict, least: float = LEAST) -> list[dict]:
     return sorted(found, key=lambda one: -one["confirmed"]["change"])
 
 
-def follow(repository: Path, folder: Path, name: str, one: Report, told: dict) -> None:
-    """Find the release with which the slowest case became slower, and run the scripts."""
+def reproduce(repository: Path, folder: Path, name: str, one: Report, told: dict) -> None:
+    """Run the scripts of slower operations."""
     scripts = [each["script"] for each in told["reproducers"] if each["script"]]
     target = folder / f"{name}.reproduce.txt"
     if scripts and not target.exists():
-        sides = gate_options(one)[2:4]
-        target.write_text(run(repository, one, "reproduce", *sides, *scripts).stdout)
-    target = folder / f"{name}.bisect.txt"
-    if not target.exists():
-        case = slower(told)[0]["screened"]["case"].partition("[")[2].rstrip("]") or one.select
+        target.write_text(run(repository, one, "reproduce", *gate_options(one)[2:4], *scripts).stdout)
+
+
+def bisect(repository: Path, folder: Path, name: str, one: Report) -> None:
+    """Find the release with which the slowest case of a report became slower."""
+    report, target = folder / f"{name}.json", folder / f"{name}.bisect.txt"
+    found = slower(json.loads(report.read_text())) if report.exists() else []
+    if found and not target.exists():
+        case = found[0]["screened"]["case"].partition("[")[2].rstrip("]")
         select = f"[{case}" if one.tests == OPS else one.select
-        versions = f"{one.package}=={one.base}..{one.head}"
-        found = run(repository, one, "bisect", versions, "--threshold", one.threshold, "--", *one.tests, "-k", select)
-        target.write_text(found.stdout or found.stderr)
+        releases = f"{one.package}=={one.base}..{one.head}"
+        done = run(repository, one, "bisect", releases, "--threshold", one.threshold, "--", *one.tests, "-k", select)
+        target.write_text(done.stdout or done.stderr)
+        print(f"{name}: {target.read_text().strip().splitlines()[-1]}", flush=True)
 
 
 def table(folder: Path, reports: Mapping[str, Report]) -> Iterable[str]:
@@ -245,6 +250,10 @@ def main(arguments: Sequence[str]) -> None:
     repository = cloned(path)
     if words[:1] == ["table"]:
         print("\n".join(table(path, {**REPORTS, **controls(repository)})))
+        return
+    if words[:1] == ["bisect"]:
+        for name, one in REPORTS.items():
+            bisect(repository, path, name, one)
         return
     hours = float(words[1]) if words[:1] == ["sweep"] and len(words) > 1 else 6.0
     chosen = {"controls": controls, "sweep": sweep}.get(words[0] if words else "", lambda _: REPORTS)(repository)

@@ -19,6 +19,10 @@ SLOWER, NOT_SLOWER, NOT_JUDGED = "slower", "not slower", "not judged"
 #: Why a search ends early.
 USED_UP = "the budget is used up; increase --budget"
 
+#: Part of the logarithm of a slowdown of the last release that the first slower release has at least: an earlier one may have
+#: a small slowdown of the same case for another reason.
+SAME = 0.5
+
 #: Measures a release: (release, node ids of the cases, or none for all, seconds it may take) -> (file of raw samples, verdict).
 Measure = Callable[[str, tuple[str, ...], float], tuple[str, Verdict]]
 
@@ -110,7 +114,7 @@ def bisect(
 ) -> Bisection:
     """Measure releases until the first slower one is known, the budget is used up, or the user interrupts.
 
-    Gates after the first one measure only the cases that the first one found slower.
+    Gates after the first one measure only the cases that the first one found slower, see :func:`followed`.
     ``say`` receives a line before and after each gate. All gates together may take ``budget_s`` seconds.
 
     Raises:
@@ -139,7 +143,7 @@ def bisect(
             gate, end = Gate(release, result, reason, verdict, raw, verdict.end.elapsed_s), verdict.end
             was_interrupted = end.cut_short == INTERRUPTED.cut_short
             stopped = end.cut_short if was_interrupted else USED_UP if end.cut_short and not end.broken_off else ""
-            found = found or largest_regressions(verdict)
+            found = found or followed(verdict)
         say(f"{bisection.package} {release}: {gate.result}{f': {gate.reason}' if gate.reason else ''}")
         bisection = replace(bisection, gates=(*bisection.gates, gate), stopped=stopped)
         budget_s -= gate.seconds
@@ -155,15 +159,28 @@ def largest_regressions(verdict: Verdict) -> dict[str, Finding]:
     return found
 
 
+def followed(verdict: Verdict) -> dict[str, Finding]:
+    """Return the regressions whose first release is searched for: those of iterations, if there are any.
+
+    What occurs once and the memory of the process grow with many releases.
+    """
+    found = largest_regressions(verdict)
+    return {node_id: finding for node_id, finding in found.items() if not finding.best.quantity.is_once} or found
+
+
 def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
     """Return what a gate says of its release, and the reason if the release is not judged.
 
     Args:
         verdict: of the gate.
-        found: the largest regression of each case in the first gate, by node id; none for the first gate itself. A later gate
-            judges its release in spite of noise if it rules out changes as large as these.
+        found: regressions of the first gate, by node id; none for the first gate itself. A later gate judges its release
+            in spite of noise if it rules out changes as large as these. The release is slower if it has SAME of one of them.
     """
-    if verdict.outcome == REGRESSED:
+    least = {verdict.header.name(node_id): SAME * math.log1p(finding.best.change) for node_id, finding in found.items()}
+    of_found = [one for one in verdict.regressions if one.screened.quantity.case in least]
+    if any(math.log1p(one.best.change) >= least[one.screened.quantity.case] for one in of_found) or (
+        verdict.outcome == REGRESSED and not found
+    ):
         return SLOWER, ""
     for reason in verdict.reasons:
         if not found or reason.kind != NOISE:
