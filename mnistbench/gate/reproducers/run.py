@@ -167,6 +167,8 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
         if p > LEVEL:
             return f"unclear: {found}; the head is slower in {slower} of {len(changes)} launches; give more --launches"
         return f"reproduced: {found}"
+    if origin.low / 2 <= change < origin.low and p <= LEVEL:
+        return f"smaller by itself: {found}; the rest needs the program around the operation (layout of its input, allocator, cache)"
     if change < origin.low:
         return f"does not show by itself: {found}; the cause is in its surroundings (layout of its input, allocator, cache)"
     return f"larger by itself: {found}; the surroundings hide a part of it (cache, other operations of the program)"

@@ -112,6 +112,7 @@ def test_an_interpreter_that_cannot_be_started_is_named(run):
 
 
 HIDDEN = "; the cause is in its surroundings (layout of its input, allocator, cache)"
+REST = "; the rest needs the program around the operation (layout of its input, allocator, cache)"
 LARGER = "; the surroundings hide a part of it (cache, other operations of the program)"
 
 
@@ -124,6 +125,8 @@ LARGER = "; the surroundings hide a part of it (cache, other operations of the p
         (0.02, 0.05, 0.15, f"does not show by itself: +2.0 % (the gate: +11.1 %, +5.0 % to +15.0 %){HIDDEN}"),
         (-0.01, 0.02, 0.15, f"does not show by itself: -1.0 % (the gate: +11.1 %, +2.0 % to +15.0 %){HIDDEN}"),
         (0.03, 0.1, 0.15, f"does not show by itself: +3.0 % (the gate: +11.1 %, +10.0 % to +15.0 %){HIDDEN}"),
+        (0.06, 0.12, 0.15, f"smaller by itself: +6.0 % (the gate: +11.1 %, +12.0 % to +15.0 %){REST}"),
+        (6.846, 6.954, 8.413, f"smaller by itself: +684.6 % (the gate: +11.1 %, +695.4 % to +841.3 %){REST}"),
         (0.25, 0.05, 0.15, f"larger by itself: +25.0 % (the gate: +11.1 %, +5.0 % to +15.0 %){LARGER}"),
     ],
 )
