@@ -167,8 +167,9 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
         if p > LEVEL:
             return f"unclear: {found}; the head is slower in {slower} of {len(changes)} launches; give more --launches"
         return f"reproduced: {found}"
+    around = "(layout of its input, allocator, cache)"
     if origin.low / 2 <= change < origin.low and p <= LEVEL:
-        return f"smaller by itself: {found}; the rest needs the program around the operation (layout of its input, allocator, cache)"
+        return f"smaller by itself: {found}; the rest needs the program around the operation {around}"
     if change < origin.low:
-        return f"does not show by itself: {found}; the cause is in its surroundings (layout of its input, allocator, cache)"
+        return f"does not show by itself: {found}; the cause is in its surroundings {around}"
     return f"larger by itself: {found}; the surroundings hide a part of it (cache, other operations of the program)"
