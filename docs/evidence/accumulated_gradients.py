@@ -2,9 +2,9 @@
 
     python docs/evidence/accumulated_gradients.py
 
-Without ``zero_grad`` each pass adds its gradient to the sum of all passes before. The question is whether a pass takes longer the
-more there were, in particular with sparse gradients. Prints the time of a pass in microseconds, with the gradient zeroed before it
-and without, after numbers of passes.
+Without ``zero_grad`` each pass adds its gradient to the sum of all passes before. The question is whether a pass takes longer
+the more there were, in particular with sparse gradients. Prints the time of a pass in microseconds, with the gradient zeroed
+before it and without, after numbers of passes.
 """
 
 import statistics
