@@ -20,9 +20,9 @@ TABLE = tomllib.loads(Path(__file__).with_name("ops.toml").read_text(encoding="u
 
 
 def cases():
-    """Yield the group, the call, the content of its tensors, dtype, layout, threads and direction of each case."""
+    """Yield the parameters of each case: those of ``test_op``."""
     defaults = TABLE["defaults"]
-    for group in [defaults | group for name, group in TABLE.items() if name != "defaults"]:
+    for group in [defaults | group for key, group in TABLE.items() if key != "defaults"]:
         contents = {name: [found] if isinstance(found, str) else found for name, found in group["tensors"].items()}
         threads = dict.fromkeys(count or usable_cpus() for count in group["threads"])
         directions = ["forward", "backward"] if group["backward"] else ["forward"]

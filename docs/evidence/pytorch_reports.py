@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import random
-import shlex
 import subprocess
 import sys
 import time
@@ -43,7 +42,6 @@ class Report:
     select: str  # -k
     tests: tuple[str, ...] = OPS
     variables: Mapping[str, str] = field(default_factory=dict)  # of both sides
-    package: str = "torch"
     threshold: str = "5%"
     threads: int = 1
     is_reported: bool = True
@@ -153,14 +151,8 @@ def selected(one: Report) -> list[str]:
 
 def gate_options(one: Report) -> list[str]:
     """Return the arguments of the gate, without those of its files."""
-    sides = [f"--{side}-with={one.package}=={version}" for side, version in (("base", one.base), ("head", one.head))]
+    sides = [f"--{side}-with=torch=={version}" for side, version in (("base", one.base), ("head", one.head))]
     return ["--base", "HEAD", *sides, "--threshold", one.threshold]
-
-
-def command_line(one: Report) -> str:
-    """Return the command as a reader types it."""
-    variables = [f"{name}={value}" for name, value in one.variables.items()]
-    return " ".join([*variables, "mnistbench", "gate", *gate_options(one), "--", *map(shlex.quote, selected(one))])
 
 
 def run(repository: Path, one: Report, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -171,7 +163,7 @@ def run(repository: Path, one: Report, *arguments: str) -> subprocess.CompletedP
 
 
 def measure(repository: Path, folder: Path, name: str, one: Report) -> dict:
-    """Run the gate unless its report is there, twice if it is inconclusive; bisect and reproduce what is slower."""
+    """Run the gate unless its report is there, twice if it is inconclusive; reproduce what is slower."""
     report = folder / f"{name}.json"
     for launches in ((), ("--launches", "20")):
         if report.exists():
@@ -217,7 +209,7 @@ def bisect(repository: Path, folder: Path, name: str, one: Report) -> None:
     if found and not target.exists():
         case = found[0]["screened"]["case"].partition("[")[2].rstrip("]")
         select = f"[{case}" if one.tests == OPS else one.select
-        releases = f"{one.package}=={one.base}..{one.head}"
+        releases = f"torch=={one.base}..{one.head}"
         done = run(repository, one, "bisect", releases, "--threshold", one.threshold, "--", *one.tests, "-k", select)
         target.write_text(done.stdout or done.stderr)
         print(f"{name}: {target.read_text().strip().splitlines()[-1]}", flush=True)
