@@ -34,22 +34,29 @@ def cases():
                 yield pytest.param(call, tensors, dtype, layout, count, direction, group.get("needs"), id=case)
 
 
-def tensor(content, dtype, layout):
-    """Make a tensor; ``ops.toml`` describes its content."""
+def expression(content, dtype, layout):
+    """Return the Python expression of a tensor; ``ops.toml`` describes its content."""
     shape, *words = content.split()
-    sizes = [int(size) for size in shape.split("x")]
+    sizes = shape.replace("x", ", ")
     if "of" in words:
-        return torch.randint(int(words[-1]), sizes)
-    dtype = getattr(torch, next((word for word in words if word != "constant"), dtype))
-    if dtype == torch.quint8:
-        made = torch.quantize_per_tensor(torch.rand(sizes), 0.01, 0, dtype)
-    elif dtype == torch.bool:
-        made = torch.rand(sizes) < 0.5
+        return f"torch.randint({words[-1]}, [{sizes}])"
+    dtype = next((word for word in words if word != "constant"), dtype)
+    if dtype == "quint8":
+        made = f"torch.quantize_per_tensor(torch.rand({sizes}), 0.01, 0, torch.quint8)"
+    elif dtype == "bool":
+        made = f"(torch.rand({sizes}) < 0.5)"
+    elif getattr(torch, dtype).is_floating_point:
+        made = f"torch.rand({sizes})" + (f".to(torch.{dtype})" if dtype != "float32" else "")
     else:
-        made = torch.rand(sizes).to(dtype) if dtype.is_floating_point else torch.randint(1, 100, sizes, dtype=dtype)
-    if layout == "transposed" and len(sizes) > 1:
-        return made.transpose(-1, -2).contiguous().transpose(-1, -2)
-    return made.contiguous(memory_format=torch.channels_last) if layout == "channels_last" and len(sizes) == 4 else made
+        made = f"torch.randint(1, 100, [{sizes}], dtype=torch.{dtype})"
+    if layout == "transposed" and "," in sizes:
+        return f"{made}.transpose(-1, -2).contiguous().transpose(-1, -2)"
+    return f"{made}.contiguous(memory_format=torch.channels_last)" if layout == "channels_last" and sizes.count(",") == 3 else made
+
+
+def tensor(content, dtype, layout):
+    """Make a tensor."""
+    return eval(expression(content, dtype, layout), {"torch": torch})  # noqa: S307  # our own table
 
 
 def prepared(call, contents, dtype, layout, direction):

@@ -2,9 +2,10 @@
 
     python docs/evidence/accumulated_gradients.py
 
-Without ``zero_grad`` each pass adds its gradient to the sum of all passes before. The question is whether a pass takes longer
-the more there were, in particular with sparse gradients. Prints the time of a pass in microseconds, with the gradient zeroed
-before it and without, after numbers of passes.
+Without ``zero_grad`` each pass adds its gradient to the sum of all passes before. The first question is whether a pass takes
+longer the more there were, in particular with sparse gradients. Prints the time of a pass in microseconds, with the gradient
+zeroed before it and without, after numbers of passes. The second is how much a benchmark is wrong that measures the gradients of
+both inputs where its name says one, as PyTorch's operator benchmark did.
 """
 
 import statistics
@@ -46,6 +47,18 @@ def main():
             done += 3
         shown = ", ".join(f"{1e6 * each:,.0f} after {number:,}" for number, each in zip(PASSES, times, strict=True))
         print(f"{name}: zeroed {1e6 * zeroed:,.0f} us; accumulated {shown}")
+    for name, function, shapes in (
+        ("add", torch.add, ((64, 64, 128), (64, 64, 128))),
+        ("mm", torch.mm, ((256, 64), (64, 256))),
+        ("linear", torch.nn.functional.linear, ((16, 512), (512, 512))),
+    ):
+        times = []
+        for of in ((True, False), (False, True), (True, True)):
+            inputs = [torch.rand(shape, requires_grad=one) for shape, one in zip(shapes, of, strict=True)]
+            output = function(*inputs).mean()
+            times.append(seconds(lambda output=output: output.backward(retain_graph=True), lambda: None, 300))
+        first, second, both = (f"{1e6 * each:,.0f} us" for each in times)
+        print(f"gradient of {name}: of the first input {first}, of the second {second}, of both {both}")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     python docs/evidence/pytorch_reports.py FOLDER [NAME ...]        # reports, by number; all if none is named
     python docs/evidence/pytorch_reports.py FOLDER controls          # the twenty negative controls
-    python docs/evidence/pytorch_reports.py FOLDER sweep [HOURS]     # the surprises: all cases with one thread, 60 a gate
+    python docs/evidence/pytorch_reports.py FOLDER sweep [HOURS]     # the surprises: all cases with one thread, in four gates
     python docs/evidence/pytorch_reports.py FOLDER bisect            # the releases of confirmed reports
     python docs/evidence/pytorch_reports.py FOLDER table             # what the gates in FOLDER found, as Markdown
+    python docs/evidence/pytorch_reports.py FOLDER scripts           # write a script of torch alone for each report
 
 Runs in a clone of this repository in FOLDER, with environments that uv makes. Writes a JSON report and the raw samples of each
 gate to FOLDER; a report that is there is not measured again. The scripts of slower operations are run. Nothing else may run.
@@ -14,22 +15,23 @@ from __future__ import annotations
 
 import json
 import random
+import runpy
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from gate_live import cloned
+from gate_live import ROOT, cloned
 
 OPS = ("bench/test_ops.py",)
 
 #: Least lower bound of a confirmed slowdown, and of one that nobody has reported.
 LEAST, SURPRISING = 0.05, 0.10
 
-#: Cases of a gate of the sweep.
-TOGETHER = 120
+#: Cases of a gate of the sweep, which has 10 launches: more cases in an hour.
+TOGETHER = 482
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ REPORTS = {
         "contiguous() after permute() 156 times slower than a copy", "2.6.0", "2.15.0",
         "([permute_contiguous or [clone or [conv2d_1x1) and forward",
     ),
-    "193951": Report("products in float16 1,385 times", "2.13.0", "2.14.0", "[mm-500x500 and contiguous and forward"),
+    "193951": Report("products in float16 1,385 times", "2.13.0", "2.14.0", "([mm-500x500 or [mm_float16) and contiguous and forward"),
     "162683": Report("batched products in float16 5 times", "2.9.1", "2.10.0", "[matmul_heads and forward"),
     "177906": Report(
         "CPU time doubled, and no wall time gained", "2.8.0", "2.9.1",
@@ -104,11 +106,16 @@ NAMED = (
 PAIRS = (("2.9.1", "2.14.0"), ("2.6.0", "2.15.0"))
 
 
+def collected(repository: Path, *arguments: str) -> list[str]:
+    """Return the ids of the cases that pytest selects."""
+    command = [sys.executable, "-P", "-m", "pytest", *arguments, "--collect-only", "-q", "-o", "addopts=--strict-markers"]
+    output = subprocess.run(command, cwd=repository, check=True, capture_output=True, text=True).stdout
+    return [line.partition("[")[2].rstrip("]") for line in output.splitlines() if "::test_op[" in line]
+
+
 def cases(repository: Path) -> list[str]:
     """Return the ids of the cases with one thread."""
-    command = [sys.executable, "-P", "-m", "pytest", *OPS, "--collect-only", "-q", "-o", "addopts=--strict-markers"]
-    output = subprocess.run(command, cwd=repository, check=True, capture_output=True, text=True).stdout
-    return [line.partition("[")[2].rstrip("]") for line in output.splitlines() if "-1t-" in line]
+    return [case for case in collected(repository, *OPS) if "-1t-" in case]
 
 
 def controls(repository: Path) -> dict[str, Report]:
@@ -165,7 +172,7 @@ def run(repository: Path, one: Report, *arguments: str) -> subprocess.CompletedP
 def measure(repository: Path, folder: Path, name: str, one: Report) -> dict:
     """Run the gate unless its report is there, twice if it is inconclusive; reproduce what is slower."""
     report = folder / f"{name}.json"
-    for launches in ((), ("--launches", "20")):
+    for launches in ((), ("--launches", "20")) if one.threshold == "5%" else (("--launches", "10"),):
         if report.exists():
             break
         began = time.monotonic()
@@ -236,12 +243,71 @@ def table(folder: Path, reports: Mapping[str, Report]) -> Iterable[str]:
             yield f"| {name} | {label} | {each['base_ns'] / 1e3:,.1f} us | {interval} | {word} |"
 
 
+SCRIPT = '''"""{address}: {claim}. Run it with torch {base} and {head}; it needs nothing else."""
+
+import time
+
+import torch
+import torch.nn.functional as F
+
+
+def report(name, function):
+    """Print the median time of a call."""
+    times, ends = [], time.perf_counter() + 1
+    while len(times) < 3 or time.perf_counter() < ends:
+        began = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - began)
+    print(f"{{name}}: {{1e6 * sorted(times)[len(times) // 2]:,.1f}} us")
+
+
+{gradient}torch.manual_seed(0)
+torch.set_num_threads({threads})
+print(torch.__version__, torch.backends.cpu.get_cpu_capability())
+'''
+
+
+GRADIENT = '''def gradient(result, *inputs):
+    """Return a function that computes the gradients of the inputs."""
+    ones = torch.ones_like(result)
+    return lambda: torch.autograd.grad(result, inputs, ones, retain_graph=True)
+
+
+'''
+
+
+def script(repository: Path, number: str, one: Report) -> str:
+    """Return a script that times the cases of a report without this project."""
+    ops = runpy.run_path(str(repository / OPS[0]))
+    chosen, lines, last = set(collected(repository, *selected(one))), list[str](), ""
+    for case in ops["cases"]():
+        call, contents, dtype, layout, _, direction, _ = case.values
+        if case.id not in chosen:
+            continue
+        made = "".join(f"{name} = {ops['expression'](content, dtype, layout)}\n" for name, content in contents.items())
+        if made != last:
+            lines.append(made)
+        last, timed = made, f"lambda: {call}"
+        if direction == "backward":
+            inputs = [name for name, content in contents.items() if "of" not in content and "constant" not in content]
+            lines.append("".join(f"{name}.requires_grad_()\n" for name in inputs))
+            last, timed = "", f"gradient({call}, {', '.join(inputs)})"
+        lines.append(f'report("{case.id}", {timed})\n')
+    gradient = GRADIENT if any("gradient(" in line for line in lines) else ""
+    return SCRIPT.format(address=f"pytorch/pytorch#{number}", gradient=gradient, **asdict(one)) + "".join(lines)
+
+
 def main(arguments: Sequence[str]) -> None:
     folder, *words = arguments
     path = Path(folder).resolve()
     repository = cloned(path)
     if words[:1] == ["table"]:
         print("\n".join(table(path, {**REPORTS, **controls(repository)})))
+        return
+    if words[:1] == ["scripts"]:
+        for name, one in REPORTS.items():
+            if one.tests == OPS and not name.endswith("-2t"):
+                Path(__file__).with_name("pytorch_reports").joinpath(f"report_{name}.py").write_text(script(ROOT, name, one))
         return
     if words[:1] == ["bisect"]:
         for name, one in REPORTS.items():
@@ -254,10 +320,9 @@ def main(arguments: Sequence[str]) -> None:
         if time.monotonic() > ends or (chosen is REPORTS and words and name.removesuffix("-2t") not in words):
             continue
         told = measure(repository, path, name, one)
-        for each in slower(told, SURPRISING) if told and not one.is_reported else ():
-            print(
-                f"  {each['screened']['case']}: {each['confirmed']['change']:+.1%}, at least {each['least']:+.1%}", flush=True
-            )
+        found = {each["screened"]["case"]: each for each in slower(told, SURPRISING)} if told and not one.is_reported else {}
+        for case, each in found.items():
+            print(f"  {case}: {each['confirmed']['change']:+.1%}, at least {each['least']:+.1%}", flush=True)
 
 
 if __name__ == "__main__":
