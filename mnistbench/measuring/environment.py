@@ -167,17 +167,23 @@ _ISA = re.compile(r"^onednn_verbose(?:,v\d+)?,info,cpu,isa:(.+)", re.MULTILINE)
 #: The file of an OpenMP library in ``/proc/self/maps``: of GNU, Intel or LLVM, perhaps with a hash in its name.
 _OPENMP = re.compile(r"/(lib(?:gomp|iomp5|omp)[-.][^/\n]*)$", re.MULTILINE)
 
+#: The compiler of torch, and oneDNN's release, in ``torch.__config__.show()``.
+_COMPILER = re.compile(r"^ *- ((?:GCC|clang|MSVC) .+)", re.MULTILINE)
+_ONEDNN = re.compile(r"MKL-DNN v([\d.]+)")
+
 
 def cpu_paths() -> dict[str, str]:
     """Return what decides which code computes operations on this CPU: name in reports -> value, without what is not known.
 
     Call it before :func:`onednn_report`: oneDNN prints its instruction set once in a process.
     """
-    maps = Path("/proc/self/maps")
+    maps, built = Path("/proc/self/maps"), torch.__config__.show()
     found = {
         "instruction set": torch.backends.cpu.get_cpu_capability(),
         "oneDNN": "".join(_ISA.findall(onednn_report(torch.ones(1).to_mkldnn))),
         "OpenMP": " and ".join(sorted(set(_OPENMP.findall(maps.read_text())))) if maps.exists() else "",
+        "compiler": "".join(_COMPILER.findall(built)),
+        "oneDNN release": "".join(_ONEDNN.findall(built)),
     }
     return {name: value for name, value in found.items() if value}
 

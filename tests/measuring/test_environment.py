@@ -363,3 +363,20 @@ def test_what_decides_which_code_runs_has_names(monkeypatch: pytest.MonkeyPatch)
         assert re.fullmatch(r"lib\w*omp\S+( and lib\w*omp\S+)*", found["OpenMP"])
     monkeypatch.setattr(environment, "onednn_report", lambda _: "")
     assert "oneDNN" not in cpu_paths()
+
+
+@pytest.mark.parametrize(
+    ("built", "expected"),
+    [
+        (
+            "PyTorch built with:\n  - GCC 9.3\n  - C++ Version: 201703\n  - Intel(R) MKL-DNN v3.5.3 (Git Hash 66f0)\n",
+            ("GCC 9.3", "3.5.3"),
+        ),
+        ("PyTorch built with:\n  - clang 15.0.0\n  - OpenMP 202011\n", ("clang 15.0.0", None)),
+        ("PyTorch built with:\n  - C++ Version: 201703\n", (None, None)),
+    ],
+)
+def test_the_compiler_of_torch_and_the_release_of_onednn_are_part_of_it(monkeypatch, built, expected) -> None:
+    monkeypatch.setattr(torch.__config__, "show", lambda: built)
+    found = cpu_paths()
+    assert (found.get("compiler"), found.get("oneDNN release")) == expected

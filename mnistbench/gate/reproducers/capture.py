@@ -125,7 +125,8 @@ def capture(
     events = list(host_events(profiler) if view == "host" else events_of(profiler))
     total_us = times_of_calls(events, view)
     of_calls = allocated(profiler, _CALL)
-    used = [[*blocks, *of_calls.get(number, ())] for number, blocks in enumerate(placing.used)]
+    # What ``empty`` allocates is not used by it, and may have left the cache since its last use.
+    used = [[*blocks, *of_calls.get(number, ())] if blocks else [] for number, blocks in enumerate(placing.used)]
     for call, found in zip(describing.calls, before_calls(placing.wanted, used, total_us), strict=True):
         call.since, *of_tensors = found
         # Of a call that cannot be described, some descriptions are missing.

@@ -292,6 +292,19 @@ def test_the_bytes_that_are_used_after_the_memory_of_a_result_are_counted():
     assert calls["aten::exp"] == pytest.approx(everything, rel=1e-3)
 
 
+def test_memory_that_empty_allocates_was_not_used_by_it():
+    a = torch.randn(100_000)
+
+    def run():
+        mask = torch.empty_like(a)
+        mask.bernoulli_(0.5)
+        a.mul_(mask)
+
+    [call] = captured(run, "aten::bernoulli_")["aten::bernoulli_"].calls
+    everything = 2 * 2 * 400_000  # of both sides
+    assert call.args[0]["tensor"]["since"] == pytest.approx(everything, rel=1e-3)
+
+
 def test_a_row_without_the_calls_of_another_one():
     calls = CapturedCall("aten::copy_", "default", elements=4, position=5), CapturedCall("aten::add", "Tensor", elements=3)
     row = CapturedRow(calls)
