@@ -155,6 +155,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         "course.studies.locality.command.study", "course.studies.memory.measurement.study",
         "course.studies.graph.command.study", "gate.command.measure", "gate.bisect_command.measure",
         "gate.reproducers.command.measure", "course.lab.command._measure", "course.lab.command._merge",
+        "course.classroom.predict_command.answered",
     ):  # fmt: skip
         monkeypatch.setattr(f"mnistbench.{where}", measure)
     monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda wanted: (wanted.first, wanted.last))
