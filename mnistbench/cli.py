@@ -22,7 +22,7 @@ from mnistbench.core.options import Parser, add_options, project_table, read
 from mnistbench.showing.output import BISECT_STOPS, EXIT_PASSED, EXIT_UNJUDGED, print_error
 
 #: Subcommand -> its module in mnistbench, which is imported when it is called, and its line of help. A name of two words is a
-#: subcommand of the first.
+#: subcommand of the first; if the first has options of its own, both words are one name.
 COMMANDS = {
     "compare": (
         "compare.command",
@@ -81,6 +81,9 @@ COMMANDS = {
         "course.lab.command",
         "run the whole lab on this machine and write its report; exit code 0 done, 2 failed, 130 interrupted",
     ),
+    "lab score": (
+        "course.classroom.score_command", "time your step against the reference; exit code 0 scored, 1 refused, 2 failed",
+    ),
     "report": ("page.command", "write saved runs or traces as one HTML page: cases, operations, curves, comparisons"),
     "train": (
         "train.command",
@@ -101,6 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None and given[:1] in (["lab"], ["train"]):
         restart_pinned()  # glibc reads its thresholds only when a process starts
+    if " ".join(given[:2]) in COMMANDS and COMMANDS[given[0]][0]:
+        given[:2] = [" ".join(given[:2])]
     try:
         code = _main(given)
     except Exception:  # noqa: BLE001  # a fault of ours
@@ -151,6 +156,8 @@ def parser(*called: str) -> argparse.ArgumentParser:
     subparsers = {"": made.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)}
     for name, (path, text) in COMMANDS.items():
         group, _, last = name.rpartition(" ")
+        if group not in subparsers:  # a command with options of its own
+            group, last = "", name
         subparser = subparsers[group].add_parser(last, help=text, description=text[0].upper() + text[1:])
         if not path:
             subparsers[name] = subparser.add_subparsers(title="commands", required=True, metavar="COMMAND")

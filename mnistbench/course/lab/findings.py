@@ -27,7 +27,7 @@ from mnistbench.train.result import EpochResult, Point
 #: 1: the first.
 SCHEMA = 1
 
-FILE = "lab.json"
+FILE, SCORE = "lab.json", "score.json"  # the score of a step may be there before the lab
 
 #: Weights of the model in the first iteration of a process.
 UNTRAINED, TRAINED = "untrained", "trained"

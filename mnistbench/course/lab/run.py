@@ -21,7 +21,7 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.params import default_step
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
-from mnistbench.course.lab.findings import FILE, Findings, LabSettings, StudyTable, read_file, stored, write_file
+from mnistbench.course.lab.findings import FILE, SCORE, Findings, LabSettings, StudyTable, read_file, stored, write_file
 from mnistbench.course.lab.sheets import in_a_name
 from mnistbench.saved_runs.compatibility import differences
 from mnistbench.showing.progress import Progress
@@ -116,7 +116,7 @@ class Lab:
         directory, path = self._directory, self._directory / BEGUN
         identity = {name: getattr(self._settings, name) for name in ("dataset", "model", "epochs", "seed")}
         if not path.exists():
-            there, steps = list(directory.iterdir()) if directory.exists() else [], directory / STEPS
+            there, steps = [path for path in directory.glob("*") if path.name != SCORE], directory / STEPS
             killed_at_its_start = there == [steps] and steps.is_dir() and not any(steps.iterdir())
             if there and not killed_at_its_start:
                 raise UsageError(f"--output: {directory} contains files that are not a lab's; name a new or an empty directory")
