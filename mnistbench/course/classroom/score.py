@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 import statistics
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +32,9 @@ STEPS, BANDS = 5, (1.05, 1.25, 1.5, 2.0, 3.0)
 #: by number format. Errors are 0.4 to 1.3 without the last of six updates, and 0.5 to 3.4 with half of each batch. In float32
 #: they are 1e-6 to 1e-4, but 0.02 where rounding moves a value past 0 in a ReLU; in bfloat16 by autocast 0.04 to 0.23.
 LIMIT, TOLERANCES = 0.4, {"float32": 0.01, "bfloat16": 0.2}
+
+#: Smaller losses and changes count as this: those of a step with one sample can be as small as the rounding of the weights.
+LEAST_LOSS, LEAST_MOVED = 0.1, 1e-5
 
 #: How much lower the accuracy may be: two standard errors of the difference of two shares of 90 % of 360 samples. Largest
 #: factor between the speed-ups by wall and by CPU time, which differ if a side uses other threads or processes. Largest CPU
@@ -82,7 +84,7 @@ class Score:
         if len(logs) < 2 or not all(map(math.isfinite, logs)):
             raise RefusedError("it has too few launches or turns")
         bounds = (bound.item() for bound in simultaneous_bounds(np.array([logs]), 1))
-        ratio, low, high = (round(math.exp(log), 4) for log in (statistics.fmean(logs), *bounds))  # the same on any machine
+        ratio, low, high = (round(math.exp(min(log, 700.0)), 4) for log in (statistics.fmean(logs), *bounds))
         band = max((band for band in BANDS if band <= low), default=None)
         return {"ratio": ratio, "low": low, "high": high, "tie": low <= 1 <= high, "band": band}
 
@@ -106,7 +108,7 @@ class Score:
     @property
     def content(self) -> dict[str, Any]:
         """What the file has: the samples, what follows from them, and a digest of both."""
-        sha256 = hashlib.sha256(self.text.encode()).hexdigest()
+        sha256 = hashlib.sha256(self.text.encode(errors="replace")).hexdigest()
         text = json.dumps({**asdict(self), "sha256": sha256, "speedup": self.speedup}, sort_keys=True)
         return {**json.loads(text), "digest": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -123,12 +125,13 @@ class Score:
 def error_of(student: Answer, reference: Answer) -> float:
     """Return the largest relative error of what a student's step computed in a turn; RefusedError if it is above LIMIT."""
     steps, found = len(reference.losses), student.values
-    if [len(student.losses), *map(len, found.values())] != [steps, *map(len, reference.values.values())]:
+    shapes = [(len(each.losses), {name: len(each.values[name]) for name in each.values}) for each in (student, reference)]
+    if shapes[0] != shapes[1]:
         raise RefusedError("its process sent another answer than was asked for")
     pairs = enumerate(zip(student.losses, reference.losses, strict=True), 1)
-    errors = {f"loss of step {step}": abs(one - other) / abs(other) for step, (one, other) in pairs}
+    errors = {f"loss of step {step}": abs(one - other) / max(abs(other), LEAST_LOSS) for step, (one, other) in pairs}
     for name, values in reference.values.items():
-        moved = math.dist(values, reference.start[name]) or sys.float_info.min
+        moved = max(math.dist(values, reference.start[name]), LEAST_MOVED)
         errors[f"change of {name} in {steps} steps"] = math.dist(found[name], values) / moved
     worst = max(errors, key=lambda name: errors[name])
     if errors[worst] > LIMIT:

@@ -85,7 +85,7 @@ def run(settings: Settings) -> int:
 
 
 def measure(settings: Settings, here: Environment, progress: Progress) -> scores.Score:
-    """Measure a student's step; RefusedError if a result is wrong, UsageError if it raises one, or its process ends or hangs."""
+    """Measure a student's step; RefusedError if a result is wrong, UsageError if it fails, or its process ends or hangs."""
     from mnistbench.profile.ceilings import ceilings_of
 
     text = settings.file.read_text(encoding="utf-8", errors="replace")
@@ -105,7 +105,7 @@ def measure(settings: Settings, here: Environment, progress: Progress) -> scores
                     for name, side in sides.items():
                         side.ask(Any, "epoch", seed=seed, weights=weights[name])
                     accuracies = [sides[REFERENCE].ask(float, "accuracy", weights=file) for file in weights.values()]
-                launches.append(_launch(sides, weights[REFERENCE], coin, settings))
+                launches.append(launched(sides, weights[REFERENCE], coin, settings))
     peak = max(ceilings_of("cpu", each, 1).flops_per_s for each in {"float32", settings.dtype})
     floor_ns, learnt = max(1, round(1e9 * size * FLOPS / peak)), (accuracies[0], accuracies[1])
     return scores.Score(settings.file.name, text, size, settings.dtype, here, floor_ns, learnt, tuple(launches))
@@ -137,7 +137,7 @@ class ScoredSide(Child):
         return 0
 
 
-def _launch(sides: Mapping[str, ScoredSide], weights: str, coin: random.Random, settings: Settings) -> scores.ScoreLaunch:
+def launched(sides: Mapping[str, ScoredSide], weights: str, coin: random.Random, settings: Settings) -> scores.ScoreLaunch:
     """Compare both sides after one and after STEPS steps, then time pairs of turns, each of which is compared, too."""
     order, errors = list(sides), list[float]()
 
