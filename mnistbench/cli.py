@@ -22,7 +22,7 @@ from mnistbench.core.options import Parser, add_options, project_table, read
 from mnistbench.showing.output import BISECT_STOPS, EXIT_PASSED, EXIT_UNJUDGED, print_error
 
 #: Subcommand -> its module in mnistbench, which is imported when it is called, and its line of help. A name of two words is a
-#: subcommand of the first; if the first has options of its own, both words are one name.
+#: subcommand of the first, or a command beside it if the first has a module.
 COMMANDS = {
     "compare": (
         "compare.command",
@@ -102,10 +102,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     An exception that nothing expects prints its traceback and returns 2: Python's own code, 1, would mean "regressed".
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if (name := " ".join(given[:2])) in COMMANDS and COMMANDS[given[0]][0]:
+        given[:2] = [name]
     if arguments is None and given[:1] in (["lab"], ["train"]):
         restart_pinned()  # glibc reads its thresholds only when a process starts
-    if " ".join(given[:2]) in COMMANDS and COMMANDS[given[0]][0]:
-        given[:2] = [" ".join(given[:2])]
     try:
         code = _main(given)
     except Exception:  # noqa: BLE001  # a fault of ours
@@ -156,7 +156,7 @@ def parser(*called: str) -> argparse.ArgumentParser:
     subparsers = {"": made.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)}
     for name, (path, text) in COMMANDS.items():
         group, _, last = name.rpartition(" ")
-        if group not in subparsers:  # a command with options of its own
+        if group and COMMANDS[group][0]:
             group, last = "", name
         subparser = subparsers[group].add_parser(last, help=text, description=text[0].upper() + text[1:])
         if not path:

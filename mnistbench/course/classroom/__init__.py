@@ -1,1 +1,1 @@
-"""The classroom: what students predict before a lab, and how fast they make a training step after it."""
+"""What a class does with labs: make a training step faster, for a score."""

@@ -28,10 +28,10 @@ from mnistbench.saved_runs.compatibility import blocking_differences, described
 #: Training steps in a turn; how many times as fast a step has to be for a band.
 STEPS, BANDS = 5, (1.05, 1.25, 1.5, 2.0, 3.0)
 
-#: Largest relative error of a turn, of a loss or of the change of a parameter (Euclidean norm), and largest median of a launch
-#: by number format. Errors are 0.4 to 1.3 without the last of six updates, and 0.5 to 3.4 with half of each batch. In float32
-#: they are 1e-6 to 1e-4, but 0.02 where rounding moves a value past 0 in a ReLU; in bfloat16 by autocast 0.04 to 0.23.
-LIMIT, TOLERANCES = 0.4, {"float32": 0.01, "bfloat16": 0.2}
+#: Number format -> largest relative error of a turn, of a loss or of the change of a parameter (Euclidean norm), and largest
+#: median of a launch. In float32 errors are 1e-6 to 1e-4, but 0.02 where rounding moves a value past 0 in a ReLU; in bfloat16
+#: by autocast 0.03 to 0.45. They are 0.2 to 1.6 without the last of six updates, and 0.5 to 3.4 with half of each batch.
+TOLERANCES = {"float32": (0.4, 0.01), "bfloat16": (0.9, 0.25)}
 
 #: Smaller losses and changes count as this: those of a step with one sample can be as small as the rounding of the weights.
 LEAST_LOSS, LEAST_MOVED = 0.1, 1e-5
@@ -122,8 +122,8 @@ class Score:
         return f"{self.file}: {'tie, ' if found['tie'] else ''}{shown}; band: {band}"
 
 
-def error_of(student: Answer, reference: Answer) -> float:
-    """Return the largest relative error of what a student's step computed in a turn; RefusedError if it is above LIMIT."""
+def error_of(student: Answer, reference: Answer, limit: float) -> float:
+    """Return the largest relative error of what a student's step computed in a turn; RefusedError if it is above the limit."""
     steps, found = len(reference.losses), student.values
     shapes = [(len(each.losses), {name: len(each.values[name]) for name in each.values}) for each in (student, reference)]
     if shapes[0] != shapes[1]:
@@ -134,7 +134,7 @@ def error_of(student: Answer, reference: Answer) -> float:
         moved = max(math.dist(values, reference.start[name]), LEAST_MOVED)
         errors[f"change of {name} in {steps} steps"] = math.dist(found[name], values) / moved
     worst = max(errors, key=lambda name: errors[name])
-    if errors[worst] > LIMIT:
+    if errors[worst] > limit:
         raise RefusedError(f"the {worst} differs from the reference's by {units.percent(errors[worst])}")
     return errors[worst]
 

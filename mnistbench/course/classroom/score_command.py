@@ -26,8 +26,7 @@ from mnistbench.core.options import argument, number, one_of, option, path, whol
 from mnistbench.core.params import DTYPES
 from mnistbench.core.record import Environment
 from mnistbench.course.classroom import score as scores
-from mnistbench.course.lab.command import DIRECTORY
-from mnistbench.course.lab.findings import FILE, SCORE, Findings, write_file
+from mnistbench.course.lab.findings import DIRECTORY, FILE, SCORE, Findings, write_file
 from mnistbench.course.studies.study import import_quiet_torch
 from mnistbench.gate.sides.turns import in_pairs
 from mnistbench.gate.verdict.samples import LEAST_PAIRS
@@ -40,7 +39,7 @@ WORKER = (sys.executable, "-P", "-m", "mnistbench.course.classroom.score_worker"
 
 #: FLOPs of a forward pass of one sample: a backward pass may be sparse, as max-pooling and ReLU leave few gradients. Longest
 #: wait for an answer, in seconds: a first step may be compiled.
-FLOPS, PATIENCE_S = 23_984_128, 300.0
+FLOPS, PATIENCE_S = 23_984_896, 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +138,7 @@ class ScoredSide(Child):
 
 def launched(sides: Mapping[str, ScoredSide], weights: str, coin: random.Random, settings: Settings) -> scores.ScoreLaunch:
     """Compare both sides after one and after STEPS steps, then time pairs of turns, each of which is compared, too."""
-    order, errors = list(sides), list[float]()
+    order, errors, (limit, tolerance) = list(sides), list[float](), scores.TOLERANCES[settings.dtype]
 
     def pair(names: Sequence[str], untimed: int, steps: int) -> tuple[int, ...]:
         seeds, answers, found = [secrets.randbits(63) for _ in range(3)], {}, {}
@@ -150,7 +149,7 @@ def launched(sides: Mapping[str, ScoredSide], weights: str, coin: random.Random,
             side.ask(Any, "run", seed=seeds[1], steps=steps)
             answers[name] = side.ask(scores.Answer, "audit", seed=seeds[2])
             found[name] = Clock.wall_ns() - began_ns, side.cpu_ns - own_ns, student.cpu_ns - students_ns
-        errors.append(scores.error_of(answers[STUDENT], answers[REFERENCE]))
+        errors.append(scores.error_of(answers[STUDENT], answers[REFERENCE], limit))
         return (*found[REFERENCE], *found[STUDENT][:2])
 
     pair(order, 0, 1)
@@ -159,7 +158,7 @@ def launched(sides: Mapping[str, ScoredSide], weights: str, coin: random.Random,
     names = list(in_pairs(order, coin, pairs))
     turns = zip(*(pair(names[first : first + 2], 1, scores.STEPS) for first in range(0, 2 * pairs, 2)), strict=True)
     reference_ns, reference_cpu_ns, idle_ns, student_ns, student_cpu_ns = turns
-    if (error := statistics.median(errors)) > scores.TOLERANCES[settings.dtype]:
+    if (error := statistics.median(errors)) > tolerance:
         raise scores.RefusedError(f"its losses and weights differ by {units.percent(error)}, too much for {settings.dtype}")
     cpu_ns = (sum(reference_cpu_ns), sum(student_cpu_ns), sum(idle_ns))
     return scores.ScoreLaunch(reference_ns, student_ns, cpu_ns if cpu_ns[0] else None)

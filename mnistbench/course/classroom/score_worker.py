@@ -51,12 +51,11 @@ class ScoreWorker:
 
     def epoch(self, seed: int, weights: str) -> None:
         """Train for an epoch of whole batches, and save the weights."""
-        torch.manual_seed(seed)
+        generator = torch.manual_seed(seed)
         self._begin({})
-        steps = max(LEAST_STEPS, len(self._data.train) // self._batch_size)
-        order = self._data.draw(self._data.train, steps * self._batch_size, torch.Generator().manual_seed(seed))
-        for indices in order.view(steps, -1):
-            self._step(*self._data.batch(self._data.train, indices))
+        train, steps = self._data.train, max(LEAST_STEPS, len(self._data.train) // self._batch_size)
+        for indices in self._data.draw(train, steps * self._batch_size, generator).view(steps, -1):
+            self._step(*self._data.batch(train, indices))
         torch.save({name: value.detach().float().contiguous() for name, value in self._model.named_parameters()}, weights)
 
     def accuracy(self, weights: str) -> float:

@@ -18,15 +18,15 @@ from mnistbench.core.options import argument, data_dir, one_of, option, path, sw
 from mnistbench.core.units import printable
 from mnistbench.course.lab.chapters import Chapters, Merged
 from mnistbench.course.lab.document import Document, html, markdown
-from mnistbench.course.lab.findings import FILE, Findings, LabSettings, write_file
+from mnistbench.course.lab.findings import DIRECTORY, FILE, Findings, LabSettings, write_file
 from mnistbench.course.lab.run import STEPS, TENSORBOARD, Lab
 from mnistbench.course.lab.sheets import Sheet, sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts
 from mnistbench.course.studies.study import import_quiet_torch
 from mnistbench.showing.output import EXIT_STOPPED, print_error
 
-#: Default output directories.
-DIRECTORY, MERGED = "mnistbench-lab", "mnistbench-labs"
+#: The default directory of a report of several labs.
+MERGED = "mnistbench-labs"
 
 #: A merge writes this file first: a later merge may replace the report in a directory that has it.
 LABS = "labs.json"

@@ -27,7 +27,10 @@ from mnistbench.train.result import EpochResult, Point
 #: 1: the first.
 SCHEMA = 1
 
-FILE, SCORE = "lab.json", "score.json"  # the score of a step may be there before the lab
+FILE, SCORE = "lab.json", "score.json"  # a score may be there before the lab
+
+#: The default directory of a lab.
+DIRECTORY = "mnistbench-lab"
 
 #: Weights of the model in the first iteration of a process.
 UNTRAINED, TRAINED = "untrained", "trained"
