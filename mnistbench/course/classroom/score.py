@@ -90,9 +90,8 @@ class Score:
 
     def check(self) -> None:
         """Raise RefusedError if it learns less than the reference, is faster than the core, or used other threads."""
-        reference, student = map(units.percent, self.accuracies)
         if self.accuracies[1] < self.accuracies[0] - ACCURACY_MARGIN:
-            raise RefusedError(f"its accuracy after an epoch is {student}, that of the reference {reference}")
+            raise RefusedError("its accuracy after an epoch is {1}, not {0}".format(*map(units.percent, self.accuracies)))
         step_ns = statistics.median(ns for launch in self.launches for ns in launch.student_ns) / STEPS
         if step_ns < self.floor_ns:
             least = f"its forward pass takes {units.duration(self.floor_ns)} at the core's peak rate"

@@ -184,7 +184,8 @@ def test_a_process_that_cheats_gets_no_score(name, environ, reference, weights):
 
 def example():
     """Return the step that the page shows."""
-    [code] = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    [code] = [block for block in blocks if "def make_step(" in block]
     return code
 
 
