@@ -54,7 +54,7 @@ def make_step(model):
         return kept[0]
     return cached
 """,
-        "differs from the reference's by",
+        "differ",
     ),
     "unfinished": (
         """
@@ -74,7 +74,7 @@ def make_step(model):
 def make_step(model):
     step = honest(model)
     def unfinished(images, targets):
-        threading.Timer(0.2, step, (images, targets)).start()
+        threading.Timer(60, step, (images, targets)).start()
         return functional.nll_loss(model(images), targets)
     return unfinished
 """,
@@ -82,7 +82,7 @@ def make_step(model):
     ),
     "half of the batch": (
         "make_step = lambda model: lambda images, targets: honest(model)(images[::2], targets[::2])",
-        "differs from the reference's by",
+        "differ",
     ),
     "a less precise format": (
         """
@@ -93,7 +93,7 @@ def make_step(model):
             return step(images, targets)
     return less_precise
 """,
-        "its losses and weights differ by",
+        "differ",
     ),
     "no loss": ("make_step = lambda model: lambda images, targets: None", "the step fails: TypeError: float() argument"),
     "an error": ("make_step = lambda model: 1 / 0", "the step fails: ZeroDivisionError: division by zero"),
@@ -103,7 +103,7 @@ def make_step(model):
 
 #: The same, for what changes the whole process.
 PROCESSES = {
-    "equal inputs": ("torch.rand = lambda *_, **__: 1.0", "differs from the reference's by"),
+    "equal inputs": ("torch.rand = lambda *_, **__: 1.0", "differ"),
     "a made-up loss": ("torch.Tensor.item = lambda self: 0.0", "the loss of step"),
     "an answer in advance": (
         """
