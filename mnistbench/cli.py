@@ -85,6 +85,9 @@ COMMANDS = {
         "course.classroom.predict_command",
         "ask what you expect before the lab measures, for its report; exit code 0 done, 2 failed, 130 interrupted",
     ),
+    "lab score": (
+        "course.classroom.score_command", "time your step against the reference; exit code 0 scored, 1 refused, 2 failed",
+    ),
     "report": ("page.command", "write saved runs or traces as one HTML page: cases, operations, curves, comparisons"),
     "train": (
         "train.command",

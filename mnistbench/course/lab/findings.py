@@ -28,7 +28,10 @@ from mnistbench.train.result import EpochResult, Point
 #: 1: the first.
 SCHEMA = 1
 
-FILE = "lab.json"
+FILE, SCORE = "lab.json", "score.json"  # a score may be there before the lab
+
+#: The default directory of a lab.
+DIRECTORY = "mnistbench-lab"
 
 #: The default directory of a lab.
 DIRECTORY = "mnistbench-lab"

@@ -23,7 +23,7 @@ from mnistbench.core.params import default_step
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
 from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, read
-from mnistbench.course.lab.findings import FILE, Findings, LabSettings, StudyTable, read_file, stored, write_file
+from mnistbench.course.lab.findings import FILE, SCORE, Findings, LabSettings, StudyTable, read_file, stored, write_file
 from mnistbench.course.lab.sheets import in_a_name
 from mnistbench.saved_runs.compatibility import differences
 from mnistbench.showing.progress import Progress
@@ -71,7 +71,7 @@ def has_begun(directory: Path) -> bool:
     """
     if (directory / BEGUN).exists():
         return True
-    there = {path.name for path in directory.iterdir()} - {PREDICTIONS} if directory.exists() else set()
+    there = {path.name for path in directory.iterdir()} - {PREDICTIONS, SCORE} if directory.exists() else set()
     steps = directory / STEPS
     killed_at_its_start = there == {STEPS.name} and steps.is_dir() and not any(steps.iterdir())
     if there and not killed_at_its_start:

@@ -16,7 +16,7 @@ from mnistbench.core.roofline import Ceilings
 from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, toml
 from mnistbench.course.lab import run as lab_run
 from mnistbench.course.lab import sheets
-from mnistbench.course.lab.findings import FILE, Findings, LabSettings, StudyTable
+from mnistbench.course.lab.findings import FILE, SCORE, Findings, LabSettings, StudyTable
 from mnistbench.course.lab.run import BEGUN, STEPS, STUDIES, STUDIES_S, Lab, study
 from mnistbench.course.studies.convolution.report import COSTS
 from mnistbench.course.studies.graph.report import times_of
@@ -272,6 +272,7 @@ def test_a_lab_with_other_settings_or_of_another_machine_is_refused(tmp_path, ch
 
 def test_a_lab_that_was_killed_at_its_start_is_started_again(tmp_path):
     (tmp_path / STEPS).mkdir()
+    (tmp_path / SCORE).touch()  # a score may be there before its lab
     lab(tmp_path, Counting())
     assert (tmp_path / BEGUN).exists()
 
