@@ -133,7 +133,7 @@ SHORT = ["--dry-run", "--dataset=digits", "--model=lenet5", "--output=trained"]
 def write_traces(words):
     """Write the traces that a command names: files, or the folder of the ranks of a run; and an empty step of a student."""
     for word in words:
-        if word.endswith("_step.py"):
+        if word == "my_step.py":
             Path(word).touch()
         if word.endswith(".json.gz"):
             trace_builders.trace_file(Path(), trace_builders.network(), name=word)
