@@ -22,7 +22,7 @@ from mnistbench.core.options import Parser, add_options, project_table, read
 from mnistbench.showing.output import BISECT_STOPS, EXIT_PASSED, EXIT_UNJUDGED, print_error
 
 #: Subcommand -> its module in mnistbench, which is imported when it is called, and its line of help. A name of two words is a
-#: subcommand of the first.
+#: subcommand of the first, or a command beside it if the first has a module.
 COMMANDS = {
     "compare": (
         "compare.command",
@@ -81,6 +81,13 @@ COMMANDS = {
         "course.lab.command",
         "run the whole lab on this machine and write its report; exit code 0 done, 2 failed, 130 interrupted",
     ),
+    "lab predict": (
+        "course.classroom.predict_command",
+        "ask what you expect before the lab measures, for its report; exit code 0 done, 2 failed, 130 interrupted",
+    ),
+    "lab score": (
+        "course.classroom.score_command", "time your step against the reference; exit code 0 scored, 1 refused, 2 failed",
+    ),
     "report": ("page.command", "write saved runs or traces as one HTML page: cases, operations, curves, comparisons"),
     "train": (
         "train.command",
@@ -99,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     An exception that nothing expects prints its traceback and returns 2: Python's own code, 1, would mean "regressed".
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if (name := " ".join(given[:2])) in COMMANDS and COMMANDS[given[0]][0]:
+        given[:2] = [name]
     if arguments is None and given[:1] in (["lab"], ["train"]):
         restart_pinned()  # glibc reads its thresholds only when a process starts
     try:
@@ -151,6 +160,8 @@ def parser(*called: str) -> argparse.ArgumentParser:
     subparsers = {"": made.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)}
     for name, (path, text) in COMMANDS.items():
         group, _, last = name.rpartition(" ")
+        if group and COMMANDS[group][0]:
+            group, last = "", name
         subparser = subparsers[group].add_parser(last, help=text, description=text[0].upper() + text[1:])
         if not path:
             subparsers[name] = subparser.add_subparsers(title="commands", required=True, metavar="COMMAND")

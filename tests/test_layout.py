@@ -158,23 +158,23 @@ def test_a_side_needs_no_package_but_pytest_and_torch(name):
 
 
 def test_the_package_stays_small():
-    assert SIZE.lines(TREES) <= 34_590
-    assert SIZE.lines(set(TREES) - set(COURSE)) <= 26_950
-    assert len(TREES) <= 194
+    assert SIZE.lines(TREES) <= 35_600
+    assert SIZE.lines(set(TREES) - set(COURSE)) <= 26_970
+    assert len(TREES) <= 202
     assert len(TREES) - len(COURSE) <= 145
 
 
 def test_functions_are_few_and_long_enough_to_be_read_without_jumps():
-    assert len(SIZE.functions(TREES)) <= 2_254
+    assert len(SIZE.functions(TREES)) <= 2_306
     assert SIZE.mean_length(TREES) >= 9.5
 
 
 def test_record_types_are_few():
-    assert sum(SIZE.is_record(node) for node in SIZE.nodes(TREES, ast.ClassDef)) <= 196
+    assert sum(SIZE.is_record(node) for node in SIZE.nodes(TREES, ast.ClassDef)) <= 204
 
 
 def test_options_are_few():
-    assert SIZE.options(TREES) <= 147
+    assert SIZE.options(TREES) <= 156
 
 
 def test_no_class_name_exists_twice():

@@ -1,1 +1,1 @@
-"""The course: the lab, and the studies of what an operator becomes on a machine."""
+"""The course: the lab, what a class does with it, and the studies of what an operator becomes on a machine."""

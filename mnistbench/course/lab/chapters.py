@@ -34,7 +34,7 @@ from mnistbench.course.lab.sheets import (
     sheets_of,
     top_keys,
 )
-from mnistbench.course.lab.texts import Texts
+from mnistbench.course.lab.texts import Cite, Texts
 from mnistbench.showing.table import Column
 
 #: What is no operation -> its text.
@@ -77,13 +77,20 @@ _NUMBERS: tuple[Column[tuple[CitedNumber, int]], ...] = (
 
 
 class Chapters:
-    """Builds the sections of one machine's report in one language; ``pictures`` are the figures that were drawn."""
+    """Builds the sections of one machine's report in one language.
 
-    def __init__(self, findings: Findings, sheets: Sheets, texts: Texts, pictures: Collection[str]) -> None:
+    ``pictures`` are the figures that were drawn; ``predicted`` makes the section on predictions, which is left out if empty.
+    """
+
+    def __init__(
+        self, findings: Findings, sheets: Sheets, texts: Texts, pictures: Collection[str],
+        predicted: Callable[[Cite], list[Block]] = lambda _: [],
+    ) -> None:  # fmt: skip
         self._findings = findings
         self._sheets = sheets
         self._texts = texts
         self._pictures = pictures
+        self._predicted = predicted
         self._entries: dict[CitedNumber, int] = {}  # the numbers that the report cites, in their order, each once
         self._sentences = explain(findings, sheets)
 
@@ -92,6 +99,7 @@ class Chapters:
         sheets, texts = self._sheets, self._texts
         sections: dict[str, Iterable[Block]] = {
             "aims": self._aims(),
+            **({"predictions": predicted} if (predicted := self._predicted(self._cite)) else {}),
             "environment": self._environment(),
             "graph": [
                 texts.text("text", "no_graph_tool"),

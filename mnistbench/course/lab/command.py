@@ -14,19 +14,21 @@ import platformdirs
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file, why_not_writable
-from mnistbench.core.options import argument, data_dir, one_of, option, path, switch
+from mnistbench.core.options import argument, data_dir, option, path, switch
 from mnistbench.core.units import printable
+from mnistbench.course.classroom.chapter import predictions_section
+from mnistbench.course.classroom.questions import with_predictions
 from mnistbench.course.lab.chapters import Chapters, Merged
 from mnistbench.course.lab.document import Document, html, markdown
-from mnistbench.course.lab.findings import FILE, Findings, LabSettings, write_file
+from mnistbench.course.lab.findings import DIRECTORY, FILE, Findings, LabSettings, write_file
 from mnistbench.course.lab.run import STEPS, TENSORBOARD, Lab
 from mnistbench.course.lab.sheets import Sheet, sheets_of
-from mnistbench.course.lab.texts import LANGUAGES, Texts
+from mnistbench.course.lab.texts import Texts, language
 from mnistbench.course.studies.study import import_quiet_torch
 from mnistbench.showing.output import EXIT_STOPPED, print_error
 
-#: Default output directories.
-DIRECTORY, MERGED = "mnistbench-lab", "mnistbench-labs"
+#: The default directory of a report of several labs.
+MERGED = "mnistbench-labs"
 
 #: A merge writes this file first: a later merge may replace the report in a directory that has it.
 LABS = "labs.json"
@@ -45,7 +47,7 @@ class Settings(LabSettings):
 
     data_dir: Path | None = data_dir()
     studies: bool = switch("--studies", "also run the operator studies, for at most 3 minutes")
-    lang: str = option("--lang", one_of(*LANGUAGES), "en", "language of the report: en or zh", "LANG")
+    lang: str = language()
     output: Path | None = option("--output -o", path, None, _OUTPUT, "DIR")
     merge: bool = switch("--merge", "do not measure: write one report of the labs in these directories")
     labs: tuple[Path, ...] = argument("DIR", path, "directory of a lab for --merge", many=True, required=False)
@@ -161,14 +163,16 @@ def write_report(directory: Path, findings: Findings, language: str) -> list[str
     """Write tables, figures, and the report as Markdown and HTML; return notes for the user.
 
     Raises:
+        UsageError: the student's explanations cannot be read.
         OSError: a file cannot be written.
     """
     from mnistbench.course.lab.figures import Figures
 
-    texts, sheets = Texts(language), sheets_of(findings)
+    texts, sheets = Texts(language), with_predictions(findings, sheets_of(findings))
     figures = Figures(directory, texts)
     figures.draw(findings, sheets)
-    document, numbers = Chapters(findings, sheets, texts, figures.drawn).document()
+    predicted = predictions_section(directory, findings, sheets, texts)
+    document, numbers = Chapters(findings, sheets, texts, figures.drawn, predicted).document()
     _write(directory, document, [*(sheet for sheet in sheets.all() if sheet.rows), numbers])
     if figures.texts is texts:
         return []

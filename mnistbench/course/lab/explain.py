@@ -115,9 +115,14 @@ def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 def top_operation(sheet: Sheet) -> str:
     """Return the operation with the most self time, over all its modules; empty if there is none."""
+    return next(iter(ranked_operations(sheet)), "")
+
+
+def ranked_operations(sheet: Sheet) -> list[str]:
+    """Return the operations by their self times over all modules, largest first."""
     names = {str(name) for name in sheet.values("operation")} - NOT_OPERATIONS
     times = {name: quantity.value for name in names if (quantity := sheet.total("self_ns", operation=name))}
-    return max(times, key=lambda name: (times[name], name), default="")
+    return sorted(times, key=lambda name: (times[name], name), reverse=True)
 
 
 def _convolution_and_addmm(sheets: Sheets, sheet: Sheet, place: DevicePlace, size: int) -> Iterator[Sentence]:

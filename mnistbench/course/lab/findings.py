@@ -12,13 +12,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-from mnistbench.core.document import Members, Nanoseconds, Positive, Reader
+from mnistbench.core.document import OPTIONAL, Members, Nanoseconds, Positive, Reader
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import one_of, option, several, whole
 from mnistbench.core.params import DATASETS
 from mnistbench.core.record import Environment, OpTable, table_to_json
 from mnistbench.core.roofline import Ceilings
+from mnistbench.course.classroom.predictions import Predictions
 from mnistbench.profile.result import ColdCall, Layer, Profiled
 from mnistbench.train.result import EpochResult, Point
 
@@ -27,17 +28,28 @@ from mnistbench.train.result import EpochResult, Point
 #: 1: the first.
 SCHEMA = 1
 
-FILE = "lab.json"
+FILE, SCORE = "lab.json", "score.json"  # a score may be there before the lab
+
+#: The default directory of a lab.
+DIRECTORY = "mnistbench-lab"
+
+#: The default directory of a lab.
+DIRECTORY = "mnistbench-lab"
 
 #: Weights of the model in the first iteration of a process.
 UNTRAINED, TRAINED = "untrained", "trained"
+
+
+def dataset() -> Any:
+    """Declare the dataset of a lab."""
+    return option("--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME")
 
 
 @dataclass(frozen=True)
 class LabSettings:
     """What a lab measures. Labs with different settings are different labs."""
 
-    dataset: str = option("--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME")
+    dataset: str = dataset()
     batch_sizes: Annotated[tuple[Positive, ...], Members("at least one")] = option(
         "--batch-size", several(whole(1)), "1,16,64", "comma list of batch sizes", "SIZES"
     )  # ascending
@@ -149,6 +161,7 @@ class Findings:
     studies: tuple[StudyTable, ...]  # of the appendix
     traces: tuple[str, ...] = ()  # files, relative to the report
     notes: tuple[str, ...] = ()  # what could not be measured, and why
+    predictions: Annotated[Predictions | None, OPTIONAL] = None  # made before the lab began
 
     @property
     def parameters(self) -> int:

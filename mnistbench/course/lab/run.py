@@ -12,16 +12,18 @@ import tempfile
 import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from mnistbench.core.child import Child, ChildError, measuring_environment
+from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.params import default_step
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
-from mnistbench.course.lab.findings import FILE, Findings, LabSettings, StudyTable, read_file, stored, write_file
+from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, read
+from mnistbench.course.lab.findings import FILE, SCORE, Findings, LabSettings, StudyTable, read_file, stored, write_file
 from mnistbench.course.lab.sheets import in_a_name
 from mnistbench.saved_runs.compatibility import differences
 from mnistbench.showing.progress import Progress
@@ -61,13 +63,30 @@ class LabStep:
     files: tuple[str, ...] = ()  # written beside its result
 
 
+def has_begun(directory: Path) -> bool:
+    """Return whether a lab has begun in a directory, after which no prediction counts.
+
+    Raises:
+        UsageError: the directory has the contents of something else.
+    """
+    if (directory / BEGUN).exists():
+        return True
+    there = {path.name for path in directory.iterdir()} - {PREDICTIONS, SCORE} if directory.exists() else set()
+    steps = directory / STEPS
+    killed_at_its_start = there == {STEPS.name} and steps.is_dir() and not any(steps.iterdir())
+    if there and not killed_at_its_start:
+        raise UsageError(f"--output: {directory} contains files that are not a lab's; name a new or an empty directory")
+    return False
+
+
 class Lab:
     """A lab in a directory: a new one if it is empty or new, otherwise the one that was begun there.
 
-    ``measures`` is a ``measures.Measures``, which needs torch. With ``studies`` the operator studies run, too.
+    ``measures`` is a ``measures.Measures``, which needs torch. With ``studies`` the operator studies run, too. A new lab keeps
+    the predictions in the directory, and measures their batch size; later changes of their file have no effect.
 
     Raises:
-        UsageError: the directory has other contents, or a lab with other settings or from another machine.
+        UsageError: the directory has other contents or wrong predictions, or a lab with other settings or of another machine.
         DataError: the dataset is missing or damaged.
     """
 
@@ -81,7 +100,10 @@ class Lab:
         self._studies = studies
         self._studies_end: float | None = None  # when the time limit of the studies is over; None before the first one
         self._samples: tuple[int, int] = measures.samples()
-        self._begin()
+        self._predictions = self._begin()
+        if self._predictions:
+            sizes = {*settings.batch_sizes, self._predictions.batch_size}
+            self._settings = replace(settings, batch_sizes=tuple(sorted(sizes)))
 
     def run(self, stream: TextIO | None) -> Findings:
         """Measure the steps that have no result yet; return all findings and write them to ``lab.json``."""
@@ -103,7 +125,7 @@ class Lab:
                 results["traces"] += step.files if step.field == "cases" else ()
         results["notes"] = list(dict.fromkeys(results["notes"]))
         parts: dict[str, Any] = {name: tuple(items) for name, items in results.items()}
-        parts |= {"settings": self._settings, "environment": self._environment}
+        parts |= {"settings": self._settings, "environment": self._environment, "predictions": self._predictions}
         parts["train_samples"], parts["test_samples"] = self._samples
         findings = Findings(**parts)
         write_file(self._directory / FILE, stored(findings))
@@ -111,20 +133,18 @@ class Lab:
 
     # ---- The directory -----------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        """Write the lab's settings, or check that the directory's lab has the same ones."""
+    def _begin(self) -> Predictions | None:
+        """Write the lab's settings, or check that the directory's lab has the same ones; return what was predicted."""
         directory, path = self._directory, self._directory / BEGUN
         identity = {name: getattr(self._settings, name) for name in ("dataset", "model", "epochs", "seed")}
-        if not path.exists():
-            there, steps = list(directory.iterdir()) if directory.exists() else [], directory / STEPS
-            killed_at_its_start = there == [steps] and steps.is_dir() and not any(steps.iterdir())
-            if there and not killed_at_its_start:
-                raise UsageError(f"--output: {directory} contains files that are not a lab's; name a new or an empty directory")
-            steps.mkdir(parents=True, exist_ok=True)
-            write_file(path, {"settings": identity, "environment": self._environment})
-            return
+        if not has_begun(directory):
+            predicted = read(directory / PREDICTIONS) if (directory / PREDICTIONS).exists() else None
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, {"settings": identity, "environment": self._environment, "predictions": predicted})
+            return predicted
         try:
             begun = read_file(path)
+            predicted = Reader(begun.read(Mapping[str, Any]).get("predictions"), "predictions").read(Predictions | None)
             before, environment = begun["settings"].read(Mapping[str, Any]), begun["environment"].read(Environment)
         except (OSError, RecordError) as error:
             raise UsageError(f"--output: {path} cannot be read ({error}); name another directory") from None
@@ -139,6 +159,7 @@ class Lab:
                 f"--output: the lab in {directory} was started on another machine or with other software: "
                 f"{name} was {then!r} and is {now!r}; name another directory"
             )
+        return predicted
 
     # ---- Results of steps --------------------------------------------------------------------------------------------
 

@@ -163,13 +163,14 @@ class Sheets:
     operations: dict[tuple[str, str, str, int], Sheet]  # (phase, device, view, batch size)
     first_operations: dict[tuple[str, str, int, str], Sheet]  # (phase, device, batch size, weights)
     studies: dict[str, Sheet]  # by name
+    predictions: Sheet  # no rows but those of course.classroom
 
     def all(self) -> list[Sheet]:
         """Return every table, in the order of the report."""
         return [
-            self.environment, self.layers, self.ceilings, self.training, self.curves, *self.operations.values(),
-            self.iterations, self.epochs, self.first_iterations, *self.first_operations.values(), self.profiler,
-            *self.studies.values(),
+            self.predictions, self.environment, self.layers, self.ceilings, self.training, self.curves,
+            *self.operations.values(), self.iterations, self.epochs, self.first_iterations, *self.first_operations.values(),
+            self.profiler, *self.studies.values(),
         ]  # fmt: skip
 
 
@@ -202,6 +203,7 @@ def sheets_of(findings: Findings) -> Sheets:
             for found in findings.first_iterations
         },
         studies={study.name: _study(study) for study in findings.studies},
+        predictions=Sheet("tables/predictions.csv", (), ()),
     )
 
 

@@ -10,12 +10,19 @@ from importlib.resources import files
 from typing import Any
 
 from mnistbench.core import units
+from mnistbench.core.options import one_of, option
 from mnistbench.course.lab.document import Cited, Code, Exhibit, Text
 from mnistbench.course.lab.findings import DevicePlace
 from mnistbench.course.lab.sheets import CitedNumber, Sheet, Word
 from mnistbench.showing.table import Column, Table, text_table
 
 LANGUAGES = ("en", "zh")
+
+
+def language() -> Any:
+    """Declare the language of what a person reads."""
+    return option("--lang", one_of(*LANGUAGES), "en", "language: en or zh", "LANG")
+
 
 #: Returns the entry of a number in the sources.
 Cite = Callable[[CitedNumber], int]

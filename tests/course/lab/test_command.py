@@ -15,6 +15,8 @@ import pytest
 from lab_builders import cluster, laptop, recomputed, training
 
 from mnistbench import cli
+from mnistbench.course.classroom import predictions
+from mnistbench.course.classroom.predictions import ASKED
 from mnistbench.course.lab import command
 from mnistbench.course.lab.command import write_report
 from mnistbench.course.lab.findings import FILE, Findings, LabSettings, stored, write_file
@@ -50,6 +52,11 @@ def measured(tmp_path_factory):
     directory = tmp_path_factory.mktemp("lab") / "here"
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(directory.parent / "cache"))  # this machine's ceilings are not to be remembered
+    monkeypatch.setattr(predictions, "_SIZES", (64, 64))  # the drawn batch size is measured anyway
+    answers = {key: ("convolution",) if kind == predictions.OPERATION else (0, 50, 100) for key, kind in ASKED.items()}
+    made = predictions.Predictions("s123", "2026-11-25T07:00:00+00:00", "digits", 2, answers)
+    directory.mkdir()
+    (directory / predictions.PREDICTIONS).write_text(predictions.toml(made, ASKED), encoding="utf-8")
     settings = LabSettings("digits", (64,), ("cpu",), 1, "lenet5", 1)
     threads = torch.get_num_threads()
 
@@ -114,6 +121,19 @@ def test_a_real_lab_has_all_measurements(measured):
     assert {(time.phase, time.whole_set) for time in findings.epoch_times} == {("train", 1437), ("eval", 360)}
     assert [layer.name for layer in findings.layers][:3] == ["conv1", "relu1", "pool1"]
     assert findings.ceilings["cpu"].flops_per_s > 0
+
+
+@pytest.mark.versions
+def test_a_real_lab_answers_the_questions(measured):
+    directory, findings = measured
+    with (directory / "tables" / "predictions.csv").open(encoding="utf-8", newline="") as stream:
+        found = {row["question"]: row["measured"] for row in csv.DictReader(stream)}
+    assert set(found) == set(ASKED)
+    not_measured = {key for key, value in found.items() if not value}
+    assert {"operation_small", "image"} <= not_measured <= {"operation_small", "image", "threads"}  # batch size 1; one thread
+    assert 0 < float(found["layer_drawn"]) < 100
+    assert found["operation_large"].startswith("aten::")
+    assert float(found["accuracy"]) == findings.trainings[0].epochs[0].test_accuracy
 
 
 def test_the_report_in_chinese_and_two_labs_side_by_side(measured, tmp_path, monkeypatch, capsys):

@@ -13,9 +13,10 @@ from lab_builders import case, epoch_time, first_iterations, forward_rows, itera
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.roofline import Ceilings
+from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, toml
 from mnistbench.course.lab import run as lab_run
 from mnistbench.course.lab import sheets
-from mnistbench.course.lab.findings import FILE, Findings, LabSettings, StudyTable
+from mnistbench.course.lab.findings import FILE, SCORE, Findings, LabSettings, StudyTable
 from mnistbench.course.lab.run import BEGUN, STEPS, STUDIES, STUDIES_S, Lab, study
 from mnistbench.course.studies.convolution.report import COSTS
 from mnistbench.course.studies.graph.report import times_of
@@ -73,6 +74,9 @@ class Counting:
 
 
 SETTINGS = LabSettings("digits", (4, 16), ("cpu",), 3, "convnet", 1)
+
+#: Of student s123, whose drawn batch size is 41.
+PREDICTED = Predictions("s123", "2026-11-25T07:00:00+00:00", "digits", 2, {"image_drawn": (1, 2, 3)})
 
 
 def lab(directory, measuring, settings=SETTINGS, *, studies=False, **machine):
@@ -268,6 +272,7 @@ def test_a_lab_with_other_settings_or_of_another_machine_is_refused(tmp_path, ch
 
 def test_a_lab_that_was_killed_at_its_start_is_started_again(tmp_path):
     (tmp_path / STEPS).mkdir()
+    (tmp_path / SCORE).touch()  # a score may be there before its lab
     lab(tmp_path, Counting())
     assert (tmp_path / BEGUN).exists()
 
@@ -288,6 +293,55 @@ def test_a_damaged_beginning_is_one_line(tmp_path, content):
     (tmp_path / BEGUN).write_text(content, encoding="utf-8")
     with pytest.raises(UsageError, match=r"begun\.json cannot be read"):
         lab(tmp_path, Counting())
+
+
+def predict(directory, **changes):
+    """Write predictions into the directory of a lab."""
+    directory.mkdir(exist_ok=True)
+    made = dataclasses.replace(PREDICTED, **changes)
+    (directory / PREDICTIONS).write_text(toml(made, dict.fromkeys(made.answers, "?")), encoding="utf-8")
+    return made
+
+
+def test_a_lab_measures_the_batch_size_of_its_predictions_and_keeps_them(tmp_path):
+    made = predict(tmp_path)
+    measuring = Counting()
+    found = lab(tmp_path, measuring).run(None)
+    assert found.predictions == made
+    assert found.settings.batch_sizes == (4, 16, 41)
+    assert {("profiled", "forward", "cpu", 41), ("profiled", "step", "cpu", 41)} <= set(measuring.asked)
+    assert Findings.from_directory(tmp_path) == found
+    assert lab(tmp_path / "other", Counting()).run(None).predictions is None
+
+
+def test_predictions_that_change_after_the_lab_has_begun_have_no_effect(tmp_path):
+    made = predict(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        lab(tmp_path, Counting(stop_at=("iterations",))).run(None)
+    predict(tmp_path, student="another", answers={"image": (4.9, 5, 5.1)})
+    found = lab(tmp_path, Counting()).run(None)
+    assert (found.predictions, found.settings.batch_sizes) == (made, (4, 16, 41))
+
+
+def test_predictions_that_come_after_the_lab_has_begun_have_no_effect(tmp_path):
+    lab(tmp_path, Counting())
+    predict(tmp_path)
+    assert lab(tmp_path, Counting()).run(None).predictions is None
+
+
+def test_a_lab_that_an_earlier_version_began_has_no_predictions(tmp_path):
+    lab(tmp_path, Counting())
+    begun = json.loads((tmp_path / BEGUN).read_text(encoding="utf-8"))
+    del begun["predictions"]
+    (tmp_path / BEGUN).write_text(json.dumps(begun), encoding="utf-8")
+    assert lab(tmp_path, Counting()).run(None).predictions is None
+
+
+def test_wrong_predictions_are_one_line_before_anything_is_measured(tmp_path):
+    (tmp_path / PREDICTIONS).write_text("[answers]\nimage = [3, 2, 1]\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=re.escape(f"{tmp_path / PREDICTIONS}: student: is missing")):
+        lab(tmp_path, Counting())
+    assert [path.name for path in tmp_path.iterdir()] == [PREDICTIONS]
 
 
 def test_one_thread_and_accelerators_are_not_compared_with_one_thread(tmp_path):

@@ -1,0 +1,1 @@
+"""What a class does with labs: predict, compare with what was measured, and make a training step faster for a score."""

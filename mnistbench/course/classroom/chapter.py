@@ -1,0 +1,106 @@
+"""The section of a lab's report on predictions: each beside what was measured, the calibration of the ranges, explanations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from mnistbench.core import units
+from mnistbench.core.document import Reader
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.files import replace_file
+from mnistbench.course.classroom.predictions import ASKED, EXPLANATIONS, OPERATION, PERCENT, load
+from mnistbench.course.classroom.questions import Outcome, Question
+from mnistbench.course.lab.document import Block, Cited, Code, Text
+from mnistbench.course.lab.findings import Findings
+from mnistbench.course.lab.sheets import CitedNumber, Sheet, Sheets, ratio
+from mnistbench.course.lab.texts import Cite, Texts
+
+#: The share of the ranges of a well-calibrated student that contain the measured value, and the level of the tests of it.
+EXPECTED, LEVEL = 0.8, 0.10
+
+
+def calibration(inside: int, judged: int) -> str:
+    """Return whether ranges that were meant to contain 80 % of the values are ``narrow``, ``wide`` or ``right``.
+
+    Two one-sided exact binomial tests at LEVEL. Ten ranges or fewer are never too wide, because 0.8 ** 10 exceeds the level.
+    """
+    p = [math.comb(judged, n) * EXPECTED**n * (1 - EXPECTED) ** (judged - n) for n in range(judged + 1)]
+    return "narrow" if sum(p[: inside + 1]) <= LEVEL else "wide" if sum(p[inside:]) <= LEVEL else "right"
+
+
+def asked(question: Question, texts: Texts) -> Text:
+    """Return the text of a question."""
+    key, words = question.wording
+    return texts.text("question", key, **words)
+
+
+def predictions_section(directory: Path, findings: Findings, sheets: Sheets, texts: Texts) -> Callable[[Cite], list[Block]]:
+    """Return a function that makes the section; it has no blocks if there are no predictions.
+
+    Raises:
+        UsageError: the student's explanations cannot be read.
+        OSError: the file for them cannot be written.
+    """
+    found, sheet = findings.predictions, sheets.predictions
+    failed: list[Outcome] = [outcome for outcome in sheet.rows if outcome.inside is False]
+    explained = _explanations(directory / EXPLANATIONS, failed, texts)
+
+    def blocks(cite: Cite) -> list[Block]:
+        if not found:
+            return []
+        heads = [texts.plain("column", key) for key in ("question", "expected", "range", "measured_value", "inside")]
+        table = texts.rows(
+            texts.plain("caption", "predictions"), heads, [_row(each, texts, cite) for each in sheet.rows], (sheet.file,)
+        )
+        missing = texts.text("predictions", "unexplained", file=Code(EXPLANATIONS))
+        items: list[Text] = []
+        for question in (each.question for each in failed):
+            own = " ".join(explained.get(question.key, "").split())
+            items.append((*asked(question, texts), " ", *((own,) if own else (*missing, Code(question.key)))))
+        made = texts.text("predictions", "made", student=found.student, time=found.made)
+        failures: list[Block] = [texts.text("predictions", "failed"), items] if items else []
+        return [made, table, *_calibrated(sheet, texts, cite), *failures]
+
+    return blocks
+
+
+def _explanations(path: Path, failed: list[Outcome], texts: Texts) -> Mapping[str, str]:
+    """Read the student's explanations; if there is no file, write one with an empty text for each prediction that failed."""
+    if path.exists():
+        try:
+            found: Mapping[str, str] = Reader(load(path)).read(Mapping[str, str])
+        except RecordError as error:
+            raise UsageError(f"{path}: {error}") from None
+        return found
+    if failed:
+        lines = [f'# {"".join(map(str, asked(each.question, texts)))}\n{each.question.key} = ""' for each in failed]
+        replace_file(path, "\n".join([f"# {texts.plain('predictions', 'failed')}", *lines, ""]).encode())
+    return {}
+
+
+def _row(outcome: Outcome, texts: Texts, cite: Cite) -> tuple[Text, ...]:
+    measured, predicted, kind = outcome.measured, outcome.predicted, ASKED[outcome.question.key]
+    found: Text = (units.MISSING,) if measured is None else (Code(measured),)
+    if isinstance(measured, CitedNumber):
+        found = (Cited(measured.text, cite(measured)),)
+    guess: Text = (Code(predicted[0]),)
+    possible: Text = (Code(", ".join(map(str, predicted))),)
+    if kind != OPERATION:
+        low, value, high = (f"{number:g}{' %' if kind == PERCENT else ''}" for number in predicted)
+        guess, possible = (value,), texts.text("predictions", "range", low=low, high=high)
+    verdict = {None: "unmeasured", True: "yes", False: "no"}[outcome.inside]
+    return asked(outcome.question, texts), guess, possible, found, texts.text("predictions", verdict)
+
+
+def _calibrated(sheet: Sheet, texts: Texts, cite: Cite) -> list[Block]:
+    """Return how many ranges contain the measured value, what follows from it, and their mean width."""
+    judged, inside = sheet.total("judged"), sheet.total("inside")
+    if not (judged and inside):
+        return []
+    words = {"inside": inside, "judged": judged, "expected": f"{EXPECTED * judged.value:.1f}", "level": f"{100 * LEVEL:g} %"}
+    sentences = [texts.cited("predictions", calibration(int(inside.value), int(judged.value)), words, cite)]
+    if width := ratio(sheet.total("relative_width"), sheet.total("with_width")):
+        sentences.append(texts.cited("predictions", "width", {"width": width}, cite))
+    return [sentences]

@@ -1,0 +1,98 @@
+"""``mnistbench lab predict``: ask what a student expects of a lab before it measures, and keep the answers in its directory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.files import replace_file, why_not_writable
+from mnistbench.core.machine import usable_cpus
+from mnistbench.core.options import option, path
+from mnistbench.core.units import cut, printable
+from mnistbench.course.classroom.chapter import asked
+from mnistbench.course.classroom.predictions import ASKED, OPERATIONS, PREDICTIONS, Answer, Predictions, parsed, read, toml
+from mnistbench.course.classroom.questions import questions
+from mnistbench.course.lab.findings import DIRECTORY, dataset
+from mnistbench.course.lab.run import has_begun
+from mnistbench.course.lab.texts import Texts, language
+from mnistbench.showing.output import EXIT_PASSED, EXIT_STOPPED, print_error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Who predicts, about which lab, and where the answers come from."""
+
+    student: str = option("--student", str, "", "your name or number; your questions are drawn from it; required", "NAME")
+    file: Path | None = option("--from", path, None, "read the answers from this file; a new file gets the questions", "FILE")
+    dataset: str = dataset()
+    lang: str = language()
+    output: Path = option("--output -o", path, DIRECTORY, "directory of the lab", "DIR")
+
+    def __post_init__(self) -> None:
+        if not self.student or not self.student.isprintable():
+            raise UsageError(f"--student: {self.student!r} cannot be used; give your name or number in printable characters")
+
+
+def run(settings: Settings) -> int:
+    """Ask, or read a file of answers; return 0, or 130 if the student stopped before the last question.
+
+    Raises:
+        UsageError: an option or a file cannot be used, the lab has begun, or there is no terminal.
+        OSError: a file cannot be written.
+    """
+    directory, texts, cores = settings.output, Texts(settings.lang), usable_cpus()
+    if problem := why_not_writable(directory):
+        raise UsageError(f"--output: {problem}; name another directory")
+    if has_begun(directory):
+        raise UsageError(f"--output: the lab in {directory} has begun, too late for predictions; name another directory")
+    made, kept = datetime.now(UTC).isoformat(timespec="seconds"), directory / PREDICTIONS
+    found = empty = Predictions(settings.student, made, settings.dataset, cores, {})
+    to_ask = {each.key: "".join(map(str, asked(each, texts))) for each in questions(settings.student, settings.dataset, cores)}
+    try:
+        for found in answered(empty, to_ask, settings.file, kept, texts):
+            directory.mkdir(parents=True, exist_ok=True)
+            replace_file(kept, toml(found, to_ask).encode())
+    except (KeyboardInterrupt, EOFError):
+        print_error(f"interrupted; your answers are kept in {kept}; run the same command again to go on")
+        return EXIT_STOPPED
+    words = {"file": printable(str(kept)), "answered": len(found.answers), "asked": len(to_ask)}
+    print(texts.plain("predictions", "done", **words))
+    return EXIT_PASSED
+
+
+def answered(
+    empty: Predictions, to_ask: Mapping[str, str], file: Path | None, kept: Path, texts: Texts
+) -> Iterator[Predictions]:
+    """Yield the predictions of a file; without one, those after each answer in the terminal, with the kept ones."""
+    known = {name: getattr(empty, name) for name in ("student", "made", "dataset", "cores")}
+    if file and not file.exists():
+        replace_file(file, toml(empty, to_ask).encode())
+        raise UsageError(f"--from: {file} did not exist; your questions are there now: answer them and run the command again")
+    if file:
+        yield read(file, known)
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("--from: there is no terminal to ask in; name a file of answers, or a new file for the questions")
+    found = read(kept, known) if kept.exists() else empty
+    print(texts.plain("predictions", "intro"))
+    for number, (key, text) in enumerate(to_ask.items(), 1):
+        print(f"\n[{number}/{len(to_ask)}] {text}")
+        found = replace(found, answers={**found.answers, key: _ask(key, found.answers.get(key), texts)})
+        yield found
+
+
+def _ask(key: str, before: Answer | None, texts: Texts) -> Answer:
+    """Ask until the answer can be read; an empty one keeps the answer before."""
+    line = texts.plain("predictions", f"help_{ASKED[key]}", operations=", ".join(OPERATIONS))
+    print(line)
+    while True:
+        text = ""
+        try:
+            text = input(f"[{' '.join(map(str, before))}] > " if before else "> ").strip()
+            return before if before and not text else parsed(key, text)
+        except (ValueError, RecordError):  # ValueError: also bytes that are no text
+            print(texts.plain("predictions", "again", answer=cut(printable(text), 60), help=line))

@@ -1,0 +1,143 @@
+"""What a student expects of a lab before it measures, and the file ``predictions.toml``.
+
+Findings have predictions, so this module imports nothing of the lab.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mnistbench.core.document import FieldError, Reader, wrong
+from mnistbench.core.errors import RecordError, UsageError
+
+#: Files in the directory of a lab: the predictions, and the student's explanations of those that failed.
+PREDICTIONS, EXPLANATIONS = "predictions.toml", "explanations.toml"
+
+#: Kinds of questions. Shares and accuracies are percentages.
+OPERATION, RATIO, PERCENT = "operation", "ratio", "percent"
+
+#: Question -> its kind, in the order in which they are asked. The last three are drawn for each student.
+ASKED: Mapping[str, str] = {
+    "operation_small": OPERATION, "operation_large": OPERATION, "image": RATIO, "backward": RATIO, "convolutions": PERCENT,
+    "accuracy": PERCENT, "first": RATIO, "threads": RATIO,
+    "operation_drawn": OPERATION, "image_drawn": RATIO, "layer_drawn": PERCENT,
+}  # fmt: skip
+
+#: Operation that can be predicted -> parts of names in an operation table; the first operation with a part counts.
+OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    "convolution_backward": ("convolution_backward",), "convolution": ("conv",), "addmm": ("addmm",), "mm": ("aten::mm",),
+    "relu": ("relu", "clamp_min", "threshold_backward"), "max_pool2d": ("max_pool2d",), "log_softmax": ("log_softmax",),
+    "dropout": ("dropout", "bernoulli"), "other": ("",),
+}  # fmt: skip
+
+#: Bounds of the batch size that is drawn; no default batch size is within them.
+_SIZES = 17, 61
+
+#: Operations, the best guess first, then others that are possible; or the low end of a range, the best guess, the high end.
+Answer = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The answers of a student: question -> answer. Unanswered questions are left out."""
+
+    student: str
+    made: str  # time in UTC, ISO 8601
+    dataset: str
+    cores: int  # of the machine
+    answers: Mapping[str, Answer]
+
+    @property
+    def batch_size(self) -> int:
+        """The batch size of the drawn questions."""
+        return drawn(self.student)[0]
+
+
+def drawn(student: str) -> tuple[int, random.Random]:
+    """Return a student's batch size and random numbers, which follow from a hash of the name: the same on every machine."""
+    draw = random.Random(student)  # noqa: S311  # no secret
+    return draw.randint(*_SIZES), draw
+
+
+def check(key: str, answer: Answer) -> None:
+    """Check the answer to a question.
+
+    Raises:
+        FieldError: names the value and what it needs.
+    """
+    if key not in ASKED:
+        raise FieldError(f"is no question; choose of {', '.join(ASKED)}")
+    if ASKED[key] == OPERATION:
+        if not answer or not all(name in list(OPERATIONS) for name in answer):
+            raise wrong(list(answer), f"a list of {', '.join(OPERATIONS)}")
+        return
+    most = 100 if ASKED[key] == PERCENT else 1_000_000
+    are_numbers = len(answer) == 3 and all(type(number) in (int, float) for number in answer)
+    if not (are_numbers and 0 <= answer[0] <= answer[1] <= answer[2] <= most):
+        raise wrong(list(answer), f"[low, best guess, high], from 0 to {most}, ascending")
+
+
+def parsed(key: str, text: str) -> Answer:
+    """Return the answer to a question from words or numbers between spaces, commas or semicolons, Chinese ones, too.
+
+    Raises:
+        ValueError: the text has no numbers where it needs them.
+        FieldError: the answer is wrong, see :func:`check`.
+    """
+    words = re.split(r"[\s,;、\uff0c\uff1b]+", re.sub("[%\uff05]", " ", text).strip())
+    answer = tuple(dict.fromkeys(words)) if ASKED[key] == OPERATION else tuple(sorted(map(float, words)))
+    check(key, answer)
+    return answer
+
+
+# ---- Files -----------------------------------------------------------------------------------------------------------
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file that a student wrote.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a byte order mark
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: is not TOML ({error}); correct it there") from None
+
+
+def read(path: Path, known: Mapping[str, Any] | None = None) -> Predictions:
+    """Return the predictions of a file. Fields that are ``known`` replace those of the file; the student must be the same.
+
+    Raises:
+        UsageError: the file cannot be read, or names another student; or a value is wrong: names its key and what it needs.
+    """
+    content = load(path)
+    if known and (other := content.get("student", known["student"])) != known["student"]:
+        raise UsageError(f"{path}: student: is {other!r}, not {known['student']!r}; their questions are not the same")
+    try:
+        found = Reader({**content, **(known or {})}).read(Predictions)
+        for key, answer in found.answers.items():
+            Reader(answer, f"answers.{key}").convert(partial(check, key))
+    except RecordError as error:
+        raise UsageError(f"{path}: {error}") from None
+    return found
+
+
+def toml(found: Predictions, questions: Mapping[str, str]) -> str:
+    """Return the text of the file, with the text of each question as a comment; so is a question without an answer."""
+    head = {name: getattr(found, name) for name in ("student", "made", "dataset", "cores")}
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()] + ["", "[answers]"]
+    for key, text in questions.items():
+        blank = '["best guess", "other"]' if ASKED[key] == OPERATION else "[low, best guess, high]"
+        lines += [f"# {text}", f"{key} = {json.dumps(found.answers[key])}" if key in found.answers else f"# {key} = {blank}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,159 @@
+"""The score of a student's step: samples, their judgement, and the file ``score.json``. Does not import torch.
+
+The medians of log(reference / student) over the pairs of each launch have a mean and the gate's interval for one quantity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+
+from mnistbench.core import units
+from mnistbench.core.document import Members, Nanoseconds, Positive
+from mnistbench.core.errors import MnistbenchError, RecordError
+from mnistbench.core.record import Environment
+from mnistbench.course.lab.findings import SCHEMA, read_file
+from mnistbench.gate.verdict.permutation import simultaneous_bounds
+from mnistbench.gate.verdict.samples import difference
+from mnistbench.saved_runs.compatibility import blocking_differences, described
+
+#: Training steps in a turn; how many times as fast a step has to be for a band.
+STEPS, BANDS = 5, (1.05, 1.25, 1.5, 2.0, 3.0)
+
+#: Number format -> largest relative error of a turn, of a loss or of the change of a parameter (Euclidean norm), and largest
+#: median of a launch. In float32 errors are 1e-6 to 1e-4, but 0.02 where rounding moves a value past 0 in a ReLU; in bfloat16
+#: by autocast 0.03 to 0.45. They are 0.2 to 1.6 without the last of six updates, and 0.5 to 3.4 with half of each batch.
+TOLERANCES = {"float32": (0.4, 0.01), "bfloat16": (0.9, 0.25)}
+
+#: Smaller losses and changes count as this: those of a step with one sample can be as small as the rounding of the weights.
+LEAST_LOSS, LEAST_MOVED = 0.1, 1e-5
+
+#: How much lower the accuracy may be: two standard errors of the difference of two shares of 90 % of 360 samples. Largest
+#: factor between the speed-ups by wall and by CPU time, which differ if a side uses other threads or processes. Largest CPU
+#: time of the student's process in the turns of the reference, as a share of these.
+ACCURACY_MARGIN, CLOCK_FACTOR, IDLE_SHARE = 0.05, 1.25, 0.05
+
+
+class RefusedError(MnistbenchError):
+    """There is no score; the message says why, without a subject."""
+
+
+class Answer(NamedTuple):
+    """What a side computed in a turn."""
+
+    losses: tuple[float, ...]  # of each step, from before its update
+    values: Mapping[str, tuple[float, ...]]  # parameter -> values at random positions after the last step
+    start: Mapping[str, tuple[float, ...]]  # the same before the turn
+
+
+@dataclass(frozen=True)
+class ScoreLaunch:
+    """A process of each side. The nth turns of both are a pair, with the same weights and inputs."""
+
+    reference_ns: tuple[Positive, ...]  # wall time of each turn
+    student_ns: tuple[Positive, ...]
+    # CPU time of reference and student in all their turns, of the latter in those of the former; None if it is not known
+    cpu_ns: tuple[Positive, Positive, Nanoseconds] | None
+
+
+@dataclass(frozen=True)
+class Score:
+    """A measured step."""
+
+    file: str
+    text: str  # of the file
+    batch_size: Positive
+    dtype: Annotated[str, Literal["float32", "bfloat16"]]  # the least precise format that was allowed
+    environment: Environment
+    floor_ns: Positive  # least time of a step by the roofline
+    accuracies: tuple[float, float]  # of the reference and of the student after an epoch
+    launches: Annotated[tuple[ScoreLaunch, ...], Members("at least one")]
+
+    @property
+    def speedup(self) -> dict[str, Any]:
+        """The ratio, its 95 % interval, whether that is a tie, and the band of its lower bound; RefusedError if unknown."""
+        logs = [difference(launch.student_ns, launch.reference_ns) for launch in self.launches]
+        if len(logs) < 2 or not all(map(math.isfinite, logs)):
+            raise RefusedError("it has too few launches or turns")
+        bounds = (bound.item() for bound in simultaneous_bounds(np.array([logs]), 1))
+        ratio, low, high = (round(math.exp(min(log, 700.0)), 4) for log in (statistics.fmean(logs), *bounds))
+        band = max((band for band in BANDS if band <= low), default=None)
+        return {"ratio": ratio, "low": low, "high": high, "tie": low <= 1 <= high, "band": band}
+
+    def check(self) -> None:
+        """Raise RefusedError if it learns less than the reference, is faster than the core, or used other threads."""
+        if self.accuracies[1] < self.accuracies[0] - ACCURACY_MARGIN:
+            raise RefusedError("its accuracy after an epoch is {1}, not {0}".format(*map(units.percent, self.accuracies)))
+        step_ns = statistics.median(ns for launch in self.launches for ns in launch.student_ns) / STEPS
+        if step_ns < self.floor_ns:
+            least = f"its forward pass takes {units.duration(self.floor_ns)} at the core's peak rate"
+            raise RefusedError(f"a step took {units.duration(step_ns)}, but {least}")
+        clocks = [(sum(one.reference_ns), sum(one.student_ns), *one.cpu_ns) for one in self.launches if one.cpu_ns]
+        if (idle := max((idle_ns / base_ns for base_ns, _, _, _, idle_ns in clocks), default=0.0)) > IDLE_SHARE:
+            raise RefusedError(f"it computed during {units.percent(idle)} of the reference's time; let no thread go on")
+        wall, cpu = (statistics.median([each[one] / each[one + 1] for each in clocks] or [1.0]) for one in (0, 2))
+        if not 1 / CLOCK_FACTOR <= wall / cpu <= CLOCK_FACTOR:
+            shown = f"{units.factor(wall)} times as fast by wall time and {units.factor(cpu)} times by CPU time"
+            raise RefusedError(f"it is {shown}; use one thread and no other process, and run nothing else meanwhile")
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What the file has: the samples, what follows from them, and a digest of both."""
+        sha256 = hashlib.sha256(self.text.encode(errors="replace")).hexdigest()
+        text = json.dumps({**asdict(self), "sha256": sha256, "speedup": self.speedup}, sort_keys=True)
+        return {**json.loads(text), "digest": hashlib.sha256(text.encode()).hexdigest()}
+
+    @property
+    def sentence(self) -> str:
+        """The result in one sentence."""
+        found, n = self.speedup, len(self.launches)
+        ratio, low, high = (units.factor(found[name]) for name in ("ratio", "low", "high"))
+        shown = f"{ratio} times as fast as the reference (95 % interval {low} to {high}, {n} launches)"
+        band = f"at least {found['band']:g} times" if found["band"] else f"none, the first is {BANDS[0]:g} times"
+        return f"{self.file}: {'tie, ' if found['tie'] else ''}{shown}; band: {band}"
+
+
+def error_of(student: Answer, reference: Answer, limit: float) -> float:
+    """Return the largest relative error of what a student's step computed in a turn; RefusedError if it is above the limit."""
+    steps, found = len(reference.losses), student.values
+    shapes = [(len(each.losses), {name: len(each.values[name]) for name in each.values}) for each in (student, reference)]
+    if shapes[0] != shapes[1]:
+        raise RefusedError("its process sent another answer than was asked for")
+    pairs = enumerate(zip(student.losses, reference.losses, strict=True), 1)
+    errors = {f"loss of step {step}": abs(one - other) / max(abs(other), LEAST_LOSS) for step, (one, other) in pairs}
+    for name, values in reference.values.items():
+        moved = max(math.dist(values, reference.start[name]), LEAST_MOVED)
+        errors[f"change of {name} in {steps} steps"] = math.dist(found[name], values) / moved
+    worst = max(errors, key=lambda name: errors[name])
+    if errors[worst] > limit:
+        raise RefusedError(f"the {worst} differs from the reference's by {units.percent(errors[worst])}")
+    return errors[worst]
+
+
+def read_score(path: Path, machine: Environment) -> Score:
+    """Read a score and check it again; RefusedError if it is wrong or of another machine, RecordError if it is damaged."""
+    try:
+        content = read_file(path)
+        score = content.read(Score)
+    except (OSError, RecordError) as error:
+        raise RecordError(f"{path}: cannot be read ({error})") from None
+    if {"schema": SCHEMA, **score.content} != content.value:
+        raise RefusedError("the file was edited; measure it again")
+    if other := other_machine(score.environment, machine):
+        raise RefusedError(f"it was measured on another machine or with other software ({other}); measure it here")
+    score.check()
+    return score
+
+
+def other_machine(one: Environment, other: Environment) -> str:
+    """Return how the machines of two environments differ; empty if they do not. Threads and allocator are of a process."""
+    found = blocking_differences(asdict(one), asdict(other), None)
+    return "; ".join(described({name: pair for name, pair in found.items() if name not in ("threads", "allocator")}))

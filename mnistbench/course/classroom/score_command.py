@@ -1,0 +1,164 @@
+"""``mnistbench lab score``: time a student's step in turn with the reference, in two processes, by the clock of this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mnistbench.core import units
+from mnistbench.core.child import Child, ChildError, measuring_environment
+from mnistbench.core.document import Reader
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.files import why_not_writable
+from mnistbench.core.machine import own_cores
+from mnistbench.core.options import argument, number, one_of, option, path, whole
+from mnistbench.core.params import DTYPES
+from mnistbench.core.record import Environment
+from mnistbench.course.classroom import score as scores
+from mnistbench.course.lab.findings import DIRECTORY, FILE, SCORE, Findings, write_file
+from mnistbench.course.studies.study import import_quiet_torch
+from mnistbench.gate.sides.turns import in_pairs
+from mnistbench.gate.verdict.samples import LEAST_PAIRS
+from mnistbench.measuring.timing import Clock
+from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, print_error
+from mnistbench.showing.progress import Progress
+
+REFERENCE, STUDENT = "reference", "student"
+WORKER = (sys.executable, "-P", "-m", "mnistbench.course.classroom.score_worker")
+
+#: FLOPs of a forward pass of one sample: a backward pass may be sparse, as max-pooling and ReLU leave few gradients. Longest
+#: wait for an answer, in seconds: a first step may be compiled.
+FLOPS, PATIENCE_S = 23_984_896, 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is scored, and for how long."""
+
+    file: Path = argument("FILE", path, "Python file with a function make_step(model), or a score.json to check again")
+    output: Path = option("--output -o", path, DIRECTORY, "directory of the lab, to which score.json is written", "DIR")
+    batch_size: int = option("--batch-size", whole(1), "64", "samples of a step", "N")
+    dtype: str = option("--dtype", one_of(*DTYPES), "float32", "least precise number format that is allowed", "NAME")
+    launches: int = option("--launches", whole(4), "8", "processes of each side, one after the other", "N")
+    seconds: float = option("--seconds", number(), "3", "time for the turns of both sides in a launch, in seconds", "S")
+
+
+def run(settings: Settings) -> int:
+    """Score a file, or check a score; return 0, or 1 if there is no score. Raises errors as :func:`measure`."""
+    if not settings.file.is_file():
+        raise UsageError(f"FILE: {settings.file} is not a file; name a Python file or a score.json")
+    if problem := why_not_writable(settings.output):
+        raise UsageError(f"--output: {problem}; name another directory")
+    import_quiet_torch()
+    from mnistbench.measuring.environment import read
+
+    here = read(1)
+    lab = Findings.from_directory(settings.output).environment if (settings.output / FILE).exists() else here
+    try:
+        if settings.file.suffix == ".json":
+            print(scores.read_score(settings.file, lab).sentence)
+            return EXIT_PASSED
+        if other := scores.other_machine(lab, here):
+            raise UsageError(f"--output: the lab in {settings.output} is of another machine ({other}); name another directory")
+        with Progress(sys.stderr, total=settings.launches) as progress:
+            score = measure(settings, here, progress)
+        score.check()
+        settings.output.mkdir(parents=True, exist_ok=True)
+        write_file(settings.output / SCORE, score.content)
+    except scores.RefusedError as error:
+        print_error(f"{settings.file}: no score: {error}")
+        return EXIT_REGRESSED
+    print(f"{score.sentence}\n{settings.output / SCORE}")
+    return EXIT_PASSED
+
+
+def measure(settings: Settings, here: Environment, progress: Progress) -> scores.Score:
+    """Measure a student's step; RefusedError if a result is wrong, UsageError if it fails, or its process ends or hangs."""
+    from mnistbench.profile.ceilings import ceilings_of
+
+    text = settings.file.read_text(encoding="utf-8", errors="replace")
+    coin, cores, size, launches = random.Random(), own_cores(), settings.batch_size, list[Any]()  # noqa: S311  # of the order
+    with tempfile.TemporaryDirectory(prefix="mnistbench-") as folder:
+        environ = measuring_environment(os.environ, Path(folder, "bytecode"))
+        weights = {name: f"{folder}/{name}.pt" for name in (REFERENCE, STUDENT)}
+        for launch in progress.over(range(settings.launches)):
+            progress.step(f"launch {launch + 1} of {settings.launches}")
+            with ExitStack() as stack:
+                sides = {name: stack.enter_context(ScoredSide(WORKER, environ)) for name in coin.sample([*weights], 2)}
+                job = {"core": coin.choice(cores) if cores else None, "batch_size": size, "file": str(settings.file)}
+                for name, side in sides.items():
+                    side.pid = side.ask(int, "load", text=text if name == STUDENT else "", **job)
+                if not launches:
+                    seed = secrets.randbits(63)
+                    for name, side in sides.items():
+                        side.ask(Any, "epoch", seed=seed, weights=weights[name])
+                    accuracies = [sides[REFERENCE].ask(float, "accuracy", weights=file) for file in weights.values()]
+                launches.append(launched(sides, weights[REFERENCE], coin, settings))
+    peak = max(ceilings_of("cpu", each, 1).flops_per_s for each in {"float32", settings.dtype})
+    floor_ns, learnt = max(1, round(1e9 * size * FLOPS / peak)), (accuracies[0], accuracies[1])
+    return scores.Score(settings.file.name, text, size, settings.dtype, here, floor_ns, learnt, tuple(launches))
+
+
+class ScoredSide(Child):
+    """The process of the reference or of the student's step."""
+
+    pid = 0
+
+    def ask(self, hint: Any, do: str, **arguments: Any) -> Any:
+        """Call a method of ``ScoreWorker`` there; return its value by the type hint. Raises errors as :func:`measure`."""
+        self.tell(json.dumps({"do": do, **arguments}))
+        try:
+            answer = Reader(json.loads(line := self.next_line(PATIENCE_S)))
+            if "error" not in answer.read(Mapping[str, Any]):
+                return answer["value"].read(hint)
+        except ChildError as error:
+            raise UsageError(f"the process of the step {error}") from None
+        except (ValueError, RecordError, RecursionError):
+            raise scores.RefusedError(f"its process answered {line[:60]!r}, which is no result") from None
+        raise UsageError(f"the step fails: {answer['error'].value}")
+
+    @property
+    def cpu_ns(self) -> int:
+        """CPU time of all threads of the process so far; 0 where the system does not tell."""
+        with suppress(OSError):
+            return time.clock_gettime_ns(~self.pid << 3 | 2)  # clock_getcpuclockid(3) of Linux
+        return 0
+
+
+def launched(sides: Mapping[str, ScoredSide], weights: str, coin: random.Random, settings: Settings) -> scores.ScoreLaunch:
+    """Compare both sides after one and after STEPS steps, then time pairs of turns, each of which is compared, too."""
+    order, errors, (limit, tolerance) = list(sides), list[float](), scores.TOLERANCES[settings.dtype]
+
+    def pair(names: Sequence[str], untimed: int, steps: int) -> tuple[int, ...]:
+        seeds, answers, found = [secrets.randbits(63) for _ in range(3)], {}, {}
+        for name in names:
+            side, student = sides[name], sides[STUDENT]
+            side.ask(Any, "prepare", weights=weights, seed=seeds[0], steps=untimed)
+            own_ns, students_ns, began_ns = side.cpu_ns, student.cpu_ns, Clock.wall_ns()
+            side.ask(Any, "run", seed=seeds[1], steps=steps)
+            answers[name] = side.ask(scores.Answer, "audit", seed=seeds[2])
+            found[name] = Clock.wall_ns() - began_ns, side.cpu_ns - own_ns, student.cpu_ns - students_ns
+        errors.append(scores.error_of(answers[STUDENT], answers[REFERENCE], limit))
+        return (*found[REFERENCE], *found[STUDENT][:2])
+
+    pair(order, 0, 1)
+    rough = pair(order, 0, scores.STEPS)
+    pairs = max(LEAST_PAIRS, round(settings.seconds * 1e9 / (rough[0] + rough[3])))
+    names = list(in_pairs(order, coin, pairs))
+    turns = zip(*(pair(names[first : first + 2], 1, scores.STEPS) for first in range(0, 2 * pairs, 2)), strict=True)
+    reference_ns, reference_cpu_ns, idle_ns, student_ns, student_cpu_ns = turns
+    if (error := statistics.median(errors)) > tolerance:
+        raise scores.RefusedError(f"its losses and weights differ by {units.percent(error)}, too much for {settings.dtype}")
+    cpu_ns = (sum(reference_cpu_ns), sum(student_cpu_ns), sum(idle_ns))
+    return scores.ScoreLaunch(reference_ns, student_ns, cpu_ns if cpu_ns[0] else None)

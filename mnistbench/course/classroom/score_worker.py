@@ -1,0 +1,116 @@
+"""The process of one side of a score: ``python -m mnistbench.course.classroom.score_worker``.
+
+A line of its input names a method of ``ScoreWorker``; its answer is a line, too. It times nothing. Inputs are drawn from a seed
+that comes when the time runs, and positions of values from one that comes after the last step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mnistbench.core.errors import first_line
+from mnistbench.core.machine import touch_heap
+from mnistbench.workloads.data import load
+from mnistbench.workloads.step import Step
+from mnistbench.workloads.workload import builtin_workloads, number_correct
+
+#: Values that are read of each parameter, and fewest steps of an epoch: that of large batches would have few.
+POSITIONS, LEAST_STEPS = 64, 22
+
+
+class ScoreWorker:
+    """One side: the student's if it has the text of a file, else the reference."""
+
+    def __init__(self) -> None:
+        self._workload, self._data = builtin_workloads("digits", None)[0], load("digits")
+        self._make_step: Any = self._reference
+        self._begin({})  # the first optimizer of a process imports for seconds, here in both processes at once
+
+    def _reference(self, model: nn.Module) -> Any:
+        step = Step(model, self._workload.loss, self._workload.make_optimizer(model.parameters()))
+        return lambda images, targets: step(images, targets)[1]
+
+    def load(self, core: int | None, batch_size: int, text: str, file: str) -> int:
+        """Take one thread and a core, run the text of a student's file, and return the number of the process."""
+        torch.set_num_threads(1)
+        if core is not None:
+            os.sched_setaffinity(0, [core])
+        touch_heap()
+        self._batch_size, number = batch_size, os.getpid()
+        if text:
+            module = sys.modules["student_step"] = ModuleType("student_step")
+            exec(compile(text, file, "exec"), module.__dict__)  # noqa: S102  # the user's own file
+            self._make_step = module.make_step
+        return number
+
+    def epoch(self, seed: int, weights: str) -> None:
+        """Train for an epoch of whole batches, and save the weights."""
+        generator = torch.manual_seed(seed)
+        self._begin({})
+        train, steps = self._data.train, max(LEAST_STEPS, len(self._data.train) // self._batch_size)
+        for indices in self._data.draw(train, steps * self._batch_size, generator).view(steps, -1):
+            self._step(*self._data.batch(train, indices))
+        torch.save({name: value.detach().float().contiguous() for name, value in self._model.named_parameters()}, weights)
+
+    def accuracy(self, weights: str) -> float:
+        """Return the share of the test set that the network with saved weights classifies correctly."""
+        self._begin(torch.load(weights, weights_only=True))
+        images, targets = self._data.batch(self._data.test, torch.arange(len(self._data.test)))
+        with torch.inference_mode():
+            return float(number_correct(self._model(images), targets)) / len(targets)
+
+    def prepare(self, weights: str, seed: int, steps: int) -> None:
+        """Make a new step from saved weights and take untimed steps."""
+        self._start = torch.load(weights, weights_only=True)
+        self._begin(self._start)
+        self.run(seed, steps)
+
+    def run(self, seed: int, steps: int) -> None:
+        """Take steps, each on new images of the training set with noise."""
+        generator, train = torch.Generator().manual_seed(seed), self._data.train
+        self._losses = list[float]()
+        for _ in range(steps):
+            images, targets = self._data.batch(train, self._data.draw(train, self._batch_size, generator))
+            loss = self._step(images + torch.rand(images.shape, generator=generator), targets)
+            self._losses.append(loss.detach().item() if isinstance(loss, Tensor) else float(loss))
+
+    def audit(self, seed: int) -> dict[str, Any]:
+        """Return the losses of the turn, and values of each parameter at random positions, now and before it."""
+        generator, sides = torch.Generator().manual_seed(seed), (dict(self._model.named_parameters()), self._start)
+        at = {name: torch.randint(old.numel(), (POSITIONS,), generator=generator) for name, old in self._start.items()}
+        values, start = ({name: side[name].detach().flatten()[at[name]].tolist() for name in at} for side in sides)
+        return {"losses": self._losses, "values": values, "start": start}
+
+    def _begin(self, weights: dict[str, Tensor]) -> None:
+        self._model = self._workload.make_model()
+        for module in self._model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0  # it passes its input on: both sides have to compute the same function
+        self._model.load_state_dict(weights, strict=bool(weights))
+        self._step = self._make_step(self._model)
+
+
+def main() -> None:
+    """Answer requests until the input ends; an exception of the student's code is an answer, too."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what the student's code prints is no answer
+    worker = ScoreWorker()
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = {"value": getattr(worker, request.pop("do"))(**request)}
+        except Exception as error:  # noqa: BLE001  # the student's code may raise anything
+            answer = {"error": f"{type(error).__name__}: {first_line(error)}"}
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    main()

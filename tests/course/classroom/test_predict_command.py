@@ -1,0 +1,200 @@
+"""``mnistbench lab predict``: the questions in a terminal, answers from a file, and when predictions are refused."""
+
+import datetime as dt
+import os
+import sys
+import tomllib
+
+import pytest
+
+from mnistbench import cli
+from mnistbench.course.classroom import predict_command
+from mnistbench.course.classroom.predictions import ASKED, OPERATION, PERCENT, PREDICTIONS, read
+from mnistbench.course.lab.run import BEGUN
+
+LINE = {OPERATION: "convolution addmm", PERCENT: "20 35 60"}
+GIVEN = [LINE.get(kind, "2 5 12") for kind in ASKED.values()]
+
+
+class Terminal:
+    """Types lines; Ctrl-C where a line is None, and Ctrl-D after the last one."""
+
+    def __init__(self, *lines):
+        self.lines, self.prompts = list(lines), []
+
+    def __call__(self, prompt):
+        self.prompts.append(prompt)
+        if not self.lines:
+            raise EOFError
+        if (line := self.lines.pop(0)) is None:
+            raise KeyboardInterrupt
+        return line
+
+
+@pytest.fixture
+def typed(tmp_path, monkeypatch):
+    """Return a function that runs the command in an empty directory with these lines typed in a terminal."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(predict_command, "usable_cpus", lambda: 2)
+
+    def run(*lines, options=("--student", "s1")):
+        terminal = Terminal(*lines)
+        monkeypatch.setattr("builtins.input", terminal)
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+        return cli.main(["lab", "predict", *options]), terminal
+
+    return run
+
+
+def test_every_question_is_asked_and_the_answers_are_kept(typed, tmp_path, capsys):
+    before = dt.datetime.now(dt.UTC).replace(microsecond=0)
+    code, terminal = typed(*GIVEN)
+    assert (code, terminal.lines) == (0, [])
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    lines = shown.out.splitlines()
+    assert [line for line in lines if line.startswith("[1/11] ")] == [
+        "[1/11] On the CPU, which operation has the largest share of the self time of a forward pass at batch size 1?"
+    ]
+    assert lines[-1] == "mnistbench-lab/predictions.toml: 11 of 11 questions are answered. Next, run mnistbench lab."
+    found = read(tmp_path / "mnistbench-lab" / PREDICTIONS)
+    assert (found.student, found.dataset, found.cores) == ("s1", "digits", 2)
+    assert dt.datetime.fromisoformat(found.made) >= before
+    assert found.answers["image"] == (2, 5, 12)
+    assert found.answers["operation_drawn"] == ("convolution", "addmm")
+    assert list(found.answers) == list(ASKED)
+
+
+def test_questions_are_asked_in_chinese(typed, capsys):
+    assert typed(*GIVEN, options=("--student", "小明", "--lang", "zh", "-o", "here"))[0] == 0
+    shown = capsys.readouterr().out
+    assert "前向传播的自身时间中占比最多的是哪个算子" in shown
+    assert "11 个问题中已回答 11 个" in shown.splitlines()[-1]
+
+
+def test_an_answer_that_cannot_be_read_is_asked_again(typed, capsys):
+    code, terminal = typed("conv2d", "", *GIVEN)
+    assert (code, len(terminal.prompts)) == (0, 13)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "cannot be read" in line] == [
+        f"{answer} cannot be read. Your best guess, then others that you consider possible, of: convolution_backward, "
+        "convolution, addmm, mm, relu, max_pool2d, log_softmax, dropout, other"
+        for answer in ("conv2d", "")
+    ]
+
+
+@pytest.mark.parametrize("end", [(None,), ()], ids=["Ctrl-C", "Ctrl-D"])
+def test_an_interrupted_session_goes_on_with_its_answers(typed, tmp_path, capsys, end):
+    code, _ = typed("relu", "addmm", "2 5 12", *end)
+    assert code == 130
+    assert capsys.readouterr().err == (
+        "mnistbench: interrupted; your answers are kept in mnistbench-lab/predictions.toml; "
+        "run the same command again to go on\n"
+    )
+    assert len(read(tmp_path / "mnistbench-lab" / PREDICTIONS).answers) == 3
+    code, terminal = typed("", "mm", "", *GIVEN[3:])
+    assert code == 0
+    assert terminal.prompts[:4] == ["[relu] > ", "[addmm] > ", "[2.0 5.0 12.0] > ", "> "]
+    found = read(tmp_path / "mnistbench-lab" / PREDICTIONS).answers
+    assert (found["operation_small"], found["operation_large"], found["image"]) == (("relu",), ("mm",), (2, 5, 12))
+    assert len(found) == 11
+
+
+def test_a_machine_with_one_core_has_ten_questions(typed, monkeypatch, capsys):
+    monkeypatch.setattr(predict_command, "usable_cpus", lambda: 1)
+    assert typed(*[line for line, key in zip(GIVEN, ASKED, strict=True) if key != "threads"])[0] == 0
+    assert "[10/10]" in capsys.readouterr().out
+
+
+# ---- Files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def said(tmp_path, monkeypatch, capsys):
+    """Return a function that runs the command without a terminal, and gives its exit code and what it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*options):
+        code = cli.main(["lab", "predict", *options])
+        shown = capsys.readouterr()
+        return code, shown.err or shown.out
+
+    return run
+
+
+def test_without_a_terminal_one_line_names_the_option(said, tmp_path):
+    assert said("--student", "s1") == (
+        2, "mnistbench: --from: there is no terminal to ask in; name a file of answers, or a new file for the questions\n",
+    )  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_file_gets_the_questions_and_then_answers_them(said, tmp_path):
+    assert said("--student", "s1", "--from", "mine.toml") == (
+        2, "mnistbench: --from: mine.toml did not exist; your questions are there now: answer them and run the command again\n",
+    )  # fmt: skip
+    path = tmp_path / "mine.toml"
+    text = path.read_text(encoding="utf-8")
+    assert "# image = [low, best guess, high]\n" in text
+    path.write_text(text.replace("# image = [low, best guess, high]", "image = [2, 5, 12]"), encoding="utf-8")
+    code, line = said("--student", "s1", "--from", "mine.toml", "-o", "here")
+    assert code == 0
+    assert line.startswith("here/predictions.toml: 1 of ")
+    assert read(tmp_path / "here" / PREDICTIONS).answers == {"image": (2, 5, 12)}
+
+
+def test_a_file_of_a_neighbour_is_refused(said, tmp_path):
+    said("--student", "s1", "--from", "mine.toml")
+    assert said("--student", "s2", "--from", "mine.toml") == (
+        2, "mnistbench: mine.toml: student: is 's1', not 's2'; their questions are not the same\n",
+    )  # fmt: skip
+
+
+def test_the_time_is_that_of_the_command_not_of_the_file(said, tmp_path):
+    (tmp_path / "mine.toml").write_text('made = "1999-01-01"\n[answers]\nimage = [2, 5, 12]\n', encoding="utf-8")
+    assert said("--student", "s1", "--from", "mine.toml")[0] == 0
+    made = tomllib.loads((tmp_path / "mnistbench-lab" / PREDICTIONS).read_text(encoding="utf-8"))["made"]
+    assert made > "2026"
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ((), "--student: '' cannot be used; give your name or number in printable characters"),
+        (("--student", "a\x7fb"), "--student: 'a\\x7fb' cannot be used; give your name or number in printable characters"),
+        (("--student", "s1", "--lang", "de"), "--lang: 'de' is not known; choose en or zh"),
+        (("--student", "s1", "--from", "wrong.toml"), "wrong.toml: answers.image: needs a list, found 3"),
+        (("--student", "s1", "-o", "wrong.toml"), "--output: {here}/wrong.toml is not a directory; name another directory"),
+        (
+            ("--student", "s1", "-o", "taken"),
+            "--output: taken contains files that are not a lab's; name a new or an empty directory",
+        ),
+        (("--student", "s1", "--merge"), "'--merge' is not known; see: mnistbench lab predict --help"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_one_line(said, tmp_path, options, line):
+    (tmp_path / "wrong.toml").write_text("[answers]\nimage = 3\n", encoding="utf-8")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "thesis.tex").write_text("", encoding="utf-8")
+    before = sorted(tmp_path.rglob("*"))
+    assert said(*options) == (2, f"mnistbench: {line.format(here=tmp_path)}\n")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_predictions_are_refused_once_the_lab_has_begun(said, tmp_path):
+    (tmp_path / "mnistbench-lab" / BEGUN.parent).mkdir(parents=True)
+    (tmp_path / "mnistbench-lab" / BEGUN).write_text("{}", encoding="utf-8")
+    assert said("--student", "s1", "--from", os.devnull) == (
+        2, "mnistbench: --output: the lab in mnistbench-lab has begun, too late for predictions; name another directory\n",
+    )  # fmt: skip
+    assert not (tmp_path / "mnistbench-lab" / PREDICTIONS).exists()
+
+
+# ---- The command of two words ----------------------------------------------------------------------------------------
+
+
+def test_lab_and_lab_predict_are_two_commands(capsys):
+    for words, usage in ((["lab"], "usage: mnistbench lab ["), (["lab", "predict"], "usage: mnistbench lab predict [")):
+        with pytest.raises(SystemExit, match=r"\b0\b"):
+            cli.main([*words, "--help"])
+        assert capsys.readouterr().out.startswith(usage)

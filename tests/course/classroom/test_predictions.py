@@ -1,0 +1,156 @@
+"""The file of predictions: both ways, and every mistake in one line with the key, the value and what it needs."""
+
+import dataclasses
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import many
+
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.course.classroom.predictions import (
+    ASKED,
+    OPERATION,
+    OPERATIONS,
+    PERCENT,
+    Predictions,
+    check,
+    parsed,
+    read,
+    toml,
+)
+
+HEAD = {"student": "s1", "made": "2026-11-25T07:00:00+00:00", "dataset": "digits", "cores": 2}
+NEEDED = "needs [low, best guess, high], from 0 to 1000000, ascending"
+NONE = Predictions(**HEAD, answers={})
+TEXTS = {key: f"What about {key}?" for key in ASKED}
+
+names = st.text(st.characters(categories=("L", "N", "P", "S", "Zs")), min_size=1).filter(str.isprintable)
+
+
+@st.composite
+def answers(draw):
+    """Answers to some questions."""
+    found = {}
+    for key in draw(st.sets(st.sampled_from(sorted(ASKED)))):
+        if ASKED[key] == OPERATION:
+            found[key] = tuple(draw(st.lists(st.sampled_from(sorted(OPERATIONS)), min_size=1, unique=True)))
+        else:
+            number = st.floats(0, 100 if ASKED[key] == PERCENT else 1e6)
+            found[key] = tuple(sorted(draw(st.tuples(number, number, number))))
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One folder for all examples of a property."""
+    return tmp_path_factory.mktemp("predictions")
+
+
+def written(folder, text):
+    path = folder / "predictions.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@many(1500)
+@given(student=names, found=answers())
+def test_a_file_is_read_as_it_was_written(folder, student, found):
+    made = dataclasses.replace(NONE, student=student, answers=found)
+    assert read(written(folder, toml(made, TEXTS))) == made
+
+
+@many(3000)
+@given(
+    text=st.text()
+    | st.builds("[answers]\n{} = {}".format, st.sampled_from([*ASKED, "mine"]), st.text() | st.floats().map(repr))
+    | st.lists(st.one_of(st.integers(), st.floats().map(repr), st.just('"relu"'), st.just("[1]")), max_size=4).map(
+        lambda row: f"[answers]\nimage = [{', '.join(map(str, row))}]\noperation_small = [{', '.join(map(str, row))}]"
+    )
+)
+def test_any_text_is_predictions_or_one_line(folder, text):
+    path = folder / "predictions.toml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    try:
+        found = read(path, HEAD)
+    except UsageError as error:
+        found, said = NONE, str(error)
+    else:
+        said = f"{path}: "
+    assert said.startswith(f"{path}: ")
+    for key, answer in found.answers.items():
+        check(key, answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("answers = 1", "answers: needs an object, found 1"),
+        ("", "answers: is missing"),
+        ("[answers]\nimages = [1, 2, 3]", f"answers.images: is no question; choose of {', '.join(ASKED)}"),
+        ("[answers]\nimage = 3", "answers.image: needs a list, found 3"),
+        ("[answers]\nimage = [5, 3, 12]", f"answers.image: {NEEDED}, found [5, 3, 12]"),
+        ("[answers]\nimage = [1, 2]", f"answers.image: {NEEDED}, found [1, 2]"),
+        ("[answers]\naccuracy = [90, 95, 101]",
+         "answers.accuracy: needs [low, best guess, high], from 0 to 100, ascending, found [90, 95, 101]"),
+        ("[answers]\nfirst = [1, nan, 2]", f"answers.first: {NEEDED}, found [1, nan, 2]"),
+        ("[answers]\noperation_small = []", f"answers.operation_small: needs a list of {', '.join(OPERATIONS)}, found []"),
+        ("[answers]\noperation_small = ['conv']",
+         f"answers.operation_small: needs a list of {', '.join(OPERATIONS)}, found ['conv']"),
+        ("student = 's2'\n[answers]", "student: is 's2', not 's1'; their questions are not the same"),
+        ("[answers]\nimage = [1, 2", "is not TOML ("),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line(tmp_path, text, said):
+    path = written(tmp_path, text)
+    with pytest.raises(UsageError) as error:
+        read(path, HEAD)
+    assert str(error.value).startswith(f"{path}: {said}")
+
+
+def test_a_file_that_is_missing_or_no_text_is_one_line(tmp_path):
+    with pytest.raises(UsageError, match=r"predictions\.toml: cannot be read \(No such file or directory\)"):
+        read(tmp_path / "predictions.toml")
+    (tmp_path / "predictions.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match=r"predictions\.toml: is not TOML"):
+        read(tmp_path / "predictions.toml")
+
+
+def test_a_file_with_a_byte_order_mark_is_read(tmp_path):
+    assert read(written(tmp_path, "\ufeff" + toml(NONE, TEXTS))) == NONE
+
+
+def test_a_question_without_an_answer_is_a_comment(tmp_path):
+    text = toml(dataclasses.replace(NONE, answers={"image": (1, 2, 3)}), TEXTS)
+    assert "# What about image?\nimage = [1, 2, 3]\n" in text
+    assert '# operation_small = ["best guess", "other"]\n' in text
+    assert "# backward = [low, best guess, high]\n" in text
+    filled = re.sub(r"^# backward = .*$", "backward = [1, 2, 3]", text, flags=re.MULTILINE)
+    assert set(read(written(tmp_path, filled)).answers) == {"image", "backward"}
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "answer"),
+    [
+        ("image", "2 5 12", (2.0, 5.0, 12.0)),
+        ("image", " 12, 2; 5 ", (2.0, 5.0, 12.0)),
+        ("accuracy", "80 % 94% 99\uff05", (80.0, 94.0, 99.0)),
+        ("accuracy", "80\uff0c94、99", (80.0, 94.0, 99.0)),
+        ("operation_small", "addmm, relu addmm", ("addmm", "relu")),
+    ],
+)
+def test_an_answer_of_the_terminal_is_read(key, text, answer):
+    assert parsed(key, text) == answer
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("image", ""), ("image", "1 2"), ("image", "1 2 3 4"), ("image", "1 2 x"), ("image", "1 2 nan"), ("image", "-1 2 3"),
+        ("accuracy", "1 2 101"), ("operation_small", ""), ("operation_small", "conv2d"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_cannot_be_read_is_refused(key, text):
+    with pytest.raises((ValueError, RecordError)):
+        parsed(key, text)

@@ -1,0 +1,316 @@
+"""``mnistbench lab score``: honest steps and cheats in real processes, and what the command does with results.
+
+One process of the reference takes turns with all of them. Cheats that change only their own step share a process, too.
+"""
+
+import os
+import random
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import environment
+from lab_builders import laptop
+from score_builders import score
+
+from mnistbench import cli
+from mnistbench.core.child import Child, measuring_environment
+from mnistbench.core.errors import UsageError
+from mnistbench.course.classroom import score_command
+from mnistbench.course.classroom.score import IDLE_SHARE, RefusedError
+from mnistbench.course.classroom.score_command import REFERENCE, STUDENT, WORKER, ScoredSide, Settings, launched
+from mnistbench.course.lab.findings import FILE, SCORE, stored, write_file
+
+PAGE = Path(__file__).parents[3] / "docs" / "lab.md"
+
+HONEST = """
+import os, threading, time
+import torch
+from torch.nn import functional
+
+def make_step(model):
+    optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
+    def step(images, targets):
+        optimizer.zero_grad()
+        loss = functional.nll_loss(model(images), targets)
+        loss.backward()
+        optimizer.step()
+        return loss
+    return step
+
+honest = make_step
+"""
+
+#: What is wrong with a step -> its code after that of an honest one, and why it gets no score.
+STEPS = {
+    "cached": (
+        """
+def make_step(model):
+    step, kept = honest(model), []
+    def cached(images, targets):
+        kept[:] = kept or [step(images, targets)]
+        return kept[0]
+    return cached
+""",
+        "differ",
+    ),
+    "unfinished": (
+        """
+def make_step(model):
+    step, left = honest(model), []
+    def unfinished(images, targets):
+        if left:
+            step(*left.pop())
+        left.append((images, targets))
+        return functional.nll_loss(model(images), targets)
+    return unfinished
+""",
+        "in 1 steps differs from the reference's by 100.0 %",
+    ),
+    "finished by a thread": (
+        """
+def make_step(model):
+    step = honest(model)
+    def unfinished(images, targets):
+        threading.Timer(60, step, (images, targets)).start()
+        return functional.nll_loss(model(images), targets)
+    return unfinished
+""",
+        "in 1 steps differs from the reference's by 100.0 %",
+    ),
+    "half of the batch": (
+        "make_step = lambda model: lambda images, targets: honest(model)(images[::2], targets[::2])",
+        "differ",
+    ),
+    "a less precise format": (
+        """
+def make_step(model):
+    step = honest(model)
+    def less_precise(images, targets):
+        with torch.autocast("cpu", torch.bfloat16):
+            return step(images, targets)
+    return less_precise
+""",
+        "differ",
+    ),
+    "no loss": ("make_step = lambda model: lambda images, targets: None", "the step fails: TypeError: float() argument"),
+    "an error": ("make_step = lambda model: 1 / 0", "the step fails: ZeroDivisionError: division by zero"),
+    "no function": ("del make_step", "the step fails: AttributeError: module 'student_step' has no attribute 'make_step'"),
+    "no Python": ("def make_step(", "the step fails: SyntaxError: '(' was never closed"),
+}
+
+#: The same, for what changes the whole process.
+PROCESSES = {
+    "equal inputs": ("torch.rand = lambda *_, **__: 1.0", "differ"),
+    "a made-up loss": ("torch.Tensor.item = lambda self: 0.0", "the loss of step"),
+    "an answer in advance": (
+        """
+for number in range(3, 20):
+    try:
+        os.write(number, b'{"value": 1}' + os.linesep.encode())
+    except OSError:
+        pass
+""",
+        "which is no result",
+    ),
+    "an end": ("make_step = lambda model: os._exit(0)", "the process of the step ended with exit code 0"),
+    "a wait": ("make_step = lambda model: time.sleep(1e6)", "was stopped because it printed nothing for 3 s"),
+}
+
+
+@pytest.fixture(scope="module")
+def environ(tmp_path_factory):
+    return measuring_environment(os.environ, tmp_path_factory.mktemp("bytecode"))
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("weights") / "reference.pt")
+
+
+@contextmanager
+def side(environ, text):
+    """A process that runs the text of a file."""
+    with ScoredSide(WORKER, environ) as made:
+        yield loaded(made, text)
+
+
+def loaded(made, text, size=16):
+    """Run the text of a file in a process, on the core that all share."""
+    core = min(score_command.own_cores(), default=None)
+    made.pid = made.ask(int, "load", core=core, batch_size=size, text=text, file="step.py")
+    return made
+
+
+def impatient(made):
+    made.next_line = lambda _: Child.next_line(made, 3.0)
+    return made
+
+
+@pytest.fixture(scope="module")
+def reference(environ, weights):
+    with side(environ, "") as made:
+        made.ask(Any, "epoch", seed=1, weights=weights)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared(environ):
+    with side(environ, HONEST) as made:
+        yield made
+
+
+def turns(reference, student, weights, dtype="float32"):
+    settings = Settings(file=Path("step.py"), seconds=0.01, batch_size=16, dtype=dtype)
+    return launched({REFERENCE: reference, STUDENT: student}, weights, random.Random(1), settings)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_wrong_step_gets_no_score(name, reference, shared, weights):
+    code, why = STEPS[name]
+    with pytest.raises((RefusedError, UsageError), match=re.escape(why)) as error:
+        turns(reference, loaded(shared, HONEST + code), weights)
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_a_process_that_cheats_gets_no_score(name, environ, reference, weights):
+    code, why = PROCESSES[name]
+    with pytest.raises((RefusedError, UsageError), match=re.escape(why)), side(environ, HONEST + code) as student:
+        turns(reference, impatient(student) if name == "a wait" else student, weights)
+
+
+def example():
+    """Return the step that the page shows."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    [code] = [block for block in blocks if "def make_step(" in block]
+    return code
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize(
+    ("text", "dtype"), [(HONEST, "float32"), (example(), "float32"), (HONEST + STEPS["a less precise format"][0], "bfloat16")]
+)
+def test_an_honest_step_takes_turns(text, dtype, reference, shared, weights):
+    size = 16 if dtype == "float32" else 64  # the errors of bfloat16 are smaller
+    found = turns(loaded(reference, "", size), loaded(shared, text, size), weights, dtype)
+    loaded(reference, "")
+    assert len(found.reference_ns) == len(found.student_ns) == 3
+
+
+def test_the_clocks_of_the_student_are_not_used(environ, reference, weights):
+    stopped = """
+for name in ("time", "time_ns", "perf_counter", "perf_counter_ns", "process_time", "process_time_ns"):
+    setattr(time, name, lambda: 0)
+"""
+    with side(environ, HONEST + stopped) as student:
+        found = turns(reference, student, weights)
+    assert min(found.student_ns) > 1_000_000  # 5 steps of 16 images: no core computes them in 1 ms
+    assert found.cpu_ns is None or found.cpu_ns[1] > 3_000_000
+
+
+@pytest.mark.skipif(not score_command.own_cores(), reason="the system does not tell the CPU time of another process")
+def test_a_thread_that_takes_the_time_of_the_reference_is_seen(environ, reference, weights):
+    busy = """
+import hashlib
+def spin():
+    while True:
+        hashlib.sha256(bytes(2**22))  # without the lock of the interpreter
+threading.Thread(target=spin, daemon=True).start()
+"""
+    with side(environ, HONEST + busy) as student:
+        found = turns(reference, student, weights)
+    assert found.cpu_ns[2] > 2 * IDLE_SHARE * sum(found.reference_ns)
+
+
+def test_the_floor_counts_the_operations_of_a_forward_pass():
+    import torch
+
+    from mnistbench.profile.costs import layers
+    from mnistbench.workloads.workload import ConvNet
+
+    assert sum(layer.flops or 0 for layer in layers(ConvNet(), torch.zeros(1, 1, 28, 28))) == score_command.FLOPS
+
+
+@pytest.mark.thorough
+def test_a_whole_score(tmp_path, capsys):
+    (tmp_path / "step.py").write_text(example(), encoding="utf-8")
+    words = [str(tmp_path / "step.py"), "-o", str(tmp_path), "--launches", "4", "--seconds", "0.5", "--batch-size", "16"]
+    assert cli.main(["lab", "score", *words]) == 0, capsys.readouterr().err
+    assert cli.main(["lab", "score", str(tmp_path / SCORE), "-o", str(tmp_path)]) == 0
+
+
+# ---- The command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """Replace the measurement and the machine; return the command with a file in an empty directory."""
+
+    def command(measure=lambda *_: score(), *words):
+        monkeypatch.setattr(score_command, "measure", measure)
+        monkeypatch.setattr("mnistbench.measuring.environment.read", lambda threads: environment(threads=threads))
+        (tmp_path / "step.py").write_text(HONEST, encoding="utf-8")
+        return cli.main(["lab", "score", *(words or [str(tmp_path / "step.py")]), "--output", str(tmp_path / "lab")])
+
+    return command
+
+
+def test_a_score_is_printed_written_and_read_again(measured, tmp_path, capsys):
+    assert measured() == 0
+    path = tmp_path / "lab" / SCORE
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == [score().sentence, str(path)]
+    assert measured(None, str(path)) == 0
+    assert capsys.readouterr().out.splitlines() == [score().sentence]
+    path.write_text(path.read_text(encoding="utf-8").replace('"band": 1.25', '"band": 3.0'), encoding="utf-8")
+    assert measured(None, str(path)) == 1
+    assert capsys.readouterr().err == f"mnistbench: {path}: no score: the file was edited; measure it again\n"
+
+
+def test_a_refused_step_has_no_score(measured, tmp_path, capsys):
+    def refuse(*_):
+        raise RefusedError("its accuracy is low")
+
+    for measure, why in ((refuse, "its accuracy is low"), (lambda *_: score(accuracies=(0.9, 0.1)), "its accuracy after")):
+        assert measured(measure) == 1
+        shown = capsys.readouterr()
+        assert shown.err.startswith(f"mnistbench: {tmp_path / 'step.py'}: no score: {why}")
+        assert (shown.out, (tmp_path / "lab").exists()) == ("", False)
+
+
+def test_the_lab_beside_a_score_is_of_the_same_machine(measured, tmp_path, capsys):
+    (tmp_path / "lab").mkdir()
+    write_file(tmp_path / "lab" / FILE, stored(laptop(environment=environment(threads=4))))
+    assert measured() == 0
+    write_file(tmp_path / "lab" / FILE, stored(laptop(environment=environment(cpu_count=64))))
+    capsys.readouterr()
+    assert measured() == 2
+    assert "is of another machine (cpu count 64 -> 2); name another directory" in capsys.readouterr().err
+    assert measured(None, str(tmp_path / "lab" / SCORE)) == 1
+    assert "it was measured on another machine or with other software (cpu count 2 -> 64)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere.py"], "FILE: nowhere.py is not a file"),
+        (["step.py", "--launches", "3"], "--launches: '3' cannot be used; give a whole number, at least 4"),
+        (["step.py", "--dtype", "int8"], "--dtype: 'int8' is not known; choose float32 or bfloat16"),
+        ([], "mnistbench lab score --help"),
+        (["step.py", "--loud"], "'--loud' is not known; see: mnistbench lab score --help"),
+    ],
+)
+def test_a_mistake_is_one_line(words, said, capsys):
+    assert cli.main(["lab", "score", *words]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_a_command_with_options_may_have_a_subcommand(capsys):
+    for words in (["lab", "--help"], ["lab", "score", "--help"]):
+        with pytest.raises(SystemExit, match=r"\b0\b"):
+            cli.main(words)
+        assert capsys.readouterr().out.startswith(f"usage: mnistbench {' '.join(words[:-1])} [-h]")
