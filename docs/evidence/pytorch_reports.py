@@ -82,7 +82,9 @@ REPORTS = {
         "contiguous() after permute() 156 times slower than a copy", "2.6.0", "2.15.0",
         "([permute_contiguous or [clone or [conv2d_1x1) and forward",
     ),
-    "193951": Report("products in float16 1,385 times", "2.13.0", "2.14.0", "([mm-500x500 or [mm_float16) and contiguous and forward"),
+    "193951": Report(
+        "products in float16 1,385 times", "2.13.0", "2.14.0", "([mm-500x500 or [mm_float16) and contiguous and forward"
+    ),
     "162683": Report("batched products in float16 5 times", "2.9.1", "2.10.0", "[matmul_heads and forward"),
     "177906": Report(
         "CPU time doubled, and no wall time gained", "2.8.0", "2.9.1",
