@@ -49,9 +49,8 @@ _UNTOUCHING = ("empty", "new_empty", "_unsafe_view", "lift_fresh", "detach")
 _OVERWRITING = ("copy_", "_foreach_copy_", "fill_", "zero_", "_foreach_zero_", "normal_", "uniform_", "bernoulli_", "random_")
 
 #: Calls of a row that a script makes: the largest ones, until they have this share of all elements, at most so many. Their
-#: times in one iteration are too noisy to choose by, as the calls of the two sides would often be others, unless those with the
-#: most elements have less than LEAST_SHARE of the time.
-ENOUGH, MOST_CALLS, LEAST_SHARE = 0.9, 3, 0.25
+#: times in one iteration are too noisy to choose by: the calls of the two sides would often be others.
+ENOUGH, MOST_CALLS = 0.9, 3
 
 
 @dataclass
@@ -330,23 +329,16 @@ def _time(event: Any, view: str) -> float:
     return float(event.self_device_time_total) + sum(_time(child, view) for child in event.cpu_children)
 
 
-def _largest(sizes: Mapping[int, float]) -> list[int]:
-    """Return the numbers of the largest calls, until they have ENOUGH of all, at most MOST_CALLS."""
-    chosen: list[int] = []
-    for number in sorted(sizes, key=lambda number: (-sizes[number], number)):
-        if len(chosen) == MOST_CALLS or sum(sizes[one] for one in chosen) >= ENOUGH * sum(sizes.values()) > 0:
-            break
-        chosen.append(number)
-    return chosen
-
-
 def _row(key: OpKey, self_us: Mapping[int, float], total_us: Mapping[int, float], calls: Sequence[CapturedCall]) -> CapturedRow:
     if not self_us:
         return CapturedRow((), why_not=f"{key[0]} is not a call of an operation, nor a part of one")
     whole = sum(self_us.values())
-    chosen = _largest({number: float(calls[number].elements) for number in self_us})
-    if sum(self_us[number] for number in chosen) < LEAST_SHARE * whole:  # the row is a small part of the largest calls
-        chosen = _largest(self_us)
+    elements = sum(calls[number].elements for number in self_us)
+    chosen: list[int] = []
+    for number in sorted(self_us, key=lambda number: (-calls[number].elements, number)):
+        if len(chosen) == MOST_CALLS or sum(calls[one].elements for one in chosen) >= ENOUGH * elements > 0:
+            break
+        chosen.append(number)
     chosen.sort()
     why_not = next((f"{calls[number].name} {calls[number].why_not}" for number in chosen if calls[number].why_not), "")
     if why_not:

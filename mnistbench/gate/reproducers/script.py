@@ -197,7 +197,7 @@ class _Program:
                 yield from ("", f"def {side}(): return (lambda: None), [], []")
                 continue
             yield from ("", f"def {side}():")
-            for line in _side(side, [{**row, "calls": row["calls"][:most_calls]} for row in rows], joins=joins):
+            for line in _side(side, [{**row, "calls": _longest(row, most_calls)} for row in rows], joins=joins):
                 yield from _wrapped(f"    {line}", width)
         chosen = '(base if "base" in sys.argv else head)()' if BASE in self._sides else "head()"
         yield from ("", f"call, written, used = {chosen}")
@@ -231,7 +231,7 @@ class _Program:
             if not rows:
                 yield f"# no calls in the {side}"
                 continue
-            made = [call for row in rows for call in row["calls"][:most_calls]]
+            made = [call for row in rows for call in _longest(row, most_calls)]
             number = sum(row["number"] for row in rows)
             share = sum(call["self_ns"] for call in made) / max(1, sum(row["whole_ns"] for row in rows))
             part = "" if len(made) == number else f", {share:.0%} of their time".replace("%", " %")
@@ -293,6 +293,13 @@ def _needs_profiler(rows: Sequence[StoredRow]) -> bool:
     """Whether the row is only a part of its calls, or too short to be called from Python."""
     on_cpu = all(tensor["device"] == "cpu" for tensor in _tensors(rows))
     return on_cpu and any(row["self_share"] < _WHOLE or _self_ns(row) < _SHORTEST_NS * len(row["calls"]) for row in rows)
+
+
+def _longest(row: StoredRow, most: int) -> list[Mapping[str, Any]]:
+    """Return the calls of a row that take the longest, at most so many, in the order of the program."""
+    calls = row["calls"]
+    kept = sorted(range(len(calls)), key=lambda number: -calls[number]["self_ns"])[:most]
+    return [calls[number] for number in sorted(kept)]
 
 
 def _self_ns(row: StoredRow) -> int:

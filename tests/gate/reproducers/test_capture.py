@@ -96,7 +96,7 @@ def event(name, parent=None, self_us=0.0):
     ],
 )
 def test_the_largest_calls_of_a_row_are_kept_until_they_have_most_of_its_elements(elements, chosen):
-    times = [7, 5, 5, 3][: len(elements)]  # microseconds
+    times = [7, 1, 5, 2][: len(elements)]  # microseconds; they do not matter
     ranges = [event(f"mnistbench.call:{number}") for number in range(len(times))]
     inner = [event("aten::sin", around, us) for around, us in zip(ranges, times, strict=True)]
     calls = [CapturedCall("aten::sin", "default", [number], elements=size) for number, size in enumerate(elements)]
@@ -105,18 +105,6 @@ def test_the_largest_calls_of_a_row_are_kept_until_they_have_most_of_its_element
     assert [call.args for call in row.calls] == [[number] for number in chosen]
     assert [call.self_ns for call in row.calls] == [1_000 * times[number] for number in chosen]
     assert (row.number, row.whole_ns, row.self_share) == (len(times), 1_000 * sum(times), 1.0)
-
-
-@pytest.mark.parametrize(
-    ("times", "chosen"), [((155, 2, 1), [0]), ((50, 45, 5), [0, 1]), ((40, 35, 24), [0, 1, 2]), ((40, 35, 25), [2])]
-)
-def test_calls_with_most_of_the_time_are_kept_if_the_largest_ones_have_little(times, chosen):
-    ranges = [event(f"mnistbench.call:{number}") for number in range(len(times))]
-    inner = [event("aten::copy_", around, us) for around, us in zip(ranges, times, strict=True)]
-    calls = [CapturedCall("aten::sum", "default", [number], elements=1 + 1_000 * (number == 2)) for number in range(3)]
-    events = [*ranges, *inner]
-    [row] = rows(events, calls, times_of_calls(events), {("aten::copy_", "", NO_MODULE)}).values()
-    assert [call.args for call in row.calls] == [[number] for number in chosen]
 
 
 def test_calls_of_a_program_that_changes_are_not_described():

@@ -117,6 +117,15 @@ def test_calls_are_left_out_until_a_script_is_short_enough():
     assert f"# {left} of 20 calls in an iteration of the head, {100 * left / 20:.0f} % of their time" in text
 
 
+def test_calls_that_take_the_least_time_are_left_out():
+    calls = [builders.call("aten::cat", [builders.tensor(number + 1, offset=4) for number in range(5)], 0) for _ in range(19)]
+    text = script(
+        builders.header(), [builders.row(*calls, builders.call("aten::sin", builders.tensor(3)) | {"self_ns": 2_000_000})]
+    )
+    assert text.count("torch.ops.aten.cat") < 19
+    assert text.count("torch.ops.aten.sin") == 1
+
+
 # ---- Whether the sides differ ------------------------------------------------------------------------------------------
 
 
