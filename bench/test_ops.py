@@ -51,9 +51,9 @@ def expression(content, dtype, layout):
         made = f"torch.randint(1, 100, [{sizes}], dtype=torch.{dtype})"
     if layout == "transposed" and "," in sizes:
         return f"{made}.transpose(-1, -2).contiguous().transpose(-1, -2)"
-    return (
-        f"{made}.contiguous(memory_format=torch.channels_last)" if layout == "channels_last" and sizes.count(",") == 3 else made
-    )
+    if layout == "channels_last" and sizes.count(",") == 3:
+        return f"{made}.contiguous(memory_format=torch.channels_last)"
+    return made
 
 
 def tensor(content, dtype, layout):

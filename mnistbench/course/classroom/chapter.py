@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -26,8 +25,10 @@ def calibration(inside: int, judged: int) -> str:
 
     Two one-sided exact binomial tests at LEVEL. Ten ranges or fewer are never too wide, because 0.8 ** 10 exceeds the level.
     """
-    p = [math.comb(judged, n) * EXPECTED**n * (1 - EXPECTED) ** (judged - n) for n in range(judged + 1)]
-    return "narrow" if sum(p[: inside + 1]) <= LEVEL else "wide" if sum(p[inside:]) <= LEVEL else "right"
+    from scipy.stats import binomtest  # imported late, because it takes a second
+
+    few, many = (binomtest(inside, judged, EXPECTED, alternative=side).pvalue for side in ("less", "greater"))
+    return "narrow" if few <= LEVEL else "wide" if many <= LEVEL else "right"
 
 
 def asked(question: Question, texts: Texts) -> Text:

@@ -297,9 +297,8 @@ def _needs_profiler(rows: Sequence[StoredRow]) -> bool:
 
 def _longest(row: StoredRow, most: int) -> list[Mapping[str, Any]]:
     """Return the calls of a row that take the longest, at most so many, in the order of the program."""
-    calls = row["calls"]
-    kept = sorted(range(len(calls)), key=lambda number: -calls[number]["self_ns"])[:most]
-    return [calls[number] for number in sorted(kept)]
+    longest = sorted(enumerate(row["calls"]), key=lambda item: -item[1]["self_ns"])[:most]
+    return [call for _, call in sorted(longest, key=lambda item: item[0])]
 
 
 def _self_ns(row: StoredRow) -> int:
