@@ -258,8 +258,11 @@ class _Gate:
             needed = planning.planned_launches(measured.launches, self._request, self._request.shard.of)
             self._stage(measured, 1, needed, cases, 0.0, first_deadline)
         found = candidates(samples.quantities(measured.launches), self._request, self._seed)
-        if flagged := list(dict.fromkeys(estimate.quantity.case for estimate in found)):
-            self._measure_again(measured, cases if samples.ALL_CASES in flagged else flagged)
+        if found:
+            of_process = {one.quantity.kind for one in found if one.quantity.case == samples.ALL_CASES}
+            flagged = list(dict.fromkeys(one.quantity.case for one in found if one.quantity.case != samples.ALL_CASES))
+            # Its memory is measured with the first case, other costs of the process come from all.
+            self._measure_again(measured, cases if of_process - {samples.MEMORY} else flagged or cases[:FEW_CASES])
             measured.end = replace(measured.end, reproducers=self._reproducers(measured))
         if self._request.soak_s and not measured.end.cut_short:
             self._progress.step("soak", left_s=self._request.soak_s)

@@ -656,6 +656,18 @@ def test_a_cost_of_the_process_is_measured_again_with_all_cases(gate, launches):
     assert samples.load(measured.path) == measured
 
 
+@pytest.mark.parametrize(("factor", "again"), [(1.0, [f"t{number}" for number in range(4)]), (1.1, ["t5"])])
+def test_the_memory_of_the_process_is_measured_again_with_few_cases(gate, launches, factor, again):
+    names = [f"t{number}" for number in range(6)]
+    launches.cases = {side: dict.fromkeys(names, PARAMS) for side in (BASE, HEAD)}
+    launches.factors = {**dict.fromkeys(names, 1.0), "t5": factor}
+    launches.once = {("resident memory", samples.ALL_CASES): (10**9, 1.6)}
+    measured = gate(launches=LAUNCHES)
+    assert [only for _, _, only in launches.started] == [names] * LAUNCHES + [again] * 4
+    found = {one.name for one in samples.quantities_of_stages(measured.launches)[1]}
+    assert "resident memory" in found
+
+
 def test_a_cost_of_one_case_is_measured_again_with_this_case(gate, launches):
     launches.once = {("import", samples.ALL_CASES): (50_000_000, 1.0), ("setup", SLOW): (50_000_000, 1.6)}
     measured = gate(launches=LAUNCHES)

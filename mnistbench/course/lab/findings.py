@@ -33,9 +33,6 @@ FILE, SCORE = "lab.json", "score.json"  # a score may be there before the lab
 #: The default directory of a lab.
 DIRECTORY = "mnistbench-lab"
 
-#: The default directory of a lab.
-DIRECTORY = "mnistbench-lab"
-
 #: Weights of the model in the first iteration of a process.
 UNTRAINED, TRAINED = "untrained", "trained"
 

@@ -331,9 +331,10 @@ def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], li
     for quantity in first:
         if quantity.is_operation:
             grouping.setdefault(quantity.case, []).append((quantity.kind, quantity.name, quantity.members))
-    # Costs of the whole process depend on its cases.
+    # Costs of the whole process depend on its cases, but not its memory, which is measured with one of them.
     is_whole = all(again.cases.keys() == launch.cases.keys() for again in stages[1] for launch in stages[0])
-    return first, [one for one in quantities(stages[1], grouping) if is_whole or one.case != ALL_CASES]
+    found = quantities(stages[1], grouping)
+    return first, [one for one in found if is_whole or one.case != ALL_CASES or one.kind == MEMORY]
 
 
 def _of_once(launches: Sequence[Launch], least_ns: float) -> Iterable[Quantity]:
