@@ -82,16 +82,17 @@ def measure(
         while len(changes) < launches:
             progress.step(f"launch {len(changes) + 1} of {launches}")
             coin.shuffle(cores)
-            with ThreadPoolExecutor() as pool:
+            # An interruption, or a script that fails, ends the processes of this round, and so its threads.
+            with ThreadPoolExecutor() as pool, ExitStack() as children:
                 running = [
                     pool.submit(
-                        _launch, commands, environs, pairs, cores[slot::at_once][: origin.threads],
+                        _launch, children, commands, environs, pairs, cores[slot::at_once][: origin.threads],
                         random.Random(coin.random()),  # noqa: S311  # no secret
                     )
                     for slot in range(min(at_once, launches - len(changes)))
                 ]  # fmt: skip
-            for launch in running:
-                seconds = list(zip(*launch.result(), strict=True))
+                pairs_of = [list(zip(*launch.result(), strict=True)) for launch in running]
+            for seconds in pairs_of:
                 if origin.case_ns:
                     changes.append(statistics.median(1e9 * (head - base) / origin.case_ns for base, head in seconds))
                 else:
@@ -100,6 +101,7 @@ def measure(
 
 
 def _launch(
+    stack: ExitStack,
     commands: Mapping[str, Sequence[str]],
     environs: Mapping[str, Mapping[str, str]],
     pairs: int,
@@ -111,17 +113,16 @@ def _launch(
         os.sched_setaffinity(0, cores)  # of this thread, which ends with its round of launches; its processes inherit them
     seconds: dict[str, list[float]] = {BASE: [], HEAD: []}
     order = coin.sample([BASE, HEAD], 2)
-    with ExitStack() as stack:
-        children = {}
-        for side in order:
-            try:
-                children[side] = stack.enter_context(Child(commands[side], environs[side]))
-            except ChildError as error:
-                raise MnistbenchError(f"{side}: {error}; name a Python interpreter") from None
-        for side in order:
-            _seconds(side, children[side])  # the first one is not counted: memory is allocated, pages are touched
-        for side in in_pairs(order, coin, pairs):
-            seconds[side].append(_seconds(side, children[side]))
+    children = {}
+    for side in order:
+        try:
+            children[side] = stack.enter_context(Child(commands[side], environs[side]))
+        except ChildError as error:
+            raise MnistbenchError(f"{side}: {error}; name a Python interpreter") from None
+    for side in order:
+        _seconds(side, children[side])  # the first one is not counted: memory is allocated, pages are touched
+    for side in in_pairs(order, coin, pairs):
+        seconds[side].append(_seconds(side, children[side]))
     return seconds[BASE], seconds[HEAD]
 
 

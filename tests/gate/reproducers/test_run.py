@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import textwrap
 
@@ -104,6 +105,18 @@ def test_each_side_has_its_variables_and_pinned_thresholds(run):
 def test_a_script_that_fails_is_one_line(run, body, said):
     with pytest.raises(MnistbenchError, match=said):
         run(body)
+
+
+def test_an_interruption_ends_the_scripts_that_run(run, tmp_path):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background of a script ignores it
+    body = "import signal, time\nopen('pid', 'w').write(str(os.getpid()))\nos.kill(os.getppid(), signal.SIGINT)\ntime.sleep(60)"
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(body, launches=1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with pytest.raises(ProcessLookupError):  # otherwise its thread would delay the end of this process
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_an_interpreter_that_cannot_be_started_is_named(run):
