@@ -16,8 +16,8 @@ PHASES_OF_DATA = ("batch", "dataloader")
 #: and dataset have default values, which nothing shows.
 CALL = "call"
 
-#: The models that mnistbench has.
-MODELS = ("convnet", "lenet5")
+#: The models that mnistbench has, and those that ``pytest bench`` measures unless ``--bench-model`` names others.
+MODELS = (*SUITE_MODELS, SMALLNET) = "convnet", "lenet5", "smallnet"
 
 DTYPES = ("float32", "bfloat16")
 DATASETS = ("digits", "mnist")

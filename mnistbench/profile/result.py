@@ -42,7 +42,7 @@ def _trace_file(text: str) -> Path:
 class Settings:
     """The options: what is profiled, and what the report shows."""
 
-    model: str = option("--model", str, "convnet", "convnet or lenet5", "NAME")
+    model: str = option("--model", str, "convnet", "convnet, lenet5 or smallnet", "NAME")
     batch_sizes: tuple[int, ...] = option(
         "--batch-size", several(whole(1)), None, "comma list; samples of all ranks under torchrun (default: 1,16,64)", "SIZES"
     )

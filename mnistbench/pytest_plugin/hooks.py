@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mnistbench.core.params import SUITE_MODELS
 from mnistbench.pytest_plugin.session import SESSION
 
 if TYPE_CHECKING:
@@ -61,4 +62,4 @@ def builtin_workloads(config: pytest.Config) -> list[Workload]:
 
     A ``pytest_mnistbench_workloads`` that returns them has every test measure them without ``--bench-model``.
     """
-    return config.stash[SESSION].builtin_workloads
+    return [each for each in config.stash[SESSION].builtin_workloads if each.name in SUITE_MODELS]

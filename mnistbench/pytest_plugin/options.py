@@ -26,7 +26,7 @@ class Options:
     )
     workloads: tuple[str, ...] | None = option(
         "--bench-model", several(str), None,
-        "comma list of workloads, built-in ones (convnet, lenet5) included (default: all that conftest.py registers)", "NAMES",
+        "comma list of workloads, also convnet, lenet5 and smallnet (default: all that conftest.py registers)", "NAMES",
         configurable=True,
     )  # fmt: skip
     steps: tuple[str, ...] = option(

@@ -148,7 +148,7 @@ class Session:
 
     @functools.cached_property
     def builtin_workloads(self) -> list[Workload]:
-        """ConvNet and LeNet5, made once so that a dataset is loaded once."""
+        """The models of mnistbench, made once so that a dataset is loaded once."""
         import_torch()
         from mnistbench.workloads.workload import builtin_workloads
 

@@ -19,6 +19,7 @@ from mnistbench.core.params import FAST, default_step
 from mnistbench.core.ranks import Rank, own_rank
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import EXIT_STOPPED, print_error, rank_0_reports
+from mnistbench.train.recipe import RECIPES, with_recipe
 from mnistbench.train.report import TrainingProgress, ending, title
 from mnistbench.train.result import AUTO, CHECKPOINT, Settings
 
@@ -33,7 +34,8 @@ RUNS = Path("runs")
 
 #: Settings that a run which is continued keeps: with others it would be another run.
 _KEPT = (
-    "model", "dataset", "batch_size", "test_batch_size", "lr", "gamma", "seed", "step", "dtype", "log_interval", "dry_run",
+    "recipe", "model", "dataset", "batch_size", "test_batch_size", "lr", "gamma", "seed", "step", "dtype", "log_interval",
+    "dry_run",
 )  # fmt: skip
 
 
@@ -75,6 +77,8 @@ def _trained(settings: Settings, rank: Rank) -> int:
 
         checkpoint = load(begun)
         settings = continued(settings, checkpoint, rank, begun)
+    else:
+        settings = with_recipe(settings)
     settings = resolved(settings, rank, checkpoint.settings.device if checkpoint else None)
     with joined(rank, torch.device(settings.device), print_error) as ranks:
         return _train(settings, begun, checkpoint, ranks)
@@ -151,6 +155,9 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
     device = kind_of(before.device) if rank.world_size > 1 else before.device  # each rank has a device of its own
     device = "cpu" if settings.no_accel else given.get("device", device)
     made = replace(before, **{**given, "device": device})
+    if RECIPES[made.recipe].warm_up and made.epochs != before.epochs:
+        kept = f"{before.epochs}, because the learning rates of recipe {made.recipe} follow from it"
+        raise UsageError(f"--epochs: {made.epochs} cannot continue {directory}, which has {kept}; leave --epochs out")
     if made.epochs <= len(checkpoint.epochs):
         reached = f"{len(checkpoint.epochs)} epoch{'s' if len(checkpoint.epochs) > 1 else ''}"
         raise UsageError(f"--resume: {directory} has {reached} already; give more with --epochs")

@@ -35,6 +35,7 @@ from mnistbench.showing.table import csv_text
 from mnistbench.train import result as trained
 from mnistbench.train.captured import CapturedSteps, captures
 from mnistbench.train.checkpoint import Checkpoint, random_state, set_random_state
+from mnistbench.train.recipe import RECIPES
 from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
 from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.ranks import Alone, seed_of_masks
@@ -194,7 +195,7 @@ class _Run:
             self._epoch, self._learning_rate = number, float(optimizer.param_groups[0]["lr"])
             self._since = time.perf_counter_ns()
             self._model.train()
-            for window in self._fitted(step, captured, order, steps):
+            for window in self._fitted(step, captured, order, steps, optimizer):
                 self._add_point(window)
             steps = self._points[-1].step
             test = None if self._stops() else self._test(steps)
@@ -208,15 +209,26 @@ class _Run:
                 self._save(optimizer, order, steps)
 
     def _fitted(
-        self, step: Step, captured: CapturedSteps | None, generator: torch.Generator, first_step: int
+        self, step: Step, captured: CapturedSteps | None, generator: torch.Generator, first_step: int, optimizer: Optimizer
     ) -> Iterator[Window]:
         """Train an epoch, and yield its windows."""
         whole, ranks, interval = self._whole, self._ranks, self._settings.log_interval
-        order = self._until_stopped(whole.order(whole.train, self._settings.batch_size, generator), self._listener.batch)
+        batched = whole.order(whole.train, self._settings.batch_size, generator)
+        order = self._until_stopped(self._with_rates(batched, optimizer, first_step), self._listener.batch)
         if captured:
             return windows(order, captured.train, captured.window, window=interval, first_step=first_step)
         batches = (whole.batch(whole.train, ranks.part(indices)) for indices in order)
         return fit(step, batches, metric=self._workload.metric, window=interval, first_step=first_step, ranks=ranks)
+
+    def _with_rates(self, order: Sequence[Tensor], optimizer: Optimizer, first_step: int) -> Iterator[Tensor]:
+        """Yield the indices of batches; set the learning rate of each step, if the recipe does so."""
+        recipe, steps = RECIPES[self._settings.recipe], self._n_epochs * len(order)
+        for number, indices in enumerate(order, first_step + 1):
+            if recipe.warm_up:
+                before, self._learning_rate = self._learning_rate, self._settings.lr * recipe.rate(number / (steps + 1))
+                for group in optimizer.param_groups:
+                    group["lr"] *= self._learning_rate / before  # in place, as a captured step needs it
+            yield indices
 
     def _test(self, steps: int) -> Window:
         whole, workload = self._whole, self._workload

@@ -1,18 +1,18 @@
-"""``Workload``: a model to measure, with its batches, loss and optimizer; and the two built-in ones."""
+"""``Workload``: a model to measure, with its batches, loss and optimizer; and the built-in ones."""
 
 from __future__ import annotations
 
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.params import MODELS
+from mnistbench.core.params import SMALLNET, SUITE_MODELS
 from mnistbench.workloads import data
 from mnistbench.workloads.data import Batch
 from mnistbench.workloads.fast import Adadelta, Optimizer, fast_model
@@ -106,8 +106,31 @@ class LeNet5(nn.Sequential):
         super().__init__(layers)
 
 
+class SmallNet(nn.Sequential):
+    """A network for the recipe ``fastest``: 18,442 parameters, and a third of the arithmetic of LeNet5 for an image.
+
+    The first convolution skips every second pixel. The second one is pooled before normalisation and ReLU, which so compute a
+    quarter of its values. Input: float32 [B, 1, 28, 28]; output: logits [B, 10].
+    """
+
+    def __init__(self) -> None:
+        layers: OrderedDict[str, nn.Module] = OrderedDict(
+            conv1=nn.Conv2d(1, 16, kernel_size=5, stride=2),  # [B, 16, 12, 12]
+            relu1=nn.ReLU(),
+            conv2=nn.Conv2d(16, 32, kernel_size=5),  # [B, 32, 8, 8]
+            pool=nn.MaxPool2d(2),  # [B, 32, 4, 4]
+            norm=nn.BatchNorm2d(32),
+            relu2=nn.ReLU(),
+            flatten=nn.Flatten(),  # [B, 512]
+            fc=nn.Linear(512, 10),
+        )
+        super().__init__(layers)
+
+
 def builtin_workloads(dataset: str, data_dir: str | Path | None, *, sparse_gradients: bool = True) -> list[Workload]:
-    """Return ConvNet and LeNet5 on the given dataset, with the optimizer of pytorch/examples (Adadelta, lr 1.0).
+    """Return the models of mnistbench on the given dataset.
+
+    ConvNet and LeNet5 have the optimizer of pytorch/examples (Adadelta, lr 1.0); SmallNet has Adam and smoothed labels.
 
     ``sparse_gradients`` are those of ``fast_model``. Ranks cannot add gradients that are sparse on some of them only.
     """
@@ -120,20 +143,31 @@ def builtin_workloads(dataset: str, data_dir: str | Path | None, *, sparse_gradi
         whole = load(device)
         return whole.batch(whole.train, whole.draw(whole.train, batch_size, generator))
 
+    workload = Workload(
+        name=SMALLNET,
+        make_model=SmallNet,
+        make_batch=make_batch,
+        loss=functools.partial(nn.functional.cross_entropy, label_smoothing=0.05),
+        make_optimizer=functools.partial(torch.optim.Adam, lr=0.01, betas=(0.9, 0.99), fused=True),
+        metric=number_correct,
+        dataset=dataset,
+        load=load,
+        make_fast_model=lambda model: model.to(memory_format=torch.channels_last),
+    )
     return [
-        Workload(
-            name=name,
-            make_model=make_model,
-            make_batch=make_batch,
-            loss=nn.functional.nll_loss,
-            make_optimizer=functools.partial(torch.optim.Adadelta, lr=1.0),
-            metric=number_correct,
-            dataset=dataset,
-            load=load,
-            make_fast_model=functools.partial(fast_model, sparse_gradients=sparse_gradients),
-            make_fast_optimizer=Adadelta,
-        )
-        for name, make_model in zip(MODELS, (ConvNet, LeNet5), strict=True)
+        *(
+            replace(
+                workload,
+                name=name,
+                make_model=make_model,
+                loss=nn.functional.nll_loss,
+                make_optimizer=functools.partial(torch.optim.Adadelta, lr=1.0),
+                make_fast_model=functools.partial(fast_model, sparse_gradients=sparse_gradients),
+                make_fast_optimizer=Adadelta,
+            )
+            for name, make_model in zip(SUITE_MODELS, (ConvNet, LeNet5), strict=True)
+        ),
+        workload,
     ]
 
 

@@ -19,6 +19,7 @@ from mnistbench.core.ranks import Rank
 from mnistbench.measuring import tensorboard
 from mnistbench.train import command
 from mnistbench.train import run as training
+from mnistbench.train.recipe import with_recipe
 from mnistbench.train.report import TrainingProgress
 from mnistbench.train.result import CHECKPOINT, METRICS, RESULT, TRACE, WEIGHTS, EpochResult, Point, Settings
 
@@ -77,6 +78,12 @@ def test_an_option_that_cannot_be_used_is_one_line(
     assert cli.main(["train", "--dataset", "digits", *arguments]) == 2
     assert capsys.readouterr() == ("", f"mnistbench: {line.format(here=here)}\n")
     assert sorted(here.rglob("*")) == before
+
+
+def test_a_recipe_gives_the_options_that_the_command_line_does_not() -> None:
+    found = with_recipe(settings_of("--recipe", "fastest", "--lr", "0.02"))
+    assert (found.model, found.batch_size, found.epochs, found.lr, found.dtype) == ("smallnet", 128, 1, 0.02, "auto")
+    assert with_recipe(settings_of("--lr", "0.02")) == settings_of("--lr", "0.02")
 
 
 # ---- What they mean on a machine and for a rank ----------------------------------------------------------------------
@@ -192,6 +199,17 @@ def test_options_that_would_change_a_run_are_refused(
         assert cli.main(["train", "--resume", "run", *arguments]) == 2
         assert capsys.readouterr().err == f"mnistbench: {problem}\n"
     assert {path.name: path.read_bytes() for path in begun.iterdir()} == before
+
+
+def test_the_recipe_of_a_run_decides_whether_it_may_have_more_epochs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ("--dataset", "digits", "--batch-size", "512", "--threads", "1", "--no-accel")
+    assert cli.main(["train", "--recipe", "fastest", *small, "--output", "run"]) == 0
+    assert capsys.readouterr().out.startswith("smallnet on digits, cpu, 1 thread, ")
+    assert cli.main(["train", "--resume", "run", "--epochs", "2"]) == 2
+    assert capsys.readouterr().err == (
+        "mnistbench: --epochs: 2 cannot continue run, which has 1, because the learning rates of recipe fastest follow from "
+        "it; leave --epochs out\n"
+    )
 
 
 # ---- While it trains -------------------------------------------------------------------------------------------------

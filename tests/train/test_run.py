@@ -175,6 +175,23 @@ def test_training_is_the_same_as_in_pytorch_examples() -> None:
     assert [epoch.test_loss for epoch in result.epochs] == pytest.approx(tests, rel=1e-5)
 
 
+def test_the_learning_rate_of_a_recipe_rises_and_falls_over_all_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard, updates = Heard(), list[float]()
+    before = torch.optim.SGD.step
+
+    def step(optimizer: torch.optim.SGD) -> None:
+        updates.append(optimizer.param_groups[0]["lr"])
+        before(optimizer)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", step)
+    trained(listener=heard, recipe="fastest", log_interval=1)
+    rates = [
+        0.5 * share for share in (4 / 9, 8 / 9, 8 / 9, 20 / 27, 16 / 27, 12 / 27, 8 / 27, 4 / 27)
+    ]  # 8 steps, a quarter rises
+    assert updates == pytest.approx(rates)
+    assert [point.learning_rate for point in heard.of(Point)] == pytest.approx(rates)
+
+
 def test_a_dry_run_is_one_batch_of_each() -> None:
     heard = Heard()
     result = trained(listener=heard, dry_run=True)

@@ -1,4 +1,4 @@
-"""The two networks: their size, their shapes, and that they are the networks they say they are."""
+"""The networks: their size, their shapes, and that they are the networks they say they are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch_builders import digit_batch, tiny_workload
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.measuring.case import build
 from mnistbench.measuring.profiling import LOSS, profile
-from mnistbench.workloads.workload import ConvNet, LeNet5
+from mnistbench.workloads.workload import ConvNet, LeNet5, SmallNet
 
 pytestmark = pytest.mark.versions
 
@@ -46,7 +46,7 @@ class ExamplesNet(nn.Module):
         return functional.log_softmax(self.fc2(x), dim=1)
 
 
-@pytest.mark.parametrize(("make_model", "count"), [(ConvNet, 1_199_882), (LeNet5, 61_706)])
+@pytest.mark.parametrize(("make_model", "count"), [(ConvNet, 1_199_882), (LeNet5, 61_706), (SmallNet, 18_442)])
 def test_number_of_parameters(make_model: type[nn.Module], count: int) -> None:
     assert sum(parameter.numel() for parameter in make_model().parameters()) == count
 

@@ -33,7 +33,7 @@ class Settings:
     batch_size_per_rank: int = option(
         "--batch-size-per-rank", whole(1), "64", "with --weak: samples per step, of each rank", "N"
     )
-    model: str = option("--model", one_of(*MODELS), "convnet", "convnet or lenet5", "NAME")
+    model: str = option("--model", one_of(*MODELS), "convnet", "convnet, lenet5 or smallnet", "NAME")
     device: str = option("--device", one_of("cpu", "cuda"), "cpu", "cpu, or cuda: a GPU for each rank", "NAME")
     threads: int = option("--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU, of each rank", "N")
     dataset: str = option("--dataset", one_of(*DATASETS), "digits", "digits or mnist", "NAME")

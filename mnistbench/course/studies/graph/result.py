@@ -59,7 +59,7 @@ class Settings:
     """The options of the command."""
 
     program: str = option(
-        "--workload", program_name, EXPRESSION, "convnet, lenet5, or your own: package.module:attribute", "NAME"
+        "--workload", program_name, EXPRESSION, "convnet, lenet5, smallnet, or your own: package.module:attribute", "NAME"
     )
     size: int = option("--size", whole(1, 2**15), "2048", "rows and columns of x, y and z", "N")
     batch_size: int = option("--batch-size", whole(1), "64", "samples of a workload's step", "N")

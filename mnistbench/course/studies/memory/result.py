@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.options import MOST_THREADS, option, output, output_format, several, some_of, whole
-from mnistbench.core.params import MODELS
+from mnistbench.core.params import SUITE_MODELS
 
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -34,7 +34,9 @@ def size(text: str) -> int:
 class Settings:
     """The options of the command."""
 
-    models: tuple[str, ...] = option("--model", some_of(*MODELS), ",".join(MODELS), "comma list of convnet and lenet5", "NAMES")
+    models: tuple[str, ...] = option(
+        "--model", some_of(*SUITE_MODELS), ",".join(SUITE_MODELS), "comma list of convnet and lenet5", "NAMES"
+    )
     batch_sizes: tuple[int, ...] = option(
         "--batch-size", several(whole(1)), "1,16,64", "comma list of numbers of samples", "SIZES"
     )
