@@ -55,10 +55,10 @@ def path() -> list[tuple[str, Workload, Settings]]:
 
     last, settings = step("one epoch of pytorch/examples", CONVNET, PLAIN)
     step("its fast step: the same training in other operations", CONVNET, replace(PLAIN, step=FAST))
-    last, settings = step("LeNet5 instead of its network: a tenth of the arithmetic", LENET5, PLAIN)
+    last, settings = step("LeNet5 instead of its network: a 29th of the arithmetic", LENET5, PLAIN)
     small: Callable[..., Workload] = functools.partial(replace, last, name="small")
     last, settings = step(
-        "a convolution of stride 2 and one of 5 x 5, one linear layer",
+        "a wider network that skips pixels, with one linear layer: twice the arithmetic",
         small(make_model=functools.partial(without_norms, pools_last=True)), settings,
     )  # fmt: skip
     last, settings = step("ReLU after pooling", small(make_model=functools.partial(without_norms, pools_last=False)), settings)
