@@ -78,7 +78,7 @@ def _not_profiled(monkeypatch):
     [
         ("--output no/p.txt", "--output: no/p.txt cannot be written (No such file or directory); name another file"),
         ("--trace t.txt", "--trace: 't.txt' does not end in .json or .json.gz; name such a file"),
-        ("--model resnet", "--model: 'resnet' is not known; choose convnet or lenet5"),
+        ("--model resnet", "--model: 'resnet' is not known; choose convnet or lenet5 or smallnet"),
         ("--device tpu", "device 'tpu' is not known"),
         ("--device cpu --sort self-device", "--sort: 'self-device' needs an accelerator"),
         ("--trace /dev/null/t.json", "--trace: /dev/null/t-step-convnet-b1-cpu.json cannot be written (/dev/null is not a"),

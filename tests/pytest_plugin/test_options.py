@@ -16,7 +16,7 @@ pytestmark = pytest.mark.versions
     ("argument", "line"),
     [
         ("--bench-threads=0", "--bench-threads: '0' cannot be used; give a whole number, 1 to 1024"),
-        ("--bench-model=tiny,resnet", "--bench-model: 'resnet' is not a workload; choose of convnet, lenet5, tiny"),
+        ("--bench-model=tiny,resnet", "--bench-model: 'resnet' is not a workload; choose of convnet, lenet5, smallnet, tiny"),
         ("--bench-device=cpu,cuda:99", "device 'cuda:99' is not available: torch * sees cpu*"),
     ],
 )

@@ -233,7 +233,7 @@ def test_accuracy_that_training_reaches(dataset: str, epochs: int, percent: int)
 
 
 def test_a_model_that_is_not_known() -> None:
-    with pytest.raises(UsageError, match=r"^model 'resnet' is unknown; choose one of convnet, lenet5$"):
+    with pytest.raises(UsageError, match=r"^model 'resnet' is unknown; choose one of convnet, lenet5, smallnet$"):
         run(dataclasses.replace(SETTINGS, model="resnet"))
 
 

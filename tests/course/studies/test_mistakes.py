@@ -20,7 +20,7 @@ OWN = "--images 1x2x6x6 --filters 3x3x3"
         (f"convolution {OWN} --size chapter", "--size: 'chapter' cannot be used with --images"),
         (f"convolution {OWN} --way winograd --stride 2", "winograd: cannot compute"),
         (f"convolution {OWN} --way fourier --dtype bfloat16", "fourier: cannot compute in bfloat16; it needs float32"),
-        ("graph --workload resnet", "--workload: 'resnet' is not known; choose convnet or lenet5, or give"),
+        ("graph --workload resnet", "--workload: 'resnet' is not known; choose convnet, lenet5, smallnet, or give"),
         ("graph --workload convnet --size 8", "--size: '8' is for x*y + z"),
         ("graph --batch-size 8", "--batch-size: '8' needs a workload"),
         ("graph --write /dev/null/x", "--write: /dev/null/x cannot be written"),

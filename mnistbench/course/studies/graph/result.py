@@ -50,7 +50,7 @@ _OWN = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
 def program_name(text: str) -> str:
     """Return EXPRESSION or the name of a workload."""
     if text not in (EXPRESSION, *MODELS) and not _OWN.fullmatch(text):
-        raise ValueError(f"is not known; choose {' or '.join(MODELS)}, or give package.module:attribute")
+        raise ValueError(f"is not known; choose {', '.join(MODELS)}, or give package.module:attribute")
     return text
 
 
