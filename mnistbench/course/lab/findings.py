@@ -17,7 +17,7 @@ from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import one_of, option, several, whole
 from mnistbench.core.params import DATASETS
-from mnistbench.core.record import Environment, OpTable, table_to_json
+from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns, table_to_json
 from mnistbench.core.roofline import Ceilings
 from mnistbench.course.classroom.predictions import Predictions
 from mnistbench.profile.result import ColdCall, Layer, Profiled
@@ -79,9 +79,7 @@ class WarmTime:
     threads: Positive
     phase: str
     batch_size: Positive
-    median_ns: Nanoseconds
-    iqr_ns: Nanoseconds | None  # None: a single iteration was timed
-    iterations: int  # timed
+    times_ns: Annotated[tuple[Nanoseconds, ...], Members("at least one")]  # of each timed iteration
     samples: Positive  # in one timed iteration; a timed pass may cover a part of the set
     whole_set: Positive  # samples of the whole set, or of the batch
 
@@ -89,6 +87,22 @@ class WarmTime:
     def place(self) -> DevicePlace:
         """Where it was measured."""
         return DevicePlace(self.device, self.threads)
+
+    @property
+    def iterations(self) -> int:
+        """Number of timed iterations."""
+        return len(self.times_ns)
+
+    @property
+    def median_ns(self) -> int:
+        """Median of the times."""
+        return median_ns(self.times_ns)
+
+    @property
+    def iqr_ns(self) -> int | None:
+        """Interquartile range of the times; None if a single iteration was timed."""
+        first, third = quartiles_ns(self.times_ns)
+        return third - first if self.iterations > 1 else None
 
     @property
     def whole_ns(self) -> int:

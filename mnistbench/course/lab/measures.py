@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from mnistbench.core.params import Params, default_step
-from mnistbench.core.record import median_ns, quartiles_ns
 from mnistbench.course.lab.findings import FirstIteration, LabSettings, Training, WarmTime
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.passes import WARMUP_CALLS
@@ -145,7 +144,7 @@ class Measures:
                     times[position] += _timed(cases[position], in_block[position])
                 advance(1 / _ROUNDS)
         return tuple(
-            WarmTime(device, threads, phase, size, *_median_and_iqr(found), len(found), size, size)
+            WarmTime(device, threads, phase, size, tuple(found), size, size)
             for found, (phase, device, threads, size) in zip(times, wanted, strict=True)
         )
 
@@ -162,7 +161,7 @@ class Measures:
             times: list[int] = []
             while not times or (len(times) < self.epochs and sum(times) < self.epoch_s * 1e9):
                 times += _timed(case, 1, warm_up=False)
-        return WarmTime(device, threads, phase, size, *_median_and_iqr(times), len(times), case.samples, case.whole_set)
+        return WarmTime(device, threads, phase, size, tuple(times), case.samples, case.whole_set)
 
     def _params(self, phase: str, device: str, threads: int, size: int) -> Params:
         return Params(
@@ -196,8 +195,3 @@ def _timed(case: Case, iterations: int, *, warm_up: bool = True) -> list[int]:
         if warm_up:
             case()
         return [timed(case).wall_ns for _ in range(iterations)]
-
-
-def _median_and_iqr(times: Sequence[int]) -> tuple[int, int | None]:
-    first, third = quartiles_ns(times)
-    return median_ns(times), third - first if len(times) > 1 else None

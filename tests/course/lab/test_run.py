@@ -364,5 +364,5 @@ def test_files_of_steps_are_json_that_a_person_can_read(tmp_path):
     lab(tmp_path, Counting()).run(None)
     data = json.loads((tmp_path / STEPS / "iterations.json").read_text(encoding="utf-8"))
     assert data["schema"] == 1
-    fields = {"phase", "device", "threads", "batch_size", "median_ns", "iqr_ns", "iterations", "samples", "whole_set"}
+    fields = {"phase", "device", "threads", "batch_size", "times_ns", "samples", "whole_set"}
     assert fields == set(data["items"][0])
