@@ -11,7 +11,6 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from mnistbench.core import units
 from mnistbench.core.document import Members, Nanoseconds, Positive
 from mnistbench.core.errors import MnistbenchError, RecordError
 from mnistbench.core.record import Environment
+from mnistbench.course.classroom.predictions import TextFile
 from mnistbench.course.lab.findings import SCHEMA, read_file
 from mnistbench.gate.verdict.permutation import simultaneous_bounds
 from mnistbench.gate.verdict.samples import difference
@@ -138,8 +138,8 @@ def error_of(student: Answer, reference: Answer, limit: float) -> float:
     return errors[worst]
 
 
-def read_score(path: Path, machine: Environment) -> Score:
-    """Read a score and check it again; RefusedError if it is wrong or of another machine, RecordError if it is damaged."""
+def read_score(path: TextFile, machine: Environment | None) -> Score:
+    """Read a score and check it again; RefusedError if it is wrong or not of this machine, RecordError if it is damaged."""
     try:
         content = read_file(path)
         score = content.read(Score)
@@ -147,7 +147,7 @@ def read_score(path: Path, machine: Environment) -> Score:
         raise RecordError(f"{path}: cannot be read ({error})") from None
     if {"schema": SCHEMA, **score.content} != content.value:
         raise RefusedError("the file was edited; measure it again")
-    if other := other_machine(score.environment, machine):
+    if other := other_machine(score.environment, machine or score.environment):
         raise RefusedError(f"it was measured on another machine or with other software ({other}); measure it here")
     score.check()
     return score

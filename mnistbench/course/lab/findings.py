@@ -19,7 +19,7 @@ from mnistbench.core.options import one_of, option, several, whole
 from mnistbench.core.params import DATASETS
 from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns, table_to_json
 from mnistbench.core.roofline import Ceilings
-from mnistbench.course.classroom.predictions import Predictions
+from mnistbench.course.classroom.predictions import Predictions, TextFile
 from mnistbench.profile.result import ColdCall, Layer, Profiled
 from mnistbench.train.result import EpochResult, Point
 
@@ -28,7 +28,8 @@ from mnistbench.train.result import EpochResult, Point
 #: 1: the first.
 SCHEMA = 1
 
-FILE, SCORE = "lab.json", "score.json"  # a score may be there before the lab
+#: Files of a lab. All but the first may be there before it: a score, a self-test of the machine, what a student hands in.
+FILE, SCORE, QUIET, SUBMISSION = "lab.json", "score.json", "quiet.json", "submission.json"
 
 #: The default directory of a lab.
 DIRECTORY = "mnistbench-lab"
@@ -238,7 +239,7 @@ def write_file(path: Path, content: Mapping[str, Any]) -> None:
     replace_file(path, text.encode())
 
 
-def read_file(path: Path) -> Reader:
+def read_file(path: TextFile) -> Reader:
     """Return the content of a file of a lab.
 
     Raises:
@@ -246,12 +247,18 @@ def read_file(path: Path) -> Reader:
         RecordError: it is damaged, or has an unknown schema; names the field.
     """
     try:
-        content = Reader(json.loads(path.read_text(encoding="utf-8")))
+        content = Reader(json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once))
     except (ValueError, RecursionError) as error:
         raise RecordError(f"is not JSON ({error})") from None
     if (schema := content["schema"]).read(int) != SCHEMA:
         raise schema.wrong(f"{SCHEMA}, which this mnistbench reads")
     return content
+
+
+def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(members)) < len(members):
+        raise ValueError("a name occurs twice in an object")
+    return found
 
 
 def stored(record: Any) -> dict[str, Any]:

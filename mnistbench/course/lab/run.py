@@ -63,6 +63,27 @@ class LabStep:
     files: tuple[str, ...] = ()  # written beside its result
 
 
+def unlike_steps(findings: Findings, read: Callable[[str], Reader | None]) -> list[str]:
+    """Return the fields of findings that do not follow from the files of their steps, which ``read`` returns by name.
+
+    Raises:
+        RecordError: such a file is damaged.
+    """
+    lab = Lab.of(findings)
+    found: dict[str, list[Any]] = {}
+    for step in lab.steps():
+        items = found.setdefault(step.field, [])
+        if content := read(f"{STEPS.name}/{step.name}.json"):
+            items += items_of(content, step)
+    return [name for name, items in found.items() if getattr(findings, name) != tuple(items)]
+
+
+def items_of(content: Reader, step: LabStep) -> tuple[Any, ...]:
+    """Return the items of a step from the content of its file."""
+    found: tuple[Any, ...] = content["items"].read(typing.get_type_hints(Findings, include_extras=True)[step.field])
+    return found
+
+
 def has_begun(directory: Path) -> bool:
     """Return whether a lab has begun in a directory, after which no prediction counts.
 
@@ -105,9 +126,17 @@ class Lab:
             sizes = {*settings.batch_sizes, self._predictions.batch_size}
             self._settings = replace(settings, batch_sizes=tuple(sorted(sizes)))
 
+    @classmethod
+    def of(cls, findings: Findings) -> Lab:
+        """Return the lab of findings, for its steps; it cannot run."""
+        lab = cls.__new__(cls)
+        lab._settings, lab._environment, lab._studies = findings.settings, findings.environment, True  # noqa: SLF001
+        lab._samples = findings.train_samples, findings.test_samples  # noqa: SLF001
+        return lab
+
     def run(self, stream: TextIO | None) -> Findings:
         """Measure the steps that have no result yet; return all findings and write them to ``lab.json``."""
-        steps = list(self._steps())
+        steps = list(self.steps())
         results: dict[str, list[Any]] = {field.name: [] for field in fields(Findings)}
         with Progress(stream) as progress:
             kept = [self._kept(step, progress) for step in steps]
@@ -172,7 +201,7 @@ class Lab:
             kept = read_file(path)
             if kept["what"].value != json.loads(json.dumps(step.what)):
                 return None
-            items = kept["items"].read(typing.get_type_hints(Findings, include_extras=True)[step.field])
+            items = items_of(kept, step)
             notes = kept["notes"].read(tuple[str, ...])
         except (OSError, RecordError) as error:
             progress.say(f"mnistbench: {path} is damaged ({error}); measuring it again")
@@ -204,7 +233,7 @@ class Lab:
 
     # ---- Steps -------------------------------------------------------------------------------------------------------
 
-    def _steps(self) -> Iterator[LabStep]:
+    def steps(self) -> Iterator[LabStep]:
         """Yield all steps in the order of the report's sections."""
         settings, threads = self._settings, self._environment.threads
         one_thread = not settings.accelerator and threads > 1
