@@ -75,7 +75,7 @@ def run(settings: Settings) -> int:
             score = measure(settings, here, progress)
         score.check()
         settings.output.mkdir(parents=True, exist_ok=True)
-        write_file(settings.output / SCORE, score.content)
+        write_file(settings.output / SCORE, score.content, settings.output)
     except scores.RefusedError as error:
         print_error(f"{settings.file}: no score: {error}")
         return EXIT_REGRESSED

@@ -15,21 +15,22 @@ from typing import TypeVar
 from mnistbench.core.document import FieldError, Reader
 from mnistbench.core.errors import MnistbenchError, RecordError
 from mnistbench.course.classroom import predictions
+from mnistbench.course.classroom.chain import CHAIN, changes
 from mnistbench.course.classroom.predictions import EXPLANATIONS, PREDICTIONS, Predictions, TextFile
 from mnistbench.course.classroom.questions import Outcome, questions, with_predictions
 from mnistbench.course.classroom.score import Score, read_score
 from mnistbench.course.lab.findings import FILE, QUIET, SCORE, Findings, read_file, write_file
-from mnistbench.course.lab.run import STEPS, unlike_steps
+from mnistbench.course.lab.run import BEGUN, STEPS, unlike_steps
 from mnistbench.course.lab.sheets import sheets_of
 
 #: Kinds of problems: something is missing; something was changed or is of another lab; the machine may have been disturbed.
 INCOMPLETE, INCONSISTENT, DOUBTFUL = "incomplete", "inconsistent", "doubtful"
 
 #: What is checked, in this order.
-CHECKS = ("predictions", "lab", "explanations", "score")
+CHECKS = ("predictions", "lab", "explanations", "score", "files")
 
 #: Files of a lab that a submission has; most bytes of each and of all; longest name.
-NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET)
+NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET, CHAIN)
 LARGEST, LONGEST_NAME = 32 * 2**20, 200
 
 _STEP = re.compile(rf"{STEPS.name}/[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}\.json")
@@ -205,7 +206,7 @@ def _text(path: Path) -> str:
 def problems(submission: Submission) -> tuple[Problem, ...]:
     """Return what is incomplete, inconsistent or doubtful, in the order of CHECKS; nothing if everything is right."""
     found = []
-    for check, check_it in zip(CHECKS, (_predictions, _lab, _explanations, _score), strict=True):
+    for check, check_it in zip(CHECKS, (_predictions, _lab, _explanations, _score, _files), strict=True):
         try:
             found += [Problem(kind, check, text) for kind, text in check_it(submission)]
         except RecordError as error:
@@ -247,3 +248,11 @@ def _explanations(submission: Submission) -> Iterator[tuple[str, str]]:
 def _score(submission: Submission) -> Iterator[tuple[str, str]]:
     if not submission.score:
         yield INCOMPLETE, f"{SCORE} is missing; run mnistbench lab score"
+
+
+def _files(submission: Submission) -> Iterator[tuple[str, str]]:
+    others = {name: text for name, text in submission.files.items() if name != CHAIN}
+    if CHAIN not in submission.files:
+        yield INCOMPLETE, f"{CHAIN} is missing, so nothing shows whether files were changed"
+    else:
+        yield from ((INCONSISTENT, text) for text in changes(submission.files[CHAIN], others, BEGUN.as_posix()))

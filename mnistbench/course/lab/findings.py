@@ -19,7 +19,8 @@ from mnistbench.core.options import one_of, option, several, whole
 from mnistbench.core.params import DATASETS
 from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns, table_to_json
 from mnistbench.core.roofline import Ceilings
-from mnistbench.course.classroom.predictions import Predictions, TextFile
+from mnistbench.course.classroom.chain import CHAIN, add_link
+from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, TextFile
 from mnistbench.profile.result import ColdCall, Layer, Profiled
 from mnistbench.train.result import EpochResult, Point
 
@@ -28,8 +29,9 @@ from mnistbench.train.result import EpochResult, Point
 #: 1: the first.
 SCHEMA = 1
 
-#: Files of a lab. All but the first may be there before it: a score, a self-test of the machine, what a student hands in.
+#: Files of a lab: findings, a score, a self-test of the machine, what a student hands in; what may be there before it begins.
 FILE, SCORE, QUIET, SUBMISSION = "lab.json", "score.json", "quiet.json", "submission.json"
+BEFORE = {PREDICTIONS, SCORE, QUIET, SUBMISSION, CHAIN}
 
 #: The default directory of a lab.
 DIRECTORY = "mnistbench-lab"
@@ -228,14 +230,16 @@ class Findings:
 # ---- Files -----------------------------------------------------------------------------------------------------------
 
 
-def write_file(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file of a lab.
+def write_file(path: Path, content: Mapping[str, Any], directory: Path | None = None) -> None:
+    """Write a file of a lab; in the directory of one, with a line in its chain.
 
     Raises:
         OSError: it cannot be written; a previous file is unchanged.
     """
     data = {"schema": SCHEMA, **content}
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False, default=stored) + "\n"
+    if directory:
+        add_link(directory, path.relative_to(directory).as_posix(), text.encode())
     replace_file(path, text.encode())
 
 

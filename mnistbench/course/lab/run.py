@@ -22,8 +22,9 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.params import default_step
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
+from mnistbench.course.classroom.chain import add_link
 from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, read
-from mnistbench.course.lab.findings import FILE, SCORE, Findings, LabSettings, StudyTable, read_file, stored, write_file
+from mnistbench.course.lab.findings import BEFORE, FILE, Findings, LabSettings, StudyTable, read_file, stored, write_file
 from mnistbench.course.lab.sheets import in_a_name
 from mnistbench.saved_runs.compatibility import differences
 from mnistbench.showing.progress import Progress
@@ -92,7 +93,7 @@ def has_begun(directory: Path) -> bool:
     """
     if (directory / BEGUN).exists():
         return True
-    there = {path.name for path in directory.iterdir()} - {PREDICTIONS, SCORE} if directory.exists() else set()
+    there = {path.name for path in directory.iterdir()} - BEFORE if directory.exists() else set()
     steps = directory / STEPS
     killed_at_its_start = there == {STEPS.name} and steps.is_dir() and not any(steps.iterdir())
     if there and not killed_at_its_start:
@@ -157,7 +158,7 @@ class Lab:
         parts |= {"settings": self._settings, "environment": self._environment, "predictions": self._predictions}
         parts["train_samples"], parts["test_samples"] = self._samples
         findings = Findings(**parts)
-        write_file(self._directory / FILE, stored(findings))
+        write_file(self._directory / FILE, stored(findings), self._directory)
         return findings
 
     # ---- The directory -----------------------------------------------------------------------------------------------
@@ -167,9 +168,12 @@ class Lab:
         directory, path = self._directory, self._directory / BEGUN
         identity = {name: getattr(self._settings, name) for name in ("dataset", "model", "epochs", "seed")}
         if not has_begun(directory):
-            predicted = read(directory / PREDICTIONS) if (directory / PREDICTIONS).exists() else None
+            predicted = None
+            if (own := directory / PREDICTIONS).exists():
+                predicted = read(own)
+                add_link(directory, PREDICTIONS, own.read_bytes())  # the student may have edited them
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, {"settings": identity, "environment": self._environment, "predictions": predicted})
+            write_file(path, {"settings": identity, "environment": self._environment, "predictions": predicted}, directory)
             return predicted
         try:
             begun = read_file(path)
@@ -225,7 +229,7 @@ class Lab:
         items, notes = step.work(advance)
         advance(1 - advanced)
         if items:  # otherwise a resumed lab measures it again
-            write_file(path, {"what": step.what, "items": items, "notes": notes})
+            write_file(path, {"what": step.what, "items": items, "notes": notes}, self._directory)
         return items, notes
 
     def _path(self, step: LabStep) -> Path:
