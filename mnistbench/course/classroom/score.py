@@ -41,6 +41,21 @@ LEAST_LOSS, LEAST_MOVED = 0.1, 1e-5
 #: time of the student's process in the turns of the reference, as a share of these.
 ACCURACY_MARGIN, CLOCK_FACTOR, IDLE_SHARE = 0.05, 1.25, 0.05
 
+#: Equal code on a quiet machine: the interval of its ratio contains 1 or is so near to it, and launches differ so much at most.
+EQUAL, SPREAD = 0.02, 0.05
+
+#: A student's file that is the reference.
+REFERENCE_STEP = """\
+from mnistbench.workloads.step import Step
+from mnistbench.workloads.workload import builtin_workloads
+
+
+def make_step(model):
+    workload = builtin_workloads("digits", None)[0]
+    step = Step(model, workload.loss, workload.make_optimizer(model.parameters()))
+    return lambda images, targets: step(images, targets)[1]
+"""
+
 
 class RefusedError(MnistbenchError):
     """There is no score; the message says why, without a subject."""
@@ -78,9 +93,23 @@ class Score:
     launches: Annotated[tuple[ScoreLaunch, ...], Members("at least one")]
 
     @property
+    def logs(self) -> list[float]:
+        """The logarithm of the ratio of each launch."""
+        return [difference(launch.student_ns, launch.reference_ns) for launch in self.launches]
+
+    @property
+    def disturbed(self) -> str:
+        """How the score of a step that is equal to the reference shows a disturbed machine; empty if it does not."""
+        found, spread = self.speedup, math.exp(max(self.logs) - min(self.logs)) - 1
+        low, high = found["low"], found["high"]
+        if low <= 1 <= high or 1 - EQUAL <= low <= high <= 1 + EQUAL:
+            return f"the ratios of its launches differ by {units.percent(spread)}" if spread > SPREAD else ""
+        return f"its ratio is {units.factor(found['ratio'])} (95 % interval {units.factor(low)} to {units.factor(high)})"
+
+    @property
     def speedup(self) -> dict[str, Any]:
         """The ratio, its 95 % interval, whether that is a tie, and the band of its lower bound; RefusedError if unknown."""
-        logs = [difference(launch.student_ns, launch.reference_ns) for launch in self.launches]
+        logs = self.logs
         if len(logs) < 2 or not all(map(math.isfinite, logs)):
             raise RefusedError("it has too few launches or turns")
         bounds = (bound.item() for bound in simultaneous_bounds(np.array([logs]), 1))

@@ -18,7 +18,7 @@ from mnistbench.course.classroom import predictions
 from mnistbench.course.classroom.chain import CHAIN, changes
 from mnistbench.course.classroom.predictions import EXPLANATIONS, PREDICTIONS, Predictions, TextFile
 from mnistbench.course.classroom.questions import Outcome, questions, with_predictions
-from mnistbench.course.classroom.score import Score, read_score
+from mnistbench.course.classroom.score import REFERENCE_STEP, Score, read_score
 from mnistbench.course.lab.findings import FILE, QUIET, SCORE, Findings, read_file, write_file
 from mnistbench.course.lab.run import BEGUN, STEPS, unlike_steps
 from mnistbench.course.lab.sheets import sheets_of
@@ -27,11 +27,11 @@ from mnistbench.course.lab.sheets import sheets_of
 INCOMPLETE, INCONSISTENT, DOUBTFUL = "incomplete", "inconsistent", "doubtful"
 
 #: What is checked, in this order.
-CHECKS = ("predictions", "lab", "explanations", "score", "files")
+CHECKS = ("predictions", "lab", "explanations", "score", "files", "machine")
 
 #: Files of a lab that a submission has; most bytes of each and of all; longest name.
 NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET, CHAIN)
-LARGEST, LONGEST_NAME = 32 * 2**20, 200
+LARGEST, LONGEST_NAME = 16 * 2**20, 200
 
 _STEP = re.compile(rf"{STEPS.name}/[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}\.json")
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
@@ -206,7 +206,7 @@ def _text(path: Path) -> str:
 def problems(submission: Submission) -> tuple[Problem, ...]:
     """Return what is incomplete, inconsistent or doubtful, in the order of CHECKS; nothing if everything is right."""
     found = []
-    for check, check_it in zip(CHECKS, (_predictions, _lab, _explanations, _score, _files), strict=True):
+    for check, check_it in zip(CHECKS, (_predictions, _lab, _explanations, _score, _files, _machine), strict=True):
         try:
             found += [Problem(kind, check, text) for kind, text in check_it(submission)]
         except RecordError as error:
@@ -256,3 +256,14 @@ def _files(submission: Submission) -> Iterator[tuple[str, str]]:
         yield INCOMPLETE, f"{CHAIN} is missing, so nothing shows whether files were changed"
     else:
         yield from ((INCONSISTENT, text) for text in changes(submission.files[CHAIN], others, BEGUN.as_posix()))
+
+
+def _machine(submission: Submission) -> Iterator[tuple[str, str]]:
+    again = f"remove {QUIET} and run mnistbench lab check on the machine of the lab"
+    if not submission.quiet:
+        yield INCOMPLETE, f"{QUIET}, the self-test, is missing; run mnistbench lab check on the machine of the lab"
+    elif submission.quiet.text != REFERENCE_STEP:
+        yield INCONSISTENT, f"{QUIET} is not of code that is equal to the reference; {again}"
+    elif why := submission.quiet.disturbed:
+        advice = "close other programs, plug in the power supply, and run mnistbench lab check again"
+        yield DOUBTFUL, f"equal code was not equally fast in the self-test: {why}; {advice}"
