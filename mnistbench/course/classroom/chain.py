@@ -50,16 +50,16 @@ def changes(chain: str, files: Mapping[str, str], begun: str) -> Iterator[str]:
     links = list(_links(lines))
     if len(links) < len(lines):
         yield f"{CHAIN}: {len(lines) - len(links)} of its lines cannot be read"
-    elif broken := [at for at, (_, link) in enumerate(links) if link.previous != _sha256(*lines[:at][-1:])]:
+    elif broken := [at for at, (_, link) in enumerate(links) if link.previous != _sha256(*lines[max(0, at - 1) : at])]:
         yield f"{CHAIN}: line {broken[0] + 1} does not follow from the line before it, which was changed, added or removed"
     last = dict(links)
     for name, text in files.items():
         if name not in last:
-            yield f"{name} has no line in {CHAIN}; it was not written by mnistbench here"
+            yield f"{name} has no line in {CHAIN}, so it is of another lab; measure it here"
         elif last[name].sha256 != _sha256(text.encode(errors="replace")):
-            yield f"{name} was changed after it was written at {last[name].time}"
-    for name in sorted(set(last) - set(files)):
-        yield f"{name} was removed after it was written at {last[name].time}"
+            yield f"{name} was changed after it was written at {last[name].time}; restore it"
+    if removed := sorted(set(last) - set(files)):
+        yield f"{len(removed)} files that were written are missing, such as {removed[0][:200]}; run mnistbench lab again"
     names = [name for name, _ in links]
     if begun in names and PREDICTIONS in names[names.index(begun) :]:
         yield f"{PREDICTIONS} was written at {last[PREDICTIONS].time}, after the lab began"

@@ -98,8 +98,8 @@ def points(found: Submission, wrong: Sequence[Problem]) -> list[tuple[str, bool,
 
 def self_tested(directory: Path) -> Submission:
     """Return the submission of a lab; on its machine, after a self-test if there is no successful one."""
-    if (directory / EXPLANATIONS).is_file():
-        add_link(directory, EXPLANATIONS, (directory / EXPLANATIONS).read_bytes())  # the student edits them
+    if text := pack(directory).files.get(EXPLANATIONS):
+        add_link(directory, EXPLANATIONS, text.encode())  # the student edits them
     found = pack(directory)
     with suppress(RecordError):
         if not found.findings or all(each.check != "machine" for each in problems(found)):

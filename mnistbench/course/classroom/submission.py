@@ -29,9 +29,10 @@ INCOMPLETE, INCONSISTENT, DOUBTFUL = "incomplete", "inconsistent", "doubtful"
 #: What is checked, in this order.
 CHECKS = ("predictions", "lab", "explanations", "score", "files", "machine")
 
-#: Files of a lab that a submission has; most bytes of each and of all; longest name.
+#: Files of a lab that a submission has, the first two by hand; most bytes of all, that is 16 times as many as are usual; most
+#: characters of a file by hand, whose format is slow to read, and of a name.
 NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET, CHAIN)
-LARGEST, LONGEST_NAME = 16 * 2**20, 200
+LARGEST, LONGEST_TEXT, LONGEST_NAME = 16 * 2**20, 2**18, 200
 
 _STEP = re.compile(rf"{STEPS.name}/[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}\.json")
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
@@ -172,8 +173,8 @@ def write(path: Path, submission: Submission) -> None:
 def _check(name: str, text: str) -> None:
     if not _is_known(name):
         raise FieldError("is no file of a lab")
-    if _NO_TEXT.search(text):
-        raise FieldError("is no text")
+    if _NO_TEXT.search(text) or (name in NAMES[:2] and len(text) > LONGEST_TEXT):
+        raise FieldError(f"is no text, or longer than {LONGEST_TEXT} characters")
 
 
 def _is_known(name: str) -> bool:

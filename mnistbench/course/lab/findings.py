@@ -165,8 +165,8 @@ class Findings:
 
     settings: LabSettings
     environment: Environment
-    train_samples: int
-    test_samples: int
+    train_samples: Positive
+    test_samples: Positive
     cases: tuple[Profiled, ...]
     iteration_times: tuple[WarmTime, ...]  # of forward and step
     epoch_times: tuple[WarmTime, ...]  # of train and eval
