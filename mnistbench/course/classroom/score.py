@@ -33,6 +33,9 @@ STEPS, BANDS = 5, (1.05, 1.25, 1.5, 2.0, 3.0)
 #: by autocast 0.03 to 0.45. They are 0.2 to 1.6 without the last of six updates, and 0.5 to 3.4 with half of each batch.
 TOLERANCES = {"float32": (0.4, 0.01), "bfloat16": (0.9, 0.25)}
 
+#: Most launches of a score: the interval takes 80 KB for each.
+MOST_LAUNCHES = 1_000
+
 #: Smaller losses and changes count as this: those of a step with one sample can be as small as the rounding of the weights.
 LEAST_LOSS, LEAST_MOVED = 0.1, 1e-5
 
@@ -110,8 +113,8 @@ class Score:
     def speedup(self) -> dict[str, Any]:
         """The ratio, its 95 % interval, whether that is a tie, and the band of its lower bound; RefusedError if unknown."""
         logs = self.logs
-        if len(logs) < 2 or not all(map(math.isfinite, logs)):
-            raise RefusedError("it has too few launches or turns")
+        if not 2 <= len(logs) <= MOST_LAUNCHES or not all(map(math.isfinite, logs)):
+            raise RefusedError("it has too few launches or turns, or too many launches")
         bounds = (bound.item() for bound in simultaneous_bounds(np.array([logs]), 1))
         ratio, low, high = (round(math.exp(min(log, 700.0)), 4) for log in (statistics.fmean(logs), *bounds))
         band = max((band for band in BANDS if band <= low), default=None)
