@@ -20,7 +20,7 @@ from mnistbench.course.classroom.predictions import EXPLANATIONS
 from mnistbench.course.classroom.score import BANDS, REFERENCE_STEP, other_machine
 from mnistbench.course.classroom.score_command import Settings as ScoreSettings
 from mnistbench.course.classroom.score_command import measure
-from mnistbench.course.classroom.submission import CHECKS, INCONSISTENT, Problem, Submission, pack, problems, read, write
+from mnistbench.course.classroom.submission import CHECKS, INCONSISTENT, Flaw, Submission, pack, problems, read, write
 from mnistbench.course.lab.findings import QUIET, SUBMISSION, write_file
 from mnistbench.course.studies.study import import_quiet_torch
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, print_error
@@ -85,9 +85,9 @@ def run(settings: Settings) -> int:
     return EXIT_REGRESSED if wrong else EXIT_PASSED
 
 
-def points(found: Submission, wrong: Sequence[Problem]) -> list[tuple[str, bool, str]]:
+def points(found: Submission, wrong: Sequence[Flaw]) -> list[tuple[str, bool, str]]:
     """Return (test, whether it is passed, what is wrong) of checks and bands; an inconsistent submission reaches no band."""
-    texts = {check: "\n".join(str(each) for each in wrong if each.check == check) for check in CHECKS}
+    texts = {check: "\n".join(each.text for each in wrong if each.check == check) for check in CHECKS}
     is_consistent = all(each.kind != INCONSISTENT for each in wrong)
     band = (found.score.speedup["band"] or 0.0) if is_consistent and found.score else 0.0
     return [

@@ -8,11 +8,11 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from mnistbench.core.document import FieldError, Reader
+from mnistbench.core.document import FieldError, Reader, wrong
 from mnistbench.core.errors import MnistbenchError, RecordError
 from mnistbench.course.classroom import predictions
 from mnistbench.course.classroom.chain import CHAIN, changes
@@ -23,11 +23,8 @@ from mnistbench.course.lab.findings import FILE, QUIET, SCORE, Findings, read_fi
 from mnistbench.course.lab.run import BEGUN, STEPS, unlike_steps
 from mnistbench.course.lab.sheets import sheets_of
 
-#: Kinds of problems: something is missing; something was changed or is of another lab; the machine may have been disturbed.
+#: Kinds of flaws: something is missing; something was changed or is of another lab; the machine was disturbed.
 INCOMPLETE, INCONSISTENT, DOUBTFUL = "incomplete", "inconsistent", "doubtful"
-
-#: What is checked, in this order.
-CHECKS = ("predictions", "lab", "explanations", "score", "files", "machine")
 
 #: Files of a lab that a submission has, the first two by hand; most bytes of all, that is 16 times as many as are usual; most
 #: characters of a file by hand, whose format is slow to read, and of a name.
@@ -42,20 +39,16 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Problem:
+class Flaw:
     """Something that is wrong with a submission."""
 
     kind: str  # INCOMPLETE, INCONSISTENT or DOUBTFUL
     check: str  # one of CHECKS
     text: str  # what is wrong, and what to do
 
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.text}"
 
-
-@dataclass(frozen=True)
-class SubmittedFile:
-    """A file of a submission, which the readers of a lab's files read."""
+class SubmittedFile(NamedTuple):
+    """A file of a submission, for the readers of a lab's files."""
 
     name: str
     text: str
@@ -64,16 +57,25 @@ class SubmittedFile:
         return self.name
 
     def read_text(self, encoding: str) -> str:
-        """Return the text; ValueError if it has characters that are no text."""
+        """Return the text; ValueError if it is none."""
         return self.text.encode().decode(encoding)
 
 
 @dataclass(frozen=True)
 class Submission:
-    """The files of a student's lab. Every property raises RecordError, in one line, if its file is wrong."""
+    """The files of a student's lab. Its properties raise RecordError, in one line, if their file is wrong."""
 
     student: str  # empty without predictions
     files: Mapping[str, str]  # name -> text
+
+    def __post_init__(self) -> None:
+        if self.student and not (self.student.isprintable() and len(self.student) <= LONGEST_NAME):
+            raise wrong(self.student, f"at most {LONGEST_NAME} printable characters", "student")
+        for name, text in self.files.items():
+            if name not in NAMES and not _STEP.fullmatch(name):
+                raise FieldError("is no file of a lab", f"files.{name[:60]!r}")
+            if _NO_TEXT.search(text) or (name in NAMES[:2] and len(text) > LONGEST_TEXT):
+                raise FieldError(f"is no text, or longer than {LONGEST_TEXT} characters", f"files.{name}")
 
     @cached_property
     def predictions(self) -> Predictions | None:
@@ -88,14 +90,12 @@ class Submission:
     @cached_property
     def score(self) -> Score | None:
         """The score, if it follows from its times and is of the machine of the lab."""
-        machine = self.findings.environment if self.findings else None
-        return self._read(SCORE, lambda file: read_score(file, machine))
+        return self._read(SCORE, lambda file: read_score(file, self.findings.environment if self.findings else None))
 
     @cached_property
     def quiet(self) -> Score | None:
-        """The self-test: the score of a step that is equal to the reference, on the machine of the lab."""
-        machine = self.findings.environment if self.findings else None
-        return self._read(QUIET, lambda file: read_score(file, machine))
+        """The self-test, a score of code that is equal to the reference."""
+        return self._read(QUIET, lambda file: read_score(file, self.findings.environment if self.findings else None))
 
     @cached_property
     def explanations(self) -> Mapping[str, str]:
@@ -129,60 +129,30 @@ class Submission:
 
 
 def pack(directory: Path) -> Submission:
-    """Return the submission of a lab's directory.
-
-    Raises:
-        RecordError: there is no such directory, or a file in it is no text, too large, a link or a device.
-    """
+    """Return the submission of a lab's directory; RecordError if there is none, or a file is no text, too large or a link."""
     steps = directory / STEPS
     if not directory.is_dir() or steps.is_symlink():
         raise RecordError(f"{directory} is not the directory of a lab; name one, or a submission")
-    names = [*NAMES, *(f"{STEPS.name}/{path.name}" for path in sorted(steps.glob("*.json")))]
-    files = {name: _text(directory / name) for name in names if _is_known(name) and os.path.lexists(directory / name)}
-    found = Submission("", files)
+    names = [*NAMES, *filter(_STEP.fullmatch, (f"{STEPS.name}/{path.name}" for path in sorted(steps.glob("*.json"))))]
+    found = Submission("", {name: _text(directory / name) for name in names if os.path.lexists(directory / name)})
     with suppress(RecordError):
-        if found.predictions and _is_name(found.predictions.student):
-            return replace(found, student=found.predictions.student)
+        return replace(found, student=found.predictions.student if found.predictions else "")
     return found
 
 
 def read(path: Path) -> Submission:
-    """Read a submission.
-
-    Raises:
-        RecordError: it cannot be read, or is no submission; one line that names the file.
-    """
+    """Read a submission; RecordError if it cannot be read or is none: one line that names the file."""
     text = _text(path)
     try:
         content = read_file(SubmittedFile(str(path), text))
-        found = Submission(content["student"].read(str), content["files"].read(Mapping[str, str]))
-        for name, each in found.files.items():
-            Reader(each, f"files.{name[:60]!r}").convert(partial(_check, name))
-        if found.student and not _is_name(found.student):
-            raise content["student"].wrong(f"at most {LONGEST_NAME} printable characters")
+        return Submission(content["student"].read(str), content["files"].read(Mapping[str, str]))
     except RecordError as error:
         raise RecordError(f"{path}: {error}; write it again with mnistbench lab check") from None
-    return found
 
 
 def write(path: Path, submission: Submission) -> None:
     """Write a submission; OSError if that fails."""
     write_file(path, {"student": submission.student, "files": submission.files})
-
-
-def _check(name: str, text: str) -> None:
-    if not _is_known(name):
-        raise FieldError("is no file of a lab")
-    if _NO_TEXT.search(text) or (name in NAMES[:2] and len(text) > LONGEST_TEXT):
-        raise FieldError(f"is no text, or longer than {LONGEST_TEXT} characters")
-
-
-def _is_known(name: str) -> bool:
-    return name in NAMES or _STEP.fullmatch(name) is not None
-
-
-def _is_name(text: str) -> bool:
-    return bool(text) and text.isprintable() and len(text) <= LONGEST_NAME
 
 
 def _text(path: Path) -> str:
@@ -202,17 +172,6 @@ def _text(path: Path) -> str:
 
 
 # ---- Problems --------------------------------------------------------------------------------------------------------
-
-
-def problems(submission: Submission) -> tuple[Problem, ...]:
-    """Return what is incomplete, inconsistent or doubtful, in the order of CHECKS; nothing if everything is right."""
-    found = []
-    for check, check_it in zip(CHECKS, (_predictions, _lab, _explanations, _score, _files, _machine), strict=True):
-        try:
-            found += [Problem(kind, check, text) for kind, text in check_it(submission)]
-        except RecordError as error:
-            found.append(Problem(INCONSISTENT, check, str(error)))
-    return tuple(dict.fromkeys(found))
 
 
 def _predictions(submission: Submission) -> Iterator[tuple[str, str]]:
@@ -268,3 +227,21 @@ def _machine(submission: Submission) -> Iterator[tuple[str, str]]:
     elif why := submission.quiet.disturbed:
         advice = "close other programs, plug in the power supply, and run mnistbench lab check again"
         yield DOUBTFUL, f"equal code was not equally fast in the self-test: {why}; {advice}"
+
+
+#: What is checked, in this order: name -> function that yields kinds and texts.
+CHECKS: Mapping[str, Callable[[Submission], Iterator[tuple[str, str]]]] = {
+    "predictions": _predictions, "lab": _lab, "explanations": _explanations, "score": _score, "files": _files,
+    "machine": _machine,
+}  # fmt: skip
+
+
+def problems(submission: Submission) -> tuple[Flaw, ...]:
+    """Return what is incomplete, inconsistent or doubtful, in the order of CHECKS; nothing if everything is right."""
+    found = []
+    for name, check in CHECKS.items():
+        try:
+            found += [Flaw(kind, name, text) for kind, text in check(submission)]
+        except RecordError as error:
+            found.append(Flaw(INCONSISTENT, name, str(error)))
+    return tuple(found)

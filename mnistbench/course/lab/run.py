@@ -70,12 +70,12 @@ def unlike_steps(findings: Findings, read: Callable[[str], Reader | None]) -> li
     Raises:
         RecordError: such a file is damaged.
     """
-    lab = Lab.of(findings)
-    found: dict[str, list[Any]] = {}
+    lab, found = Lab.__new__(Lab), dict[str, list[Any]]()  # for its steps; it measures nothing
+    samples = findings.train_samples, findings.test_samples
+    vars(lab).update(_settings=findings.settings, _environment=findings.environment, _samples=samples, _studies=True)
     for step in lab.steps():
-        items = found.setdefault(step.field, [])
-        if content := read(f"{STEPS.name}/{step.name}.json"):
-            items += items_of(content, step)
+        content = read(f"{STEPS.name}/{step.name}.json")
+        found.setdefault(step.field, []).extend(items_of(content, step) if content else ())
     return [name for name, items in found.items() if getattr(findings, name) != tuple(items)]
 
 
@@ -126,14 +126,6 @@ class Lab:
         if self._predictions:
             sizes = {*settings.batch_sizes, self._predictions.batch_size}
             self._settings = replace(settings, batch_sizes=tuple(sorted(sizes)))
-
-    @classmethod
-    def of(cls, findings: Findings) -> Lab:
-        """Return the lab of findings, for its steps; it cannot run."""
-        lab = cls.__new__(cls)
-        lab._settings, lab._environment, lab._studies = findings.settings, findings.environment, True  # noqa: SLF001
-        lab._samples = findings.train_samples, findings.test_samples  # noqa: SLF001
-        return lab
 
     def run(self, stream: TextIO | None) -> Findings:
         """Measure the steps that have no result yet; return all findings and write them to ``lab.json``."""
