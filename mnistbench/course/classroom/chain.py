@@ -55,11 +55,12 @@ def changes(chain: str, files: Mapping[str, str], begun: str) -> Iterator[str]:
     last = dict(links)
     for name, text in files.items():
         if name not in last:
-            yield f"{name} has no line in {CHAIN}, so it is of another lab; measure it here"
+            yield f"{name} has no line in {CHAIN}, so nothing shows when it was written; measure it here"
         elif last[name].sha256 != _sha256(text.encode(errors="replace")):
-            yield f"{name} was changed after it was written at {last[name].time}; restore it"
+            yield f"{name} was changed after it was written at {last[name].time}; restore it, or remove it and measure again"
     if removed := sorted(set(last) - set(files)):
-        yield f"{len(removed)} files that were written are missing, such as {removed[0][:200]}; run mnistbench lab again"
+        more = f" and {len(removed) - 1} more" if removed[1:] else ""
+        yield f"missing, but written before: {removed[0][:200]}{more}; restore it, or run mnistbench lab again"
     names = [name for name, _ in links]
     if begun in names and PREDICTIONS in names[names.index(begun) :]:
         yield f"{PREDICTIONS} was written at {last[PREDICTIONS].time}, after the lab began"
