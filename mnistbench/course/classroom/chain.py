@@ -30,14 +30,14 @@ class Link:
     previous: str  # SHA-256 of the line before; empty in the first one
 
 
-def add_link(directory: Path, name: str, content: bytes) -> None:
+def add_link(directory: Path, name: str, content: bytes, time: str = "") -> None:
     """Add a line on a file that is about to be written, or was read; none if the file's last line has the same content.
 
-    The line comes first, so that no interruption leaves a file without one.
+    The line comes first, so that no interruption leaves a file without one. The time is now, if none is given.
     """
     path = directory / CHAIN
     before = path.read_bytes().splitlines() if path.exists() else []
-    link = Link(name, _sha256(content), datetime.now(UTC).isoformat(timespec="seconds"), _sha256(*before[-1:]))
+    link = Link(name, _sha256(content), time or datetime.now(UTC).isoformat(timespec="seconds"), _sha256(*before[-1:]))
     if (known := dict(_links(before)).get(name)) and known.sha256 == link.sha256:
         return
     directory.mkdir(parents=True, exist_ok=True)

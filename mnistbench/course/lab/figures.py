@@ -266,7 +266,36 @@ class Figures:
             axes.set_ylabel(self._label("per_sample"))
             figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
 
+    def speedups(self, families: Mapping[str, Sequence[tuple[str, float, float, float]]], bands: Sequence[float]) -> None:
+        """Draw (name, ratio, low, high) of each student, by machine family, and a line for each band."""
+        signs = {sign for name, rows in families.items() for text in (name, *(row[0] for row in rows)) for sign in text}
+        if not "".join(signs).isascii():
+            self._family = font_for(signs | self.texts.signs("label"))
+        position = itertools.count(0, -1)  # from top to bottom
+        with self._canvas("speedups", (9.6, 1.4 + 0.2 * sum(len(rows) + 1 for rows in families.values()))) as figure:
+            axes, ticks = figure.add_subplot(), dict[int, str]()
+            axes.set_xscale("log")
+            for band in (1, *bands):
+                axes.axvline(band, color=_GREY, linewidth=2 if band == 1 else 0.8, linestyle="-" if band == 1 else "--")
+            for (name, rows), colour in zip(families.items(), itertools.cycle(COLOURS), strict=False):
+                places = [next(position) for _ in rows]
+                names, *values = zip(*rows, strict=True)
+                ratios, lows, highs = ([min(max(0.1, number), 10.0) for number in each] for each in values)  # one may be forged
+                axes.hlines(places, lows, highs, color=colour, linewidth=1.6)
+                axes.plot(ratios, places, "o", color=colour, markersize=5, label=self._literal(name))
+                ticks.update(zip(places, map(self._literal, names), strict=True))
+                next(position)  # a blank row between families
+            axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
+            axes.set_xticks([1, *bands], [f"{band:g}" for band in (1, *bands)])
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set_xlabel(self._label("speedup"))
+            figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+
     # ---- Parts -------------------------------------------------------------------------------------------------------
+
+    def _literal(self, name: str) -> str:
+        """Return a name as :func:`_as_it_is`; with escapes if no font has its characters."""
+        return _as_it_is(name if name.isascii() or self._family else ascii(name)[1:-1])
 
     @staticmethod
     def _bars(axes: Any, number: int, of: int, heights: Sequence[float | None], label: str) -> None:

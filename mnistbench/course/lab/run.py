@@ -70,13 +70,18 @@ def unlike_steps(findings: Findings, read: Callable[[str], Reader | None]) -> li
     Raises:
         RecordError: such a file is damaged.
     """
-    lab, found = Lab.__new__(Lab), dict[str, list[Any]]()  # for its steps; it measures nothing
-    samples = findings.train_samples, findings.test_samples
-    vars(lab).update(_settings=findings.settings, _environment=findings.environment, _samples=samples, _studies=True)
-    for step in lab.steps():
+    found: dict[str, list[Any]] = {}
+    for step in steps_of(findings):
         content = read(f"{STEPS.name}/{step.name}.json")
         found.setdefault(step.field, []).extend(items_of(content, step) if content else ())
     return [name for name, items in found.items() if getattr(findings, name) != tuple(items)]
+
+
+def steps_of(findings: Findings) -> Iterator[LabStep]:
+    """Return the steps of the lab of findings, with studies; they measure nothing."""
+    lab, samples = Lab.__new__(Lab), (findings.train_samples, findings.test_samples)
+    vars(lab).update(_settings=findings.settings, _environment=findings.environment, _samples=samples, _studies=True)
+    return lab.steps()
 
 
 def items_of(content: Reader, step: LabStep) -> tuple[Any, ...]:
