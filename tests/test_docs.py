@@ -159,6 +159,8 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         "gate.reproducers.command.measure", "course.lab.command._measure", "course.lab.command._merge",
         "course.classroom.predict_command.answered",
         "course.classroom.score_command.measure", "course.classroom.check_command.read",
+        "course.classroom.teacher.merge_command.gather", "course.classroom.teacher.rerun_command.gather",
+        "course.classroom.submission.pack",
     ):  # fmt: skip
         monkeypatch.setattr(f"mnistbench.{where}", measure)
     monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda wanted: (wanted.first, wanted.last))
