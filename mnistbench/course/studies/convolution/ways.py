@@ -181,7 +181,7 @@ def bound_of_fourier(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -
     is at most (2 delta + (C + 3) u) sum |x_c| |w_c| for the spectra and their products, where | | is the Euclidean norm, and
     delta times the norm of the output, at most sum |x_c| |w_c|_1, for the transform back.
     """
-    u = unit_roundoff(inputs.dtype)
+    u = torch.finfo(inputs.dtype).eps / 2
     area = (sizes.height + 2 * sizes.padding) * (sizes.width + 2 * sizes.padding)
     delta = 6.66 * u * math.log2(area)
     images = inputs.double().flatten(2).norm(dim=2)  # [B, C]
@@ -194,13 +194,8 @@ def bound_of_fourier(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -
 
 def gamma(roundings: int, dtype: torch.dtype) -> float:
     """Return the relative error of a number after so many rounded operations."""
-    u = unit_roundoff(dtype)
+    u = torch.finfo(dtype).eps / 2
     return roundings * u / (1 - roundings * u) if roundings * u < 1 else math.inf
-
-
-def unit_roundoff(dtype: torch.dtype) -> float:
-    """Return the largest relative error of one rounding."""
-    return torch.finfo(dtype).eps / 2
 
 
 # ---- Ways ------------------------------------------------------------------------------------------------------------
@@ -231,7 +226,7 @@ class Way:
     backward: bool = False
     is_library: bool = False  # computes in any dtype; the library chooses the algorithm
 
-    def check(self, sizes: ConvolutionSizes, dtype: str = "float32") -> None:
+    def check(self, sizes: ConvolutionSizes, dtype: str) -> None:
         """Check that it can compute a convolution.
 
         Raises:
@@ -251,14 +246,6 @@ class Way:
             raise UsageError(f"{self.name}: cannot compute {sizes}; it needs {needs}")
         if not self.is_library and dtype not in DTYPES:
             raise UsageError(f"{self.name}: cannot compute in {dtype}; it needs {' or '.join(DTYPES)}")
-
-    def can(self, sizes: ConvolutionSizes) -> bool:
-        """Whether it can compute a convolution."""
-        try:
-            self.check(sizes)
-        except UsageError:
-            return False
-        return True
 
 
 def _over(*lengths: str) -> Callable[[ConvolutionSizes], int]:

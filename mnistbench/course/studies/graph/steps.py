@@ -152,11 +152,9 @@ def _is_outermost(event: Any) -> bool:
     if event.device_type != DeviceType.CPU or not _is_operation(event):
         return False
     caller = event.cpu_parent
-    while caller is not None:
-        if _is_operation(caller):
-            return False
+    while caller is not None and not _is_operation(caller):
         caller = caller.cpu_parent
-    return True
+    return caller is None
 
 
 def _is_operation(event: Any) -> bool:

@@ -37,9 +37,6 @@ _SIZES_IN_PYTHON, _CONVOLUTION_IN_PYTHON = (112,), "conv1-b1"
 #: Most multiply-adds of a nest, with and without numba: a simulation compiled by numba does about 10 million in a second.
 MOST, MOST_IN_PYTHON = 1024**3, 128**3
 
-#: Number of a line that a way has before it has one.
-_EMPTY = -1
-
 
 def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
     """Simulate each loop nest, and time it if numba is installed.
@@ -121,7 +118,7 @@ def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, CacheCo
     loops = nest.loops
     l1: Any
     l2: Any
-    l1, l2 = ([[_EMPTY] * cache.ways for _ in range(cache.sets)] for cache in (caches.l1, caches.l2))  # [sets, ways]
+    l1, l2 = ([[-1] * cache.ways for _ in range(cache.sets)] for cache in (caches.l1, caches.l2))  # [sets, ways], no line yet
     if compiled:
         import numpy as np
 

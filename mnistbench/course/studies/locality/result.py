@@ -76,16 +76,6 @@ class CacheCounts:
     l1_misses: int
     l2_misses: int
 
-    @property
-    def l1_hits(self) -> int:
-        """Accesses whose line was in L1."""
-        return self.accesses - self.l1_misses
-
-    @property
-    def l2_hits(self) -> int:
-        """Misses of L1 whose line was in L2."""
-        return self.l1_misses - self.l2_misses
-
 
 @dataclass(frozen=True)
 class NestResult:

@@ -150,18 +150,12 @@ def largest_batch(bytes_of: Callable[[int], int], memory: int, most: int = MOST_
     and the second is next to the largest size that fits. The third is the middle, which bounds the number of guesses.
     ``bytes_of`` a larger batch size are never fewer; ``most`` is the largest size to return.
     """
-    known = {1: bytes_of(1)}
-    if known[1] > memory:
-        return 0
-    low, high = 1, 2
-    while True:  # low fits
-        if low == most:
-            return low
-        high = min(high, most)
+    low, high, known = 0, 1, {1: bytes_of(1)}
+    while known[high] <= memory:
+        if high == most:
+            return most
+        low, high = high, min(most, 8 * high if low else 2)
         known[high] = bytes_of(high)
-        if known[high] > memory:
-            break
-        low, high = high, 8 * high
     guesses = 0
     while high - low > 1:
         guesses += 1
