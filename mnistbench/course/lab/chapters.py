@@ -291,9 +291,6 @@ class Chapters:
         return [self._texts.table(caption, sheet)] if sheet.rows else []
 
 
-# ---- Operations side by side -----------------------------------------------------------------------------------------
-
-
 def _times_and_shares(columns: Iterable[Mapping[OpKey, int]], keys: Collection[OpKey]) -> list[str]:
     cells = []
     for times in columns:
@@ -301,9 +298,6 @@ def _times_and_shares(columns: Iterable[Mapping[OpKey, int]], keys: Collection[O
         is_there = found and whole
         cells += [units.duration(sum(found)), units.percent(sum(found) / whole)] if is_there else [units.MISSING] * 2
     return cells
-
-
-# ---- Environment -----------------------------------------------------------------------------------------------------
 
 
 def field_name(texts: Texts, field: str) -> str:
@@ -442,10 +436,7 @@ class Merged:
 
         checked = [{identity(claim): claim for claim in check(*column)} for column in self._columns]
         words = {key: claim.words for claims in checked for key, claim in claims.items()}
-        rows: list[_Row] = []
-        for key in dict.fromkeys(key for claims in checked for key in claims):
-            found = [claims.get(key) for claims in checked]
-            rows.append((key, tuple(claim.verdict if claim else None for claim in found)))
+        rows: list[_Row] = [(key, tuple(claims[key].verdict if key in claims else None for claims in checked)) for key in words]
 
         def head(key: tuple[str, ...]) -> tuple[Text]:
             name, device = key

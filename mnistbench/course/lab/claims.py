@@ -92,9 +92,6 @@ def _tables(findings: Findings, sheets: Sheets, phase: str, device: str) -> tupl
     return sheets.first_operations.get(("forward", device, ONE, UNTRAINED)), [(size, found) for size, found in by_size if found]
 
 
-# ---- Convolution -----------------------------------------------------------------------------------------------------
-
-
 def _convolution_is_most(findings: Findings, sheets: Sheets, device: str) -> Claim:
     first, by_size = _tables(findings, sheets, "forward", device)
     reports, right = [], []
@@ -134,9 +131,6 @@ def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
     return _decided("negligible", {"place": place}, reports, right, lambda value: value < NEGLIGIBLE)
 
 
-# ---- Batch sizes -----------------------------------------------------------------------------------------------------
-
-
 def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterator[Claim]:
     """Check that time per batch grows and time per sample falls from each batch size to the next."""
     place = main_place(findings, device)
@@ -154,9 +148,6 @@ def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterat
         yield _decided(key, {"place": place}, reports, right, holds)
 
 
-# ---- Devices ---------------------------------------------------------------------------------------------------------
-
-
 def _speedup(findings: Findings, sheets: Sheets, key: str, phase: str, one_call: str) -> Claim:
     words: Words = {"low": SPEEDUP[0], "high": SPEEDUP[1], "phase": Word(phase)}
     accelerator = findings.settings.accelerator
@@ -171,9 +162,6 @@ def _speedup(findings: Findings, sheets: Sheets, key: str, phase: str, one_call:
         right += _figures("epochs_batch", times, size=size, device=Code(accelerator))
     reports = _figures("faster_first", naive, device=Code(accelerator))
     return _decided(key, words, reports, right, lambda value: _within(value, SPEEDUP))
-
-
-# ---- The profile before training -------------------------------------------------------------------------------------
 
 
 def _bug_of_the_cluster(findings: Findings, sheets: Sheets, device: str) -> Claim:

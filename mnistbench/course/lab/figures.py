@@ -110,6 +110,8 @@ class Figures:
         settings = {
             "svg.hashsalt": _SALT,
             "font.size": 9.5,
+            "legend.fontsize": 8,
+            "legend.frameon": False,
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.unicode_minus": False,
@@ -133,8 +135,7 @@ class Figures:
         layers = findings.layers
         axes = figure.add_subplot()
         axes.set_axis_off()
-        axes.set_xlim(0, 10)
-        axes.set_ylim(-len(layers) - 0.5, 1)
+        axes.set(xlim=(0, 10), ylim=(-len(layers) - 0.5, 1))
         axes.text(3.1, 0.5, self._label("input"), ha="center", va="center")
         for row, layer in enumerate(layers):
             y = -row - 0.55
@@ -159,20 +160,19 @@ class Figures:
             name = self._label("batch", size=run.batch_size)
             seen = samples_seen(run.curve)
             ends = [findings.train_samples * epoch.number for epoch in run.epochs]
-            for axes, points, tests in (
+            for axes, points, tests in (  # None is a gap in a line
                 (loss, [point.loss for point in run.curve], [epoch.test_loss for epoch in run.epochs]),
                 (accuracy, [point.accuracy for point in run.curve], [epoch.test_accuracy for epoch in run.epochs]),
             ):
-                axes.plot(seen, _gaps(points), color=colour, linewidth=1.1, alpha=0.75, label=f"{name}, {self._label('train')}")
-                axes.plot(ends, _gaps(tests), color=colour, linestyle="--", marker="o", markersize=4,
+                axes.plot(seen, points, color=colour, linewidth=1.1, alpha=0.75, label=f"{name}, {self._label('train')}")
+                axes.plot(ends, tests, color=colour, linestyle="--", marker="o", markersize=4,
                           label=f"{name}, {self._label('test')}")  # fmt: skip
         for axes, key in ((loss, "loss"), (accuracy, "accuracy")):
-            axes.set_xlabel(self._label("samples"))
-            axes.set_ylabel(self._label(key))
+            axes.set(xlabel=self._label("samples"), ylabel=self._label(key))
             axes.grid(alpha=0.25)
         _logarithmic_values(loss)
         accuracy.set_ylim(top=100.5)
-        accuracy.legend(fontsize=8, frameon=False, loc="lower right")
+        accuracy.legend(loc="lower right")
 
     def _operations(self, findings: Findings, sheets: Sheets, phase: str, device: str) -> None:
         found = {
@@ -195,12 +195,11 @@ class Figures:
                 names, [100 - part for part in left], left=left, color=_GREY, edgecolor="white", label=self._label("rest")
             )
             axes.invert_yaxis()
-            axes.set_xlim(0, 100)
-            axes.set_xlabel(self._label("share"))
+            axes.set(xlim=(0, 100), xlabel=self._label("share"))
             axes.set_title(
                 f"{self._label(phase)}, {self.texts.place(main_place(findings, device), short=True)}", fontsize=10, loc="left"
             )
-            figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+            figure.legend(loc="outside lower center", ncols=2)
 
     def _batches(self, figure: Figure, findings: Findings) -> None:
         batch, sample = figure.subplots(1, 2)
@@ -218,10 +217,9 @@ class Figures:
                 axes.plot(sizes, times, color=colour, marker=marker, label=label)
         for axes, key in ((batch, "per_batch"), (sample, "per_sample")):
             _logarithmic(axes, findings.settings.batch_sizes)
-            axes.set_xlabel(self._label("batch_size"))
-            axes.set_ylabel(self._label(key))
+            axes.set(xlabel=self._label("batch_size"), ylabel=self._label(key))
         handles, labels = batch.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+        figure.legend(handles, labels, loc="outside lower center", ncols=2)
 
     def _epochs(self, figure: Figure, findings: Findings) -> None:
         for axes, phase in zip(figure.subplots(1, 2), ("train", "eval"), strict=True):
@@ -232,11 +230,10 @@ class Figures:
                 times = {row.batch_size: row.whole_ns / 1e9 for row in rows if row.place == place}
                 self._bars(axes, number, len(places), [times.get(size) for size in sizes], self.texts.place(place, short=True))
             axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
-            axes.set_xlabel(self._label("batch_size"))
-            axes.set_ylabel(self._label("per_epoch"))
+            axes.set(xlabel=self._label("batch_size"), ylabel=self._label("per_epoch"))
             axes.set_title(self._label(phase), fontsize=10, loc="left")
             if phase == "train":
-                axes.legend(fontsize=8, frameon=False)
+                axes.legend()
 
     def _first_iterations(self, figure: Figure, findings: Findings) -> None:
         calls = [call for call in findings.first_iterations if call.weights == UNTRAINED]
@@ -247,7 +244,7 @@ class Figures:
         axes.set_xticks(range(len(calls)), names, fontsize=8)
         _logarithmic_values(axes)
         axes.set_ylabel(self._label("time"))
-        axes.legend(fontsize=8, frameon=False)
+        axes.legend()
 
     def machines(self, machines: Mapping[str, Findings]) -> None:
         """Draw the time per sample of a training step, with a line per machine and place."""
@@ -262,9 +259,8 @@ class Figures:
                     label = f"{_as_it_is(name)}: {self.texts.place(place, short=True)}"
                     axes.plot([row.batch_size for row in rows], times, color=next(colours), marker=next(markers), label=label)
             _logarithmic(axes, sorted({size for findings in machines.values() for size in findings.settings.batch_sizes}))
-            axes.set_xlabel(self._label("batch_size"))
-            axes.set_ylabel(self._label("per_sample"))
-            figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+            axes.set(xlabel=self._label("batch_size"), ylabel=self._label("per_sample"))
+            figure.legend(loc="outside lower center", ncols=2)
 
     def speedups(self, families: Mapping[str, Sequence[tuple[str, float, float, float]]], bands: Sequence[float]) -> None:
         """Draw (name, ratio, low, high) of each student, by machine family, and a line for each band."""
@@ -289,7 +285,7 @@ class Figures:
             axes.set_xticks([1, *bands], [f"{band:g}" for band in (1, *bands)])
             axes.xaxis.set_minor_formatter(NullFormatter())
             axes.set_xlabel(self._label("speedup"))
-            figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+            figure.legend(loc="outside lower center", ncols=2)
 
     # ---- Parts -------------------------------------------------------------------------------------------------------
 
@@ -330,7 +326,3 @@ def _logarithmic_values(axes: Any) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _gaps(values: Iterable[float | None]) -> list[float]:
-    return [float("nan") if value is None else value for value in values]

@@ -92,11 +92,6 @@ class WarmTime:
         return DevicePlace(self.device, self.threads)
 
     @property
-    def iterations(self) -> int:
-        """Number of timed iterations."""
-        return len(self.times_ns)
-
-    @property
     def median_ns(self) -> int:
         """Median of the times."""
         return median_ns(self.times_ns)
@@ -105,7 +100,7 @@ class WarmTime:
     def iqr_ns(self) -> int | None:
         """Interquartile range of the times; None if a single iteration was timed."""
         first, third = quartiles_ns(self.times_ns)
-        return third - first if self.iterations > 1 else None
+        return third - first if len(self.times_ns) > 1 else None
 
     @property
     def whole_ns(self) -> int:
@@ -225,9 +220,6 @@ class Findings:
         except RecordError as error:
             problem = f"{error}; run mnistbench lab -o {directory} again"
         raise RecordError(f"{directory / FILE}: {problem}")
-
-
-# ---- Files -----------------------------------------------------------------------------------------------------------
 
 
 def write_file(path: Path, content: Mapping[str, Any], directory: Path | None = None) -> None:

@@ -158,8 +158,6 @@ class Lab:
         write_file(self._directory / FILE, stored(findings), self._directory)
         return findings
 
-    # ---- The directory -----------------------------------------------------------------------------------------------
-
     def _begin(self) -> Predictions | None:
         """Write the lab's settings, or check that the directory's lab has the same ones; return what was predicted."""
         directory, path = self._directory, self._directory / BEGUN
@@ -279,17 +277,12 @@ class Lab:
         return LabStep(f"operations-{case}", text, seconds, "cases", work, {"files": files}, files)
 
     def _iterations_step(self, places: Sequence[tuple[str, int]]) -> LabStep:
-        wanted = [
-            (phase, device, threads, size)
-            for device, threads in places
-            for phase in ("step", "forward")
-            for size in self._settings.batch_sizes
-        ]
-
-        def work(advance: Advance) -> _Result:
-            return self._measures.iterations(wanted, advance), ()
-
-        return LabStep("iterations", "time per iteration", 3.0 * len(wanted), "iteration_times", work, {"wanted": wanted})
+        cases = itertools.product(places, ("step", "forward"), self._settings.batch_sizes)
+        wanted = [(phase, *place, size) for place, phase, size in cases]
+        return LabStep(
+            "iterations", "time per iteration", 3.0 * len(wanted), "iteration_times",
+            lambda advance: (self._measures.iterations(wanted, advance), ()), {"wanted": wanted},
+        )  # fmt: skip
 
     def _epoch_step(self, phase: str, device: str, threads: int, size: int) -> LabStep:
         share = min(1.0, size / 8) * (1.0 if phase == "train" else self._samples[1] / self._samples[0] / 3)

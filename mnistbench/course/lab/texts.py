@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import string
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -89,8 +90,6 @@ class Texts:
         key = ("short_" if short else "") + ("one" if place.threads == 1 else "many")
         return self.plain("place", key, threads=place.threads)
 
-    # ---- Tables ------------------------------------------------------------------------------------------------------
-
     def table(self, caption: str, sheet: Sheet, rows: Iterable[Any] | None = None, **values: object) -> Exhibit:
         """Return a sheet, or some rows of it, as a table: the columns that have a heading, which is a key of ``column``."""
         columns = [
@@ -132,7 +131,7 @@ def _plain(pieces: Iterable[object]) -> str:
     return "".join(map(str, pieces))
 
 
-def _spaced(pieces: Iterable[str | Cited]) -> list[str | Cited]:
+def _spaced(pieces: Sequence[str | Cited]) -> list[str | Cited]:
     """Insert a space between Chinese characters and Latin letters, digits or code, as is usual in Chinese text."""
 
     def is_chinese(sign: str) -> bool:
@@ -141,11 +140,10 @@ def _spaced(pieces: Iterable[str | Cited]) -> list[str | Cited]:
     def is_latin(sign: str, piece: str | Cited) -> bool:
         return isinstance(piece, Code) or (sign.isascii() and sign.isalnum())
 
-    spaced: list[str | Cited] = []
-    for piece in pieces:
-        first = str(piece)[:1]
-        last = str(spaced[-1])[-1:] if spaced else ""
-        if spaced and ((is_chinese(last) and is_latin(first, piece)) or (is_latin(last, spaced[-1]) and is_chinese(first))):
+    spaced = list(pieces[:1])
+    for before, piece in itertools.pairwise(pieces):
+        last, first = str(before)[-1:], str(piece)[:1]
+        if (is_chinese(last) and is_latin(first, piece)) or (is_latin(last, before) and is_chinese(first)):
             spaced.append(" ")
         spaced.append(piece)
     return spaced

@@ -76,8 +76,8 @@ class Settings:
             UsageError: --images and --filters do not fit together.
         """
         if self.images and self.filters:
-            more = (self.stride or 1, self.padding or 0, self.groups or 1)
-            return {"own": ConvolutionSizes(*self.images, *self.filters, *more)}
+            sizes = [*self.images, *self.filters, self.stride or 1, self.padding or 0, self.groups or 1]
+            return {"own": ConvolutionSizes(*sizes)}
         return {name: GRID[name] for name in self.names or GRID}
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -256,7 +255,7 @@ def _over(*lengths: str) -> Callable[[ConvolutionSizes], int]:
 _KERNEL = ("kernel_height", "kernel_width")
 
 #: Name -> way.
-WAYS: Mapping[str, Way] = MappingProxyType({
+WAYS: Mapping[str, Way] = {
     way.name: way
     for way in (
         Way("seven_loops", loops.seven_loops, passes=lambda sizes: sizes.multiply_adds),
@@ -274,4 +273,4 @@ WAYS: Mapping[str, Way] = MappingProxyType({
         Way("library_backward", library_backward, twice, backward=True, is_library=True),
         Way("exchanged_weight_gradient", exchanged_weight_gradient, groups=False, backward=True),
     )
-})  # fmt: skip
+}

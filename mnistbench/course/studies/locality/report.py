@@ -105,9 +105,6 @@ def _block(found: result.Computation) -> Block:
     return Block(f"{found.name}, for each multiply-add", tables=(table,), drawing=figure(nests))
 
 
-# ---- Sentences -------------------------------------------------------------------------------------------------------
-
-
 def _sentences(nests: Sequence[result.NestResult]) -> Iterator[str]:
     """Yield how well both orders agree, and a sentence for each nest that is slower than its misses say."""
     pairs = result.agreement(nests)
@@ -142,9 +139,6 @@ def _sentence(slower: str, found: Sequence[result.Disagreement]) -> str:
         misses = units.count(max(other.counts.l2_misses for other in others))
         return f"{start}it has {units.count(one.counts.l2_misses)} L2 misses, against at most {misses}."
     return f"{start}no number here explains it."
-
-
-# ---- Figure ----------------------------------------------------------------------------------------------------------
 
 
 def figure(nests: Sequence[result.NestResult]) -> str:
