@@ -369,10 +369,8 @@ def _first_iteration(sheets: Sheets, place: DevicePlace, phase: str, size: int) 
     if not after:
         yield Sentence("trained_missing", words)
         return
-    if costly:
-        key = "trained_same" if start_costs(first, after, warm) else "trained_differs"
-    else:
-        key = "trained_same_free" if _alike(first, after) else "trained_differs"
+    same = start_costs(first, after, warm) if costly else _alike(first, after)
+    key = "trained_differs" if not same else "trained_same" if costly else "trained_same_free"
     yield Sentence(key, words, {"first": first, "after": after, **({"warm": warm} if key == "trained_same" else {})})
 
 

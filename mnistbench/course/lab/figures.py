@@ -16,6 +16,7 @@ import matplotlib as mpl
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
+from matplotlib.rcsetup import cycler
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mnistbench.core import units
@@ -30,7 +31,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 #: Operations with a colour of their own in a stacked bar.
 STACKED = 6
 _GREY = "#B8BEC5"
-_MARKERS = "osD^vPX"
+#: Axes whose lines have a colour and a marker each.
+_LINES = {"prop_cycle": cycler(color=COLOURS, marker=[*"osD^vPX"])}
 
 #: Font families with simplified Chinese, tried before all others.
 _CJK = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans", "Noto Sans CJK", "WenQuanYi", "Microsoft YaHei", "PingFang",
@@ -128,8 +130,6 @@ class Figures:
     def _label(self, key: str, **values: object) -> str:
         return self.texts.plain("label", key, **values)
 
-    # ---- Figures -----------------------------------------------------------------------------------------------------
-
     def _graph(self, figure: Figure, findings: Findings) -> None:
         """Draw a box per layer from top to bottom, with output shapes beside the arrows."""
         layers = findings.layers
@@ -202,11 +202,8 @@ class Figures:
             figure.legend(loc="outside lower center", ncols=2)
 
     def _batches(self, figure: Figure, findings: Findings) -> None:
-        batch, sample = figure.subplots(1, 2)
-        for (place, phase), colour, marker in zip(
-            dict.fromkeys((row.place, row.phase) for row in findings.iteration_times),
-            itertools.cycle(COLOURS), itertools.cycle(_MARKERS), strict=False,
-        ):  # fmt: skip
+        batch, sample = figure.subplots(1, 2, subplot_kw=_LINES)
+        for place, phase in dict.fromkeys((row.place, row.phase) for row in findings.iteration_times):
             rows = [row for row in findings.iteration_times if (row.place, row.phase) == (place, phase)]
             sizes = [row.batch_size for row in rows]
             label = f"{self._label(phase)}, {self.texts.place(place, short=True)}"
@@ -214,7 +211,7 @@ class Figures:
                 (batch, [row.median_ns / 1e6 for row in rows]),
                 (sample, [row.median_ns / row.batch_size / 1e6 for row in rows]),
             ):
-                axes.plot(sizes, times, color=colour, marker=marker, label=label)
+                axes.plot(sizes, times, label=label)
         for axes, key in ((batch, "per_batch"), (sample, "per_sample")):
             _logarithmic(axes, findings.settings.batch_sizes)
             axes.set(xlabel=self._label("batch_size"), ylabel=self._label(key))
@@ -249,15 +246,14 @@ class Figures:
     def machines(self, machines: Mapping[str, Findings]) -> None:
         """Draw the time per sample of a training step, with a line per machine and place."""
         with self._canvas("machines", (9.6, 4.2)) as figure:
-            axes = figure.add_subplot()
-            colours, markers = itertools.cycle(COLOURS), itertools.cycle(_MARKERS)
+            axes = figure.subplots(subplot_kw=_LINES)
             for name, findings in machines.items():
                 for device in findings.settings.devices:
                     place = main_place(findings, device)
                     rows = [row for row in findings.iteration_times if row.phase == "step" and row.place == place]
                     times = [row.median_ns / row.batch_size / 1e6 for row in rows]
                     label = f"{_as_it_is(name)}: {self.texts.place(place, short=True)}"
-                    axes.plot([row.batch_size for row in rows], times, color=next(colours), marker=next(markers), label=label)
+                    axes.plot([row.batch_size for row in rows], times, label=label)
             _logarithmic(axes, sorted({size for findings in machines.values() for size in findings.settings.batch_sizes}))
             axes.set(xlabel=self._label("batch_size"), ylabel=self._label("per_sample"))
             figure.legend(loc="outside lower center", ncols=2)
@@ -286,8 +282,6 @@ class Figures:
             axes.xaxis.set_minor_formatter(NullFormatter())
             axes.set_xlabel(self._label("speedup"))
             figure.legend(loc="outside lower center", ncols=2)
-
-    # ---- Parts -------------------------------------------------------------------------------------------------------
 
     def _literal(self, name: str) -> str:
         """Return a name as :func:`_as_it_is`; with escapes if no font has its characters."""

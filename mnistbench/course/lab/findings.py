@@ -173,11 +173,6 @@ class Findings:
     predictions: Annotated[Predictions | None, OPTIONAL] = None  # made before the lab began
 
     @property
-    def parameters(self) -> int:
-        """Number of trainable parameters of the model."""
-        return self.cases[0].parameter_count
-
-    @property
     def layers(self) -> tuple[Layer, ...]:
         """The layers of the model."""
         return self.cases[0].layers

@@ -21,7 +21,7 @@ from mnistbench.profile.run import profile_case, too_large
 from mnistbench.train.result import Listener, Point
 from mnistbench.train.result import Settings as TrainSettings
 from mnistbench.train.run import run as train
-from mnistbench.workloads.workload import Workload, builtin_workloads
+from mnistbench.workloads.workload import builtin_workloads
 
 #: Points of a training curve per epoch, at most.
 _POINTS_PER_EPOCH = 20
@@ -47,8 +47,7 @@ class Measures:
         self._settings = settings
         self._data_dir = data_dir
         self._processes = processes
-        found = {workload.name: workload for workload in builtin_workloads(settings.dataset, data_dir)}
-        self._workload: Workload = found[settings.model]
+        self._workload = {each.name: each for each in builtin_workloads(settings.dataset, data_dir)}[settings.model]
 
     def samples(self) -> tuple[int, int]:
         """Return the sizes of the training and the test set.

@@ -189,8 +189,6 @@ class Lab:
             )
         return predicted
 
-    # ---- Results of steps --------------------------------------------------------------------------------------------
-
     def _kept(self, step: LabStep, progress: Progress) -> _Result | None:
         """Return the stored result of a step; None if it has to be measured."""
         path = self._path(step)
@@ -229,8 +227,6 @@ class Lab:
 
     def _path(self, step: LabStep) -> Path:
         return self._directory / STEPS / f"{step.name}.json"
-
-    # ---- Steps -------------------------------------------------------------------------------------------------------
 
     def steps(self) -> Iterator[LabStep]:
         """Yield all steps in the order of the report's sections."""

@@ -57,9 +57,6 @@ class Label(Word):
     section = "label"
 
 
-# ---- Numbers ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Cells:
     """Cells of one column of one file, in the rows where other columns have one of the given values."""
@@ -109,9 +106,6 @@ def rate(amount: CitedNumber | None, time: CitedNumber | None) -> CitedNumber | 
 def share(part: CitedNumber | None, whole: CitedNumber | None) -> CitedNumber | None:
     """Return the share; None if a number is missing or the whole is 0."""
     return ratio(part, whole, kind="share")
-
-
-# ---- Sheets ----------------------------------------------------------------------------------------------------------
 
 
 class Sheet(Table):
@@ -172,6 +166,9 @@ class Sheets:
 
 def sheets_of(findings: Findings) -> Sheets:
     """Return the tables of one machine's findings."""
+    points = [
+        (run, point, at) for run in findings.trainings for point, at in zip(run.curve, samples_seen(run.curve), strict=True)
+    ]
     return Sheets(
         environment=Sheet("tables/environment.csv", ENVIRONMENT, tuple(environment_fields(findings).items())),
         layers=Sheet("tables/layers.csv", LAYERS, findings.layers),
@@ -181,15 +178,7 @@ def sheets_of(findings: Findings) -> Sheets:
         profiler=_profiler(findings),
         first_iterations=Sheet("tables/first-iterations.csv", FIRST_ITERATIONS, findings.first_iterations),
         training=Sheet("tables/training.csv", TRAINING, [(run, epoch) for run in findings.trainings for epoch in run.epochs]),
-        curves=Sheet(
-            "tables/training-curves.csv",
-            CURVES,
-            [
-                (run, point, seen)
-                for run in findings.trainings
-                for point, seen in zip(run.curve, samples_seen(run.curve), strict=True)
-            ],
-        ),
+        curves=Sheet("tables/training-curves.csv", CURVES, points),
         operations={
             (case.params.phase, case.params.device, table.view, case.params.batch_size): _operations(case, table)
             for case, table in findings.tables
@@ -218,7 +207,7 @@ def environment_fields(findings: Findings) -> dict[str, str]:
         "train_samples": str(findings.train_samples),
         "test_samples": str(findings.test_samples),
         "model": settings.model,
-        "parameters": str(findings.parameters),
+        "parameters": str(findings.cases[0].parameter_count),
         "batch_sizes": ", ".join(map(str, settings.batch_sizes)),
         "devices": ", ".join(settings.devices),
         "epochs": str(settings.epochs),
@@ -239,9 +228,6 @@ def in_a_name(device: str) -> str:
 def samples_seen(curve: Iterable[Any]) -> list[int]:
     """Return the number of training samples up to each point of a curve."""
     return list(itertools.accumulate(point.samples for point in curve))
-
-
-# ---- Columns ---------------------------------------------------------------------------------------------------------
 
 
 def _number(kind: str, key: str, value: Callable[[Any], float | None], heading: str | None = None) -> Column[Any]:
@@ -419,8 +405,6 @@ def _less(first: int, warm: int | None) -> int | None:
     return None if warm is None else first - warm
 
 
-# ---- Studies ---------------------------------------------------------------------------------------------------------
-
 #: Numbers of the studies' tables that the report shows: kind -> name in the study's CSV -> heading.
 STUDY_NUMBERS: Mapping[str, Mapping[str, str]] = {
     "seconds": {"seconds": "time"},
@@ -471,9 +455,6 @@ def _cell(text: str) -> Cell:
         with contextlib.suppress(ValueError):
             return kind(text)
     return text or None
-
-
-# ---- Operations of several tables side by side ----------------------------------------------------------------------
 
 
 #: Operations shown of each table; the CSV files list all.

@@ -38,7 +38,7 @@ class Texts:
 
     def plain(self, section: str, key: str, **values: object) -> str:
         """Return a wording as plain text, without marks for code."""
-        return _plain(self.text(section, key, **values))
+        return "".join(map(str, self.text(section, key, **values)))
 
     def text(self, section: str, key: str, **values: object) -> Text:
         """Return a wording with its placeholders filled in; words and places are translated."""
@@ -59,7 +59,7 @@ class Texts:
                 pieces.append(Cited(value.text, cite(value)) if cite else value.text)
             else:
                 filled = self.words(value)
-                pieces += [Code(_plain(filled))] if in_code else filled
+                pieces += [Code("".join(map(str, filled)))] if in_code else filled
         return _joined(_spaced(pieces))
 
     def signs(self, section: str) -> set[str]:
@@ -121,14 +121,8 @@ class Texts:
 @functools.cache
 def wording(language: str) -> dict[str, dict[str, str]]:
     """Return the wording of a language: section -> key -> text."""
-    found: dict[str, dict[str, str]] = tomllib.loads(
-        files("mnistbench.course.lab").joinpath("wording", f"{language}.toml").read_text(encoding="utf-8")
-    )
-    return found
-
-
-def _plain(pieces: Iterable[object]) -> str:
-    return "".join(map(str, pieces))
+    file = files("mnistbench.course.lab").joinpath("wording", f"{language}.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def _spaced(pieces: Sequence[str | Cited]) -> list[str | Cited]:

@@ -95,9 +95,6 @@ def _error(way: Way, sizes: ConvolutionSizes, dtype: torch.dtype, device: str) -
     return float(error.max()), float(way.bound(inputs, weights, sizes).max())
 
 
-# ---- The algorithm of the library ------------------------------------------------------------------------------------
-
-
 def _algorithm(case: WayCase, device: str) -> str:
     """Return which algorithm the library takes: as oneDNN reports it, or the names of the kernels; empty if not known."""
     if has_device_view(device):

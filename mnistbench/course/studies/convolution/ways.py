@@ -49,10 +49,7 @@ def library_channels_last(inputs: Tensor, weights: Tensor, sizes: ConvolutionSiz
 
 
 def library_backward(gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> tuple[Tensor, Tensor]:
-    """Return the gradients with respect to the inputs, [B, C, H, W], and the weights, [F, C / groups, KH, KW].
-
-    ``gradient`` is that of the output, [B, F, OH, OW].
-    """
+    """Return the gradients with respect to the inputs and the weights. Shapes as in ``loops.im2col_backward``."""
     of_inputs, of_weights, _ = torch.ops.aten.convolution_backward(
         gradient, inputs, weights, None, [sizes.stride] * 2, [sizes.padding] * 2, [1, 1], False, [0, 0], sizes.groups,
         [True, True, False],
@@ -123,9 +120,8 @@ def winograd(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes, *, absolu
 
     ``absolute`` uses the absolute values of the transforms, which bounds the rounding error.
     """
-    tile, kernel, result = (inputs.new_tensor(found) for found in (TILE, KERNEL, RESULT))
-    if absolute:
-        tile, kernel, result = tile.abs(), kernel.abs(), result.abs()
+    transforms = (inputs.new_tensor(each) for each in (TILE, KERNEL, RESULT))
+    tile, kernel, result = (each.abs() if absolute else each for each in transforms)
     # Overlapping tiles of the padded images, which have more zeros where the output is odd.
     below, beside = sizes.padding + sizes.out_height % _OUT, sizes.padding + sizes.out_width % _OUT
     image = functional.pad(inputs, [sizes.padding, beside, sizes.padding, below])

@@ -43,9 +43,6 @@ def run(settings: Settings) -> int:
     return run_study(settings, written, report_of)
 
 
-# ---- The process -----------------------------------------------------------------------------------------------------
-
-
 def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) -> GraphStudy:
     """Return the study of a program, made by a process with empty caches.
 
@@ -80,9 +77,6 @@ def environment_of(settings: Settings, inherited: Mapping[str, str], folder: Pat
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
     }
-
-
-# ---- Files -----------------------------------------------------------------------------------------------------------
 
 
 def _make(folder: Path) -> None:

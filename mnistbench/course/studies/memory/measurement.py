@@ -115,12 +115,8 @@ class _Pair:
     def largest(self, memory: int) -> list[LargestBatch]:
         """Search for the largest batch size, and try it; on CUDA a larger one, too."""
         self.progress(f"{self.phase} {self.workload.name}: largest batch")
-
-        def bytes_of(batch_size: int) -> int:
-            return self.predict(batch_size)[0].n_bytes
-
-        size = largest_batch(bytes_of, memory)
-        found = LargestBatch(self.workload.name, self.phase, memory, size, bytes_of(max(1, size)))
+        size = largest_batch(lambda samples: self.predict(samples)[0].n_bytes, memory)
+        found = LargestBatch(self.workload.name, self.phase, memory, size, self.predict(max(1, size))[0].n_bytes)
         if size == 0:
             return [replace(found, reason="one sample needs more")]
         if self.device != "cpu":
@@ -168,9 +164,6 @@ def largest_batch(bytes_of: Callable[[int], int], memory: int, most: int = MOST_
         else:
             high = guess
     return low
-
-
-# ---- Measuring -------------------------------------------------------------------------------------------------------
 
 
 def measured_peak(params: Params, workload: Workload) -> tuple[Peak, Mapping[str, int]]:
