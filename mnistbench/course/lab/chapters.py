@@ -449,15 +449,9 @@ class Merged:
         return [((device, str(size)), tuple(number(*each, device, size) for each in self._columns)) for device, size in keys]
 
     def _table(
-        self,
-        caption: str,
-        name: str,
-        heads: tuple[str, ...],
-        rows: Sequence[_Row],
-        kind: str,
-        head: Callable[[tuple[str, ...]], Sequence[str | Text]] = lambda first: first,
-        **values: object,
-    ) -> Exhibit:
+        self, caption: str, name: str, heads: tuple[str, ...], rows: Sequence[_Row], kind: str,
+        head: Callable[[tuple[str, ...]], Sequence[str | Text]] = lambda first: first, **values: object,
+    ) -> Exhibit:  # fmt: skip
         """Keep rows as the CSV file of a name, and return them as a table of the report.
 
         ``heads`` are the columns before those of the machines; ``head`` returns their cells as the report shows them, by

@@ -134,12 +134,9 @@ def html(document: Document, figures: Path) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("mnistbench.course.lab", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+        loader=PackageLoader("mnistbench.course.lab", "templates"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     environment.filters.update(kind=lambda value: type(value).__name__, shown=printable, cell_texts=cell_texts)
     environment.globals["data_uri"] = lambda name: (
         "data:image/svg+xml;base64," + base64.b64encode((figures / f"{name}.svg").read_bytes()).decode()

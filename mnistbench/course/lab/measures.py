@@ -72,21 +72,12 @@ class Measures:
         output.mkdir(parents=True)
         result = train(
             TrainSettings(
-                model=self._settings.model,
-                dataset=self._settings.dataset,
-                data_dir=self._data_dir,
-                device=device,
-                threads=threads,
-                batch_size=size,
-                step=default_step(device),
-                epochs=self._settings.epochs,
-                seed=self._settings.seed,
-                log_interval=math.ceil(math.ceil(train_samples / size) / _POINTS_PER_EPOCH),
+                model=self._settings.model, dataset=self._settings.dataset, data_dir=self._data_dir, device=device,
+                threads=threads, batch_size=size, step=default_step(device), epochs=self._settings.epochs,
+                seed=self._settings.seed, log_interval=math.ceil(math.ceil(train_samples / size) / _POINTS_PER_EPOCH),
             ),
-            output,
-            listener,
-            self._workload,
-        )
+            output, listener, self._workload,
+        )  # fmt: skip
         directory = f"{output.parent.name}/{output.name}"
         return Training(device, size, result.epochs, tuple(listener.points), directory), result.notes
 
@@ -97,13 +88,10 @@ class Measures:
             MnistbenchError: the device runs out of memory, or the trace cannot be written.
         """
         return profile_case(
-            self._params(phase, device, threads, size),
-            self._workload,
-            data_dir=self._data_dir,
-            iterations=self.profiled_iterations,
-            trace=trace,
+            self._params(phase, device, threads, size), self._workload, data_dir=self._data_dir,
+            iterations=self.profiled_iterations, trace=trace,
             timed=False,  # ``iterations`` times the same cases, in alternating blocks
-        )
+        )  # fmt: skip
 
     def first_iterations(self, phase: str, device: str, threads: int, size: int) -> tuple[FirstIteration, ...]:
         """Measure the first iteration in new processes: with untrained weights, and with trained ones.

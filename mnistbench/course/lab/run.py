@@ -285,19 +285,16 @@ class Lab:
         return LabStep(
             f"epochs-{phase}-{in_a_name(device)}-t{threads}-b{size}",
             f"epochs of {phase}, {device}, {threads} threads, batch size {size}",
-            1 + 3 * share * self._seconds_per_epoch(size),
-            "epoch_times",
+            1 + 3 * share * self._seconds_per_epoch(size), "epoch_times",
             lambda _: ([self._measures.epoch(phase, device, threads, size)], ()),
-        )
+        )  # fmt: skip
 
     def _first_iteration_step(self, phase: str, device: str, size: int) -> LabStep:
         return LabStep(
             f"first-iteration-{phase}-{in_a_name(device)}-b{size}",
-            f"first iteration of {phase}, {device}, batch size {size}",
-            15,
-            "first_iterations",
+            f"first iteration of {phase}, {device}, batch size {size}", 15, "first_iterations",
             lambda _: (self._measures.first_iterations(phase, device, self._environment.threads, size), ()),
-        )
+        )  # fmt: skip
 
     def _study_step(self, name: str, arguments: Sequence[str]) -> LabStep:
         def work(_: Advance) -> _Result:

@@ -60,18 +60,10 @@ def study(settings: Settings, folder: Path) -> GraphStudy:
         _say(f"{PROGRESS}load batches")
         loaded = loading(one, settings, traces / "workers.json.gz" if traces else None)
     return GraphStudy(
-        settings=settings,
-        torch=torch.__version__,
-        source=one.source,
-        graphs=tuple(captured),
-        dispatched=dispatched(one),
-        eager=steps[EAGER],
-        compiled=steps.get(COMPILED, ()),
-        schedule=tuple(ordered),
-        loading=tuple(loaded),
-        left_out=(*left_out, *problems),
-        **found,
-    )
+        settings=settings, torch=torch.__version__, source=one.source, graphs=tuple(captured), dispatched=dispatched(one),
+        eager=steps[EAGER], compiled=steps.get(COMPILED, ()), schedule=tuple(ordered), loading=tuple(loaded),
+        left_out=(*left_out, *problems), **found,
+    )  # fmt: skip
 
 
 def _say(line: str) -> None:

@@ -69,22 +69,16 @@ def report_of(study: result.LocalityStudy) -> Report:
 def _computation_json(found: result.Computation) -> dict[str, Any]:
     pairs = result.agreement(found.nests)
     return {
-        "name": found.name,
-        "text": found.text,
-        "n_bytes": found.n_bytes,
-        "lines": found.lines,
+        "name": found.name, "text": found.text, "n_bytes": found.n_bytes, "lines": found.lines,
         "pairs": {**asdict(pairs), "kendall_tau": pairs.kendall_tau},
         "disagreements": [
             {
-                "slower": each.slower.order,
-                "faster": each.faster.order,
-                "slower_has_fewer_misses": each.fewer,
-                "share_of_difference_in_l1": each.in_l1,
-                "cause": each.cause,
+                "slower": each.slower.order, "faster": each.faster.order, "slower_has_fewer_misses": each.fewer,
+                "share_of_difference_in_l1": each.in_l1, "cause": each.cause,
             }
             for each in result.disagreements(found.nests)
         ],
-    }
+    }  # fmt: skip
 
 
 def _caches(study: result.LocalityStudy) -> Iterator[str]:
