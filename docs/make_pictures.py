@@ -1,9 +1,9 @@
 """Make the pictures in docs/images with the system's Chromium.
 
-    python docs/make_pictures.py REPORT.html CHANGES.html LAB.html PROFILE.txt
+    python docs/make_pictures.py REPORT.html CHANGES.html LAB.html CLASS.html PROFILE.txt
 
 REPORT.html: ``mnistbench report`` of a run of the suite; CHANGES.html: of two runs; LAB.html: ``mnistbench lab``;
-PROFILE.txt: the output of ``mnistbench profile``.
+CLASS.html: ``mnistbench class merge``; PROFILE.txt: the output of ``mnistbench profile``.
 """
 
 import html
@@ -55,15 +55,16 @@ def selection(profile: str) -> str:
     return f"$ mnistbench profile --batch-size 1,16\n{table}\n...\n{roofline}"
 
 
-def main(report: str, changes: str, lab: str, profile: str) -> None:
+def main(report: str, changes: str, lab: str, students: str, profile: str) -> None:
     """Make all pictures."""
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page, compared, document = (Path(file).resolve().as_uri() for file in (report, changes, lab))
+        page, compared, document, merged = (Path(file).resolve().as_uri() for file in (report, changes, lab, students))
         screenshot(browser, page, "report.png", ["text=step convnet-b16-cpu on digits"])
         screenshot(browser, compared, "report-changes.png", [CHANGED], top=CHANGED)
         screenshot(browser, document, "lab.png", [], top="text=The most expensive operations >> nth=-1")
+        screenshot(browser, merged, "class.png", [], top="figure")
         terminal(browser, selection(Path(profile).read_text(encoding="utf-8")), "terminal.png")
         browser.close()
 

@@ -88,6 +88,23 @@ COMMANDS = {
     "lab score": (
         "course.classroom.score_command", "time your step against the reference; exit code 0 scored, 1 refused, 2 failed",
     ),
+    "lab check": (
+        "course.classroom.check_command",
+        "check a lab and write the file to hand in; exit code 0 all right, 1 something is missing or wrong, 2 failed",
+    ),
+    "class": ("", "work with the submissions of a class: merge, verify, rerun, demo"),
+    "class merge": ("course.classroom.teacher.merge_command", "write one page and a CSV file of the submissions of a class"),
+    "class verify": (
+        "course.classroom.check_command:Verify",
+        "name what was changed in submissions after it was written; exit code 0 nothing, 1 something, 2 failed",
+    ),
+    "class rerun": (
+        "course.classroom.teacher.rerun_command",
+        "measure the code of the best students again; exit code 0 it agrees, 1 it does not or is refused, 2 failed",
+    ),
+    "class demo": (
+        "course.classroom.teacher.demo_command", "generate the submissions of a class from one lab, to try the commands on",
+    ),
     "report": ("page.command", "write saved runs or traces as one HTML page: cases, operations, curves, comparisons"),
     "train": (
         "train.command",

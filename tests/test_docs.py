@@ -158,7 +158,9 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         "course.studies.graph.command.study", "gate.command.measure", "gate.bisect_command.measure",
         "gate.reproducers.command.measure", "course.lab.command._measure", "course.lab.command._merge",
         "course.classroom.predict_command.answered",
-        "course.classroom.score_command.measure",
+        "course.classroom.score_command.measure", "course.classroom.check_command.read",
+        "course.classroom.teacher.merge_command.gather", "course.classroom.teacher.rerun_command.gather",
+        "course.classroom.submission.pack",
     ):  # fmt: skip
         monkeypatch.setattr(f"mnistbench.{where}", measure)
     monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda wanted: (wanted.first, wanted.last))
@@ -185,7 +187,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         words = [*words, *SHORT]
     code = cli.main([*words[: words.index("--")], "--"] if "--" in words else words)
     shown = capsys.readouterr()
-    if words[0] in ("bisect", "gate", "lab", "profile", "reproduce", "scale", "study"):
+    if words[0] in ("bisect", "class", "gate", "lab", "profile", "reproduce", "scale", "study"):
         assert "WouldMeasureError" in shown.err
     else:
         assert code in (EXIT_PASSED, EXIT_REGRESSED), shown.err

@@ -89,12 +89,20 @@ def case(
 
 
 def iteration_time(phase: str, size: int, median_ns: int, **changes: Any) -> WarmTime:
-    return dataclasses.replace(WarmTime("cpu", 2, phase, size, median_ns, median_ns // 25, 100, size, size), **changes)
+    times_ns = times(median_ns, median_ns // 25, 100)
+    return dataclasses.replace(WarmTime("cpu", 2, phase, size, times_ns, size, size), **changes)
+
+
+def times(median_ns: int, iqr_ns: int, iterations: int) -> tuple[int, ...]:
+    """Times with a median and an interquartile range: a quarter of them below it, a quarter above, the others equal to it."""
+    quarter, low = iterations // 4 + 1, max(0, median_ns - iqr_ns // 2)
+    return (low,) * quarter + (median_ns,) * (iterations - 2 * quarter) + (low + iqr_ns,) * quarter
 
 
 def epoch_time(phase: str, size: int, median_ns: int, **changes: Any) -> WarmTime:
     samples = 1437 if phase == "train" else 360
-    return dataclasses.replace(WarmTime("cpu", 2, phase, size, median_ns, median_ns // 50, 3, samples, samples), **changes)
+    times_ns = (median_ns - median_ns // 50, median_ns, median_ns + median_ns // 50)
+    return dataclasses.replace(WarmTime("cpu", 2, phase, size, times_ns, samples, samples), **changes)
 
 
 def first_iterations(

@@ -9,6 +9,7 @@ from mnistbench.core import units
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
+from mnistbench.course.classroom.chain import add_link
 from mnistbench.course.classroom.predictions import ASKED, EXPLANATIONS, OPERATION, PERCENT, load
 from mnistbench.course.classroom.questions import Outcome, Question
 from mnistbench.course.lab.document import Block, Cited, Code, Text
@@ -72,12 +73,15 @@ def _explanations(path: Path, failed: list[Outcome], texts: Texts) -> Mapping[st
     if path.exists():
         try:
             found: Mapping[str, str] = Reader(load(path)).read(Mapping[str, str])
+            add_link(path.parent, path.name, path.read_bytes())
         except RecordError as error:
             raise UsageError(f"{path}: {error}") from None
         return found
     if failed:
         lines = [f'# {"".join(map(str, asked(each.question, texts)))}\n{each.question.key} = ""' for each in failed]
-        replace_file(path, "\n".join([f"# {texts.plain('predictions', 'failed')}", *lines, ""]).encode())
+        content = "\n".join([f"# {texts.plain('predictions', 'failed')}", *lines, ""]).encode()
+        add_link(path.parent, path.name, content)
+        replace_file(path, content)
     return {}
 
 

@@ -13,6 +13,7 @@ from mnistbench.core.files import replace_file, why_not_writable
 from mnistbench.core.machine import usable_cpus
 from mnistbench.core.options import option, path
 from mnistbench.core.units import cut, printable
+from mnistbench.course.classroom.chain import add_link
 from mnistbench.course.classroom.chapter import asked
 from mnistbench.course.classroom.predictions import ASKED, OPERATIONS, PREDICTIONS, Answer, Predictions, parsed, read, toml
 from mnistbench.course.classroom.questions import questions
@@ -54,8 +55,8 @@ def run(settings: Settings) -> int:
     to_ask = {each.key: "".join(map(str, asked(each, texts))) for each in questions(settings.student, settings.dataset, cores)}
     try:
         for found in answered(empty, to_ask, settings.file, kept, texts):
-            directory.mkdir(parents=True, exist_ok=True)
-            replace_file(kept, toml(found, to_ask).encode())
+            add_link(directory, PREDICTIONS, content := toml(found, to_ask).encode())
+            replace_file(kept, content)
     except (KeyboardInterrupt, EOFError):
         print_error(f"interrupted; your answers are kept in {kept}; run the same command again to go on")
         return EXIT_STOPPED

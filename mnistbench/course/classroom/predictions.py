@@ -12,8 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mnistbench.core.document import FieldError, Reader, wrong
 from mnistbench.core.errors import RecordError, UsageError
@@ -43,6 +42,13 @@ _SIZES = 17, 61
 
 #: Operations, the best guess first, then others that are possible; or the low end of a range, the best guess, the high end.
 Answer = tuple[Any, ...]
+
+
+class TextFile(Protocol):
+    """A file on disk or in a submission; ``str`` of it is its name in errors."""
+
+    def read_text(self, encoding: str) -> str:
+        """Return its text. Raises OSError, or ValueError if it is no text."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ def parsed(key: str, text: str) -> Answer:
 # ---- Files -----------------------------------------------------------------------------------------------------------
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: TextFile) -> dict[str, Any]:
     """Return the content of a TOML file that a student wrote.
 
     Raises:
@@ -115,7 +121,7 @@ def load(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: is not TOML ({error}); correct it there") from None
 
 
-def read(path: Path, known: Mapping[str, Any] | None = None) -> Predictions:
+def read(path: TextFile, known: Mapping[str, Any] | None = None) -> Predictions:
     """Return the predictions of a file. Fields that are ``known`` replace those of the file; the student must be the same.
 
     Raises:

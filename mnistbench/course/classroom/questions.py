@@ -110,13 +110,17 @@ class Outcome:
         return (found.value * (100 if found.kind == "share" else 1)) if isinstance(found, CitedNumber) else None
 
     @property
+    def operation(self) -> str:
+        """The measured operation as it was asked for, one of OPERATIONS."""
+        return next(name for name, parts in OPERATIONS.items() if any(part in str(self.measured) for part in parts))
+
+    @property
     def inside(self) -> bool | None:
         """Whether the range contains the number, or the operation is among the possible ones; None without a value."""
         if self.measured is None:
             return None
         if isinstance(self.measured, str):
-            names = (name for name, parts in OPERATIONS.items() if any(part in self.measured for part in parts))
-            return next(names) in self.predicted
+            return self.operation in self.predicted
         return self.number is not None and self.predicted[0] <= self.number <= self.predicted[2]
 
     @property

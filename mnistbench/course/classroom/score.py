@@ -11,7 +11,6 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from mnistbench.core import units
 from mnistbench.core.document import Members, Nanoseconds, Positive
 from mnistbench.core.errors import MnistbenchError, RecordError
 from mnistbench.core.record import Environment
+from mnistbench.course.classroom.predictions import TextFile
 from mnistbench.course.lab.findings import SCHEMA, read_file
 from mnistbench.gate.verdict.permutation import simultaneous_bounds
 from mnistbench.gate.verdict.samples import difference
@@ -33,6 +33,9 @@ STEPS, BANDS = 5, (1.05, 1.25, 1.5, 2.0, 3.0)
 #: by autocast 0.03 to 0.45. They are 0.2 to 1.6 without the last of six updates, and 0.5 to 3.4 with half of each batch.
 TOLERANCES = {"float32": (0.4, 0.01), "bfloat16": (0.9, 0.25)}
 
+#: Most launches of a score: the interval takes 80 KB for each.
+MOST_LAUNCHES = 1_000
+
 #: Smaller losses and changes count as this: those of a step with one sample can be as small as the rounding of the weights.
 LEAST_LOSS, LEAST_MOVED = 0.1, 1e-5
 
@@ -40,6 +43,21 @@ LEAST_LOSS, LEAST_MOVED = 0.1, 1e-5
 #: factor between the speed-ups by wall and by CPU time, which differ if a side uses other threads or processes. Largest CPU
 #: time of the student's process in the turns of the reference, as a share of these.
 ACCURACY_MARGIN, CLOCK_FACTOR, IDLE_SHARE = 0.05, 1.25, 0.05
+
+#: Equal code on a quiet machine: the interval of its ratio contains 1 or is so near to it, and launches differ so much at most.
+EQUAL, SPREAD = 0.02, 0.05
+
+#: A student's file that is the reference.
+REFERENCE_STEP = """\
+from mnistbench.workloads.step import Step
+from mnistbench.workloads.workload import builtin_workloads
+
+
+def make_step(model):
+    workload = builtin_workloads("digits", None)[0]
+    step = Step(model, workload.loss, workload.make_optimizer(model.parameters()))
+    return lambda images, targets: step(images, targets)[1]
+"""
 
 
 class RefusedError(MnistbenchError):
@@ -78,11 +96,25 @@ class Score:
     launches: Annotated[tuple[ScoreLaunch, ...], Members("at least one")]
 
     @property
+    def logs(self) -> list[float]:
+        """The logarithm of the ratio of each launch."""
+        return [difference(launch.student_ns, launch.reference_ns) for launch in self.launches]
+
+    @property
+    def disturbed(self) -> str:
+        """How the score of a step that is equal to the reference shows a disturbed machine; empty if it does not."""
+        found, spread = self.speedup, math.exp(max(self.logs) - min(self.logs)) - 1
+        low, high = found["low"], found["high"]
+        if low <= 1 <= high or 1 - EQUAL <= low <= high <= 1 + EQUAL:
+            return f"the ratios of its launches differ by {units.percent(spread)}" if spread > SPREAD else ""
+        return f"its ratio is {units.factor(found['ratio'])} (95 % interval {units.factor(low)} to {units.factor(high)})"
+
+    @property
     def speedup(self) -> dict[str, Any]:
         """The ratio, its 95 % interval, whether that is a tie, and the band of its lower bound; RefusedError if unknown."""
-        logs = [difference(launch.student_ns, launch.reference_ns) for launch in self.launches]
-        if len(logs) < 2 or not all(map(math.isfinite, logs)):
-            raise RefusedError("it has too few launches or turns")
+        logs = self.logs
+        if not 2 <= len(logs) <= MOST_LAUNCHES or not all(map(math.isfinite, logs)):
+            raise RefusedError("it has too few launches or turns, or too many launches")
         bounds = (bound.item() for bound in simultaneous_bounds(np.array([logs]), 1))
         ratio, low, high = (round(math.exp(min(log, 700.0)), 4) for log in (statistics.fmean(logs), *bounds))
         band = max((band for band in BANDS if band <= low), default=None)
@@ -138,8 +170,8 @@ def error_of(student: Answer, reference: Answer, limit: float) -> float:
     return errors[worst]
 
 
-def read_score(path: Path, machine: Environment) -> Score:
-    """Read a score and check it again; RefusedError if it is wrong or of another machine, RecordError if it is damaged."""
+def read_score(path: TextFile, machine: Environment | None) -> Score:
+    """Read a score and check it again; RefusedError if it is wrong or not of this machine, RecordError if it is damaged."""
     try:
         content = read_file(path)
         score = content.read(Score)
@@ -147,7 +179,7 @@ def read_score(path: Path, machine: Environment) -> Score:
         raise RecordError(f"{path}: cannot be read ({error})") from None
     if {"schema": SCHEMA, **score.content} != content.value:
         raise RefusedError("the file was edited; measure it again")
-    if other := other_machine(score.environment, machine):
+    if other := other_machine(score.environment, machine or score.environment):
         raise RefusedError(f"it was measured on another machine or with other software ({other}); measure it here")
     score.check()
     return score

@@ -72,10 +72,10 @@ def run(settings: Settings) -> int:
         if other := scores.other_machine(lab, here):
             raise UsageError(f"--output: the lab in {settings.output} is of another machine ({other}); name another directory")
         with Progress(sys.stderr, total=settings.launches) as progress:
-            score = measure(settings, here, progress)
+            score = measure(settings, settings.file.read_text(encoding="utf-8", errors="replace"), here, progress)
         score.check()
         settings.output.mkdir(parents=True, exist_ok=True)
-        write_file(settings.output / SCORE, score.content)
+        write_file(settings.output / SCORE, score.content, settings.output)
     except scores.RefusedError as error:
         print_error(f"{settings.file}: no score: {error}")
         return EXIT_REGRESSED
@@ -83,11 +83,10 @@ def run(settings: Settings) -> int:
     return EXIT_PASSED
 
 
-def measure(settings: Settings, here: Environment, progress: Progress) -> scores.Score:
-    """Measure a student's step; RefusedError if a result is wrong, UsageError if it fails, or its process ends or hangs."""
+def measure(settings: Settings, text: str, here: Environment, progress: Progress) -> scores.Score:
+    """Measure the step of a text; RefusedError if a result is wrong, UsageError if it fails, or its process ends or hangs."""
     from mnistbench.profile.ceilings import ceilings_of
 
-    text = settings.file.read_text(encoding="utf-8", errors="replace")
     coin, cores, size, launches = random.Random(), own_cores(), settings.batch_size, list[Any]()  # noqa: S311  # of the order
     with tempfile.TemporaryDirectory(prefix="mnistbench-") as folder:
         environ = measuring_environment(os.environ, Path(folder, "bytecode"))

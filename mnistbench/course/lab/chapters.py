@@ -122,13 +122,11 @@ class Chapters:
         ]  # fmt: skip
         return document_of(texts, "title", sections), numbers
 
-    # ---- Sections ----------------------------------------------------------------------------------------------------
-
     def _aims(self) -> list[Block]:
         found, texts = self._findings, self._texts
         aims = texts.text(
             "text", "aims", dataset=Code(found.settings.dataset), train_samples=found.train_samples,
-            test_samples=found.test_samples, model=Code(found.settings.model), parameters=found.parameters,
+            test_samples=found.test_samples, model=Code(found.settings.model), parameters=found.cases[0].parameter_count,
         )  # fmt: skip
         note: list[Block] = [texts.text("text", "digits_note")] if found.settings.dataset == "digits" else []
         methods = [texts.text("text", f"method_{part}") for part in ("training", "time", "operations", "cold", "sources")]
@@ -269,8 +267,6 @@ class Chapters:
             blocks += [texts.text("text", "notes"), [(note,) for note in found.notes]]
         return blocks
 
-    # ---- Blocks ------------------------------------------------------------------------------------------------------
-
     def _cite(self, number: CitedNumber) -> int:
         """Return the entry of a number, from 1; add one for a new number."""
         return self._entries.setdefault(number, len(self._entries) + 1)
@@ -291,9 +287,6 @@ class Chapters:
         return [self._texts.table(caption, sheet)] if sheet.rows else []
 
 
-# ---- Operations side by side -----------------------------------------------------------------------------------------
-
-
 def _times_and_shares(columns: Iterable[Mapping[OpKey, int]], keys: Collection[OpKey]) -> list[str]:
     cells = []
     for times in columns:
@@ -301,9 +294,6 @@ def _times_and_shares(columns: Iterable[Mapping[OpKey, int]], keys: Collection[O
         is_there = found and whole
         cells += [units.duration(sum(found)), units.percent(sum(found) / whole)] if is_there else [units.MISSING] * 2
     return cells
-
-
-# ---- Environment -----------------------------------------------------------------------------------------------------
 
 
 def field_name(texts: Texts, field: str) -> str:
@@ -323,8 +313,6 @@ def field_value(field: str, value: str) -> str:
         return units.size(int(value))
     return units.count(int(value)) if field in ("train_samples", "test_samples", "parameters") else value
 
-
-# ---- Several machines ------------------------------------------------------------------------------------------------
 
 #: Cells at the start of a row, and one cell per machine; None where a machine has no number.
 _Row = tuple[tuple[str, ...], tuple[Cell, ...]]
@@ -354,8 +342,6 @@ class Merged:
         }
         return document_of(self._texts, "merged_title", sections), tuple(self._sheets)
 
-    # ---- Sections ----------------------------------------------------------------------------------------------------
-
     def _aims(self) -> list[Block]:
         """Describe the columns and name the numbers that cannot be compared."""
         blocks: list[Block] = [self._texts.text("text", key) for key in ("merged_aims", "machines")]
@@ -379,7 +365,8 @@ class Merged:
             return runs[0].epochs[-1].test_accuracy if runs else None
 
         keys = self._union(lambda found: [(run.device, run.batch_size) for run in found.trainings])
-        return self._by_size("merged_training", "training", keys, accuracy, "percentage")
+        rows = self._rows(keys, accuracy)
+        return self._table("merged_training", "training", ("device", "batch_size"), rows, "percentage")
 
     def _operations(self) -> list[Block]:
         """Compare at the batch size that most machines have, the largest of these; each machine by its last device."""
@@ -416,8 +403,9 @@ class Merged:
             ("epoch", "epoch_ns", ("train", "eval")),
         ):
             for phase in phases:
-                number = functools.partial(time, column, phase)
-                yield self._by_size(f"merged_{name}", f"time-per-{name}-{phase}", keys, number, "time", phase=Label(phase))
+                rows = self._rows(keys, functools.partial(time, column, phase))
+                file, heads = f"time-per-{name}-{phase}", ("device", "batch_size")
+                yield self._table(f"merged_{name}", file, heads, rows, "time", phase=Label(phase))
 
     def _first_iterations(self) -> Exhibit:
         keys = self._union(
@@ -442,10 +430,7 @@ class Merged:
 
         checked = [{identity(claim): claim for claim in check(*column)} for column in self._columns]
         words = {key: claim.words for claims in checked for key, claim in claims.items()}
-        rows: list[_Row] = []
-        for key in dict.fromkeys(key for claims in checked for key in claims):
-            found = [claims.get(key) for claims in checked]
-            rows.append((key, tuple(claim.verdict if claim else None for claim in found)))
+        rows: list[_Row] = [(key, tuple(each[key].verdict if key in each else None for each in checked)) for key in words]
 
         def head(key: tuple[str, ...]) -> tuple[Text]:
             name, device = key
@@ -453,37 +438,20 @@ class Merged:
 
         return self._table("merged_claims", "claims", ("claim", "device"), rows, "verdict", head)
 
-    # ---- Parts -------------------------------------------------------------------------------------------------------
-
     def _union(self, keys: Callable[[Findings], Iterable[tuple[str, int]]]) -> list[tuple[str, int]]:
         """Return the devices and batch sizes that any machine has, sorted."""
         return sorted({key for found, _ in self._columns for key in keys(found)})
 
-    def _by_size(
-        self,
-        caption: str,
-        name: str,
-        keys: Iterable[tuple[str, int]],
-        number: Callable[[Findings, Sheets, str, int], float | None],
-        kind: str,
-        **values: Any,
-    ) -> Exhibit:
-        """Compare a number by device and batch size."""
-        rows: list[_Row] = [
-            ((device, str(size)), tuple(number(*each, device, size) for each in self._columns)) for device, size in keys
-        ]
-        return self._table(caption, name, ("device", "batch_size"), rows, kind, **values)
+    def _rows(
+        self, keys: Iterable[tuple[str, int]], number: Callable[[Findings, Sheets, str, int], float | None]
+    ) -> list[_Row]:
+        """Return a number by device and batch size."""
+        return [((device, str(size)), tuple(number(*each, device, size) for each in self._columns)) for device, size in keys]
 
     def _table(
-        self,
-        caption: str,
-        name: str,
-        heads: tuple[str, ...],
-        rows: Sequence[_Row],
-        kind: str,
-        head: Callable[[tuple[str, ...]], Sequence[str | Text]] = lambda first: first,
-        **values: object,
-    ) -> Exhibit:
+        self, caption: str, name: str, heads: tuple[str, ...], rows: Sequence[_Row], kind: str,
+        head: Callable[[tuple[str, ...]], Sequence[str | Text]] = lambda first: first, **values: object,
+    ) -> Exhibit:  # fmt: skip
         """Keep rows as the CSV file of a name, and return them as a table of the report.
 
         ``heads`` are the columns before those of the machines; ``head`` returns their cells as the report shows them, by

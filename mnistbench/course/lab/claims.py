@@ -10,19 +10,9 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from mnistbench.course.lab import explain
 from mnistbench.course.lab.document import Code
-from mnistbench.course.lab.explain import (
-    COSTLY,
-    MOST,
-    SAME,
-    Sentence,
-    Words,
-    best_view,
-    convolution_and_addmm,
-    convolutions,
-    main_place,
-    start_costs,
-)
+from mnistbench.course.lab.explain import Sentence, Words
 from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
 from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word, ratio, share
 
@@ -88,23 +78,20 @@ def _within(value: float, expected: tuple[int, int]) -> bool:
 
 def _tables(findings: Findings, sheets: Sheets, phase: str, device: str) -> tuple[Sheet | None, list[tuple[int, Sheet]]]:
     """Return the operation table that the reports use, of the first forward pass on one image, and one per batch size."""
-    by_size = [(size, best_view(sheets, phase, device, size)) for size in findings.settings.batch_sizes]
+    by_size = [(size, explain.best_view(sheets, phase, device, size)) for size in findings.settings.batch_sizes]
     return sheets.first_operations.get(("forward", device, ONE, UNTRAINED)), [(size, found) for size, found in by_size if found]
-
-
-# ---- Convolution -----------------------------------------------------------------------------------------------------
 
 
 def _convolution_is_most(findings: Findings, sheets: Sheets, device: str) -> Claim:
     first, by_size = _tables(findings, sheets, "forward", device)
     reports, right = [], []
     if first:
-        part = first.total("first_self_ns", operation=convolutions(first))
+        part = explain.convolution_and_addmm(first, "first_self_ns")[0]
         reports = _figures("share_first", share(part, first.total("first_self_ns")))
     for size, sheet in by_size:
-        right += _figures("share_batch", share(convolution_and_addmm(sheet)[0], sheet.total("self_ns")), size=size)
-    place = main_place(findings, device)
-    return _decided("convolution_most", {"place": place}, reports, right, lambda value: value >= MOST)
+        right += _figures("share_batch", share(explain.convolution_and_addmm(sheet)[0], sheet.total("self_ns")), size=size)
+    place = explain.main_place(findings, device)
+    return _decided("convolution_most", {"place": place}, reports, right, lambda value: value >= explain.MOST)
 
 
 def _convolution_over_addmm(findings: Findings, sheets: Sheets, key: str, device: str, expected: tuple[int, int]) -> Claim:
@@ -112,10 +99,10 @@ def _convolution_over_addmm(findings: Findings, sheets: Sheets, key: str, device
     if not device:
         return Claim(key, UNKNOWN, "no_accelerator" if key == "ratio_gpu" else "no_cpu", words)
     first, by_size = _tables(findings, sheets, "forward", device)
-    reports = _figures("times_first", ratio(*convolution_and_addmm(first, "first_self_ns"))) if first else []
+    reports = _figures("times_first", ratio(*explain.convolution_and_addmm(first, "first_self_ns"))) if first else []
     right = []
     for size, sheet in by_size:
-        right += _figures("times_batch", ratio(*convolution_and_addmm(sheet)), size=size)
+        right += _figures("times_batch", ratio(*explain.convolution_and_addmm(sheet)), size=size)
     return _decided(key, words, reports, right, lambda value: _within(value, expected))
 
 
@@ -130,16 +117,13 @@ def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
     for size, sheet in by_size:
         part = sheet.total("self_ns", phase="forward", module=modules)
         right += _figures("share_training", share(part, sheet.total("self_ns", phase="forward")), size=size)
-    place = main_place(findings, device)
+    place = explain.main_place(findings, device)
     return _decided("negligible", {"place": place}, reports, right, lambda value: value < NEGLIGIBLE)
-
-
-# ---- Batch sizes -----------------------------------------------------------------------------------------------------
 
 
 def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterator[Claim]:
     """Check that time per batch grows and time per sample falls from each batch size to the next."""
-    place = main_place(findings, device)
+    place = explain.main_place(findings, device)
     first: dict[str, Cell] = {"device": device, "phase": "forward", "weights": UNTRAINED}
     warm: dict[str, Cell] = {"device": device, "threads": place.threads, "phase": "step"}
     for key, cold, column in (("batch_grows", "first_ns", "median_ns"), ("sample_falls", "first_sample_ns", "sample_ns")):
@@ -150,11 +134,8 @@ def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterat
             reports += _figures("change_first", naive, small=small, large=large)
             right += _figures("change_step", change, small=small, large=large)
         grows = key == "batch_grows"
-        holds = (lambda value: value >= SAME) if grows else (lambda value: value <= 1 / SAME)
+        holds = (lambda value: value >= explain.SAME) if grows else (lambda value: value <= 1 / explain.SAME)
         yield _decided(key, {"place": place}, reports, right, holds)
-
-
-# ---- Devices ---------------------------------------------------------------------------------------------------------
 
 
 def _speedup(findings: Findings, sheets: Sheets, key: str, phase: str, one_call: str) -> Claim:
@@ -173,13 +154,10 @@ def _speedup(findings: Findings, sheets: Sheets, key: str, phase: str, one_call:
     return _decided(key, words, reports, right, lambda value: _within(value, SPEEDUP))
 
 
-# ---- The profile before training -------------------------------------------------------------------------------------
-
-
 def _bug_of_the_cluster(findings: Findings, sheets: Sheets, device: str) -> Claim:
     """Check whether the first iteration of a fresh process is slow with trained weights, too."""
     key = "bug_of_the_cluster"
-    words: Words = {"place": main_place(findings, device)}
+    words: Words = {"place": explain.main_place(findings, device)}
     where: dict[str, Cell] = {"device": device, "phase": "forward", "batch_size": ONE}
     first, warm = (sheets.first_iterations.total(column, **where, weights=UNTRAINED) for column in ("first_ns", "warm_ns"))
     after = sheets.first_iterations.total("first_ns", **where, weights=TRAINED)
@@ -188,11 +166,11 @@ def _bug_of_the_cluster(findings: Findings, sheets: Sheets, device: str) -> Clai
     if not (first and warm and before):
         return Claim(key, UNKNOWN, "not_measured", words, reports)
     right = (*_figures("warm_ns", warm), *_figures("first_over_warm", before))
-    if before.value < COSTLY:
+    if before.value < explain.COSTLY:
         return Claim(key, FAILS, f"{key}_nothing", words, reports, right)
     if not after:
         return Claim(key, UNKNOWN, f"{key}_half", words, reports, right)
     right = (*right, *_figures("trained_first_ns", after))
-    if start_costs(first, after, warm):
+    if explain.start_costs(first, after, warm):
         return Claim(key, FAILS, f"{key}_process", words, reports, right)
     return Claim(key, UNKNOWN, f"{key}_unlike", words, reports, right)

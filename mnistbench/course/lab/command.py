@@ -134,12 +134,6 @@ def _cache_bytecode() -> None:
 
 
 def _merge(directories: Sequence[Path], output: Path, language: str) -> None:
-    """Write the report of several labs.
-
-    Raises:
-        UsageError: the output holds something else.
-        RecordError: a lab cannot be read.
-    """
     from mnistbench.course.lab.figures import Figures
 
     if (output / FILE).exists() or (output / STEPS).exists():

@@ -75,8 +75,6 @@ def cell_texts(table: Table) -> list[list[Text]]:
     return [[value if isinstance(value, tuple) else (value,) for value in row] for row in values]
 
 
-# ---- Markdown --------------------------------------------------------------------------------------------------------
-
 #: Characters that would become markup in running text. Text from files is escaped, too.
 _ESCAPED = str.maketrans({**{sign: f"\\{sign}" for sign in "\\`*_[]|#~$"}, "<": "&lt;", ">": "&gt;", "&": "&amp;"})
 
@@ -131,23 +129,15 @@ def _inlines(text: Text, *, in_table: bool = False) -> str:
     return "".join(shown)
 
 
-# ---- HTML ------------------------------------------------------------------------------------------------------------
-
-
 def html(document: Document, figures: Path) -> str:
     """Return the report as one page without references to a network; ``figures`` is the directory of its figures."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("mnistbench.course.lab", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["kind"] = lambda value: type(value).__name__
-    environment.filters["shown"] = printable
-    environment.filters["cell_texts"] = cell_texts
+        loader=PackageLoader("mnistbench.course.lab", "templates"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters.update(kind=lambda value: type(value).__name__, shown=printable, cell_texts=cell_texts)
     environment.globals["data_uri"] = lambda name: (
         "data:image/svg+xml;base64," + base64.b64encode((figures / f"{name}.svg").read_bytes()).decode()
     )

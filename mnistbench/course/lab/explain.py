@@ -87,9 +87,6 @@ def _ends(sizes: Sequence[int]) -> Iterable[int]:
     return dict.fromkeys((sizes[0], sizes[-1]))
 
 
-# ---- Operations ------------------------------------------------------------------------------------------------------
-
-
 def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Name the operation with the most time, and compare convolution with addmm."""
     for device in findings.settings.devices:
@@ -187,9 +184,6 @@ def _growth(
     return _complete(convolution=ratio(after[0], before[0]), addmm=ratio(after[1], before[1]))
 
 
-# ---- Batch sizes -----------------------------------------------------------------------------------------------------
-
-
 def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Compare times per batch, per sample and per pass over the batch sizes; warn if the times vary widely."""
     yield from _disturbed(findings, sheets)
@@ -278,9 +272,6 @@ def _calls_over_batches(findings: Findings, sheets: Sheets, place: DevicePlace) 
         yield Sentence("calls_same" if same else "calls_differ", {"place": place, "small": small, "large": large}, numbers)
 
 
-# ---- Devices ---------------------------------------------------------------------------------------------------------
-
-
 def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Compare the CPU with the accelerator; without one, compare one thread with all threads."""
     accelerator, sizes = findings.settings.accelerator, findings.settings.batch_sizes
@@ -352,9 +343,6 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         yield Sentence(key, words, {"one": one, "all": all_} | ({"gain": gain} if gain else {}))
 
 
-# ---- First iteration -------------------------------------------------------------------------------------------------
-
-
 def first_iterations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Compare the first iteration of a process with later ones, and untrained with trained weights."""
     found = [(call.device, call.phase, call.batch_size) for call in findings.first_iterations if call.weights == UNTRAINED]
@@ -381,10 +369,8 @@ def _first_iteration(sheets: Sheets, place: DevicePlace, phase: str, size: int) 
     if not after:
         yield Sentence("trained_missing", words)
         return
-    if costly:
-        key = "trained_same" if start_costs(first, after, warm) else "trained_differs"
-    else:
-        key = "trained_same_free" if _alike(first, after) else "trained_differs"
+    same = start_costs(first, after, warm) if costly else _alike(first, after)
+    key = "trained_differs" if not same else "trained_same" if costly else "trained_same_free"
     yield Sentence(key, words, {"first": first, "after": after, **({"warm": warm} if key == "trained_same" else {})})
 
 
@@ -410,9 +396,6 @@ def _spent_on(sheet: Sheet, words: Words) -> Sentence:
         return Sentence("spent_outside", words, numbers)
     key = "spent_on" if costs[most].value >= SPENT * extra.value else "spent_widely"
     return Sentence(key, {**words, "operation": Code(most)}, numbers)
-
-
-# ---- Profiler --------------------------------------------------------------------------------------------------------
 
 
 def profiler(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
@@ -442,9 +425,6 @@ def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Se
         del of_calls["part"]
         return Sentence("profiler_adds_within", words, numbers | of_calls)
     return Sentence("profiler_adds" if part >= MOST else "profiler_adds_more", words, numbers | of_calls)
-
-
-# ---- Training --------------------------------------------------------------------------------------------------------
 
 
 def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:

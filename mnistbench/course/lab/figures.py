@@ -16,6 +16,7 @@ import matplotlib as mpl
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
+from matplotlib.rcsetup import cycler
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mnistbench.core import units
@@ -30,7 +31,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 #: Operations with a colour of their own in a stacked bar.
 STACKED = 6
 _GREY = "#B8BEC5"
-_MARKERS = "osD^vPX"
+#: Axes whose lines have a colour and a marker each.
+_LINES = {"prop_cycle": cycler(color=COLOURS, marker=[*"osD^vPX"])}
 
 #: Font families with simplified Chinese, tried before all others.
 _CJK = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans", "Noto Sans CJK", "WenQuanYi", "Microsoft YaHei", "PingFang",
@@ -110,6 +112,8 @@ class Figures:
         settings = {
             "svg.hashsalt": _SALT,
             "font.size": 9.5,
+            "legend.fontsize": 8,
+            "legend.frameon": False,
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.unicode_minus": False,
@@ -126,15 +130,12 @@ class Figures:
     def _label(self, key: str, **values: object) -> str:
         return self.texts.plain("label", key, **values)
 
-    # ---- Figures -----------------------------------------------------------------------------------------------------
-
     def _graph(self, figure: Figure, findings: Findings) -> None:
         """Draw a box per layer from top to bottom, with output shapes beside the arrows."""
         layers = findings.layers
         axes = figure.add_subplot()
         axes.set_axis_off()
-        axes.set_xlim(0, 10)
-        axes.set_ylim(-len(layers) - 0.5, 1)
+        axes.set(xlim=(0, 10), ylim=(-len(layers) - 0.5, 1))
         axes.text(3.1, 0.5, self._label("input"), ha="center", va="center")
         for row, layer in enumerate(layers):
             y = -row - 0.55
@@ -159,20 +160,19 @@ class Figures:
             name = self._label("batch", size=run.batch_size)
             seen = samples_seen(run.curve)
             ends = [findings.train_samples * epoch.number for epoch in run.epochs]
-            for axes, points, tests in (
+            for axes, points, tests in (  # None is a gap in a line
                 (loss, [point.loss for point in run.curve], [epoch.test_loss for epoch in run.epochs]),
                 (accuracy, [point.accuracy for point in run.curve], [epoch.test_accuracy for epoch in run.epochs]),
             ):
-                axes.plot(seen, _gaps(points), color=colour, linewidth=1.1, alpha=0.75, label=f"{name}, {self._label('train')}")
-                axes.plot(ends, _gaps(tests), color=colour, linestyle="--", marker="o", markersize=4,
+                axes.plot(seen, points, color=colour, linewidth=1.1, alpha=0.75, label=f"{name}, {self._label('train')}")
+                axes.plot(ends, tests, color=colour, linestyle="--", marker="o", markersize=4,
                           label=f"{name}, {self._label('test')}")  # fmt: skip
         for axes, key in ((loss, "loss"), (accuracy, "accuracy")):
-            axes.set_xlabel(self._label("samples"))
-            axes.set_ylabel(self._label(key))
+            axes.set(xlabel=self._label("samples"), ylabel=self._label(key))
             axes.grid(alpha=0.25)
         _logarithmic_values(loss)
         accuracy.set_ylim(top=100.5)
-        accuracy.legend(fontsize=8, frameon=False, loc="lower right")
+        accuracy.legend(loc="lower right")
 
     def _operations(self, findings: Findings, sheets: Sheets, phase: str, device: str) -> None:
         found = {
@@ -195,19 +195,15 @@ class Figures:
                 names, [100 - part for part in left], left=left, color=_GREY, edgecolor="white", label=self._label("rest")
             )
             axes.invert_yaxis()
-            axes.set_xlim(0, 100)
-            axes.set_xlabel(self._label("share"))
+            axes.set(xlim=(0, 100), xlabel=self._label("share"))
             axes.set_title(
                 f"{self._label(phase)}, {self.texts.place(main_place(findings, device), short=True)}", fontsize=10, loc="left"
             )
-            figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+            figure.legend(loc="outside lower center", ncols=2)
 
     def _batches(self, figure: Figure, findings: Findings) -> None:
-        batch, sample = figure.subplots(1, 2)
-        for (place, phase), colour, marker in zip(
-            dict.fromkeys((row.place, row.phase) for row in findings.iteration_times),
-            itertools.cycle(COLOURS), itertools.cycle(_MARKERS), strict=False,
-        ):  # fmt: skip
+        batch, sample = figure.subplots(1, 2, subplot_kw=_LINES)
+        for place, phase in dict.fromkeys((row.place, row.phase) for row in findings.iteration_times):
             rows = [row for row in findings.iteration_times if (row.place, row.phase) == (place, phase)]
             sizes = [row.batch_size for row in rows]
             label = f"{self._label(phase)}, {self.texts.place(place, short=True)}"
@@ -215,13 +211,12 @@ class Figures:
                 (batch, [row.median_ns / 1e6 for row in rows]),
                 (sample, [row.median_ns / row.batch_size / 1e6 for row in rows]),
             ):
-                axes.plot(sizes, times, color=colour, marker=marker, label=label)
+                axes.plot(sizes, times, label=label)
         for axes, key in ((batch, "per_batch"), (sample, "per_sample")):
             _logarithmic(axes, findings.settings.batch_sizes)
-            axes.set_xlabel(self._label("batch_size"))
-            axes.set_ylabel(self._label(key))
+            axes.set(xlabel=self._label("batch_size"), ylabel=self._label(key))
         handles, labels = batch.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+        figure.legend(handles, labels, loc="outside lower center", ncols=2)
 
     def _epochs(self, figure: Figure, findings: Findings) -> None:
         for axes, phase in zip(figure.subplots(1, 2), ("train", "eval"), strict=True):
@@ -232,11 +227,10 @@ class Figures:
                 times = {row.batch_size: row.whole_ns / 1e9 for row in rows if row.place == place}
                 self._bars(axes, number, len(places), [times.get(size) for size in sizes], self.texts.place(place, short=True))
             axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
-            axes.set_xlabel(self._label("batch_size"))
-            axes.set_ylabel(self._label("per_epoch"))
+            axes.set(xlabel=self._label("batch_size"), ylabel=self._label("per_epoch"))
             axes.set_title(self._label(phase), fontsize=10, loc="left")
             if phase == "train":
-                axes.legend(fontsize=8, frameon=False)
+                axes.legend()
 
     def _first_iterations(self, figure: Figure, findings: Findings) -> None:
         calls = [call for call in findings.first_iterations if call.weights == UNTRAINED]
@@ -247,26 +241,51 @@ class Figures:
         axes.set_xticks(range(len(calls)), names, fontsize=8)
         _logarithmic_values(axes)
         axes.set_ylabel(self._label("time"))
-        axes.legend(fontsize=8, frameon=False)
+        axes.legend()
 
     def machines(self, machines: Mapping[str, Findings]) -> None:
         """Draw the time per sample of a training step, with a line per machine and place."""
         with self._canvas("machines", (9.6, 4.2)) as figure:
-            axes = figure.add_subplot()
-            colours, markers = itertools.cycle(COLOURS), itertools.cycle(_MARKERS)
+            axes = figure.subplots(subplot_kw=_LINES)
             for name, findings in machines.items():
                 for device in findings.settings.devices:
                     place = main_place(findings, device)
                     rows = [row for row in findings.iteration_times if row.phase == "step" and row.place == place]
                     times = [row.median_ns / row.batch_size / 1e6 for row in rows]
                     label = f"{_as_it_is(name)}: {self.texts.place(place, short=True)}"
-                    axes.plot([row.batch_size for row in rows], times, color=next(colours), marker=next(markers), label=label)
+                    axes.plot([row.batch_size for row in rows], times, label=label)
             _logarithmic(axes, sorted({size for findings in machines.values() for size in findings.settings.batch_sizes}))
-            axes.set_xlabel(self._label("batch_size"))
-            axes.set_ylabel(self._label("per_sample"))
-            figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+            axes.set(xlabel=self._label("batch_size"), ylabel=self._label("per_sample"))
+            figure.legend(loc="outside lower center", ncols=2)
 
-    # ---- Parts -------------------------------------------------------------------------------------------------------
+    def speedups(self, families: Mapping[str, Sequence[tuple[str, float, float, float]]], bands: Sequence[float]) -> None:
+        """Draw (name, ratio, low, high) of each student, by machine family, and a line for each band."""
+        signs = {sign for name, rows in families.items() for text in (name, *(row[0] for row in rows)) for sign in text}
+        if not "".join(signs).isascii():
+            self._family = font_for(signs | self.texts.signs("label"))
+        position = itertools.count(0, -1)  # from top to bottom
+        with self._canvas("speedups", (9.6, 1.4 + 0.2 * sum(len(rows) + 1 for rows in families.values()))) as figure:
+            axes, ticks = figure.add_subplot(), dict[int, str]()
+            axes.set_xscale("log")
+            for band in (1, *bands):
+                axes.axvline(band, color=_GREY, linewidth=2 if band == 1 else 0.8, linestyle="-" if band == 1 else "--")
+            for (name, rows), colour in zip(families.items(), itertools.cycle(COLOURS), strict=False):
+                places = [next(position) for _ in rows]
+                names, *values = zip(*rows, strict=True)
+                ratios, lows, highs = ([min(max(0.1, number), 10.0) for number in each] for each in values)  # one may be forged
+                axes.hlines(places, lows, highs, color=colour, linewidth=1.6)
+                axes.plot(ratios, places, "o", color=colour, markersize=5, label=self._literal(name))
+                ticks.update(zip(places, map(self._literal, names), strict=True))
+                next(position)  # a blank row between families
+            axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
+            axes.set_xticks([1, *bands], [f"{band:g}" for band in (1, *bands)])
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set_xlabel(self._label("speedup"))
+            figure.legend(loc="outside lower center", ncols=2)
+
+    def _literal(self, name: str) -> str:
+        """Return a name as :func:`_as_it_is`; with escapes if no font has its characters."""
+        return _as_it_is(name if name.isascii() or self._family else ascii(name)[1:-1])
 
     @staticmethod
     def _bars(axes: Any, number: int, of: int, heights: Sequence[float | None], label: str) -> None:
@@ -301,7 +320,3 @@ def _logarithmic_values(axes: Any) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _gaps(values: Iterable[float | None]) -> list[float]:
-    return [float("nan") if value is None else value for value in values]

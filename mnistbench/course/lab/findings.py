@@ -17,9 +17,10 @@ from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import one_of, option, several, whole
 from mnistbench.core.params import DATASETS
-from mnistbench.core.record import Environment, OpTable, table_to_json
+from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns, table_to_json
 from mnistbench.core.roofline import Ceilings
-from mnistbench.course.classroom.predictions import Predictions
+from mnistbench.course.classroom.chain import CHAIN, add_link
+from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, TextFile
 from mnistbench.profile.result import ColdCall, Layer, Profiled
 from mnistbench.train.result import EpochResult, Point
 
@@ -28,7 +29,9 @@ from mnistbench.train.result import EpochResult, Point
 #: 1: the first.
 SCHEMA = 1
 
-FILE, SCORE = "lab.json", "score.json"  # a score may be there before the lab
+#: Files of a lab: findings, a score, a self-test of the machine, what a student hands in; what may be there before it begins.
+FILE, SCORE, QUIET, SUBMISSION = "lab.json", "score.json", "quiet.json", "submission.json"
+BEFORE = {PREDICTIONS, SCORE, QUIET, SUBMISSION, CHAIN}
 
 #: The default directory of a lab.
 DIRECTORY = "mnistbench-lab"
@@ -79,9 +82,7 @@ class WarmTime:
     threads: Positive
     phase: str
     batch_size: Positive
-    median_ns: Nanoseconds
-    iqr_ns: Nanoseconds | None  # None: a single iteration was timed
-    iterations: int  # timed
+    times_ns: Annotated[tuple[Nanoseconds, ...], Members("at least one")]  # of each timed iteration
     samples: Positive  # in one timed iteration; a timed pass may cover a part of the set
     whole_set: Positive  # samples of the whole set, or of the batch
 
@@ -89,6 +90,17 @@ class WarmTime:
     def place(self) -> DevicePlace:
         """Where it was measured."""
         return DevicePlace(self.device, self.threads)
+
+    @property
+    def median_ns(self) -> int:
+        """Median of the times."""
+        return median_ns(self.times_ns)
+
+    @property
+    def iqr_ns(self) -> int | None:
+        """Interquartile range of the times; None if a single iteration was timed."""
+        first, third = quartiles_ns(self.times_ns)
+        return third - first if len(self.times_ns) > 1 else None
 
     @property
     def whole_ns(self) -> int:
@@ -148,8 +160,8 @@ class Findings:
 
     settings: LabSettings
     environment: Environment
-    train_samples: int
-    test_samples: int
+    train_samples: Positive
+    test_samples: Positive
     cases: tuple[Profiled, ...]
     iteration_times: tuple[WarmTime, ...]  # of forward and step
     epoch_times: tuple[WarmTime, ...]  # of train and eval
@@ -159,11 +171,6 @@ class Findings:
     traces: tuple[str, ...] = ()  # files, relative to the report
     notes: tuple[str, ...] = ()  # what could not be measured, and why
     predictions: Annotated[Predictions | None, OPTIONAL] = None  # made before the lab began
-
-    @property
-    def parameters(self) -> int:
-        """Number of trainable parameters of the model."""
-        return self.cases[0].parameter_count
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -210,21 +217,20 @@ class Findings:
         raise RecordError(f"{directory / FILE}: {problem}")
 
 
-# ---- Files -----------------------------------------------------------------------------------------------------------
-
-
-def write_file(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file of a lab.
+def write_file(path: Path, content: Mapping[str, Any], directory: Path | None = None) -> None:
+    """Write a file of a lab; in the directory of one, with a line in its chain.
 
     Raises:
         OSError: it cannot be written; a previous file is unchanged.
     """
     data = {"schema": SCHEMA, **content}
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False, default=stored) + "\n"
+    if directory:
+        add_link(directory, path.relative_to(directory).as_posix(), text.encode())
     replace_file(path, text.encode())
 
 
-def read_file(path: Path) -> Reader:
+def read_file(path: TextFile) -> Reader:
     """Return the content of a file of a lab.
 
     Raises:
@@ -232,12 +238,18 @@ def read_file(path: Path) -> Reader:
         RecordError: it is damaged, or has an unknown schema; names the field.
     """
     try:
-        content = Reader(json.loads(path.read_text(encoding="utf-8")))
+        content = Reader(json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once))
     except (ValueError, RecursionError) as error:
         raise RecordError(f"is not JSON ({error})") from None
     if (schema := content["schema"]).read(int) != SCHEMA:
         raise schema.wrong(f"{SCHEMA}, which this mnistbench reads")
     return content
+
+
+def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(members)) < len(members):
+        raise ValueError("a name occurs twice in an object")
+    return found
 
 
 def stored(record: Any) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from mnistbench.core.params import Params, default_step
-from mnistbench.core.record import median_ns, quartiles_ns
 from mnistbench.course.lab.findings import FirstIteration, LabSettings, Training, WarmTime
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.passes import WARMUP_CALLS
@@ -22,7 +21,7 @@ from mnistbench.profile.run import profile_case, too_large
 from mnistbench.train.result import Listener, Point
 from mnistbench.train.result import Settings as TrainSettings
 from mnistbench.train.run import run as train
-from mnistbench.workloads.workload import Workload, builtin_workloads
+from mnistbench.workloads.workload import builtin_workloads
 
 #: Points of a training curve per epoch, at most.
 _POINTS_PER_EPOCH = 20
@@ -48,8 +47,7 @@ class Measures:
         self._settings = settings
         self._data_dir = data_dir
         self._processes = processes
-        found = {workload.name: workload for workload in builtin_workloads(settings.dataset, data_dir)}
-        self._workload: Workload = found[settings.model]
+        self._workload = {each.name: each for each in builtin_workloads(settings.dataset, data_dir)}[settings.model]
 
     def samples(self) -> tuple[int, int]:
         """Return the sizes of the training and the test set.
@@ -74,21 +72,12 @@ class Measures:
         output.mkdir(parents=True)
         result = train(
             TrainSettings(
-                model=self._settings.model,
-                dataset=self._settings.dataset,
-                data_dir=self._data_dir,
-                device=device,
-                threads=threads,
-                batch_size=size,
-                step=default_step(device),
-                epochs=self._settings.epochs,
-                seed=self._settings.seed,
-                log_interval=math.ceil(math.ceil(train_samples / size) / _POINTS_PER_EPOCH),
+                model=self._settings.model, dataset=self._settings.dataset, data_dir=self._data_dir, device=device,
+                threads=threads, batch_size=size, step=default_step(device), epochs=self._settings.epochs,
+                seed=self._settings.seed, log_interval=math.ceil(math.ceil(train_samples / size) / _POINTS_PER_EPOCH),
             ),
-            output,
-            listener,
-            self._workload,
-        )
+            output, listener, self._workload,
+        )  # fmt: skip
         directory = f"{output.parent.name}/{output.name}"
         return Training(device, size, result.epochs, tuple(listener.points), directory), result.notes
 
@@ -99,13 +88,10 @@ class Measures:
             MnistbenchError: the device runs out of memory, or the trace cannot be written.
         """
         return profile_case(
-            self._params(phase, device, threads, size),
-            self._workload,
-            data_dir=self._data_dir,
-            iterations=self.profiled_iterations,
-            trace=trace,
+            self._params(phase, device, threads, size), self._workload, data_dir=self._data_dir,
+            iterations=self.profiled_iterations, trace=trace,
             timed=False,  # ``iterations`` times the same cases, in alternating blocks
-        )
+        )  # fmt: skip
 
     def first_iterations(self, phase: str, device: str, threads: int, size: int) -> tuple[FirstIteration, ...]:
         """Measure the first iteration in new processes: with untrained weights, and with trained ones.
@@ -145,7 +131,7 @@ class Measures:
                     times[position] += _timed(cases[position], in_block[position])
                 advance(1 / _ROUNDS)
         return tuple(
-            WarmTime(device, threads, phase, size, *_median_and_iqr(found), len(found), size, size)
+            WarmTime(device, threads, phase, size, tuple(found), size, size)
             for found, (phase, device, threads, size) in zip(times, wanted, strict=True)
         )
 
@@ -162,7 +148,7 @@ class Measures:
             times: list[int] = []
             while not times or (len(times) < self.epochs and sum(times) < self.epoch_s * 1e9):
                 times += _timed(case, 1, warm_up=False)
-        return WarmTime(device, threads, phase, size, *_median_and_iqr(times), len(times), case.samples, case.whole_set)
+        return WarmTime(device, threads, phase, size, tuple(times), case.samples, case.whole_set)
 
     def _params(self, phase: str, device: str, threads: int, size: int) -> Params:
         return Params(
@@ -196,8 +182,3 @@ def _timed(case: Case, iterations: int, *, warm_up: bool = True) -> list[int]:
         if warm_up:
             case()
         return [timed(case).wall_ns for _ in range(iterations)]
-
-
-def _median_and_iqr(times: Sequence[int]) -> tuple[int, int | None]:
-    first, third = quartiles_ns(times)
-    return median_ns(times), third - first if len(times) > 1 else None

@@ -22,8 +22,9 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.params import default_step
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
+from mnistbench.course.classroom.chain import add_link
 from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, read
-from mnistbench.course.lab.findings import FILE, SCORE, Findings, LabSettings, StudyTable, read_file, stored, write_file
+from mnistbench.course.lab.findings import BEFORE, FILE, Findings, LabSettings, StudyTable, read_file, stored, write_file
 from mnistbench.course.lab.sheets import in_a_name
 from mnistbench.saved_runs.compatibility import differences
 from mnistbench.showing.progress import Progress
@@ -63,6 +64,32 @@ class LabStep:
     files: tuple[str, ...] = ()  # written beside its result
 
 
+def unlike_steps(findings: Findings, read: Callable[[str], Reader | None]) -> list[str]:
+    """Return the fields of findings that do not follow from the files of their steps, which ``read`` returns by name.
+
+    Raises:
+        RecordError: such a file is damaged.
+    """
+    found: dict[str, list[Any]] = {}
+    for step in steps_of(findings):
+        content = read(f"{STEPS.name}/{step.name}.json")
+        found.setdefault(step.field, []).extend(items_of(content, step) if content else ())
+    return [name for name, items in found.items() if getattr(findings, name) != tuple(items)]
+
+
+def steps_of(findings: Findings) -> Iterator[LabStep]:
+    """Return the steps of the lab of findings, with studies; they measure nothing."""
+    lab, samples = Lab.__new__(Lab), (findings.train_samples, findings.test_samples)
+    vars(lab).update(_settings=findings.settings, _environment=findings.environment, _samples=samples, _studies=True)
+    return lab.steps()
+
+
+def items_of(content: Reader, step: LabStep) -> tuple[Any, ...]:
+    """Return the items of a step from the content of its file."""
+    found: tuple[Any, ...] = content["items"].read(typing.get_type_hints(Findings, include_extras=True)[step.field])
+    return found
+
+
 def has_begun(directory: Path) -> bool:
     """Return whether a lab has begun in a directory, after which no prediction counts.
 
@@ -71,7 +98,7 @@ def has_begun(directory: Path) -> bool:
     """
     if (directory / BEGUN).exists():
         return True
-    there = {path.name for path in directory.iterdir()} - {PREDICTIONS, SCORE} if directory.exists() else set()
+    there = {path.name for path in directory.iterdir()} - BEFORE if directory.exists() else set()
     steps = directory / STEPS
     killed_at_its_start = there == {STEPS.name} and steps.is_dir() and not any(steps.iterdir())
     if there and not killed_at_its_start:
@@ -107,7 +134,7 @@ class Lab:
 
     def run(self, stream: TextIO | None) -> Findings:
         """Measure the steps that have no result yet; return all findings and write them to ``lab.json``."""
-        steps = list(self._steps())
+        steps = list(self.steps())
         results: dict[str, list[Any]] = {field.name: [] for field in fields(Findings)}
         with Progress(stream) as progress:
             kept = [self._kept(step, progress) for step in steps]
@@ -128,19 +155,20 @@ class Lab:
         parts |= {"settings": self._settings, "environment": self._environment, "predictions": self._predictions}
         parts["train_samples"], parts["test_samples"] = self._samples
         findings = Findings(**parts)
-        write_file(self._directory / FILE, stored(findings))
+        write_file(self._directory / FILE, stored(findings), self._directory)
         return findings
-
-    # ---- The directory -----------------------------------------------------------------------------------------------
 
     def _begin(self) -> Predictions | None:
         """Write the lab's settings, or check that the directory's lab has the same ones; return what was predicted."""
         directory, path = self._directory, self._directory / BEGUN
         identity = {name: getattr(self._settings, name) for name in ("dataset", "model", "epochs", "seed")}
         if not has_begun(directory):
-            predicted = read(directory / PREDICTIONS) if (directory / PREDICTIONS).exists() else None
+            predicted = None
+            if (own := directory / PREDICTIONS).exists():
+                predicted = read(own)
+                add_link(directory, PREDICTIONS, own.read_bytes())  # the student may have edited them
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, {"settings": identity, "environment": self._environment, "predictions": predicted})
+            write_file(path, {"settings": identity, "environment": self._environment, "predictions": predicted}, directory)
             return predicted
         try:
             begun = read_file(path)
@@ -161,8 +189,6 @@ class Lab:
             )
         return predicted
 
-    # ---- Results of steps --------------------------------------------------------------------------------------------
-
     def _kept(self, step: LabStep, progress: Progress) -> _Result | None:
         """Return the stored result of a step; None if it has to be measured."""
         path = self._path(step)
@@ -172,7 +198,7 @@ class Lab:
             kept = read_file(path)
             if kept["what"].value != json.loads(json.dumps(step.what)):
                 return None
-            items = kept["items"].read(typing.get_type_hints(Findings, include_extras=True)[step.field])
+            items = items_of(kept, step)
             notes = kept["notes"].read(tuple[str, ...])
         except (OSError, RecordError) as error:
             progress.say(f"mnistbench: {path} is damaged ({error}); measuring it again")
@@ -196,15 +222,13 @@ class Lab:
         items, notes = step.work(advance)
         advance(1 - advanced)
         if items:  # otherwise a resumed lab measures it again
-            write_file(path, {"what": step.what, "items": items, "notes": notes})
+            write_file(path, {"what": step.what, "items": items, "notes": notes}, self._directory)
         return items, notes
 
     def _path(self, step: LabStep) -> Path:
         return self._directory / STEPS / f"{step.name}.json"
 
-    # ---- Steps -------------------------------------------------------------------------------------------------------
-
-    def _steps(self) -> Iterator[LabStep]:
+    def steps(self) -> Iterator[LabStep]:
         """Yield all steps in the order of the report's sections."""
         settings, threads = self._settings, self._environment.threads
         one_thread = not settings.accelerator and threads > 1
@@ -249,36 +273,28 @@ class Lab:
         return LabStep(f"operations-{case}", text, seconds, "cases", work, {"files": files}, files)
 
     def _iterations_step(self, places: Sequence[tuple[str, int]]) -> LabStep:
-        wanted = [
-            (phase, device, threads, size)
-            for device, threads in places
-            for phase in ("step", "forward")
-            for size in self._settings.batch_sizes
-        ]
-
-        def work(advance: Advance) -> _Result:
-            return self._measures.iterations(wanted, advance), ()
-
-        return LabStep("iterations", "time per iteration", 3.0 * len(wanted), "iteration_times", work, {"wanted": wanted})
+        cases = itertools.product(places, ("step", "forward"), self._settings.batch_sizes)
+        wanted = [(phase, *place, size) for place, phase, size in cases]
+        return LabStep(
+            "iterations", "time per iteration", 3.0 * len(wanted), "iteration_times",
+            lambda advance: (self._measures.iterations(wanted, advance), ()), {"wanted": wanted},
+        )  # fmt: skip
 
     def _epoch_step(self, phase: str, device: str, threads: int, size: int) -> LabStep:
         share = min(1.0, size / 8) * (1.0 if phase == "train" else self._samples[1] / self._samples[0] / 3)
         return LabStep(
             f"epochs-{phase}-{in_a_name(device)}-t{threads}-b{size}",
             f"epochs of {phase}, {device}, {threads} threads, batch size {size}",
-            1 + 3 * share * self._seconds_per_epoch(size),
-            "epoch_times",
+            1 + 3 * share * self._seconds_per_epoch(size), "epoch_times",
             lambda _: ([self._measures.epoch(phase, device, threads, size)], ()),
-        )
+        )  # fmt: skip
 
     def _first_iteration_step(self, phase: str, device: str, size: int) -> LabStep:
         return LabStep(
             f"first-iteration-{phase}-{in_a_name(device)}-b{size}",
-            f"first iteration of {phase}, {device}, batch size {size}",
-            15,
-            "first_iterations",
+            f"first iteration of {phase}, {device}, batch size {size}", 15, "first_iterations",
             lambda _: (self._measures.first_iterations(phase, device, self._environment.threads, size), ()),
-        )
+        )  # fmt: skip
 
     def _study_step(self, name: str, arguments: Sequence[str]) -> LabStep:
         def work(_: Advance) -> _Result:

@@ -57,9 +57,6 @@ class Label(Word):
     section = "label"
 
 
-# ---- Numbers ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Cells:
     """Cells of one column of one file, in the rows where other columns have one of the given values."""
@@ -111,9 +108,6 @@ def share(part: CitedNumber | None, whole: CitedNumber | None) -> CitedNumber | 
     return ratio(part, whole, kind="share")
 
 
-# ---- Sheets ----------------------------------------------------------------------------------------------------------
-
-
 class Sheet(Table):
     """A table of raw numbers; its title is the file. A missing cell is None, and empty in the file."""
 
@@ -149,33 +143,32 @@ class Sheet(Table):
 
 @dataclass(frozen=True)
 class Sheets:
-    """All tables of one machine."""
+    """All tables of one machine, in the order of the report."""
 
+    predictions: Sheet  # no rows but those of course.classroom
     environment: Sheet
     layers: Sheet
     ceilings: Sheet
-    iterations: Sheet
-    epochs: Sheet
-    profiler: Sheet
-    first_iterations: Sheet
     training: Sheet
     curves: Sheet
     operations: dict[tuple[str, str, str, int], Sheet]  # (phase, device, view, batch size)
+    iterations: Sheet
+    epochs: Sheet
+    first_iterations: Sheet
     first_operations: dict[tuple[str, str, int, str], Sheet]  # (phase, device, batch size, weights)
+    profiler: Sheet
     studies: dict[str, Sheet]  # by name
-    predictions: Sheet  # no rows but those of course.classroom
 
     def all(self) -> list[Sheet]:
-        """Return every table, in the order of the report."""
-        return [
-            self.predictions, self.environment, self.layers, self.ceilings, self.training, self.curves,
-            *self.operations.values(), self.iterations, self.epochs, self.first_iterations, *self.first_operations.values(),
-            self.profiler, *self.studies.values(),
-        ]  # fmt: skip
+        """Return every table, in the order of the fields."""
+        return [sheet for each in vars(self).values() for sheet in (each.values() if isinstance(each, dict) else [each])]
 
 
 def sheets_of(findings: Findings) -> Sheets:
     """Return the tables of one machine's findings."""
+    points = [
+        (run, point, at) for run in findings.trainings for point, at in zip(run.curve, samples_seen(run.curve), strict=True)
+    ]
     return Sheets(
         environment=Sheet("tables/environment.csv", ENVIRONMENT, tuple(environment_fields(findings).items())),
         layers=Sheet("tables/layers.csv", LAYERS, findings.layers),
@@ -185,15 +178,7 @@ def sheets_of(findings: Findings) -> Sheets:
         profiler=_profiler(findings),
         first_iterations=Sheet("tables/first-iterations.csv", FIRST_ITERATIONS, findings.first_iterations),
         training=Sheet("tables/training.csv", TRAINING, [(run, epoch) for run in findings.trainings for epoch in run.epochs]),
-        curves=Sheet(
-            "tables/training-curves.csv",
-            CURVES,
-            [
-                (run, point, seen)
-                for run in findings.trainings
-                for point, seen in zip(run.curve, samples_seen(run.curve), strict=True)
-            ],
-        ),
+        curves=Sheet("tables/training-curves.csv", CURVES, points),
         operations={
             (case.params.phase, case.params.device, table.view, case.params.batch_size): _operations(case, table)
             for case, table in findings.tables
@@ -209,33 +194,24 @@ def sheets_of(findings: Findings) -> Sheets:
 
 def environment_fields(findings: Findings) -> dict[str, str]:
     """Return machine, software and settings as field -> text, with separate fields for each accelerator."""
-    environment = findings.environment
-    fields = {
-        "cpu_model": environment.cpu_model,
-        "cpu_count": str(environment.cpu_count),
-        "threads": str(environment.threads),
-        "accelerator_count": str(len(environment.devices)),
-    }
+    environment, settings = findings.environment, findings.settings
+    fields = {name: str(getattr(environment, name)) for name in ("cpu_model", "cpu_count", "threads")}
+    fields["accelerator_count"] = str(len(environment.devices))
     for number, device in enumerate(environment.devices):
-        for name, value in device.items():
-            fields[f"accelerator{number or ''}_{name}"] = value
+        fields |= {f"accelerator{number or ''}_{name}": value for name, value in device.items()}
+    fields |= {name: getattr(environment, name) for name in ("platform", "python", "torch", "torchvision", "blas")}
     return fields | {
-        "platform": environment.platform,
-        "python": environment.python,
-        "torch": environment.torch,
-        "torchvision": environment.torchvision,
-        "blas": environment.blas,
         "allocator": units.listed(dict(environment.allocator)),
         "mnistbench": environment.mnistbench,
-        "dataset": findings.settings.dataset,
+        "dataset": settings.dataset,
         "train_samples": str(findings.train_samples),
         "test_samples": str(findings.test_samples),
-        "model": findings.settings.model,
-        "parameters": str(findings.parameters),
-        "batch_sizes": ", ".join(map(str, findings.settings.batch_sizes)),
-        "devices": ", ".join(findings.settings.devices),
-        "epochs": str(findings.settings.epochs),
-        "seed": str(findings.settings.seed),
+        "model": settings.model,
+        "parameters": str(findings.cases[0].parameter_count),
+        "batch_sizes": ", ".join(map(str, settings.batch_sizes)),
+        "devices": ", ".join(settings.devices),
+        "epochs": str(settings.epochs),
+        "seed": str(settings.seed),
     }
 
 
@@ -252,9 +228,6 @@ def in_a_name(device: str) -> str:
 def samples_seen(curve: Iterable[Any]) -> list[int]:
     """Return the number of training samples up to each point of a curve."""
     return list(itertools.accumulate(point.samples for point in curve))
-
-
-# ---- Columns ---------------------------------------------------------------------------------------------------------
 
 
 def _number(kind: str, key: str, value: Callable[[Any], float | None], heading: str | None = None) -> Column[Any]:
@@ -295,7 +268,7 @@ ITERATIONS: tuple[Column[WarmTime], ...] = (
     _number("time", "median_ns", lambda time: time.median_ns, "per_batch"),
     _number("time", "iqr_ns", lambda time: time.iqr_ns, "iqr"),
     _number("time", "sample_ns", lambda time: round(time.median_ns / time.batch_size), "per_sample"),
-    _number("count", "iterations", lambda time: time.iterations, "timed_iterations"),
+    _number("count", "iterations", lambda time: len(time.times_ns), "timed_iterations"),
 )
 
 EPOCHS: tuple[Column[WarmTime], ...] = (
@@ -303,7 +276,7 @@ EPOCHS: tuple[Column[WarmTime], ...] = (
     _number("time", "epoch_ns", lambda time: time.whole_ns, "per_epoch"),
     _number("time", "epoch_iqr_ns", lambda time: time.whole_iqr_ns, "iqr"),
     _number("share", "timed_share", lambda time: time.samples / time.whole_set, "timed"),
-    _number("count", "timed_iterations", lambda time: time.iterations, "timed_iterations"),
+    _number("count", "timed_iterations", lambda time: len(time.times_ns), "timed_iterations"),
     _number("time", "timed_median_ns", lambda time: time.median_ns),
     _number("time", "timed_iqr_ns", lambda time: time.iqr_ns),
     _number("count", "timed_samples", lambda time: time.samples),
@@ -432,8 +405,6 @@ def _less(first: int, warm: int | None) -> int | None:
     return None if warm is None else first - warm
 
 
-# ---- Studies ---------------------------------------------------------------------------------------------------------
-
 #: Numbers of the studies' tables that the report shows: kind -> name in the study's CSV -> heading.
 STUDY_NUMBERS: Mapping[str, Mapping[str, str]] = {
     "seconds": {"seconds": "time"},
@@ -484,9 +455,6 @@ def _cell(text: str) -> Cell:
         with contextlib.suppress(ValueError):
             return kind(text)
     return text or None
-
-
-# ---- Operations of several tables side by side ----------------------------------------------------------------------
 
 
 #: Operations shown of each table; the CSV files list all.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import string
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +38,7 @@ class Texts:
 
     def plain(self, section: str, key: str, **values: object) -> str:
         """Return a wording as plain text, without marks for code."""
-        return _plain(self.text(section, key, **values))
+        return "".join(map(str, self.text(section, key, **values)))
 
     def text(self, section: str, key: str, **values: object) -> Text:
         """Return a wording with its placeholders filled in; words and places are translated."""
@@ -58,7 +59,7 @@ class Texts:
                 pieces.append(Cited(value.text, cite(value)) if cite else value.text)
             else:
                 filled = self.words(value)
-                pieces += [Code(_plain(filled))] if in_code else filled
+                pieces += [Code("".join(map(str, filled)))] if in_code else filled
         return _joined(_spaced(pieces))
 
     def signs(self, section: str) -> set[str]:
@@ -88,8 +89,6 @@ class Texts:
             return place.device
         key = ("short_" if short else "") + ("one" if place.threads == 1 else "many")
         return self.plain("place", key, threads=place.threads)
-
-    # ---- Tables ------------------------------------------------------------------------------------------------------
 
     def table(self, caption: str, sheet: Sheet, rows: Iterable[Any] | None = None, **values: object) -> Exhibit:
         """Return a sheet, or some rows of it, as a table: the columns that have a heading, which is a key of ``column``."""
@@ -122,17 +121,11 @@ class Texts:
 @functools.cache
 def wording(language: str) -> dict[str, dict[str, str]]:
     """Return the wording of a language: section -> key -> text."""
-    found: dict[str, dict[str, str]] = tomllib.loads(
-        files("mnistbench.course.lab").joinpath("wording", f"{language}.toml").read_text(encoding="utf-8")
-    )
-    return found
+    file = files("mnistbench.course.lab").joinpath("wording", f"{language}.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def _plain(pieces: Iterable[object]) -> str:
-    return "".join(map(str, pieces))
-
-
-def _spaced(pieces: Iterable[str | Cited]) -> list[str | Cited]:
+def _spaced(pieces: Sequence[str | Cited]) -> list[str | Cited]:
     """Insert a space between Chinese characters and Latin letters, digits or code, as is usual in Chinese text."""
 
     def is_chinese(sign: str) -> bool:
@@ -141,11 +134,10 @@ def _spaced(pieces: Iterable[str | Cited]) -> list[str | Cited]:
     def is_latin(sign: str, piece: str | Cited) -> bool:
         return isinstance(piece, Code) or (sign.isascii() and sign.isalnum())
 
-    spaced: list[str | Cited] = []
-    for piece in pieces:
-        first = str(piece)[:1]
-        last = str(spaced[-1])[-1:] if spaced else ""
-        if spaced and ((is_chinese(last) and is_latin(first, piece)) or (is_latin(last, spaced[-1]) and is_chinese(first))):
+    spaced = list(pieces[:1])
+    for before, piece in itertools.pairwise(pieces):
+        last, first = str(before)[-1:], str(piece)[:1]
+        if (is_chinese(last) and is_latin(first, piece)) or (is_latin(last, before) and is_chinese(first)):
             spaced.append(" ")
         spaced.append(piece)
     return spaced

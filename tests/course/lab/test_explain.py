@@ -20,6 +20,7 @@ from lab_builders import (
     row,
     table,
     taking,
+    times,
     training,
     with_cases,
     with_operations,
@@ -254,9 +255,12 @@ def test_any_two_times_at_any_two_batch_sizes_have_a_sentence():
 
 def test_a_wide_spread_of_times_is_a_warning():
     def spread(*iqrs):
-        return laptop(iteration_times=tuple(
-            iteration_time("step", size, 10 * MS, iqr_ns=iqr) for size, iqr in zip(SIZES, iqrs, strict=True)
-        ))  # fmt: skip
+        each = [(10 * MS,) if iqr is None else times(10 * MS, iqr, 100) for iqr in iqrs]
+        return laptop(
+            iteration_times=tuple(
+                iteration_time("step", size, 0, times_ns=found) for size, found in zip(SIZES, each, strict=True)
+            )
+        )
 
     assert "disturbed" not in keys(spread(1 * MS, None, 4_999 * US), "batches")
     found = said(spread(5 * MS, 30 * MS, 20 * MS), "batches", "disturbed")

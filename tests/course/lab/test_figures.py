@@ -118,3 +118,11 @@ def test_the_numbers_of_a_figure_are_those_of_the_findings(tmp_path):
     assert [line.get_label() for line in figure.axes[0].lines][:2] == ["batch 1, training", "batch 1, test"]
     colours = {line.get_color() for line in figure.axes[0].lines}
     assert len(colours) == 3  # one for each batch size
+
+
+def test_names_of_students_are_drawn_as_they_are_and_any_speedup_fits(tmp_path):
+    rows = {"_CPU $x$": [("_s1", 1.2, 1.1, 1e300), ("\u5b66\u751f", 1e-9, 0.0, 1.0)], "": [("$y", 1.0, 1.0, 1.0)]}
+    drawing = Figures(tmp_path, Texts("en"))
+    drawing.speedups(rows, (1.05, 2.0))
+    assert drawing.drawn == ["speedups"]
+    assert "nan" not in (tmp_path / "figures" / "speedups.svg").read_text(encoding="utf-8").lower()

@@ -9,10 +9,9 @@ from unittest.mock import Mock
 
 import pytest
 from builders import environment
-from lab_builders import case, epoch_time, first_iterations, forward_rows, iteration_time, step_rows, table, training
+from lab_runs import Counting
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.roofline import Ceilings
 from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, toml
 from mnistbench.course.lab import run as lab_run
 from mnistbench.course.lab import sheets
@@ -22,56 +21,6 @@ from mnistbench.course.studies.convolution.report import COSTS
 from mnistbench.course.studies.graph.report import times_of
 from mnistbench.course.studies.locality.report import NESTS
 from mnistbench.course.studies.memory.report import LAYERS
-
-MS = 1_000_000
-
-
-class Counting:
-    """Measures nothing, and stops where it is told to."""
-
-    def __init__(self, stop_at=None):
-        self.asked = []
-        self.stop_at = stop_at
-
-    def _ask(self, *what):
-        if what == self.stop_at:
-            raise KeyboardInterrupt
-        self.asked.append(what)
-
-    def samples(self):
-        return 1437, 360
-
-    def training(self, device, threads, size, output, advance):
-        self._ask("training", device, size)
-        assert not output.exists()
-        output.mkdir(parents=True)
-        advance(0.5)
-        return dataclasses.replace(training(device, size, 98.0), directory=f"tensorboard/{output.name}"), ("a note",)
-
-    def profiled(self, phase, device, threads, size, trace):
-        self._ask("profiled", phase, device, size)
-        if trace:
-            trace.parent.mkdir(exist_ok=True)
-            trace.write_text("{}", encoding="utf-8")
-        rows = forward_rows if phase == "forward" else step_rows
-        operations = table(rows(400_000, 100_000, 20_000))
-        return case(phase, size, operations, device=device, threads=threads, ceilings=Ceilings(2e11, 2e10, "float32"))
-
-    def first_iterations(self, phase, device, threads, size):
-        self._ask("first", phase, device, size)
-        return tuple(first_iterations(device, phase, size, first=20 * MS, warm=1 * MS, trained=20 * MS))
-
-    def iterations(self, wanted, advance):
-        self._ask("iterations")
-        advance(1.0)
-        return tuple(
-            iteration_time(phase, size, size * MS, device=device, threads=threads) for phase, device, threads, size in wanted
-        )
-
-    def epoch(self, phase, device, threads, size):
-        self._ask("epoch", phase, device, threads, size)
-        return epoch_time(phase, size, 100 * MS, device=device, threads=threads)
-
 
 SETTINGS = LabSettings("digits", (4, 16), ("cpu",), 3, "convnet", 1)
 
@@ -364,5 +313,5 @@ def test_files_of_steps_are_json_that_a_person_can_read(tmp_path):
     lab(tmp_path, Counting()).run(None)
     data = json.loads((tmp_path / STEPS / "iterations.json").read_text(encoding="utf-8"))
     assert data["schema"] == 1
-    fields = {"phase", "device", "threads", "batch_size", "median_ns", "iqr_ns", "iterations", "samples", "whole_set"}
+    fields = {"phase", "device", "threads", "batch_size", "times_ns", "samples", "whole_set"}
     assert fields == set(data["items"][0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mnistbench.core.errors import UsageError
@@ -100,7 +99,7 @@ class ConvolutionSizes:
 
 
 #: The chapter's example, and the layers of ConvNet, whose linear layers are convolutions of one pixel.
-GRID: Mapping[str, ConvolutionSizes] = MappingProxyType({
+GRID: Mapping[str, ConvolutionSizes] = {
     "chapter": ConvolutionSizes(1, 3, 32, 32, 2, 5, 5),
     **{
         f"{layer}-b{batch}": ConvolutionSizes(batch, *of_layer)
@@ -112,4 +111,4 @@ GRID: Mapping[str, ConvolutionSizes] = MappingProxyType({
             "fc2": (128, 1, 1, 10, 1, 1),
         }.items()
     },
-})  # fmt: skip
+}

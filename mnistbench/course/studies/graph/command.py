@@ -43,9 +43,6 @@ def run(settings: Settings) -> int:
     return run_study(settings, written, report_of)
 
 
-# ---- The process -----------------------------------------------------------------------------------------------------
-
-
 def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) -> GraphStudy:
     """Return the study of a program, made by a process with empty caches.
 
@@ -82,18 +79,13 @@ def environment_of(settings: Settings, inherited: Mapping[str, str], folder: Pat
     }
 
 
-# ---- Files -----------------------------------------------------------------------------------------------------------
-
-
 def _make(folder: Path) -> None:
-    try:
-        problem = why_not_writable(folder)
-        if not problem:
-            folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        problem = str(error.strerror)
-    if problem:
+    if problem := why_not_writable(folder):
         raise _cannot_be_written(folder, problem)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_be_written(folder, error.strerror) from None
 
 
 def _write(found: GraphStudy, folder: Path) -> None:

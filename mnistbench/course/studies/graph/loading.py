@@ -115,14 +115,10 @@ def _batches(program: Program, settings: Settings, n_batches: int, workers: int 
             indices = torch.arange(number * size, (number + 1) * size, device=device) % len(whole.train)
             yield whole.batch(whole.train, indices)
         return
-    source: torch_data.Dataset[Batch]
-    if workload.load:
-        source = Samples(workload.load(torch.device("cpu")), n_batches * size)
-    else:
-        source = Batches(workload, size, n_batches)
+    load = workload.load
     loader = torch_data.DataLoader(
-        source,
-        batch_size=size if workload.load else None,
+        Samples(load(torch.device("cpu")), n_batches * size) if load else Batches(workload, size, n_batches),
+        batch_size=size if load else None,
         num_workers=workers,
         # Forks where there are any, because a dataset of one's own may not be picklable.
         multiprocessing_context="fork" if workers and "fork" in multiprocessing.get_all_start_methods() else None,

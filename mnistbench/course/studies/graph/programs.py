@@ -87,15 +87,9 @@ def _training_step(found: Workload, batch_size: int, device: torch.device) -> Pr
         return found.loss(model(inputs), targets)
 
     return Program(
-        source=f"training step of {found.name}, batch {batch_size}",
-        compute=compute,
-        arguments=batch,
-        zero_grad=step.zero_grad,
-        backward=step.backward,
-        update=step.update,
-        synchronize=synchronizer(device),
-        workload=found,
-    )
+        source=f"training step of {found.name}, batch {batch_size}", compute=compute, arguments=batch,
+        zero_grad=step.zero_grad, backward=step.backward, update=step.update, synchronize=synchronizer(device), workload=found,
+    )  # fmt: skip
 
 
 def workload(settings: Settings) -> Workload:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,12 +126,11 @@ def schedule(program: Program, way: str, compute: Callable[..., Tensor], trace: 
     return list(scheduled(events, way, on_device=view == "device"))
 
 
-def scheduled(events: Iterable[Any], way: str, *, on_device: bool) -> Iterator[Scheduled]:
+def scheduled(events: Sequence[Any], way: str, *, on_device: bool) -> Iterator[Scheduled]:
     """Yield what ran in the fastest of the marked steps: disturbances only add time.
 
     With ``on_device`` these are the kernels of an accelerator, else the calls of the host.
     """
-    events = list(events)
     marks = [event for event in events if event.name == ITERATION and event.device_type == DeviceType.CPU]
     if not marks:
         return
@@ -152,11 +151,9 @@ def _is_outermost(event: Any) -> bool:
     if event.device_type != DeviceType.CPU or not _is_operation(event):
         return False
     caller = event.cpu_parent
-    while caller is not None:
-        if _is_operation(caller):
-            return False
+    while caller is not None and not _is_operation(caller):
         caller = caller.cpu_parent
-    return True
+    return caller is None
 
 
 def _is_operation(event: Any) -> bool:

@@ -35,21 +35,21 @@ def study(settings: Settings, folder: Path) -> GraphStudy:
     computes = {EAGER: one.compute}
     found: dict[str, Any] = {}
     left_out: list[str] = []
-    _progress("compile")
+    _say(f"{PROGRESS}compile")
     try:
         computes[COMPILED], found = compiled(one, folder, settings.device)
     except CompileError as error:
         left_out.append(str(error))
-    _progress("time steps")
+    _say(f"{PROGRESS}time steps")
     steps = timed_steps(one, computes, settings.seconds)
-    _progress("capture graphs")
+    _say(f"{PROGRESS}capture graphs")
     captured: list[Graph] = []
     try:
         captured, problems = graphs(one)
     except Exception as error:  # noqa: BLE001  # Dynamo does not support each version of Python
         lines = str(error).strip().splitlines() or [""]
         problems = [f"the graphs: torch.compile failed ({type(error).__name__}: {lines[0]})"]
-    _progress("schedule")
+    _say(f"{PROGRESS}schedule")
     ordered = [
         each
         for way, compute in computes.items()
@@ -57,25 +57,17 @@ def study(settings: Settings, folder: Path) -> GraphStudy:
     ]
     loaded = []
     if one.workload:
-        _progress("load batches")
+        _say(f"{PROGRESS}load batches")
         loaded = loading(one, settings, traces / "workers.json.gz" if traces else None)
     return GraphStudy(
-        settings=settings,
-        torch=torch.__version__,
-        source=one.source,
-        graphs=tuple(captured),
-        dispatched=dispatched(one),
-        eager=steps[EAGER],
-        compiled=steps.get(COMPILED, ()),
-        schedule=tuple(ordered),
-        loading=tuple(loaded),
-        left_out=(*left_out, *problems),
-        **found,
-    )
+        settings=settings, torch=torch.__version__, source=one.source, graphs=tuple(captured), dispatched=dispatched(one),
+        eager=steps[EAGER], compiled=steps.get(COMPILED, ()), schedule=tuple(ordered), loading=tuple(loaded),
+        left_out=(*left_out, *problems), **found,
+    )  # fmt: skip
 
 
-def _progress(what: str) -> None:
-    sys.stdout.write(f"{PROGRESS}{what}\n")
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
@@ -92,8 +84,7 @@ def main() -> int:
     except MnistbenchError as error:
         found = str(error)
     answer.write_bytes(pickle.dumps(found))
-    sys.stdout.write(f"{DONE}\n")
-    sys.stdout.flush()
+    _say(DONE)
     return 0
 
 

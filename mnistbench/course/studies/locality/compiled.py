@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mnistbench.course.studies.locality.caches import Traced, touch
-from mnistbench.course.studies.locality.nests import ITEM, Nest, starts, strides
+from mnistbench.course.studies.locality.nests import ITEM, Nest, starts
 from mnistbench.measuring.timing import clocked
 
 #: A timed block of calls takes at least about this long, so that the call from Python does not count.
@@ -104,7 +104,7 @@ def arrays_of(nest: Nest, line: int) -> list[np.ndarray[Any, Any]]:
     memory = np.zeros(nest.n_bytes + len(nest.shapes) * line + _PAGE, dtype=np.uint8)
     memory = memory[-memory.ctypes.data % _PAGE :]
     found = [
-        np.ndarray(shape, np.float32, memory, first * ITEM, [stride * ITEM for stride in strides(shape)])
+        np.ndarray(shape, np.float32, memory, first * ITEM)
         for first, shape in zip(starts(nest, line), nest.shapes.values(), strict=True)
     ]
     random = np.random.default_rng(0)

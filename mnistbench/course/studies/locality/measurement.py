@@ -37,9 +37,6 @@ _SIZES_IN_PYTHON, _CONVOLUTION_IN_PYTHON = (112,), "conv1-b1"
 #: Most multiply-adds of a nest, with and without numba: a simulation compiled by numba does about 10 million in a second.
 MOST, MOST_IN_PYTHON = 1024**3, 128**3
 
-#: Number of a line that a way has before it has one.
-_EMPTY = -1
-
 
 def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
     """Simulate each loop nest, and time it if numba is installed.
@@ -119,19 +116,18 @@ def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, CacheCo
     """
     array_of: Callable[..., Any] = Traced
     loops = nest.loops
-    l1: Any
-    l2: Any
-    l1, l2 = ([[_EMPTY] * cache.ways for _ in range(cache.sets)] for cache in (caches.l1, caches.l2))  # [sets, ways]
+    # [sets, ways] of L1 and of L2; no line has the number -1.
+    both: list[Any] = [[[-1] * cache.ways for _ in range(cache.sets)] for cache in (caches.l1, caches.l2)]
     if compiled:
         import numpy as np
 
         from mnistbench.course.studies.locality.compiled import compiled_loops, compiled_traced
 
         array_of, loops = compiled_traced(), compiled_loops(nest.loops)
-        l1, l2 = (np.array(tags, dtype=np.int64) for tags in (l1, l2))
+        both = [np.array(lines, dtype=np.int64) for lines in both]
     arrays = [
         array_of(
-            first, (*strides(shape), *[0] * (DIMENSIONS - len(shape))), caches.l1.line // ITEM, caches.l2.line // ITEM, l1, l2
+            first, (*strides(shape), *[0] * (DIMENSIONS - len(shape))), caches.l1.line // ITEM, caches.l2.line // ITEM, *both
         )
         for first, shape in zip(starts(nest, caches.l2.line), nest.shapes.values(), strict=True)
     ]

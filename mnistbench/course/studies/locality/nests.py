@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from mnistbench.core.errors import UsageError
 from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
@@ -16,14 +15,14 @@ from mnistbench.course.studies.locality.caches import Cache
 ITEM = 4
 
 #: Order -> the loops of a matrix product.
-PRODUCTS: Mapping[str, Callable[..., None]] = MappingProxyType({
+PRODUCTS: Mapping[str, Callable[..., None]] = {
     order.__name__: order for order in (loops.ijk, loops.jik, loops.ikj, loops.kij, loops.jki, loops.kji, loops.tiled)
-})  # fmt: skip
+}
 
 #: Order -> the loops of a convolution.
-CONVOLUTIONS: Mapping[str, Callable[..., None]] = MappingProxyType(
-    {order.__name__: order for order in (loops.columns_innermost, loops.filters_innermost)}
-)
+CONVOLUTIONS: Mapping[str, Callable[..., None]] = {
+    order.__name__: order for order in (loops.columns_innermost, loops.filters_innermost)
+}
 
 #: All orders.
 ORDERS = (*PRODUCTS, *CONVOLUTIONS)

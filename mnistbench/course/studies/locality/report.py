@@ -37,9 +37,9 @@ NESTS: tuple[Column[NestRow], ...] = (
     Column("order", lambda row: row.nest.order, key="order"),
     Column(None, lambda row: row.nest.multiply_adds, key="multiply_adds"),
     Column("accesses", lambda row: row.nest.counts.accesses, units.count, "accesses"),
-    Column("L1 hits", lambda row: row.nest.counts.l1_hits, units.count, "l1_hits"),
+    Column("L1 hits", lambda row: row.nest.counts.accesses - row.nest.counts.l1_misses, units.count, "l1_hits"),
     Column("L1 misses", lambda row: row.nest.counts.l1_misses, units.count, "l1_misses"),
-    Column("L2 hits", lambda row: row.nest.counts.l2_hits, units.count, "l2_hits"),
+    Column("L2 hits", lambda row: row.nest.counts.l1_misses - row.nest.counts.l2_misses, units.count, "l2_hits"),
     Column("L2 misses", lambda row: row.nest.counts.l2_misses, units.count, "l2_misses"),
     Column("L1 misses per multiply-add", lambda row: row.nest.l1_misses, _number, "l1_misses_per_multiply_add"),
     Column("ns per multiply-add", lambda row: row.nest.ns, _number, "ns_per_multiply_add"),
@@ -69,22 +69,16 @@ def report_of(study: result.LocalityStudy) -> Report:
 def _computation_json(found: result.Computation) -> dict[str, Any]:
     pairs = result.agreement(found.nests)
     return {
-        "name": found.name,
-        "text": found.text,
-        "n_bytes": found.n_bytes,
-        "lines": found.lines,
+        "name": found.name, "text": found.text, "n_bytes": found.n_bytes, "lines": found.lines,
         "pairs": {**asdict(pairs), "kendall_tau": pairs.kendall_tau},
         "disagreements": [
             {
-                "slower": each.slower.order,
-                "faster": each.faster.order,
-                "slower_has_fewer_misses": each.fewer,
-                "share_of_difference_in_l1": each.in_l1,
-                "cause": each.cause,
+                "slower": each.slower.order, "faster": each.faster.order, "slower_has_fewer_misses": each.fewer,
+                "share_of_difference_in_l1": each.in_l1, "cause": each.cause,
             }
             for each in result.disagreements(found.nests)
         ],
-    }
+    }  # fmt: skip
 
 
 def _caches(study: result.LocalityStudy) -> Iterator[str]:
@@ -103,9 +97,6 @@ def _block(found: result.Computation) -> Block:
     title = f"{found.name}: {found.text}, {units.size(found.n_bytes)} in {found.lines:,} lines"
     table = Table(title, NESTS, [NestRow(found, nest) for nest in nests], lines=tuple(_sentences(nests)))
     return Block(f"{found.name}, for each multiply-add", tables=(table,), drawing=figure(nests))
-
-
-# ---- Sentences -------------------------------------------------------------------------------------------------------
 
 
 def _sentences(nests: Sequence[result.NestResult]) -> Iterator[str]:
@@ -142,9 +133,6 @@ def _sentence(slower: str, found: Sequence[result.Disagreement]) -> str:
         misses = units.count(max(other.counts.l2_misses for other in others))
         return f"{start}it has {units.count(one.counts.l2_misses)} L2 misses, against at most {misses}."
     return f"{start}no number here explains it."
-
-
-# ---- Figure ----------------------------------------------------------------------------------------------------------
 
 
 def figure(nests: Sequence[result.NestResult]) -> str:

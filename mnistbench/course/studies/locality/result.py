@@ -9,7 +9,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from mnistbench.core.errors import UsageError
@@ -76,16 +76,6 @@ class CacheCounts:
     l1_misses: int
     l2_misses: int
 
-    @property
-    def l1_hits(self) -> int:
-        """Accesses whose line was in L1."""
-        return self.accesses - self.l1_misses
-
-    @property
-    def l2_hits(self) -> int:
-        """Misses of L1 whose line was in L2."""
-        return self.l1_misses - self.l2_misses
-
 
 @dataclass(frozen=True)
 class NestResult:
@@ -100,10 +90,7 @@ class NestResult:
     @property
     def counts(self) -> CacheCounts:
         """The sums over all arrays."""
-        every = self.arrays.values()
-        return CacheCounts(
-            sum(one.accesses for one in every), sum(one.l1_misses for one in every), sum(one.l2_misses for one in every)
-        )
+        return CacheCounts(*map(sum, zip(*map(astuple, self.arrays.values()), strict=True)))
 
     @property
     def l1_misses(self) -> float:

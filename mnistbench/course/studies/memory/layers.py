@@ -135,7 +135,6 @@ class Ledger:
 def run_and_divide(iteration: Iteration) -> tuple[LayerMemory, ...]:
     """Run an iteration, which makes gradients and optimizer state; return the storages of each layer, without peaks."""
     named = {name: module for name, module in iteration.model.named_modules() if not any(True for _ in module.children())}
-    kinds = {name: type(module).__name__ for name, module in named.items()}
     rows: dict[str, dict[str, int]] = {}  # layer -> role -> bytes
     seen: dict[str, dict[int, torch.UntypedStorage]] = {role: {} for role in ROLES}  # kept, so that no address is used again
     places = Places()
@@ -174,4 +173,4 @@ def run_and_divide(iteration: Iteration) -> tuple[LayerMemory, ...]:
             count(name, "weight", owned)
             count(name, "gradient", [parameter.grad for parameter in parameters])
             count(name, "state", [states.get(id(parameter), []) for parameter in parameters])
-    return tuple(LayerMemory(name, kinds.get(name, ""), **row) for name, row in rows.items())
+    return tuple(LayerMemory(name, type(named[name]).__name__ if name in named else "", **row) for name, row in rows.items())

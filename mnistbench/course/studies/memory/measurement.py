@@ -115,12 +115,8 @@ class _Pair:
     def largest(self, memory: int) -> list[LargestBatch]:
         """Search for the largest batch size, and try it; on CUDA a larger one, too."""
         self.progress(f"{self.phase} {self.workload.name}: largest batch")
-
-        def bytes_of(batch_size: int) -> int:
-            return self.predict(batch_size)[0].n_bytes
-
-        size = largest_batch(bytes_of, memory)
-        found = LargestBatch(self.workload.name, self.phase, memory, size, bytes_of(max(1, size)))
+        size = largest_batch(lambda samples: self.predict(samples)[0].n_bytes, memory)
+        found = LargestBatch(self.workload.name, self.phase, memory, size, self.predict(max(1, size))[0].n_bytes)
         if size == 0:
             return [replace(found, reason="one sample needs more")]
         if self.device != "cpu":
@@ -150,18 +146,12 @@ def largest_batch(bytes_of: Callable[[int], int], memory: int, most: int = MOST_
     and the second is next to the largest size that fits. The third is the middle, which bounds the number of guesses.
     ``bytes_of`` a larger batch size are never fewer; ``most`` is the largest size to return.
     """
-    known = {1: bytes_of(1)}
-    if known[1] > memory:
-        return 0
-    low, high = 1, 2
-    while True:  # low fits
-        if low == most:
-            return low
-        high = min(high, most)
+    low, high, known = 0, 1, {1: bytes_of(1)}
+    while known[high] <= memory:
+        if high == most:
+            return most
+        low, high = high, min(most, 8 * high if low else 2)
         known[high] = bytes_of(high)
-        if known[high] > memory:
-            break
-        low, high = high, 8 * high
     guesses = 0
     while high - low > 1:
         guesses += 1
@@ -174,9 +164,6 @@ def largest_batch(bytes_of: Callable[[int], int], memory: int, most: int = MOST_
         else:
             high = guess
     return low
-
-
-# ---- Measuring -------------------------------------------------------------------------------------------------------
 
 
 def measured_peak(params: Params, workload: Workload) -> tuple[Peak, Mapping[str, int]]:

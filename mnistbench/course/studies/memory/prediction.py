@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mnistbench.course.studies.memory.layers import Iteration, Ledger, Places, n_bytes, run_and_divide, storages
-from mnistbench.course.studies.memory.result import LayerMemory, Peak
+from mnistbench.course.studies.memory.result import LayerMemory, Peak, Site
 from mnistbench.course.studies.memory.workspaces import changes
 from mnistbench.measuring.profiling import in_ranges
 from mnistbench.workloads.step import Inference, Step
@@ -37,7 +36,7 @@ def predicted_peak(workload: Workload, phase: str, batch_size: int, device: str)
         ledger = Ledger(iteration.held_bytes())
         following = _Following(places, ledger, on)
         following.follow(iteration.held())  # kept by no name: that would keep the gradients that the iteration drops
-        with in_ranges(runner, model, places.within), following, following.listening():
+        with in_ranges(runner, model, places.within), following:
             iteration()
     peak = Peak(ledger.peak, iteration.held_bytes(), ledger.site)
     names = {layer.name for layer in layers}
@@ -53,9 +52,7 @@ def _is_its_input(func: Any, args: Sequence[Any]) -> bool:
 class _WithoutCopies(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Returns the input of operations that do nothing, as PyTorch's kernels do."""
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return args[0] if _is_its_input(func, args) else func(*args, **(kwargs or {}))
 
 
@@ -66,16 +63,6 @@ class _Following(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._places, self._ledger, self._device = places, ledger, device
         self._live: set[int] = set()
-        self._listens = False
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Enter frees into the ledger while the body runs: what is freed later is no part of the iteration."""
-        self._listens = True
-        try:
-            yield
-        finally:
-            self._listens = False
 
     def follow(self, found: Mapping[int, torch.UntypedStorage]) -> None:
         """Note the frees of storages."""
@@ -85,12 +72,9 @@ class _Following(TorchDispatchMode):
 
     def _free(self, address: int, size: int) -> None:
         self._live.discard(address)
-        if self._listens:
-            self._ledger.change(-size, self._places.site())
+        self._ledger.change(-size, Site())
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func.namespace != "aten":  # a question of a tensor's device
             return func(*args, **kwargs)

@@ -91,7 +91,7 @@ def report_of(study: MemoryStudy) -> Report:
 def _layers(case: MemoryCase, where: str) -> Table:
     rows = [LayerRow(case, layer) for layer in case.layers]
     columns = [column for column in LAYERS if any(column.value(row) for row in rows)]
-    title = f"{case.name}: KiB in each layer, {where}"
+    title = f"{case.model} {case.phase} b{case.batch_size}: KiB in each layer, {where}"
     lines = (_sentence("Predicted", case.predicted), _sentence("Measured", case.measured))
     return Table(title, columns, rows, [LayerRow(case, case.whole)], lines)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,11 +90,6 @@ class LayerMemory:
         return 0 if self.peak is None or self.measured_peak is None else self.measured_peak - self.peak
 
 
-def total(layers: Iterable[LayerMemory], role: str) -> int:
-    """Return the sum of a role over layers."""
-    return sum(getattr(layer, role) for layer in layers)
-
-
 @dataclass(frozen=True)
 class Peak:
     """The largest number of live bytes in an iteration."""
@@ -117,14 +111,9 @@ class MemoryCase:
     layers: tuple[LayerMemory, ...]
 
     @property
-    def name(self) -> str:
-        """Model, phase and batch size."""
-        return f"{self.model} {self.phase} b{self.batch_size}"
-
-    @property
     def whole(self) -> LayerMemory:
         """The sums of all layers, and the peaks of the iteration."""
-        sums: dict[str, Any] = {role: total(self.layers, role) for role in ROLES}
+        sums: dict[str, Any] = {role: sum(getattr(layer, role) for layer in self.layers) for role in ROLES}
         return LayerMemory("all layers", **sums, peak=self.predicted.n_bytes, measured_peak=self.measured.n_bytes)
 
     @property

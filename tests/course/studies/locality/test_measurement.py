@@ -118,7 +118,6 @@ def test_l2_sees_what_l1_misses_in_lines_of_its_own():
 
     found = counts(along, {"array": (64,)}, (64,), Cache(128, 32, 1), Cache(1024, 128, 2))["array"]
     assert (found.accesses, found.l1_misses, found.l2_misses) == (64, 8, 2)
-    assert (found.l1_hits, found.l2_hits) == (56, 6)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,140 @@
+"""``mnistbench lab check``: what a lab lacks, and the file to hand in; ``mnistbench class verify``: what was changed in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.files import replace_file, why_not_writable
+from mnistbench.core.options import argument, option, path
+from mnistbench.core.units import printable
+from mnistbench.course.classroom.chain import add_link
+from mnistbench.course.classroom.predictions import EXPLANATIONS
+from mnistbench.course.classroom.score import BANDS, REFERENCE_STEP, other_machine
+from mnistbench.course.classroom.score_command import Settings as ScoreSettings
+from mnistbench.course.classroom.score_command import measure
+from mnistbench.course.classroom.submission import CHECKS, INCONSISTENT, Flaw, Submission, pack, problems, read, write
+from mnistbench.course.lab.findings import QUIET, SUBMISSION, write_file
+from mnistbench.course.studies.study import import_quiet_torch
+from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, print_error
+from mnistbench.showing.progress import Progress
+
+#: Processes of each side of the self-test, as many as MLPerf has runs of a small model; time for the turns of each, in seconds.
+LAUNCHES, LAUNCH_S = 5, 1.0
+
+#: Variables that classroom50 sets for an autograder -> fields of its result.json.
+CLASSROOM50 = {
+    "CLASSROOM": "classroom", "ASSIGNMENT": "assignment", "SUBMISSION_TAG": "submission", "COMMIT_URL": "commit",
+    "RELEASE_URL": "release", "REVIEW_URL": "review",
+}  # fmt: skip
+
+_OUTPUT = f"file to hand in (default: {SUBMISSION} in the directory of the lab)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is checked, and what is written."""
+
+    lab: Path = argument("LAB", path, "directory of a lab, or a submission")
+    submission: Path | None = option("--submission", path, None, _OUTPUT, "FILE")
+    gradescope: Path | None = option("--gradescope", path, None, "write the points as Gradescope's results.json", "FILE")
+    classroom50: Path | None = option("--classroom50", path, None, "write the points as classroom50's result.json", "FILE")
+
+
+def run(settings: Settings) -> int:
+    """Check a lab; return 0, or 1 if something is missing or wrong.
+
+    Raises:
+        MnistbenchError: the lab cannot be read, a file cannot be written, or the self-test fails.
+    """
+    is_lab = settings.lab.is_dir()
+    output = settings.submission or (settings.lab / SUBMISSION if is_lab else None)
+    for flag, file in (("submission", output), ("gradescope", settings.gradescope), ("classroom50", settings.classroom50)):
+        if file and (problem := f"{file} is a directory" if file.is_dir() else why_not_writable(file.parent)):
+            raise UsageError(f"--{flag}: {problem}; name another file")
+    runner = {field: os.environ.get(name, "") for name, field in CLASSROOM50.items()}
+    if settings.classroom50 and not all(runner.values()):
+        raise UsageError(f"--classroom50: needs {', '.join(CLASSROOM50)} of the environment, which classroom50 sets")
+    found = self_tested(settings.lab) if is_lab else read(settings.lab)
+    wrong = problems(found)
+    for check in CHECKS:
+        lines = [f"{each.kind.upper():12}  {check}: {each.text}" for each in wrong if each.check == check]
+        print("\n".join(map(printable, lines or [f"{'OK':12}  {check}"])))
+    if output:
+        write(output, found)
+        print(
+            f"{printable(str(output))}: {'solve the problems above, then run this again' if wrong else 'complete, hand it in'}"
+        )
+    tests = points(found, wrong)
+    if settings.gradescope:
+        keys, words = ("name", "score", "max_score", "output", "status"), {True: "passed", False: "failed"}
+        rows = [dict(zip(keys, (name, int(passed), 1, text, words[passed]), strict=True)) for name, passed, text in tests]
+        replace_file(settings.gradescope, json.dumps({"tests": rows}, indent=1).encode())
+    if settings.classroom50:
+        keys, now = ("test-name", "score", "max-score", "output", "passed"), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        rows = [dict(zip(keys, (name, int(passed), 1, text, passed), strict=True)) for name, passed, text in tests]
+        whole = {"schema": "classroom50/result/v1", **runner, "datetime": now, "score": sum(passed for _, passed, _ in tests)}
+        replace_file(settings.classroom50, json.dumps({**whole, "max-score": len(tests), "tests": rows}, indent=1).encode())
+    return EXIT_REGRESSED if wrong else EXIT_PASSED
+
+
+def points(found: Submission, wrong: Sequence[Flaw]) -> list[tuple[str, bool, str]]:
+    """Return (test, whether it is passed, what is wrong) of checks and bands; an inconsistent submission reaches no band."""
+    texts = {check: "\n".join(each.text for each in wrong if each.check == check) for check in CHECKS}
+    is_consistent = all(each.kind != INCONSISTENT for each in wrong)
+    band = (found.score.speedup["band"] or 0.0) if is_consistent and found.score else 0.0
+    return [
+        *((check, not text, text) for check, text in texts.items()),
+        *((f"step at least {each:g} times as fast", band >= each, "") for each in BANDS),
+    ]
+
+
+def self_tested(directory: Path) -> Submission:
+    """Return the submission of a lab; on its machine, after a self-test if there is no successful one."""
+    if text := pack(directory).files.get(EXPLANATIONS):
+        add_link(directory, EXPLANATIONS, text.encode())  # the student edits them
+    found = pack(directory)
+    with suppress(RecordError):
+        if not found.findings or all(each.check != "machine" for each in problems(found)):
+            return found
+        import_quiet_torch()
+        from mnistbench.measuring.environment import read as read_machine
+
+        if other := other_machine(found.findings.environment, here := read_machine(1)):
+            print_error(f"no self-test, because the lab is of another machine ({other})")
+            return found
+        load = f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores" if hasattr(os, "getloadavg") else ""
+        with Progress(sys.stderr, total=LAUNCHES) as progress:
+            progress.say(f"self-test: the reference against itself, about 30 s ({load})")
+            settings = ScoreSettings(file=Path("reference"), launches=LAUNCHES, seconds=LAUNCH_S)
+            write_file(directory / QUIET, measure(settings, REFERENCE_STEP, here, progress).content, directory)
+        return pack(directory)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verify:
+    """The submissions of a class."""
+
+    submissions: tuple[Path, ...] = argument("SUBMISSION", path, "submissions to verify", many=True)
+
+    def run(self) -> int:
+        """Print a line for each submission; return 0, 1 if something was changed in one, 2 if one cannot be read."""
+        code = EXIT_PASSED
+        for file in self.submissions:
+            try:
+                wrong = [each.text for each in problems(read(file)) if each.kind == INCONSISTENT]
+            except RecordError as error:
+                print_error(error)
+                code = EXIT_UNJUDGED
+                continue
+            print(printable(f"{file}: {'; '.join(wrong) or 'unchanged'}"))
+            code = max(code, EXIT_REGRESSED if wrong else EXIT_PASSED)
+        return code

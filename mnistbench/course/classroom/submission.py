@@ -1,0 +1,247 @@
+"""What a student hands in: ``submission.json``, one file with the texts of a lab's files. Nothing of it is run or extracted."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from mnistbench.core.document import FieldError, Reader, wrong
+from mnistbench.core.errors import MnistbenchError, RecordError
+from mnistbench.course.classroom import predictions
+from mnistbench.course.classroom.chain import CHAIN, changes
+from mnistbench.course.classroom.predictions import EXPLANATIONS, PREDICTIONS, Predictions, TextFile
+from mnistbench.course.classroom.questions import Outcome, questions, with_predictions
+from mnistbench.course.classroom.score import REFERENCE_STEP, Score, read_score
+from mnistbench.course.lab.findings import FILE, QUIET, SCORE, Findings, read_file, write_file
+from mnistbench.course.lab.run import BEGUN, STEPS, unlike_steps
+from mnistbench.course.lab.sheets import sheets_of
+
+#: Kinds of flaws: something is missing; something was changed or is of another lab; the machine was disturbed.
+INCOMPLETE, INCONSISTENT, DOUBTFUL = "incomplete", "inconsistent", "doubtful"
+
+#: Files of a lab that a submission has, the first two by hand; most bytes of all, that is 16 times as many as are usual; most
+#: characters of a file by hand, whose format is slow to read, and of a name.
+NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET, CHAIN)
+LARGEST, LONGEST_TEXT, LONGEST_NAME = 16 * 2**20, 2**18, 200
+
+_STEP = re.compile(rf"{STEPS.name}/[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}\.json")
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+_SENTENCE_END = re.compile(r"[.!?]+(?=\s|$)|[\u3002\uff01\uff1f]+")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """Something that is wrong with a submission."""
+
+    kind: str  # INCOMPLETE, INCONSISTENT or DOUBTFUL
+    check: str  # one of CHECKS
+    text: str  # what is wrong, and what to do
+
+
+class SubmittedFile(NamedTuple):
+    """A file of a submission, for the readers of a lab's files."""
+
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    def read_text(self, encoding: str) -> str:
+        """Return the text; ValueError if it is none."""
+        return self.text.encode().decode(encoding)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """The files of a student's lab. Its properties raise RecordError, in one line, if their file is wrong."""
+
+    student: str  # empty without predictions
+    files: Mapping[str, str]  # name -> text
+
+    def __post_init__(self) -> None:
+        if self.student and not (self.student.isprintable() and len(self.student) <= LONGEST_NAME):
+            raise wrong(self.student, f"at most {LONGEST_NAME} printable characters", "student")
+        for name, text in self.files.items():
+            if name not in NAMES and not _STEP.fullmatch(name):
+                raise FieldError("is no file of a lab", f"files.{name[:60]!r}")
+            if _NO_TEXT.search(text) or (name in NAMES[:2] and len(text) > LONGEST_TEXT):
+                raise FieldError(f"is no text, or longer than {LONGEST_TEXT} characters", f"files.{name}")
+
+    @cached_property
+    def predictions(self) -> Predictions | None:
+        """The predictions in their own file, which the student may have changed after the lab began."""
+        return self._read(PREDICTIONS, predictions.read)
+
+    @cached_property
+    def findings(self) -> Findings | None:
+        """The lab, with the predictions as they were when it began."""
+        return self._read(FILE, lambda file: read_file(file).read(Findings))
+
+    @cached_property
+    def score(self) -> Score | None:
+        """The score, if it follows from its times and is of the machine of the lab."""
+        return self._read(SCORE, lambda file: read_score(file, self.findings.environment if self.findings else None))
+
+    @cached_property
+    def quiet(self) -> Score | None:
+        """The self-test, a score of code that is equal to the reference."""
+        return self._read(QUIET, lambda file: read_score(file, self.findings.environment if self.findings else None))
+
+    @cached_property
+    def explanations(self) -> Mapping[str, str]:
+        """Question -> the student's explanation of a prediction that failed."""
+        return self._read(EXPLANATIONS, lambda file: Reader(predictions.load(file)).read(Mapping[str, str])) or {}
+
+    @cached_property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """The predictions beside what was measured; none without a lab."""
+        if not self.findings:
+            return ()
+        try:
+            return tuple(with_predictions(self.findings, sheets_of(self.findings)).predictions.rows)
+        except Exception as error:  # noqa: BLE001  # made-up findings may contradict each other in any way
+            raise RecordError(f"{FILE}: its measurements contradict each other ({type(error).__name__})") from None
+
+    def file(self, name: str) -> Reader | None:
+        """Return the content of a JSON file; None if there is none."""
+        return self._read(name, read_file)
+
+    def _read(self, name: str, reader: Callable[[TextFile], _T]) -> _T | None:
+        if name not in self.files:
+            return None
+        try:
+            return reader(SubmittedFile(name, self.files[name]))
+        except MnistbenchError as error:
+            raise RecordError(str(error) if str(error).startswith(name) else f"{name}: {error}") from None
+
+
+# ---- Files -----------------------------------------------------------------------------------------------------------
+
+
+def pack(directory: Path) -> Submission:
+    """Return the submission of a lab's directory; RecordError if there is none, or a file is no text, too large or a link."""
+    steps = directory / STEPS
+    if not directory.is_dir() or steps.is_symlink():
+        raise RecordError(f"{directory} is not the directory of a lab; name one, or a submission")
+    names = [*NAMES, *filter(_STEP.fullmatch, (f"{STEPS.name}/{path.name}" for path in sorted(steps.glob("*.json"))))]
+    found = Submission("", {name: _text(directory / name) for name in names if os.path.lexists(directory / name)})
+    with suppress(RecordError):
+        return replace(found, student=found.predictions.student if found.predictions else "")
+    return found
+
+
+def read(path: Path) -> Submission:
+    """Read a submission; RecordError if it cannot be read or is none: one line that names the file."""
+    text = _text(path)
+    try:
+        content = read_file(SubmittedFile(str(path), text))
+        return Submission(content["student"].read(str), content["files"].read(Mapping[str, str]))
+    except RecordError as error:
+        raise RecordError(f"{path}: {error}; write it again with mnistbench lab check") from None
+
+
+def write(path: Path, submission: Submission) -> None:
+    """Write a submission; OSError if that fails."""
+    write_file(path, {"student": submission.student, "files": submission.files})
+
+
+def _text(path: Path) -> str:
+    """Return the text of a regular file that is not too large; RecordError if it is none."""
+    try:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            raise RecordError(f"{path}: is not a regular file; a link or a device is not read")
+        if status.st_size > LARGEST:
+            raise RecordError(f"{path}: has {status.st_size} bytes, more than {LARGEST}")
+        with path.open("rb") as stream:
+            return stream.read(LARGEST).decode()
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise RecordError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
+
+
+# ---- Problems --------------------------------------------------------------------------------------------------------
+
+
+def _predictions(submission: Submission) -> Iterator[tuple[str, str]]:
+    found = submission.predictions
+    if not found:
+        yield INCOMPLETE, f"{PREDICTIONS} is missing; predict before the lab, in a new directory: mnistbench lab predict"
+        return
+    if submission.student != found.student:
+        yield INCONSISTENT, f"{PREDICTIONS} is of {found.student!r}, the submission of {submission.student!r}"
+    asked = {each.key for each in questions(found.student, found.dataset, found.cores)}
+    if missing := sorted(asked - set(found.answers)):
+        yield INCOMPLETE, f"{PREDICTIONS} has no answer to {', '.join(missing)}"
+    if submission.findings and submission.findings.predictions != found:
+        yield INCONSISTENT, f"{PREDICTIONS} is not what was predicted before the lab began; restore it"
+
+
+def _lab(submission: Submission) -> Iterator[tuple[str, str]]:
+    found = submission.findings
+    if not found:
+        yield INCOMPLETE, f"{FILE} is missing; run mnistbench lab"
+    elif len(found.settings.batch_sizes) * len(found.settings.devices) > len(submission.files):
+        yield INCONSISTENT, f"{FILE} has more batch sizes than files of steps"
+    elif other := unlike_steps(found, submission.file):
+        yield INCONSISTENT, f"{FILE} does not follow from the files in {STEPS}: {', '.join(other)}; run mnistbench lab again"
+
+
+def _explanations(submission: Submission) -> Iterator[tuple[str, str]]:
+    for key in (outcome.question.key for outcome in submission.outcomes if outcome.inside is False):
+        sentences = [each for each in _SENTENCE_END.split(submission.explanations.get(key, "")) if each.strip()]
+        if len(sentences) < 2:
+            yield INCOMPLETE, f"the prediction {key} failed; explain it in two sentences in {EXPLANATIONS}"
+
+
+def _score(submission: Submission) -> Iterator[tuple[str, str]]:
+    if not submission.score:
+        yield INCOMPLETE, f"{SCORE} is missing; run mnistbench lab score"
+
+
+def _files(submission: Submission) -> Iterator[tuple[str, str]]:
+    others = {name: text for name, text in submission.files.items() if name != CHAIN}
+    if CHAIN not in submission.files:
+        yield INCOMPLETE, f"{CHAIN} is missing, so nothing shows whether files were changed"
+    else:
+        yield from ((INCONSISTENT, text) for text in changes(submission.files[CHAIN], others, BEGUN.as_posix()))
+
+
+def _machine(submission: Submission) -> Iterator[tuple[str, str]]:
+    again = f"remove {QUIET} and run mnistbench lab check on the machine of the lab"
+    if not submission.quiet:
+        yield INCOMPLETE, f"{QUIET}, the self-test, is missing; run mnistbench lab check on the machine of the lab"
+    elif submission.quiet.text != REFERENCE_STEP:
+        yield INCONSISTENT, f"{QUIET} is not of code that is equal to the reference; {again}"
+    elif why := submission.quiet.disturbed:
+        advice = "close other programs, plug in the power supply, and run mnistbench lab check again"
+        yield DOUBTFUL, f"equal code was not equally fast in the self-test: {why}; {advice}"
+
+
+#: What is checked, in this order: name -> function that yields kinds and texts.
+CHECKS: Mapping[str, Callable[[Submission], Iterator[tuple[str, str]]]] = {
+    "predictions": _predictions, "lab": _lab, "explanations": _explanations, "score": _score, "files": _files,
+    "machine": _machine,
+}  # fmt: skip
+
+
+def problems(submission: Submission) -> tuple[Flaw, ...]:
+    """Return what is incomplete, inconsistent or doubtful, in the order of CHECKS; nothing if everything is right."""
+    found = []
+    for name, check in CHECKS.items():
+        try:
+            found += [Flaw(kind, name, text) for kind, text in check(submission)]
+        except RecordError as error:
+            found.append(Flaw(INCONSISTENT, name, str(error)))
+    return tuple(found)

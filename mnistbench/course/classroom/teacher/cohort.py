@@ -1,0 +1,201 @@
+"""The submissions of a class: what each file has, the places of the students, and likely copies. Runs nothing of them."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mnistbench.core.errors import MnistbenchError, UsageError, first_line
+from mnistbench.core.units import cut, factor, printable
+from mnistbench.course.classroom.predictions import ASKED
+from mnistbench.course.classroom.questions import Outcome
+from mnistbench.course.classroom.score import RefusedError
+from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT, Submission, problems, read
+
+#: States of a file, the worst first. All but the first and the last are kinds of problems.
+UNREADABLE, COMPLETE = "unreadable", "complete"
+STATES = (UNREADABLE, INCONSISTENT, DOUBTFUL, INCOMPLETE, COMPLETE)
+
+#: Fewest times of a series, and fewest different ones, so that no two series are equal by chance. Times are compared as ratios
+#: to the first one, with so many decimals: a series that was multiplied by a factor is found, too.
+LEAST_TIMES, LEAST_DIFFERENT, DECIMALS = 8, 4, 4
+
+#: Characters of texts that are compared: fewest of equal and of similar ones, and most. Similar ones share as many of their
+#: trigrams, twice the number in common by the sum of both; difflib would take minutes for texts that are made for it.
+LEAST_EQUAL, LEAST_SIMILAR, MOST, SIMILAR = 20, 60, 2_000, 0.85
+
+#: CPU models of generated submissions begin so.
+DEMO = "demo CPU"
+
+#: Characters that are shown of a name and of a reason.
+NAME, REASON = 60, 300
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of the class; its texts are printable and short."""
+
+    file: str  # below the folder
+    student: str = ""  # empty if it is not known
+    machine: str = ""  # model of the CPU
+    problems: tuple[tuple[str, str], ...] = ()  # one of STATES, and a line
+    submission: Submission | None = None
+    outcomes: tuple[Outcome, ...] = ()  # of predictions
+    speedup: Mapping[str, Any] = field(default_factory=dict)  # of the score; empty without one
+
+    @property
+    def name(self) -> str:
+        """The student, or the file if no student is known."""
+        return self.student or self.file
+
+    @property
+    def state(self) -> str:
+        """The worst of STATES."""
+        return next((state for state in STATES if state in dict(self.problems)), COMPLETE)
+
+    @property
+    def judged(self) -> list[bool]:
+        """Whether the range contains the measured value, of each prediction that has one."""
+        return [outcome.inside for outcome in self.outcomes if outcome.inside is not None]
+
+    @property
+    def has_place(self) -> bool:
+        """Whether the score counts: there is one, and nothing is inconsistent or doubtful."""
+        return bool(self.speedup) and self.state in (INCOMPLETE, COMPLETE)
+
+
+def gather(folder: Path) -> tuple[list[Entry], list[str]]:
+    """Return an entry for each JSON file in a folder and in the folders in it, and the names of other files.
+
+    Links are not followed. A file that cannot be read is an entry with the reason. UsageError if there is no such file.
+    """
+    paths, refused = list[Path](), list[OSError]()
+    for root, folders, files in os.walk(folder, onerror=refused.append):
+        folders[:] = sorted(name for name in folders if not name.startswith(".")) if Path(root) == folder else []
+        paths += (Path(root, name) for name in sorted(files) if not name.startswith("."))
+    wanted = [path for path in paths if path.suffix.lower() == ".json"]
+    if not wanted:
+        raise UsageError(f"SUBMISSIONS: {folder} has no *.json, nor has a folder in it; name the folder of the submissions")
+    found = [_entry(path, folder) for path in (*wanted, *(Path(error.filename) for error in refused))]
+    for position, each in enumerate(found):
+        if each.student and (count := [other.student for other in found].count(each.student)) > 1:
+            double = (DOUBTFUL, f"{each.student} has {count} submissions; remove all but one")  # the teacher decides which
+            found[position] = replace(each, problems=(*each.problems, double))
+    return found, [cut(printable(path.name), NAME) for path in paths if path not in wanted]
+
+
+def _entry(path: Path, folder: Path) -> Entry:
+    file = cut(printable(str(path.relative_to(folder))), NAME + 20)
+    try:
+        found, speedup = read(path), dict[str, Any]()
+        complaints = tuple((each.kind, cut(printable(each.text), REASON)) for each in problems(found))
+        findings, score = (known(found, name) for name in ("findings", "score"))
+        with suppress(RefusedError):
+            speedup = score.speedup if score else {}
+        machine = (findings or score).environment.cpu_model if findings or score else ""
+        student, machine = (cut(printable(text), NAME) for text in (found.student, machine))
+        return Entry(file, student, machine, complaints, found, known(found, "outcomes") or (), speedup)
+    except MnistbenchError as error:
+        reason = str(error).removeprefix(f"{path}: ")
+    except Exception as error:  # noqa: BLE001  # from made-up numbers, anything can follow
+        reason = f"cannot be evaluated ({type(error).__name__}: {first_line(error)})"
+    return Entry(file, problems=((UNREADABLE, cut(printable(reason), REASON)),))
+
+
+def known(submission: Submission | None, name: str) -> Any:
+    """Return a part of a submission; None if it is missing or wrong."""
+    with suppress(MnistbenchError):
+        return getattr(submission, name, None)
+    return None
+
+
+def interval(speedup: Mapping[str, Any]) -> str:
+    """Return a speed-up with its interval: ``1.13 (1.10 - 1.16)``."""
+    return "{} ({} - {})".format(*(factor(speedup[key]) for key in ("ratio", "low", "high")))
+
+
+def places(entries: Iterable[Entry]) -> dict[str, int]:
+    """Return file -> place. Whose interval overlaps with that of the fastest student of a place shares it."""
+    found, low, place = dict[str, int](), 0.0, 0
+    ranked = sorted((each for each in entries if each.has_place), key=lambda each: (-each.speedup["ratio"], each.file))
+    for number, each in enumerate(ranked, 1):
+        if not found or each.speedup["high"] < low:
+            low, place = each.speedup["low"], number
+        found[each.file] = place
+    return found
+
+
+# ---- Copies ----------------------------------------------------------------------------------------------------------
+
+
+class Copies(NamedTuple):
+    """What submissions have in common that is improbable by chance."""
+
+    kind: str  # samples, code, text or student
+    entries: tuple[Entry, ...]
+    number: int  # of equal series or texts, of files of a student
+
+
+def copies(entries: Sequence[Entry]) -> list[Copies]:
+    """Return likely copies: equal series of times, equal code, equal or similar texts, a student with several files."""
+    found = list[Copies]()
+    for kind, parts in (("samples", _series), ("code", _code), ("text", _texts)):
+        owners: dict[Any, set[int]] = defaultdict(set)
+        for number, entry in enumerate(entries):
+            for part in parts(entry):
+                owners[part].add(number)
+        similar = [owners[one] | owners[other] for one, other in _similar(owners)] if kind == "text" else []
+        for numbers, count in Counter(tuple(sorted(each)) for each in (*owners.values(), *similar)).items():
+            members = tuple(entries[number] for number in numbers)
+            if len({each.name for each in members}) > 1:
+                found.append(Copies(kind, members, count))
+    for student in dict.fromkeys(each.student for each in entries if each.student):
+        members = tuple(each for each in entries if each.student == student)
+        found += [Copies("student", members, len(members))] if len(members) > 1 else []
+    return found
+
+
+def _series(entry: Entry) -> Iterator[tuple[float, ...]]:
+    """Yield the raw times of iterations and turns, each divided by the first of its series."""
+    findings, score = (known(entry.submission, name) for name in ("findings", "score"))
+    series = [each.times_ns for each in ((*findings.iteration_times, *findings.epoch_times) if findings else ())]
+    series += [table.iteration_ns for _, table in (findings.tables if findings else ())]
+    series += [(*launch.reference_ns, *launch.student_ns) for launch in (score.launches if score else ())]
+    for times in series:
+        if len(times) >= LEAST_TIMES and len(set(times)) >= LEAST_DIFFERENT and times[0]:
+            yield tuple(round(ns / times[0], DECIMALS) for ns in times)
+
+
+def _code(entry: Entry) -> Iterator[str]:
+    """Yield the words of the student's code without comments; the text without white space if it is no Python."""
+    text = score.text if (score := known(entry.submission, "score")) else ""
+    words, kept = "".join(text.split()), (tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING)
+    with suppress(Exception):  # of what is no Python, tokenize raises several errors
+        tokens = tokenize.generate_tokens(io.StringIO(text[: 50 * MOST]).readline)
+        words = " ".join(each.string for each in tokens if each.type in kept)
+    if words:
+        yield words
+
+
+def _texts(entry: Entry) -> Iterator[str]:
+    """Yield the explanations without capital letters and white space at will."""
+    texts = known(entry.submission, "explanations") or {}
+    for key in ASKED:
+        if len(words := " ".join(texts.get(key, "")[:MOST].casefold().split())) >= LEAST_EQUAL:
+            yield words
+
+
+def _similar(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of different texts that are similar."""
+    grams = {text: {text[at : at + 3] for at in range(len(text) - 2)} for text in texts if len(text) >= LEAST_SIMILAR}
+    for one, other in itertools.combinations(grams, 2):
+        if 2 * len(grams[one] & grams[other]) >= SIMILAR * (len(grams[one]) + len(grams[other])):
+            yield one, other

@@ -1,0 +1,207 @@
+"""``mnistbench class merge``: one page and one CSV file of the submissions of a class."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mnistbench.core import units
+from mnistbench.core.errors import UsageError
+from mnistbench.core.files import replace_file, why_not_writable
+from mnistbench.core.options import argument, option, path
+from mnistbench.core.units import printable
+from mnistbench.course.classroom.chapter import EXPECTED, LEVEL, calibration
+from mnistbench.course.classroom.predictions import ASKED, OPERATION, PERCENT
+from mnistbench.course.classroom.questions import Outcome
+from mnistbench.course.classroom.score import BANDS
+from mnistbench.course.classroom.teacher.cohort import DEMO, REASON, STATES, Copies, Entry, copies, gather, interval, places
+from mnistbench.course.lab.document import Block, Document, Exhibit, Section, Text, html, markdown
+from mnistbench.course.lab.sheets import Sheet, Word
+from mnistbench.course.lab.texts import Texts, language
+from mnistbench.showing.output import EXIT_PASSED
+from mnistbench.showing.table import Column, text_table
+
+#: The page in two forms, and the rows for a grade book. A directory with the latter may be replaced.
+PAGES, ROWS = ("class.md", "class.html"), "class.csv"
+
+
+class ClassWord(Word):
+    """A word of the section ``class`` of the wording."""
+
+    __slots__ = ()
+    section = "class"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The submissions, and where the page is written."""
+
+    submissions: Path = argument("SUBMISSIONS", path, "folder with the students' files, or with a folder for each")
+    lang: str = language()
+    output: Path = option("--output -o", path, "mnistbench-class", "output directory", "DIR")
+
+
+def run(settings: Settings) -> int:
+    """Read the submissions and write the page; return 0.
+
+    Raises:
+        UsageError: there are no submissions, or the output directory has other contents.
+        OSError: a file cannot be written.
+    """
+    output, texts = settings.output, Texts(settings.lang)
+    if problem := why_not_writable(output):
+        raise UsageError(f"--output: {problem}; name another directory")
+    if output.exists() and any(output.iterdir()) and not (output / ROWS).exists():
+        raise UsageError(f"--output: {output} holds something else than a page of a class; name a new or an empty directory")
+    entries, others = gather(settings.submissions)
+
+    from mnistbench.course.lab.figures import Figures
+
+    output.mkdir(parents=True, exist_ok=True)
+    figures, ranked = Figures(output, texts), _ranked(entries)
+    families = {each.machine: list[tuple[str, float, float, float]]() for each in ranked}
+    for each in ranked:
+        ratio, low, high = (each.speedup[key] for key in ("ratio", "low", "high"))
+        families[each.machine].append((units.cut(each.name, 24), ratio, low, high))
+    if ranked:
+        figures.speedups(families, BANDS)
+    document, rows = page(entries, others, texts, figures.drawn)
+    contents = (markdown(document), html(document, output / "figures"), rows.csv())
+    for name, content in zip((*PAGES, ROWS), contents, strict=True):
+        replace_file(output / name, content.encode())
+    shown = [printable(str(output / name)) for name in (*PAGES, ROWS)]
+    print("\n".join(["".join(map(str, _summary(entries, texts))), *shown]))
+    return EXIT_PASSED
+
+
+def page(entries: Sequence[Entry], others: Sequence[str], texts: Texts, drawn: Sequence[str]) -> tuple[Document, Sheet]:
+    """Return the page, and the rows of the CSV file. ``others`` are files that are no JSON, ``drawn`` are the figures."""
+    found = copies(entries)
+    rows = Sheet(ROWS, _columns(entries, found), entries)
+    problems: list[Text] = [_problem(each) for each in entries if each.problems]
+    listed: list[Block] = [texts.text("class", "problems"), problems] if problems else []
+    blocks: dict[str, list[Block]] = {
+        "students": [
+            *([texts.text("class", "demo")] if any(each.machine.startswith(DEMO) for each in entries) else []),
+            _summary(entries, texts),
+            *([texts.text("class", "ignored", count=len(others), files=", ".join(others[:20]))] if others else []),
+            texts.table("class_students", rows),
+            *listed,
+        ],
+        "class_predictions": _predictions(entries, texts),
+        "speedups": _speedups(_ranked(entries), texts, drawn),
+        "copies": _copied(found, texts),
+    }
+    sections = tuple(Section(name, texts.plain("section", name), tuple(made)) for name, made in blocks.items())
+    title, tag, source = (texts.plain("report", key, files="{files}") for key in ("class_title", "tag", "source"))
+    return Document(title, tag, source, sections), rows
+
+
+def _summary(entries: Sequence[Entry], texts: Texts) -> Text:
+    count = Counter(each.state for each in entries)
+    return texts.text("class", "summary", count=len(entries), **{state: count[state] for state in STATES})
+
+
+def _problem(entry: Entry) -> Text:
+    """Return what is wrong with a submission; of many complaints the first ones."""
+    file = f" ({entry.file})" if entry.student else ""
+    return (f"{entry.name}{file}: {units.cut('; '.join(line for _, line in entry.problems), REASON)}",)
+
+
+def _ranked(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries with a place, by machine family, the fastest first."""
+    return sorted((each for each in entries if each.has_place), key=lambda each: (each.machine, -each.speedup["ratio"]))
+
+
+def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[Entry]]:
+    """Return the columns of the students: those with a key are in the CSV file, those with a heading are on the page."""
+    place = places(entries)
+
+    def calibrated(row: Entry) -> Word | None:
+        return ClassWord(calibration(sum(row.judged), len(row.judged))) if row.judged else None
+
+    def in_copies(row: Entry) -> str:
+        return "; ".join(f"{each.kind}: {_names(each)}" for each in found if row in each.entries)
+
+    return [
+        Column("student", lambda row: row.name, key="student"),
+        Column(None, lambda row: row.file, key="file"),
+        Column("machine", lambda row: row.machine or None, key="machine"),
+        Column("state", lambda row: ClassWord(row.state), key="state"),
+        Column("inside", lambda row: f"{sum(row.judged)}/{len(row.judged)}" if row.judged else None),
+        Column(None, lambda row: sum(row.judged) if row.judged else None, key="inside"),
+        Column(None, lambda row: len(row.judged) or None, key="judged"),
+        Column("calibration", calibrated, key="calibration"),
+        Column("interval", lambda row: interval(row.speedup) if row.speedup else None),
+        Column(None, lambda row: row.speedup.get("ratio"), key="ratio"),
+        Column(None, lambda row: row.speedup.get("low"), key="low"),
+        Column(None, lambda row: row.speedup.get("high"), key="high"),
+        Column("tie", lambda row: ClassWord("tied") if row.speedup.get("tie") else None, key="tie"),
+        Column("band", lambda row: row.speedup.get("band"), "{:g}".format, key="band"),
+        Column(None, lambda row: place.get(row.file), key="place"),
+        Column(None, in_copies, key="copies"),
+        Column(None, lambda row: "; ".join(line for _, line in row.problems), key="problems"),
+    ]
+
+
+def _predictions(entries: Sequence[Entry], texts: Texts) -> list[Block]:
+    """Return the table of questions over the class, and its calibration. Inconsistent submissions do not count."""
+    counted = [each for each in entries if each.judged and each.state in STATES[2:]]
+    judged, rows = [one for each in counted for one in each.judged], list[Any]()
+    if not judged:
+        return [texts.text("class", "no_predictions")]
+    for key in ASKED:
+        if found := [one for each in counted for one in each.outcomes if one.question.key == key and one.inside is not None]:
+            share = units.percent(sum(bool(one.inside) for one in found) / len(found))
+            spreads = (_spread(key, found, guesses=guesses) for guesses in (True, False))
+            rows.append((texts.text("class", f"ask_{key}"), str(len(found)), share, *spreads))
+    heads = [texts.plain("column", key) for key in ("question", "judged", "inside", "guesses", "measured_values")]
+    caption = texts.plain("caption", "class_predictions")
+    table = Exhibit(text_table(caption, heads, rows, words_after=2), caption)
+    words = {"inside": sum(judged), "judged": len(judged), "expected": f"{EXPECTED * len(judged):.1f}"}
+    whole = texts.text("predictions", calibration(sum(judged), len(judged)), level=f"{100 * LEVEL:g} %", **words)
+    own = Counter(calibration(sum(each.judged), len(each.judged)) for each in counted)
+    students = texts.text("class", "calibrations", **{key: own[key] for key in ("narrow", "right", "wide")})
+    return [texts.text("class", "spread"), table, [whole, students]]
+
+
+def _spread(key: str, found: Sequence[Outcome], *, guesses: bool) -> str:
+    """Return the median and the quartiles of numbers, or how often each operation occurs."""
+    if ASKED[key] == OPERATION:
+        names = Counter(str(one.predicted[0] if guesses else one.operation) for one in found)
+        return ", ".join(f"{name} {count}" for name, count in names.most_common())
+    numbers = [float((one.predicted[1] if guesses else one.number) or 0) for one in found]
+    first, median, third = statistics.quantiles(numbers if len(numbers) > 1 else numbers * 2, n=4, method="inclusive")
+    return f"{median:.3g} ({first:.3g} - {third:.3g}){' %' if ASKED[key] == PERCENT else ''}"
+
+
+def _speedups(ranked: Sequence[Entry], texts: Texts, drawn: Sequence[str]) -> list[Block]:
+    """Return the figure, and the places of each machine family."""
+    if not ranked:
+        return [texts.text("class", "no_scores")]
+    whole, rows = places(ranked), []
+    for each in ranked:
+        own, found = places(other for other in ranked if other.machine == each.machine), each.speedup
+        tied = texts.plain("class", "tied") if found["tie"] else units.MISSING
+        shown = (interval(found), tied, f"{found['band']:g}" if found["band"] else units.MISSING)
+        rows.append((each.machine, str(own[each.file]), each.name, *shown, str(whole[each.file])))
+    keys = ("machine", "place_in_family", "student", "interval", "tie", "band", "place_in_class")
+    table = texts.rows(texts.plain("caption", "places"), [texts.plain("column", key) for key in keys], rows)
+    figures: list[Block] = [Exhibit(name, texts.plain("caption", "speedups")) for name in drawn]
+    return [*figures, texts.text("class", "ranking", bands=", ".join(f"{band:g}" for band in BANDS)), table]
+
+
+def _names(found: Copies) -> str:
+    return ", ".join(f"{each.name} ({each.file})" if found.kind == "student" else each.name for each in found.entries)
+
+
+def _copied(found: Sequence[Copies], texts: Texts) -> list[Block]:
+    if not found:
+        return [texts.text("class", "no_copies")]
+    rows = [(texts.text("class", f"same_{each.kind}"), _names(each), str(each.number)) for each in found]
+    heads = [texts.plain("column", key) for key in ("in_common", "students", "count")]
+    return [texts.text("class", "copies"), texts.rows(texts.plain("caption", "copies"), heads, rows, numbers=1)]

@@ -1,0 +1,115 @@
+"""``mnistbench class rerun``: measure the code of the best students again, on the teacher's machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mnistbench.core.errors import MnistbenchError, UsageError
+from mnistbench.core.files import why_not_writable
+from mnistbench.core.options import argument, number, option, path, switch, whole
+from mnistbench.core.record import Environment
+from mnistbench.core.units import printable
+from mnistbench.course.classroom import score_command
+from mnistbench.course.classroom.score import RefusedError
+from mnistbench.course.classroom.teacher.cohort import Entry, gather, interval, known
+from mnistbench.course.lab.findings import write_file
+from mnistbench.course.studies.study import import_quiet_torch
+from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED
+from mnistbench.showing.progress import Progress
+from mnistbench.showing.table import Column, Table
+from mnistbench.showing.terminal import draw
+
+#: Whether both speed-ups agree: their intervals overlap, or not, or not on another CPU, where they may differ.
+AGREES, DIFFERS, ELSEWHERE = "yes", "no", "no, another CPU"
+
+COLUMNS: tuple[Column[dict[str, Any]], ...] = (
+    Column("student", lambda row: row["student"]),
+    Column("CPU", lambda row: row["machine"]),
+    Column("own speed-up (95 %)", lambda row: interval(row["own"])),
+    Column("speed-up here (95 %)", lambda row: interval(row["here"]) if row["here"] else row["problem"]),
+    Column("agrees", lambda row: row["agrees"]),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Whose code is measured, and for how long."""
+
+    submissions: Path = argument("SUBMISSIONS", path, "folder with the students' files, or with a folder for each")
+    top: int = option("--top", whole(1), "5", "students with the highest lower bounds; doubtful ones are left out", "N")
+    student: tuple[str, ...] = option("--student", str, None, "this student instead, also if doubtful", "NAME", many=True)
+    yes: bool = switch("--yes", "run the code of the students without asking")
+    launches: int = option("--launches", whole(4), "8", "processes of each side, one after the other", "N")
+    seconds: float = option("--seconds", number(), "3", "time for the turns of both sides in a launch, in seconds", "S")
+    output: Path | None = option("--output -o", path, None, "output file (default: rerun.json beside SUBMISSIONS)", "FILE")
+
+
+def run(settings: Settings) -> int:
+    """Measure and compare; return 0, or 1 if a step was refused or failed, or its speed-ups differ on the same CPU.
+
+    Raises:
+        UsageError: there is nothing to measure, the file cannot be written, or nobody agreed to run the code.
+        OSError: the file cannot be written.
+    """
+    output = settings.output or settings.submissions.absolute().parent / "rerun.json"
+    if problem := f"{output} is a directory" if output.is_dir() else why_not_writable(output.parent):
+        raise UsageError(f"--output: {problem}; name another file")
+    entries = chosen(gather(settings.submissions)[0], settings)
+    print("The code of these students will run on this machine, with all rights of your account:")
+    for each in entries:
+        code = known(each.submission, "score").text.expandtabs().splitlines()
+        print("\n".join((f"\n{each.name} ({each.file}):", *(f"  {printable(line)}" for line in code))))
+    if not (settings.yes or sys.stdin.isatty()):
+        raise UsageError("--yes: there is no terminal to ask in; read the code, then add --yes to run it")
+    if not settings.yes:
+        print("\nType yes to run it > ", end="", flush=True)
+        if sys.stdin.readline().strip().lower() != "yes":
+            raise UsageError("--yes: you did not agree, so nothing was run")
+    import_quiet_torch()
+    from mnistbench.measuring.environment import read
+
+    here, rows = read(1), list[dict[str, Any]]()
+    for row in measured(entries, settings, here):
+        rows.append(row)
+        write_file(output, {"environment": asdict(here), "students": rows})  # a later one may be interrupted
+    print(f"{draw(Table('', COLUMNS, rows)).strip()}\n{printable(str(output))}")
+    return EXIT_REGRESSED if any(row["agrees"] == DIFFERS for row in rows) else EXIT_PASSED
+
+
+def chosen(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
+    """Return the entries whose code is measured; UsageError if there are none, or a named student has no score."""
+    named = [each for each in entries if each.speedup and each.student in settings.student]
+    if missing := set(settings.student) - {each.student for each in named}:
+        raise UsageError(f"--student: {min(missing)!r} has no score in {settings.submissions}; see mnistbench class merge")
+    best = sorted((each for each in entries if each.has_place), key=lambda each: -each.speedup["low"])[: settings.top]
+    if not (found := named or best):
+        raise UsageError(f"SUBMISSIONS: {settings.submissions} has no score that counts; see mnistbench class merge")
+    return found
+
+
+def measured(entries: Sequence[Entry], settings: Settings, here: Environment) -> Iterator[dict[str, Any]]:
+    """Yield a row for each student: own speed-up, that of here or why there is none, and whether they agree."""
+    with Progress(sys.stderr, total=settings.launches * len(entries)) as progress:
+        for entry in entries:
+            own = known(entry.submission, "score")
+            row = {"student": entry.name, "file": entry.file, "machine": entry.machine, "own": entry.speedup, "here": None}
+            same = {"batch_size": own.batch_size, "dtype": own.dtype}
+            again = score_command.Settings(file=Path(own.file), launches=settings.launches, seconds=settings.seconds, **same)
+            progress.say(f"{entry.name}:")
+            try:
+                score = score_command.measure(again, own.text, here, progress)
+                score.check()
+                found = score.speedup
+                overlap = entry.speedup["low"] <= found["high"] and found["low"] <= entry.speedup["high"]
+                row |= {
+                    "here": found,
+                    "agrees": AGREES if overlap else DIFFERS if entry.machine == here.cpu_model else ELSEWHERE,
+                }
+            except (MnistbenchError, OSError) as error:
+                problem = f"{'refused' if isinstance(error, RefusedError) else 'failed'}: {error}"
+                row |= {"problem": problem, "agrees": DIFFERS}
+            yield row

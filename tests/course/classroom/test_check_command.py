@@ -1,0 +1,216 @@
+"""``mnistbench lab check`` and ``mnistbench class verify``: lines, files, points and exit codes."""
+
+import json
+import shutil
+
+import pytest
+from builders import environment
+from lab_runs import measure, predict, quiet, whole_lab, write
+from score_builders import score
+
+from mnistbench import cli
+from mnistbench.course.classroom import check_command
+from mnistbench.course.classroom.check_command import CLASSROOM50
+from mnistbench.course.classroom.predictions import EXPLANATIONS
+from mnistbench.course.classroom.score import BANDS, REFERENCE_STEP, read_score
+from mnistbench.course.classroom.submission import CHECKS, pack, read
+from mnistbench.course.lab.findings import FILE, QUIET, SCORE, SUBMISSION, write_file
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    return whole_lab(tmp_path_factory.mktemp("labs") / "lab")
+
+
+@pytest.fixture
+def lab(original, tmp_path):
+    return shutil.copytree(original, tmp_path / "lab")
+
+
+@pytest.fixture
+def tested(monkeypatch):
+    """The texts of the steps that a made-up self-test got; the machine is that of the labs."""
+    texts, results = [], [quiet()]
+
+    def made_up(settings, text, *_):
+        texts.append((settings.launches, text))
+        return results[0]
+
+    monkeypatch.setattr(check_command, "measure", made_up)
+    monkeypatch.setattr("mnistbench.measuring.environment.read", lambda threads: environment(threads=threads))
+    return texts, results
+
+
+def check(*words):
+    return cli.main(["lab", "check", *map(str, words)])
+
+
+def test_a_lab_that_is_right_is_packed(lab, capsys):
+    assert check(lab) == 0
+    shown = capsys.readouterr()
+    assert [line.split() for line in shown.out.splitlines()[:-1]] == [["OK", name] for name in CHECKS]
+    assert shown.out.splitlines()[-1] == f"{lab / SUBMISSION}: complete, hand it in"
+    assert shown.err == ""
+    assert read(lab / SUBMISSION) == pack(lab)
+    assert check(lab / SUBMISSION) == 0
+
+
+def test_what_is_missing_is_named_and_the_submission_is_written(tmp_path, lab, capsys):
+    (lab / SCORE).unlink()
+    write(lab, EXPLANATIONS, "")
+    output = tmp_path / "mine.json"
+    assert check(lab, "--submission", output) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("INCOMPLETE    explanations: the prediction image failed") for line in lines) == 1
+    assert sum(line.startswith("INCOMPLETE    score: score.json is missing") for line in lines) == 1
+    assert lines[-1] == f"{output}: solve the problems above, then run this again"
+    assert read(output).student == "s001"
+    assert not (lab / SUBMISSION).exists()
+
+
+def test_explanations_may_be_edited_until_the_check(lab):
+    (lab / EXPLANATIONS).write_text('image = "Another one. And more."\n', encoding="utf-8")
+    assert check(lab) == 0
+    (lab / EXPLANATIONS).write_text('image = "One more. And more."\n', encoding="utf-8")
+    assert check(lab) == 0
+
+
+def test_a_directory_without_a_lab_has_no_self_test(tmp_path, tested, capsys):
+    assert check(tmp_path) == 1
+    assert tested[0] == []
+    assert "INCOMPLETE    lab: lab.json is missing; run mnistbench lab" in capsys.readouterr().out.splitlines()
+    predict(tmp_path)
+    measure(tmp_path)  # the files of the check do not prevent a lab
+    assert (tmp_path / FILE).exists()
+
+
+# ---- Self-test -------------------------------------------------------------------------------------------------------
+
+
+def test_a_self_test_compares_the_reference_with_itself_once(lab, tested):
+    (lab / QUIET).unlink()
+    assert check(lab) == 0
+    assert tested[0] == [(5, REFERENCE_STEP)]
+    assert read_score(lab / QUIET, None) == quiet()
+    assert check(lab) == 0
+    assert len(tested[0]) == 1
+
+
+def test_a_self_test_on_a_loud_machine_is_doubtful_and_repeated(lab, tested, capsys):
+    (lab / QUIET).unlink()
+    tested[1][0] = quiet(1.1)
+    assert check(lab) == 1
+    shown = capsys.readouterr()
+    [line] = [line for line in shown.out.splitlines() if line.startswith("DOUBTFUL")]
+    assert "machine: equal code was not equally fast in the self-test: its ratio is 1.1" in line
+    assert "close other programs" in line
+    assert "load average" in shown.err
+    tested[1][0] = quiet()
+    assert check(lab) == 0
+    assert len(tested[0]) == 2
+
+
+def test_a_lab_of_another_machine_has_no_self_test(tmp_path, tested, capsys):
+    lab = whole_lab(tmp_path / "lab", cpu_count=64)
+    assert check(lab) == 0
+    (lab / QUIET).unlink()
+    assert check(lab) == 1
+    assert tested[0] == []
+    assert "no self-test, because the lab is of another machine (cpu count 64 -> 2)" in capsys.readouterr().err
+
+
+@pytest.mark.thorough
+def test_a_whole_self_test(lab, monkeypatch):
+    monkeypatch.setattr(check_command, "LAUNCH_S", 0.1)
+    monkeypatch.setattr(check_command, "other_machine", lambda *_: "")
+    (lab / QUIET).unlink()
+    check(lab)
+    assert read_score(lab / QUIET, None).text == REFERENCE_STEP
+
+
+# ---- Points ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def runner(monkeypatch):
+    for name in CLASSROOM50:
+        monkeypatch.setenv(name, name.lower())
+
+
+def test_points_of_checks_and_bands_are_written_for_two_graders(lab, tmp_path, runner):
+    write(lab, EXPLANATIONS, "")
+    gradescope, classroom50 = tmp_path / "results.json", tmp_path / "result.json"
+    assert check(lab, "--gradescope", gradescope, "--classroom50", classroom50) == 1
+    tests = json.loads(gradescope.read_text(encoding="utf-8"))["tests"]
+    assert [set(each) for each in tests] == [{"name", "score", "max_score", "status", "output"}] * (len(CHECKS) + len(BANDS))
+    assert [each["name"] for each in tests if each["status"] == "failed"] == [
+        "explanations", "step at least 1.5 times as fast", "step at least 2 times as fast", "step at least 3 times as fast",
+    ]  # fmt: skip
+    assert [each["score"] for each in tests] == [1, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0]
+    found = json.loads(classroom50.read_text(encoding="utf-8"))
+    assert (found["schema"], found["classroom"], found["score"], found["max-score"]) == (
+        "classroom50/result/v1", "classroom", 7, 11,
+    )  # fmt: skip
+    assert [(each["test-name"], each["passed"]) for each in found["tests"]] == [
+        (each["name"], each["status"] == "passed") for each in tests
+    ]
+
+
+def test_an_inconsistent_submission_reaches_no_band(lab, tmp_path):
+    shutil.copy(whole_lab(tmp_path / "other", "s002") / SCORE, tmp_path / SCORE)
+    write_file(lab / SCORE, score(4.0).content)
+    check(lab, "--gradescope", tmp_path / "results.json")
+    tests = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["tests"]
+    assert [each["score"] for each in tests[-len(BANDS) :]] == [0] * len(BANDS)
+    write_file(lab / SCORE, score(4.0).content, lab)
+    check(lab, "--gradescope", tmp_path / "results.json")
+    tests = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["tests"]
+    assert [each["score"] for each in tests[-len(BANDS) :]] == [1] * len(BANDS)
+
+
+# ---- Mistakes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "LAB"),
+        (["nowhere"], "nowhere: cannot be read (No such file or directory)"),
+        (["."], None),
+        ([".", "--submission", "."], "--submission: . is a directory; name another file"),
+        ([".", "--gradescope", "a.txt/b"], "a.txt is not a directory; name another file"),
+        ([".", "--classroom50", "result.json"], "--classroom50: needs CLASSROOM, ASSIGNMENT"),
+        (["a.txt"], "a.txt: is not JSON"),
+    ],
+)
+def test_a_mistake_is_one_line(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").touch()
+    for name in CLASSROOM50:
+        monkeypatch.delenv(name, raising=False)
+    assert check(*words) == (2 if said else 1)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == bool(said)
+    assert not said or said in lines[0]
+
+
+# ---- Verify ----------------------------------------------------------------------------------------------------------
+
+
+def test_submissions_are_verified(lab, tmp_path, capsys):
+    check(lab)
+    files = [tmp_path / name for name in ("right.json", "changed.json", "damaged.json")]
+    shutil.copy(lab / SUBMISSION, files[0])
+    content = json.loads((lab / SUBMISSION).read_text(encoding="utf-8"))
+    content["files"][EXPLANATIONS] = ""
+    files[1].write_text(json.dumps(content), encoding="utf-8")
+    files[2].write_text("{", encoding="utf-8")
+    capsys.readouterr()
+    for count, code in ((1, 0), (2, 1), (3, 2)):
+        assert cli.main(["class", "verify", *map(str, files[:count])]) == code
+    shown = capsys.readouterr()
+    right, changed = shown.out.splitlines()[-2:]
+    assert right == f"{files[0]}: unchanged"
+    assert changed.startswith(f"{files[1]}: {EXPLANATIONS} was changed after it was written at 20")
+    [line] = shown.err.splitlines()
+    assert line.startswith(f"mnistbench: {files[2]}: is not JSON")

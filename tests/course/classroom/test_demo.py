@@ -1,0 +1,110 @@
+"""``mnistbench class demo``: a generated class, which the teacher's commands read as a real one."""
+
+import pytest
+from lab_builders import laptop
+from lab_runs import whole_lab
+
+from mnistbench import cli
+from mnistbench.course.classroom import submission
+from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT
+from mnistbench.course.classroom.teacher.cohort import COMPLETE, UNREADABLE, copies, gather, places
+from mnistbench.course.classroom.teacher.demo_command import HOSTILE, DemoStudent
+from mnistbench.course.lab.findings import FILE, stored, write_file
+
+STUDENTS = 12
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    return whole_lab(tmp_path_factory.mktemp("lab"), "teacher")
+
+
+@pytest.fixture(scope="module")
+def generated(lab, tmp_path_factory):
+    """The folder of a class."""
+    folder = tmp_path_factory.mktemp("demo") / "class"
+    assert cli.main(["class", "demo", str(folder), "--lab", str(lab), "--size", str(STUDENTS)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def entries(generated):
+    return {each.name: each for each in gather(generated)[0]}
+
+
+def test_honest_students_have_no_problem(entries):
+    complete = {name for name, each in entries.items() if each.state == COMPLETE}
+    assert complete == {"s001", "s002", "s003", "s005", "s007", "s008", "s010", HOSTILE}
+    assert all(submission.problems(entries[name].submission) == () for name in complete)
+
+
+def test_the_others_have_what_they_are_generated_for(entries):
+    states = {name: each.state for name, each in entries.items() if each.state != COMPLETE}
+    assert states == {
+        "s004": INCOMPLETE, "s006": DOUBTFUL, "s009": INCOMPLETE, "s011": INCONSISTENT, "s012": INCONSISTENT,
+        "link.json": UNREADABLE, "too-large.json": UNREADABLE,
+    }  # fmt: skip
+    assert any("explain" in line for _, line in entries["s004"].problems)
+    assert any("score.json is missing" in line for _, line in entries["s009"].problems)
+    assert any("trainings" in line for _, line in entries["s012"].problems)
+
+
+def test_the_copies_are_found_and_no_others(entries):
+    found = copies(list(entries.values()))
+    assert {each.kind for each in found} == {"samples", "code", "text"}
+    assert {tuple(one.name for one in each.entries) for each in found} == {("s010", "s011")}
+
+
+def test_machines_and_predictions_differ_and_some_speedups_are_ties(entries):
+    assert len({each.machine for each in entries.values() if each.machine}) == 3
+    assert entries["s007"].speedup["tie"]
+    place = places(entries.values())
+    assert len(set(place.values())) > 3
+    overconfident, careful = ([entries[f"s{number:03}"].judged for number in each] for each in ((1, 4, 7, 10), (2, 3, 5, 8)))
+    assert sum(map(sum, overconfident)) < 0.5 * sum(map(len, overconfident))
+    assert sum(map(sum, careful)) > 0.7 * sum(map(len, careful))
+
+
+def test_a_student_has_the_drawn_batch_size_of_the_name(lab, entries):
+    was = submission.pack(lab).findings.predictions.batch_size
+    for name in ("s001", "s002", "s003"):
+        found = entries[name].submission.findings
+        assert found.predictions.batch_size in found.settings.batch_sizes
+        assert was not in found.settings.batch_sizes
+        assert {each.batch_size for each in found.iteration_times} == set(found.settings.batch_sizes)
+        assert any("-b" + str(found.predictions.batch_size) in file for file in entries[name].submission.files)
+
+
+def test_a_slower_machine_takes_longer(entries):
+    def median(name):
+        times = entries[name].submission.findings.iteration_times
+        return next(each.median_ns for each in times if (each.phase, each.batch_size, each.threads) == ("step", 64, 2))
+
+    assert median("s002") / median("s003") == pytest.approx(1.7 / 0.8, rel=0.1)  # demo CPU C and A
+
+
+def test_the_same_seed_gives_the_same_student(lab):
+    files = [DemoStudent(submission.pack(lab), 5, "s005", seed).submission().files for seed in (1, 1, 2)]
+    assert files[0] == files[1]
+    assert files[0] != files[2]
+
+
+def test_the_page_says_that_it_is_generated(generated, tmp_path):
+    assert cli.main(["class", "merge", str(generated), "-o", str(tmp_path / "page")]) == 0
+    page = (tmp_path / "page" / "class.html").read_text(encoding="utf-8")
+    assert "generated submissions" in page
+    assert "<script>" not in page
+
+
+def test_a_directory_that_is_no_lab_with_predictions_is_refused(tmp_path, capsys):
+    write_file(tmp_path / FILE, stored(laptop()))
+    for lab in (["--lab", str(tmp_path / "missing")], ["--lab", str(tmp_path)], []):
+        assert cli.main(["class", "demo", str(tmp_path / "new"), *lab]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith("mnistbench: --lab: ")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_directory_with_files_is_refused(lab, generated, capsys):
+    assert cli.main(["class", "demo", str(generated), "--lab", str(lab)]) == 2
+    assert "is not empty" in capsys.readouterr().err

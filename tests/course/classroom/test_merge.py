@@ -1,0 +1,312 @@
+"""``mnistbench class merge``: places, likely copies and distributions; folders with files that are no submissions."""
+
+import csv
+import io
+import json
+import os
+import random
+from types import SimpleNamespace
+
+import pytest
+from class_builders import entry, noisy, outcome, speedup
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lab_builders import MS, iteration_time, laptop
+from lab_runs import whole_lab
+from score_builders import launch, score
+
+from mnistbench import cli
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.course.classroom import submission
+from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT
+from mnistbench.course.classroom.teacher.cohort import COMPLETE, UNREADABLE, Entry, copies, gather, places
+from mnistbench.course.classroom.teacher.merge_command import page
+from mnistbench.course.lab.document import Exhibit, html, markdown
+from mnistbench.course.lab.texts import Texts
+
+# ---- Places ----------------------------------------------------------------------------------------------------------
+
+
+def placed(*intervals):
+    entries = [entry(f"s{number}", found=speedup(*each)) for number, each in enumerate(intervals)]
+    return [places(entries).get(each.file) for each in entries]
+
+
+def test_students_whose_intervals_overlap_that_of_the_fastest_share_a_place():
+    assert placed((1.2, 1.1, 1.3), (1.5, 1.4, 1.6), (1.35, 1.29, 1.41)) == [3, 1, 1]
+
+
+def test_the_next_place_counts_all_before_it():
+    assert placed((2.0, 1.9, 2.1), (1.9, 1.8, 1.95), (1.5, 1.4, 1.6), (1.0, 0.9, 1.1)) == [1, 1, 3, 4]
+
+
+def test_an_overlap_with_another_than_the_fastest_of_a_place_is_not_enough():
+    assert placed((1.5, 1.4, 1.6), (1.35, 1.29, 1.41), (1.25, 1.2, 1.3)) == [1, 1, 3]
+
+
+def test_equal_speedups_share_a_place():
+    assert placed((1.0, 0.9, 1.1), (1.0, 0.9, 1.1)) == [1, 1]
+
+
+@pytest.mark.parametrize(("kind", "place"), [(INCOMPLETE, 1), (DOUBTFUL, None), (INCONSISTENT, None)])
+def test_only_scores_that_count_have_a_place(kind, place):
+    found = entry("s1", found=speedup(1.5, 1.4, 1.6), problems=((kind, "why"),))
+    assert places([found, entry("s2")]).get("s1.json") == place
+
+
+def test_the_state_is_the_worst_of_the_problems():
+    assert entry("s1").state == COMPLETE
+    assert entry("s1", problems=((INCOMPLETE, "a"), (INCONSISTENT, "b"), (DOUBTFUL, "c"))).state == INCONSISTENT
+
+
+# ---- Copies ----------------------------------------------------------------------------------------------------------
+
+
+def work(student, seed, *, text="", explanation="", times=None, **changes):
+    """An entry with times of its own, code and an explanation."""
+    draw = random.Random(seed)
+    step = iteration_time("step", 64, MS, times_ns=times or noisy(20 * MS, 20, draw))
+    launches = (launch(1.2, reference_ns=noisy(400 * MS, 6, draw), student_ns=noisy(300 * MS, 6, draw)),)
+    findings = laptop(iteration_times=(step,), epoch_times=(), cases=())
+    files = SimpleNamespace(findings=findings, score=score(text=text, launches=launches), explanations={"image": explanation})
+    return entry(student, submission=files, **changes)
+
+
+def found_copies(*entries):
+    return [(each.kind, [one.name for one in each.entries], each.number) for each in copies(entries)]
+
+
+def test_own_work_is_no_copy():
+    assert found_copies(work("s1", 1, text="a = 1"), work("s2", 2, text="b = 1")) == []
+
+
+def test_equal_times_are_found_also_if_they_are_multiplied():
+    times = noisy(20 * MS, 20, random.Random(0))
+    for factor in (1, 1.3):
+        others = tuple(round(factor * ns) for ns in times)
+        assert found_copies(work("s1", 1, times=times), work("s2", 2, times=others)) == [("samples", ["s1", "s2"], 1)]
+
+
+def test_equal_turns_of_scores_are_found():
+    assert ("samples", ["s1", "s2"], 2) in found_copies(work("s1", 1), work("s2", 1))
+
+
+@pytest.mark.parametrize("times", [(MS,) * 20, (MS, 2 * MS, 3 * MS) * 9, (MS, 2 * MS, 3 * MS, 4 * MS), (0, 1, 2, 3) * 5])
+def test_times_that_may_be_equal_by_chance_do_not_count(times):
+    assert found_copies(work("s1", 1, times=times), work("s2", 2, times=times)) == []
+
+
+def test_code_is_compared_without_comments_and_white_space():
+    one, other = "def make_step(model):\n    return model  # mine\n", "def make_step( model ):\n\n  # ours\n  return model\n"
+    assert found_copies(work("s1", 1, text=one), work("s2", 2, text=other)) == [("code", ["s1", "s2"], 1)]
+    assert found_copies(work("s1", 1, text=one), work("s2", 2, text=one.replace("model", "net"))) == []
+
+
+def test_code_that_is_no_python_is_compared_without_white_space():
+    assert found_copies(work("s1", 1, text="def ("), work("s2", 2, text="def  (\n")) == [("code", ["s1", "s2"], 1)]
+
+
+OWN = "I assumed that the fixed cost of an iteration is small, but the table of batch sizes shows that it is not."
+
+
+SIMILAR = (OWN.upper(), f"  {OWN}\n", OWN.replace("small", "little"), OWN.replace("assumed", "thought"))
+
+
+@pytest.mark.parametrize("other", SIMILAR)
+def test_equal_and_similar_explanations_are_found(other):
+    assert found_copies(work("s1", 1, explanation=OWN), work("s2", 2, explanation=other)) == [("text", ["s1", "s2"], 1)]
+
+
+OTHER = "The backward pass computes two products for each layer, which I had forgotten before the lab."
+
+
+@pytest.mark.parametrize("pair", [("I do not know.",) * 2, (OWN, OWN[::-1]), (OWN, OTHER)])
+def test_short_and_different_explanations_are_not_found(pair):
+    assert found_copies(*(work(f"s{number}", number, explanation=text) for number, text in enumerate(pair))) == []
+
+
+def test_all_who_have_the_same_are_one_group():
+    assert found_copies(*(work(f"s{number}", number, text="a") for number in range(3))) == [("code", ["s0", "s1", "s2"], 1)]
+
+
+def test_two_files_of_a_student_are_no_copy_of_each_other():
+    assert found_copies(work("s1", 1, text="a", file="a.json"), work("s1", 1, text="a", file="b.json")) == [
+        ("student", ["s1", "s1"], 2)
+    ]
+
+
+# ---- The page --------------------------------------------------------------------------------------------------------
+
+
+def small_class():
+    """Six files: two who share a place, a tie, one without a score, one that was edited, one that cannot be read."""
+    right = (outcome("image", (2, 5, 12), 5.0), outcome("operation_small", ("addmm", "relu"), "aten::mkldnn_convolution"))
+    wrong = (outcome("image", (2, 3, 4), 6.0), outcome("operation_small", ("convolution",), "aten::mkldnn_convolution"))
+    return [
+        Entry("folder/lost.json", problems=((UNREADABLE, "is not UTF-8 text"),)),
+        entry("s001", machine="CPU A", outcomes=right, found=speedup(1.52, 1.48, 1.56)),
+        entry("s002", machine="CPU A", outcomes=wrong, found=speedup(1.49, 1.45, 1.53)),
+        entry("s003", machine="CPU B", outcomes=wrong[:1], found=speedup(1.0, 0.98, 1.02)),
+        entry("s004", machine="CPU B", outcomes=right, problems=((INCOMPLETE, "score.json is missing"),)),
+        entry("=s005|<b>", machine="CPU B", found=speedup(9.0, 8.0, 10.0), problems=((INCONSISTENT, "lab.json was changed"),)),
+    ]
+
+
+def test_the_page_of_a_small_class(golden):
+    document, rows = page(small_class(), ["notes.txt"], Texts("en"), ("speedups",))
+    golden(markdown(document), "class_en.md")
+    golden(rows.csv(), "class.csv")
+
+
+def test_both_languages_have_the_same_numbers(tmp_path):
+    pages = [page(small_class(), [], Texts(language), ())[0] for language in ("en", "zh")]
+    blocks = [[block for part in each.sections for block in part.blocks if isinstance(block, Exhibit)] for each in pages]
+    lengths = [[len(block.shown.rows) for block in each] for each in blocks]
+    assert lengths[0] == lengths[1] == [6, 2, 3]
+    assert all("<b>" not in html(each, tmp_path).replace("<b></b>", "") for each in pages)
+
+
+def test_numbers_over_the_class_are_medians_and_quartiles():
+    guesses = [outcome("image", (1, guess, 9), 4.0 + guess) for guess in (1, 2, 3, 4, 5)]
+    document, _ = page([entry(f"s{number}", outcomes=(each,)) for number, each in enumerate(guesses)], [], Texts("en"), ())
+    [line] = [line for line in markdown(document).splitlines() if line.startswith("| time per image of a training step")]
+    assert line.split(" | ")[1:] == ["5", "100.0 %", "3 (2 - 4)", "7 (6 - 8) |"]
+
+
+def test_a_class_without_predictions_scores_and_copies_says_so():
+    document, _ = page([entry("s1")], [], Texts("en"), ())
+    assert "No submission has a speed-up that counts" in (text := markdown(document))
+    assert "No submission has a prediction" in text
+    assert "No two submissions" in text
+
+
+# ---- Folders ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def handed_in(tmp_path_factory):
+    """A submission with a lab and predictions."""
+    return submission.pack(whole_lab(tmp_path_factory.mktemp("lab"), "s001"))
+
+
+def test_files_of_the_folder_and_of_its_folders_are_read(tmp_path, handed_in):
+    names = "a.json", "Name_1_assignsubmission_file_/b.JSON", "deep/er/c.json", ".hidden/d.json", "._e.json", "x/notes.txt"
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        submission.write(tmp_path / name, handed_in)
+    entries, others = gather(tmp_path)
+    assert [each.file for each in entries] == ["a.json", "Name_1_assignsubmission_file_/b.JSON"]
+    assert others == ["notes.txt"]
+    assert {each.student for each in entries} == {"s001"}
+    assert [(DOUBTFUL, "s001 has 2 submissions; remove all but one") in each.problems for each in entries] == [True, True]
+
+
+def test_a_submission_has_the_outcomes_of_its_predictions(tmp_path, handed_in):
+    submission.write(tmp_path / "a.json", handed_in)
+    [found] = gather(tmp_path)[0]
+    assert (found.student, found.machine, found.state) == ("s001", handed_in.findings.environment.cpu_model, COMPLETE)
+    assert len(found.outcomes) == 11
+    assert found.judged.count(False) == 1
+
+
+def hostile(folder):
+    """Write files that are no submissions; return what is wrong with each."""
+    (folder / "huge.json").touch()
+    os.truncate(folder / "huge.json", 10 * 2**30)
+    (folder / "link.json").symlink_to("/etc/passwd")
+    os.mkfifo(folder / "pipe.json")
+    (folder / "deep.json").write_text("[" * 100_000)
+    (folder / "bytes.json").write_bytes(b"\xff\xfe\0")
+    (folder / "list.json").write_text("[1]")
+    (folder / "file.json").write_text(json.dumps({"schema": 1, "student": "s1", "files": {"../../x": ""}}))
+    (folder / f"{'n' * 200}\u202e\x1b[31m.json").write_text("{}")
+    (folder / "out").symlink_to("/etc", target_is_directory=True)
+    return {"huge": "10737418240 bytes", "link": "not a regular file", "pipe": "not a regular file", "deep": "JSON",
+            "bytes": "UTF-8", "list": "object", "file": "../../x", "nnn": "schema"}  # fmt: skip
+
+
+def test_a_file_that_cannot_be_read_is_a_row_with_the_reason(tmp_path):
+    reasons = hostile(tmp_path)
+    entries, _ = gather(tmp_path)
+    assert {each.state for each in entries} == {UNREADABLE}
+    assert len(entries) == len(reasons)
+    for start, reason in reasons.items():
+        [found] = [each for each in entries if each.file.startswith(start)]
+        assert reason in found.problems[0][1]
+        assert found.file.isprintable()
+        assert len(found.file) <= 80
+
+
+def test_a_page_has_hostile_files_and_names_as_text(tmp_path, capsys):
+    hostile(tmp_path)
+    name = "<script>alert(1)</script>\u202e=../../" + "x" * 100
+    submission.write(tmp_path / "name.json", submission.Submission(name.replace("\u202e", ""), {}))
+    assert cli.main(["class", "merge", str(tmp_path), "-o", str(tmp_path / "out-page")]) == 0
+    shown = (tmp_path / "out-page" / "class.html").read_text()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "\u202e" not in shown + (tmp_path / "out-page" / "class.md").read_text()
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out-page" / "class.csv").read_text())))
+    assert len(rows) == 9
+    assert not [row for row in rows if row["student"].startswith(("=", "+", "-", "@"))]
+    assert "1 incomplete" in capsys.readouterr().out
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda each: st.lists(each) | st.dictionaries(st.text(), each),
+    max_leaves=5,
+)
+
+
+@given(VALUES, st.integers(0))
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_made_up_findings_never_end_the_merge(tmp_path, handed_in, value, seed):
+    def replaced(found):
+        if isinstance(found, dict | list) and found and draw.random() < 0.9:
+            key = draw.choice(list(found) if isinstance(found, dict) else range(len(found)))
+            found[key] = replaced(found[key])
+            return found
+        return value
+
+    draw = random.Random(seed)
+    changed = json.dumps(replaced(json.loads(handed_in.files["lab.json"])))
+    path = tmp_path / "made-up.json"
+    try:
+        submission.write(path, submission.Submission("s1", {**handed_in.files, "lab.json": changed}))
+    except ValueError:  # a value that JSON does not have
+        return
+    [found] = gather(tmp_path)[0]
+    assert found.state in (INCONSISTENT, UNREADABLE, INCOMPLETE)
+    page([found], [], Texts("en"), ())
+
+
+# ---- The command -----------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_without_submissions_is_refused(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    for folder in (tmp_path, tmp_path / "missing", tmp_path / "notes.txt"):
+        with pytest.raises(UsageError, match=r"has no \*\.json"):
+            gather(folder)
+
+
+def test_the_output_may_be_a_page_before_but_no_other_directory(tmp_path, capsys, handed_in):
+    (tmp_path / "in").mkdir()
+    submission.write(tmp_path / "in" / "a.json", handed_in)
+    command = ["class", "merge", str(tmp_path / "in"), "-o"]
+    assert cli.main([*command, str(tmp_path / "in")]) == 2
+    assert "holds something else" in capsys.readouterr().err
+    for _ in range(2):
+        assert cli.main([*command, str(tmp_path / "out")]) == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["class.csv", "class.html", "class.md", "figures"]
+
+
+def test_problems_of_one_file_leave_the_others(tmp_path, handed_in):
+    files = {**handed_in.files, "score.json": "no JSON"}
+    submission.write(tmp_path / "a.json", submission.Submission("s001", files))
+    [found] = gather(tmp_path)[0]
+    assert (found.state, found.speedup) == (INCONSISTENT, {})
+    assert len(found.outcomes) == 11
+    with pytest.raises(RecordError):
+        _ = found.submission.score

@@ -1,0 +1,315 @@
+"""Submissions: packed, written and read again; what is wrong with one; files that somebody made up."""
+
+import dataclasses
+import json
+import os
+import shutil
+
+import pytest
+from builders import environment
+from hypothesis import given
+from hypothesis import strategies as st
+from lab_runs import ANSWERS, measure, predict, quiet, whole_lab, write
+from score_builders import launch, score
+from strategies import many, spoiled
+
+from mnistbench.core.errors import RecordError
+from mnistbench.course.classroom import submission as submissions
+from mnistbench.course.classroom.chain import CHAIN, add_link
+from mnistbench.course.classroom.predictions import EXPLANATIONS, PREDICTIONS
+from mnistbench.course.classroom.submission import (
+    CHECKS,
+    DOUBTFUL,
+    INCOMPLETE,
+    INCONSISTENT,
+    LARGEST,
+    LONGEST_TEXT,
+    Submission,
+    pack,
+    problems,
+    read,
+)
+from mnistbench.course.lab.findings import FILE, QUIET, SCORE, SUBMISSION, Findings, write_file
+from mnistbench.course.lab.run import BEGUN, STEPS
+
+STEP = f"{STEPS}/operations-step-cpu-b64.json"
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    return whole_lab(tmp_path_factory.mktemp("labs") / "lab")
+
+
+@pytest.fixture(scope="module")
+def packed(original):
+    return pack(original)
+
+
+@pytest.fixture
+def lab(original, tmp_path):
+    return shutil.copytree(original, tmp_path / "lab")
+
+
+def wrong(directory):
+    """The kind and the check of each problem."""
+    return [(each.kind, each.check) for each in problems(pack(directory))]
+
+
+def edit(path, old, new):
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+# ---- One that is right -----------------------------------------------------------------------------------------------
+
+
+def test_a_submission_has_the_files_of_the_lab_and_nothing_else(lab, packed):
+    (lab / "steps" / "notes.txt").touch()
+    (lab / "private.json").touch()
+    found = pack(lab)
+    assert found == packed
+    assert {PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET, CHAIN, BEGUN.as_posix(), STEP} < set(found.files)
+    assert found.student == "s001"
+    assert problems(found) == ()
+
+
+def test_a_submission_is_read_as_it_was_written(packed, original, tmp_path):
+    submissions.write(tmp_path / SUBMISSION, packed)
+    found = read(tmp_path / SUBMISSION)
+    assert found == packed
+    assert found.findings == Findings.from_directory(original)
+    assert (found.score, found.quiet) == (score(), quiet())
+    assert found.predictions.answers == found.findings.predictions.answers
+    assert set(found.explanations) == {"image"}
+    assert [outcome.inside for outcome in found.outcomes].count(False) == 1
+    assert problems(found) == ()
+
+
+def test_an_empty_directory_is_a_submission_that_lacks_everything(tmp_path):
+    found = pack(tmp_path)
+    assert found == Submission("", {})
+    assert (found.findings, found.score, found.quiet, found.predictions, found.explanations) == (None, None, None, None, {})
+    assert {(each.kind, each.check) for each in problems(found)} == {
+        (INCOMPLETE, check) for check in CHECKS if check != "explanations"
+    }
+
+
+# ---- Problems --------------------------------------------------------------------------------------------------------
+
+
+def test_an_edited_lab_does_not_follow_from_its_steps(lab):
+    path = lab / FILE
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["iteration_times"][0]["times_ns"][0] += 1
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert wrong(lab) == [(INCONSISTENT, "lab"), (INCONSISTENT, "files")]
+    add_link(lab, FILE, path.read_bytes())  # somebody who knows the chain
+    assert wrong(lab) == [(INCONSISTENT, "lab")]
+
+
+def test_a_lab_without_a_step_that_it_measured_does_not_follow_from_its_steps(lab):
+    path = lab / FILE
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["first_iterations"] = []
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert (INCONSISTENT, "lab") in wrong(lab)
+
+
+def test_a_step_that_was_edited_with_the_lab_is_found_by_the_chain(lab):
+    for name in (STEP, FILE):
+        edit(lab / name, '"parameter_count": 1199882', '"parameter_count": 1199883')
+    found = problems(pack(lab))
+    assert any(each.text.startswith(f"{STEP} was changed after it was written at 20") for each in found)
+
+
+def test_predictions_that_were_changed_after_the_lab_are_inconsistent(lab):
+    edit(lab / PREDICTIONS, "image = [0, 0, 0]", "image = [1, 1, 1]")
+    assert wrong(lab) == [(INCONSISTENT, "predictions"), (INCONSISTENT, "files")]
+
+
+def test_predictions_that_were_written_after_the_lab_are_inconsistent(tmp_path):
+    measure(tmp_path)
+    predict(tmp_path)
+    assert {("predictions"), ("files")} <= {check for kind, check in wrong(tmp_path) if kind == INCONSISTENT}
+
+
+def test_predictions_of_another_student_are_inconsistent(packed):
+    assert [each.check for each in problems(dataclasses.replace(packed, student="s002"))] == ["predictions"]
+
+
+def test_a_question_without_an_answer_is_named(tmp_path):
+    predict(tmp_path, answers={key: each for key, each in ANSWERS.items() if key not in ("image", "first")})
+    [found] = [each for each in problems(pack(tmp_path)) if each.check == "predictions"]
+    assert (found.kind, found.text) == (INCOMPLETE, f"{PREDICTIONS} has no answer to first, image")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_enough"),
+    [
+        ("", False),
+        ("It is slow.", False),
+        ("It takes 1.5 ms", False),
+        ("...", False),
+        ("I expected 2. It is 5.", True),
+        ("Why? No idea", True),
+        ("我以为是两倍。其实是五倍。", True),
+        ("只有一句。", False),
+    ],
+)
+def test_a_failed_prediction_needs_two_sentences(lab, text, is_enough):
+    write(lab, EXPLANATIONS, f'image = "{text}"\n')
+    assert wrong(lab) == ([] if is_enough else [(INCOMPLETE, "explanations")])
+
+
+def test_a_score_of_another_machine_or_that_was_edited_does_not_count(lab):
+    write_file(lab / SCORE, score(environment=environment(cpu_count=64)).content, lab)
+    assert wrong(lab) == [(INCONSISTENT, "score")]
+    with pytest.raises(RecordError, match="another machine"):
+        _ = pack(lab).score
+    write(lab, SCORE, json.dumps({"schema": 1, **score().content, "batch_size": 65}))
+    assert wrong(lab) == [(INCONSISTENT, "score")]
+
+
+def test_a_score_that_was_copied_from_another_student_has_no_line(lab, tmp_path):
+    write_file(tmp_path / SCORE, score(2.5).content)
+    shutil.copy(tmp_path / SCORE, lab / SCORE)
+    assert wrong(lab) == [(INCONSISTENT, "files")]
+
+
+@pytest.mark.parametrize(
+    ("made", "kinds"),
+    [
+        (quiet(), []),
+        (quiet(launches=tuple(launch(ratio) for ratio in (1.009, 1.01, 1.011, 1.01))), []),
+        (quiet(1.1), [DOUBTFUL]),
+        (quiet(0.9), [DOUBTFUL]),
+        (quiet(launches=tuple(launch(ratio) for ratio in (1, 1.06, 1, 0.98, 1))), [DOUBTFUL]),
+        (quiet(environment=environment(cpu_count=64)), [INCONSISTENT]),
+        (score(1.0), [INCONSISTENT]),
+    ],
+)
+def test_the_self_test_needs_equal_code_and_a_quiet_machine(lab, made, kinds):
+    write_file(lab / QUIET, made.content, lab)
+    assert wrong(lab) == [(kind, "machine") for kind in kinds]
+
+
+def test_files_that_are_missing_are_named(lab):
+    for name in (SCORE, QUIET, CHAIN):
+        (lab / name).unlink()
+    assert wrong(lab) == [(INCOMPLETE, "score"), (INCOMPLETE, "files"), (INCOMPLETE, "machine")]
+
+
+def test_more_batch_sizes_than_steps_take_no_time(packed):
+    content = json.loads(packed.files[FILE])
+    content["settings"]["batch_sizes"] = list(range(1, 100_000))
+    files = {**packed.files, FILE: json.dumps(content)}
+    assert INCONSISTENT in {each.kind for each in problems(Submission("s001", files)) if each.check == "lab"}
+
+
+# ---- Hostile files ---------------------------------------------------------------------------------------------------
+
+
+def document(files, student="s001"):
+    return {"schema": 1, "student": student, "files": files}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is not JSON"),
+        (b"\xff\xfe", "is not UTF-8 text"),
+        (b"[" * 100_000, "is not JSON"),
+        (b'{"schema": ' + b"1" * 5000 + b"}", "is not JSON"),
+        (b'{"schema": 1, "schema": 1}', "a name occurs twice"),
+        (b'{"schema": 2}', "schema: needs 1"),
+        (b'{"schema": 1, "student": "s001"}', "files: is missing"),
+        (document({"../../etc/passwd": ""}), "files.'../../etc/passwd': is no file of a lab"),
+        (document({"steps/../x.json": ""}), "is no file of a lab"),
+        (document({"steps/x.json\n": ""}), "is no file of a lab"),
+        (document({"steps/" + "x" * 300 + ".json": ""}), "is no file of a lab"),
+        (document({"report.html": ""}), "is no file of a lab"),
+        (document({FILE: 1}), "files.lab.json: needs text, found 1"),
+        (document({FILE: "\0"}), "is no text"),
+        (document({FILE: "\ud800"}), "is no text"),
+        (document({EXPLANATIONS: "#" * (LONGEST_TEXT + 1)}), "is no text, or longer"),
+        (document({}, "a\nb"), "student: needs"),
+        (document({}, "s" * 201), "student: needs"),
+    ],
+)
+def test_a_file_that_is_no_submission_is_one_line(tmp_path, content, said):
+    path = tmp_path / SUBMISSION
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    with pytest.raises(RecordError) as error:
+        read(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert said in str(error.value)
+    assert str(error.value).isprintable()
+
+
+def test_what_is_not_a_regular_file_is_not_read(tmp_path, original):
+    path = tmp_path / SUBMISSION
+    with pytest.raises(RecordError, match="No such file"):
+        read(path)
+    path.symlink_to(original / FILE)
+    os.mkfifo(tmp_path / "pipe")
+    for each in (path, tmp_path / "pipe", tmp_path, os.devnull):
+        with pytest.raises(RecordError, match="is not a regular file"):
+            read(type(path)(each))
+    large = tmp_path / "large"
+    with large.open("wb") as stream:
+        stream.truncate(LARGEST + 1)
+    with pytest.raises(RecordError, match=f"has {LARGEST + 1} bytes, more than {LARGEST}"):
+        read(large)
+
+
+@pytest.mark.parametrize("name", [FILE, PREDICTIONS, STEP])
+def test_a_link_in_a_lab_is_not_followed(lab, tmp_path, name):
+    (lab / name).unlink()
+    (lab / name).symlink_to(tmp_path / "secret")
+    with pytest.raises(RecordError, match="is not a regular file"):
+        pack(lab)
+
+
+def test_a_lab_whose_steps_are_a_link_is_refused(lab, tmp_path):
+    (lab / STEPS).rename(tmp_path / "elsewhere")
+    (lab / STEPS).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RecordError, match="is not the directory of a lab"):
+        pack(lab)
+
+
+def test_a_file_in_another_encoding_is_one_line(lab):
+    (lab / EXPLANATIONS).write_bytes('image = "因为。"'.encode("gbk"))
+    with pytest.raises(RecordError, match=r"explanations\.toml: is not UTF-8 text; save it as UTF-8"):
+        pack(lab)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("spoiled")
+
+
+@many(300)
+@given(data=st.data())
+def test_a_spoiled_submission_is_read_or_one_line(data, packed, folder):
+    small = {name: packed.files[name] for name in (EXPLANATIONS, BEGUN.as_posix())}
+    _, made = data.draw(spoiled(document(small)))
+    path = folder / SUBMISSION
+    path.write_text(json.dumps(made), encoding="utf-8")
+    said, found = f"{path}: ", ()
+    try:
+        found = problems(read(path))
+    except RecordError as error:
+        said = str(error)
+    assert said.startswith(f"{path}: ")
+    assert all(each.kind in (INCOMPLETE, INCONSISTENT, DOUBTFUL) for each in found)
+
+
+@many(300)
+@given(data=st.data())
+def test_spoiled_files_of_a_submission_are_problems(data, packed):
+    name = data.draw(st.sampled_from([FILE, SCORE, QUIET, STEP, f"{STEPS}/iterations.json"]))
+    where, made = data.draw(spoiled(json.loads(packed.files[name])))
+    found = problems(dataclasses.replace(packed, files={**packed.files, name: json.dumps(made)}))
+    assert (INCONSISTENT, "files") in {(each.kind, each.check) for each in found}, where
+    assert all(each.check in CHECKS for each in found)
