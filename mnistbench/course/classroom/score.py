@@ -17,7 +17,7 @@ import numpy as np
 
 from mnistbench.core import units
 from mnistbench.core.document import Members, Nanoseconds, Positive
-from mnistbench.core.errors import MnistbenchError, RecordError
+from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.record import Environment
 from mnistbench.course.classroom.predictions import TextFile
 from mnistbench.course.lab.findings import SCHEMA, read_file
@@ -104,10 +104,9 @@ class Score:
     def disturbed(self) -> str:
         """How the score of a step that is equal to the reference shows a disturbed machine; empty if it does not."""
         found, spread = self.speedup, math.exp(max(self.logs) - min(self.logs)) - 1
-        low, high = found["low"], found["high"]
-        if low <= 1 <= high or 1 - EQUAL <= low <= high <= 1 + EQUAL:
-            return f"the ratios of its launches differ by {units.percent(spread)}" if spread > SPREAD else ""
-        return f"its ratio is {units.factor(found['ratio'])} (95 % interval {units.factor(low)} to {units.factor(high)})"
+        if not (found["tie"] or 1 - EQUAL <= found["low"] <= found["high"] <= 1 + EQUAL):
+            return f"its ratio is {interval(found, '{} (95 % interval {} to {})')}"
+        return f"the ratios of its launches differ by {units.percent(spread)}" if spread > SPREAD else ""
 
     @property
     def speedup(self) -> dict[str, Any]:
@@ -147,10 +146,14 @@ class Score:
     def sentence(self) -> str:
         """The result in one sentence."""
         found, n = self.speedup, len(self.launches)
-        ratio, low, high = (units.factor(found[name]) for name in ("ratio", "low", "high"))
-        shown = f"{ratio} times as fast as the reference (95 % interval {low} to {high}, {n} launches)"
+        shown = interval(found, "{} times as fast as the reference (95 % interval {} to {}")
         band = f"at least {found['band']:g} times" if found["band"] else f"none, the first is {BANDS[0]:g} times"
-        return f"{self.file}: {'tie, ' if found['tie'] else ''}{shown}; band: {band}"
+        return f"{self.file}: {'tie, ' if found['tie'] else ''}{shown}, {n} launches); band: {band}"
+
+
+def interval(speedup: Mapping[str, Any], form: str = "{} ({} - {})") -> str:
+    """Return a speed-up with its interval: ``1.13 (1.10 - 1.16)``."""
+    return form.format(*(units.factor(speedup[key]) for key in ("ratio", "low", "high")))
 
 
 def error_of(student: Answer, reference: Answer, limit: float) -> float:
@@ -170,16 +173,13 @@ def error_of(student: Answer, reference: Answer, limit: float) -> float:
     return errors[worst]
 
 
-def read_score(path: TextFile, machine: Environment | None) -> Score:
-    """Read a score and check it again; RefusedError if it is wrong or not of this machine, RecordError if it is damaged."""
-    try:
-        content = read_file(path)
-        score = content.read(Score)
-    except (OSError, RecordError) as error:
-        raise RecordError(f"{path}: cannot be read ({error})") from None
+def read_score(file: TextFile, machine: Environment | None) -> Score:
+    """Read a score and check it again; RefusedError if it is wrong or not of the machine, RecordError if it is damaged."""
+    content = read_file(file)
+    score = content.read(Score)
     if {"schema": SCHEMA, **score.content} != content.value:
         raise RefusedError("the file was edited; measure it again")
-    if other := other_machine(score.environment, machine or score.environment):
+    if machine and (other := other_machine(score.environment, machine)):
         raise RefusedError(f"it was measured on another machine or with other software ({other}); measure it here")
     score.check()
     return score

@@ -46,7 +46,7 @@ FLOPS, PATIENCE_S = 23_984_896, 300.0
 class Settings:
     """What is scored, and for how long."""
 
-    file: Path = argument("FILE", path, "Python file with a function make_step(model), or a score.json to check again")
+    file: Path = argument("FILE", path, "Python file with a function make_step(model)")
     output: Path = option("--output -o", path, DIRECTORY, "directory of the lab, to which score.json is written", "DIR")
     batch_size: int = option("--batch-size", whole(1), "64", "samples of a step", "N")
     dtype: str = option("--dtype", one_of(*DTYPES), "float32", "least precise number format that is allowed", "NAME")
@@ -54,32 +54,34 @@ class Settings:
     seconds: float = option("--seconds", number(), "3", "time for the turns of both sides in a launch, in seconds", "S")
 
 
-def run(settings: Settings) -> int:
-    """Score a file, or check a score; return 0, or 1 if there is no score. Raises errors as :func:`measure`."""
-    if not settings.file.is_file():
-        raise UsageError(f"FILE: {settings.file} is not a file; name a Python file or a score.json")
-    if problem := why_not_writable(settings.output):
-        raise UsageError(f"--output: {problem}; name another directory")
+def this_machine() -> Environment:
+    """Return the environment of a step: with one thread."""
     import_quiet_torch()
     from mnistbench.measuring.environment import read
 
-    here = read(1)
-    lab = Findings.from_directory(settings.output).environment if (settings.output / FILE).exists() else here
+    return read(1)
+
+
+def run(settings: Settings) -> int:
+    """Score a file; return 0, or 1 if there is no score. Raises errors as :func:`measure`."""
+    if not settings.file.is_file():
+        raise UsageError(f"FILE: {settings.file} is not a file; name a Python file")
+    if problem := why_not_writable(settings.output):
+        raise UsageError(f"--output: {problem}; name another directory")
+    here, output = this_machine(), settings.output
+    lab = Findings.from_directory(output).environment if (output / FILE).exists() else here
+    if other := scores.other_machine(lab, here):
+        raise UsageError(f"--output: the lab in {output} is of another machine ({other}); name another directory")
     try:
-        if settings.file.suffix == ".json":
-            print(scores.read_score(settings.file, lab).sentence)
-            return EXIT_PASSED
-        if other := scores.other_machine(lab, here):
-            raise UsageError(f"--output: the lab in {settings.output} is of another machine ({other}); name another directory")
         with Progress(sys.stderr, total=settings.launches) as progress:
             score = measure(settings, settings.file.read_text(encoding="utf-8", errors="replace"), here, progress)
         score.check()
-        settings.output.mkdir(parents=True, exist_ok=True)
-        write_file(settings.output / SCORE, score.content, settings.output)
     except scores.RefusedError as error:
         print_error(f"{settings.file}: no score: {error}")
         return EXIT_REGRESSED
-    print(f"{score.sentence}\n{settings.output / SCORE}")
+    output.mkdir(parents=True, exist_ok=True)
+    write_file(output / SCORE, score.content, output)
+    print(f"{score.sentence}\n{output / SCORE}")
     return EXIT_PASSED
 
 
