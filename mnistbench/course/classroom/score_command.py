@@ -99,7 +99,7 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
                 sides = {name: stack.enter_context(ScoredSide(WORKER, environ)) for name in coin.sample([*weights], 2)}
                 job = {"core": coin.choice(cores) if cores else None, "batch_size": size, "file": str(settings.file)}
                 for name, side in sides.items():
-                    side.pid = side.ask(int, "load", text=text if name == STUDENT else "", **job)
+                    side.ask(Any, "load", text=text if name == STUDENT else scores.REFERENCE_STEP, **job)
                 if not launches:
                     seed = secrets.randbits(63)
                     for name, side in sides.items():
@@ -113,8 +113,6 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
 
 class ScoredSide(Child):
     """The process of the reference or of the student's step."""
-
-    pid = 0
 
     def ask(self, hint: Any, do: str, **arguments: Any) -> Any:
         """Call a method of ``ScoreWorker`` there; return its value by the type hint. Raises errors as :func:`measure`."""
@@ -133,7 +131,7 @@ class ScoredSide(Child):
     def cpu_ns(self) -> int:
         """CPU time of all threads of the process so far; 0 where the system does not tell."""
         with suppress(OSError):
-            return time.clock_gettime_ns(~self.pid << 3 | 2)  # clock_getcpuclockid(3) of Linux
+            return time.clock_gettime_ns(~self._process.pid << 3 | 2)  # clock_getcpuclockid(3) of Linux
         return 0
 
 

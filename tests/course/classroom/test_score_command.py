@@ -19,7 +19,7 @@ from mnistbench import cli
 from mnistbench.core.child import Child, measuring_environment
 from mnistbench.core.errors import UsageError
 from mnistbench.course.classroom import score_command
-from mnistbench.course.classroom.score import IDLE_SHARE, RefusedError, read_score
+from mnistbench.course.classroom.score import IDLE_SHARE, REFERENCE_STEP, RefusedError, read_score
 from mnistbench.course.classroom.score_command import REFERENCE, STUDENT, WORKER, ScoredSide, Settings, launched
 from mnistbench.course.lab.findings import FILE, SCORE, stored, write_file
 
@@ -140,7 +140,7 @@ def side(environ, text):
 def loaded(made, text, size=16):
     """Run the text of a file in a process, on the core that all share."""
     core = min(score_command.own_cores(), default=None)
-    made.pid = made.ask(int, "load", core=core, batch_size=size, text=text, file="step.py")
+    made.ask(Any, "load", core=core, batch_size=size, text=text, file="step.py")
     return made
 
 
@@ -151,7 +151,7 @@ def impatient(made):
 
 @pytest.fixture(scope="module")
 def reference(environ, weights):
-    with side(environ, "") as made:
+    with side(environ, REFERENCE_STEP) as made:
         made.ask(Any, "epoch", seed=1, weights=weights)
         yield made
 
@@ -195,8 +195,8 @@ def example():
 )
 def test_an_honest_step_takes_turns(text, dtype, reference, shared, weights):
     size = 16 if dtype == "float32" else 64  # the errors of bfloat16 are smaller
-    found = turns(loaded(reference, "", size), loaded(shared, text, size), weights, dtype)
-    loaded(reference, "")
+    found = turns(loaded(reference, REFERENCE_STEP, size), loaded(shared, text, size), weights, dtype)
+    loaded(reference, REFERENCE_STEP)
     assert len(found.reference_ns) == len(found.student_ns) == 3
 
 

@@ -25,14 +25,6 @@ from mnistbench.course.lab.findings import Findings
 UNREADABLE, COMPLETE = "unreadable", "complete"
 STATES = (UNREADABLE, INCONSISTENT, DOUBTFUL, INCOMPLETE, COMPLETE)
 
-#: Fewest times of a series, and fewest different ones, so that no two series are equal by chance. Times are compared as ratios
-#: to the first one, with so many decimals: a series that was multiplied by a factor is found, too.
-LEAST_TIMES, LEAST_DIFFERENT, DECIMALS = 8, 4, 4
-
-#: Characters of texts that are compared: fewest of equal and of similar ones, and most. Similar ones share as many of their
-#: trigrams, twice the number in common by the sum of both; difflib would take minutes for texts that are made for it.
-LEAST_EQUAL, LEAST_SIMILAR, MOST, SIMILAR = 20, 60, 2_000, 0.85
-
 #: CPU models of generated submissions begin so.
 DEMO = "demo CPU"
 
@@ -166,14 +158,17 @@ def copies(entries: Sequence[Entry]) -> list[Copies]:
 
 
 def _series(entry: Entry) -> Iterator[tuple[float, ...]]:
-    """Yield the raw times of iterations and turns, each divided by the first of its series."""
+    """Yield the raw times of iterations and turns, each divided by the first of its series: a factor does not hide a copy.
+
+    Shorter series, and those of fewer different times, may be equal by chance.
+    """
     series = [(*launch.reference_ns, *launch.student_ns) for launch in (entry.score.launches if entry.score else ())]
     if found := entry.findings:
         series += [each.times_ns for each in (*found.iteration_times, *found.epoch_times)]
         series += [table.iteration_ns for _, table in found.tables]
     for times in series:
-        if len(times) >= LEAST_TIMES and len(set(times)) >= LEAST_DIFFERENT and times[0]:
-            yield tuple(round(ns / times[0], DECIMALS) for ns in times)
+        if len(times) >= 8 and len(set(times)) >= 4 and times[0]:
+            yield tuple(round(ns / times[0], 4) for ns in times)
 
 
 def _code(entry: Entry) -> Iterator[str]:
@@ -181,22 +176,25 @@ def _code(entry: Entry) -> Iterator[str]:
     text = entry.score.text if entry.score else ""
     words, kept = "".join(text.split()), (tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING)
     with suppress(Exception):  # of what is no Python, tokenize raises several errors
-        tokens = tokenize.generate_tokens(io.StringIO(text[: 50 * MOST]).readline)
+        tokens = tokenize.generate_tokens(io.StringIO(text[:100_000]).readline)
         words = " ".join(each.string for each in tokens if each.type in kept)
     if words:
         yield words
 
 
 def _texts(entry: Entry) -> Iterator[str]:
-    """Yield the explanations without capital letters and white space at will."""
+    """Yield the explanations of at least 20 characters, without capital letters and white space at will."""
     for key in ASKED:
-        if len(words := " ".join(entry.explanations.get(key, "")[:MOST].casefold().split())) >= LEAST_EQUAL:
+        if len(words := " ".join(entry.explanations.get(key, "")[:2_000].casefold().split())) >= 20:
             yield words
 
 
 def _similar(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of different texts that are similar."""
-    grams = {text: {text[at : at + 3] for at in range(len(text) - 2)} for text in texts if len(text) >= LEAST_SIMILAR}
+    """Yield pairs of different texts of at least 60 characters that share 85 % of their trigrams.
+
+    That is twice the number in common by the sum of both. difflib would take minutes for texts that are made for it.
+    """
+    grams = {text: {text[at : at + 3] for at in range(len(text) - 2)} for text in texts if len(text) >= 60}
     for one, other in itertools.combinations(grams, 2):
-        if 2 * len(grams[one] & grams[other]) >= SIMILAR * (len(grams[one]) + len(grams[other])):
+        if 2 * len(grams[one] & grams[other]) >= 0.85 * (len(grams[one]) + len(grams[other])):
             yield one, other

@@ -32,9 +32,6 @@ from mnistbench.showing.output import EXIT_PASSED
 #: Machine family -> its times, divided by those of the lab.
 FAMILIES = {f"{DEMO} A": 0.8, f"{DEMO} B": 1.0, f"{DEMO} C": 1.7}
 
-#: Spread of guesses (of their logarithm), and half of the range of careful and of overconfident students.
-SPREAD, CAREFUL, OVERCONFIDENT = 0.25, 0.35, 0.08
-
 #: The name of a hostile student.
 HOSTILE = "<script>alert(1)</script>../../s000"
 
@@ -179,8 +176,8 @@ class DemoStudent:
             right = truth.operation if truth.measured else "convolution"
             others = self.draw.sample([name for name in OPERATIONS if name != right], 2)
             return (right, others[0]) if self.draw.random() < (0.85 if is_careful else 0.4) else tuple(others)
-        guess = (5.0 if truth.number is None else truth.number) * self.draw.lognormvariate(0, SPREAD)
-        half, most = CAREFUL if is_careful else OVERCONFIDENT, 100.0 if kind == PERCENT else 1e6
+        guess = (5.0 if truth.number is None else truth.number) * self.draw.lognormvariate(0, 0.25)
+        half, most = 0.35 if is_careful else 0.08, 100.0 if kind == PERCENT else 1e6  # half of the range, as a logarithm
         return tuple(float(f"{min(most, guess * math.exp(by)):.2g}") for by in (-half, 0.0, half))
 
     def _explanations(self, outcomes: Sequence[Outcome]) -> str:

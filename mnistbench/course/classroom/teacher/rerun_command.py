@@ -22,9 +22,6 @@ from mnistbench.showing.progress import Progress
 from mnistbench.showing.table import text_table
 from mnistbench.showing.terminal import draw
 
-#: Whether both speed-ups agree: their intervals overlap, or not, or not on another CPU, where they may differ.
-AGREES, DIFFERS, ELSEWHERE = "yes", "no", "no, another CPU"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -68,7 +65,7 @@ def run(settings: Settings) -> int:
         for each in rows
     ]
     print(f"{draw(text_table('', headings, cells, numbers_from=len(headings))).strip()}\n{printable(str(output))}")
-    return EXIT_REGRESSED if any(row["agrees"] == DIFFERS for row in rows) else EXIT_PASSED
+    return EXIT_REGRESSED if any(row["agrees"] == "no" for row in rows) else EXIT_PASSED
 
 
 def chosen(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
@@ -83,13 +80,13 @@ def chosen(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
 
 
 def measured(entries: Sequence[Entry], settings: Settings, here: Environment) -> Iterator[dict[str, Any]]:
-    """Yield a row for each student: own speed-up, that of here or why there is none, and whether they agree."""
+    """Yield a row for each student: own speed-up, that of here or why there is none, and whether their intervals overlap."""
     with Progress(sys.stderr, total=settings.launches * len(entries)) as progress:
         for entry in entries:
             own, low, high = entry.score, entry.speedup["low"], entry.speedup["high"]
             assert own, "chosen"
             row: dict[str, Any] = {"student": entry.name, "file": entry.file, "machine": entry.machine, "own": entry.speedup}
-            row |= {"here": None, "problem": None, "agrees": DIFFERS}
+            row |= {"here": None, "problem": None, "agrees": "no"}
             same: dict[str, Any] = {"batch_size": own.batch_size, "dtype": own.dtype}
             again = score_command.Settings(file=Path(own.file), launches=settings.launches, seconds=settings.seconds, **same)
             progress.say(f"{entry.name}:")
@@ -100,9 +97,9 @@ def measured(entries: Sequence[Entry], settings: Settings, here: Environment) ->
                 score.check()
                 row["here"] = found = score.speedup
                 if low <= found["high"] and found["low"] <= high:
-                    row["agrees"] = AGREES
-                elif entry.machine != here.cpu_model:
-                    row["agrees"] = ELSEWHERE
+                    row["agrees"] = "yes"
+                elif entry.machine != here.cpu_model:  # where they may differ
+                    row["agrees"] = "no, another CPU"
             except (MnistbenchError, OSError) as error:
                 row["problem"] = f"{'refused' if isinstance(error, RefusedError) else 'failed'}: {error}"
             yield row
