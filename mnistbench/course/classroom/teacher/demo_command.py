@@ -59,20 +59,18 @@ def run(settings: Settings) -> int:
     except RecordError as error:
         begin = f"run mnistbench lab predict -o {settings.lab} and mnistbench lab -o {settings.lab}"
         raise UsageError(f"--lab: {settings.lab} cannot be used ({error}); in a new directory, {begin}") from None
-    before = submission.Submission("", {})
+    made = submission.Submission("", {})
     for number in range(1, last + 2):
-        name = f"s{number:03}"
+        name, before = f"s{number:03}", made
         made = DemoStudent(lab, number, HOSTILE if number > last else name, settings.seed).submission()
         if number == last - 1:  # a copy of the student before, under another name
-            made = replace(
-                before, student=name, files={file: text.replace(before.student, name) for file, text in before.files.items()}
-            )
+            copied = {file: text.replace(before.student, name) for file, text in before.files.items()}
+            made = replace(before, student=name, files=copied)
         if number == last:  # edited: the accuracy is better than the measured one
             edited = re.sub(r'"test_accuracy": [\d.]+', '"test_accuracy": 99.9', made.files[FILE])
             made = replace(made, files={**made.files, FILE: edited})
         (directory / name).mkdir(parents=True)
         submission.write(directory / name / SUBMISSION, made)
-        before = made
     with (directory / "too-large.json").open("wb") as stream:
         stream.truncate(10 * 2**30)  # the file is sparse: it takes no space
     (directory / "link.json").symlink_to("/etc/passwd")
