@@ -41,24 +41,21 @@ def asked(question: Question, texts: Texts) -> Text:
 def predictions_section(directory: Path, findings: Findings, sheets: Sheets, texts: Texts) -> Callable[[Cite], list[Block]]:
     """Return a function that makes the section; it has no blocks if there are no predictions.
 
-    Raises:
-        UsageError: the student's explanations cannot be read.
-        OSError: the file for them cannot be written.
+    UsageError if the student's explanations cannot be read, OSError if the file for them cannot be written.
     """
     found, sheet = findings.predictions, sheets.predictions
-    failed: list[Outcome] = [outcome for outcome in sheet.rows if outcome.inside is False]
+    failed = [outcome.question for outcome in sheet.rows if outcome.inside is False]
     explained = _explanations(directory / EXPLANATIONS, failed, texts)
 
     def blocks(cite: Cite) -> list[Block]:
         if not found:
             return []
         heads = [texts.plain("column", key) for key in ("question", "expected", "range", "measured_value", "inside")]
-        table = texts.rows(
-            texts.plain("caption", "predictions"), heads, [_row(each, texts, cite) for each in sheet.rows], (sheet.file,)
-        )
+        rows = [_row(each, texts, cite) for each in sheet.rows]
+        table = texts.rows(texts.plain("caption", "predictions"), heads, rows, (sheet.file,))
         missing = texts.text("predictions", "unexplained", file=Code(EXPLANATIONS))
         items: list[Text] = []
-        for question in (each.question for each in failed):
+        for question in failed:
             own = " ".join(explained.get(question.key, "").split())
             items.append((*asked(question, texts), " ", *((own,) if own else (*missing, Code(question.key)))))
         made = texts.text("predictions", "made", student=found.student, time=found.made)
@@ -68,17 +65,17 @@ def predictions_section(directory: Path, findings: Findings, sheets: Sheets, tex
     return blocks
 
 
-def _explanations(path: Path, failed: list[Outcome], texts: Texts) -> Mapping[str, str]:
+def _explanations(path: Path, failed: list[Question], texts: Texts) -> Mapping[str, str]:
     """Read the student's explanations; if there is no file, write one with an empty text for each prediction that failed."""
     if path.exists():
         try:
             found: Mapping[str, str] = Reader(load(path)).read(Mapping[str, str])
-            add_link(path.parent, path.name, path.read_bytes())
         except RecordError as error:
             raise UsageError(f"{path}: {error}") from None
+        add_link(path.parent, path.name, path.read_bytes())
         return found
     if failed:
-        lines = [f'# {"".join(map(str, asked(each.question, texts)))}\n{each.question.key} = ""' for each in failed]
+        lines = [f'# {"".join(map(str, asked(each, texts)))}\n{each.key} = ""' for each in failed]
         content = "\n".join([f"# {texts.plain('predictions', 'failed')}", *lines, ""]).encode()
         add_link(path.parent, path.name, content)
         replace_file(path, content)
@@ -87,11 +84,11 @@ def _explanations(path: Path, failed: list[Outcome], texts: Texts) -> Mapping[st
 
 def _row(outcome: Outcome, texts: Texts, cite: Cite) -> tuple[Text, ...]:
     measured, predicted, kind = outcome.measured, outcome.predicted, ASKED[outcome.question.key]
-    found: Text = (units.MISSING,) if measured is None else (Code(measured),)
     if isinstance(measured, CitedNumber):
-        found = (Cited(measured.text, cite(measured)),)
-    guess: Text = (Code(predicted[0]),)
-    possible: Text = (Code(", ".join(map(str, predicted))),)
+        found: Text = (Cited(measured.text, cite(measured)),)
+    else:
+        found = (Code(measured) if measured else units.MISSING,)
+    guess, possible = [Text((Code(text),)) for text in (predicted[0], ", ".join(map(str, predicted)))]
     if kind != OPERATION:
         low, value, high = (f"{number:g}{' %' if kind == PERCENT else ''}" for number in predicted)
         guess, possible = (value,), texts.text("predictions", "range", low=low, high=high)

@@ -19,23 +19,17 @@ from mnistbench.course.classroom.chain import add_link
 from mnistbench.course.classroom.predictions import EXPLANATIONS
 from mnistbench.course.classroom.score import BANDS, REFERENCE_STEP, other_machine
 from mnistbench.course.classroom.score_command import Settings as ScoreSettings
-from mnistbench.course.classroom.score_command import measure
+from mnistbench.course.classroom.score_command import measure, this_machine
 from mnistbench.course.classroom.submission import CHECKS, INCONSISTENT, Flaw, Submission, pack, problems, read, write
 from mnistbench.course.lab.findings import QUIET, SUBMISSION, write_file
-from mnistbench.course.studies.study import import_quiet_torch
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, print_error
 from mnistbench.showing.progress import Progress
 
 #: Processes of each side of the self-test, as many as MLPerf has runs of a small model; time for the turns of each, in seconds.
 LAUNCHES, LAUNCH_S = 5, 1.0
 
-#: Variables that classroom50 sets for an autograder -> fields of its result.json.
-CLASSROOM50 = {
-    "CLASSROOM": "classroom", "ASSIGNMENT": "assignment", "SUBMISSION_TAG": "submission", "COMMIT_URL": "commit",
-    "RELEASE_URL": "release", "REVIEW_URL": "review",
-}  # fmt: skip
-
-_OUTPUT = f"file to hand in (default: {SUBMISSION} in the directory of the lab)"
+#: Variables that classroom50 sets for an autograder. Their first words are fields of its result.json.
+CLASSROOM50 = ("CLASSROOM", "ASSIGNMENT", "SUBMISSION_TAG", "COMMIT_URL", "RELEASE_URL", "REVIEW_URL")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,23 +37,19 @@ class Settings:
     """What is checked, and what is written."""
 
     lab: Path = argument("LAB", path, "directory of a lab, or a submission")
-    submission: Path | None = option("--submission", path, None, _OUTPUT, "FILE")
+    submission: Path | None = option("--submission", path, None, f"file to hand in (default: LAB/{SUBMISSION})", "FILE")
     gradescope: Path | None = option("--gradescope", path, None, "write the points as Gradescope's results.json", "FILE")
     classroom50: Path | None = option("--classroom50", path, None, "write the points as classroom50's result.json", "FILE")
 
 
 def run(settings: Settings) -> int:
-    """Check a lab; return 0, or 1 if something is missing or wrong.
-
-    Raises:
-        MnistbenchError: the lab cannot be read, a file cannot be written, or the self-test fails.
-    """
+    """Check a lab; return 0, or 1 if something is missing or wrong. MnistbenchError if it cannot be read or self-tested."""
     is_lab = settings.lab.is_dir()
     output = settings.submission or (settings.lab / SUBMISSION if is_lab else None)
     for flag, file in (("submission", output), ("gradescope", settings.gradescope), ("classroom50", settings.classroom50)):
         if file and (problem := f"{file} is a directory" if file.is_dir() else why_not_writable(file.parent)):
             raise UsageError(f"--{flag}: {problem}; name another file")
-    runner = {field: os.environ.get(name, "") for name, field in CLASSROOM50.items()}
+    runner = {name.lower().partition("_")[0]: os.environ.get(name, "") for name in CLASSROOM50}
     if settings.classroom50 and not all(runner.values()):
         raise UsageError(f"--classroom50: needs {', '.join(CLASSROOM50)} of the environment, which classroom50 sets")
     found = self_tested(settings.lab) if is_lab else read(settings.lab)
@@ -69,9 +59,8 @@ def run(settings: Settings) -> int:
         print("\n".join(map(printable, lines or [f"{'OK':12}  {check}"])))
     if output:
         write(output, found)
-        print(
-            f"{printable(str(output))}: {'solve the problems above, then run this again' if wrong else 'complete, hand it in'}"
-        )
+        advice = "solve the problems above, then run this again" if wrong else "complete, hand it in"
+        print(f"{printable(str(output))}: {advice}")
     tests = points(found, wrong)
     if settings.gradescope:
         keys, words = ("name", "score", "max_score", "output", "status"), {True: "passed", False: "failed"}
@@ -104,14 +93,11 @@ def self_tested(directory: Path) -> Submission:
     with suppress(RecordError):
         if not found.findings or all(each.check != "machine" for each in problems(found)):
             return found
-        import_quiet_torch()
-        from mnistbench.measuring.environment import read as read_machine
-
-        if other := other_machine(found.findings.environment, here := read_machine(1)):
+        if other := other_machine(found.findings.environment, here := this_machine()):
             print_error(f"no self-test, because the lab is of another machine ({other})")
             return found
-        load = f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores" if hasattr(os, "getloadavg") else ""
         with Progress(sys.stderr, total=LAUNCHES) as progress:
+            load = f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
             progress.say(f"self-test: the reference against itself, about 30 s ({load})")
             settings = ScoreSettings(file=Path("reference"), launches=LAUNCHES, seconds=LAUNCH_S)
             write_file(directory / QUIET, measure(settings, REFERENCE_STEP, here, progress).content, directory)
@@ -127,14 +113,13 @@ class Verify:
 
     def run(self) -> int:
         """Print a line for each submission; return 0, 1 if something was changed in one, 2 if one cannot be read."""
-        code = EXIT_PASSED
+        codes = set[int]()
         for file in self.submissions:
             try:
                 wrong = [each.text for each in problems(read(file)) if each.kind == INCONSISTENT]
+                print(printable(f"{file}: {'; '.join(wrong) or 'unchanged'}"))
+                codes.add(EXIT_REGRESSED if wrong else EXIT_PASSED)
             except RecordError as error:
                 print_error(error)
-                code = EXIT_UNJUDGED
-                continue
-            print(printable(f"{file}: {'; '.join(wrong) or 'unchanged'}"))
-            code = max(code, EXIT_REGRESSED if wrong else EXIT_PASSED)
-        return code
+                codes.add(EXIT_UNJUDGED)
+        return max(codes)

@@ -41,9 +41,7 @@ class Settings:
 def run(settings: Settings) -> int:
     """Ask, or read a file of answers; return 0, or 130 if the student stopped before the last question.
 
-    Raises:
-        UsageError: an option or a file cannot be used, the lab has begun, or there is no terminal.
-        OSError: a file cannot be written.
+    UsageError if an option or a file cannot be used, the lab has begun, or there is no terminal.
     """
     directory, texts, cores = settings.output, Texts(settings.lang), usable_cpus()
     if problem := why_not_writable(directory):
@@ -60,8 +58,7 @@ def run(settings: Settings) -> int:
     except (KeyboardInterrupt, EOFError):
         print_error(f"interrupted; your answers are kept in {kept}; run the same command again to go on")
         return EXIT_STOPPED
-    words = {"file": printable(str(kept)), "answered": len(found.answers), "asked": len(to_ask)}
-    print(texts.plain("predictions", "done", **words))
+    print(texts.plain("predictions", "done", file=printable(str(kept)), answered=len(found.answers), asked=len(to_ask)))
     return EXIT_PASSED
 
 
@@ -88,8 +85,7 @@ def answered(
 
 def _ask(key: str, before: Answer | None, texts: Texts) -> Answer:
     """Ask until the answer can be read; an empty one keeps the answer before."""
-    line = texts.plain("predictions", f"help_{ASKED[key]}", operations=", ".join(OPERATIONS))
-    print(line)
+    print(line := texts.plain("predictions", f"help_{ASKED[key]}", operations=", ".join(OPERATIONS)))
     while True:
         text = ""
         try:

@@ -12,7 +12,8 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from mnistbench.core.document import FieldError, Reader, wrong
 from mnistbench.core.errors import RecordError, UsageError
@@ -20,10 +21,9 @@ from mnistbench.core.errors import RecordError, UsageError
 #: Files in the directory of a lab: the predictions, and the student's explanations of those that failed.
 PREDICTIONS, EXPLANATIONS = "predictions.toml", "explanations.toml"
 
-#: Kinds of questions. Shares and accuracies are percentages.
+#: Question -> its kind, in the order in which they are asked. The last three are drawn for each student. Shares and accuracies
+#: are percentages.
 OPERATION, RATIO, PERCENT = "operation", "ratio", "percent"
-
-#: Question -> its kind, in the order in which they are asked. The last three are drawn for each student.
 ASKED: Mapping[str, str] = {
     "operation_small": OPERATION, "operation_large": OPERATION, "image": RATIO, "backward": RATIO, "convolutions": PERCENT,
     "accuracy": PERCENT, "first": RATIO, "threads": RATIO,
@@ -44,11 +44,21 @@ _SIZES = 17, 61
 Answer = tuple[Any, ...]
 
 
-class TextFile(Protocol):
-    """A file on disk or in a submission; ``str`` of it is its name in errors."""
+class SubmittedFile(NamedTuple):
+    """A file of a submission, which is read as one on disk."""
+
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.name
 
     def read_text(self, encoding: str) -> str:
-        """Return its text. Raises OSError, or ValueError if it is no text."""
+        """Return the text; ValueError if it is none."""
+        return self.text.encode().decode(encoding)
+
+
+TextFile = Path | SubmittedFile
 
 
 @dataclass(frozen=True)
@@ -74,11 +84,7 @@ def drawn(student: str) -> tuple[int, random.Random]:
 
 
 def check(key: str, answer: Answer) -> None:
-    """Check the answer to a question.
-
-    Raises:
-        FieldError: names the value and what it needs.
-    """
+    """Check the answer to a question; FieldError names the value and what it needs."""
     if key not in ASKED:
         raise FieldError(f"is no question; choose of {', '.join(ASKED)}")
     if ASKED[key] == OPERATION:
@@ -94,9 +100,7 @@ def check(key: str, answer: Answer) -> None:
 def parsed(key: str, text: str) -> Answer:
     """Return the answer to a question from words or numbers between spaces, commas or semicolons, Chinese ones, too.
 
-    Raises:
-        ValueError: the text has no numbers where it needs them.
-        FieldError: the answer is wrong, see :func:`check`.
+    ValueError if the text has no numbers where it needs them, FieldError as :func:`check`.
     """
     words = re.split(r"[\s,;、\uff0c\uff1b]+", re.sub("[%\uff05]", " ", text).strip())
     answer = tuple(dict.fromkeys(words)) if ASKED[key] == OPERATION else tuple(sorted(map(float, words)))
@@ -104,15 +108,8 @@ def parsed(key: str, text: str) -> Answer:
     return answer
 
 
-# ---- Files -----------------------------------------------------------------------------------------------------------
-
-
 def load(path: TextFile) -> dict[str, Any]:
-    """Return the content of a TOML file that a student wrote.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """Return the content of a TOML file that a student wrote; UsageError if it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a byte order mark
     except OSError as error:
@@ -124,8 +121,7 @@ def load(path: TextFile) -> dict[str, Any]:
 def read(path: TextFile, known: Mapping[str, Any] | None = None) -> Predictions:
     """Return the predictions of a file. Fields that are ``known`` replace those of the file; the student must be the same.
 
-    Raises:
-        UsageError: the file cannot be read, or names another student; or a value is wrong: names its key and what it needs.
+    UsageError if the file cannot be read or names another student; of a wrong value it names the key and what it needs.
     """
     content = load(path)
     if known and (other := content.get("student", known["student"])) != known["student"]:

@@ -17,7 +17,7 @@ from mnistbench.showing.table import Column
 
 CPU = "cpu"
 
-#: Batch sizes of the questions that are the same for all: the smallest and the largest of a lab's default.
+#: The smallest and the largest default batch size of a lab.
 SMALL, LARGE = 1, 64
 
 _RANKS = (Word("largest"), Word("second"))
@@ -39,9 +39,8 @@ class Question:
     @property
     def wording(self) -> tuple[str, Words]:
         """The key of its text, and what fills it in."""
-        return self.key.partition("_")[0], {
-            "phase": Word(self.phase), "size": self.size, "large": LARGE, "what": self.what
-        }  # fmt: skip
+        words = {"phase": Word(self.phase), "size": self.size, "large": LARGE, "what": self.what}
+        return self.key.partition("_")[0], words
 
 
 def questions(student: str, dataset: str, cores: int) -> tuple[Question, ...]:
@@ -90,9 +89,6 @@ def answer(question: Question, findings: Findings, sheets: Sheets) -> Measured:
         return ratio(*(table.total("self_ns", phase=part) for part in ("backward", "forward")))
     where: dict[str, Cell | list[str]] = {"module": question.what} if kind == "layer" else {"operation": convolutions(table)}
     return share(table.total("self_ns", **where), table.total("self_ns"))
-
-
-# ---- Predictions beside measured values ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

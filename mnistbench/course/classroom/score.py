@@ -17,7 +17,7 @@ import numpy as np
 
 from mnistbench.core import units
 from mnistbench.core.document import Members, Nanoseconds, Positive
-from mnistbench.core.errors import MnistbenchError, RecordError
+from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.record import Environment
 from mnistbench.course.classroom.predictions import TextFile
 from mnistbench.course.lab.findings import SCHEMA, read_file
@@ -33,21 +33,12 @@ STEPS, BANDS = 5, (1.05, 1.25, 1.5, 2.0, 3.0)
 #: by autocast 0.03 to 0.45. They are 0.2 to 1.6 without the last of six updates, and 0.5 to 3.4 with half of each batch.
 TOLERANCES = {"float32": (0.4, 0.01), "bfloat16": (0.9, 0.25)}
 
-#: Most launches of a score: the interval takes 80 KB for each.
-MOST_LAUNCHES = 1_000
-
-#: Smaller losses and changes count as this: those of a step with one sample can be as small as the rounding of the weights.
-LEAST_LOSS, LEAST_MOVED = 0.1, 1e-5
-
 #: How much lower the accuracy may be: two standard errors of the difference of two shares of 90 % of 360 samples. Largest
 #: factor between the speed-ups by wall and by CPU time, which differ if a side uses other threads or processes. Largest CPU
 #: time of the student's process in the turns of the reference, as a share of these.
 ACCURACY_MARGIN, CLOCK_FACTOR, IDLE_SHARE = 0.05, 1.25, 0.05
 
-#: Equal code on a quiet machine: the interval of its ratio contains 1 or is so near to it, and launches differ so much at most.
-EQUAL, SPREAD = 0.02, 0.05
-
-#: A student's file that is the reference.
+#: The reference, as a student's file.
 REFERENCE_STEP = """\
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import builtin_workloads
@@ -102,18 +93,20 @@ class Score:
 
     @property
     def disturbed(self) -> str:
-        """How the score of a step that is equal to the reference shows a disturbed machine; empty if it does not."""
+        """How the score of a step that is equal to the reference shows a disturbed machine; empty if it does not.
+
+        The interval has to contain 1 or to be within 2 % of it, and launches may differ by 5 %.
+        """
         found, spread = self.speedup, math.exp(max(self.logs) - min(self.logs)) - 1
-        low, high = found["low"], found["high"]
-        if low <= 1 <= high or 1 - EQUAL <= low <= high <= 1 + EQUAL:
-            return f"the ratios of its launches differ by {units.percent(spread)}" if spread > SPREAD else ""
-        return f"its ratio is {units.factor(found['ratio'])} (95 % interval {units.factor(low)} to {units.factor(high)})"
+        if not (found["tie"] or 0.98 <= found["low"] <= found["high"] <= 1.02):
+            return f"its ratio is {interval(found, '{} (95 % interval {} to {})')}"
+        return f"the ratios of its launches differ by {units.percent(spread)}" if spread > 0.05 else ""
 
     @property
     def speedup(self) -> dict[str, Any]:
         """The ratio, its 95 % interval, whether that is a tie, and the band of its lower bound; RefusedError if unknown."""
         logs = self.logs
-        if not 2 <= len(logs) <= MOST_LAUNCHES or not all(map(math.isfinite, logs)):
+        if not 2 <= len(logs) <= 1_000 or not all(map(math.isfinite, logs)):  # the interval takes 80 KB for each launch
             raise RefusedError("it has too few launches or turns, or too many launches")
         bounds = (bound.item() for bound in simultaneous_bounds(np.array([logs]), 1))
         ratio, low, high = (round(math.exp(min(log, 700.0)), 4) for log in (statistics.fmean(logs), *bounds))
@@ -147,22 +140,29 @@ class Score:
     def sentence(self) -> str:
         """The result in one sentence."""
         found, n = self.speedup, len(self.launches)
-        ratio, low, high = (units.factor(found[name]) for name in ("ratio", "low", "high"))
-        shown = f"{ratio} times as fast as the reference (95 % interval {low} to {high}, {n} launches)"
+        shown = interval(found, "{} times as fast as the reference (95 % interval {} to {}")
         band = f"at least {found['band']:g} times" if found["band"] else f"none, the first is {BANDS[0]:g} times"
-        return f"{self.file}: {'tie, ' if found['tie'] else ''}{shown}; band: {band}"
+        return f"{self.file}: {'tie, ' if found['tie'] else ''}{shown}, {n} launches); band: {band}"
+
+
+def interval(speedup: Mapping[str, Any], form: str = "{} ({} - {})") -> str:
+    """Return a speed-up with its interval: ``1.13 (1.10 - 1.16)``."""
+    return form.format(*(units.factor(speedup[key]) for key in ("ratio", "low", "high")))
 
 
 def error_of(student: Answer, reference: Answer, limit: float) -> float:
-    """Return the largest relative error of what a student's step computed in a turn; RefusedError if it is above the limit."""
+    """Return the largest relative error of what a student's step computed in a turn; RefusedError if it is above the limit.
+
+    Losses below 0.1 and changes below 1e-5 count as these: those of one sample can be as small as the rounding of the weights.
+    """
     steps, found = len(reference.losses), student.values
     shapes = [(len(each.losses), {name: len(each.values[name]) for name in each.values}) for each in (student, reference)]
     if shapes[0] != shapes[1]:
         raise RefusedError("its process sent another answer than was asked for")
     pairs = enumerate(zip(student.losses, reference.losses, strict=True), 1)
-    errors = {f"loss of step {step}": abs(one - other) / max(abs(other), LEAST_LOSS) for step, (one, other) in pairs}
+    errors = {f"loss of step {step}": abs(one - other) / max(abs(other), 0.1) for step, (one, other) in pairs}
     for name, values in reference.values.items():
-        moved = max(math.dist(values, reference.start[name]), LEAST_MOVED)
+        moved = max(math.dist(values, reference.start[name]), 1e-5)
         errors[f"change of {name} in {steps} steps"] = math.dist(found[name], values) / moved
     worst = max(errors, key=lambda name: errors[name])
     if errors[worst] > limit:
@@ -170,16 +170,13 @@ def error_of(student: Answer, reference: Answer, limit: float) -> float:
     return errors[worst]
 
 
-def read_score(path: TextFile, machine: Environment | None) -> Score:
-    """Read a score and check it again; RefusedError if it is wrong or not of this machine, RecordError if it is damaged."""
-    try:
-        content = read_file(path)
-        score = content.read(Score)
-    except (OSError, RecordError) as error:
-        raise RecordError(f"{path}: cannot be read ({error})") from None
+def read_score(file: TextFile, machine: Environment | None) -> Score:
+    """Read a score and check it again; RefusedError if it is wrong or not of the machine, RecordError if it is damaged."""
+    content = read_file(file)
+    score = content.read(Score)
     if {"schema": SCHEMA, **score.content} != content.value:
         raise RefusedError("the file was edited; measure it again")
-    if other := other_machine(score.environment, machine or score.environment):
+    if machine and (other := other_machine(score.environment, machine)):
         raise RefusedError(f"it was measured on another machine or with other software ({other}); measure it here")
     score.check()
     return score

@@ -46,7 +46,7 @@ FLOPS, PATIENCE_S = 23_984_896, 300.0
 class Settings:
     """What is scored, and for how long."""
 
-    file: Path = argument("FILE", path, "Python file with a function make_step(model), or a score.json to check again")
+    file: Path = argument("FILE", path, "Python file with a function make_step(model)")
     output: Path = option("--output -o", path, DIRECTORY, "directory of the lab, to which score.json is written", "DIR")
     batch_size: int = option("--batch-size", whole(1), "64", "samples of a step", "N")
     dtype: str = option("--dtype", one_of(*DTYPES), "float32", "least precise number format that is allowed", "NAME")
@@ -54,32 +54,34 @@ class Settings:
     seconds: float = option("--seconds", number(), "3", "time for the turns of both sides in a launch, in seconds", "S")
 
 
-def run(settings: Settings) -> int:
-    """Score a file, or check a score; return 0, or 1 if there is no score. Raises errors as :func:`measure`."""
-    if not settings.file.is_file():
-        raise UsageError(f"FILE: {settings.file} is not a file; name a Python file or a score.json")
-    if problem := why_not_writable(settings.output):
-        raise UsageError(f"--output: {problem}; name another directory")
+def this_machine() -> Environment:
+    """Return the environment of a step: with one thread."""
     import_quiet_torch()
     from mnistbench.measuring.environment import read
 
-    here = read(1)
-    lab = Findings.from_directory(settings.output).environment if (settings.output / FILE).exists() else here
+    return read(1)
+
+
+def run(settings: Settings) -> int:
+    """Score a file; return 0, or 1 if there is no score. Raises errors as :func:`measure`."""
+    if not settings.file.is_file():
+        raise UsageError(f"FILE: {settings.file} is not a file; name a Python file")
+    if problem := why_not_writable(settings.output):
+        raise UsageError(f"--output: {problem}; name another directory")
+    here, output = this_machine(), settings.output
+    lab = Findings.from_directory(output).environment if (output / FILE).exists() else here
+    if other := scores.other_machine(lab, here):
+        raise UsageError(f"--output: the lab in {output} is of another machine ({other}); name another directory")
     try:
-        if settings.file.suffix == ".json":
-            print(scores.read_score(settings.file, lab).sentence)
-            return EXIT_PASSED
-        if other := scores.other_machine(lab, here):
-            raise UsageError(f"--output: the lab in {settings.output} is of another machine ({other}); name another directory")
         with Progress(sys.stderr, total=settings.launches) as progress:
             score = measure(settings, settings.file.read_text(encoding="utf-8", errors="replace"), here, progress)
         score.check()
-        settings.output.mkdir(parents=True, exist_ok=True)
-        write_file(settings.output / SCORE, score.content, settings.output)
     except scores.RefusedError as error:
         print_error(f"{settings.file}: no score: {error}")
         return EXIT_REGRESSED
-    print(f"{score.sentence}\n{settings.output / SCORE}")
+    output.mkdir(parents=True, exist_ok=True)
+    write_file(output / SCORE, score.content, output)
+    print(f"{score.sentence}\n{output / SCORE}")
     return EXIT_PASSED
 
 
@@ -97,7 +99,7 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
                 sides = {name: stack.enter_context(ScoredSide(WORKER, environ)) for name in coin.sample([*weights], 2)}
                 job = {"core": coin.choice(cores) if cores else None, "batch_size": size, "file": str(settings.file)}
                 for name, side in sides.items():
-                    side.pid = side.ask(int, "load", text=text if name == STUDENT else "", **job)
+                    side.ask(Any, "load", text=text if name == STUDENT else scores.REFERENCE_STEP, **job)
                 if not launches:
                     seed = secrets.randbits(63)
                     for name, side in sides.items():
@@ -111,8 +113,6 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
 
 class ScoredSide(Child):
     """The process of the reference or of the student's step."""
-
-    pid = 0
 
     def ask(self, hint: Any, do: str, **arguments: Any) -> Any:
         """Call a method of ``ScoreWorker`` there; return its value by the type hint. Raises errors as :func:`measure`."""
@@ -131,7 +131,7 @@ class ScoredSide(Child):
     def cpu_ns(self) -> int:
         """CPU time of all threads of the process so far; 0 where the system does not tell."""
         with suppress(OSError):
-            return time.clock_gettime_ns(~self.pid << 3 | 2)  # clock_getcpuclockid(3) of Linux
+            return time.clock_gettime_ns(~self._process.pid << 3 | 2)  # clock_getcpuclockid(3) of Linux
         return 0
 
 

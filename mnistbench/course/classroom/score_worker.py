@@ -18,43 +18,33 @@ from torch import Tensor, nn
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import touch_heap
 from mnistbench.workloads.data import load
-from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import builtin_workloads, number_correct
-
-#: Values that are read of each parameter, and fewest steps of an epoch: that of large batches would have few.
-POSITIONS, LEAST_STEPS = 64, 22
 
 
 class ScoreWorker:
-    """One side: the student's if it has the text of a file, else the reference."""
+    """One side: the text of a student's file, or of the reference."""
 
     def __init__(self) -> None:
         self._workload, self._data = builtin_workloads("digits", None)[0], load("digits")
-        self._make_step: Any = self._reference
-        self._begin({})  # the first optimizer of a process imports for seconds, here in both processes at once
+        # The first optimizer of a process imports for seconds, here in both processes at once.
+        self._workload.make_optimizer(self._workload.make_model().parameters())
 
-    def _reference(self, model: nn.Module) -> Any:
-        step = Step(model, self._workload.loss, self._workload.make_optimizer(model.parameters()))
-        return lambda images, targets: step(images, targets)[1]
-
-    def load(self, core: int | None, batch_size: int, text: str, file: str) -> int:
-        """Take one thread and a core, run the text of a student's file, and return the number of the process."""
+    def load(self, core: int | None, batch_size: int, text: str, file: str) -> None:
+        """Take one thread and a core, and run the text of a file."""
         torch.set_num_threads(1)
         if core is not None:
             os.sched_setaffinity(0, [core])
         touch_heap()
-        self._batch_size, number = batch_size, os.getpid()
-        if text:
-            module = sys.modules["student_step"] = ModuleType("student_step")
-            exec(compile(text, file, "exec"), module.__dict__)  # noqa: S102  # the user's own file
-            self._make_step = module.make_step
-        return number
+        self._batch_size = batch_size
+        module = sys.modules["student_step"] = ModuleType("student_step")
+        exec(compile(text, file, "exec"), module.__dict__)  # noqa: S102  # the user's own file
+        self._make_step = module.make_step
 
     def epoch(self, seed: int, weights: str) -> None:
         """Train for an epoch of whole batches, and save the weights."""
         generator = torch.manual_seed(seed)
         self._begin({})
-        train, steps = self._data.train, max(LEAST_STEPS, len(self._data.train) // self._batch_size)
+        train, steps = self._data.train, max(22, len(self._data.train) // self._batch_size)  # 22 of large batches
         for indices in self._data.draw(train, steps * self._batch_size, generator).view(steps, -1):
             self._step(*self._data.batch(train, indices))
         torch.save({name: value.detach().float().contiguous() for name, value in self._model.named_parameters()}, weights)
@@ -82,9 +72,9 @@ class ScoreWorker:
             self._losses.append(loss.detach().item() if isinstance(loss, Tensor) else float(loss))
 
     def audit(self, seed: int) -> dict[str, Any]:
-        """Return the losses of the turn, and values of each parameter at random positions, now and before it."""
+        """Return the losses of the turn, and 64 values of each parameter at random positions, now and before it."""
         generator, sides = torch.Generator().manual_seed(seed), (dict(self._model.named_parameters()), self._start)
-        at = {name: torch.randint(old.numel(), (POSITIONS,), generator=generator) for name, old in self._start.items()}
+        at = {name: torch.randint(old.numel(), (64,), generator=generator) for name, old in self._start.items()}
         values, start = ({name: side[name].detach().flatten()[at[name]].tolist() for name in at} for side in sides)
         return {"losses": self._losses, "values": values, "start": start}
 

@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from mnistbench.core.document import FieldError, Reader, wrong
 from mnistbench.core.errors import MnistbenchError, RecordError
 from mnistbench.course.classroom import predictions
 from mnistbench.course.classroom.chain import CHAIN, changes
-from mnistbench.course.classroom.predictions import EXPLANATIONS, PREDICTIONS, Predictions, TextFile
+from mnistbench.course.classroom.predictions import EXPLANATIONS, PREDICTIONS, Predictions, SubmittedFile
 from mnistbench.course.classroom.questions import Outcome, questions, with_predictions
 from mnistbench.course.classroom.score import REFERENCE_STEP, Score, read_score
 from mnistbench.course.lab.findings import FILE, QUIET, SCORE, Findings, read_file, write_file
@@ -45,20 +45,6 @@ class Flaw:
     kind: str  # INCOMPLETE, INCONSISTENT or DOUBTFUL
     check: str  # one of CHECKS
     text: str  # what is wrong, and what to do
-
-
-class SubmittedFile(NamedTuple):
-    """A file of a submission, for the readers of a lab's files."""
-
-    name: str
-    text: str
-
-    def __str__(self) -> str:
-        return self.name
-
-    def read_text(self, encoding: str) -> str:
-        """Return the text; ValueError if it is none."""
-        return self.text.encode().decode(encoding)
 
 
 @dataclass(frozen=True)
@@ -116,7 +102,7 @@ class Submission:
         """Return the content of a JSON file; None if there is none."""
         return self._read(name, read_file)
 
-    def _read(self, name: str, reader: Callable[[TextFile], _T]) -> _T | None:
+    def _read(self, name: str, reader: Callable[[SubmittedFile], _T]) -> _T | None:
         if name not in self.files:
             return None
         try:

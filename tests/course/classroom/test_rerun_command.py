@@ -13,7 +13,7 @@ from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.core.units import printable
 from mnistbench.course.classroom.score import RefusedError
-from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT, Submission
+from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT
 from mnistbench.course.classroom.teacher import rerun_command
 from mnistbench.course.classroom.teacher.rerun_command import Settings, chosen
 
@@ -21,17 +21,9 @@ HERE = environment(threads=1)
 CODE = "def make_step(model):\n    return \x1b[31mmodel\n"
 
 
-class FakeSubmission(Submission):
-    """A submission with a score and nothing else."""
-
-    def __init__(self, made):
-        super().__init__("", {})
-        self.__dict__["score"] = made
-
-
-def scored(student, ratio, *, machine=HERE.cpu_model, problems=(), text=CODE):
-    own = score(ratio, text=text)
-    return entry(student, machine=machine, problems=problems, submission=FakeSubmission(own), found=own.speedup)
+def scored(student, ratio, *, machine=HERE.cpu_model, problems=(), text=CODE, **changes):
+    own = score(ratio, text=text, **changes)
+    return entry(student, machine=machine, problems=problems, score=own, found=own.speedup)
 
 
 @pytest.fixture
@@ -174,6 +166,13 @@ def test_a_step_that_fails_is_a_row_and_the_others_are_measured(measuring, capsy
     assert first["problem"].startswith(problem)
     assert (first["here"], second["agrees"]) == (None, "yes")
     assert problem in capsys.readouterr().out
+
+
+def test_a_batch_size_that_needs_too_much_memory_is_refused_and_not_measured(measuring):
+    measured = measuring([scored("s1", 1.3, batch_size=4097)], lambda settings: score(1.3))
+    assert rerun("--yes") == 1
+    assert result()[0]["problem"] == "refused: its batch size is 4097, more than 4096"
+    assert measured == []
 
 
 def test_a_score_whose_checks_fail_here_is_refused(measuring):

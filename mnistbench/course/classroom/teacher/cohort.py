@@ -14,23 +14,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mnistbench.core.errors import MnistbenchError, UsageError, first_line
-from mnistbench.core.units import cut, factor, printable
+from mnistbench.core.units import cut, printable
 from mnistbench.course.classroom.predictions import ASKED
 from mnistbench.course.classroom.questions import Outcome
-from mnistbench.course.classroom.score import RefusedError
-from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT, Submission, problems, read
+from mnistbench.course.classroom.score import Score
+from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT, problems, read
+from mnistbench.course.lab.findings import Findings
 
 #: States of a file, the worst first. All but the first and the last are kinds of problems.
 UNREADABLE, COMPLETE = "unreadable", "complete"
 STATES = (UNREADABLE, INCONSISTENT, DOUBTFUL, INCOMPLETE, COMPLETE)
-
-#: Fewest times of a series, and fewest different ones, so that no two series are equal by chance. Times are compared as ratios
-#: to the first one, with so many decimals: a series that was multiplied by a factor is found, too.
-LEAST_TIMES, LEAST_DIFFERENT, DECIMALS = 8, 4, 4
-
-#: Characters of texts that are compared: fewest of equal and of similar ones, and most. Similar ones share as many of their
-#: trigrams, twice the number in common by the sum of both; difflib would take minutes for texts that are made for it.
-LEAST_EQUAL, LEAST_SIMILAR, MOST, SIMILAR = 20, 60, 2_000, 0.85
 
 #: CPU models of generated submissions begin so.
 DEMO = "demo CPU"
@@ -47,9 +40,11 @@ class Entry:
     student: str = ""  # empty if it is not known
     machine: str = ""  # model of the CPU
     problems: tuple[tuple[str, str], ...] = ()  # one of STATES, and a line
-    submission: Submission | None = None
+    findings: Findings | None = None  # None, like the others, if they are missing or wrong
+    score: Score | None = None
+    explanations: Mapping[str, str] = field(default_factory=dict)
     outcomes: tuple[Outcome, ...] = ()  # of predictions
-    speedup: Mapping[str, Any] = field(default_factory=dict)  # of the score; empty without one
+    speedup: Mapping[str, Any] = field(default_factory=dict)  # of the score
 
     @property
     def name(self) -> str:
@@ -60,6 +55,11 @@ class Entry:
     def state(self) -> str:
         """The worst of STATES."""
         return next((state for state in STATES if state in dict(self.problems)), COMPLETE)
+
+    @property
+    def complaint(self) -> str:
+        """All problems in one line."""
+        return "; ".join(line for _, line in self.problems)
 
     @property
     def judged(self) -> list[bool]:
@@ -85,9 +85,10 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
     if not wanted:
         raise UsageError(f"SUBMISSIONS: {folder} has no *.json, nor has a folder in it; name the folder of the submissions")
     found = [_entry(path, folder) for path in (*wanted, *(Path(error.filename) for error in refused))]
+    count = Counter(each.student for each in found if each.student)
     for position, each in enumerate(found):
-        if each.student and (count := [other.student for other in found].count(each.student)) > 1:
-            double = (DOUBTFUL, f"{each.student} has {count} submissions; remove all but one")  # the teacher decides which
+        if count[each.student] > 1:  # the teacher decides which one counts
+            double = (DOUBTFUL, f"{each.student} has {count[each.student]} submissions; remove all but one")
             found[position] = replace(each, problems=(*each.problems, double))
     return found, [cut(printable(path.name), NAME) for path in paths if path not in wanted]
 
@@ -95,31 +96,22 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
 def _entry(path: Path, folder: Path) -> Entry:
     file = cut(printable(str(path.relative_to(folder))), NAME + 20)
     try:
-        found, speedup = read(path), dict[str, Any]()
+        found, parts = read(path), dict[str, Any]()
         complaints = tuple((each.kind, cut(printable(each.text), REASON)) for each in problems(found))
-        findings, score = (known(found, name) for name in ("findings", "score"))
-        with suppress(RefusedError):
-            speedup = score.speedup if score else {}
-        machine = (findings or score).environment.cpu_model if findings or score else ""
-        student, machine = (cut(printable(text), NAME) for text in (found.student, machine))
-        return Entry(file, student, machine, complaints, found, known(found, "outcomes") or (), speedup)
+        for name in ("findings", "score", "explanations", "outcomes"):
+            with suppress(MnistbenchError):  # it is one of the problems
+                parts[name] = getattr(found, name)
+        measured = parts.get("findings") or parts.get("score")
+        student, machine = found.student, measured.environment.cpu_model if measured else ""
+        student, machine = (cut(printable(text), NAME) for text in (student, machine))
+        return Entry(
+            file, student, machine, complaints, speedup=score.speedup if (score := parts.get("score")) else {}, **parts
+        )
     except MnistbenchError as error:
         reason = str(error).removeprefix(f"{path}: ")
     except Exception as error:  # noqa: BLE001  # from made-up numbers, anything can follow
         reason = f"cannot be evaluated ({type(error).__name__}: {first_line(error)})"
     return Entry(file, problems=((UNREADABLE, cut(printable(reason), REASON)),))
-
-
-def known(submission: Submission | None, name: str) -> Any:
-    """Return a part of a submission; None if it is missing or wrong."""
-    with suppress(MnistbenchError):
-        return getattr(submission, name, None)
-    return None
-
-
-def interval(speedup: Mapping[str, Any]) -> str:
-    """Return a speed-up with its interval: ``1.13 (1.10 - 1.16)``."""
-    return "{} ({} - {})".format(*(factor(speedup[key]) for key in ("ratio", "low", "high")))
 
 
 def places(entries: Iterable[Entry]) -> dict[str, int]:
@@ -139,13 +131,18 @@ def places(entries: Iterable[Entry]) -> dict[str, int]:
 class Copies(NamedTuple):
     """What submissions have in common that is improbable by chance."""
 
-    kind: str  # samples, code, text or student
+    kind: str  # samples, code or text
     entries: tuple[Entry, ...]
-    number: int  # of equal series or texts, of files of a student
+    number: int  # of equal series or texts
+
+    @property
+    def names(self) -> str:
+        """The students."""
+        return ", ".join(each.name for each in self.entries)
 
 
 def copies(entries: Sequence[Entry]) -> list[Copies]:
-    """Return likely copies: equal series of times, equal code, equal or similar texts, a student with several files."""
+    """Return likely copies of different students: equal series of times, equal code, equal or similar texts."""
     found = list[Copies]()
     for kind, parts in (("samples", _series), ("code", _code), ("text", _texts)):
         owners: dict[Any, set[int]] = defaultdict(set)
@@ -157,45 +154,47 @@ def copies(entries: Sequence[Entry]) -> list[Copies]:
             members = tuple(entries[number] for number in numbers)
             if len({each.name for each in members}) > 1:
                 found.append(Copies(kind, members, count))
-    for student in dict.fromkeys(each.student for each in entries if each.student):
-        members = tuple(each for each in entries if each.student == student)
-        found += [Copies("student", members, len(members))] if len(members) > 1 else []
     return found
 
 
 def _series(entry: Entry) -> Iterator[tuple[float, ...]]:
-    """Yield the raw times of iterations and turns, each divided by the first of its series."""
-    findings, score = (known(entry.submission, name) for name in ("findings", "score"))
-    series = [each.times_ns for each in ((*findings.iteration_times, *findings.epoch_times) if findings else ())]
-    series += [table.iteration_ns for _, table in (findings.tables if findings else ())]
-    series += [(*launch.reference_ns, *launch.student_ns) for launch in (score.launches if score else ())]
+    """Yield the raw times of iterations and turns, each divided by the first of its series: a factor does not hide a copy.
+
+    Shorter series, and those of fewer different times, may be equal by chance.
+    """
+    series = [(*launch.reference_ns, *launch.student_ns) for launch in (entry.score.launches if entry.score else ())]
+    if found := entry.findings:
+        series += [each.times_ns for each in (*found.iteration_times, *found.epoch_times)]
+        series += [table.iteration_ns for _, table in found.tables]
     for times in series:
-        if len(times) >= LEAST_TIMES and len(set(times)) >= LEAST_DIFFERENT and times[0]:
-            yield tuple(round(ns / times[0], DECIMALS) for ns in times)
+        if len(times) >= 8 and len(set(times)) >= 4 and times[0]:
+            yield tuple(round(ns / times[0], 4) for ns in times)
 
 
 def _code(entry: Entry) -> Iterator[str]:
     """Yield the words of the student's code without comments; the text without white space if it is no Python."""
-    text = score.text if (score := known(entry.submission, "score")) else ""
+    text = entry.score.text if entry.score else ""
     words, kept = "".join(text.split()), (tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING)
     with suppress(Exception):  # of what is no Python, tokenize raises several errors
-        tokens = tokenize.generate_tokens(io.StringIO(text[: 50 * MOST]).readline)
+        tokens = tokenize.generate_tokens(io.StringIO(text[:100_000]).readline)
         words = " ".join(each.string for each in tokens if each.type in kept)
     if words:
         yield words
 
 
 def _texts(entry: Entry) -> Iterator[str]:
-    """Yield the explanations without capital letters and white space at will."""
-    texts = known(entry.submission, "explanations") or {}
+    """Yield the explanations of at least 20 characters, without capital letters and white space at will."""
     for key in ASKED:
-        if len(words := " ".join(texts.get(key, "")[:MOST].casefold().split())) >= LEAST_EQUAL:
+        if len(words := " ".join(entry.explanations.get(key, "")[:2_000].casefold().split())) >= 20:
             yield words
 
 
 def _similar(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of different texts that are similar."""
-    grams = {text: {text[at : at + 3] for at in range(len(text) - 2)} for text in texts if len(text) >= LEAST_SIMILAR}
+    """Yield pairs of different texts of at least 60 characters that share 85 % of their trigrams.
+
+    That is twice the number in common by the sum of both. difflib would take minutes for texts that are made for it.
+    """
+    grams = {text: {text[at : at + 3] for at in range(len(text) - 2)} for text in texts if len(text) >= 60}
     for one, other in itertools.combinations(grams, 2):
-        if 2 * len(grams[one] & grams[other]) >= SIMILAR * (len(grams[one]) + len(grams[other])):
+        if 2 * len(grams[one] & grams[other]) >= 0.85 * (len(grams[one]) + len(grams[other])):
             yield one, other

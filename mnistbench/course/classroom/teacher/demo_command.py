@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import re
-import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from mnistbench.core.errors import RecordError, UsageError
@@ -25,7 +24,7 @@ from mnistbench.course.classroom.chain import add_link
 from mnistbench.course.classroom.predictions import ASKED, EXPLANATIONS, OPERATION, OPERATIONS, PERCENT, PREDICTIONS
 from mnistbench.course.classroom.questions import Outcome, with_predictions
 from mnistbench.course.classroom.teacher.cohort import DEMO
-from mnistbench.course.lab.findings import FILE, QUIET, SCORE, SUBMISSION, Findings, stored, write_file
+from mnistbench.course.lab.findings import DIRECTORY, FILE, QUIET, SCORE, SUBMISSION, Findings, stored, write_file
 from mnistbench.course.lab.run import BEGUN, STEPS, items_of, steps_of
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.showing.output import EXIT_PASSED
@@ -33,11 +32,8 @@ from mnistbench.showing.output import EXIT_PASSED
 #: Machine family -> its times, divided by those of the lab.
 FAMILIES = {f"{DEMO} A": 0.8, f"{DEMO} B": 1.0, f"{DEMO} C": 1.7}
 
-#: Spread of guesses (of their logarithm), and half of the range of careful and of overconfident students.
-SPREAD, CAREFUL, OVERCONFIDENT = 0.25, 0.35, 0.08
-
-#: The name of a hostile student, and bytes of a file that is too large. The file is sparse: it takes no space.
-HOSTILE, HUGE = "<script>alert(1)</script>../../s000", 10 * 2**30
+#: The name of a hostile student.
+HOSTILE = "<script>alert(1)</script>../../s000"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,25 +41,17 @@ class Settings:
     """The lab that the class is generated from, and its size."""
 
     directory: Path = argument("DIR", path, "new directory for the submissions")
-    lab: Path | None = option("--lab", path, None, "directory of a lab with predictions; required", "DIR")
+    lab: Path = option("--lab", path, DIRECTORY, "directory of a lab with predictions", "DIR")
     size: int = option("--size", whole(8, 999), "30", "number of students", "N")
     seed: int = option("--seed", whole(0), "1", "seed of all random numbers", "N")
 
 
 def run(settings: Settings) -> int:
-    """Write a folder with a submission for each student, and three hostile files; return 0.
-
-    Raises:
-        UsageError: the lab cannot be used, or the directory is not empty.
-        OSError: a file cannot be written.
-    """
+    """Write a submission for each student, and hostile files; return 0. UsageError for a wrong lab or a full directory."""
     directory, last = settings.directory, settings.size
-    if problem := why_not_writable(directory):
-        raise UsageError(f"DIR: {problem}; name another directory")
-    if directory.exists() and any(directory.iterdir()):
-        raise UsageError(f"DIR: {directory} is not empty; name a new directory")
-    if not settings.lab:
-        raise UsageError("--lab: is missing; name the directory of a lab with predictions")
+    problem = why_not_writable(directory)
+    if problem or (directory.exists() and any(directory.iterdir())):
+        raise UsageError(f"DIR: {problem or f'{directory} is not empty'}; name a new directory")
     try:
         lab = submission.pack(settings.lab)
         if not (lab.findings and lab.findings.predictions and lab.findings.iteration_times and lab.file(BEGUN.as_posix())):
@@ -71,11 +59,11 @@ def run(settings: Settings) -> int:
     except RecordError as error:
         begin = f"run mnistbench lab predict -o {settings.lab} and mnistbench lab -o {settings.lab}"
         raise UsageError(f"--lab: {settings.lab} cannot be used ({error}); in a new directory, {begin}") from None
+    made = submission.Submission("", {})
     for number in range(1, last + 2):
-        name = f"s{number:03}"
+        name, before = f"s{number:03}", made
         made = DemoStudent(lab, number, HOSTILE if number > last else name, settings.seed).submission()
         if number == last - 1:  # a copy of the student before, under another name
-            before = submission.read(directory / f"s{number - 1:03}" / SUBMISSION)
             copied = {file: text.replace(before.student, name) for file, text in before.files.items()}
             made = replace(before, student=name, files=copied)
         if number == last:  # edited: the accuracy is better than the measured one
@@ -83,8 +71,8 @@ def run(settings: Settings) -> int:
             made = replace(made, files={**made.files, FILE: edited})
         (directory / name).mkdir(parents=True)
         submission.write(directory / name / SUBMISSION, made)
-    (directory / "too-large.json").touch()
-    os.truncate(directory / "too-large.json", HUGE)
+    with (directory / "too-large.json").open("wb") as stream:
+        stream.truncate(10 * 2**30)  # the file is sparse: it takes no space
     (directory / "link.json").symlink_to("/etc/passwd")
     print(f"{printable(str(directory))}: {last} generated students, one hostile name, a file that is too large, and a link")
     return EXIT_PASSED
@@ -98,42 +86,42 @@ class DemoStudent:
         self.lab, self.findings, self.number = lab, lab.findings, number
         self.predictions = replace(lab.findings.predictions, student=name, answers=dict.fromkeys(ASKED, (0, 0, 0)))
         self.was, self.size = lab.findings.predictions.batch_size, self.predictions.batch_size
-        self.machine = list(FAMILIES)[number % len(FAMILIES)]
+        self.machine, self.factor = list(FAMILIES.items())[number % len(FAMILIES)]
         self.draw = random.Random(f"{seed} {name}")  # noqa: S311  # no secret
         self.texts = tomllib.loads(files(__package__).joinpath("demo.toml").read_text(encoding="utf-8"))
 
     def submission(self) -> submission.Submission:
         """Return the files of a lab, written and packed as those of a real one."""
-        found, steps = self._lab()
+        found, steps, outcomes = self._lab()
         begun = self.lab.file(BEGUN.as_posix())
         assert begun and found.predictions, "checked"  # noqa: PT018
-        first = {**begun.read(Mapping[str, Any]), "environment": found.environment, "predictions": found.predictions}
+        first = {**begun.read(Any), "environment": found.environment, "predictions": found.predictions}
         quiet = self._score(found, score.REFERENCE_STEP, 1.2 if self.number % 10 == 6 else 1.0, 0.01)  # some are disturbed
-        contents = {BEGUN.as_posix(): first, **steps, FILE: stored(found), QUIET: quiet.content}
+        contents: dict[str, Any] = {PREDICTIONS: predictions.toml(found.predictions, dict.fromkeys(ASKED, "generated"))}
+        contents |= {BEGUN.as_posix(): first, **steps, FILE: stored(found), QUIET: quiet.content}
         if self.number % 10 != 9:  # those have no score, or a refused step
             ratio = 1.0 if self.number % 7 == 0 else self.draw.lognormvariate(0.25, 0.2)
             choices = {name: ways[self.number >> bit & 1] for bit, (name, ways) in enumerate(self.texts["choices"].items())}
             contents[SCORE] = self._score(found, self.texts["code"].format(**choices), ratio, 0.025).content
-        texts = {PREDICTIONS: predictions.toml(found.predictions, dict.fromkeys(ASKED, "generated"))}
-        texts[EXPLANATIONS] = "" if self.number % 10 == 4 else self._explanations(found)  # those explain nothing
-        with tempfile.TemporaryDirectory(prefix="mnistbench-") as folder:
+        contents[EXPLANATIONS] = "" if self.number % 10 == 4 else self._explanations(outcomes)  # those explain nothing
+        with TemporaryDirectory(prefix="mnistbench-") as folder:
             directory = Path(folder)
             (directory / STEPS).mkdir()
-            for name in (PREDICTIONS, *contents, EXPLANATIONS):
-                if name in texts:
-                    (directory / name).write_text(texts[name], encoding="utf-8")
+            for name, content in contents.items():
+                if isinstance(content, str):
+                    (directory / name).write_text(content, encoding="utf-8")
                 else:
-                    write_file(directory / name, contents[name])
-                add_link(directory, name, (directory / name).read_bytes(), self.predictions.made)
+                    write_file(directory / name, content)
+                add_link(directory, name, (directory / name).read_bytes(), found.predictions.made)
             return submission.pack(directory)
 
-    def _lab(self) -> tuple[Findings, dict[str, dict[str, Any]]]:
-        """Return findings of the student's machine with predictions, and the contents of the steps that they follow from."""
+    def _lab(self) -> tuple[Findings, dict[str, Any], list[Outcome]]:
+        """Return findings of the student's machine, the contents of the steps that they follow from, and the predictions."""
         sizes = sorted(self.size if size == self.was else size for size in self.findings.settings.batch_sizes)
         settings = replace(self.findings.settings, batch_sizes=tuple(sizes))
         environment = replace(self.findings.environment, cpu_model=self.machine)
         found = replace(self.findings, settings=settings, environment=environment, predictions=self.predictions, studies=())
-        steps, results = dict[str, dict[str, Any]](), dict[str, Any]()
+        steps, results = dict[str, Any](), dict[str, Any]()
         for step in steps_of(found):
             before = self.lab.file(f"{STEPS}/{re.sub(rf'-b{self.size}$', f'-b{self.was}', step.name)}.json")
             if before and step.field != "studies":
@@ -141,15 +129,14 @@ class DemoStudent:
                 steps[f"{STEPS}/{step.name}.json"] = {"what": step.what, "items": items, "notes": ()}
                 results[step.field] = (*results.get(step.field, ()), *items)
         found = replace(found, **results)
-        truths = with_predictions(found, sheets_of(found)).predictions.rows
-        answers = {truth.question.key: self._answer(truth) for truth in truths}
-        return replace(found, predictions=replace(self.predictions, answers=answers)), steps
-
-    # ---- Measurements ------------------------------------------------------------------------------------------------
+        truths: Sequence[Outcome] = with_predictions(found, sheets_of(found)).predictions.rows
+        outcomes = [replace(truth, predicted=self._answer(truth)) for truth in truths]
+        answers = {each.question.key: each.predicted for each in outcomes}
+        return replace(found, predictions=replace(self.predictions, answers=answers)), steps, outcomes
 
     def _item(self, item: Any) -> Any:
         """Return a measurement of this machine; one at the lab's drawn batch size becomes one at the student's own."""
-        params, factor = getattr(item, "params", item), FAMILIES[self.machine]
+        params, factor = getattr(item, "params", item), self.factor
         if params.batch_size == self.was:
             factor *= (6 + 1.1 * self.size) / (6 + 1.1 * self.was)  # as the lab estimates the time of a step
             factor *= self.was / self.size if getattr(params, "phase", "train") in ("train", "eval") else 1
@@ -180,8 +167,6 @@ class DemoStudent:
         machine = replace(found.environment, threads=1)
         return score.Score("my_step.py", text, 64, "float32", machine, 1, (0.95, 0.95), tuple(launches))
 
-    # ---- What a student writes ---------------------------------------------------------------------------------------
-
     def _answer(self, truth: Outcome) -> predictions.Answer:
         """Return a prediction around the measured value; every third student is overconfident."""
         kind, is_careful = ASKED[truth.question.key], self.number % 3 != 1
@@ -189,14 +174,14 @@ class DemoStudent:
             right = truth.operation if truth.measured else "convolution"
             others = self.draw.sample([name for name in OPERATIONS if name != right], 2)
             return (right, others[0]) if self.draw.random() < (0.85 if is_careful else 0.4) else tuple(others)
-        guess = (5.0 if truth.number is None else truth.number) * self.draw.lognormvariate(0, SPREAD)
-        half, most = CAREFUL if is_careful else OVERCONFIDENT, 100.0 if kind == PERCENT else 1e6
+        guess = (5.0 if truth.number is None else truth.number) * self.draw.lognormvariate(0, 0.25)
+        half, most = 0.35 if is_careful else 0.08, 100.0 if kind == PERCENT else 1e6  # half of the range, as a logarithm
         return tuple(float(f"{min(most, guess * math.exp(by)):.2g}") for by in (-half, 0.0, half))
 
-    def _explanations(self, found: Findings) -> str:
+    def _explanations(self, outcomes: Sequence[Outcome]) -> str:
         """Return an explanation of each failed prediction, with a combination of sentences that no other one has."""
         lines = []
-        for at, row in enumerate(with_predictions(found, sheets_of(found)).predictions.rows):
+        for at, row in enumerate(outcomes):
             count, choices = self.number * len(ASKED) + at, [self.texts[key] for key in ("first", "second", "third")]
             text = " ".join(each[count // len(each) ** power % len(each)] for power, each in enumerate(choices))
             lines += [f"{row.question.key} = {json.dumps(text)}\n"] if row.inside is False else []

@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,8 @@ from mnistbench.core.units import printable
 from mnistbench.course.classroom.chapter import EXPECTED, LEVEL, calibration
 from mnistbench.course.classroom.predictions import ASKED, OPERATION, PERCENT
 from mnistbench.course.classroom.questions import Outcome
-from mnistbench.course.classroom.score import BANDS
-from mnistbench.course.classroom.teacher.cohort import DEMO, REASON, STATES, Copies, Entry, copies, gather, interval, places
+from mnistbench.course.classroom.score import BANDS, interval
+from mnistbench.course.classroom.teacher.cohort import DEMO, REASON, STATES, Copies, Entry, copies, gather, places
 from mnistbench.course.lab.document import Block, Document, Exhibit, Section, Text, html, markdown
 from mnistbench.course.lab.sheets import Sheet, Word
 from mnistbench.course.lab.texts import Texts, language
@@ -46,12 +48,7 @@ class Settings:
 
 
 def run(settings: Settings) -> int:
-    """Read the submissions and write the page; return 0.
-
-    Raises:
-        UsageError: there are no submissions, or the output directory has other contents.
-        OSError: a file cannot be written.
-    """
+    """Read the submissions and write the page; return 0. UsageError without submissions, or if the output has other files."""
     output, texts = settings.output, Texts(settings.lang)
     if problem := why_not_writable(output):
         raise UsageError(f"--output: {problem}; name another directory")
@@ -62,19 +59,17 @@ def run(settings: Settings) -> int:
     from mnistbench.course.lab.figures import Figures
 
     output.mkdir(parents=True, exist_ok=True)
-    figures, ranked = Figures(output, texts), _ranked(entries)
-    families = {each.machine: list[tuple[str, float, float, float]]() for each in ranked}
-    for each in ranked:
-        ratio, low, high = (each.speedup[key] for key in ("ratio", "low", "high"))
-        families[each.machine].append((units.cut(each.name, 24), ratio, low, high))
-    if ranked:
+    figures, shown, families = Figures(output, texts), itemgetter("ratio", "low", "high"), dict[str, list[Any]]()
+    for machine, members in groupby(_ranked(entries), attrgetter("machine")):
+        families[machine] = [(units.cut(each.name, 24), *shown(each.speedup)) for each in members]
+    if families:
         figures.speedups(families, BANDS)
     document, rows = page(entries, others, texts, figures.drawn)
+    print("".join(map(str, _summary(entries, texts))))
     contents = (markdown(document), html(document, output / "figures"), rows.csv())
     for name, content in zip((*PAGES, ROWS), contents, strict=True):
         replace_file(output / name, content.encode())
-    shown = [printable(str(output / name)) for name in (*PAGES, ROWS)]
-    print("\n".join(["".join(map(str, _summary(entries, texts))), *shown]))
+        print(printable(str(output / name)))
     return EXIT_PASSED
 
 
@@ -82,7 +77,11 @@ def page(entries: Sequence[Entry], others: Sequence[str], texts: Texts, drawn: S
     """Return the page, and the rows of the CSV file. ``others`` are files that are no JSON, ``drawn`` are the figures."""
     found = copies(entries)
     rows = Sheet(ROWS, _columns(entries, found), entries)
-    problems: list[Text] = [_problem(each) for each in entries if each.problems]
+    problems: list[Text] = [
+        (f"{each.name}{f' ({each.file})' if each.student else ''}: {units.cut(each.complaint, REASON)}",)
+        for each in entries
+        if each.problems
+    ]
     listed: list[Block] = [texts.text("class", "problems"), problems] if problems else []
     blocks: dict[str, list[Block]] = {
         "students": [
@@ -93,7 +92,7 @@ def page(entries: Sequence[Entry], others: Sequence[str], texts: Texts, drawn: S
             *listed,
         ],
         "class_predictions": _predictions(entries, texts),
-        "speedups": _speedups(_ranked(entries), texts, drawn),
+        "speedups": _speedups(rows, texts, drawn),
         "copies": _copied(found, texts),
     }
     sections = tuple(Section(name, texts.plain("section", name), tuple(made)) for name, made in blocks.items())
@@ -106,12 +105,6 @@ def _summary(entries: Sequence[Entry], texts: Texts) -> Text:
     return texts.text("class", "summary", count=len(entries), **{state: count[state] for state in STATES})
 
 
-def _problem(entry: Entry) -> Text:
-    """Return what is wrong with a submission; of many complaints the first ones."""
-    file = f" ({entry.file})" if entry.student else ""
-    return (f"{entry.name}{file}: {units.cut('; '.join(line for _, line in entry.problems), REASON)}",)
-
-
 def _ranked(entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries with a place, by machine family, the fastest first."""
     return sorted((each for each in entries if each.has_place), key=lambda each: (each.machine, -each.speedup["ratio"]))
@@ -119,13 +112,15 @@ def _ranked(entries: Sequence[Entry]) -> list[Entry]:
 
 def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[Entry]]:
     """Return the columns of the students: those with a key are in the CSV file, those with a heading are on the page."""
-    place = places(entries)
+    ranked = _ranked(entries)
+    place = places(ranked)
+    own = {file: at for _, part in groupby(ranked, attrgetter("machine")) for file, at in places(part).items()}
 
     def calibrated(row: Entry) -> Word | None:
         return ClassWord(calibration(sum(row.judged), len(row.judged))) if row.judged else None
 
     def in_copies(row: Entry) -> str:
-        return "; ".join(f"{each.kind}: {_names(each)}" for each in found if row in each.entries)
+        return "; ".join(f"{each.kind}: {each.names}" for each in found if row in each.entries)
 
     return [
         Column("student", lambda row: row.name, key="student"),
@@ -142,9 +137,10 @@ def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[E
         Column(None, lambda row: row.speedup.get("high"), key="high"),
         Column("tie", lambda row: ClassWord("tied") if row.speedup.get("tie") else None, key="tie"),
         Column("band", lambda row: row.speedup.get("band"), "{:g}".format, key="band"),
-        Column(None, lambda row: place.get(row.file), key="place"),
+        Column(None, lambda row: own.get(row.file), str, key="place_in_family"),
+        Column(None, lambda row: place.get(row.file), str, key="place_in_class"),
         Column(None, in_copies, key="copies"),
-        Column(None, lambda row: "; ".join(line for _, line in row.problems), key="problems"),
+        Column(None, lambda row: row.complaint, key="problems"),
     ]
 
 
@@ -179,29 +175,20 @@ def _spread(key: str, found: Sequence[Outcome], *, guesses: bool) -> str:
     return f"{median:.3g} ({first:.3g} - {third:.3g}){' %' if ASKED[key] == PERCENT else ''}"
 
 
-def _speedups(ranked: Sequence[Entry], texts: Texts, drawn: Sequence[str]) -> list[Block]:
-    """Return the figure, and the places of each machine family."""
+def _speedups(students: Sheet, texts: Texts, drawn: Sequence[str]) -> list[Block]:
+    """Return the figure, and the places of each machine family, with columns of the students."""
+    ranked, by = _ranked(students.rows), {column.heading or column.key: column for column in students.columns}
     if not ranked:
         return [texts.text("class", "no_scores")]
-    whole, rows = places(ranked), []
-    for each in ranked:
-        own, found = places(other for other in ranked if other.machine == each.machine), each.speedup
-        tied = texts.plain("class", "tied") if found["tie"] else units.MISSING
-        shown = (interval(found), tied, f"{found['band']:g}" if found["band"] else units.MISSING)
-        rows.append((each.machine, str(own[each.file]), each.name, *shown, str(whole[each.file])))
     keys = ("machine", "place_in_family", "student", "interval", "tie", "band", "place_in_class")
-    table = texts.rows(texts.plain("caption", "places"), [texts.plain("column", key) for key in keys], rows)
+    table = texts.table("places", Sheet(ROWS, [replace(by[key], heading=key) for key in keys], ranked))
     figures: list[Block] = [Exhibit(name, texts.plain("caption", "speedups")) for name in drawn]
     return [*figures, texts.text("class", "ranking", bands=", ".join(f"{band:g}" for band in BANDS)), table]
-
-
-def _names(found: Copies) -> str:
-    return ", ".join(f"{each.name} ({each.file})" if found.kind == "student" else each.name for each in found.entries)
 
 
 def _copied(found: Sequence[Copies], texts: Texts) -> list[Block]:
     if not found:
         return [texts.text("class", "no_copies")]
-    rows = [(texts.text("class", f"same_{each.kind}"), _names(each), str(each.number)) for each in found]
+    rows = [(texts.text("class", f"same_{each.kind}"), each.names, str(each.number)) for each in found]
     heads = [texts.plain("column", key) for key in ("in_common", "students", "count")]
     return [texts.text("class", "copies"), texts.rows(texts.plain("caption", "copies"), heads, rows, numbers=1)]

@@ -14,25 +14,13 @@ from mnistbench.core.options import argument, number, option, path, switch, whol
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
 from mnistbench.course.classroom import score_command
-from mnistbench.course.classroom.score import RefusedError
-from mnistbench.course.classroom.teacher.cohort import Entry, gather, interval, known
+from mnistbench.course.classroom.score import RefusedError, interval
+from mnistbench.course.classroom.teacher.cohort import Entry, gather
 from mnistbench.course.lab.findings import write_file
-from mnistbench.course.studies.study import import_quiet_torch
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED
 from mnistbench.showing.progress import Progress
-from mnistbench.showing.table import Column, Table
+from mnistbench.showing.table import text_table
 from mnistbench.showing.terminal import draw
-
-#: Whether both speed-ups agree: their intervals overlap, or not, or not on another CPU, where they may differ.
-AGREES, DIFFERS, ELSEWHERE = "yes", "no", "no, another CPU"
-
-COLUMNS: tuple[Column[dict[str, Any]], ...] = (
-    Column("student", lambda row: row["student"]),
-    Column("CPU", lambda row: row["machine"]),
-    Column("own speed-up (95 %)", lambda row: interval(row["own"])),
-    Column("speed-up here (95 %)", lambda row: interval(row["here"]) if row["here"] else row["problem"]),
-    Column("agrees", lambda row: row["agrees"]),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +39,7 @@ class Settings:
 def run(settings: Settings) -> int:
     """Measure and compare; return 0, or 1 if a step was refused or failed, or its speed-ups differ on the same CPU.
 
-    Raises:
-        UsageError: there is nothing to measure, the file cannot be written, or nobody agreed to run the code.
-        OSError: the file cannot be written.
+    UsageError if there is nothing to measure, the file cannot be written, or nobody agreed to run the code.
     """
     output = settings.output or settings.submissions.absolute().parent / "rerun.json"
     if problem := f"{output} is a directory" if output.is_dir() else why_not_writable(output.parent):
@@ -61,7 +47,7 @@ def run(settings: Settings) -> int:
     entries = chosen(gather(settings.submissions)[0], settings)
     print("The code of these students will run on this machine, with all rights of your account:")
     for each in entries:
-        code = known(each.submission, "score").text.expandtabs().splitlines()
+        code = each.score.text.expandtabs().splitlines() if each.score else ()
         print("\n".join((f"\n{each.name} ({each.file}):", *(f"  {printable(line)}" for line in code))))
     if not (settings.yes or sys.stdin.isatty()):
         raise UsageError("--yes: there is no terminal to ask in; read the code, then add --yes to run it")
@@ -69,15 +55,17 @@ def run(settings: Settings) -> int:
         print("\nType yes to run it > ", end="", flush=True)
         if sys.stdin.readline().strip().lower() != "yes":
             raise UsageError("--yes: you did not agree, so nothing was run")
-    import_quiet_torch()
-    from mnistbench.measuring.environment import read
-
-    here, rows = read(1), list[dict[str, Any]]()
+    here, rows = score_command.this_machine(), list[dict[str, Any]]()
     for row in measured(entries, settings, here):
         rows.append(row)
         write_file(output, {"environment": asdict(here), "students": rows})  # a later one may be interrupted
-    print(f"{draw(Table('', COLUMNS, rows)).strip()}\n{printable(str(output))}")
-    return EXIT_REGRESSED if any(row["agrees"] == DIFFERS for row in rows) else EXIT_PASSED
+    headings = ("student", "CPU", "own speed-up (95 %)", "speed-up here (95 %)", "agrees")
+    cells = [
+        (each["student"], each["machine"], interval(each["own"]), each["problem"] or interval(each["here"]), each["agrees"])
+        for each in rows
+    ]
+    print(f"{draw(text_table('', headings, cells, numbers_from=len(headings))).strip()}\n{printable(str(output))}")
+    return EXIT_REGRESSED if any(row["agrees"] == "no" for row in rows) else EXIT_PASSED
 
 
 def chosen(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
@@ -92,24 +80,26 @@ def chosen(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
 
 
 def measured(entries: Sequence[Entry], settings: Settings, here: Environment) -> Iterator[dict[str, Any]]:
-    """Yield a row for each student: own speed-up, that of here or why there is none, and whether they agree."""
+    """Yield a row for each student: own speed-up, that of here or why there is none, and whether their intervals overlap."""
     with Progress(sys.stderr, total=settings.launches * len(entries)) as progress:
         for entry in entries:
-            own = known(entry.submission, "score")
-            row = {"student": entry.name, "file": entry.file, "machine": entry.machine, "own": entry.speedup, "here": None}
-            same = {"batch_size": own.batch_size, "dtype": own.dtype}
+            own, low, high = entry.score, entry.speedup["low"], entry.speedup["high"]
+            assert own, "chosen"
+            row: dict[str, Any] = {"student": entry.name, "file": entry.file, "machine": entry.machine, "own": entry.speedup}
+            row |= {"here": None, "problem": None, "agrees": "no"}
+            same: dict[str, Any] = {"batch_size": own.batch_size, "dtype": own.dtype}
             again = score_command.Settings(file=Path(own.file), launches=settings.launches, seconds=settings.seconds, **same)
             progress.say(f"{entry.name}:")
             try:
+                if own.batch_size > 4_096:  # a made-up one would take all memory
+                    raise RefusedError(f"its batch size is {own.batch_size}, more than 4096")
                 score = score_command.measure(again, own.text, here, progress)
                 score.check()
-                found = score.speedup
-                overlap = entry.speedup["low"] <= found["high"] and found["low"] <= entry.speedup["high"]
-                row |= {
-                    "here": found,
-                    "agrees": AGREES if overlap else DIFFERS if entry.machine == here.cpu_model else ELSEWHERE,
-                }
+                row["here"] = found = score.speedup
+                if low <= found["high"] and found["low"] <= high:
+                    row["agrees"] = "yes"
+                elif entry.machine != here.cpu_model:  # where they may differ
+                    row["agrees"] = "no, another CPU"
             except (MnistbenchError, OSError) as error:
-                problem = f"{'refused' if isinstance(error, RefusedError) else 'failed'}: {error}"
-                row |= {"problem": problem, "agrees": DIFFERS}
+                row["problem"] = f"{'refused' if isinstance(error, RefusedError) else 'failed'}: {error}"
             yield row
