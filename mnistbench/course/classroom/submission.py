@@ -185,10 +185,10 @@ def _lab(submission: Submission) -> Iterator[tuple[str, str]]:
 
 
 def _explanations(submission: Submission) -> Iterator[tuple[str, str]]:
-    for key in (outcome.question.key for outcome in submission.outcomes if outcome.inside is False):
-        sentences = [each for each in _SENTENCE_END.split(submission.explanations.get(key, "")) if each.strip()]
-        if len(sentences) < 2:
-            yield INCOMPLETE, f"the prediction {key} failed; explain it in two sentences in {EXPLANATIONS}"
+    failed = [outcome.question.key for outcome in submission.outcomes if outcome.inside is False]
+    texts = {key: _SENTENCE_END.split(submission.explanations.get(key, "")) for key in failed}
+    if short := [key for key in failed if sum(map(bool, map(str.strip, texts[key]))) < 2]:
+        yield INCOMPLETE, f"predictions failed: {', '.join(short)}; explain each in two sentences in {EXPLANATIONS}"
 
 
 def _score(submission: Submission) -> Iterator[tuple[str, str]]:

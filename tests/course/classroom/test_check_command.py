@@ -61,7 +61,7 @@ def test_what_is_missing_is_named_and_the_submission_is_written(tmp_path, lab, c
     output = tmp_path / "mine.json"
     assert check(lab, "--submission", output) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("INCOMPLETE    explanations: the prediction image failed") for line in lines) == 1
+    assert sum(line.startswith("INCOMPLETE    explanations: predictions failed: ") for line in lines) == 1
     assert sum(line.startswith("INCOMPLETE    score: score.json is missing") for line in lines) == 1
     assert lines[-1] == f"{output}: solve the problems above, then run this again"
     assert read(output).student == "s001"
