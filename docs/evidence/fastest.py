@@ -56,7 +56,7 @@ def path() -> list[tuple[str, Workload, Settings]]:
     last, settings = step("one epoch of pytorch/examples", CONVNET, PLAIN)
     step("its fast step: the same training in other operations", CONVNET, replace(PLAIN, step=FAST))
     last, settings = step("LeNet5 instead of its network: a 29th of the arithmetic", LENET5, PLAIN)
-    small: Callable[..., Workload] = functools.partial(replace, last, name="small")
+    small: Callable[..., Workload] = functools.partial(replace, last, name="small", loss=nn.functional.cross_entropy)
     last, settings = step(
         "a wider network that skips pixels, with one linear layer: twice the arithmetic",
         small(make_model=functools.partial(without_norms, pools_last=True)), settings,
@@ -82,7 +82,7 @@ def walk(seeds: int) -> None:
     steps, found = path(), {}
     for seed in range(seeds):
         for text, workload, settings in steps:
-            if seed and settings.model == CONVNET.name and seed > 1:
+            if seed > 1 and settings.model == CONVNET.name:
                 continue  # 98.4 % +- 0.1 % in docs/evidence/training.md
             result = run(replace(settings, seed=seed), workload=workload)
             seconds = (result.epochs[-1].train_ns / 1e9, (result.epochs[-1].test_ns or 0) / 1e9)
