@@ -245,6 +245,6 @@ def test_what_cannot_be_measured_has_one_line(suite):
             "*UsageError: op_benchmark('step'): the test is not parametrized over workloads*",
             "*UsageError: op_benchmark('step', ...): a phase has no arguments; *",
             "*UsageError: op_benchmark(function): the test is parametrized over workloads*",
-            "*UsageError: bench_workload='resnet' is not a workload; choose of convnet, lenet5",
+            "*UsageError: bench_workload='resnet' is not a workload; choose of convnet, lenet5, smallnet",
         ]
     )

@@ -11,7 +11,7 @@ MARKED = f"import pytest\n\n@pytest.mark.parametrize('bench_workload', ['lenet5'
 BUILT_IN = "from mnistbench.pytest_plugin.hooks import builtin_workloads as pytest_mnistbench_workloads\n"
 NONE = (
     "no workload to measure: return one from pytest_mnistbench_workloads in conftest.py, "
-    "or choose a built-in one with --bench-model: convnet, lenet5"
+    "or choose a built-in one with --bench-model: convnet, lenet5, smallnet"
 )
 
 

@@ -74,8 +74,9 @@ def test_an_interruption_between_line_and_file_leaves_nothing_wrong(tmp_path, mo
 
 def test_a_step_that_is_measured_again_gets_another_line(lab):
     (lab / STEP).write_text("{", encoding="utf-8")
+    written = {line["file"]: line["time"] for line in lines(lab)}
     assert found(lab) == [
-        f"{STEP} was changed after it was written at {lines(lab)[-1]['time']}; restore it, or remove it and measure again"
+        f"{STEP} was changed after it was written at {written[STEP]}; restore it, or remove it and measure again"
     ]
     measure(lab)
     assert found(lab) == []

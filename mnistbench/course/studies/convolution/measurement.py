@@ -54,7 +54,8 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
         for case in cases:
             progress(f"{case.convolution} {case.way} {case.dtype}")
             with memory_suffices(f"memory of {device} does not suffice for {case.sizes}: choose smaller sizes"):
-                costs.append(_cost(case, ceilings[case.dtype], device))
+                algorithm = _algorithm(case, device) if WAYS[case.way].is_library else ""
+                costs.append(replace(cost(case, ceilings[case.dtype], device), algorithm=algorithm))
     return ConvolutionStudy(replace(settings, device=device), torch.__version__, tuple(costs), tuple(refused))
 
 
@@ -67,9 +68,9 @@ def call_of(way: Way, sizes: ConvolutionSizes, dtype: torch.dtype = torch.float3
     return lambda: way.compute(inputs, weights, sizes)
 
 
-def _cost(case: WayCase, ceilings: Ceilings, device: str) -> WayCost:
+def cost(case: WayCase, ceilings: Ceilings, device: str = "cpu", *, seconds: float | None = None) -> WayCost:
+    """Return the cost of a call, with its time in ``seconds`` if it has been timed."""
     way, sizes, dtype = WAYS[case.way], case.sizes, getattr(torch, case.dtype)
-    algorithm = _algorithm(case, device) if way.is_library else ""
     call, wait = call_of(way, sizes, dtype, device), synchronizer(torch.device(device))
 
     def run() -> None:
@@ -80,11 +81,12 @@ def _cost(case: WayCase, ceilings: Ceilings, device: str) -> WayCost:
     tensors = sum(math.prod(shape) for shape in (sizes.input_shape, sizes.weight_shape, sizes.output_shape))
     least_bytes = tensors * dtype.itemsize * (2 if way.backward else 1)
     with torch.inference_mode():
-        seconds = median_ns(times_ns(run, seconds=_MEASURED_S, least=_CALLS, untimed=1)) / 1e9
+        if seconds is None:
+            seconds = median_ns(times_ns(run, seconds=_MEASURED_S, least=_CALLS, untimed=1)) / 1e9
         error, bound = (None, None) if way.backward else _error(way, sizes, dtype, device)
         n_bytes = max(moved_bytes(call), least_bytes)
     definition = (way.flops if way.backward else by_definition)(sizes)
-    return WayCost(case, ceilings, way.flops(sizes), definition, n_bytes, seconds, error, bound, algorithm)
+    return WayCost(case, ceilings, way.flops(sizes), definition, n_bytes, seconds, error, bound)
 
 
 def _error(way: Way, sizes: ConvolutionSizes, dtype: torch.dtype, device: str) -> tuple[float, float]:
@@ -93,6 +95,9 @@ def _error(way: Way, sizes: ConvolutionSizes, dtype: torch.dtype, device: str) -
     output: Tensor = way.compute(inputs.to(device), weights.to(device), sizes)
     error = (output.cpu().double() - reference(inputs, weights, sizes)).abs()
     return float(error.max()), float(way.bound(inputs, weights, sizes).max())
+
+
+# ---- The algorithm of the library ------------------------------------------------------------------------------------
 
 
 def _algorithm(case: WayCase, device: str) -> str:

@@ -12,6 +12,12 @@ from mnistbench.core.options import MOST_THREADS, option, output, output_format,
 from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution.sizes import GRID, ConvolutionSizes
 
+#: Name of the convolution of --images and --filters.
+_OWN = "own"
+
+#: What --images and --filters give, in this order.
+_IMAGES, _FILTERS = ("batch", "channels", "height", "width"), ("filters", "kernel_height", "kernel_width")
+
 
 def product(form: str, example: str) -> Callable[[str], tuple[int, ...]]:
     """Return a kind for sizes such as ``1x3x32x32``."""
@@ -76,8 +82,9 @@ class Settings:
             UsageError: --images and --filters do not fit together.
         """
         if self.images and self.filters:
-            sizes = [*self.images, *self.filters, self.stride or 1, self.padding or 0, self.groups or 1]
-            return {"own": ConvolutionSizes(*sizes)}
+            images, filters = dict(zip(_IMAGES, self.images, strict=True)), dict(zip(_FILTERS, self.filters, strict=True))
+            more = {"stride": self.stride or 1, "padding": self.padding or 0, "groups": self.groups or 1}
+            return {_OWN: ConvolutionSizes(**images, **filters, **more)}
         return {name: GRID[name] for name in self.names or GRID}
 
 

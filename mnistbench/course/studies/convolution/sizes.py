@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mnistbench.core.errors import UsageError
@@ -99,7 +100,7 @@ class ConvolutionSizes:
 
 
 #: The chapter's example, and the layers of ConvNet, whose linear layers are convolutions of one pixel.
-GRID: Mapping[str, ConvolutionSizes] = {
+GRID: Mapping[str, ConvolutionSizes] = MappingProxyType({
     "chapter": ConvolutionSizes(1, 3, 32, 32, 2, 5, 5),
     **{
         f"{layer}-b{batch}": ConvolutionSizes(batch, *of_layer)
@@ -111,4 +112,4 @@ GRID: Mapping[str, ConvolutionSizes] = {
             "fc2": (128, 1, 1, 10, 1, 1),
         }.items()
     },
-}
+})  # fmt: skip

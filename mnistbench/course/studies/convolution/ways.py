@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -49,7 +50,10 @@ def library_channels_last(inputs: Tensor, weights: Tensor, sizes: ConvolutionSiz
 
 
 def library_backward(gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> tuple[Tensor, Tensor]:
-    """Return the gradients with respect to the inputs and the weights. Shapes as in ``loops.im2col_backward``."""
+    """Return the gradients with respect to the inputs, [B, C, H, W], and the weights, [F, C / groups, KH, KW].
+
+    ``gradient`` is that of the output, [B, F, OH, OW].
+    """
     of_inputs, of_weights, _ = torch.ops.aten.convolution_backward(
         gradient, inputs, weights, None, [sizes.stride] * 2, [sizes.padding] * 2, [1, 1], False, [0, 0], sizes.groups,
         [True, True, False],
@@ -120,8 +124,9 @@ def winograd(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes, *, absolu
 
     ``absolute`` uses the absolute values of the transforms, which bounds the rounding error.
     """
-    transforms = (inputs.new_tensor(each) for each in (TILE, KERNEL, RESULT))
-    tile, kernel, result = (each.abs() if absolute else each for each in transforms)
+    tile, kernel, result = (inputs.new_tensor(found) for found in (TILE, KERNEL, RESULT))
+    if absolute:
+        tile, kernel, result = tile.abs(), kernel.abs(), result.abs()
     # Overlapping tiles of the padded images, which have more zeros where the output is odd.
     below, beside = sizes.padding + sizes.out_height % _OUT, sizes.padding + sizes.out_width % _OUT
     image = functional.pad(inputs, [sizes.padding, beside, sizes.padding, below])
@@ -176,7 +181,7 @@ def bound_of_fourier(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -
     is at most (2 delta + (C + 3) u) sum |x_c| |w_c| for the spectra and their products, where | | is the Euclidean norm, and
     delta times the norm of the output, at most sum |x_c| |w_c|_1, for the transform back.
     """
-    u = torch.finfo(inputs.dtype).eps / 2
+    u = unit_roundoff(inputs.dtype)
     area = (sizes.height + 2 * sizes.padding) * (sizes.width + 2 * sizes.padding)
     delta = 6.66 * u * math.log2(area)
     images = inputs.double().flatten(2).norm(dim=2)  # [B, C]
@@ -189,8 +194,13 @@ def bound_of_fourier(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -
 
 def gamma(roundings: int, dtype: torch.dtype) -> float:
     """Return the relative error of a number after so many rounded operations."""
-    u = torch.finfo(dtype).eps / 2
+    u = unit_roundoff(dtype)
     return roundings * u / (1 - roundings * u) if roundings * u < 1 else math.inf
+
+
+def unit_roundoff(dtype: torch.dtype) -> float:
+    """Return the largest relative error of one rounding."""
+    return torch.finfo(dtype).eps / 2
 
 
 # ---- Ways ------------------------------------------------------------------------------------------------------------
@@ -221,7 +231,7 @@ class Way:
     backward: bool = False
     is_library: bool = False  # computes in any dtype; the library chooses the algorithm
 
-    def check(self, sizes: ConvolutionSizes, dtype: str) -> None:
+    def check(self, sizes: ConvolutionSizes, dtype: str = "float32") -> None:
         """Check that it can compute a convolution.
 
         Raises:
@@ -242,6 +252,14 @@ class Way:
         if not self.is_library and dtype not in DTYPES:
             raise UsageError(f"{self.name}: cannot compute in {dtype}; it needs {' or '.join(DTYPES)}")
 
+    def can(self, sizes: ConvolutionSizes) -> bool:
+        """Whether it can compute a convolution."""
+        try:
+            self.check(sizes)
+        except UsageError:
+            return False
+        return True
+
 
 def _over(*lengths: str) -> Callable[[ConvolutionSizes], int]:
     """Return the function that counts the passes of loops over attributes of the sizes."""
@@ -251,7 +269,7 @@ def _over(*lengths: str) -> Callable[[ConvolutionSizes], int]:
 _KERNEL = ("kernel_height", "kernel_width")
 
 #: Name -> way.
-WAYS: Mapping[str, Way] = {
+WAYS: Mapping[str, Way] = MappingProxyType({
     way.name: way
     for way in (
         Way("seven_loops", loops.seven_loops, passes=lambda sizes: sizes.multiply_adds),
@@ -269,4 +287,4 @@ WAYS: Mapping[str, Way] = {
         Way("library_backward", library_backward, twice, backward=True, is_library=True),
         Way("exchanged_weight_gradient", exchanged_weight_gradient, groups=False, backward=True),
     )
-}
+})  # fmt: skip
