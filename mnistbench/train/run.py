@@ -195,7 +195,7 @@ class _Run:
             self._epoch, self._learning_rate = number, float(optimizer.param_groups[0]["lr"])
             self._since = time.perf_counter_ns()
             self._model.train()
-            for window in self._fitted(step, captured, order, steps, optimizer):
+            for window in self._fitted(step, captured, order, steps):
                 self._add_point(window)
             steps = self._points[-1].step
             test = None if self._stops() else self._test(steps)
@@ -209,12 +209,12 @@ class _Run:
                 self._save(optimizer, order, steps)
 
     def _fitted(
-        self, step: Step, captured: CapturedSteps | None, generator: torch.Generator, first_step: int, optimizer: Optimizer
+        self, step: Step, captured: CapturedSteps | None, generator: torch.Generator, first_step: int
     ) -> Iterator[Window]:
         """Train an epoch, and yield its windows."""
         whole, ranks, interval = self._whole, self._ranks, self._settings.log_interval
         batched = whole.order(whole.train, self._settings.batch_size, generator)
-        order = self._until_stopped(self._with_rates(batched, optimizer, first_step), self._listener.batch)
+        order = self._until_stopped(self._with_rates(batched, step.optimizer, first_step), self._listener.batch)
         if captured:
             return windows(order, captured.train, captured.window, window=interval, first_step=first_step)
         batches = (whole.batch(whole.train, ranks.part(indices)) for indices in order)

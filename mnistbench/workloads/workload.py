@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -109,7 +109,7 @@ class LeNet5(nn.Sequential):
 class SmallNet(nn.Sequential):
     """A network for the recipe ``fastest``: 18,442 parameters, and a 14th of the arithmetic of ConvNet.
 
-    The first convolution skips every second pixel. The second one is pooled before normalisation and ReLU, which so compute a
+    The first convolution skips every second pixel. The second one is pooled before normalisation and ReLU, which then compute a
     quarter of its values. Input: float32 [B, 1, 28, 28]; output: logits [B, 10].
     """
 
@@ -143,31 +143,23 @@ def builtin_workloads(dataset: str, data_dir: str | Path | None, *, sparse_gradi
         whole = load(device)
         return whole.batch(whole.train, whole.draw(whole.train, batch_size, generator))
 
-    workload = Workload(
-        name=SMALLNET,
-        make_model=SmallNet,
-        make_batch=make_batch,
-        loss=functools.partial(nn.functional.cross_entropy, label_smoothing=0.05),
-        make_optimizer=functools.partial(torch.optim.Adam, lr=0.01, betas=(0.9, 0.99), fused=True),
-        metric=number_correct,
-        dataset=dataset,
-        load=load,
-        make_fast_model=lambda model: model.to(memory_format=torch.channels_last),
+    on_dataset = functools.partial(Workload, make_batch=make_batch, metric=number_correct, dataset=dataset, load=load)
+    of_examples = functools.partial(
+        on_dataset,
+        loss=nn.functional.nll_loss,
+        make_optimizer=functools.partial(torch.optim.Adadelta, lr=1.0),
+        make_fast_model=functools.partial(fast_model, sparse_gradients=sparse_gradients),
+        make_fast_optimizer=Adadelta,
     )
     return [
-        *(
-            replace(
-                workload,
-                name=name,
-                make_model=make_model,
-                loss=nn.functional.nll_loss,
-                make_optimizer=functools.partial(torch.optim.Adadelta, lr=1.0),
-                make_fast_model=functools.partial(fast_model, sparse_gradients=sparse_gradients),
-                make_fast_optimizer=Adadelta,
-            )
-            for name, make_model in zip(SUITE_MODELS, (ConvNet, LeNet5), strict=True)
+        *(of_examples(name=name, make_model=model) for name, model in zip(SUITE_MODELS, (ConvNet, LeNet5), strict=True)),
+        on_dataset(
+            name=SMALLNET,
+            make_model=SmallNet,
+            loss=functools.partial(nn.functional.cross_entropy, label_smoothing=0.05),
+            make_optimizer=functools.partial(torch.optim.Adam, lr=0.01, betas=(0.9, 0.99), fused=True),
+            make_fast_model=lambda model: model.to(memory_format=torch.channels_last),
         ),
-        workload,
     ]
 
 

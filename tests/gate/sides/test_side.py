@@ -309,7 +309,7 @@ def test_files_name_where_each_module_came_from(folder):
         ("conftest", "conftest: conftest.py cannot be imported: RuntimeError: first line"),
         ("syntax", "syntax: test_tiny.py cannot be imported: SyntaxError: invalid syntax"),
         ("test", "test: test_tiny.py::test_tiny[tiny-b4-cpu] fails: AssertionError: arithmetic"),
-        ("workload", "workload: --bench-model: 'tiny' is not a workload; choose of convnet, lenet5"),
+        ("workload", "workload: --bench-model: 'tiny' is not a workload; choose of convnet, lenet5, smallnet"),
         ("arguments", "base: unrecognized arguments: --nonsense"),
         ("path", "base: file or directory not found: nowhere.py"),
         ("ended", "the other one"),  # an error of the gate ends the session
