@@ -1,6 +1,6 @@
 """``chain.jsonl`` of a lab: a line for each file that was written, with the hashes of the file and of the line before.
 
-Whoever changes a file afterwards has to write all later lines again, too. That is work, not a proof: nothing here is secret.
+To change a file afterwards, all later lines have to be written again. That is work, not a proof: nothing here is secret.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,8 +20,19 @@ from mnistbench.course.classroom.predictions import EXPLANATIONS
 from mnistbench.course.classroom.score import BANDS, REFERENCE_STEP, other_machine
 from mnistbench.course.classroom.score_command import Settings as ScoreSettings
 from mnistbench.course.classroom.score_command import measure, this_machine
-from mnistbench.course.classroom.submission import CHECKS, INCONSISTENT, Flaw, Submission, pack, problems, read, write
+from mnistbench.course.classroom.submission import (
+    CHECKS,
+    INCONSISTENT,
+    NAMES,
+    Flaw,
+    Submission,
+    pack,
+    problems,
+    read,
+    write,
+)
 from mnistbench.course.lab.findings import QUIET, SUBMISSION, write_file
+from mnistbench.course.lab.run import STEPS
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, print_error
 from mnistbench.showing.progress import Progress
 
@@ -46,14 +57,18 @@ def run(settings: Settings) -> int:
     """Check a lab; return 0, or 1 if something is missing or wrong. MnistbenchError if it cannot be read or self-tested."""
     is_lab = settings.lab.is_dir()
     output = settings.submission or (settings.lab / SUBMISSION if is_lab else None)
-    for flag, file in (("submission", output), ("gradescope", settings.gradescope), ("classroom50", settings.classroom50)):
-        if file and (problem := f"{file} is a directory" if file.is_dir() else why_not_writable(file.parent)):
-            raise UsageError(f"--{flag}: {problem}; name another file")
+    outputs = {"submission": output, "gradescope": settings.gradescope, "classroom50": settings.classroom50}
+    _check_outputs(settings.lab, {flag: file for flag, file in outputs.items() if file})
     runner = {name.lower().partition("_")[0]: os.environ.get(name, "") for name in CLASSROOM50}
     if settings.classroom50 and not all(runner.values()):
         raise UsageError(f"--classroom50: needs {', '.join(CLASSROOM50)} of the environment, which classroom50 sets")
-    found = self_tested(settings.lab) if is_lab else read(settings.lab)
-    wrong = problems(found)
+    try:
+        found = self_tested(settings.lab) if is_lab else read(settings.lab)
+        wrong = problems(found)
+    except RecordError as error:
+        if is_lab or not (settings.gradescope or settings.classroom50):
+            raise
+        found, wrong = Submission("", {}), tuple(Flaw(INCONSISTENT, check, str(error)) for check in CHECKS)  # a grader gets it
     for check in CHECKS:
         lines = [f"{each.kind.upper():12}  {check}: {each.text}" for each in wrong if each.check == check]
         print("\n".join(map(printable, lines or [f"{'OK':12}  {check}"])))
@@ -72,6 +87,18 @@ def run(settings: Settings) -> int:
         whole = {"schema": "classroom50/result/v1", **runner, "datetime": now, "score": sum(passed for _, passed, _ in tests)}
         replace_file(settings.classroom50, json.dumps({**whole, "max-score": len(tests), "tests": rows}, indent=1).encode())
     return EXIT_REGRESSED if wrong else EXIT_PASSED
+
+
+def _check_outputs(lab: Path, outputs: Mapping[str, Path]) -> None:
+    """Raise UsageError if an output cannot be written, or would replace the input, a file of the lab or another output."""
+    kept = {file.resolve() for file in (lab, *(lab / name for name in NAMES))}
+    for flag, file in outputs.items():
+        problem = f"{file} is a directory" if file.is_dir() else why_not_writable(file.parent)
+        if file.resolve() in kept or file.resolve().parent == (lab / STEPS).resolve():
+            problem = problem or f"{file} is the input, a file of the lab, or another output"
+        if problem:
+            raise UsageError(f"--{flag}: {problem}; name another file")
+        kept.add(file.resolve())
 
 
 def points(found: Submission, wrong: Sequence[Flaw]) -> list[tuple[str, bool, str]]:

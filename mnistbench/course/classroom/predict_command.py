@@ -15,7 +15,17 @@ from mnistbench.core.options import option, path
 from mnistbench.core.units import cut, printable
 from mnistbench.course.classroom.chain import add_link
 from mnistbench.course.classroom.chapter import asked
-from mnistbench.course.classroom.predictions import ASKED, OPERATIONS, PREDICTIONS, Answer, Predictions, parsed, read, toml
+from mnistbench.course.classroom.predictions import (
+    ASKED,
+    LONGEST_NAME,
+    OPERATIONS,
+    PREDICTIONS,
+    Answer,
+    Predictions,
+    parsed,
+    read,
+    toml,
+)
 from mnistbench.course.classroom.questions import questions
 from mnistbench.course.lab.findings import DIRECTORY, dataset
 from mnistbench.course.lab.run import has_begun
@@ -34,8 +44,12 @@ class Settings:
     output: Path = option("--output -o", path, DIRECTORY, "directory of the lab", "DIR")
 
     def __post_init__(self) -> None:
-        if not self.student or not self.student.isprintable():
-            raise UsageError(f"--student: {self.student!r} cannot be used; give your name or number in printable characters")
+        object.__setattr__(self, "student", self.student.strip())
+        if not self.student.isprintable() or not 1 <= len(self.student) <= LONGEST_NAME:
+            shown = cut(repr(self.student), 60)
+            raise UsageError(
+                f"--student: {shown} cannot be used; give your name or number, at most {LONGEST_NAME} printable characters"
+            )
 
 
 def run(settings: Settings) -> int:
@@ -65,17 +79,17 @@ def run(settings: Settings) -> int:
 def answered(
     empty: Predictions, to_ask: Mapping[str, str], file: Path | None, kept: Path, texts: Texts
 ) -> Iterator[Predictions]:
-    """Yield the predictions of a file; without one, those after each answer in the terminal, with the kept ones."""
+    """Yield the predictions of a file, or those after each answer in the terminal, with the kept ones that they lack."""
     known = {name: getattr(empty, name) for name in ("student", "made", "dataset", "cores")}
     if file and not file.exists():
         replace_file(file, toml(empty, to_ask).encode())
         raise UsageError(f"--from: {file} did not exist; your questions are there now: answer them and run the command again")
-    if file:
-        yield read(file, known)
-        return
-    if not sys.stdin.isatty():
+    if not file and not sys.stdin.isatty():
         raise UsageError("--from: there is no terminal to ask in; name a file of answers, or a new file for the questions")
     found = read(kept, known) if kept.exists() else empty
+    if file:
+        yield replace(found, answers={**found.answers, **read(file, known).answers})
+        return
     print(texts.plain("predictions", "intro"))
     for number, (key, text) in enumerate(to_ask.items(), 1):
         print(f"\n[{number}/{len(to_ask)}] {text}")

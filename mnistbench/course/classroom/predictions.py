@@ -61,6 +61,10 @@ class SubmittedFile(NamedTuple):
 TextFile = Path | SubmittedFile
 
 
+#: Most characters of a student's name.
+LONGEST_NAME = 200
+
+
 @dataclass(frozen=True)
 class Predictions:
     """The answers of a student: question -> answer. Unanswered questions are left out."""

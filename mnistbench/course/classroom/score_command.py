@@ -50,7 +50,9 @@ class Settings:
     output: Path = option("--output -o", path, DIRECTORY, "directory of the lab, to which score.json is written", "DIR")
     batch_size: int = option("--batch-size", whole(1), "64", "samples of a step", "N")
     dtype: str = option("--dtype", one_of(*DTYPES), "float32", "least precise number format that is allowed", "NAME")
-    launches: int = option("--launches", whole(4), "8", "processes of each side, one after the other", "N")
+    launches: int = option(
+        "--launches", whole(4, scores.MOST_LAUNCHES), "8", "processes of each side, one after the other", "N"
+    )
     seconds: float = option("--seconds", number(), "3", "time for the turns of both sides in a launch, in seconds", "S")
 
 

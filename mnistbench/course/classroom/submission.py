@@ -14,9 +14,10 @@ from typing import TypeVar
 
 from mnistbench.core.document import FieldError, Reader, wrong
 from mnistbench.core.errors import MnistbenchError, RecordError
+from mnistbench.core.units import cut
 from mnistbench.course.classroom import predictions
 from mnistbench.course.classroom.chain import CHAIN, changes
-from mnistbench.course.classroom.predictions import EXPLANATIONS, PREDICTIONS, Predictions, SubmittedFile
+from mnistbench.course.classroom.predictions import EXPLANATIONS, LONGEST_NAME, PREDICTIONS, Predictions, SubmittedFile
 from mnistbench.course.classroom.questions import Outcome, questions, with_predictions
 from mnistbench.course.classroom.score import REFERENCE_STEP, Score, read_score
 from mnistbench.course.lab.findings import FILE, QUIET, SCORE, Findings, read_file, write_file
@@ -27,9 +28,12 @@ from mnistbench.course.lab.sheets import sheets_of
 INCOMPLETE, INCONSISTENT, DOUBTFUL = "incomplete", "inconsistent", "doubtful"
 
 #: Files of a lab that a submission has, the first two by hand; most bytes of all, that is 16 times as many as are usual; most
-#: characters of a file by hand, whose format is slow to read, and of a name.
+#: characters of a file by hand, whose format is slow to read.
 NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET, CHAIN)
-LARGEST, LONGEST_TEXT, LONGEST_NAME = 16 * 2**20, 2**18, 200
+LARGEST, LONGEST_TEXT = 16 * 2**20, 2**18
+
+#: Most characters of a text about a flaw, which may have values of the file.
+LONGEST_LINE = 1_000
 
 _STEP = re.compile(rf"{STEPS.name}/[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}\.json")
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
@@ -81,7 +85,8 @@ class Submission:
     @cached_property
     def quiet(self) -> Score | None:
         """The self-test, a score of code that is equal to the reference."""
-        return self._read(QUIET, lambda file: read_score(file, self.findings.environment if self.findings else None))
+        machine = self.findings.environment if self.findings else None
+        return self._read(QUIET, lambda file: read_score(file, machine, is_quiet=True))
 
     @cached_property
     def explanations(self) -> Mapping[str, str]:
@@ -180,6 +185,8 @@ def _lab(submission: Submission) -> Iterator[tuple[str, str]]:
         yield INCOMPLETE, f"{FILE} is missing; run mnistbench lab"
     elif len(found.settings.batch_sizes) * len(found.settings.devices) > len(submission.files):
         yield INCONSISTENT, f"{FILE} has more batch sizes than files of steps"
+    elif found.predictions and (size := found.predictions.batch_size) not in found.settings.batch_sizes:
+        yield INCONSISTENT, f"{FILE} has no batch size {size}, which is that of {found.predictions.student!r}; run your own lab"
     elif other := unlike_steps(found, submission.file):
         yield INCONSISTENT, f"{FILE} does not follow from the files in {STEPS}: {', '.join(other)}; run mnistbench lab again"
 
@@ -199,7 +206,8 @@ def _score(submission: Submission) -> Iterator[tuple[str, str]]:
 def _files(submission: Submission) -> Iterator[tuple[str, str]]:
     others = {name: text for name, text in submission.files.items() if name != CHAIN}
     if CHAIN not in submission.files:
-        yield INCOMPLETE, f"{CHAIN} is missing, so nothing shows whether files were changed"
+        kind = INCONSISTENT if others else INCOMPLETE  # the commands write it with the first file
+        yield kind, f"{CHAIN} is missing, so nothing shows whether files were changed; measure again in a new directory"
     else:
         yield from ((INCONSISTENT, text) for text in changes(submission.files[CHAIN], others, BEGUN.as_posix()))
 
@@ -207,7 +215,8 @@ def _files(submission: Submission) -> Iterator[tuple[str, str]]:
 def _machine(submission: Submission) -> Iterator[tuple[str, str]]:
     again = f"remove {QUIET} and run mnistbench lab check on the machine of the lab"
     if not submission.quiet:
-        yield INCOMPLETE, f"{QUIET}, the self-test, is missing; run mnistbench lab check on the machine of the lab"
+        kind = DOUBTFUL if SCORE in submission.files else INCOMPLETE  # a score needs a quiet machine
+        yield kind, f"{QUIET}, the self-test, is missing; run mnistbench lab check on the machine of the lab"
     elif submission.quiet.text != REFERENCE_STEP:
         yield INCONSISTENT, f"{QUIET} is not of code that is equal to the reference; {again}"
     elif why := submission.quiet.disturbed:
@@ -227,7 +236,7 @@ def problems(submission: Submission) -> tuple[Flaw, ...]:
     found = []
     for name, check in CHECKS.items():
         try:
-            found += [Flaw(kind, name, text) for kind, text in check(submission)]
+            found += [Flaw(kind, name, cut(text, LONGEST_LINE)) for kind, text in check(submission)]
         except RecordError as error:
-            found.append(Flaw(INCONSISTENT, name, str(error)))
+            found.append(Flaw(INCONSISTENT, name, cut(str(error), LONGEST_LINE)))
     return tuple(found)

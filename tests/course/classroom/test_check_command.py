@@ -68,6 +68,33 @@ def test_what_is_missing_is_named_and_the_submission_is_written(tmp_path, lab, c
     assert not (lab / SUBMISSION).exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "name"), [("--submission", FILE), ("--submission", "steps/new.json"), ("--gradescope", SUBMISSION)]
+)
+def test_an_output_replaces_no_file_of_the_lab_and_no_other_output(lab, capsys, option, name):
+    before = {path: path.read_bytes() for path in lab.rglob("*") if path.is_file()}
+    assert check(lab, option, lab / name) == 2
+    problem = f"{option}: {lab / name} is the input, a file of the lab, or another output; name another file"
+    assert capsys.readouterr().err == f"mnistbench: {problem}\n"
+    assert {path: path.read_bytes() for path in lab.rglob("*") if path.is_file()} == before
+
+
+def test_a_submission_is_not_replaced_by_its_points(lab, capsys):
+    assert check(lab) == 0
+    before = (lab / SUBMISSION).read_bytes()
+    assert check(lab / SUBMISSION, "--gradescope", lab / SUBMISSION) == 2
+    assert (lab / SUBMISSION).read_bytes() == before
+
+
+def test_a_grader_gets_the_reason_why_a_submission_cannot_be_read(tmp_path, capsys):
+    (tmp_path / "bad.json").write_text("hi", encoding="utf-8")
+    assert check(tmp_path / "bad.json", "--gradescope", tmp_path / "results.json") == 1
+    tests = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["tests"]
+    assert {test["score"] for test in tests} == {0}
+    assert "is not JSON" in tests[0]["output"]
+    assert check(tmp_path / "bad.json") == 2
+
+
 def test_explanations_may_be_edited_until_the_check(lab):
     (lab / EXPLANATIONS).write_text('image = "Another one. And more."\n', encoding="utf-8")
     assert check(lab) == 0

@@ -187,15 +187,23 @@ def handed_in(tmp_path_factory):
 
 
 def test_files_of_the_folder_and_of_its_folders_are_read(tmp_path, handed_in):
-    names = "a.json", "Name_1_assignsubmission_file_/b.JSON", "deep/er/c.json", ".hidden/d.json", "._e.json", "x/notes.txt"
+    names = (
+        "a.json",
+        "Name_1_assignsubmission_file_/b.JSON",
+        "Name_2/report/c.json",
+        "far/too/deep/f.json",
+        ".hidden/d.json",
+        "._e.json",
+        "x/notes.txt",
+    )
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         submission.write(tmp_path / name, handed_in)
     entries, others = gather(tmp_path)
-    assert [each.file for each in entries] == ["a.json", "Name_1_assignsubmission_file_/b.JSON"]
+    assert [each.file for each in entries] == ["a.json", "Name_1_assignsubmission_file_/b.JSON", "Name_2/report/c.json"]
     assert others == ["notes.txt"]
     assert {each.student for each in entries} == {"s001"}
-    assert [(DOUBTFUL, "s001 has 2 submissions; remove all but one") in each.problems for each in entries] == [True, True]
+    assert [(DOUBTFUL, "s001 has 3 submissions; remove all but one") in each.problems for each in entries] == [True] * 3
 
 
 def test_a_submission_has_the_outcomes_of_its_predictions(tmp_path, handed_in):
@@ -293,7 +301,7 @@ def test_the_output_may_be_a_page_before_but_no_other_directory(tmp_path, capsys
     submission.write(tmp_path / "in" / "a.json", handed_in)
     command = ["class", "merge", str(tmp_path / "in"), "-o"]
     assert cli.main([*command, str(tmp_path / "in")]) == 2
-    assert "holds something else" in capsys.readouterr().err
+    assert "contains files that are not a class page" in capsys.readouterr().err
     for _ in range(2):
         assert cli.main([*command, str(tmp_path / "out")]) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["class.csv", "class.html", "class.md", "figures"]

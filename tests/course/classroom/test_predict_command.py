@@ -150,6 +150,22 @@ def test_a_file_of_a_neighbour_is_refused(said, tmp_path):
     )  # fmt: skip
 
 
+def test_a_file_adds_to_the_kept_answers_of_the_same_student(said, tmp_path):
+    (tmp_path / "mine.toml").write_text("[answers]\nimage = [2, 5, 12]\n", encoding="utf-8")
+    (tmp_path / "blank.toml").write_text("[answers]\n", encoding="utf-8")
+    for name in ("mine.toml", "blank.toml"):
+        assert said("--student", "s1", "--from", name)[0] == 0
+    kept = tmp_path / "mnistbench-lab" / PREDICTIONS
+    assert read(kept).answers == {"image": (2, 5, 12)}
+    assert said("--student", "s2", "--from", "blank.toml")[0] == 2
+    assert read(kept).student == "s1"
+
+
+def test_a_name_that_no_submission_may_have_is_refused_before_the_lab(said, tmp_path):
+    assert said("--student", "n" * 201, "--from", "mine.toml")[0] == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_time_is_that_of_the_command_not_of_the_file(said, tmp_path):
     (tmp_path / "mine.toml").write_text('made = "1999-01-01"\n[answers]\nimage = [2, 5, 12]\n', encoding="utf-8")
     assert said("--student", "s1", "--from", "mine.toml")[0] == 0
@@ -160,8 +176,11 @@ def test_the_time_is_that_of_the_command_not_of_the_file(said, tmp_path):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ((), "--student: '' cannot be used; give your name or number in printable characters"),
-        (("--student", "a\x7fb"), "--student: 'a\\x7fb' cannot be used; give your name or number in printable characters"),
+        ((), "--student: '' cannot be used; give your name or number, at most 200 printable characters"),
+        (
+            ("--student", "a\x7fb"),
+            "--student: 'a\\x7fb' cannot be used; give your name or number, at most 200 printable characters",
+        ),
         (("--student", "s1", "--lang", "de"), "--lang: 'de' is not known; choose en or zh"),
         (("--student", "s1", "--from", "wrong.toml"), "wrong.toml: answers.image: needs a list, found 3"),
         (("--student", "s1", "-o", "wrong.toml"), "--output: {here}/wrong.toml is not a directory; name another directory"),

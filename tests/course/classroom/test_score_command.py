@@ -290,7 +290,7 @@ def test_the_lab_beside_a_score_is_of_the_same_machine(measured, tmp_path, capsy
     ("words", "said"),
     [
         (["nowhere.py"], "FILE: nowhere.py is not a file"),
-        (["step.py", "--launches", "3"], "--launches: '3' cannot be used; give a whole number, at least 4"),
+        (["step.py", "--launches", "3"], "--launches: '3' cannot be used; give a whole number, 4 to 100"),
         (["step.py", "--dtype", "int8"], "--dtype: 'int8' is not known; choose float32 or bfloat16"),
         ([], "mnistbench lab score --help"),
         (["step.py", "--loud"], "'--loud' is not known; see: mnistbench lab score --help"),

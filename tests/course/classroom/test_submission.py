@@ -185,6 +185,7 @@ def test_a_score_that_was_copied_from_another_student_has_no_line(lab, tmp_path)
         (quiet(1.1), [DOUBTFUL]),
         (quiet(0.9), [DOUBTFUL]),
         (quiet(launches=tuple(launch(ratio) for ratio in (1, 1.06, 1, 0.98, 1))), [DOUBTFUL]),
+        (quiet(launches=tuple(launch(1.0, cpu_ns=(10**9, 10**9, 10**9)) for _ in range(5))), [DOUBTFUL]),
         (quiet(environment=environment(cpu_count=64)), [INCONSISTENT]),
         (score(1.0), [INCONSISTENT]),
     ],
@@ -197,7 +198,22 @@ def test_the_self_test_needs_equal_code_and_a_quiet_machine(lab, made, kinds):
 def test_files_that_are_missing_are_named(lab):
     for name in (SCORE, QUIET, CHAIN):
         (lab / name).unlink()
-    assert wrong(lab) == [(INCOMPLETE, "score"), (INCOMPLETE, "files"), (INCOMPLETE, "machine")]
+    assert wrong(lab) == [(INCOMPLETE, "score"), (INCONSISTENT, "files"), (INCOMPLETE, "machine")]
+
+
+def test_files_that_were_removed_make_nothing_better(lab):
+    (lab / CHAIN).unlink()
+    (lab / QUIET).unlink()
+    assert wrong(lab) == [(INCONSISTENT, "files"), (DOUBTFUL, "machine")]
+
+
+def test_a_lab_without_the_batch_size_of_its_student_is_of_another_one(packed):
+    content = json.loads(packed.files[FILE])
+    content["settings"]["batch_sizes"] = [1, 16, 64]
+    found = dataclasses.replace(packed, files={**packed.files, FILE: json.dumps(content)})
+    assert [each.text for each in problems(found) if each.check == "lab"] == [
+        f"{FILE} has no batch size {found.predictions.batch_size}, which is that of 's001'; run your own lab"
+    ]
 
 
 def test_more_batch_sizes_than_steps_take_no_time(packed):

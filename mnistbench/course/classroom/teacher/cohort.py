@@ -42,6 +42,7 @@ class Entry:
     problems: tuple[tuple[str, str], ...] = ()  # one of STATES, and a line
     findings: Findings | None = None  # None, like the others, if they are missing or wrong
     score: Score | None = None
+    quiet: Score | None = None
     explanations: Mapping[str, str] = field(default_factory=dict)
     outcomes: tuple[Outcome, ...] = ()  # of predictions
     speedup: Mapping[str, Any] = field(default_factory=dict)  # of the score
@@ -73,22 +74,26 @@ class Entry:
 
 
 def gather(folder: Path) -> tuple[list[Entry], list[str]]:
-    """Return an entry for each JSON file in a folder and in the folders in it, and the names of other files.
+    """Return an entry for each JSON file in a folder and up to two folders below it, and the names of other files.
 
     Links are not followed. A file that cannot be read is an entry with the reason. UsageError if there is no such file.
     """
     paths, refused = list[Path](), list[OSError]()
     for root, folders, files in os.walk(folder, onerror=refused.append):
-        folders[:] = sorted(name for name in folders if not name.startswith(".")) if Path(root) == folder else []
+        folders[:] = (
+            sorted(name for name in folders if not name.startswith("."))
+            if len(Path(root).relative_to(folder).parts) < 2
+            else []
+        )
         paths += (Path(root, name) for name in sorted(files) if not name.startswith("."))
     wanted = [path for path in paths if path.suffix.lower() == ".json"]
     if not wanted:
-        raise UsageError(f"SUBMISSIONS: {folder} has no *.json, nor has a folder in it; name the folder of the submissions")
+        raise UsageError(f"SUBMISSIONS: {folder} has no *.json, nor have the folders in it; name the folder of the submissions")
     found = [_entry(path, folder) for path in (*wanted, *(Path(error.filename) for error in refused))]
-    count = Counter(each.student for each in found if each.student)
+    count = Counter(each.student.casefold() for each in found if each.student)
     for position, each in enumerate(found):
-        if count[each.student] > 1:  # the teacher decides which one counts
-            double = (DOUBTFUL, f"{each.student} has {count[each.student]} submissions; remove all but one")
+        if (number := count[each.student.casefold()]) > 1:  # the teacher decides which one counts
+            double = (DOUBTFUL, f"{each.student} has {number} submissions; remove all but one")
             found[position] = replace(each, problems=(*each.problems, double))
     return found, [cut(printable(path.name), NAME) for path in paths if path not in wanted]
 
@@ -98,24 +103,24 @@ def _entry(path: Path, folder: Path) -> Entry:
     try:
         found, parts = read(path), dict[str, Any]()
         complaints = tuple((each.kind, cut(printable(each.text), REASON)) for each in problems(found))
-        for name in ("findings", "score", "explanations", "outcomes"):
+        for name in ("findings", "score", "quiet", "explanations", "outcomes"):
             with suppress(MnistbenchError):  # it is one of the problems
                 parts[name] = getattr(found, name)
         measured = parts.get("findings") or parts.get("score")
         student, machine = found.student, measured.environment.cpu_model if measured else ""
-        student, machine = (cut(printable(text), NAME) for text in (student, machine))
+        student, machine = (cut(printable(text.strip()), NAME) for text in (student, machine))
         return Entry(
             file, student, machine, complaints, speedup=score.speedup if (score := parts.get("score")) else {}, **parts
         )
     except MnistbenchError as error:
         reason = str(error).removeprefix(f"{path}: ")
-    except Exception as error:  # noqa: BLE001  # from made-up numbers, anything can follow
+    except Exception as error:  # noqa: BLE001  # made-up numbers can raise anything
         reason = f"cannot be evaluated ({type(error).__name__}: {first_line(error)})"
     return Entry(file, problems=((UNREADABLE, cut(printable(reason), REASON)),))
 
 
 def places(entries: Iterable[Entry]) -> dict[str, int]:
-    """Return file -> place. Whose interval overlaps with that of the fastest student of a place shares it."""
+    """Return file -> place. The students whose intervals overlap that of the fastest one of a place share the place."""
     found, low, place = dict[str, int](), 0.0, 0
     ranked = sorted((each for each in entries if each.has_place), key=lambda each: (-each.speedup["ratio"], each.file))
     for number, each in enumerate(ranked, 1):
@@ -162,7 +167,8 @@ def _series(entry: Entry) -> Iterator[tuple[float, ...]]:
 
     Shorter series, and those of fewer different times, may be equal by chance.
     """
-    series = [(*launch.reference_ns, *launch.student_ns) for launch in (entry.score.launches if entry.score else ())]
+    launches = [launch for score in (entry.score, entry.quiet) if score for launch in score.launches]
+    series = [(*launch.reference_ns, *launch.student_ns) for launch in launches]
     if found := entry.findings:
         series += [each.times_ns for each in (*found.iteration_times, *found.epoch_times)]
         series += [table.iteration_ns for _, table in found.tables]
@@ -172,10 +178,10 @@ def _series(entry: Entry) -> Iterator[tuple[float, ...]]:
 
 
 def _code(entry: Entry) -> Iterator[str]:
-    """Yield the words of the student's code without comments; the text without white space if it is no Python."""
+    """Yield the words of the student's code without comments; the text without white space if it is not Python."""
     text = entry.score.text if entry.score else ""
     words, kept = "".join(text.split()), (tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING)
-    with suppress(Exception):  # of what is no Python, tokenize raises several errors
+    with suppress(Exception):  # tokenize raises several errors for text that is not Python
         tokens = tokenize.generate_tokens(io.StringIO(text[:100_000]).readline)
         words = " ".join(each.string for each in tokens if each.type in kept)
     if words:

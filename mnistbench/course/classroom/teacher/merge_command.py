@@ -53,7 +53,7 @@ def run(settings: Settings) -> int:
     if problem := why_not_writable(output):
         raise UsageError(f"--output: {problem}; name another directory")
     if output.exists() and any(output.iterdir()) and not (output / ROWS).exists():
-        raise UsageError(f"--output: {output} holds something else than a page of a class; name a new or an empty directory")
+        raise UsageError(f"--output: {output} contains files that are not a class page; name a new or an empty directory")
     entries, others = gather(settings.submissions)
 
     from mnistbench.course.lab.figures import Figures
@@ -135,6 +135,8 @@ def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[E
         Column(None, lambda row: row.speedup.get("ratio"), key="ratio"),
         Column(None, lambda row: row.speedup.get("low"), key="low"),
         Column(None, lambda row: row.speedup.get("high"), key="high"),
+        Column(None, lambda row: row.score and row.score.batch_size, key="batch_size"),
+        Column(None, lambda row: row.score and row.score.dtype, key="dtype"),
         Column("tie", lambda row: ClassWord("tied") if row.speedup.get("tie") else None, key="tie"),
         Column("band", lambda row: row.speedup.get("band"), "{:g}".format, key="band"),
         Column(None, lambda row: own.get(row.file), str, key="place_in_family"),
