@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if (name := " ".join(given[:2])) in COMMANDS and COMMANDS[given[0]][0]:
         given[:2] = [name]
     if arguments is None and given[:1] in (["lab"], ["train"]):
-        restart_pinned()  # glibc reads its thresholds only when a process starts
+        restart_pinned(short_waits=given[0] == "train")  # glibc and OpenMP read them only when a process starts
     try:
         code = _main(given)
     except Exception:  # noqa: BLE001  # a fault of ours

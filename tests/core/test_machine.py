@@ -13,6 +13,7 @@ import pytest
 
 from mnistbench.core.machine import (
     PINNED,
+    SHORT_WAITS,
     allocator_settings,
     allocator_status,
     gc_paused,
@@ -81,6 +82,19 @@ def test_command_restarts_with_pinned_thresholds(restarted: list[tuple[str, list
     [(program, arguments, environ)] = restarted
     assert (program, arguments) == (sys.executable, [sys.executable, *COMMAND[1:]])
     assert environ == {**os.environ, **PINNED}
+
+
+@pytest.mark.parametrize(
+    ("variables", "waits"),
+    [({}, SHORT_WAITS), ({"OMP_WAIT_POLICY": "passive"}, {}), ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"})],
+)
+def test_command_may_restart_with_short_waits_unless_the_environment_says_how_to_wait(
+    restarted: list[tuple[str, list[str], dict[str, str]]], variables: dict[str, str], waits: dict[str, str]
+) -> None:
+    os.environ.update(variables)
+    restart_pinned(short_waits=True)
+    [(_, _, environ)] = restarted
+    assert environ == {**os.environ, **PINNED, **waits}
 
 
 @pytest.mark.parametrize("name", [*PINNED, "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_PROCID"])

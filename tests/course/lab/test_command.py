@@ -263,9 +263,10 @@ def test_compiled_modules_are_kept_in_the_cache_where_there_would_be_none(monkey
     assert bool(sys.pycache_prefix) is not compiled
 
 
-def test_a_lab_starts_with_pinned_thresholds(monkeypatch):
+@pytest.mark.parametrize(("command", "short_waits"), [("lab", False), ("train", True)])
+def test_a_lab_and_a_training_start_with_pinned_thresholds(monkeypatch, command, short_waits):
     restarts = []
-    monkeypatch.setattr(cli, "restart_pinned", lambda: restarts.append(1))
-    monkeypatch.setattr(sys, "argv", ["mnistbench", "lab", "--epochs", "none"])
+    monkeypatch.setattr(cli, "restart_pinned", lambda **given: restarts.append(given))
+    monkeypatch.setattr(sys, "argv", ["mnistbench", command, "--epochs", "none"])
     assert cli.main() == 2
-    assert restarts == [1]
+    assert restarts == [{"short_waits": short_waits}]
