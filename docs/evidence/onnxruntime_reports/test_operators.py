@@ -14,6 +14,10 @@ from onnx import TensorProto, helper
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 
+#: Shapes of an image and its grid, and of the result.
+SMALL = [(2, 3, 32, 32), (2, 32, 32, 2)], (2, 3, 32, 32)
+LARGE = [(2, 3, 56, 56), (2, 56, 56, 2)], (2, 3, 56, 56)
+
 #: Name -> operator, opset, type, shapes of the inputs, shape of the result, attributes. The number is that of the report.
 OPERATORS = {
     "26962_selu": ("Selu", 21, FLOAT, [(2, 64, 28, 28)], (2, 64, 28, 28), {}),
@@ -22,6 +26,9 @@ OPERATORS = {
     "27117_softplus": ("Softplus", 21, FLOAT, [(1024,)], (1024,), {}),
     "27153_matmul": ("MatMul", 13, INT, [(3, 128, 256), (256, 64)], (3, 128, 64), {}),
     "27153_matmul_small": ("MatMul", 13, INT, [(32, 24), (24, 10)], (32, 10), {}),
+    "27155_grid_sample": ("GridSample", 22, FLOAT, *SMALL, {"align_corners": 0}),
+    "27155_grid_sample_large": ("GridSample", 22, FLOAT, *LARGE, {"align_corners": 1}),
+    "27155_grid_sample_nearest": ("GridSample", 22, FLOAT, *SMALL, {"mode": "nearest", "padding_mode": "reflection"}),
     "27188_gru": ("GRU", 21, FLOAT, [(1, 1, 16), (1, 96, 16), (1, 96, 32)], (1, 1, 1, 32), {"hidden_size": 32}),
     "27188_gru_long": ("GRU", 21, FLOAT, [(16, 4, 64), (1, 384, 64), (1, 384, 128)], (16, 1, 4, 128), {"hidden_size": 128}),
 }
