@@ -451,7 +451,7 @@ class _Gate:
                 raise LaunchError("the budget leaves no time for it; increase --budget")
             return capture(self._plan, self._seed, wanted, values, self._log)
 
-        return write_reproducers(measured.header, found, described, folder)
+        return write_reproducers(measured.header, measured.launches, found, described, folder)
 
     def _least(self, measured: Recorded, stage: int) -> int:
         """Return the fewest launches of a stage that can be judged, or that can confirm a slowdown."""

@@ -115,7 +115,9 @@ def script(origin: ScriptOrigin, head: Sequence[StoredRow], base: Sequence[Store
 
     ``base`` has those of the base if its calls differ; it may have none. Then ``python FILE base`` makes them instead.
     """
-    sides = {HEAD: head} if base is None else {BASE: _as_cold_as(head, base), HEAD: head}
+    sides = {side: _ranked(rows) for side, rows in ((BASE, base), (HEAD, head)) if rows is not None}
+    if base is not None:
+        _make_alike(sides[BASE], sides[HEAD])
     most_calls = max(len(row["calls"]) for row in head)
     most_rows = max(map(len, sides.values()))
     names = sorted({row["row"] for rows in sides.values() for row in rows})
@@ -135,21 +137,33 @@ def script(origin: ScriptOrigin, head: Sequence[StoredRow], base: Sequence[Store
             return "\n".join(kept) + "\n"
 
 
-def _as_cold_as(head: Sequence[StoredRow], base: Sequence[StoredRow]) -> Sequence[StoredRow]:
-    """Return rows of the base whose memory is as cold as that of the same calls of the head.
-
-    Each side was captured in one iteration of one process. Which memory a result takes, and when it was used before, differs
-    between processes of the same code, so a difference between the two would be one of chance.
-    """
-    found = copy.deepcopy(list(base))
-    of_head = {row["row"]: row for row in head}
+def _ranked(rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
+    """Return copies of rows whose calls have their place in the row, and ``rank_ns``: the calls with the highest are made."""
+    found = copy.deepcopy(list(rows))
     for row in found:
-        for call, other in zip(row["calls"], of_head.get(row["row"], {"calls": []})["calls"], strict=False):
+        for place, call in enumerate(row["calls"]):
+            call |= {"place": place, "rank_ns": call["self_ns"]}
+    return found
+
+
+def _make_alike(base: Sequence[StoredRow], head: Sequence[StoredRow]) -> None:
+    """Remove differences of chance between ranked rows of both sides.
+
+    Each side was captured in one iteration of one process. Which memory a result takes, when it was used before, and which of
+    several similar calls takes the longest differ between processes of the same code. So the memory of the base is as cold as
+    that of the same calls of the head, and if the sides make the same calls, the same ones are the longest.
+    """
+    of_head = {row["row"]: row["calls"] for row in head}
+    for row in base:
+        calls, others = row["calls"], of_head.get(row["row"], ())
+        for call, other in zip(calls, others, strict=False):
             used, uses = ([one, *_tensors_of(one)] for one in (call, other))
             if call["name"] == other["name"] and len(used) == len(uses):
                 for here, there in zip(used, uses, strict=True):
                     here |= {name: there[name] for name in ("since", "since_ns") if name in there}
-    return found
+        if [call["name"] for call in calls] == [call["name"] for call in others]:
+            for call, other in zip(calls, others, strict=True):
+                call["rank_ns"] = other["rank_ns"] = call["self_ns"] + other["self_ns"]
 
 
 # ---- The program -----------------------------------------------------------------------------------------------------
@@ -297,8 +311,7 @@ def _needs_profiler(rows: Sequence[StoredRow]) -> bool:
 
 def _longest(row: StoredRow, most: int) -> list[Mapping[str, Any]]:
     """Return the calls of a row that take the longest, at most so many, in the order of the program."""
-    longest = sorted(enumerate(row["calls"]), key=lambda item: -item[1]["self_ns"])[:most]
-    return [call for _, call in sorted(longest, key=lambda item: item[0])]
+    return sorted(sorted(row["calls"], key=lambda call: -call["rank_ns"])[:most], key=lambda call: call["place"])
 
 
 def _self_ns(row: StoredRow) -> int:
@@ -340,8 +353,8 @@ def _side(side: str, rows: Sequence[StoredRow], *, joins: bool) -> Iterator[str]
     calls, written, used = [], [], list[tuple[str, _Use]]()
     numbered, of_results = 0, (0, 0)
     for position, row in enumerate(rows):
-        for place, call in enumerate(row["calls"]):
-            made = _CallText(call, f"{position}.{place}", numbered)
+        for call in row["calls"]:
+            made = _CallText(call, f"{position}.{call['place']}", numbered)
             yield from filter(None, ["; ".join(made.lines)]) if joins else made.lines
             numbered = made.numbered
             calls.append(made.text)

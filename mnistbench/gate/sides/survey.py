@@ -296,10 +296,10 @@ MOST_ROWS = 6
 def capture(job: dict[str, Any], say: Callable[..., None]) -> None:
     """Send the rows of each script, or why there are none.
 
-    ``capture`` of the job is a list of objects: ``script`` (name of the file without its suffix), ``case`` (node id), and
-    ``rows``, the keys of the operation table. The message ``captured`` has for each name of a script ``rows``, as
-    ``CapturedRow.stored`` returns them, ``why_not`` (empty if there are rows) and ``threads`` of the case. Values
-    that a script reads are written to ``folder`` of the job.
+    ``capture`` of the job is a list of objects: ``script`` (name of the file without its suffix), ``case`` (node id), ``rows``,
+    the keys of the operation table, and ``iterations``, of which so many precede the captured ones. The message ``captured``
+    has for each name of a script ``rows``, as ``CapturedRow.stored`` returns them, ``why_not`` (empty if there are rows) and
+    ``threads`` of the case. Values that a script reads are written to ``folder`` of the job.
     """
     side = Side.of(job)
     cases = {wanted["case"] for wanted in job["capture"]}
@@ -307,7 +307,7 @@ def capture(job: dict[str, Any], say: Callable[..., None]) -> None:
 
     def take(case: TakenCase) -> None:
         wanted = [one for one in job["capture"] if one["case"] == case.node_id]
-        rows = _rows(side, case, {tuple(key) for one in wanted for key in one["rows"]})
+        rows = _rows(side, case, {tuple(key) for one in wanted for key in one["rows"]}, wanted[0]["iterations"])
         for one in wanted:
             chosen = _largest([(tuple(key), rows[tuple(key)]) for key in one["rows"]])
             stored = [row.stored(key[0]) for key, row in chosen]
@@ -319,14 +319,14 @@ def capture(job: dict[str, Any], say: Callable[..., None]) -> None:
     say(captured=found)
 
 
-def _rows(side: Side, case: TakenCase, keys: set[Any]) -> Any:
-    """Build and warm up a case as before its profiled iterations, and return the rows of one iteration."""
+def _rows(side: Side, case: TakenCase, keys: set[Any], iterations: int) -> Any:
+    """Build and warm up a case and run iterations as before its profiled ones, and return the rows of one iteration."""
     made = case.make()
     with side.errors_named():
         made.build()
-        for reset in (lambda: None, made.reset):
+        for reset, number in ((lambda: None, WARMUP_CALLS), (made.reset, max(WARMUP_CALLS, iterations))):
             reset()
-            for _ in range(WARMUP_CALLS):
+            for _ in range(number):
                 made.prepare()
                 made()
                 made.finish()

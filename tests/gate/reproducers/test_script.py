@@ -126,6 +126,28 @@ def test_calls_that_take_the_least_time_are_left_out():
     assert text.count("torch.ops.aten.sin") == 1
 
 
+def test_the_longest_calls_of_both_sides_together_are_made():
+    def row(longest):
+        calls = [builders.call("aten::cat", [builders.tensor(100 + place, offset=4)] * 5, 0) for place in range(20)]
+        calls[longest]["self_ns"] = 3_000_000
+        return builders.row(*calls)
+
+    text = script(builders.header(), [row(3)], [row(7)])
+    assert text.count("torch.ops.aten.cat") < 40
+    base, head = text.split("def head():")
+    for size in (103, 107):
+        assert f"({size})" in base
+        assert f"({size})" in head
+
+
+def test_saved_values_are_those_of_a_call_that_is_made():
+    calls = [builders.call("aten::cat", [builders.tensor(number + 1, offset=4) for number in range(5)], 0) for _ in range(19)]
+    longest = builders.call("aten::sin", builders.tensor(3, saved={"elements": 3})) | {"self_ns": 2_000_000}
+    text = script(builders.header(), [builders.row(*calls, longest)])
+    assert text.count("torch.ops.aten.cat") < 19
+    assert 'saved["0.19.0"]' in text
+
+
 # ---- Whether the sides differ ------------------------------------------------------------------------------------------
 
 

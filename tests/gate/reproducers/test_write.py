@@ -61,8 +61,8 @@ class Described:
         return {side: {one["script"]: described() for one in wanted[side]} | self.sides[side] for side in (BASE, HEAD)}
 
 
-def written(folder, *findings, describe=None, **header):
-    return write(gate_builders.header(**header), findings, describe or Described(), folder)
+def written(folder, *findings, describe=None, launches=(), **header):
+    return write(gate_builders.header(**header), launches, findings, describe or Described(), folder)
 
 
 def test_a_slower_operation_has_a_script_with_what_the_gate_found(tmp_path):
@@ -76,9 +76,17 @@ def test_a_slower_operation_has_a_script_with_what_the_gate_found(tmp_path):
     assert (header.base, header.head, header.packages) == (
         "origin/main (1a2b3c4)", "5d6e7f8 with changes", {"torch": ("2.14.0", "2.15.0")},
     )  # fmt: skip
-    wanted = [{"script": "aten_mm-forward-fc1", "case": CASE, "rows": [["aten::mm", "forward", "fc1"]]}]
+    wanted = [{"script": "aten_mm-forward-fc1", "case": CASE, "rows": [["aten::mm", "forward", "fc1"]], "iterations": 0}]
     assert describe.wanted == {BASE: wanted, HEAD: wanted}
     assert sorted(each.name for each in path.parent.iterdir()) == ["aten_mm-forward-fc1.pt", path.name]
+
+
+@pytest.mark.parametrize(("iterations", "before"), [(7, 7), (1_000, 50)])
+def test_iterations_precede_the_captured_calls_as_in_a_launch_but_few_of_a_short_case(tmp_path, iterations, before):
+    describe, of_case = Described(), gate_builders.build(gate_builders.side(iterations=iterations))
+    launches = [gate_builders.launch(cases={}), gate_builders.launch(of_case)]
+    written(tmp_path, finding(), describe=describe, launches=launches)
+    assert [describe.wanted[side][0]["iterations"] for side in (BASE, HEAD)] == [before] * 2
 
 
 def test_if_the_calls_differ_the_script_has_those_of_both_sides(tmp_path):
@@ -200,6 +208,9 @@ CONFTEST = "from collections import OrderedDict\n" + projects.CONFTEST.replace(
 )
 
 TESTS = """
+import itertools
+
+import pytest
 import torch
 
 
@@ -209,6 +220,12 @@ def test_step(op_benchmark):
 
 def test_plain(benchmark):
     benchmark.pedantic(torch.sin, setup=lambda: ((torch.ones(SIZE),), {}))
+
+
+@pytest.mark.parametrize("name", ["few", "many"])
+def test_counted(benchmark, name):
+    counts = itertools.count()
+    benchmark.pedantic(torch.sin, setup=lambda: ((torch.full((SIZE,), float(next(counts))),), {}))
 """
 
 
@@ -225,15 +242,19 @@ def plan(tmp_path_factory):
     return plan
 
 
-STEP, PLAIN = "test_own.py::test_step[tiny-b4-cpu]", "test_own.py::test_plain"
+STEP, PLAIN, COUNTED = "test_own.py::test_step[tiny-b4-cpu]", "test_own.py::test_plain", "test_own.py::test_counted[{}]"
 
 
 def test_both_sides_describe_the_calls_of_their_own_code(plan, tmp_path):
     wanted = [
-        {"script": "mm", "case": STEP, "rows": [["aten::mm", "backward", "fc"]]},
-        {"script": "loss", "case": STEP, "rows": [["aten::nll_loss_forward", "forward", "(loss)"]]},
-        {"script": "gone", "case": STEP, "rows": [["aten::cos", "forward", "fc"]]},
-        {"script": "plain", "case": PLAIN, "rows": [["aten::sin", "forward", ""]]},
+        {"script": "mm", "case": STEP, "rows": [["aten::mm", "backward", "fc"]], "iterations": 3},
+        {"script": "loss", "case": STEP, "rows": [["aten::nll_loss_forward", "forward", "(loss)"]], "iterations": 3},
+        {"script": "gone", "case": STEP, "rows": [["aten::cos", "forward", "fc"]], "iterations": 3},
+        {"script": "plain", "case": PLAIN, "rows": [["aten::sin", "forward", ""]], "iterations": 0},
+        *(
+            {"script": name, "case": COUNTED.format(name), "rows": [["aten::sin", "forward", ""]], "iterations": iterations}
+            for name, iterations in (("few", 4), ("many", 9))
+        ),
     ]
     found = capture(plan, 1, {BASE: wanted, HEAD: wanted}, tmp_path, tmp_path / "log")
     for side, size in ((BASE, 4), (HEAD, 5)):
@@ -242,6 +263,9 @@ def test_both_sides_describe_the_calls_of_their_own_code(plan, tmp_path):
         assert found[side]["gone"] == {"rows": [], "why_not": "was not called", "threads": 1}
         [plain] = found[side]["plain"]["rows"]
         assert plain["calls"][0]["args"][0]["tensor"]["shape"] == [size]
+        [few], [many] = (found[side][name]["rows"] for name in ("few", "many"))
+        few, many = (row["calls"][0]["args"][0]["tensor"]["values"]["value"] for row in (few, many))
+        assert many - few == 9 - 4  # each iteration has other values
     assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["loss.base.pt", "loss.pt"]
     program = "import sys, torch; print({key: list(value.shape) for key, value in torch.load(sys.argv[1]).items()})"
     done = subprocess.run([sys.executable, "-c", program, tmp_path / "loss.pt"], capture_output=True, text=True, check=True)
@@ -250,7 +274,7 @@ def test_both_sides_describe_the_calls_of_their_own_code(plan, tmp_path):
 
 
 def test_an_error_of_the_code_of_a_side_is_named(plan, tmp_path):
-    wanted = [{"script": "x", "case": PLAIN, "rows": [["aten::sin", "forward", ""]]}]
+    wanted = [{"script": "x", "case": PLAIN, "rows": [["aten::sin", "forward", ""]], "iterations": 0}]
     broken = plan.trees[HEAD].directory / "test_own.py"
     text = broken.read_text()
     broken.write_text(text.replace("torch.ones(5)", "1 / 0"))
