@@ -1,21 +1,32 @@
 """Compare what the fast step and the reference step learn at batch size 1: test accuracy after 6,000 steps on MNIST.
 
     python docs/evidence/batch_of_one.py [SEEDS]
+    python docs/evidence/batch_of_one.py floor [THREADS]
 
 For each seed both steps start with the same weights and train on the same images in the same order; their dropout masks
 differ. Prints the accuracy of each run, and the difference of the pairs with its 95 % interval (Student's t).
+
+``floor`` prints the time of a step of one image beside the least that it can take in eager PyTorch: its calls, each as long as
+the shortest call of an operation; its bytes at the speed of a copy; its arithmetic at that of a convolution.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from scipy import stats
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
-from mnistbench.core.params import STEPS
+from mnistbench.core.params import STEPS, Params
+from mnistbench.measuring.case import build
+from mnistbench.profile.ceilings import ceilings_of
 from mnistbench.train.result import Settings
 from mnistbench.train.run import run
 from mnistbench.workloads.data import Split, load
@@ -24,8 +35,53 @@ from mnistbench.workloads.workload import builtin_workloads
 SAMPLES = 6_000
 
 
-def main() -> None:
-    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+class Counted(TorchDispatchMode):
+    """Counts calls of operations, without those that return a view."""
+
+    calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Return the median of 2,000 calls after 200."""
+    times = []
+    for _ in range(2_200):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times[200:])
+
+
+def floor(threads: int) -> None:
+    torch.set_num_threads(threads)
+    workload, values = builtin_workloads("digits", None)[0], torch.zeros(1)
+    ceilings, call_s = ceilings_of("cpu", "float32", threads), seconds(lambda: values.add_(1))
+    for kind in STEPS:
+        params = Params(
+            workload=workload.name, phase="step", batch_size=1, device="cpu", dtype="float32", threads=threads,
+            compile=False, seed=0, dataset="digits", step=kind,
+        )  # fmt: skip
+        case = build(params, workload)
+        step_s = seconds(case)
+        with Counted() as counted:
+            case()
+        with FlopCounterMode(display=False) as flops:
+            case()
+        weights = list(case.model.parameters())
+        changed = sum(p.grad._values().numel() if p.grad.is_sparse else p.numel() for p in weights)  # noqa: SLF001
+        # The forward pass reads each weight; an update reads two averages and writes them and the weight.
+        n_bytes = 4 * (sum(p.numel() for p in weights) + 5 * changed)
+        least = call_s * counted.calls, n_bytes / ceilings.bytes_per_s, flops.get_total_flops() / ceilings.flops_per_s
+        print(
+            f"{kind}: {1e3 * step_s:.2f} ms; at least {1e3 * sum(least):.2f} ms: {counted.calls} calls {1e3 * least[0]:.2f}, "
+            f"{n_bytes / 1e6:.1f} MB {1e3 * least[1]:.2f}, {flops.get_total_flops() / 1e6:.0f} MFLOP {1e3 * least[2]:.2f} ms"
+        )
+
+
+def accuracy(seeds: int) -> None:
     whole = load("mnist")
     drawn = torch.randperm(len(whole.train), generator=torch.Generator().manual_seed(0))[:SAMPLES]
     part = replace(whole, train=Split(whole.train.images[drawn], whole.train.labels[drawn]))
@@ -42,6 +98,14 @@ def main() -> None:
     pairs = [one - other for one, other in zip(fast, reference, strict=True)]
     interval = stats.ttest_1samp(pairs, 0).confidence_interval()
     print(f"fast - reference: {statistics.fmean(pairs):+.2f} points ({interval.low:+.2f} to {interval.high:+.2f})")
+
+
+def main() -> None:
+    given = sys.argv[1:]
+    if given[:1] == ["floor"]:
+        floor(int(given[1]) if len(given) > 1 else torch.get_num_threads())
+    else:
+        accuracy(int(given[0]) if given else 5)
 
 
 if __name__ == "__main__":
