@@ -39,6 +39,9 @@ MOST_AT_ONCE = 2
 #: How far a change may be outside the gate's interval and still be the same, as a share: the script measures another process.
 TOLERANCE = 0.05
 
+#: Share of the time of the calls below which the others may be the reason why a script shows another change.
+LEAST_SHARE = 0.5
+
 #: Largest probability, if the sides were equally fast, of as many launches with a slower head as a reproduced change needs.
 LEVEL = 0.05
 
@@ -170,7 +173,11 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
         return f"reproduced: {found}"
     around = "(layout of its input, allocator, cache)"
     if origin.low / 2 <= change < origin.low and p <= LEVEL:
-        return f"smaller by itself: {found}; the rest needs the program around the operation {around}"
-    if change < origin.low:
-        return f"does not show by itself: {found}; the cause is in its surroundings {around}"
-    return f"larger by itself: {found}; the surroundings hide a part of it (cache, other operations of the program)"
+        shows, why = "smaller", f"the rest needs the program around the operation {around}"
+    elif change < origin.low:
+        shows, why = "does not show", f"the cause is in its surroundings {around}"
+    else:
+        shows, why = "larger", "the surroundings hide a part of it (cache, other operations of the program)"
+    if origin.made_share < LEAST_SHARE:
+        why = f"the script makes calls with {units.percent(origin.made_share)} of the time, since the others do not fit into it"
+    return f"{shows} by itself: {found}; {why}"

@@ -75,6 +75,7 @@ class ScriptOrigin:
     threads: int = 1  # of the case
     case_ns: float = 0.0  # time of the case if changes are shares of it: only one side makes the calls
     has_base: bool = False  # whether the script has the arguments of the base, too: the sides make different calls
+    made_share: float = 1.0  # of the time of the head's calls, those that the script makes
     schema: Annotated[int, Within(SCHEMA, SCHEMA, "the version of this mnistbench")] = SCHEMA
 
 
@@ -240,6 +241,7 @@ class _Program:
             for side, of_side in found.variables.items()
             if of_side
         ]
+        made_share = 1.0
         yield ", ".join([f"# base {found.base} -> head {found.head}", f"torch {found.torch}", *packages[:5], *variables])
         for side, rows in self._sides.items():
             if not rows:
@@ -247,11 +249,11 @@ class _Program:
                 continue
             made = [call for row in rows for call in _longest(row, most_calls)]
             number = sum(row["number"] for row in rows)
-            share = sum(call["self_ns"] for call in made) / max(1, sum(row["whole_ns"] for row in rows))
-            part = "" if len(made) == number else f", {share:.0%} of their time".replace("%", " %")
+            made_share = min(1.0, sum(call["self_ns"] for call in made) / max(1, sum(row["whole_ns"] for row in rows)))
+            part = "" if len(made) == number else f", {made_share:.0%} of their time".replace("%", " %")
             of_side = f"{len(made)} of {number} calls in an iteration of the {side}{part}"
             yield f"# {of_side}{'; python FILE base makes them' if side == BASE else ''}"
-        yield f"{_MARK}{json.dumps(asdict(found))}"
+        yield f"{_MARK}{json.dumps(asdict(replace(found, made_share=round(made_share, 3))))}"  # of the head, the last side
 
     def _preparation(self) -> Iterator[str]:
         """Yield the function that runs before each timed call."""

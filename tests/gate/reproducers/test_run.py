@@ -147,6 +147,14 @@ def test_what_is_said(change, low, high, said):
     assert sentence([change] * 10, builders.header(low=low, high=high)) == said
 
 
+@pytest.mark.parametrize("change", [-0.01, 0.06, 0.3])
+def test_a_script_that_makes_few_of_the_calls_says_so(change):
+    few, most = (sentence([change] * 10, builders.header(low=0.12, high=0.15, made_share=made)) for made in (0.163, 0.6))
+    assert few.endswith("; the script makes calls with 16.3 % of the time, since the others do not fit into it")
+    assert few.partition(";")[0] == most.partition(";")[0]
+    assert most.endswith(("cache)", "program)"))
+
+
 @pytest.mark.parametrize("slower", range(1, 11))
 def test_a_change_is_reproduced_if_a_sign_test_over_the_launches_shows_it(slower):
     changes = [0.1] * slower + [-1e-4] * (10 - slower)

@@ -108,13 +108,15 @@ def test_a_long_list_stays_within_the_lines_that_a_script_may_have():
     compile(text, "script", "exec")
 
 
-def test_calls_are_left_out_until_a_script_is_short_enough():
+def test_calls_are_left_out_until_a_script_is_short_enough(tmp_path):
     call = builders.call("aten::cat", [builders.tensor(number + 1, offset=4) for number in range(5)], 0)
     text = script(builders.header(), [builders.row(*[call] * 20)])
     assert text.count("\n") <= MOST_LINES
     left = text.count("torch.ops.aten.cat")
     assert 4 < left < 20
     assert f"# {left} of 20 calls in an iteration of the head, {100 * left / 20:.0f} % of their time" in text
+    (tmp_path / "x.py").write_text(text)
+    assert read(tmp_path / "x.py").made_share == left / 20
 
 
 def test_calls_that_take_the_least_time_are_left_out():
