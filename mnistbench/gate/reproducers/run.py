@@ -174,7 +174,7 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
     around = "(layout of its input, allocator, cache)"
     if origin.low / 2 <= change < origin.low and p <= LEVEL:
         shows, why = "smaller", f"the rest needs the program around the operation {around}"
-    elif change < origin.low:
+    elif change <= origin.high:
         shows, why = "does not show", f"the cause is in its surroundings {around}"
     else:
         shows, why = "larger", "the surroundings hide a part of it (cache, other operations of the program)"

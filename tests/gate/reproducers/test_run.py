@@ -140,6 +140,7 @@ LARGER = "; the surroundings hide a part of it (cache, other operations of the p
         (0.03, 0.1, 0.15, f"does not show by itself: +3.0 % (the gate: +11.1 %, +10.0 % to +15.0 %){HIDDEN}"),
         (0.06, 0.12, 0.15, f"smaller by itself: +6.0 % (the gate: +11.1 %, +12.0 % to +15.0 %){REST}"),
         (6.846, 6.954, 8.413, f"smaller by itself: +684.6 % (the gate: +11.1 %, +695.4 % to +841.3 %){REST}"),
+        (-0.04, -0.4, 1.5, f"does not show by itself: -4.0 % (the gate: +11.1 %, -40.0 % to +150.0 %){HIDDEN}"),
         (0.25, 0.05, 0.15, f"larger by itself: +25.0 % (the gate: +11.1 %, +5.0 % to +15.0 %){LARGER}"),
     ],
 )
