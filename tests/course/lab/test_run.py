@@ -16,7 +16,7 @@ from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, to
 from mnistbench.course.lab import run as lab_run
 from mnistbench.course.lab import sheets
 from mnistbench.course.lab.findings import FILE, SCORE, Findings, LabSettings, StudyTable
-from mnistbench.course.lab.run import BEGUN, STEPS, STUDIES, STUDIES_S, Lab, study
+from mnistbench.course.lab.run import BEGUN, STEPS, STUDIES, STUDIES_S, Lab, Plan, study
 from mnistbench.course.studies.convolution.report import COSTS
 from mnistbench.course.studies.graph.report import times_of
 from mnistbench.course.studies.locality.report import NESTS
@@ -67,6 +67,13 @@ def test_a_lab_measures_every_part_once(tmp_path):
     assert found.notes == ("a note",)
     assert found.traces == ("traces/forward-cpu-b16.json.gz", "traces/step-cpu-b16.json.gz")
     assert Findings.from_directory(tmp_path / "new") == found
+
+
+def test_the_plan_of_findings_names_the_files_of_their_steps(tmp_path):
+    found = lab(tmp_path, Counting()).run(None)
+    names = [step.name for step in Plan.of(found).steps()]
+    assert len(names) == len(set(names))
+    assert set(names) == {path.stem for path in (tmp_path / STEPS).iterdir()} - {BEGUN.stem} | {f"study-{name}" for name in STUDIES}
 
 
 def test_an_interrupted_lab_is_resumed_after_its_last_step(tmp_path):
