@@ -65,13 +65,15 @@ def run(settings: Settings) -> int:
     try:
         found = self_tested(settings.lab) if is_lab else read(settings.lab)
         wrong = problems(found)
+        for check in CHECKS:
+            lines = [f"{each.kind.upper():12}  {check}: {each.text}" for each in wrong if each.check == check]
+            print("\n".join(map(printable, lines or [f"{'OK':12}  {check}"])))
     except RecordError as error:
-        if is_lab or not (settings.gradescope or settings.classroom50):
+        if not (settings.gradescope or settings.classroom50):
             raise
-        found, wrong = Submission("", {}), tuple(Flaw(INCONSISTENT, check, str(error)) for check in CHECKS)  # a grader gets it
-    for check in CHECKS:
-        lines = [f"{each.kind.upper():12}  {check}: {each.text}" for each in wrong if each.check == check]
-        print("\n".join(map(printable, lines or [f"{'OK':12}  {check}"])))
+        print_error(error)
+        output, found = None, Submission("", {})
+        wrong = tuple(Flaw(INCONSISTENT, check, str(error)) for check in CHECKS)  # the grader shows it
     if output:
         write(output, found)
         advice = "solve the problems above, then run this again" if wrong else "complete, hand it in"

@@ -122,10 +122,10 @@ class Submission:
 def pack(directory: Path) -> Submission:
     """Return the submission of a lab's directory; RecordError if there is none, or a file is no text, too large or a link."""
     steps = directory / STEPS
-    if not directory.is_dir() or steps.is_symlink():
-        raise RecordError(f"{directory} is not the directory of a lab; name one, or a submission")
     names = [*NAMES, *filter(_STEP.fullmatch, (f"{STEPS.name}/{path.name}" for path in sorted(steps.glob("*.json"))))]
     found = Submission("", {name: _text(directory / name) for name in names if os.path.lexists(directory / name)})
+    if not found.files or steps.is_symlink():
+        raise RecordError(f"{directory} is not the directory of a lab; name one, or a submission")
     with suppress(RecordError):
         return replace(found, student=found.predictions.student if found.predictions else "")
     return found
