@@ -15,7 +15,7 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file, why_not_writable
 from mnistbench.core.options import argument, option, path
 from mnistbench.core.units import printable
-from mnistbench.course.classroom.chain import add_link
+from mnistbench.course.classroom.chain import CHAIN, add_link
 from mnistbench.course.classroom.predictions import EXPLANATIONS
 from mnistbench.course.classroom.score import BANDS, REFERENCE_STEP, other_machine
 from mnistbench.course.classroom.score_command import Settings as ScoreSettings
@@ -116,7 +116,8 @@ def points(found: Submission, wrong: Sequence[Flaw]) -> list[tuple[str, bool, st
 
 def self_tested(directory: Path) -> Submission:
     """Return the submission of a lab; on its machine, after a self-test if there is no successful one."""
-    if text := pack(directory).files.get(EXPLANATIONS):
+    files = pack(directory).files
+    if (text := files.get(EXPLANATIONS)) and files.get(CHAIN, "").strip():
         add_link(directory, EXPLANATIONS, text.encode())  # the student edits them
     found = pack(directory)
     with suppress(RecordError):

@@ -10,6 +10,7 @@ from score_builders import score
 
 from mnistbench import cli
 from mnistbench.course.classroom import check_command
+from mnistbench.course.classroom.chain import CHAIN
 from mnistbench.course.classroom.check_command import CLASSROOM50
 from mnistbench.course.classroom.predictions import EXPLANATIONS
 from mnistbench.course.classroom.score import BANDS, REFERENCE_STEP, read_score
@@ -95,6 +96,17 @@ def test_a_grader_gets_the_reason_why_a_submission_cannot_be_read(tmp_path, caps
     assert {test["score"] for test in tests} == {0}
     assert "is not JSON" in tests[0]["output"]
     assert check(tmp_path / "bad.json") == 2
+
+
+@pytest.mark.parametrize("text", [None, "", "\n"])
+def test_a_chain_that_is_removed_or_empty_is_one_line(lab, capsys, text):
+    (lab / CHAIN).unlink()
+    if text is not None:
+        (lab / CHAIN).write_text(text, encoding="utf-8")
+    for _ in range(2):
+        assert check(lab) == 1
+        [line] = [line for line in capsys.readouterr().out.splitlines()[:-1] if not line.startswith("OK")]
+        assert line.startswith(f"INCONSISTENT  files: {CHAIN} is missing, empty or damaged, ")
 
 
 def test_explanations_may_be_edited_until_the_check(lab):
