@@ -71,6 +71,16 @@ def test_the_best_by_lower_bound_are_measured():
     assert names(entries) == ["b", "c", "a"]
 
 
+def test_the_best_of_each_batch_size_and_number_format_are_measured():
+    entries = [
+        scored(f"{number}{at}", 1.2 + at + number, dtype=dtype)
+        for number, dtype in enumerate(("float32", "bfloat16"))
+        for at in range(3)
+    ]
+    assert sorted(names(entries, top=1)) == ["02", "12"]
+    assert sorted(names(entries, top=2)) == ["01", "02", "11", "12"]
+
+
 @pytest.mark.parametrize("kind", [DOUBTFUL, INCONSISTENT])
 def test_doubtful_ones_are_left_out_unless_they_are_named(kind):
     entries = [

@@ -6,8 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from mnistbench.course.classroom.chapter import EXPECTED, LEVEL, calibration
 from mnistbench.course.classroom.predictions import ASKED, OPERATION, PERCENT
 from mnistbench.course.classroom.questions import Outcome
 from mnistbench.course.classroom.score import BANDS, interval
-from mnistbench.course.classroom.teacher.cohort import DEMO, REASON, STATES, Copies, Entry, copies, gather, places
+from mnistbench.course.classroom.teacher.cohort import DEMO, REASON, STATES, Copies, Entry, copies, gather, places, rankings
 from mnistbench.course.lab.document import Block, Document, Exhibit, Section, Text, html, markdown
 from mnistbench.course.lab.sheets import Sheet, Word
 from mnistbench.course.lab.texts import Texts, language
@@ -59,9 +58,11 @@ def run(settings: Settings) -> int:
     from mnistbench.course.lab.figures import Figures
 
     output.mkdir(parents=True, exist_ok=True)
-    figures, shown, families = Figures(output, texts), itemgetter("ratio", "low", "high"), dict[str, list[Any]]()
-    for machine, members in groupby(_ranked(entries), attrgetter("machine")):
-        families[machine] = [(units.cut(each.name, 24), *shown(each.speedup)) for each in members]
+    figures, shown = Figures(output, texts), itemgetter("ratio", "low", "high")
+    families = {
+        f"{machine}, b{size}, {dtype}": [(units.cut(each.name, 24), *shown(each.speedup)) for each in members]
+        for (machine, size, dtype), members in rankings(entries, by_machine=True).items()
+    }
     if families:
         figures.speedups(families, BANDS)
     document, rows = page(entries, others, texts, figures.drawn)
@@ -105,16 +106,9 @@ def _summary(entries: Sequence[Entry], texts: Texts) -> Text:
     return texts.text("class", "summary", count=len(entries), **{state: count[state] for state in STATES})
 
 
-def _ranked(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries with a place, by machine family, the fastest first."""
-    return sorted((each for each in entries if each.has_place), key=lambda each: (each.machine, -each.speedup["ratio"]))
-
-
 def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[Entry]]:
     """Return the columns of the students: those with a key are in the CSV file, those with a heading are on the page."""
-    ranked = _ranked(entries)
-    place = places(ranked)
-    own = {file: at for _, part in groupby(ranked, attrgetter("machine")) for file, at in places(part).items()}
+    place, own = places(entries), places(entries, by_machine=True)
 
     def calibrated(row: Entry) -> Word | None:
         return ClassWord(calibration(sum(row.judged), len(row.judged))) if row.judged else None
@@ -135,7 +129,7 @@ def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[E
         Column(None, lambda row: row.speedup.get("ratio"), key="ratio"),
         Column(None, lambda row: row.speedup.get("low"), key="low"),
         Column(None, lambda row: row.speedup.get("high"), key="high"),
-        Column(None, lambda row: row.score and row.score.batch_size, key="batch_size"),
+        Column(None, lambda row: row.score and row.score.batch_size, str, "batch_size"),
         Column(None, lambda row: row.score and row.score.dtype, key="dtype"),
         Column("tie", lambda row: ClassWord("tied") if row.speedup.get("tie") else None, key="tie"),
         Column("band", lambda row: row.speedup.get("band"), "{:g}".format, key="band"),
@@ -179,10 +173,11 @@ def _spread(key: str, found: Sequence[Outcome], *, guesses: bool) -> str:
 
 def _speedups(students: Sheet, texts: Texts, drawn: Sequence[str]) -> list[Block]:
     """Return the figure, and the places of each machine family, with columns of the students."""
-    ranked, by = _ranked(students.rows), {column.heading or column.key: column for column in students.columns}
+    ranked = [each for members in rankings(students.rows, by_machine=True).values() for each in members]
+    by = {column.heading or column.key: column for column in students.columns}
     if not ranked:
         return [texts.text("class", "no_scores")]
-    keys = ("machine", "place_in_family", "student", "interval", "tie", "band", "place_in_class")
+    keys = ("machine", "batch_size", "dtype", "place_in_family", "student", "interval", "tie", "band", "place_in_class")
     table = texts.table("places", Sheet(ROWS, [replace(by[key], heading=key) for key in keys], ranked))
     figures: list[Block] = [Exhibit(name, texts.plain("caption", "speedups")) for name in drawn]
     return [*figures, texts.text("class", "ranking", bands=", ".join(f"{band:g}" for band in BANDS)), table]

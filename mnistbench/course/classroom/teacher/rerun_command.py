@@ -15,7 +15,7 @@ from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
 from mnistbench.course.classroom import score_command
 from mnistbench.course.classroom.score import RefusedError, interval
-from mnistbench.course.classroom.teacher.cohort import Entry, gather
+from mnistbench.course.classroom.teacher.cohort import Entry, gather, rankings
 from mnistbench.course.lab.findings import write_file
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED
 from mnistbench.showing.progress import Progress
@@ -28,7 +28,13 @@ class Settings:
     """Whose code is measured, and for how long."""
 
     submissions: Path = argument("SUBMISSIONS", path, "folder with the students' files, or with a folder for each")
-    top: int = option("--top", whole(1), "5", "students with the highest lower bounds; doubtful ones are left out", "N")
+    top: int = option(
+        "--top",
+        whole(1),
+        "5",
+        "students with the highest lower bounds of each batch size and number format, none doubtful",
+        "N",
+    )
     student: tuple[str, ...] = option("--student", str, None, "this student instead, also if doubtful", "NAME", many=True)
     yes: bool = switch("--yes", "run the code of the students without asking")
     launches: int = option("--launches", whole(4), "8", "processes of each side, one after the other", "N")
@@ -73,8 +79,8 @@ def chosen(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
     named = [each for each in entries if each.speedup and each.student in settings.student]
     if missing := set(settings.student) - {each.student for each in named}:
         raise UsageError(f"--student: {min(missing)!r} has no score in {settings.submissions}; see mnistbench class merge")
-    best = sorted((each for each in entries if each.has_place), key=lambda each: -each.speedup["low"])[: settings.top]
-    if not (found := named or best):
+    ranked = [sorted(each, key=lambda one: -one.speedup["low"])[: settings.top] for each in rankings(entries).values()]
+    if not (found := named or [each for best in ranked for each in best]):
         raise UsageError(f"SUBMISSIONS: {settings.submissions} has no score that counts; see mnistbench class merge")
     return found
 
