@@ -26,6 +26,7 @@ from mnistbench.core.options import argument, number, one_of, option, path, whol
 from mnistbench.core.params import DTYPES
 from mnistbench.core.record import Environment
 from mnistbench.course.classroom import score as scores
+from mnistbench.course.classroom.chain import CHAIN
 from mnistbench.course.lab.findings import DIRECTORY, FILE, SCORE, Findings, write_file
 from mnistbench.course.studies.study import import_quiet_torch
 from mnistbench.gate.sides.turns import in_pairs
@@ -71,6 +72,8 @@ def run(settings: Settings) -> int:
     if problem := why_not_writable(settings.output):
         raise UsageError(f"--output: {problem}; name another directory")
     here, output = this_machine(), settings.output
+    with suppress(FileNotFoundError):
+        (output / CHAIN).open().close()  # an error before the measurement
     lab = Findings.from_directory(output).environment if (output / FILE).exists() else here
     if other := scores.other_machine(lab, here):
         raise UsageError(f"--output: the lab in {output} is of another machine ({other}); name another directory")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -122,8 +121,9 @@ class Submission:
 def pack(directory: Path) -> Submission:
     """Return the submission of a lab's directory; RecordError if there is none, or a file is no text, too large or a link."""
     steps = directory / STEPS
-    names = [*NAMES, *filter(_STEP.fullmatch, (f"{STEPS.name}/{path.name}" for path in sorted(steps.glob("*.json"))))]
-    found = Submission("", {name: _text(directory / name) for name in names if os.path.lexists(directory / name)})
+    there = [*_listed(directory), *(f"{STEPS.name}/{name}" for name in _listed(steps))]
+    names = [*(name for name in NAMES if name in there), *filter(_STEP.fullmatch, there)]
+    found = Submission("", {name: _text(directory / name) for name in names})
     if not found.files or steps.is_symlink():
         raise RecordError(f"{directory} is not the directory of a lab; name one, or a submission")
     with suppress(RecordError):
@@ -144,6 +144,15 @@ def read(path: Path) -> Submission:
 def write(path: Path, submission: Submission) -> None:
     """Write a submission; OSError if that fails."""
     write_file(path, {"student": submission.student, "files": submission.files})
+
+
+def _listed(directory: Path) -> list[str]:
+    try:
+        return sorted(path.name for path in directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise RecordError(f"{directory}: cannot be read ({error.strerror})") from None
 
 
 def _text(path: Path) -> str:

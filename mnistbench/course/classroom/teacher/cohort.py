@@ -94,8 +94,12 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
         paths += (Path(root, name) for name in sorted(files) if not name.startswith("."))
     wanted = [path for path in paths if path.suffix.lower() == ".json"]
     if not wanted:
-        raise UsageError(f"SUBMISSIONS: {folder} has no *.json, nor have the folders in it; name the folder of the submissions")
-    found = [_entry(path, folder) for path in (*wanted, *(Path(error.filename) for error in refused))]
+        why = "".join(f" ({error.filename}: {error.strerror})" for error in refused[:1])
+        raise UsageError(
+            f"SUBMISSIONS: {folder} has no *.json, nor have the folders in it{why}; name the folder of the submissions"
+        )
+    found = [_entry(path, folder) for path in wanted]
+    found += [_unreadable(_shown(error.filename, folder), f"cannot be read ({error.strerror})") for error in refused]
     count = Counter(each.student.casefold() for each in found if each.student)
     for position, each in enumerate(found):
         if (number := count[each.student.casefold()]) > 1:  # the teacher decides which one counts
@@ -105,7 +109,7 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
 
 
 def _entry(path: Path, folder: Path) -> Entry:
-    file = cut(printable(str(path.relative_to(folder))), NAME + 20)
+    file = _shown(path, folder)
     try:
         found, parts = read(path), dict[str, Any]()
         complaints = tuple((each.kind, cut(printable(each.text), REASON)) for each in problems(found))
@@ -122,7 +126,15 @@ def _entry(path: Path, folder: Path) -> Entry:
         reason = str(error).removeprefix(f"{path}: ")
     except Exception as error:  # noqa: BLE001  # made-up numbers can raise anything
         reason = f"cannot be evaluated ({type(error).__name__}: {first_line(error)})"
+    return _unreadable(file, reason)
+
+
+def _unreadable(file: str, reason: str) -> Entry:
     return Entry(file, problems=((UNREADABLE, cut(printable(reason), REASON)),))
+
+
+def _shown(path: Path | str, folder: Path) -> str:
+    return cut(printable(os.path.relpath(path, folder)), NAME + 20)
 
 
 def rankings(entries: Iterable[Entry], *, by_machine: bool = False) -> dict[tuple[Any, ...], list[Entry]]:

@@ -15,9 +15,9 @@ from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
 from mnistbench.course.classroom import score_command
 from mnistbench.course.classroom.score import RefusedError, interval
-from mnistbench.course.classroom.teacher.cohort import Entry, gather, rankings
+from mnistbench.course.classroom.teacher.cohort import UNREADABLE, Entry, gather, rankings
 from mnistbench.course.lab.findings import write_file
-from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED
+from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, print_error
 from mnistbench.showing.progress import Progress
 from mnistbench.showing.table import text_table
 from mnistbench.showing.terminal import draw
@@ -50,7 +50,11 @@ def run(settings: Settings) -> int:
     output = settings.output or settings.submissions.absolute().parent / "rerun.json"
     if problem := f"{output} is a directory" if output.is_dir() else why_not_writable(output.parent):
         raise UsageError(f"--output: {problem}; name another file")
-    entries = chosen(gather(settings.submissions)[0], settings)
+    gathered, _ = gather(settings.submissions)
+    for each in gathered:
+        if each.state == UNREADABLE:
+            print_error(f"{settings.submissions / each.file}: {each.complaint}")
+    entries = chosen(gathered, settings)
     print("The code of these students will run on this machine, with all rights of your account:")
     for each in entries:
         code = each.score.text.expandtabs().splitlines() if each.score else ()
