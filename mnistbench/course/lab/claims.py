@@ -88,7 +88,7 @@ def _by_tables(
 
 def _convolution_is_most(findings: Findings, sheets: Sheets, device: str) -> Claim:
     def part(sheet: Sheet, column: str) -> CitedNumber | None:
-        return share(explain.convolution_and_addmm(sheet, column)[0], sheet.total(column))
+        return share(explain.convolution_and_addmm(sheet, column)["convolution"], sheet.total(column))
 
     figures = _by_tables(findings, sheets, "forward", device, "share", part)
     words: Words = {"place": explain.main_place(findings, device)}
@@ -101,7 +101,7 @@ def _convolution_over_addmm(findings: Findings, sheets: Sheets, key: str, device
         return Claim(key, UNKNOWN, "no_accelerator" if key == "ratio_gpu" else "no_cpu", words)
 
     def times(sheet: Sheet, column: str) -> CitedNumber | None:
-        return ratio(*explain.convolution_and_addmm(sheet, column))
+        return ratio(*explain.convolution_and_addmm(sheet, column).values())
 
     return _decided(key, words, *_by_tables(findings, sheets, "forward", device, "times", times), expected)
 

@@ -328,7 +328,7 @@ def test_the_output_may_be_a_page_before_but_no_other_directory(tmp_path, capsys
     submission.write(tmp_path / "in" / "a.json", handed_in)
     command = ["class", "merge", str(tmp_path / "in"), "-o"]
     assert cli.main([*command, str(tmp_path / "in")]) == 2
-    assert "contains files that are not a class page" in capsys.readouterr().err
+    assert "contains files of something else" in capsys.readouterr().err
     for _ in range(2):
         assert cli.main([*command, str(tmp_path / "out")]) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["class.csv", "class.html", "class.md", "figures"]

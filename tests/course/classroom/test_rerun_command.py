@@ -207,5 +207,5 @@ def test_an_interruption_keeps_what_was_measured(measuring):
 def test_an_output_that_cannot_be_written_is_refused_before_anything_runs(measuring, capsys, tmp_path):
     measured = measuring([scored("s1", 1.3)], lambda settings: score(1.3))
     assert rerun("--yes", "-o", str(tmp_path)) == 2
-    assert "is a directory" in capsys.readouterr().err
+    assert "cannot be written (Is a directory)" in capsys.readouterr().err
     assert measured == []

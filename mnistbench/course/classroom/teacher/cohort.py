@@ -86,11 +86,8 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
     """
     paths, refused = list[Path](), list[OSError]()
     for root, folders, files in os.walk(folder, onerror=refused.append):
-        folders[:] = (
-            sorted(name for name in folders if not name.startswith("."))
-            if len(Path(root).relative_to(folder).parts) < 2
-            else []
-        )
+        is_deepest = len(Path(root).relative_to(folder).parts) == 2
+        folders[:] = [] if is_deepest else sorted(name for name in folders if not name.startswith("."))
         paths += (Path(root, name) for name in sorted(files) if not name.startswith("."))
     wanted = [path for path in paths if path.suffix.lower() == ".json"]
     if not wanted:
@@ -99,7 +96,7 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
             f"SUBMISSIONS: {folder} has no *.json, nor have the folders in it{why}; name the folder of the submissions"
         )
     found = [_entry(path, folder) for path in wanted]
-    found += [_unreadable(_shown(error.filename, folder), f"cannot be read ({error.strerror})") for error in refused]
+    found += [_entry(Path(error.filename), folder, f"cannot be read ({error.strerror})") for error in refused]
     count = Counter(each.student.casefold() for each in found if each.student)
     for position, each in enumerate(found):
         if (number := count[each.student.casefold()]) > 1:  # the teacher decides which one counts
@@ -108,9 +105,11 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
     return found, [cut(printable(path.name), NAME) for path in paths if path not in wanted]
 
 
-def _entry(path: Path, folder: Path) -> Entry:
-    file = _shown(path, folder)
+def _entry(path: Path, folder: Path, reason: str = "") -> Entry:
+    file = cut(printable(str(path.relative_to(folder))), NAME + 20)
     try:
+        if reason:
+            raise MnistbenchError(reason)  # noqa: TRY301
         found, parts = read(path), dict[str, Any]()
         complaints = tuple((each.kind, cut(printable(each.text), REASON)) for each in problems(found))
         for name in ("findings", "score", "quiet", "explanations", "outcomes"):
@@ -126,15 +125,7 @@ def _entry(path: Path, folder: Path) -> Entry:
         reason = str(error).removeprefix(f"{path}: ")
     except Exception as error:  # noqa: BLE001  # made-up numbers can raise anything
         reason = f"cannot be evaluated ({type(error).__name__}: {first_line(error)})"
-    return _unreadable(file, reason)
-
-
-def _unreadable(file: str, reason: str) -> Entry:
     return Entry(file, problems=((UNREADABLE, cut(printable(reason), REASON)),))
-
-
-def _shown(path: Path | str, folder: Path) -> str:
-    return cut(printable(os.path.relpath(path, folder)), NAME + 20)
 
 
 def rankings(entries: Iterable[Entry], *, by_machine: bool = False) -> dict[tuple[Any, ...], list[Entry]]:

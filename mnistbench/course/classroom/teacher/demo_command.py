@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.files import why_not_writable
 from mnistbench.core.options import argument, option, path, whole
 from mnistbench.core.record import OpRow
 from mnistbench.core.units import printable
@@ -27,7 +26,7 @@ from mnistbench.course.classroom.teacher.cohort import DEMO
 from mnistbench.course.lab.findings import DIRECTORY, FILE, QUIET, SCORE, SUBMISSION, Findings, stored, write_file
 from mnistbench.course.lab.run import BEGUN, STEPS, Plan, items_of
 from mnistbench.course.lab.sheets import sheets_of
-from mnistbench.showing.output import EXIT_PASSED
+from mnistbench.showing.output import EXIT_PASSED, check_directory
 
 #: Machine family -> its times, divided by those of the lab.
 FAMILIES = {f"{DEMO} A": 0.8, f"{DEMO} B": 1.0, f"{DEMO} C": 1.7}
@@ -49,9 +48,7 @@ class Settings:
 def run(settings: Settings) -> int:
     """Write a submission for each student, and hostile files; return 0. UsageError for a wrong lab or a full directory."""
     directory, last = settings.directory, settings.size
-    problem = why_not_writable(directory)
-    if problem or (directory.exists() and any(directory.iterdir())):
-        raise UsageError(f"DIR: {problem or f'{directory} is not empty'}; name a new directory")
+    check_directory(directory, "DIR", own=())
     try:
         lab = submission.pack(settings.lab)
         if not (lab.findings and lab.findings.predictions and lab.findings.iteration_times and lab.file(BEGUN.as_posix())):

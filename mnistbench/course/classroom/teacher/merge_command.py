@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.errors import UsageError
-from mnistbench.core.files import replace_file, why_not_writable
+from mnistbench.core.files import replace_file
 from mnistbench.core.options import argument, option, path
 from mnistbench.core.units import printable
 from mnistbench.course.classroom.chapter import EXPECTED, LEVEL, calibration
@@ -20,10 +19,11 @@ from mnistbench.course.classroom.predictions import ASKED, OPERATION, PERCENT
 from mnistbench.course.classroom.questions import Outcome
 from mnistbench.course.classroom.score import BANDS, interval
 from mnistbench.course.classroom.teacher.cohort import DEMO, REASON, STATES, Copies, Entry, copies, gather, places, rankings
-from mnistbench.course.lab.document import Block, Document, Exhibit, Section, Text, html, markdown
+from mnistbench.course.lab.chapters import document_of
+from mnistbench.course.lab.document import Block, Document, Exhibit, Text, html, markdown
 from mnistbench.course.lab.sheets import Sheet, Word
 from mnistbench.course.lab.texts import Texts, language
-from mnistbench.showing.output import EXIT_PASSED
+from mnistbench.showing.output import EXIT_PASSED, check_directory
 from mnistbench.showing.table import Column, text_table
 
 #: The page in two forms, and the rows for a grade book. A directory with the latter may be replaced.
@@ -49,10 +49,7 @@ class Settings:
 def run(settings: Settings) -> int:
     """Read the submissions and write the page; return 0. UsageError without submissions, or if the output has other files."""
     output, texts = settings.output, Texts(settings.lang)
-    if problem := why_not_writable(output):
-        raise UsageError(f"--output: {problem}; name another directory")
-    if output.exists() and any(output.iterdir()) and not (output / ROWS).exists():
-        raise UsageError(f"--output: {output} contains files that are not a class page; name a new or an empty directory")
+    check_directory(output, own=(ROWS,))
     entries, others = gather(settings.submissions)
 
     from mnistbench.course.lab.figures import Figures
@@ -96,9 +93,7 @@ def page(entries: Sequence[Entry], others: Sequence[str], texts: Texts, drawn: S
         "speedups": _speedups(rows, texts, drawn),
         "copies": _copied(found, texts),
     }
-    sections = tuple(Section(name, texts.plain("section", name), tuple(made)) for name, made in blocks.items())
-    title, tag, source = (texts.plain("report", key, files="{files}") for key in ("class_title", "tag", "source"))
-    return Document(title, tag, source, sections), rows
+    return document_of(texts, "class_title", blocks), rows
 
 
 def _summary(entries: Sequence[Entry], texts: Texts) -> Text:

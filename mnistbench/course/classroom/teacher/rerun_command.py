@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.files import why_not_writable
 from mnistbench.core.options import argument, number, option, path, switch, whole
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
 from mnistbench.course.classroom import score_command
-from mnistbench.course.classroom.score import RefusedError, interval
+from mnistbench.course.classroom.score import MOST_LAUNCHES, RefusedError, interval
 from mnistbench.course.classroom.teacher.cohort import UNREADABLE, Entry, gather, rankings
 from mnistbench.course.lab.findings import write_file
-from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, print_error
+from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, check, print_error
 from mnistbench.showing.progress import Progress
 from mnistbench.showing.table import text_table
 from mnistbench.showing.terminal import draw
@@ -37,7 +36,7 @@ class Settings:
     )
     student: tuple[str, ...] = option("--student", str, None, "this student instead, also if doubtful", "NAME", many=True)
     yes: bool = switch("--yes", "run the code of the students without asking")
-    launches: int = option("--launches", whole(4), "8", "processes of each side, one after the other", "N")
+    launches: int = option("--launches", whole(4, MOST_LAUNCHES), "8", "processes of each side, one after the other", "N")
     seconds: float = option("--seconds", number(), "3", "time for the turns of both sides in a launch, in seconds", "S")
     output: Path | None = option("--output -o", path, None, "output file (default: rerun.json beside SUBMISSIONS)", "FILE")
 
@@ -48,8 +47,7 @@ def run(settings: Settings) -> int:
     UsageError if there is nothing to measure, the file cannot be written, or nobody agreed to run the code.
     """
     output = settings.output or settings.submissions.absolute().parent / "rerun.json"
-    if problem := f"{output} is a directory" if output.is_dir() else why_not_writable(output.parent):
-        raise UsageError(f"--output: {problem}; name another file")
+    check(output)
     gathered, _ = gather(settings.submissions)
     for each in gathered:
         if each.state == UNREADABLE:
