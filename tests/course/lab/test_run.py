@@ -138,7 +138,7 @@ def test_the_table_of_a_study_is_that_of_the_command(monkeypatch):
 
 def test_columns_that_the_report_shows_are_those_of_the_studies():
     keys = {column.key for columns in (COSTS, NESTS, LAYERS, times_of(Mock())) for column in columns}
-    assert {*sheets.STUDY_WORDS, *(key for headings in sheets.STUDY_NUMBERS.values() for key in headings)} <= keys
+    assert {key for names in sheets.STUDY_COLUMNS.values() for key in names} <= keys
 
 
 @pytest.mark.parametrize(
