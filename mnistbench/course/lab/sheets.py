@@ -404,8 +404,8 @@ def _less(first: int, warm: int | None) -> int | None:
     return None if warm is None else first - warm
 
 
-#: Columns of the studies' tables that the report shows: one of KINDS, or a class of words -> names in the study's CSV, which are
-#: keys of the wording.
+#: Columns of the studies' tables that the report shows: one of KINDS, or a class of words -> names in the study's CSV, the keys
+#: of the wording.
 STUDY_COLUMNS: Mapping[Any, tuple[str, ...]] = {
     "seconds": ("seconds",), "flops": ("flops",), "label": ("batch_size",), "share": ("of_ceiling",), "ratio": ("ratio",),
     "time": ("ns_per_multiply_add", "ns_per_multiply_add_in_l1", "eager_ns", "compiled_ns"),
