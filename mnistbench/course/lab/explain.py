@@ -225,12 +225,10 @@ def _by_size(sheet: Sheet, column: str, place: DevicePlace, phase: str) -> dict[
 def _over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Iterator[Sentence]:
     words: Words = {"place": place, "phase": Word(phase)}
     batch, sample = (_by_size(sheet, column, place, phase) for column in ("median_ns", "sample_ns"))
-    if len(sample) < 2:
-        yield Sentence("batches_missing", words)
-        return
-    small, large = min(sample), max(sample)
-    numbers = _complete(batch_ratio=ratio(batch[large], batch[small]), first=sample[small], last=sample[large])
-    if not numbers or not sample[large].value:
+    small, large = min(sample, default=0), max(sample, default=0)
+    ends = {"first": sample.get(small), "last": sample.get(large)}
+    numbers = _complete(batch_ratio=ratio(batch.get(large), batch.get(small)), **ends)
+    if small == large or not numbers or not numbers["last"].value:
         yield Sentence("batches_missing", words)
         return
     of_batch = _direction(numbers["batch_ratio"].value, 1, SAME)

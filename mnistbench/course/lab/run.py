@@ -134,7 +134,10 @@ class Plan:
             yield from (self._first_iteration_step("step", device, size) for size in sorted({ONE_IMAGE, sizes[-1]}))
         ends = functools.cache(lambda: time.monotonic() + STUDIES_S)  # of all studies, from the start of the first one
         for name, arguments in STUDIES.items() if self.studies else ():
-            work = functools.partial(_study_until, name, ends)
+
+            def work(_: Advance, name: str = name) -> _Result:
+                return study(name, max(0.0, ends() - time.monotonic()))
+
             text, seconds = f"study of {name}", STUDIES_S / len(STUDIES)
             yield LabStep(f"study-{name}", text, seconds, "studies", work, {"arguments": arguments})
 
@@ -313,10 +316,6 @@ def _begin(directory: Path, settings: LabSettings, environment: Environment) -> 
 def _seconds_per_step(size: int) -> float:
     """Estimate the time of a training step on 2 cores of 2023, in seconds."""
     return 0.006 + 0.0011 * size
-
-
-def _study_until(name: str, ends: Callable[[], float], _: Advance) -> _Result:
-    return study(name, max(0.0, ends() - time.monotonic()))
 
 
 def study(name: str, limit_s: float) -> tuple[tuple[StudyTable, ...], tuple[str, ...]]:
