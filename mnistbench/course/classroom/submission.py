@@ -122,10 +122,10 @@ def pack(directory: Path) -> Submission:
     """Return the submission of a lab's directory; RecordError if there is none, or a file is no text, too large or a link."""
     steps = directory / STEPS
     there = [*_listed(directory), *(f"{STEPS.name}/{name}" for name in _listed(steps))]
+    if steps.is_symlink() or not {PREDICTIONS, FILE, CHAIN, BEGUN.as_posix()} & {*there}:  # others may be a project's
+        raise RecordError(f"{directory} is not the directory of a lab; name one, or a submission")
     names = [*(name for name in NAMES if name in there), *filter(_STEP.fullmatch, there)]
     found = Submission("", {name: _text(directory / name) for name in names})
-    if not found.files or steps.is_symlink():
-        raise RecordError(f"{directory} is not the directory of a lab; name one, or a submission")
     with suppress(RecordError):
         return replace(found, student=found.predictions.student if found.predictions else "")
     return found

@@ -116,7 +116,7 @@ def test_explanations_may_be_edited_until_the_check(lab):
     assert check(lab) == 0
 
 
-@pytest.mark.parametrize("names", [(), ("notes.txt", SUBMISSION)])
+@pytest.mark.parametrize("names", [(), ("notes.txt", SUBMISSION, SCORE)])
 def test_nothing_is_written_into_a_directory_that_is_no_lab(tmp_path, tested, capsys, names):
     (folder := tmp_path / "folder").mkdir()
     for name in names:
