@@ -420,7 +420,7 @@ STUDY_COLUMNS: Mapping[Any, tuple[str, ...]] = {
 
 def _study_column(key: str) -> Column[Any]:
     """Return a column of a study's CSV, with a heading if the report shows it."""
-    kind = next((kind for kind, names in STUDY_COLUMNS.items() if key in names), None)
+    kind: Any = next((kind for kind, names in STUDY_COLUMNS.items() if key in names), None)
     if kind in KINDS:
         return _number(kind, key, itemgetter(key), key)
     if kind:
