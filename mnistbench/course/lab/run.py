@@ -72,7 +72,7 @@ def unlike_steps(findings: Findings, read: Callable[[str], Reader | None]) -> li
         RecordError: such a file is damaged.
     """
     found: dict[str, list[Any]] = {}
-    for step in Plan.of(findings).steps():
+    for step in LabPlan(findings.settings, findings.environment).steps():
         content = read(f"{STEPS.name}/{step.name}.json")
         found.setdefault(step.field, []).extend(items_of(content, step) if content else ())
     return [name for name, items in found.items() if getattr(findings, name) != tuple(items)]
@@ -100,21 +100,18 @@ def has_begun(directory: Path) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The steps of a lab. Only their work needs the directory and the measures; to name them, settings and sizes are enough."""
+class LabPlan:
+    """The steps of a lab. To name them, settings and an environment are enough; the others are for their work and its time.
 
-    settings: LabSettings
-    environment: Environment
-    samples: tuple[int, int]  # of the training and the test set
-    studies: bool = True
-    directory: Path = Path()
-    measures: Any = None  # a ``measures.Measures``, which needs torch
+    ``samples`` are those of the training and the test set.
+    """
 
-    @classmethod
-    def of(cls, findings: Findings) -> Plan:
-        """Return the plan of a lab that was measured, with studies."""
-        return cls(findings.settings, findings.environment, (findings.train_samples, findings.test_samples))
+    def __init__(
+        self, settings: LabSettings, environment: Environment, samples: tuple[int, int] = (1, 1), *, studies: bool = True,
+        directory: Path = Path(), measures: Any = None,
+    ) -> None:  # fmt: skip
+        self.settings, self.environment, self.samples = settings, environment, samples
+        self.studies, self.directory, self.measures = studies, directory, measures
 
     def steps(self) -> Iterator[LabStep]:
         """Yield all steps in the order of the report's sections."""
@@ -213,7 +210,7 @@ class Lab:
         if self._predictions:
             sizes = {*settings.batch_sizes, self._predictions.batch_size}
             settings = replace(settings, batch_sizes=tuple(sorted(sizes)))
-        self._plan = Plan(settings, environment, samples, studies, directory, measures)
+        self._plan = LabPlan(settings, environment, samples, studies=studies, directory=directory, measures=measures)
 
     def run(self, stream: TextIO | None) -> Findings:
         """Measure the steps that have no result yet; return all findings and write them to ``lab.json``."""

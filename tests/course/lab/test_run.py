@@ -16,7 +16,7 @@ from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, to
 from mnistbench.course.lab import run as lab_run
 from mnistbench.course.lab import sheets
 from mnistbench.course.lab.findings import FILE, SCORE, Findings, LabSettings, StudyTable
-from mnistbench.course.lab.run import BEGUN, STEPS, STUDIES, STUDIES_S, Lab, Plan, study
+from mnistbench.course.lab.run import BEGUN, STEPS, STUDIES, STUDIES_S, Lab, LabPlan, study
 from mnistbench.course.studies.convolution.report import COSTS
 from mnistbench.course.studies.graph.report import times_of
 from mnistbench.course.studies.locality.report import NESTS
@@ -71,7 +71,7 @@ def test_a_lab_measures_every_part_once(tmp_path):
 
 def test_the_plan_of_findings_names_the_files_of_their_steps(tmp_path):
     found = lab(tmp_path, Counting()).run(None)
-    names = [step.name for step in Plan.of(found).steps()]
+    names = [step.name for step in LabPlan(found.settings, found.environment).steps()]
     assert len(names) == len(set(names))
     kept = {path.stem for path in (tmp_path / STEPS).iterdir()}
     assert set(names) == kept - {BEGUN.stem} | {f"study-{name}" for name in STUDIES}

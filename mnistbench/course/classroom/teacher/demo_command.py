@@ -24,7 +24,7 @@ from mnistbench.course.classroom.predictions import ASKED, EXPLANATIONS, OPERATI
 from mnistbench.course.classroom.questions import Outcome, with_predictions
 from mnistbench.course.classroom.teacher.cohort import DEMO
 from mnistbench.course.lab.findings import DIRECTORY, FILE, QUIET, SCORE, SUBMISSION, Findings, stored, write_file
-from mnistbench.course.lab.run import BEGUN, STEPS, Plan, items_of
+from mnistbench.course.lab.run import BEGUN, STEPS, LabPlan, items_of
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.showing.output import EXIT_PASSED, check_directory
 
@@ -119,7 +119,7 @@ class DemoStudent:
         environment = replace(self.findings.environment, cpu_model=self.machine)
         found = replace(self.findings, settings=settings, environment=environment, predictions=self.predictions, studies=())
         steps, results = dict[str, Any](), dict[str, Any]()
-        for step in Plan.of(found).steps():
+        for step in LabPlan(found.settings, found.environment).steps():
             before = self.lab.file(f"{STEPS}/{re.sub(rf'-b{self.size}$', f'-b{self.was}', step.name)}.json")
             if before and step.field != "studies":
                 items = tuple(self._item(item) for item in items_of(before, step))
