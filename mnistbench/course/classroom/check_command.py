@@ -33,7 +33,7 @@ from mnistbench.course.classroom.submission import (
 )
 from mnistbench.course.lab.findings import QUIET, SUBMISSION, write_file
 from mnistbench.course.lab.run import STEPS
-from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, check, print_error
+from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, check, check_directory, print_error
 from mnistbench.showing.progress import Progress
 
 #: Processes of each side of the self-test, as many as MLPerf has runs of a small model; time for the turns of each, in seconds.
@@ -124,6 +124,7 @@ def self_tested(directory: Path) -> Submission:
         if other := other_machine(found.findings.environment, here := this_machine()):
             print_error(f"no self-test, because the lab is of another machine ({other})")
             return found
+        check_directory(directory, "LAB")
         with Progress(sys.stderr, total=LAUNCHES) as progress:
             load = f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
             progress.say(f"self-test: the reference against itself, about 30 s ({load})")

@@ -10,7 +10,7 @@ from builders import environment
 from lab_runs import whole_lab
 
 from mnistbench import cli
-from mnistbench.course.classroom import score_command
+from mnistbench.course.classroom import check_command, score_command
 from mnistbench.course.classroom.submission import pack, write
 from mnistbench.course.classroom.teacher.cohort import UNREADABLE, gather
 from mnistbench.course.lab import figures  # noqa: F401  # matplotlib makes directories where the administrator may
@@ -91,6 +91,17 @@ def test_a_path_that_may_not_be_used_is_named_in_one_line(folder, capsys, comman
     [line] = shown.err.splitlines()
     assert line.startswith("mnistbench: ")
     assert path in line
+
+
+def test_a_lab_that_may_not_be_written_is_refused_before_its_self_test(folder, capsys, monkeypatch):
+    monkeypatch.setattr(check_command, "this_machine", lambda: environment(threads=1))
+    monkeypatch.setattr(check_command, "measure", None)
+    (folder / "lab" / "quiet.json").unlink()
+    (folder / "lab").chmod(0o555)
+    assert cli.main(["lab", "check", "lab", "--submission", "out/mine.json"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("mnistbench: LAB: ")
+    assert "lab is not writable" in line
 
 
 def test_submissions_and_folders_that_may_not_be_read_are_rows(folder):
