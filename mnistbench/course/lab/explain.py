@@ -40,7 +40,7 @@ Words = dict[str, object]
 
 @dataclass(frozen=True)
 class Sentence:
-    """The key of a wording, and the words and numbers that fill it in."""
+    """The key of a wording, and the words and numbers that can fill it in."""
 
     key: str
     words: Mapping[str, object] = field(default_factory=dict)
@@ -413,10 +413,8 @@ def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Se
     if not of_calls:
         return Sentence("profiler_adds_uncounted", words, numbers)
     part = of_calls["part"].value
-    if part > 1:
-        del of_calls["part"]
-        return Sentence("profiler_adds_within", words, numbers | of_calls)
-    return Sentence("profiler_adds" if part >= MOST else "profiler_adds_more", words, numbers | of_calls)
+    key = "profiler_adds_within" if part > 1 else "profiler_adds" if part >= MOST else "profiler_adds_more"
+    return Sentence(key, words, numbers | of_calls)
 
 
 def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
@@ -440,10 +438,8 @@ def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         steps = list(itertools.pairwise(quantity.value for quantity in reached.values()))  # smallest batch size first
         falls, rises = all(after <= before for before, after in steps), all(after >= before for before, after in steps)
         key = "trained_falls" if falls else "trained_rises" if rises else "trained_to"
-        numbers = {"best_accuracy": reached[best], "worst_accuracy": reached[worst]}
-        if key != "trained_to":
-            numbers |= _complete(best_updates=total("updates", best), worst_updates=total("updates", worst))
-        yield Sentence(key, words, numbers)
+        updates = _complete(best_updates=total("updates", best), worst_updates=total("updates", worst))
+        yield Sentence(key, words, {"best_accuracy": reached[best], "worst_accuracy": reached[worst], **updates})
 
 
 def explain(findings: Findings, sheets: Sheets) -> dict[str, tuple[Sentence, ...]]:
