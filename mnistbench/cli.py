@@ -160,11 +160,16 @@ def _main(given: list[str]) -> int:
         print("mnistbench: interrupted", file=sys.stderr)
         return EXIT_UNJUDGED
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes stdout once more at exit
-        if not isinstance(error, BrokenPipeError):  # a pager or head closed the pipe: not an error
-            print(f"mnistbench: cannot write or read ({error.strerror})", file=sys.stderr)
+        _print_os_error(error)
         return EXIT_UNJUDGED
     return code
+
+
+def _print_os_error(error: OSError) -> None:
+    if error.filename is None:  # of stdout, which the interpreter flushes once more at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):  # a pager or head closed the pipe: not an error
+        print_error(f"cannot write or read{'' if error.filename is None else f' {error.filename}'} ({error.strerror})")
 
 
 def parser(*called: str) -> argparse.ArgumentParser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 from pathlib import Path
@@ -11,14 +12,17 @@ def replace_file(path: Path, content: bytes) -> None:
     """Write a file completely or not at all: write a temporary file and rename it.
 
     Raises:
-        OSError: the file cannot be written; a previous file is unchanged.
+        OSError: the file, which the error names, cannot be written; a previous file is unchanged.
     """
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         scratch.write_bytes(content)
         scratch.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     finally:
-        scratch.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            scratch.unlink()
 
 
 def why_not_writable(directory: Path) -> str:

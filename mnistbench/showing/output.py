@@ -8,12 +8,12 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.files import replace_file
+from mnistbench.core.files import replace_file, why_not_writable
 from mnistbench.core.ranks import Rank
 from mnistbench.core.units import printable
 from mnistbench.showing.report import Report
@@ -95,7 +95,22 @@ def deliver_text(text: str, output: Path | None) -> None:
         raise _cannot_be_written(output, error) from None
 
 
-def check(path: Path) -> None:
+def check_directory(directory: Path, option: str = "--output", *, own: Collection[str] | None = None) -> None:
+    """Check that files could be written to a directory, which may not exist yet, without a change there.
+
+    With ``own``, a directory with other contents is refused, unless one of these files tells that they may be replaced.
+
+    Raises:
+        UsageError: it cannot be written, or has other contents.
+    """
+    if problem := why_not_writable(directory):
+        raise UsageError(f"{option}: {problem}; name another directory")
+    may_replace = own is None or any((directory / name).exists() for name in own)
+    if not may_replace and directory.exists() and any(directory.iterdir()):
+        raise UsageError(f"{option}: {directory} contains files of something else; name a new or an empty directory")
+
+
+def check(path: Path, option: str = "--output") -> None:
     """Check that :func:`deliver` could write there, without a change there. Called before anything is measured.
 
     Raises:
@@ -113,15 +128,15 @@ def check(path: Path) -> None:
         if not os.access(target.parent, os.W_OK | os.X_OK):
             raise _os_error(errno.EACCES)
     except OSError as error:
-        raise _cannot_be_written(path, error) from None
+        raise _cannot_be_written(path, error, option) from None
 
 
 def _os_error(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
-def _cannot_be_written(path: Path, error: OSError) -> UsageError:
-    return UsageError(f"--output: {path} cannot be written ({error.strerror}); name another file")
+def _cannot_be_written(path: Path, error: OSError, option: str = "--output") -> UsageError:
+    return UsageError(f"{option}: {path} cannot be written ({error.strerror}); name another file")
 
 
 def append_text_to_step_summary(text: str) -> str:

@@ -30,8 +30,9 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as error:
         replace_file(path, b"new")
+    assert error.value.filename == str(path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -11,7 +11,15 @@ from mnistbench import __version__
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.showing import output
-from mnistbench.showing.output import append_text_to_step_summary, check, deliver, deliver_text, print_error, render
+from mnistbench.showing.output import (
+    append_text_to_step_summary,
+    check,
+    check_directory,
+    deliver,
+    deliver_text,
+    print_error,
+    render,
+)
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table, csv_text, text_table
 from mnistbench.showing.terminal import draw, draw_report
@@ -152,3 +160,15 @@ def test_step_summary_of_github_is_appended_to(tmp_path, monkeypatch):
     assert (tmp_path / "summary").read_text(encoding="utf-8") == "a\nb\n"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
     assert append_text_to_step_summary("c") == f"GITHUB_STEP_SUMMARY: {tmp_path} cannot be written (Is a directory)"
+
+
+def test_a_directory_with_other_contents_is_refused_unless_they_may_be_replaced(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    check_directory(tmp_path)
+    check_directory(tmp_path, own=("labs.json", "thesis.tex"))
+    check_directory(tmp_path / "new" / "folder", own=())
+    for own in ((), ("labs.json",)):
+        with pytest.raises(UsageError, match=r"^DIR: .* contains files of something else; name a new or an empty directory$"):
+            check_directory(tmp_path, "DIR", own=own)
+    with pytest.raises(UsageError, match=r"^--write: .*thesis\.tex is not a directory; name another directory$"):
+        check_directory(tmp_path / "thesis.tex" / "below", "--write")

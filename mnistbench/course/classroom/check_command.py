@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.files import replace_file, why_not_writable
+from mnistbench.core.files import replace_file
 from mnistbench.core.options import argument, option, path
 from mnistbench.core.units import printable
-from mnistbench.course.classroom.chain import add_link
+from mnistbench.course.classroom.chain import CHAIN, add_link
 from mnistbench.course.classroom.predictions import EXPLANATIONS
 from mnistbench.course.classroom.score import BANDS, REFERENCE_STEP, other_machine
 from mnistbench.course.classroom.score_command import Settings as ScoreSettings
@@ -33,7 +33,7 @@ from mnistbench.course.classroom.submission import (
 )
 from mnistbench.course.lab.findings import QUIET, SUBMISSION, write_file
 from mnistbench.course.lab.run import STEPS
-from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, print_error
+from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, check, check_directory, print_error
 from mnistbench.showing.progress import Progress
 
 #: Processes of each side of the self-test, as many as MLPerf has runs of a small model; time for the turns of each, in seconds.
@@ -65,13 +65,15 @@ def run(settings: Settings) -> int:
     try:
         found = self_tested(settings.lab) if is_lab else read(settings.lab)
         wrong = problems(found)
+        for name in CHECKS:
+            lines = [f"{each.kind.upper():12}  {name}: {each.text}" for each in wrong if each.check == name]
+            print("\n".join(map(printable, lines or [f"{'OK':12}  {name}"])))
     except RecordError as error:
-        if is_lab or not (settings.gradescope or settings.classroom50):
+        if not (settings.gradescope or settings.classroom50):
             raise
-        found, wrong = Submission("", {}), tuple(Flaw(INCONSISTENT, check, str(error)) for check in CHECKS)  # a grader gets it
-    for check in CHECKS:
-        lines = [f"{each.kind.upper():12}  {check}: {each.text}" for each in wrong if each.check == check]
-        print("\n".join(map(printable, lines or [f"{'OK':12}  {check}"])))
+        print_error(error)
+        output, found = None, Submission("", {})
+        wrong = tuple(Flaw(INCONSISTENT, name, str(error)) for name in CHECKS)  # the grader shows it
     if output:
         write(output, found)
         advice = "solve the problems above, then run this again" if wrong else "complete, hand it in"
@@ -93,28 +95,27 @@ def _check_outputs(lab: Path, outputs: Mapping[str, Path]) -> None:
     """Raise UsageError if an output cannot be written, or would replace the input, a file of the lab or another output."""
     kept = {file.resolve() for file in (lab, *(lab / name for name in NAMES))}
     for flag, file in outputs.items():
-        problem = f"{file} is a directory" if file.is_dir() else why_not_writable(file.parent)
+        check(file, f"--{flag}")
         if file.resolve() in kept or file.resolve().parent == (lab / STEPS).resolve():
-            problem = problem or f"{file} is the input, a file of the lab, or another output"
-        if problem:
-            raise UsageError(f"--{flag}: {problem}; name another file")
+            raise UsageError(f"--{flag}: {file} is the input, a file of the lab, or another output; name another file")
         kept.add(file.resolve())
 
 
 def points(found: Submission, wrong: Sequence[Flaw]) -> list[tuple[str, bool, str]]:
     """Return (test, whether it is passed, what is wrong) of checks and bands; an inconsistent submission reaches no band."""
-    texts = {check: "\n".join(each.text for each in wrong if each.check == check) for check in CHECKS}
+    texts = {name: "\n".join(each.text for each in wrong if each.check == name) for name in CHECKS}
     is_consistent = all(each.kind != INCONSISTENT for each in wrong)
     band = (found.score.speedup["band"] or 0.0) if is_consistent and found.score else 0.0
     return [
-        *((check, not text, text) for check, text in texts.items()),
+        *((name, not text, text) for name, text in texts.items()),
         *((f"step at least {each:g} times as fast", band >= each, "") for each in BANDS),
     ]
 
 
 def self_tested(directory: Path) -> Submission:
     """Return the submission of a lab; on its machine, after a self-test if there is no successful one."""
-    if text := pack(directory).files.get(EXPLANATIONS):
+    files = pack(directory).files
+    if (text := files.get(EXPLANATIONS)) and files.get(CHAIN, "").strip():
         add_link(directory, EXPLANATIONS, text.encode())  # the student edits them
     found = pack(directory)
     with suppress(RecordError):
@@ -123,6 +124,7 @@ def self_tested(directory: Path) -> Submission:
         if other := other_machine(found.findings.environment, here := this_machine()):
             print_error(f"no self-test, because the lab is of another machine ({other})")
             return found
+        check_directory(directory, "LAB")
         with Progress(sys.stderr, total=LAUNCHES) as progress:
             load = f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
             progress.say(f"self-test: the reference against itself, about 30 s ({load})")

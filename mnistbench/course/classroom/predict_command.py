@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.files import replace_file, why_not_writable
+from mnistbench.core.files import replace_file
 from mnistbench.core.machine import usable_cpus
 from mnistbench.core.options import option, path
 from mnistbench.core.units import cut, printable
@@ -30,7 +30,7 @@ from mnistbench.course.classroom.questions import questions
 from mnistbench.course.lab.findings import DIRECTORY, dataset
 from mnistbench.course.lab.run import has_begun
 from mnistbench.course.lab.texts import Texts, language
-from mnistbench.showing.output import EXIT_PASSED, EXIT_STOPPED, print_error
+from mnistbench.showing.output import EXIT_PASSED, EXIT_STOPPED, check_directory, print_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,7 @@ def run(settings: Settings) -> int:
     UsageError if an option or a file cannot be used, the lab has begun, or there is no terminal.
     """
     directory, texts, cores = settings.output, Texts(settings.lang), usable_cpus()
-    if problem := why_not_writable(directory):
-        raise UsageError(f"--output: {problem}; name another directory")
+    check_directory(directory)
     if has_begun(directory):
         raise UsageError(f"--output: the lab in {directory} has begun, too late for predictions; name another directory")
     made, kept = datetime.now(UTC).isoformat(timespec="seconds"), directory / PREDICTIONS

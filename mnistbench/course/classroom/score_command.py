@@ -20,18 +20,18 @@ from mnistbench.core import units
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.files import why_not_writable
 from mnistbench.core.machine import own_cores
 from mnistbench.core.options import argument, number, one_of, option, path, whole
 from mnistbench.core.params import DTYPES
 from mnistbench.core.record import Environment
 from mnistbench.course.classroom import score as scores
+from mnistbench.course.classroom.chain import CHAIN
 from mnistbench.course.lab.findings import DIRECTORY, FILE, SCORE, Findings, write_file
 from mnistbench.course.studies.study import import_quiet_torch
 from mnistbench.gate.sides.turns import in_pairs
 from mnistbench.gate.verdict.samples import LEAST_PAIRS
 from mnistbench.measuring.timing import Clock
-from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, print_error
+from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, check_directory, print_error
 from mnistbench.showing.progress import Progress
 
 REFERENCE, STUDENT = "reference", "student"
@@ -68,9 +68,10 @@ def run(settings: Settings) -> int:
     """Score a file; return 0, or 1 if there is no score. Raises errors as :func:`measure`."""
     if not settings.file.is_file():
         raise UsageError(f"FILE: {settings.file} is not a file; name a Python file")
-    if problem := why_not_writable(settings.output):
-        raise UsageError(f"--output: {problem}; name another directory")
+    check_directory(settings.output)
     here, output = this_machine(), settings.output
+    with suppress(FileNotFoundError):
+        (output / CHAIN).open().close()  # an error before the measurement
     lab = Findings.from_directory(output).environment if (output / FILE).exists() else here
     if other := scores.other_machine(lab, here):
         raise UsageError(f"--output: the lab in {output} is of another machine ({other}); name another directory")

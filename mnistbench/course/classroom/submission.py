@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -122,10 +121,11 @@ class Submission:
 def pack(directory: Path) -> Submission:
     """Return the submission of a lab's directory; RecordError if there is none, or a file is no text, too large or a link."""
     steps = directory / STEPS
-    if not directory.is_dir() or steps.is_symlink():
+    there = [*_listed(directory), *(f"{STEPS.name}/{name}" for name in _listed(steps))]
+    if steps.is_symlink() or not {PREDICTIONS, FILE, CHAIN, BEGUN.as_posix()} & {*there}:  # others may be a project's
         raise RecordError(f"{directory} is not the directory of a lab; name one, or a submission")
-    names = [*NAMES, *filter(_STEP.fullmatch, (f"{STEPS.name}/{path.name}" for path in sorted(steps.glob("*.json"))))]
-    found = Submission("", {name: _text(directory / name) for name in names if os.path.lexists(directory / name)})
+    names = [*(name for name in NAMES if name in there), *filter(_STEP.fullmatch, there)]
+    found = Submission("", {name: _text(directory / name) for name in names})
     with suppress(RecordError):
         return replace(found, student=found.predictions.student if found.predictions else "")
     return found
@@ -144,6 +144,15 @@ def read(path: Path) -> Submission:
 def write(path: Path, submission: Submission) -> None:
     """Write a submission; OSError if that fails."""
     write_file(path, {"student": submission.student, "files": submission.files})
+
+
+def _listed(directory: Path) -> list[str]:
+    try:
+        return sorted(path.name for path in directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise RecordError(f"{directory}: cannot be read ({error.strerror})") from None
 
 
 def _text(path: Path) -> str:
@@ -205,11 +214,8 @@ def _score(submission: Submission) -> Iterator[tuple[str, str]]:
 
 def _files(submission: Submission) -> Iterator[tuple[str, str]]:
     others = {name: text for name, text in submission.files.items() if name != CHAIN}
-    if CHAIN not in submission.files:
-        kind = INCONSISTENT if others else INCOMPLETE  # the commands write it with the first file
-        yield kind, f"{CHAIN} is missing, so nothing shows whether files were changed; measure again in a new directory"
-    else:
-        yield from ((INCONSISTENT, text) for text in changes(submission.files[CHAIN], others, BEGUN.as_posix()))
+    kind = INCONSISTENT if submission.files else INCOMPLETE  # the commands write a line with the first file
+    yield from ((kind, text) for text in changes(submission.files.get(CHAIN, ""), others, BEGUN.as_posix()))
 
 
 def _machine(submission: Submission) -> Iterator[tuple[str, str]]:

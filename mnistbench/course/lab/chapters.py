@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from operator import itemgetter
 from typing import Any
 
@@ -360,12 +358,7 @@ class Merged:
         return self._table("machines", "environment", ("field",), rows, "field", lambda head: (field_name(self._texts, *head),))
 
     def _training(self) -> Exhibit:
-        def accuracy(found: Findings, _: Sheets, device: str, size: int) -> float | None:
-            runs = [run for run in found.trainings if (run.device, run.batch_size) == (device, size) and run.epochs]
-            return runs[0].epochs[-1].test_accuracy if runs else None
-
-        keys = self._union(lambda found: [(run.device, run.batch_size) for run in found.trainings])
-        rows = self._rows(keys, accuracy)
+        rows = self._by_case("training", "test_accuracy", lambda found, _: {"epoch": found.settings.epochs})
         return self._table("merged_training", "training", ("device", "batch_size"), rows, "percentage")
 
     def _operations(self) -> list[Block]:
@@ -390,36 +383,23 @@ class Merged:
 
     def _times(self) -> Iterable[Block]:
         """Compare times per batch, per sample and per pass; each machine with its own number of threads."""
-        keys = self._union(lambda found: list(itertools.product(found.settings.devices, found.settings.batch_sizes)))
-
-        def time(column: str, phase: str, found: Findings, sheets: Sheets, device: str, size: int) -> float | None:
-            sheet = sheets.epochs if column == "epoch_ns" else sheets.iterations
-            threads = main_place(found, device).threads
-            return _rounded(sheet.total(column, device=device, threads=threads, phase=phase, batch_size=size))
-
-        for name, column, phases in (
-            ("batch", "median_ns", ("step", "forward")),
-            ("sample", "sample_ns", ("step", "forward")),
-            ("epoch", "epoch_ns", ("train", "eval")),
+        for name, sheet, column, phases in (
+            ("batch", "iterations", "median_ns", ("step", "forward")),
+            ("sample", "iterations", "sample_ns", ("step", "forward")),
+            ("epoch", "epochs", "epoch_ns", ("train", "eval")),
         ):
             for phase in phases:
-                rows = self._rows(keys, functools.partial(time, column, phase))
+                rows = self._by_case(sheet, column, lambda found, device: asdict(main_place(found, device)), phase=phase)
                 file, heads = f"time-per-{name}-{phase}", ("device", "batch_size")
                 yield self._table(f"merged_{name}", file, heads, rows, "time", phase=Label(phase))
 
     def _first_iterations(self) -> Exhibit:
-        keys = self._union(
-            lambda found: [
-                (first.device, first.batch_size)
-                for first in found.first_iterations
-                if first.phase == "forward" and first.weights == UNTRAINED
-            ]
-        )
         rows: list[_Row] = []
-        for (device, size), column in itertools.product(keys, ("first_ns", "warm_ns")):
-            where: dict[str, Cell] = {"device": device, "phase": "forward", "batch_size": size, "weights": UNTRAINED}
-            times = tuple(_rounded(sheets.first_iterations.total(column, **where)) for _, sheets in self._columns)
-            rows.append(((device, str(size), self._texts.plain("column", column.removesuffix("_ns"))), times))
+        for column in ("first_ns", "warm_ns"):
+            measured = self._texts.plain("column", column.removesuffix("_ns"))
+            found = self._by_case("first_iterations", column, phase="forward", weights=UNTRAINED)
+            rows += [((*case, measured), times) for case, times in found]
+        rows.sort(key=lambda row: (row[0][0], int(row[0][1])))  # stable: the first iteration of a case before the warm one
         return self._table("merged_first", "first-forward", ("device", "batch_size", "measured"), rows, "time")
 
     def _claims(self) -> Exhibit:
@@ -438,15 +418,19 @@ class Merged:
 
         return self._table("merged_claims", "claims", ("claim", "device"), rows, "verdict", head)
 
-    def _union(self, keys: Callable[[Findings], Iterable[tuple[str, int]]]) -> list[tuple[str, int]]:
-        """Return the devices and batch sizes that any machine has, sorted."""
-        return sorted({key for found, _ in self._columns for key in keys(found)})
-
-    def _rows(
-        self, keys: Iterable[tuple[str, int]], number: Callable[[Findings, Sheets, str, int], float | None]
+    def _by_case(
+        self, name: str, column: str, own: Callable[[Findings, str], Mapping[str, Cell]] = lambda *_: {}, **where: Cell
     ) -> list[_Row]:
-        """Return a number by device and batch size."""
-        return [((device, str(size)), tuple(number(*each, device, size) for each in self._columns)) for device, size in keys]
+        """Return a column of a table by the devices and batch sizes that any machine has; ``own`` has further conditions."""
+        tables = [(found, getattr(sheets, name)) for found, sheets in self._columns]
+        pairs = (zip(*(sheet.values(key, **where) for key in ("device", "batch_size")), strict=True) for _, sheet in tables)
+        keys = sorted({pair for of_machine in pairs for pair in of_machine})
+
+        def number(found: Findings, sheet: Sheet, device: str, size: int) -> float | None:
+            total = sheet.total(column, **{"device": device, "batch_size": size, **where, **own(found, device)})
+            return None if not total else round(total.value) if total.kind == "time" else total.value
+
+        return [((device, str(size)), tuple(number(*each, device, size) for each in tables)) for device, size in keys]
 
     def _table(
         self, caption: str, name: str, heads: tuple[str, ...], rows: Sequence[_Row], kind: str,
@@ -473,7 +457,3 @@ class Merged:
         has_numbers = any(isinstance(each, int | float) for _, cells in rows for each in cells)
         title = self._texts.plain("caption", caption, **values)
         return self._texts.rows(title, headings, texts, (sheet.file,), numbers=len(self._machines) if has_numbers else 0)
-
-
-def _rounded(time: CitedNumber | None) -> int | None:
-    return round(time.value) if time else None

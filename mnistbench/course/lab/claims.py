@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mnistbench.course.lab import explain
-from mnistbench.course.lab.document import Code
 from mnistbench.course.lab.explain import Sentence, Words
 from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
 from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word, ratio, share
@@ -63,62 +62,61 @@ def _figures(key: str, number: CitedNumber | None, **words: object) -> list[Sent
     return [Sentence(key, words, {"number": number})] if number else []
 
 
-def _decided(key: str, words: Words, reports: list[Sentence], right: list[Sentence], holds: Callable[[float], bool]) -> Claim:
-    """Return the claim with one verdict over all batch sizes."""
-    checked = [holds(figure.numbers["number"].value) for figure in right]
+def _decided(
+    key: str, words: Words, reports: list[Sentence], right: list[Sentence], holds: Callable[[float], bool] | tuple[int, int]
+) -> Claim:
+    """Return the claim with one verdict over all batch sizes; bounds hold for a figure that rounds to a number within them."""
+    values = [figure.numbers["number"].value for figure in right]
+    if isinstance(holds, tuple):
+        of, checked = "bounds", [holds[0] - 0.5 <= value < holds[1] + 0.5 for value in values]
+    else:
+        of, checked = key, [holds(value) for value in values]
     verdict = UNKNOWN if not checked else HOLDS if all(checked) else PARTLY if any(checked) else FAILS
-    reason = "not_measured" if verdict == UNKNOWN else f"{key}_{verdict}"
+    reason = "not_measured" if verdict == UNKNOWN else f"{of}_{verdict}"
     return Claim(key, verdict, reason, words, tuple(reports), tuple(right))
 
 
-def _within(value: float, expected: tuple[int, int]) -> bool:
-    """Return whether a figure rounds to a number within the bounds."""
-    return expected[0] - 0.5 <= value < expected[1] + 0.5
-
-
-def _tables(findings: Findings, sheets: Sheets, phase: str, device: str) -> tuple[Sheet | None, list[tuple[int, Sheet]]]:
-    """Return the operation table that the reports use, of the first forward pass on one image, and one per batch size."""
-    by_size = [(size, explain.best_view(sheets, phase, device, size)) for size in findings.settings.batch_sizes]
-    return sheets.first_operations.get(("forward", device, ONE, UNTRAINED)), [(size, found) for size, found in by_size if found]
+def _by_tables(
+    findings: Findings, sheets: Sheets, phase: str, device: str, figure: str, number: Callable[[Sheet, str], CitedNumber | None]
+) -> tuple[list[Sentence], list[Sentence]]:
+    """Return a number of the table that the reports use, of the first forward pass on one image, and one per batch size."""
+    first = sheets.first_operations.get(("forward", device, ONE, UNTRAINED))
+    tables = {size: explain.best_view(sheets, phase, device, size) for size in findings.settings.batch_sizes}
+    right = [_figures(f"{figure}_batch", number(sheet, "self_ns"), size=size) for size, sheet in tables.items() if sheet]
+    return _figures(figure, number(first, "first_self_ns")) if first else [], [each for found in right for each in found]
 
 
 def _convolution_is_most(findings: Findings, sheets: Sheets, device: str) -> Claim:
-    first, by_size = _tables(findings, sheets, "forward", device)
-    reports, right = [], []
-    if first:
-        part = explain.convolution_and_addmm(first, "first_self_ns")[0]
-        reports = _figures("share_first", share(part, first.total("first_self_ns")))
-    for size, sheet in by_size:
-        right += _figures("share_batch", share(explain.convolution_and_addmm(sheet)[0], sheet.total("self_ns")), size=size)
-    place = explain.main_place(findings, device)
-    return _decided("convolution_most", {"place": place}, reports, right, lambda value: value >= explain.MOST)
+    def part(sheet: Sheet, column: str) -> CitedNumber | None:
+        return share(explain.convolution_and_addmm(sheet, column)["convolution"], sheet.total(column))
+
+    figures = _by_tables(findings, sheets, "forward", device, "share", part)
+    words: Words = {"place": explain.main_place(findings, device)}
+    return _decided("convolution_most", words, *figures, lambda value: value >= explain.MOST)
 
 
 def _convolution_over_addmm(findings: Findings, sheets: Sheets, key: str, device: str, expected: tuple[int, int]) -> Claim:
     words: Words = {"low": expected[0], "high": expected[1]}
     if not device:
         return Claim(key, UNKNOWN, "no_accelerator" if key == "ratio_gpu" else "no_cpu", words)
-    first, by_size = _tables(findings, sheets, "forward", device)
-    reports = _figures("times_first", ratio(*explain.convolution_and_addmm(first, "first_self_ns"))) if first else []
-    right = []
-    for size, sheet in by_size:
-        right += _figures("times_batch", ratio(*explain.convolution_and_addmm(sheet)), size=size)
-    return _decided(key, words, reports, right, lambda value: _within(value, expected))
+
+    def times(sheet: Sheet, column: str) -> CitedNumber | None:
+        return ratio(*explain.convolution_and_addmm(sheet, column).values())
+
+    return _decided(key, words, *_by_tables(findings, sheets, "forward", device, "times", times), expected)
 
 
 def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
     """Check the share of the forward pass in training, because inference skips dropout."""
     modules = [layer.name for layer in findings.layers if any(kind in layer.kind for kind in _SMALL_KINDS)]
-    first, by_size = _tables(findings, sheets, "step", device)
-    reports, right = [], []
-    if first:
-        part = first.total("first_self_ns", module=modules)
-        reports = _figures("share_first", share(part, first.total("first_self_ns")))
-    for size, sheet in by_size:
-        part = sheet.total("self_ns", phase="forward", module=modules)
-        right += _figures("share_training", share(part, sheet.total("self_ns", phase="forward")), size=size)
-    place = explain.main_place(findings, device)
-    return _decided("negligible", {"place": place}, reports, right, lambda value: value < NEGLIGIBLE)
+
+    def part(sheet: Sheet, column: str) -> CitedNumber | None:
+        of_step: dict[str, Cell] = {"phase": "forward"} if column == "self_ns" else {}
+        return share(sheet.total(column, **of_step, module=modules), sheet.total(column, **of_step))
+
+    figures = _by_tables(findings, sheets, "step", device, "share", part)
+    words: Words = {"place": explain.main_place(findings, device)}
+    return _decided("negligible", words, *figures, lambda value: value < NEGLIGIBLE)
 
 
 def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterator[Claim]:
@@ -131,8 +129,8 @@ def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterat
         for small, large in itertools.pairwise(findings.settings.batch_sizes):
             naive = ratio(*(sheets.first_iterations.total(cold, **first, batch_size=size) for size in (large, small)))
             change = ratio(*(sheets.iterations.total(column, **warm, batch_size=size) for size in (large, small)))
-            reports += _figures("change_first", naive, small=small, large=large)
-            right += _figures("change_step", change, small=small, large=large)
+            reports += _figures("change", naive, small=small, large=large)
+            right += _figures("change", change, small=small, large=large)
         grows = key == "batch_grows"
         holds = (lambda value: value >= explain.SAME) if grows else (lambda value: value <= 1 / explain.SAME)
         yield _decided(key, {"place": place}, reports, right, holds)
@@ -149,9 +147,8 @@ def _speedup(findings: Findings, sheets: Sheets, key: str, phase: str, one_call:
     for size in findings.settings.batch_sizes:
         warm: dict[str, Cell] = {"threads": findings.environment.threads, "phase": phase, "batch_size": size}
         times = ratio(*(sheets.epochs.total("epoch_ns", **warm, device=device) for device in ("cpu", accelerator)))
-        right += _figures("epochs_batch", times, size=size, device=Code(accelerator))
-    reports = _figures("faster_first", naive, device=Code(accelerator))
-    return _decided(key, words, reports, right, lambda value: _within(value, SPEEDUP))
+        right += _figures("times_batch", times, size=size)
+    return _decided(key, words, _figures("times", naive), right, SPEEDUP)
 
 
 def _bug_of_the_cluster(findings: Findings, sheets: Sheets, device: str) -> Claim:

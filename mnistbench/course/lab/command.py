@@ -13,19 +13,19 @@ from pathlib import Path
 import platformdirs
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.files import replace_file, why_not_writable
+from mnistbench.core.files import replace_file
 from mnistbench.core.options import argument, data_dir, option, path, switch
 from mnistbench.core.units import printable
 from mnistbench.course.classroom.chapter import predictions_section
 from mnistbench.course.classroom.questions import with_predictions
 from mnistbench.course.lab.chapters import Chapters, Merged
 from mnistbench.course.lab.document import Document, html, markdown
-from mnistbench.course.lab.findings import DIRECTORY, FILE, Findings, LabSettings, write_file
-from mnistbench.course.lab.run import STEPS, TENSORBOARD, Lab
+from mnistbench.course.lab.findings import DIRECTORY, Findings, LabSettings, write_file
+from mnistbench.course.lab.run import TENSORBOARD, Lab
 from mnistbench.course.lab.sheets import Sheet, sheets_of
 from mnistbench.course.lab.texts import Texts, language
 from mnistbench.course.studies.study import import_quiet_torch
-from mnistbench.showing.output import EXIT_STOPPED, print_error
+from mnistbench.showing.output import EXIT_STOPPED, check_directory, print_error
 
 #: The default directory of a report of several labs.
 MERGED = "mnistbench-labs"
@@ -76,8 +76,7 @@ def run(settings: Settings) -> int:
         OSError: a file cannot be written.
     """
     directory = settings.directory
-    if problem := why_not_writable(directory):
-        raise UsageError(f"--output: {problem}; name another directory")
+    check_directory(directory, own=(LABS,) if settings.merge else None)
     if settings.merge:
         _merge(settings.labs, directory, settings.lang)
     else:
@@ -136,10 +135,6 @@ def _cache_bytecode() -> None:
 def _merge(directories: Sequence[Path], output: Path, language: str) -> None:
     from mnistbench.course.lab.figures import Figures
 
-    if (output / FILE).exists() or (output / STEPS).exists():
-        raise UsageError(f"--output: {output} holds a lab of its own; name another directory")
-    if output.exists() and any(output.iterdir()) and not (output / LABS).exists():
-        raise UsageError(f"--output: {output} holds something else than a report; name a new or an empty directory")
     listed = [directory.resolve() for directory in directories]
     names = [directory.name for directory in listed]  # or whole paths where two have the same name
     labs = {str(lab) if names.count(lab.name) > 1 else lab.name: lab for lab in listed}

@@ -40,7 +40,7 @@ Words = dict[str, object]
 
 @dataclass(frozen=True)
 class Sentence:
-    """The key of a wording, and the words and numbers that fill it in."""
+    """The key of a wording, and the words and numbers that can fill it in."""
 
     key: str
     words: Mapping[str, object] = field(default_factory=dict)
@@ -57,9 +57,10 @@ def convolutions(sheet: Sheet) -> list[str]:
     return sorted({str(name) for name in sheet.values("operation") if "conv" in str(name).lower()})
 
 
-def convolution_and_addmm(sheet: Sheet, column: str = "self_ns") -> tuple[CitedNumber | None, CitedNumber | None]:
-    """Return the sums of a column over convolution and over addmm, by default of the self times."""
-    return sheet.total(column, operation=convolutions(sheet)), sheet.total(column, operation="aten::addmm")
+def convolution_and_addmm(sheet: Sheet, column: str = "self_ns") -> dict[str, CitedNumber | None]:
+    """Return the sums of a column over convolution and over addmm, in this order, by default of the self times."""
+    named = {"convolution": convolutions(sheet), "addmm": ["aten::addmm"]}
+    return {noun: sheet.total(column, operation=names) for noun, names in named.items()}
 
 
 def best_view(sheets: Sheets, phase: str, device: str, batch_size: int) -> Sheet | None:
@@ -123,17 +124,15 @@ def ranked_operations(sheet: Sheet) -> list[str]:
 
 
 def _convolution_and_addmm(sheets: Sheets, sheet: Sheet, place: DevicePlace, size: int) -> Iterator[Sentence]:
-    times = dict(zip(("convolution", "addmm"), convolution_and_addmm(sheet), strict=True))
+    times = convolution_and_addmm(sheet)
     where: Words = {"place": place, "size": size}
     if missing := [noun for noun, time in times.items() if not (time and time.value)]:
         yield Sentence("not_in_table", {**where, "what": Word(missing[0])})
         return
     order = sorted(times, key=lambda noun: -(time.value if (time := times[noun]) else 0.0))
     words: Words = {**where, "larger": Word(order[0]), "smaller": Word(order[1])}
-    sums = {
-        name: dict(zip(times, convolution_and_addmm(sheet, column), strict=True))
-        for name, column in (("time", "self_ns"), ("flops", "flops"), ("bytes", "moved_bytes"))
-    }
+    columns = {"time": "self_ns", "flops": "flops", "bytes": "moved_bytes"}
+    sums = {name: convolution_and_addmm(sheet, column) for name, column in columns.items()}
     numbers = _complete(**{name: ratio(both[order[0]], both[order[1]]) for name, both in sums.items()})
     if not numbers:
         time = _complete(time=ratio(times[order[0]], times[order[1]]))
@@ -165,7 +164,7 @@ def _matches(time: float, flops: float, moved: float) -> str:
 def _ratio_over_batches(tables: Mapping[int, Sheet], place: DevicePlace) -> Iterator[Sentence]:
     small, large = min(tables), max(tables)
     before, after = convolution_and_addmm(tables[small]), convolution_and_addmm(tables[large])
-    ends = _complete(first=ratio(*before), last=ratio(*after))
+    ends = _complete(first=ratio(*before.values()), last=ratio(*after.values()))
     growth = _growth(before, after)
     if not (ends and growth):
         return
@@ -178,10 +177,8 @@ def _ratio_over_batches(tables: Mapping[int, Sheet], place: DevicePlace) -> Iter
         yield Sentence("bytes_over_batches", words, moved)
 
 
-def _growth(
-    before: tuple[CitedNumber | None, CitedNumber | None], after: tuple[CitedNumber | None, CitedNumber | None]
-) -> dict[str, CitedNumber]:
-    return _complete(convolution=ratio(after[0], before[0]), addmm=ratio(after[1], before[1]))
+def _growth(before: Mapping[str, CitedNumber | None], after: Mapping[str, CitedNumber | None]) -> dict[str, CitedNumber]:
+    return _complete(**{noun: ratio(after[noun], before[noun]) for noun in before})
 
 
 def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
@@ -209,16 +206,13 @@ def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 def _disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Warn of the case with the widest spread, if that is unusually wide."""
-    spreads = []
-    for time in findings.iteration_times:
-        place, size = time.place, time.batch_size
-        iqrs, medians = (_by_size(sheets.iterations, column, place, time.phase) for column in ("iqr_ns", "median_ns"))
-        numbers = _complete(iqr=iqrs.get(size), median=medians.get(size))
-        if numbers and numbers["iqr"].value >= DISTURBED * numbers["median"].value:
-            words: Words = {"place": place, "phase": Word(time.phase), "size": size}
-            spreads.append((numbers["iqr"].value / numbers["median"].value, Sentence("disturbed", words, numbers)))
-    if spreads:
-        yield max(spreads, key=lambda spread: spread[0])[1]
+    spreads = {time: (time.iqr_ns or 0) / time.median_ns for time in findings.iteration_times if time.median_ns}
+    widest = max(spreads, key=lambda time: spreads[time], default=None)
+    if widest and spreads[widest] >= DISTURBED:
+        place, phase, size = widest.place, widest.phase, widest.batch_size
+        iqrs, medians = (_by_size(sheets.iterations, column, place, phase) for column in ("iqr_ns", "median_ns"))
+        words: Words = {"place": place, "phase": Word(phase), "size": size}
+        yield Sentence("disturbed", words, {"iqr": iqrs[size], "median": medians[size]})
 
 
 def _by_size(sheet: Sheet, column: str, place: DevicePlace, phase: str) -> dict[int, CitedNumber]:
@@ -231,12 +225,10 @@ def _by_size(sheet: Sheet, column: str, place: DevicePlace, phase: str) -> dict[
 def _over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Iterator[Sentence]:
     words: Words = {"place": place, "phase": Word(phase)}
     batch, sample = (_by_size(sheet, column, place, phase) for column in ("median_ns", "sample_ns"))
-    if len(sample) < 2:
-        yield Sentence("batches_missing", words)
-        return
-    small, large = min(sample), max(sample)
-    numbers = _complete(batch_ratio=ratio(batch[large], batch[small]), first=sample[small], last=sample[large])
-    if not numbers or not sample[large].value:
+    small, large = min(sample, default=0), max(sample, default=0)
+    ends = {"first": sample.get(small), "last": sample.get(large)}
+    numbers = _complete(batch_ratio=ratio(batch.get(large), batch.get(small)), **ends)
+    if small == large or not numbers or not numbers["last"].value:
         yield Sentence("batches_missing", words)
         return
     of_batch = _direction(numbers["batch_ratio"].value, 1, SAME)
@@ -421,10 +413,8 @@ def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Se
     if not of_calls:
         return Sentence("profiler_adds_uncounted", words, numbers)
     part = of_calls["part"].value
-    if part > 1:
-        del of_calls["part"]
-        return Sentence("profiler_adds_within", words, numbers | of_calls)
-    return Sentence("profiler_adds" if part >= MOST else "profiler_adds_more", words, numbers | of_calls)
+    key = "profiler_adds_within" if part > 1 else "profiler_adds" if part >= MOST else "profiler_adds_more"
+    return Sentence(key, words, numbers | of_calls)
 
 
 def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
@@ -448,10 +438,8 @@ def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         steps = list(itertools.pairwise(quantity.value for quantity in reached.values()))  # smallest batch size first
         falls, rises = all(after <= before for before, after in steps), all(after >= before for before, after in steps)
         key = "trained_falls" if falls else "trained_rises" if rises else "trained_to"
-        numbers = {"best_accuracy": reached[best], "worst_accuracy": reached[worst]}
-        if key != "trained_to":
-            numbers |= _complete(best_updates=total("updates", best), worst_updates=total("updates", worst))
-        yield Sentence(key, words, numbers)
+        updates = _complete(best_updates=total("updates", best), worst_updates=total("updates", worst))
+        yield Sentence(key, words, {"best_accuracy": reached[best], "worst_accuracy": reached[worst], **updates})
 
 
 def explain(findings: Findings, sheets: Sheets) -> dict[str, tuple[Sentence, ...]]:

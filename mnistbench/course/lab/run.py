@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import itertools
 import json
 import os
@@ -71,17 +72,10 @@ def unlike_steps(findings: Findings, read: Callable[[str], Reader | None]) -> li
         RecordError: such a file is damaged.
     """
     found: dict[str, list[Any]] = {}
-    for step in steps_of(findings):
+    for step in LabPlan(findings.settings, findings.environment).steps():
         content = read(f"{STEPS.name}/{step.name}.json")
         found.setdefault(step.field, []).extend(items_of(content, step) if content else ())
     return [name for name, items in found.items() if getattr(findings, name) != tuple(items)]
-
-
-def steps_of(findings: Findings) -> Iterator[LabStep]:
-    """Return the steps of the lab of findings, with studies; they measure nothing."""
-    lab, samples = Lab.__new__(Lab), (findings.train_samples, findings.test_samples)
-    vars(lab).update(_settings=findings.settings, _environment=findings.environment, _samples=samples, _studies=True)
-    return lab.steps()
 
 
 def items_of(content: Reader, step: LabStep) -> tuple[Any, ...]:
@@ -106,6 +100,97 @@ def has_begun(directory: Path) -> bool:
     return False
 
 
+class LabPlan:
+    """The steps of a lab. To name them, settings and an environment are enough; the others are for their work and its time.
+
+    ``samples`` are those of the training and the test set.
+    """
+
+    def __init__(
+        self, settings: LabSettings, environment: Environment, samples: tuple[int, int] = (1, 1), *, studies: bool = True,
+        directory: Path = Path(), measures: Any = None,
+    ) -> None:  # fmt: skip
+        self.settings, self.environment, self.samples = settings, environment, samples
+        self.studies, self.directory, self.measures = studies, directory, measures
+
+    def steps(self) -> Iterator[LabStep]:
+        """Yield all steps in the order of the report's sections."""
+        settings, threads = self.settings, self.environment.threads
+        one_thread = not settings.accelerator and threads > 1
+        places = [*((device, threads) for device in settings.devices), *([("cpu", 1)] if one_thread else [])]
+        for device in settings.devices:
+            yield from (self._training_step(device, size) for size in settings.batch_sizes)
+            for phase, size in itertools.product(("forward", "step"), settings.batch_sizes):
+                yield self._profile_step(phase, device, size)
+        yield self._iterations_step(places)
+        for (device, count), phase, size in itertools.product(places, ("train", "eval"), settings.batch_sizes):
+            yield self._epoch_step(phase, device, count, size)
+        sizes = sorted({ONE_IMAGE, *settings.batch_sizes})
+        for device in settings.devices:
+            yield from (self._first_iteration_step("forward", device, size) for size in sizes)
+            yield from (self._first_iteration_step("step", device, size) for size in sorted({ONE_IMAGE, sizes[-1]}))
+        ends = functools.cache(lambda: time.monotonic() + STUDIES_S)  # of all studies, from the start of the first one
+        for name, arguments in STUDIES.items() if self.studies else ():
+
+            def work(_: Advance, name: str = name) -> _Result:
+                return study(name, max(0.0, ends() - time.monotonic()))
+
+            text, seconds = f"study of {name}", STUDIES_S / len(STUDIES)
+            yield LabStep(f"study-{name}", text, seconds, "studies", work, {"arguments": arguments})
+
+    def _training_step(self, device: str, size: int) -> LabStep:
+        case = f"{in_a_name(device)}-b{size}"
+        run = f"{TENSORBOARD}/{self.settings.model}-{case}"
+
+        def work(advance: Advance) -> _Result:
+            shutil.rmtree(self.directory / run, ignore_errors=True)  # remains of an interrupted run
+            training, notes = self.measures.training(device, self.environment.threads, size, self.directory / run, advance)
+            return [training], notes
+
+        seconds = 2 + self.settings.epochs * self._seconds_per_epoch(size)
+        text = f"training, {device}, batch size {size}"
+        return LabStep(f"training-{case}", text, seconds, "trainings", work, {"step": default_step(device)}, (run,))
+
+    def _profile_step(self, phase: str, device: str, size: int) -> LabStep:
+        case = f"{phase}-{in_a_name(device)}-b{size}"
+        files = (f"{TRACES}/{case}.json.gz",) if size == self.settings.batch_sizes[-1] else ()
+
+        def work(_: Advance) -> _Result:
+            trace = self.directory / files[0] if files else None
+            return [self.measures.profiled(phase, device, self.environment.threads, size, trace)], ()
+
+        text = f"operations of {phase}, {device}, batch size {size}"
+        seconds = 3 + 20 * _seconds_per_step(size)
+        return LabStep(f"operations-{case}", text, seconds, "cases", work, {"files": files}, files)
+
+    def _iterations_step(self, places: Sequence[tuple[str, int]]) -> LabStep:
+        cases = itertools.product(places, ("step", "forward"), self.settings.batch_sizes)
+        wanted = [(phase, *place, size) for place, phase, size in cases]
+        return LabStep(
+            "iterations", "time per iteration", 3.0 * len(wanted), "iteration_times",
+            lambda advance: (self.measures.iterations(wanted, advance), ()), {"wanted": wanted},
+        )  # fmt: skip
+
+    def _epoch_step(self, phase: str, device: str, threads: int, size: int) -> LabStep:
+        share = min(1.0, size / 8) * (1.0 if phase == "train" else self.samples[1] / self.samples[0] / 3)
+        return LabStep(
+            f"epochs-{phase}-{in_a_name(device)}-t{threads}-b{size}",
+            f"epochs of {phase}, {device}, {threads} threads, batch size {size}",
+            1 + 3 * share * self._seconds_per_epoch(size), "epoch_times",
+            lambda _: ([self.measures.epoch(phase, device, threads, size)], ()),
+        )  # fmt: skip
+
+    def _first_iteration_step(self, phase: str, device: str, size: int) -> LabStep:
+        return LabStep(
+            f"first-iteration-{phase}-{in_a_name(device)}-b{size}",
+            f"first iteration of {phase}, {device}, batch size {size}", 15, "first_iterations",
+            lambda _: (self.measures.first_iterations(phase, device, self.environment.threads, size), ()),
+        )  # fmt: skip
+
+    def _seconds_per_epoch(self, size: int) -> float:
+        return self.samples[0] / size * _seconds_per_step(size)
+
+
 class Lab:
     """A lab in a directory: a new one if it is empty or new, otherwise the one that was begun there.
 
@@ -120,21 +205,16 @@ class Lab:
     def __init__(
         self, directory: Path, settings: LabSettings, environment: Environment, measures: Any, *, studies: bool = False
     ) -> None:
-        self._directory = directory
-        self._settings = settings
-        self._environment = environment
-        self._measures = measures
-        self._studies = studies
-        self._studies_end: float | None = None  # when the time limit of the studies is over; None before the first one
-        self._samples: tuple[int, int] = measures.samples()
-        self._predictions = self._begin()
+        samples = measures.samples()
+        self._directory, self._predictions = directory, _begin(directory, settings, environment)
         if self._predictions:
             sizes = {*settings.batch_sizes, self._predictions.batch_size}
-            self._settings = replace(settings, batch_sizes=tuple(sorted(sizes)))
+            settings = replace(settings, batch_sizes=tuple(sorted(sizes)))
+        self._plan = LabPlan(settings, environment, samples, studies=studies, directory=directory, measures=measures)
 
     def run(self, stream: TextIO | None) -> Findings:
         """Measure the steps that have no result yet; return all findings and write them to ``lab.json``."""
-        steps = list(self.steps())
+        plan, steps = self._plan, list(self._plan.steps())
         results: dict[str, list[Any]] = {field.name: [] for field in fields(Findings)}
         with Progress(stream) as progress:
             kept = [self._kept(step, progress) for step in steps]
@@ -152,42 +232,11 @@ class Lab:
                 results["traces"] += step.files if step.field == "cases" else ()
         results["notes"] = list(dict.fromkeys(results["notes"]))
         parts: dict[str, Any] = {name: tuple(items) for name, items in results.items()}
-        parts |= {"settings": self._settings, "environment": self._environment, "predictions": self._predictions}
-        parts["train_samples"], parts["test_samples"] = self._samples
+        parts |= {"settings": plan.settings, "environment": plan.environment, "predictions": self._predictions}
+        parts["train_samples"], parts["test_samples"] = plan.samples
         findings = Findings(**parts)
         write_file(self._directory / FILE, stored(findings), self._directory)
         return findings
-
-    def _begin(self) -> Predictions | None:
-        """Write the lab's settings, or check that the directory's lab has the same ones; return what was predicted."""
-        directory, path = self._directory, self._directory / BEGUN
-        identity = {name: getattr(self._settings, name) for name in ("dataset", "model", "epochs", "seed")}
-        if not has_begun(directory):
-            predicted = None
-            if (own := directory / PREDICTIONS).exists():
-                predicted = read(own)
-                add_link(directory, PREDICTIONS, own.read_bytes())  # the student may have edited them
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, {"settings": identity, "environment": self._environment, "predictions": predicted}, directory)
-            return predicted
-        try:
-            begun = read_file(path)
-            predicted = Reader(begun.read(Mapping[str, Any]).get("predictions"), "predictions").read(Predictions | None)
-            before, environment = begun["settings"].read(Mapping[str, Any]), begun["environment"].read(Environment)
-        except (OSError, RecordError) as error:
-            raise UsageError(f"--output: {path} cannot be read ({error}); name another directory") from None
-        for name, value in identity.items():
-            if before.get(name) != value:
-                raise UsageError(
-                    f"--output: {directory} contains a lab with {name} {before.get(name)}, not {value}; "
-                    "use the same settings or name another directory"
-                )
-        for name, (then, now) in differences(asdict(environment), asdict(self._environment)).items():
-            raise UsageError(
-                f"--output: the lab in {directory} was started on another machine or with other software: "
-                f"{name} was {then!r} and is {now!r}; name another directory"
-            )
-        return predicted
 
     def _kept(self, step: LabStep, progress: Progress) -> _Result | None:
         """Return the stored result of a step; None if it has to be measured."""
@@ -228,85 +277,37 @@ class Lab:
     def _path(self, step: LabStep) -> Path:
         return self._directory / STEPS / f"{step.name}.json"
 
-    def steps(self) -> Iterator[LabStep]:
-        """Yield all steps in the order of the report's sections."""
-        settings, threads = self._settings, self._environment.threads
-        one_thread = not settings.accelerator and threads > 1
-        places = [*((device, threads) for device in settings.devices), *([("cpu", 1)] if one_thread else [])]
-        for device in settings.devices:
-            yield from (self._training_step(device, size) for size in settings.batch_sizes)
-            for phase, size in itertools.product(("forward", "step"), settings.batch_sizes):
-                yield self._profile_step(phase, device, size)
-        yield self._iterations_step(places)
-        for (device, count), phase, size in itertools.product(places, ("train", "eval"), settings.batch_sizes):
-            yield self._epoch_step(phase, device, count, size)
-        sizes = sorted({ONE_IMAGE, *settings.batch_sizes})
-        for device in settings.devices:
-            yield from (self._first_iteration_step("forward", device, size) for size in sizes)
-            yield from (self._first_iteration_step("step", device, size) for size in sorted({ONE_IMAGE, sizes[-1]}))
-        if self._studies:
-            yield from (self._study_step(name, arguments) for name, arguments in STUDIES.items())
 
-    def _training_step(self, device: str, size: int) -> LabStep:
-        case = f"{in_a_name(device)}-b{size}"
-        run = f"{TENSORBOARD}/{self._settings.model}-{case}"
-
-        def work(advance: Advance) -> _Result:
-            shutil.rmtree(self._directory / run, ignore_errors=True)  # remains of an interrupted run
-            training, notes = self._measures.training(device, self._environment.threads, size, self._directory / run, advance)
-            return [training], notes
-
-        seconds = 2 + self._settings.epochs * self._seconds_per_epoch(size)
-        text = f"training, {device}, batch size {size}"
-        return LabStep(f"training-{case}", text, seconds, "trainings", work, {"step": default_step(device)}, (run,))
-
-    def _profile_step(self, phase: str, device: str, size: int) -> LabStep:
-        case = f"{phase}-{in_a_name(device)}-b{size}"
-        files = (f"{TRACES}/{case}.json.gz",) if size == self._settings.batch_sizes[-1] else ()
-
-        def work(_: Advance) -> _Result:
-            trace = self._directory / files[0] if files else None
-            return [self._measures.profiled(phase, device, self._environment.threads, size, trace)], ()
-
-        text = f"operations of {phase}, {device}, batch size {size}"
-        seconds = 3 + 20 * _seconds_per_step(size)
-        return LabStep(f"operations-{case}", text, seconds, "cases", work, {"files": files}, files)
-
-    def _iterations_step(self, places: Sequence[tuple[str, int]]) -> LabStep:
-        cases = itertools.product(places, ("step", "forward"), self._settings.batch_sizes)
-        wanted = [(phase, *place, size) for place, phase, size in cases]
-        return LabStep(
-            "iterations", "time per iteration", 3.0 * len(wanted), "iteration_times",
-            lambda advance: (self._measures.iterations(wanted, advance), ()), {"wanted": wanted},
-        )  # fmt: skip
-
-    def _epoch_step(self, phase: str, device: str, threads: int, size: int) -> LabStep:
-        share = min(1.0, size / 8) * (1.0 if phase == "train" else self._samples[1] / self._samples[0] / 3)
-        return LabStep(
-            f"epochs-{phase}-{in_a_name(device)}-t{threads}-b{size}",
-            f"epochs of {phase}, {device}, {threads} threads, batch size {size}",
-            1 + 3 * share * self._seconds_per_epoch(size), "epoch_times",
-            lambda _: ([self._measures.epoch(phase, device, threads, size)], ()),
-        )  # fmt: skip
-
-    def _first_iteration_step(self, phase: str, device: str, size: int) -> LabStep:
-        return LabStep(
-            f"first-iteration-{phase}-{in_a_name(device)}-b{size}",
-            f"first iteration of {phase}, {device}, batch size {size}", 15, "first_iterations",
-            lambda _: (self._measures.first_iterations(phase, device, self._environment.threads, size), ()),
-        )  # fmt: skip
-
-    def _study_step(self, name: str, arguments: Sequence[str]) -> LabStep:
-        def work(_: Advance) -> _Result:
-            if self._studies_end is None:
-                self._studies_end = time.monotonic() + STUDIES_S
-            return study(name, max(0.0, self._studies_end - time.monotonic()))
-
-        seconds = STUDIES_S / len(STUDIES)
-        return LabStep(f"study-{name}", f"study of {name}", seconds, "studies", work, {"arguments": arguments})
-
-    def _seconds_per_epoch(self, size: int) -> float:
-        return self._samples[0] / size * _seconds_per_step(size)
+def _begin(directory: Path, settings: LabSettings, environment: Environment) -> Predictions | None:
+    """Write the lab's settings, or check that the directory's lab has the same ones; return what was predicted."""
+    path = directory / BEGUN
+    identity = {name: getattr(settings, name) for name in ("dataset", "model", "epochs", "seed")}
+    if not has_begun(directory):
+        predicted = None
+        if (own := directory / PREDICTIONS).exists():
+            predicted = read(own)
+            add_link(directory, PREDICTIONS, own.read_bytes())  # the student may have edited them
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, {"settings": identity, "environment": environment, "predictions": predicted}, directory)
+        return predicted
+    try:
+        begun = read_file(path)
+        predicted = Reader(begun.read(Mapping[str, Any]).get("predictions"), "predictions").read(Predictions | None)
+        before, begun_on = begun["settings"].read(Mapping[str, Any]), begun["environment"].read(Environment)
+    except (OSError, RecordError) as error:
+        raise UsageError(f"--output: {path} cannot be read ({error}); name another directory") from None
+    for name, value in identity.items():
+        if before.get(name) != value:
+            raise UsageError(
+                f"--output: {directory} contains a lab with {name} {before.get(name)}, not {value}; "
+                "use the same settings or name another directory"
+            )
+    for name, (then, now) in differences(asdict(begun_on), asdict(environment)).items():
+        raise UsageError(
+            f"--output: the lab in {directory} was started on another machine or with other software: "
+            f"{name} was {then!r} and is {now!r}; name another directory"
+        )
+    return predicted
 
 
 def _seconds_per_step(size: int) -> float:

@@ -309,8 +309,7 @@ TRAINING = (
 
 #: Of a run, a point of its curve, and the samples up to there.
 CURVES = (
-    _word("device", lambda row: row[0].device),
-    _number("label", "batch_size", lambda row: row[0].batch_size),
+    *TRAINING[:2],
     _number("count", "samples", itemgetter(2)),
     _number("loss", "loss", lambda row: row[1].loss),
     _number("percentage", "accuracy", lambda row: row[1].accuracy),
@@ -405,42 +404,27 @@ def _less(first: int, warm: int | None) -> int | None:
     return None if warm is None else first - warm
 
 
-#: Numbers of the studies' tables that the report shows: kind -> name in the study's CSV -> heading.
-STUDY_NUMBERS: Mapping[str, Mapping[str, str]] = {
-    "seconds": {"seconds": "time"},
-    "time": {
-        "ns_per_multiply_add": "per_multiply_add", "ns_per_multiply_add_in_l1": "in_l1",
-        "eager_ns": "eager", "compiled_ns": "compiled",
-    },
-    "count": {
-        "l1_misses": "l1_misses", "l2_misses": "l2_misses", "eager_operations": "eager_operations",
-        "generated_kernels": "generated_kernels", "library_kernels": "library_kernels",
-    },
-    "label": {"batch_size": "batch_size"},
-    "flops": {"flops": "flops"},
-    "bytes": {
-        "n_bytes": "moved", "weight_bytes": "weight_bytes", "gradient_bytes": "gradient_bytes",
-        "optimizer_state_bytes": "optimizer_state_bytes", "saved_for_backward_bytes": "saved_bytes",
-        "predicted_peak_bytes": "predicted_peak", "measured_peak_bytes": "measured_peak",
-    },
-    "share": {"of_ceiling": "of_ceiling"},
-    "ratio": {"ratio": "ratio"},
-}  # fmt: skip
-
-#: Words of the studies' tables that the report shows: name in the study's CSV -> what they are.
-STUDY_WORDS: Mapping[str, Callable[[str], str]] = {
-    "convolution": str, "way": Code, "algorithm": str, "problem": str, "order": Code, "model": str, "phase": Label,
-    "program": str, "part": Label,
+#: Columns of the studies' tables that the report shows: one of KINDS, or a class of words -> names in the study's CSV, the keys
+#: of the wording.
+STUDY_COLUMNS: Mapping[Any, tuple[str, ...]] = {
+    "seconds": ("seconds",), "flops": ("flops",), "label": ("batch_size",), "share": ("of_ceiling",), "ratio": ("ratio",),
+    "time": ("ns_per_multiply_add", "ns_per_multiply_add_in_l1", "eager_ns", "compiled_ns"),
+    "count": ("l1_misses", "l2_misses", "eager_operations", "generated_kernels", "library_kernels"),
+    "bytes": (
+        "n_bytes", "weight_bytes", "gradient_bytes", "optimizer_state_bytes", "saved_for_backward_bytes",
+        "predicted_peak_bytes", "measured_peak_bytes",
+    ),
+    str: ("convolution", "algorithm", "problem", "model", "program"), Code: ("way", "order"), Label: ("phase", "part"),
 }  # fmt: skip
 
 
 def _study_column(key: str) -> Column[Any]:
     """Return a column of a study's CSV, with a heading if the report shows it."""
-    for kind, headings in STUDY_NUMBERS.items():
-        if key in headings:
-            return _number(kind, key, itemgetter(key), headings[key])
-    if word := STUDY_WORDS.get(key):
-        return _word(key, lambda row: row[key] and word(row[key]), "measured" if key == "phase" else key)
+    kind: Any = next((kind for kind, names in STUDY_COLUMNS.items() if key in names), None)
+    if kind in KINDS:
+        return _number(kind, key, itemgetter(key), key)
+    if kind:
+        return _word(key, lambda row: row[key] and kind(row[key]), "measured" if key == "phase" else key)
     return Column(None, itemgetter(key), key=key)
 
 

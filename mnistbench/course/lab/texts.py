@@ -120,9 +120,13 @@ class Texts:
 
 @functools.cache
 def wording(language: str) -> dict[str, dict[str, str]]:
-    """Return the wording of a language: section -> key -> text."""
+    """Return the wording of a language: section -> key -> text. English texts that are their keys are not in the file."""
     file = files("mnistbench.course.lab").joinpath("wording", f"{language}.toml")
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    found: dict[str, dict[str, str]] = tomllib.loads(file.read_text(encoding="utf-8"))
+    if language != "en":
+        return found
+    keys = wording("zh")
+    return {section: {key: found.get(section, {}).get(key, key.replace("_", " ")) for key in keys[section]} for section in keys}
 
 
 def _spaced(pieces: Sequence[str | Cited]) -> list[str | Cited]:

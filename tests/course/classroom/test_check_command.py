@@ -10,6 +10,7 @@ from score_builders import score
 
 from mnistbench import cli
 from mnistbench.course.classroom import check_command
+from mnistbench.course.classroom.chain import CHAIN
 from mnistbench.course.classroom.check_command import CLASSROOM50
 from mnistbench.course.classroom.predictions import EXPLANATIONS
 from mnistbench.course.classroom.score import BANDS, REFERENCE_STEP, read_score
@@ -88,11 +89,24 @@ def test_a_submission_is_not_replaced_by_its_points(lab, capsys):
 
 def test_a_grader_gets_the_reason_why_a_submission_cannot_be_read(tmp_path, capsys):
     (tmp_path / "bad.json").write_text("hi", encoding="utf-8")
-    assert check(tmp_path / "bad.json", "--gradescope", tmp_path / "results.json") == 1
+    assert check(tmp_path / "bad.json", "--gradescope", tmp_path / "results.json", "--submission", tmp_path / "new.json") == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not (tmp_path / "new.json").exists()
     tests = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["tests"]
     assert {test["score"] for test in tests} == {0}
     assert "is not JSON" in tests[0]["output"]
     assert check(tmp_path / "bad.json") == 2
+
+
+@pytest.mark.parametrize("text", [None, "", "\n"])
+def test_a_chain_that_is_removed_or_empty_is_one_line(lab, capsys, text):
+    (lab / CHAIN).unlink()
+    if text is not None:
+        (lab / CHAIN).write_text(text, encoding="utf-8")
+    for _ in range(2):
+        assert check(lab) == 1
+        [line] = [line for line in capsys.readouterr().out.splitlines()[:-1] if not line.startswith("OK")]
+        assert line.startswith(f"INCONSISTENT  files: {CHAIN} is missing, empty or damaged, ")
 
 
 def test_explanations_may_be_edited_until_the_check(lab):
@@ -102,11 +116,28 @@ def test_explanations_may_be_edited_until_the_check(lab):
     assert check(lab) == 0
 
 
-def test_a_directory_without_a_lab_has_no_self_test(tmp_path, tested, capsys):
+@pytest.mark.parametrize("names", [(), ("notes.txt", SUBMISSION, SCORE)])
+def test_nothing_is_written_into_a_directory_that_is_no_lab(tmp_path, tested, capsys, names):
+    (folder := tmp_path / "folder").mkdir()
+    for name in names:
+        (folder / name).touch()
+    assert check(folder) == check(folder, "--submission", tmp_path / "mine.json") == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == 2 * f"mnistbench: {folder} is not the directory of a lab; name one, or a submission\n"
+    assert check(folder, "--gradescope", tmp_path / "results.json", "--submission", tmp_path / "mine.json") == 1
+    tests = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["tests"]
+    assert "is not the directory of a lab" in tests[0]["output"]
+    assert {path.name for path in folder.iterdir()} == set(names)
+    assert not (tmp_path / "mine.json").exists()
+    assert tested[0] == []
+
+
+def test_predictions_can_be_checked_before_the_lab(tmp_path, tested, capsys):
+    predict(tmp_path)
     assert check(tmp_path) == 1
     assert tested[0] == []
     assert "INCOMPLETE    lab: lab.json is missing; run mnistbench lab" in capsys.readouterr().out.splitlines()
-    predict(tmp_path)
     measure(tmp_path)  # the files of the check do not prevent a lab
     assert (tmp_path / FILE).exists()
 
@@ -203,9 +234,9 @@ def test_an_inconsistent_submission_reaches_no_band(lab, tmp_path):
     [
         ([], "LAB"),
         (["nowhere"], "nowhere: cannot be read (No such file or directory)"),
-        (["."], None),
-        ([".", "--submission", "."], "--submission: . is a directory; name another file"),
-        ([".", "--gradescope", "a.txt/b"], "a.txt is not a directory; name another file"),
+        (["."], ". is not the directory of a lab"),
+        ([".", "--submission", "."], "--submission: . cannot be written (Is a directory); name another file"),
+        ([".", "--gradescope", "a.txt/b"], "--gradescope: a.txt/b cannot be written (Not a directory); name another file"),
         ([".", "--classroom50", "result.json"], "--classroom50: needs CLASSROOM, ASSIGNMENT"),
         (["a.txt"], "a.txt: is not JSON"),
     ],
@@ -215,10 +246,9 @@ def test_a_mistake_is_one_line(words, said, tmp_path, monkeypatch, capsys):
     (tmp_path / "a.txt").touch()
     for name in CLASSROOM50:
         monkeypatch.delenv(name, raising=False)
-    assert check(*words) == (2 if said else 1)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == bool(said)
-    assert not said or said in lines[0]
+    assert check(*words) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line
 
 
 # ---- Verify ----------------------------------------------------------------------------------------------------------

@@ -106,4 +106,4 @@ def test_a_directory_that_is_no_lab_with_predictions_is_refused(tmp_path, capsys
 
 def test_a_directory_with_files_is_refused(lab, generated, capsys):
     assert cli.main(["class", "demo", str(generated), "--lab", str(lab)]) == 2
-    assert "is not empty" in capsys.readouterr().err
+    assert "contains files of something else" in capsys.readouterr().err

@@ -47,6 +47,30 @@ def test_equal_speedups_share_a_place():
     assert placed((1.0, 0.9, 1.1), (1.0, 0.9, 1.1)) == [1, 1]
 
 
+TASKS = ({"batch_size": 64}, {"batch_size": 256}, {"dtype": "bfloat16"}, {"dtype": "bfloat16", "batch_size": 256})
+
+
+def test_places_compare_only_equal_batch_sizes_and_number_formats():
+    entries = [
+        entry(f"s{number}{at}", score=score(**task), found=speedup(ratio, ratio - 0.01, ratio + 0.01))
+        for number, task in enumerate(TASKS)
+        for at, ratio in enumerate((1.1 + number, 1.2 + number))
+    ]
+    assert list(places(entries).values()).count(1) == len(TASKS)
+    assert {each.file: place for each in entries if (place := places(entries)[each.file]) == 2}.keys() == {
+        f"s{number}0.json" for number in range(len(TASKS))
+    }
+
+
+def test_places_of_a_machine_compare_its_students_alone():
+    entries = [
+        entry(f"s{number}", machine=f"CPU {number % 2}", found=speedup(2.0 - number / 4, 1.9 - number / 4, 2.1 - number / 4))
+        for number in range(4)
+    ]
+    assert list(places(entries).values()) == [1, 2, 3, 4]
+    assert list(places(entries, by_machine=True).values()) == [1, 2, 1, 2]
+
+
 @pytest.mark.parametrize(("kind", "place"), [(INCOMPLETE, 1), (DOUBTFUL, None), (INCONSISTENT, None)])
 def test_only_scores_that_count_have_a_place(kind, place):
     found = entry("s1", found=speedup(1.5, 1.4, 1.6), problems=((kind, "why"),))
@@ -135,15 +159,18 @@ def test_two_files_of_a_student_are_no_copy_of_each_other():
 # ---- The page --------------------------------------------------------------------------------------------------------
 
 
+SLOW = score(1.0, text="a = 3", batch_size=256, dtype="bfloat16")
+
+
 def small_class():
-    """Six files: two who share a place, a tie, one without a score, one that was edited, one that cannot be read."""
+    """Six files: two who share a place, a tie in bfloat16, one without a score, one edited, one unreadable."""
     right = (outcome("image", (2, 5, 12), 5.0), outcome("operation_small", ("addmm", "relu"), "aten::mkldnn_convolution"))
     wrong = (outcome("image", (2, 3, 4), 6.0), outcome("operation_small", ("convolution",), "aten::mkldnn_convolution"))
     return [
         Entry("folder/lost.json", problems=((UNREADABLE, "is not UTF-8 text"),)),
-        entry("s001", machine="CPU A", outcomes=right, found=speedup(1.52, 1.48, 1.56)),
-        entry("s002", machine="CPU A", outcomes=wrong, found=speedup(1.49, 1.45, 1.53)),
-        entry("s003", machine="CPU B", outcomes=wrong[:1], found=speedup(1.0, 0.98, 1.02)),
+        entry("s001", machine="CPU A", score=score(1.52, text="a = 1"), outcomes=right, found=speedup(1.52, 1.48, 1.56)),
+        entry("s002", machine="CPU A", score=score(1.49, text="a = 2"), outcomes=wrong, found=speedup(1.49, 1.45, 1.53)),
+        entry("s003", machine="CPU B", score=SLOW, outcomes=wrong[:1], found=speedup(1.0, 0.98, 1.02)),
         entry("s004", machine="CPU B", outcomes=right, problems=((INCOMPLETE, "score.json is missing"),)),
         entry("=s005|<b>", machine="CPU B", found=speedup(9.0, 8.0, 10.0), problems=((INCONSISTENT, "lab.json was changed"),)),
     ]
@@ -301,7 +328,7 @@ def test_the_output_may_be_a_page_before_but_no_other_directory(tmp_path, capsys
     submission.write(tmp_path / "in" / "a.json", handed_in)
     command = ["class", "merge", str(tmp_path / "in"), "-o"]
     assert cli.main([*command, str(tmp_path / "in")]) == 2
-    assert "contains files that are not a class page" in capsys.readouterr().err
+    assert "contains files of something else" in capsys.readouterr().err
     for _ in range(2):
         assert cli.main([*command, str(tmp_path / "out")]) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["class.csv", "class.html", "class.md", "figures"]

@@ -71,6 +71,16 @@ def test_the_best_by_lower_bound_are_measured():
     assert names(entries) == ["b", "c", "a"]
 
 
+def test_the_best_of_each_batch_size_and_number_format_are_measured():
+    entries = [
+        scored(f"{number}{at}", 1.2 + at + number, dtype=dtype)
+        for number, dtype in enumerate(("float32", "bfloat16"))
+        for at in range(3)
+    ]
+    assert sorted(names(entries, top=1)) == ["02", "12"]
+    assert sorted(names(entries, top=2)) == ["01", "02", "11", "12"]
+
+
 @pytest.mark.parametrize("kind", [DOUBTFUL, INCONSISTENT])
 def test_doubtful_ones_are_left_out_unless_they_are_named(kind):
     entries = [
@@ -196,6 +206,14 @@ def test_an_interruption_keeps_what_was_measured(measuring):
 
 def test_an_output_that_cannot_be_written_is_refused_before_anything_runs(measuring, capsys, tmp_path):
     measured = measuring([scored("s1", 1.3)], lambda settings: score(1.3))
-    assert rerun("--yes", "-o", str(tmp_path)) == 2
-    assert "is a directory" in capsys.readouterr().err
+    for path, why in ((tmp_path, "Is a directory"), (tmp_path / "no" / "file.json", "No such file or directory")):
+        assert rerun("--yes", "-o", str(path)) == 2
+        assert f"--output: {path} cannot be written ({why}); name another file" in capsys.readouterr().err
+    assert measured == []
+
+
+def test_more_launches_than_a_score_may_have_are_refused_before_anything_runs(measuring, capsys):
+    measured = measuring([scored("s1", 1.3)], lambda settings: score(1.3))
+    assert rerun("--yes", "--launches", "101") == 2
+    assert "--launches: '101'" in capsys.readouterr().err
     assert measured == []

@@ -86,9 +86,15 @@ def test_a_submission_is_read_as_it_was_written(packed, original, tmp_path):
     assert problems(found) == ()
 
 
-def test_an_empty_directory_is_a_submission_that_lacks_everything(tmp_path):
-    found = pack(tmp_path)
-    assert found == Submission("", {})
+def test_a_directory_without_a_file_of_a_lab_is_refused(tmp_path):
+    (tmp_path / "steps").mkdir()
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(RecordError, match="is not the directory of a lab"):
+        pack(tmp_path)
+
+
+def test_a_submission_without_files_lacks_everything():
+    found = Submission("", {})
     assert (found.findings, found.score, found.quiet, found.predictions, found.explanations) == (None, None, None, None, {})
     assert {(each.kind, each.check) for each in problems(found)} == {
         (INCOMPLETE, check) for check in CHECKS if check != "explanations"

@@ -181,7 +181,8 @@ def test_without_numbers_no_verdict_is_given():
 
 
 def test_every_claim_has_a_wording_of_its_reason_for_every_verdict():
-    keys = {claim.key for claim in claims(cluster())} - {"bug_of_the_cluster"}  # whose reasons are not only verdicts
+    keys = {claim.key for claim in claims(cluster()) if "low" not in claim.words} - {"bug_of_the_cluster"}  # more than verdicts
+    keys.add("bounds")
     assert {f"{key}_{verdict}" for key in keys for verdict in (HOLDS, PARTLY, FAILS)} <= set(wording("en")["reason"])
 
 

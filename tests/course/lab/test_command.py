@@ -171,10 +171,13 @@ def write(directory, findings):
         (["--merge", "one"], "--merge: needs at least two directories of labs"),
         (["--merge", "one", "./one"], "--merge: a directory is named twice; name each lab once"),
         (["--merge", "one", "no"], "no/lab.json: cannot be read (No such file or directory); run mnistbench lab -o no first"),
-        (["--merge", "one", "two", "-o", "one"], "--output: one holds a lab of its own; name another directory"),
+        (
+            ["--merge", "one", "two", "-o", "one"],
+            "--output: one contains files of something else; name a new or an empty directory",
+        ),
         (
             ["--merge", "one", "two", "-o", "taken"],
-            "--output: taken holds something else than a report; name a new or an empty directory",
+            "--output: taken contains files of something else; name a new or an empty directory",
         ),
         (["-o", "n" * 300], f"--output: {'n' * 300} cannot be used (File name too long); name another directory"),
     ],

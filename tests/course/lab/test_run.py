@@ -16,7 +16,7 @@ from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, to
 from mnistbench.course.lab import run as lab_run
 from mnistbench.course.lab import sheets
 from mnistbench.course.lab.findings import FILE, SCORE, Findings, LabSettings, StudyTable
-from mnistbench.course.lab.run import BEGUN, STEPS, STUDIES, STUDIES_S, Lab, study
+from mnistbench.course.lab.run import BEGUN, STEPS, STUDIES, STUDIES_S, Lab, LabPlan, study
 from mnistbench.course.studies.convolution.report import COSTS
 from mnistbench.course.studies.graph.report import times_of
 from mnistbench.course.studies.locality.report import NESTS
@@ -67,6 +67,14 @@ def test_a_lab_measures_every_part_once(tmp_path):
     assert found.notes == ("a note",)
     assert found.traces == ("traces/forward-cpu-b16.json.gz", "traces/step-cpu-b16.json.gz")
     assert Findings.from_directory(tmp_path / "new") == found
+
+
+def test_the_plan_of_findings_names_the_files_of_their_steps(tmp_path):
+    found = lab(tmp_path, Counting()).run(None)
+    names = [step.name for step in LabPlan(found.settings, found.environment).steps()]
+    assert len(names) == len(set(names))
+    kept = {path.stem for path in (tmp_path / STEPS).iterdir()}
+    assert set(names) == kept - {BEGUN.stem} | {f"study-{name}" for name in STUDIES}
 
 
 def test_an_interrupted_lab_is_resumed_after_its_last_step(tmp_path):
@@ -130,7 +138,7 @@ def test_the_table_of_a_study_is_that_of_the_command(monkeypatch):
 
 def test_columns_that_the_report_shows_are_those_of_the_studies():
     keys = {column.key for columns in (COSTS, NESTS, LAYERS, times_of(Mock())) for column in columns}
-    assert {*sheets.STUDY_WORDS, *(key for headings in sheets.STUDY_NUMBERS.values() for key in headings)} <= keys
+    assert {key for names in sheets.STUDY_COLUMNS.values() for key in names} <= keys
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 import os
 import tokenize
 from collections import Counter, defaultdict
@@ -68,6 +69,11 @@ class Entry:
         return [outcome.inside for outcome in self.outcomes if outcome.inside is not None]
 
     @property
+    def task(self) -> tuple[int, str]:
+        """Batch size and number format of the score; all scores are of digits."""
+        return (self.score.batch_size, self.score.dtype) if self.score else (0, "")
+
+    @property
     def has_place(self) -> bool:
         """Whether the score counts: there is one, and nothing is inconsistent or doubtful."""
         return bool(self.speedup) and self.state in (INCOMPLETE, COMPLETE)
@@ -80,16 +86,17 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
     """
     paths, refused = list[Path](), list[OSError]()
     for root, folders, files in os.walk(folder, onerror=refused.append):
-        folders[:] = (
-            sorted(name for name in folders if not name.startswith("."))
-            if len(Path(root).relative_to(folder).parts) < 2
-            else []
-        )
+        is_deepest = len(Path(root).relative_to(folder).parts) == 2
+        folders[:] = [] if is_deepest else sorted(name for name in folders if not name.startswith("."))
         paths += (Path(root, name) for name in sorted(files) if not name.startswith("."))
     wanted = [path for path in paths if path.suffix.lower() == ".json"]
     if not wanted:
-        raise UsageError(f"SUBMISSIONS: {folder} has no *.json, nor have the folders in it; name the folder of the submissions")
-    found = [_entry(path, folder) for path in (*wanted, *(Path(error.filename) for error in refused))]
+        why = "".join(f" ({error.filename}: {error.strerror})" for error in refused[:1])
+        raise UsageError(
+            f"SUBMISSIONS: {folder} has no *.json, nor have the folders in it{why}; name the folder of the submissions"
+        )
+    found = [_entry(path, folder) for path in wanted]
+    found += [_entry(Path(error.filename), folder, f"cannot be read ({error.strerror})") for error in refused]
     count = Counter(each.student.casefold() for each in found if each.student)
     for position, each in enumerate(found):
         if (number := count[each.student.casefold()]) > 1:  # the teacher decides which one counts
@@ -98,9 +105,11 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
     return found, [cut(printable(path.name), NAME) for path in paths if path not in wanted]
 
 
-def _entry(path: Path, folder: Path) -> Entry:
+def _entry(path: Path, folder: Path, reason: str = "") -> Entry:
     file = cut(printable(str(path.relative_to(folder))), NAME + 20)
     try:
+        if reason:
+            raise MnistbenchError(reason)  # noqa: TRY301
         found, parts = read(path), dict[str, Any]()
         complaints = tuple((each.kind, cut(printable(each.text), REASON)) for each in problems(found))
         for name in ("findings", "score", "quiet", "explanations", "outcomes"):
@@ -119,14 +128,23 @@ def _entry(path: Path, folder: Path) -> Entry:
     return Entry(file, problems=((UNREADABLE, cut(printable(reason), REASON)),))
 
 
-def places(entries: Iterable[Entry]) -> dict[str, int]:
-    """Return file -> place. The students whose intervals overlap that of the fastest one of a place share the place."""
-    found, low, place = dict[str, int](), 0.0, 0
-    ranked = sorted((each for each in entries if each.has_place), key=lambda each: (-each.speedup["ratio"], each.file))
-    for number, each in enumerate(ranked, 1):
-        if not found or each.speedup["high"] < low:
-            low, place = each.speedup["low"], number
-        found[each.file] = place
+def rankings(entries: Iterable[Entry], *, by_machine: bool = False) -> dict[tuple[Any, ...], list[Entry]]:
+    """Return the entries with a place, the fastest first, by task; ``by_machine`` by machine and task."""
+    found = defaultdict[tuple[Any, ...], list[Entry]](list)
+    for each in sorted((each for each in entries if each.has_place), key=lambda each: (-each.speedup["ratio"], each.file)):
+        found[(each.machine, *each.task) if by_machine else each.task].append(each)
+    return dict(sorted(found.items()))
+
+
+def places(entries: Iterable[Entry], *, by_machine: bool = False) -> dict[str, int]:
+    """Return file -> place in its ranking. Those whose intervals overlap that of the fastest one of a place share the place."""
+    found = dict[str, int]()
+    for ranked in rankings(entries, by_machine=by_machine).values():
+        low, place = math.inf, 0
+        for number, each in enumerate(ranked, 1):
+            if each.speedup["high"] < low:
+                low, place = each.speedup["low"], number
+            found[each.file] = place
     return found
 
 

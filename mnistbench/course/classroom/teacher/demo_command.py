@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.files import why_not_writable
 from mnistbench.core.options import argument, option, path, whole
 from mnistbench.core.record import OpRow
 from mnistbench.core.units import printable
@@ -25,9 +24,9 @@ from mnistbench.course.classroom.predictions import ASKED, EXPLANATIONS, OPERATI
 from mnistbench.course.classroom.questions import Outcome, with_predictions
 from mnistbench.course.classroom.teacher.cohort import DEMO
 from mnistbench.course.lab.findings import DIRECTORY, FILE, QUIET, SCORE, SUBMISSION, Findings, stored, write_file
-from mnistbench.course.lab.run import BEGUN, STEPS, items_of, steps_of
+from mnistbench.course.lab.run import BEGUN, STEPS, LabPlan, items_of
 from mnistbench.course.lab.sheets import sheets_of
-from mnistbench.showing.output import EXIT_PASSED
+from mnistbench.showing.output import EXIT_PASSED, check_directory
 
 #: Machine family -> its times, divided by those of the lab.
 FAMILIES = {f"{DEMO} A": 0.8, f"{DEMO} B": 1.0, f"{DEMO} C": 1.7}
@@ -49,9 +48,7 @@ class Settings:
 def run(settings: Settings) -> int:
     """Write a submission for each student, and hostile files; return 0. UsageError for a wrong lab or a full directory."""
     directory, last = settings.directory, settings.size
-    problem = why_not_writable(directory)
-    if problem or (directory.exists() and any(directory.iterdir())):
-        raise UsageError(f"DIR: {problem or f'{directory} is not empty'}; name a new directory")
+    check_directory(directory, "DIR", own=())
     try:
         lab = submission.pack(settings.lab)
         if not (lab.findings and lab.findings.predictions and lab.findings.iteration_times and lab.file(BEGUN.as_posix())):
@@ -122,7 +119,7 @@ class DemoStudent:
         environment = replace(self.findings.environment, cpu_model=self.machine)
         found = replace(self.findings, settings=settings, environment=environment, predictions=self.predictions, studies=())
         steps, results = dict[str, Any](), dict[str, Any]()
-        for step in steps_of(found):
+        for step in LabPlan(found.settings, found.environment).steps():
             before = self.lab.file(f"{STEPS}/{re.sub(rf'-b{self.size}$', f'-b{self.was}', step.name)}.json")
             if before and step.field != "studies":
                 items = tuple(self._item(item) for item in items_of(before, step))

@@ -6,25 +6,24 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.errors import UsageError
-from mnistbench.core.files import replace_file, why_not_writable
+from mnistbench.core.files import replace_file
 from mnistbench.core.options import argument, option, path
 from mnistbench.core.units import printable
 from mnistbench.course.classroom.chapter import EXPECTED, LEVEL, calibration
 from mnistbench.course.classroom.predictions import ASKED, OPERATION, PERCENT
 from mnistbench.course.classroom.questions import Outcome
 from mnistbench.course.classroom.score import BANDS, interval
-from mnistbench.course.classroom.teacher.cohort import DEMO, REASON, STATES, Copies, Entry, copies, gather, places
-from mnistbench.course.lab.document import Block, Document, Exhibit, Section, Text, html, markdown
+from mnistbench.course.classroom.teacher.cohort import DEMO, REASON, STATES, Copies, Entry, copies, gather, places, rankings
+from mnistbench.course.lab.chapters import document_of
+from mnistbench.course.lab.document import Block, Document, Exhibit, Text, html, markdown
 from mnistbench.course.lab.sheets import Sheet, Word
 from mnistbench.course.lab.texts import Texts, language
-from mnistbench.showing.output import EXIT_PASSED
+from mnistbench.showing.output import EXIT_PASSED, check_directory
 from mnistbench.showing.table import Column, text_table
 
 #: The page in two forms, and the rows for a grade book. A directory with the latter may be replaced.
@@ -50,18 +49,17 @@ class Settings:
 def run(settings: Settings) -> int:
     """Read the submissions and write the page; return 0. UsageError without submissions, or if the output has other files."""
     output, texts = settings.output, Texts(settings.lang)
-    if problem := why_not_writable(output):
-        raise UsageError(f"--output: {problem}; name another directory")
-    if output.exists() and any(output.iterdir()) and not (output / ROWS).exists():
-        raise UsageError(f"--output: {output} contains files that are not a class page; name a new or an empty directory")
+    check_directory(output, own=(ROWS,))
     entries, others = gather(settings.submissions)
 
     from mnistbench.course.lab.figures import Figures
 
     output.mkdir(parents=True, exist_ok=True)
-    figures, shown, families = Figures(output, texts), itemgetter("ratio", "low", "high"), dict[str, list[Any]]()
-    for machine, members in groupby(_ranked(entries), attrgetter("machine")):
-        families[machine] = [(units.cut(each.name, 24), *shown(each.speedup)) for each in members]
+    figures, shown = Figures(output, texts), itemgetter("ratio", "low", "high")
+    families = {
+        f"{machine}, b{size}, {dtype}": [(units.cut(each.name, 24), *shown(each.speedup)) for each in members]
+        for (machine, size, dtype), members in rankings(entries, by_machine=True).items()
+    }
     if families:
         figures.speedups(families, BANDS)
     document, rows = page(entries, others, texts, figures.drawn)
@@ -95,9 +93,7 @@ def page(entries: Sequence[Entry], others: Sequence[str], texts: Texts, drawn: S
         "speedups": _speedups(rows, texts, drawn),
         "copies": _copied(found, texts),
     }
-    sections = tuple(Section(name, texts.plain("section", name), tuple(made)) for name, made in blocks.items())
-    title, tag, source = (texts.plain("report", key, files="{files}") for key in ("class_title", "tag", "source"))
-    return Document(title, tag, source, sections), rows
+    return document_of(texts, "class_title", blocks), rows
 
 
 def _summary(entries: Sequence[Entry], texts: Texts) -> Text:
@@ -105,16 +101,9 @@ def _summary(entries: Sequence[Entry], texts: Texts) -> Text:
     return texts.text("class", "summary", count=len(entries), **{state: count[state] for state in STATES})
 
 
-def _ranked(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries with a place, by machine family, the fastest first."""
-    return sorted((each for each in entries if each.has_place), key=lambda each: (each.machine, -each.speedup["ratio"]))
-
-
 def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[Entry]]:
     """Return the columns of the students: those with a key are in the CSV file, those with a heading are on the page."""
-    ranked = _ranked(entries)
-    place = places(ranked)
-    own = {file: at for _, part in groupby(ranked, attrgetter("machine")) for file, at in places(part).items()}
+    place, own = places(entries), places(entries, by_machine=True)
 
     def calibrated(row: Entry) -> Word | None:
         return ClassWord(calibration(sum(row.judged), len(row.judged))) if row.judged else None
@@ -135,7 +124,7 @@ def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[E
         Column(None, lambda row: row.speedup.get("ratio"), key="ratio"),
         Column(None, lambda row: row.speedup.get("low"), key="low"),
         Column(None, lambda row: row.speedup.get("high"), key="high"),
-        Column(None, lambda row: row.score and row.score.batch_size, key="batch_size"),
+        Column(None, lambda row: row.score and row.score.batch_size, str, "batch_size"),
         Column(None, lambda row: row.score and row.score.dtype, key="dtype"),
         Column("tie", lambda row: ClassWord("tied") if row.speedup.get("tie") else None, key="tie"),
         Column("band", lambda row: row.speedup.get("band"), "{:g}".format, key="band"),
@@ -179,10 +168,11 @@ def _spread(key: str, found: Sequence[Outcome], *, guesses: bool) -> str:
 
 def _speedups(students: Sheet, texts: Texts, drawn: Sequence[str]) -> list[Block]:
     """Return the figure, and the places of each machine family, with columns of the students."""
-    ranked, by = _ranked(students.rows), {column.heading or column.key: column for column in students.columns}
+    ranked = [each for members in rankings(students.rows, by_machine=True).values() for each in members]
+    by = {column.heading or column.key: column for column in students.columns}
     if not ranked:
         return [texts.text("class", "no_scores")]
-    keys = ("machine", "place_in_family", "student", "interval", "tie", "band", "place_in_class")
+    keys = ("machine", "batch_size", "dtype", "place_in_family", "student", "interval", "tie", "band", "place_in_class")
     table = texts.table("places", Sheet(ROWS, [replace(by[key], heading=key) for key in keys], ranked))
     figures: list[Block] = [Exhibit(name, texts.plain("caption", "speedups")) for name in drawn]
     return [*figures, texts.text("class", "ranking", bands=", ".join(f"{band:g}" for band in BANDS)), table]

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.files import why_not_writable
 from mnistbench.core.options import argument, number, option, path, switch, whole
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
 from mnistbench.course.classroom import score_command
-from mnistbench.course.classroom.score import RefusedError, interval
-from mnistbench.course.classroom.teacher.cohort import Entry, gather
+from mnistbench.course.classroom.score import MOST_LAUNCHES, RefusedError, interval
+from mnistbench.course.classroom.teacher.cohort import UNREADABLE, Entry, gather, rankings
 from mnistbench.course.lab.findings import write_file
-from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED
+from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, check, print_error
 from mnistbench.showing.progress import Progress
 from mnistbench.showing.table import text_table
 from mnistbench.showing.terminal import draw
@@ -28,10 +27,16 @@ class Settings:
     """Whose code is measured, and for how long."""
 
     submissions: Path = argument("SUBMISSIONS", path, "folder with the students' files, or with a folder for each")
-    top: int = option("--top", whole(1), "5", "students with the highest lower bounds; doubtful ones are left out", "N")
+    top: int = option(
+        "--top",
+        whole(1),
+        "5",
+        "students with the highest lower bounds of each batch size and number format, none doubtful",
+        "N",
+    )
     student: tuple[str, ...] = option("--student", str, None, "this student instead, also if doubtful", "NAME", many=True)
     yes: bool = switch("--yes", "run the code of the students without asking")
-    launches: int = option("--launches", whole(4), "8", "processes of each side, one after the other", "N")
+    launches: int = option("--launches", whole(4, MOST_LAUNCHES), "8", "processes of each side, one after the other", "N")
     seconds: float = option("--seconds", number(), "3", "time for the turns of both sides in a launch, in seconds", "S")
     output: Path | None = option("--output -o", path, None, "output file (default: rerun.json beside SUBMISSIONS)", "FILE")
 
@@ -42,9 +47,12 @@ def run(settings: Settings) -> int:
     UsageError if there is nothing to measure, the file cannot be written, or nobody agreed to run the code.
     """
     output = settings.output or settings.submissions.absolute().parent / "rerun.json"
-    if problem := f"{output} is a directory" if output.is_dir() else why_not_writable(output.parent):
-        raise UsageError(f"--output: {problem}; name another file")
-    entries = chosen(gather(settings.submissions)[0], settings)
+    check(output)
+    gathered, _ = gather(settings.submissions)
+    for each in gathered:
+        if each.state == UNREADABLE:
+            print_error(f"{settings.submissions / each.file}: {each.complaint}")
+    entries = chosen(gathered, settings)
     print("The code of these students will run on this machine, with all rights of your account:")
     for each in entries:
         code = each.score.text.expandtabs().splitlines() if each.score else ()
@@ -73,8 +81,8 @@ def chosen(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
     named = [each for each in entries if each.speedup and each.student in settings.student]
     if missing := set(settings.student) - {each.student for each in named}:
         raise UsageError(f"--student: {min(missing)!r} has no score in {settings.submissions}; see mnistbench class merge")
-    best = sorted((each for each in entries if each.has_place), key=lambda each: -each.speedup["low"])[: settings.top]
-    if not (found := named or best):
+    ranked = [sorted(each, key=lambda one: -one.speedup["low"])[: settings.top] for each in rankings(entries).values()]
+    if not (found := named or [each for best in ranked for each in best]):
         raise UsageError(f"SUBMISSIONS: {settings.submissions} has no score that counts; see mnistbench class merge")
     return found
 

@@ -39,10 +39,8 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
     refused: dict[str, None] = {}  # in order, each sentence once
     cases: list[WayCase] = []
     for (name, sizes), way, dtype in itertools.product(settings.convolutions.items(), settings.ways or WAYS, settings.dtypes):
-        try:
-            WAYS[way].check(sizes, dtype)
-        except UsageError as error:
-            refused[f"{name}: {error}"] = None
+        if why := WAYS[way].refusal(sizes, dtype):
+            refused[f"{name}: {why}"] = None
         else:
             cases.append(WayCase(name, sizes, way, dtype))
     if not cases:

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mnistbench.core.errors import UsageError
 from mnistbench.course.studies.convolution import loops
 from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 
@@ -231,12 +230,8 @@ class Way:
     backward: bool = False
     is_library: bool = False  # computes in any dtype; the library chooses the algorithm
 
-    def check(self, sizes: ConvolutionSizes, dtype: str = "float32") -> None:
-        """Check that it can compute a convolution.
-
-        Raises:
-            UsageError: it cannot, or its loops in Python would take too long.
-        """
+    def refusal(self, sizes: ConvolutionSizes, dtype: str = "float32") -> str:
+        """Return why it cannot compute a convolution, or its loops in Python would take too long; empty if it can."""
         passes = self.passes(sizes)
         needs = ""
         if self.kernel and (sizes.kernel_height, sizes.kernel_width) != (self.kernel, self.kernel):
@@ -248,17 +243,9 @@ class Way:
         elif passes > MOST_PASSES:
             needs = f"at most {MOST_PASSES:,} passes of its loops, and this has {passes:,}"
         if needs:
-            raise UsageError(f"{self.name}: cannot compute {sizes}; it needs {needs}")
-        if not self.is_library and dtype not in DTYPES:
-            raise UsageError(f"{self.name}: cannot compute in {dtype}; it needs {' or '.join(DTYPES)}")
-
-    def can(self, sizes: ConvolutionSizes) -> bool:
-        """Whether it can compute a convolution."""
-        try:
-            self.check(sizes)
-        except UsageError:
-            return False
-        return True
+            return f"{self.name}: cannot compute {sizes}; it needs {needs}"
+        can_dtype = self.is_library or dtype in DTYPES
+        return "" if can_dtype else f"{self.name}: cannot compute in {dtype}; it needs {' or '.join(DTYPES)}"
 
 
 def _over(*lengths: str) -> Callable[[ConvolutionSizes], int]:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import UsageError
-from mnistbench.core.files import replace_file, why_not_writable
+from mnistbench.core.files import replace_file
 from mnistbench.course.studies.graph.report import report_of
 from mnistbench.course.studies.graph.result import GraphStudy, Settings
 from mnistbench.course.studies.study import run_study
+from mnistbench.showing.output import check_directory
 
 #: What the process prints: what it does next, after this word; and that its result is written.
 PROGRESS, DONE = "mnistbench-progress:", "mnistbench-done"
@@ -34,7 +35,8 @@ def run(settings: Settings) -> int:
 
     def written(settings: Settings, progress: Callable[[str], None]) -> GraphStudy:
         if settings.write:
-            _make(settings.write)
+            check_directory(settings.write, "--write")
+            settings.write.mkdir(parents=True, exist_ok=True)
         found = study(settings, progress)
         if settings.write:
             _write(found, settings.write)
@@ -79,15 +81,6 @@ def environment_of(settings: Settings, inherited: Mapping[str, str], folder: Pat
     }
 
 
-def _make(folder: Path) -> None:
-    if problem := why_not_writable(folder):
-        raise _cannot_be_written(folder, problem)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_be_written(folder, error.strerror) from None
-
-
 def _write(found: GraphStudy, folder: Path) -> None:
     """Write each graph and each module of generated code to a file; several of one kind are numbered."""
     texts = [(graph.kind.replace(" ", "_"), "txt", graph.text) for graph in found.graphs]
@@ -95,12 +88,4 @@ def _write(found: GraphStudy, folder: Path) -> None:
     numbers: dict[str, int] = {}
     for name, ending, text in texts:
         number = numbers[name] = numbers.get(name, 0) + 1
-        path = folder / f"{name}{'' if number == 1 else f'_{number}'}.{ending}"
-        try:
-            replace_file(path, text.encode())
-        except OSError as error:
-            raise _cannot_be_written(path, error.strerror) from None
-
-
-def _cannot_be_written(path: Path, why: object) -> UsageError:
-    return UsageError(f"--write: {path} cannot be written ({why}); name another directory")
+        replace_file(folder / f"{name}{'' if number == 1 else f'_{number}'}.{ending}", text.encode())

@@ -6,7 +6,8 @@ import contextlib
 import itertools
 import multiprocessing
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -33,31 +34,28 @@ _RESIDENT = 8
 _TRACED = 5
 
 
-class Samples(torch_data.Dataset[Batch]):
-    """Training samples one by one, converted and normalised when they are asked for, as most programs load them."""
+class OnDemand(torch_data.Dataset[Batch]):
+    """Items that are made when they are asked for, as most programs load them."""
 
-    def __init__(self, whole: Dataset, length: int) -> None:
-        self._whole, self._length = whole, length
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, number: int) -> Batch:
-        images, labels = self._whole.batch(self._whole.train, torch.tensor([number % len(self._whole.train)]))
-        return images[0], labels[0]
-
-
-class Batches(torch_data.Dataset[Batch]):
-    """Batches of a workload without a dataset, made when they are asked for."""
-
-    def __init__(self, workload: Workload, batch_size: int, length: int) -> None:
-        self._workload, self._batch_size, self._length = workload, batch_size, length
+    def __init__(self, make: Callable[[int], Batch], length: int) -> None:
+        self._make, self._length = make, length
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, number: int) -> Batch:
-        return self._workload.make_batch(self._batch_size, torch.device("cpu"), torch.Generator().manual_seed(number))
+        return self._make(number)
+
+
+def _sample(whole: Dataset, number: int) -> Batch:
+    """Return a training sample, converted and normalised."""
+    images, labels = whole.batch(whole.train, torch.tensor([number % len(whole.train)]))
+    return images[0], labels[0]
+
+
+def _batch(workload: Workload, size: int, device: torch.device, number: int) -> Batch:
+    """Return a batch of a workload without a dataset."""
+    return workload.make_batch(size, device, torch.Generator().manual_seed(number))
 
 
 def loading(program: Program, settings: Settings, trace: Path | None) -> list[Loading]:
@@ -107,7 +105,7 @@ def _batches(program: Program, settings: Settings, n_batches: int, workers: int 
     assert workload is not None, "a training step"
     if workers is None:
         if workload.load is None:
-            made = [workload.make_batch(size, device, torch.Generator().manual_seed(number)) for number in range(_RESIDENT)]
+            made = [_batch(workload, size, device, number) for number in range(_RESIDENT)]
             yield from itertools.islice(itertools.cycle(made), n_batches)
             return
         whole = workload.load(device)
@@ -115,9 +113,10 @@ def _batches(program: Program, settings: Settings, n_batches: int, workers: int 
             indices = torch.arange(number * size, (number + 1) * size, device=device) % len(whole.train)
             yield whole.batch(whole.train, indices)
         return
-    load = workload.load
+    load, cpu = workload.load, torch.device("cpu")
+    make = partial(_sample, load(cpu)) if load else partial(_batch, workload, size, cpu)
     loader = torch_data.DataLoader(
-        Samples(load(torch.device("cpu")), n_batches * size) if load else Batches(workload, size, n_batches),
+        OnDemand(make, n_batches * size if load else n_batches),
         batch_size=size if load else None,
         num_workers=workers,
         # Forks where there are any, because a dataset of one's own may not be picklable.
