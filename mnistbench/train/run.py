@@ -37,7 +37,7 @@ from mnistbench.train.captured import CapturedSteps, captures
 from mnistbench.train.checkpoint import Checkpoint, random_state, set_random_state
 from mnistbench.train.recipe import RECIPES
 from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
-from mnistbench.workloads.fast import Optimizer
+from mnistbench.workloads.fast import COMPILE_FROM, Adadelta, Optimizer
 from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit, windows
 from mnistbench.workloads.workload import Workload, predicted, workload_of_ranks
@@ -188,6 +188,9 @@ class _Run:
             else:  # other ranks than before draw other dropout masks
                 drawn = self._ranks.rank + len(begun.epochs) * self._ranks.world_size
                 seed(self._device, seed_of_masks(settings.seed, drawn))
+        n_steps = 0 if settings.dry_run else self._n_epochs * samples / settings.batch_size
+        if isinstance(optimizer, Adadelta) and n_steps >= COMPILE_FROM:
+            optimizer.compile()
         step = Step(self._ranks.model(self._model), self._workload.loss, optimizer, self._autocast)
         is_captured = captures(settings.step, self._device)
         captured = CapturedSteps(self._whole, step, self._workload.metric) if is_captured else None

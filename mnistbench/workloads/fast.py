@@ -20,8 +20,9 @@ Each rewrite is exact except for the rounding of sums:
 from __future__ import annotations
 
 import functools
+import logging
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -46,6 +47,10 @@ ONEDNN_FROM = 2**21
 
 #: An average's factor is multiplied into its elements before it becomes smaller than this, every 175 steps.
 SMALLEST_FACTOR = 1e-8
+
+#: Steps of a training from which on ``Adadelta.compile`` pays: it takes 4 s with the import of the compiler, and saves 0.25 ms
+#: of the 2.1 ms of a step of ConvNet at batch size 1.
+COMPILE_FROM = 20_000
 
 #: Neighbours that ``fast_model`` exchanges: classes of the first and of the second module.
 _COMMUTE: tuple[tuple[Any, Any], ...] = ((nn.ReLU, nn.MaxPool2d), ((nn.ReLU, nn.Dropout), nn.Flatten))
@@ -404,6 +409,25 @@ class Adadelta:
         """Take the parameters and the constants with PyTorch's names and defaults."""
         self.param_groups: list[dict[str, Any]] = [{"params": list(params), "lr": lr, "rho": rho, "eps": eps}]
         self._states: list[dict[str, Any]] = [{} for _ in self.param_groups[0]["params"]]
+        self._update_rows: Callable[..., None] | None = None  # compiled
+
+    def compile(self) -> bool:
+        """Compile the update of rows, which then passes over each of them once; return False if there is no compiler for it."""
+        compiled, [group] = torch.compile(_update_rows, dynamic=True), self.param_groups
+        weights = max(group["params"], key=torch.numel).detach()
+        averages, rows = torch.ones_like(weights), torch.arange(max(2, len(weights) // 4))  # whose size decides on threads
+        disabled = logging.root.manager.disable
+        logging.disable(logging.WARNING)  # the compiler looks for CUDA and logs that there is none
+        try:
+            with torch.no_grad():
+                given = weights[rows], rows, averages, averages.clone(), _constants({"factor": 1.0}, group)
+                compiled(nn.Parameter(weights.clone()), *given)
+        except Exception:  # noqa: BLE001  # of a compiler that is missing or fails: any
+            return False
+        finally:
+            logging.disable(disabled)
+        self._update_rows = compiled
+        return True
 
     def zero_grad(self) -> None:
         """Drop the gradients."""
@@ -433,6 +457,9 @@ class Adadelta:
             if parameter.grad.is_sparse:
                 rows = parameter.grad._indices()[0]  # noqa: SLF001  # autograd forgets that it is coalesced, and values()
                 values = parameter.grad._values()  # noqa: SLF001  # would refuse it
+                if self._update_rows and len(rows) > 1:  # sizes 0 and 1 would be compiled anew
+                    self._update_rows(parameter, values, rows, state["squares"], state["deltas"], _constants(state, group))
+                    continue
                 averages = {name: state[name].index_select(0, rows) for name in ("squares", "deltas")}
                 [update] = _updates([values], [state | averages], group)
                 for name, average in averages.items():
@@ -464,3 +491,21 @@ def _updates(gradients: list[Tensor], states: Sequence[dict[str, Any]], group: d
     torch._foreach_mul_(updates, gradients)
     torch._foreach_addcmul_(deltas, updates, updates, [share / (rho * factor) for factor in factors])
     return list(updates)
+
+
+def _constants(state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+    """Return the numbers of ``_update_rows``; it would be compiled anew for each value of a number that is no tensor."""
+    rho, eps, factor = group["rho"], group["eps"], state["factor"]
+    share = (1 - rho) / factor
+    found = share, eps * rho / factor, eps / factor, share / rho, -group["lr"] / rho**0.5
+    return torch.tensor(found, dtype=torch.float64)  # sums with tensors have the type of these
+
+
+def _update_rows(parameter: Tensor, gradient: Tensor, rows: Tensor, squares: Tensor, deltas: Tensor, constants: Tensor) -> None:
+    """Update rows of a parameter and of its averages by the gradient of these rows, as ``_updates`` does in many calls."""
+    of_squares, eps_of_deltas, eps_of_squares, of_deltas, scale = constants
+    changed, before = squares[rows] + of_squares * gradient * gradient, deltas[rows]
+    update = torch.sqrt((before + eps_of_deltas) / (changed + eps_of_squares)) * gradient
+    squares.index_copy_(0, rows, changed)
+    deltas.index_copy_(0, rows, before + of_deltas * update * update)
+    parameter.index_copy_(0, rows, parameter[rows] + scale * update)  # index_add_ would be compiled with atomic sums

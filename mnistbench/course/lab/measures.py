@@ -37,7 +37,7 @@ class Measures:
     First iterations run in the open ``processes``; without these, processes are started and ended for each case.
     """
 
-    block_s = 2.0  # timed iterations of each case, in seconds
+    block_s = 1.0  # timed iterations of each case, in seconds
     least, most = 16, 2_000  # timed iterations
     epoch_s = 6.0  # no further epoch is timed after this many seconds
     epochs = 3  # most timed epochs

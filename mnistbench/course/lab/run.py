@@ -167,7 +167,7 @@ class LabPlan:
         cases = itertools.product(places, ("step", "forward"), self.settings.batch_sizes)
         wanted = [(phase, *place, size) for place, phase, size in cases]
         return LabStep(
-            "iterations", "time per iteration", 3.0 * len(wanted), "iteration_times",
+            "iterations", "time per iteration", 1.5 * len(wanted), "iteration_times",
             lambda advance: (self.measures.iterations(wanted, advance), ()), {"wanted": wanted},
         )  # fmt: skip
 
