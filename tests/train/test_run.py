@@ -147,7 +147,12 @@ def test_a_long_training_compiles_the_updates_of_the_fast_step(
     changes: dict[str, Any], compiles: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: list[Adadelta] = []
-    monkeypatch.setattr(Adadelta, "compile", lambda optimizer: compiled.append(optimizer))
+
+    def noted(optimizer: Adadelta) -> bool:
+        compiled.append(optimizer)
+        return True
+
+    monkeypatch.setattr(Adadelta, "compile", noted)
     monkeypatch.setattr(training, "COMPILE_FROM", 6)  # 2 epochs of 20 samples at batch size 6 are more
     workload = dataclasses.replace(WORKLOAD, make_fast_model=fast_model, make_fast_optimizer=Adadelta)
     run(dataclasses.replace(SETTINGS, **{"step": "fast", **changes}), workload=workload)
