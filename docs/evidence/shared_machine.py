@@ -19,10 +19,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+#: 300,000 is the default of GNU's OpenMP for as many threads as cores.
 ARMS = {
-    "as it is": {},
-    "OMP_WAIT_POLICY=passive": {"OMP_WAIT_POLICY": "passive"},
-    "GOMP_SPINCOUNT=10000": {"GOMP_SPINCOUNT": "10000"},
+    "as it is (`GOMP_SPINCOUNT=10000`)": {},
+    "`GOMP_SPINCOUNT=1000`": {"GOMP_SPINCOUNT": "1000"},
+    "`GOMP_SPINCOUNT=300000`": {"GOMP_SPINCOUNT": "300000"},
+    "`OMP_WAIT_POLICY=passive`": {"OMP_WAIT_POLICY": "passive"},
 }
 CORES = sorted(os.sched_getaffinity(0))
 

@@ -40,7 +40,7 @@ class Measures:
     block_s = 1.0  # timed iterations of each case, in seconds
     least, most = 16, 2_000  # timed iterations
     epoch_s = 6.0  # no further epoch is timed after this many seconds
-    epochs = 3  # most timed epochs
+    epochs = 2  # most timed epochs
     profiled_iterations = 10
 
     def __init__(self, settings: LabSettings, data_dir: str | None = None, processes: Processes | None = None) -> None:
