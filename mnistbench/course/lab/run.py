@@ -176,7 +176,7 @@ class LabPlan:
         return LabStep(
             f"epochs-{phase}-{in_a_name(device)}-t{threads}-b{size}",
             f"epochs of {phase}, {device}, {threads} threads, batch size {size}",
-            1 + 3 * share * self._seconds_per_epoch(size), "epoch_times",
+            1 + 2 * share * self._seconds_per_epoch(size), "epoch_times",
             lambda _: ([self.measures.epoch(phase, device, threads, size)], ()),
         )  # fmt: skip
 
