@@ -413,13 +413,15 @@ class Adadelta:
 
     def compile(self) -> bool:
         """Compile the update of rows, which then passes over each of them once; return False if there is no compiler for it."""
-        compiled, [group] = torch.compile(_update_rows, dynamic=True), self.param_groups
+        [group] = self.param_groups
         weights = max(group["params"], key=torch.numel).detach()
         averages, rows = torch.ones_like(weights), torch.arange(max(2, len(weights) // 4))  # whose size decides on threads
         disabled = logging.root.manager.disable
         logging.disable(logging.WARNING)  # the compiler looks for CUDA and logs that there is none
         try:
-            with torch.no_grad():
+            with warnings.catch_warnings(), torch.no_grad():
+                warnings.simplefilter("ignore")  # torch 2.11: its compiler uses what it deprecates
+                compiled = torch.compile(_update_rows, dynamic=True)
                 given = weights[rows], rows, averages, averages.clone(), _constants({"factor": 1.0}, group)
                 compiled(nn.Parameter(weights.clone()), *given)
         except Exception:  # noqa: BLE001  # of a compiler that is missing or fails: any
