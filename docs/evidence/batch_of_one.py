@@ -6,8 +6,8 @@
 For each seed both steps start with the same weights and train on the same images in the same order; their dropout masks
 differ. Prints the accuracy of each run, and the difference of the pairs with its 95 % interval (Student's t).
 
-``floor`` prints the time of a step of one image beside the least that it can take in eager PyTorch: its calls, each as long as
-the shortest call of an operation; its bytes at the speed of a copy; its arithmetic at that of a convolution.
+``floor`` prints the time of a step of one image beside a lower bound for eager PyTorch. The bound is the sum of its calls, each
+as long as the shortest call of an operation, its bytes at the speed of a copy, and its arithmetic at that of a convolution.
 """
 
 from __future__ import annotations

@@ -241,9 +241,9 @@ class _Program:
             for side, of_side in found.variables.items()
             if of_side
         ]
-        made_share = 1.0
         yield ", ".join([f"# base {found.base} -> head {found.head}", f"torch {found.torch}", *packages[:5], *variables])
-        for side, rows in self._sides.items():
+        made_share = 1.0
+        for side, rows in self._sides.items():  # the head is the last one
             if not rows:
                 yield f"# no calls in the {side}"
                 continue
@@ -253,7 +253,7 @@ class _Program:
             part = "" if len(made) == number else f", {made_share:.0%} of their time".replace("%", " %")
             of_side = f"{len(made)} of {number} calls in an iteration of the {side}{part}"
             yield f"# {of_side}{'; python FILE base makes them' if side == BASE else ''}"
-        yield f"{_MARK}{json.dumps(asdict(replace(found, made_share=round(made_share, 3))))}"  # of the head, the last side
+        yield f"{_MARK}{json.dumps(asdict(replace(found, made_share=round(made_share, 3))))}"
 
     def _preparation(self) -> Iterator[str]:
         """Yield the function that runs before each timed call."""

@@ -19,7 +19,7 @@ Capture = Callable[[Mapping[str, Sequence[Mapping[str, Any]]], Path], Mapping[st
 #: Most iterations before the one that is captured. The values of a training vary in its first iterations, and with them the
 #: time of an operation: in steps of ConvNet, 48 to 86 % of the argument of max-pooling are zeros in the first 20, 59 to 71 %
 #: later.
-_SETTLED = 50
+_MOST_ITERATIONS = 50
 
 #: Largest change in the header of a script, which is JSON.
 _LARGEST = 1e6
@@ -84,9 +84,9 @@ def write(
 
 
 def _iterations(launches: Sequence[Launch], case: str) -> int:
-    """Return the iterations of a case before its profiled ones, the same on both sides, at most _SETTLED."""
+    """Return the iterations of a case before its profiled ones, the same on both sides, at most _MOST_ITERATIONS."""
     builds = (build[HEAD] for launch in launches for build in launch.cases.get(case, ()))
-    return min(_SETTLED, next((build.iterations for build in builds), 0))
+    return min(_MOST_ITERATIONS, next((build.iterations for build in builds), 0))
 
 
 def _rows(quantity: Quantity, side: str) -> list[list[str]]:
