@@ -110,6 +110,7 @@ class Group(Alone):
             UsageError: they cannot be reached.
         """
         import torch.distributed as dist
+        import torch.distributed.nn.functional  # if it is imported later, its functions keep the process group: see `end`
         from torch.distributed.rendezvous import rendezvous
 
         if device.type == "cuda":
@@ -194,10 +195,11 @@ class Group(Alone):
         return found if self.rank == 0 else []
 
     def end(self) -> None:
-        """Leave the other ranks. The results of :meth:`model` are no longer referenced.
+        """Leave the other ranks, and end the threads of gloo. The results of :meth:`model` are no longer referenced.
 
-        A model that is freed after its process group holds Python's lock while it waits for a thread of gloo, and in PyTorch
-        2.11 that thread may wait for the lock: the process never ends.
+        A thread of gloo that frees a tensor while Python ends aborts the process. A model that is freed after its process
+        group holds Python's lock while it waits for such a thread, and in PyTorch 2.11 that thread may wait for the lock: the
+        process never ends.
         """
         import torch.distributed as dist
 
