@@ -20,9 +20,8 @@ Each rewrite is exact except for the rounding of sums:
 from __future__ import annotations
 
 import functools
-import logging
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -48,10 +47,6 @@ ONEDNN_FROM = 2**21
 #: An average's factor is multiplied into its elements before it becomes smaller than this, every 175 steps.
 SMALLEST_FACTOR = 1e-8
 
-#: Steps of a training from which on ``Adadelta.compile`` pays: it takes 4 s with the import of the compiler, and saves 0.25 ms
-#: of the 2.1 ms of a step of ConvNet at batch size 1.
-COMPILE_FROM = 20_000
-
 #: Neighbours that ``fast_model`` exchanges: classes of the first and of the second module.
 _COMMUTE: tuple[tuple[Any, Any], ...] = ((nn.ReLU, nn.MaxPool2d), ((nn.ReLU, nn.Dropout), nn.Flatten))
 
@@ -70,21 +65,30 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
     Raises:
         TypeError: the model is not an ``nn.Sequential``, whose modules run in their order.
     """
+    _make_first_sparse_tensor()
+    result = nn.Sequential()
+    before: nn.Module | None = None
+    for name, module in in_fast_order(model):
+        before = _fast(module, before, sparse_rows=SPARSE_ROWS if sparse_gradients else 0.0)
+        result.add_module(name, before)
+    return result
+
+
+def in_fast_order(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the named modules of a model in the order in which they run; those that commute in that of less work.
+
+    Raises:
+        TypeError: the model is not an ``nn.Sequential``, whose modules run in their order.
+    """
     if not isinstance(model, nn.Sequential):
         raise TypeError(f"a fast step can be made of an nn.Sequential, not of {type(model).__name__}")
-    _make_first_sparse_tensor()
     modules = list(model.named_children())
     for last in range(len(modules) - 1, 0, -1):
         for position in range(last):
             (_, first), (_, second) = modules[position : position + 2]
             if any(isinstance(first, before) and isinstance(second, after) for before, after in _COMMUTE):
                 modules[position : position + 2] = modules[position + 1], modules[position]
-    result = nn.Sequential()
-    before: nn.Module | None = None
-    for name, module in modules:
-        before = _fast(module, before, sparse_rows=SPARSE_ROWS if sparse_gradients else 0.0)
-        result.add_module(name, before)
-    return result
+    return modules
 
 
 def _fast(module: nn.Module, before: nn.Module | None, *, sparse_rows: float) -> nn.Module:
@@ -408,28 +412,11 @@ class Adadelta:
     def __init__(self, params: Iterable[nn.Parameter], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6) -> None:
         """Take the parameters and the constants with PyTorch's names and defaults."""
         self.param_groups: list[dict[str, Any]] = [{"params": list(params), "lr": lr, "rho": rho, "eps": eps}]
-        self._states: list[dict[str, Any]] = [{} for _ in self.param_groups[0]["params"]]
-        self._update_rows: Callable[..., None] | None = None  # compiled
-
-    def compile(self) -> bool:
-        """Compile the update of rows, which then passes over each of them once; return False if there is no compiler for it."""
-        [group] = self.param_groups
-        weights = max(group["params"], key=torch.numel).detach()
-        averages, rows = torch.ones_like(weights), torch.arange(max(2, len(weights) // 4))  # whose size decides on threads
-        disabled = logging.root.manager.disable
-        logging.disable(logging.WARNING)  # the compiler looks for CUDA and logs that there is none
-        try:
-            with warnings.catch_warnings(), torch.no_grad():
-                warnings.simplefilter("ignore")  # torch 2.11: its compiler uses what it deprecates
-                compiled = torch.compile(_update_rows, dynamic=True)
-                given = weights[rows], rows, averages, averages.clone(), _constants({"factor": 1.0}, group)
-                compiled(nn.Parameter(weights.clone()), *given)
-        except Exception:  # noqa: BLE001  # of a compiler that is missing or fails: any
-            return False
-        finally:
-            logging.disable(disabled)
-        self._update_rows = compiled
-        return True
+        # Of each parameter: c as "factor", S and D.
+        self._states: list[dict[str, Any]] = [
+            {"factor": 1.0, "squares": torch.zeros_like(parameter), "deltas": torch.zeros_like(parameter)}
+            for parameter in self.param_groups[0]["params"]
+        ]
 
     def zero_grad(self) -> None:
         """Drop the gradients."""
@@ -441,15 +428,7 @@ class Adadelta:
         """Update all parameters that have a gradient."""
         [group] = self.param_groups
         scale = -group["lr"] / group["rho"] ** 0.5
-        used = [each for each in zip(group["params"], self._states, strict=True) if each[0].grad is not None]
-        for parameter, state in used:
-            if not state:
-                state.update(factor=1.0, squares=torch.zeros_like(parameter), deltas=torch.zeros_like(parameter))
-            state["factor"] *= group["rho"]
-            if state["factor"] < SMALLEST_FACTOR:
-                for average in (state["squares"], state["deltas"]):
-                    average.mul_(state["factor"])
-                state["factor"] = 1.0
+        used = self.decayed()
         dense = [(parameter, state) for parameter, state in used if not parameter.grad.is_sparse]
         if dense:
             parameters, states = zip(*dense, strict=True)
@@ -459,14 +438,24 @@ class Adadelta:
             if parameter.grad.is_sparse:
                 rows = parameter.grad._indices()[0]  # noqa: SLF001  # autograd forgets that it is coalesced, and values()
                 values = parameter.grad._values()  # noqa: SLF001  # would refuse it
-                if self._update_rows and len(rows) > 1:  # sizes 0 and 1 would be compiled anew
-                    self._update_rows(parameter, values, rows, state["squares"], state["deltas"], _constants(state, group))
-                    continue
                 averages = {name: state[name].index_select(0, rows) for name in ("squares", "deltas")}
                 [update] = _updates([values], [state | averages], group)
                 for name, average in averages.items():
                     state[name].index_copy_(0, rows, average)
                 parameter.index_add_(0, rows, update, alpha=scale)
+
+    def decayed(self, *, without_gradient: bool = False) -> list[tuple[Any, dict[str, Any]]]:
+        """Begin a step: return the parameters that have a gradient, or all, each with its state after the decay."""
+        [group] = self.param_groups
+        pairs = zip(group["params"], self._states, strict=True)
+        used = [(parameter, state) for parameter, state in pairs if without_gradient or parameter.grad is not None]
+        for _, state in used:
+            state["factor"] *= group["rho"]
+            if state["factor"] < SMALLEST_FACTOR:
+                for average in (state["squares"], state["deltas"]):
+                    average.mul_(state["factor"])
+                state["factor"] = 1.0
+        return used
 
     def state_dict(self) -> dict[str, Any]:
         """Return the constants and the state of each parameter, which ``step`` goes on to change."""
@@ -493,21 +482,3 @@ def _updates(gradients: list[Tensor], states: Sequence[dict[str, Any]], group: d
     torch._foreach_mul_(updates, gradients)
     torch._foreach_addcmul_(deltas, updates, updates, [share / (rho * factor) for factor in factors])
     return list(updates)
-
-
-def _constants(state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-    """Return the numbers of ``_update_rows``; it would be compiled anew for each value of a number that is no tensor."""
-    rho, eps, factor = group["rho"], group["eps"], state["factor"]
-    share = (1 - rho) / factor
-    found = share, eps * rho / factor, eps / factor, share / rho, -group["lr"] / rho**0.5
-    return torch.tensor(found, dtype=torch.float64)  # sums with tensors have the type of these
-
-
-def _update_rows(parameter: Tensor, gradient: Tensor, rows: Tensor, squares: Tensor, deltas: Tensor, constants: Tensor) -> None:
-    """Update rows of a parameter and of its averages by the gradient of these rows, as ``_updates`` does in many calls."""
-    of_squares, eps_of_deltas, eps_of_squares, of_deltas, scale = constants
-    changed, before = squares[rows] + of_squares * gradient * gradient, deltas[rows]
-    update = torch.sqrt((before + eps_of_deltas) / (changed + eps_of_squares)) * gradient
-    squares.index_copy_(0, rows, changed)
-    deltas.index_copy_(0, rows, before + of_deltas * update * update)
-    parameter.index_copy_(0, rows, parameter[rows] + scale * update)  # index_add_ would be compiled with atomic sums

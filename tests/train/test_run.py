@@ -141,19 +141,27 @@ def test_the_same_settings_give_the_same_losses_with_and_without_a_directory(tmp
 
 @pytest.mark.parametrize(
     ("changes", "compiles"),
-    [({}, True), ({"batch_size": 7}, False), ({"step": "reference"}, False), ({"dry_run": True}, False)],
+    [
+        ({}, True),
+        ({"batch_size": 7}, False),
+        ({"epochs": 1}, False),
+        ({"dtype": "bfloat16"}, False),
+        ({"step": "reference"}, False),
+        ({"dry_run": True}, False),
+    ],
 )
-def test_a_long_training_compiles_the_updates_of_the_fast_step(
+def test_a_long_training_with_small_batches_compiles_the_fast_step(
     changes: dict[str, Any], compiles: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled: list[Adadelta] = []
+    compiled: list[object] = []
 
-    def noted(optimizer: Adadelta) -> bool:
-        compiled.append(optimizer)
-        return True
+    def noted(step: object, *_: object) -> object:
+        compiled.append(step)
+        return step
 
-    monkeypatch.setattr(Adadelta, "compile", noted)
+    monkeypatch.setattr(training, "compiled_step", noted)
     monkeypatch.setattr(training, "COMPILE_FROM", 6)  # 2 epochs of 20 samples at batch size 6 are more
+    monkeypatch.setattr(training, "COMPILE_UP_TO", 6)
     workload = dataclasses.replace(WORKLOAD, make_fast_model=fast_model, make_fast_optimizer=Adadelta)
     run(dataclasses.replace(SETTINGS, **{"step": "fast", **changes}), workload=workload)
     assert len(compiled) == compiles

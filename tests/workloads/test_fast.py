@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
-import shutil
 from typing import Any
 
 import pytest
@@ -227,14 +225,9 @@ def test_adadelta_updates_as_pytorchs_does(smallest_factor: float, monkeypatch: 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch 2.11, once, of the test's own tensors
 @pytest.mark.parametrize("shape", [(8, 5), (8,)])
-@pytest.mark.parametrize("compiles", [False, True])
-def test_rows_without_a_gradient_are_updated_as_by_zeros(
-    shape: tuple[int, ...], compiles: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_without_a_gradient_are_updated_as_by_zeros(shape: tuple[int, ...]) -> None:
     plain, fast = (nn.Parameter(torch.ones(shape, dtype=torch.float64)) for _ in range(2))
     optimizers = torch.optim.Adadelta([plain], lr=0.7), Adadelta([fast], lr=0.7)
-    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    assert not compiles or optimizers[1].compile()
     for number in range(40):
         gradient = torch.randn(shape, dtype=torch.float64) * 0.01
         gradient[torch.rand(8) < 0.6] = 0
@@ -245,32 +238,6 @@ def test_rows_without_a_gradient_are_updated_as_by_zeros(
         for optimizer in optimizers:
             optimizer.step()
         torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
-@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler, g++")
-def test_the_compiled_update_is_the_same() -> None:
-    start, rows = torch.randn(64, 1_000), torch.arange(0, 64, 3)
-    plain, compiled = (nn.Parameter(start.clone()) for _ in range(2))
-    optimizers = Adadelta([plain]), Adadelta([compiled])
-    assert optimizers[1].compile()
-    for number in (20, 1, 7, 20):  # numbers of rows
-        gradient = torch.sparse_coo_tensor(rows[None, :number], torch.randn(number, 1_000), start.shape, check_invariants=True)
-        plain.grad, compiled.grad = gradient, gradient.clone()
-        for optimizer in optimizers:
-            optimizer.step()
-    torch.testing.assert_close(compiled, plain)
-
-
-def test_without_a_compiler_rows_are_updated_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> None:
-        raise RuntimeError("no compiler was found")
-
-    monkeypatch.setattr(torch, "compile", lambda *_, **__: fails)
-    optimizer = Adadelta([nn.Parameter(torch.ones(8, 5))])
-    assert not optimizer.compile()
-    assert logging.root.manager.disable == logging.NOTSET
-    assert optimizer._update_rows is None
 
 
 def test_outputs_without_a_gradient_leave_their_rows_out() -> None:
