@@ -14,7 +14,7 @@ SIDE, TILE = 128, 64
 @pytest.mark.benchmark(min_rounds=3, max_time=0.1)
 @pytest.mark.parametrize("order", PRODUCTS)
 def test_locality(benchmark, order):
-    pytest.importorskip("numba", reason="needs pip install 'mnistbench[studies]'")
+    pytest.importorskip("numba", reason="needs pip install 'mnistbench[fast]'")
     from mnistbench.course.studies.locality.compiled import arrays_of, call_of
 
     nest = product(order, SIDE, SIDE, SIDE, TILE)

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
 from mnistbench.core.params import Params, params_of_call
 
 #: Shortest profiled sample, in nanoseconds without the profiler: a sample repeats a short call, because the range around it
@@ -112,6 +110,8 @@ def refuse_weave(fixture: Any) -> None:
         return
 
     def weave(*_: object, **__: object) -> None:
+        import pytest  # here: a training imports this module, and pytest takes 0.15 s
+
         pytest.skip("benchmark.weave cannot be measured")
 
     fixture.weave = fixture.patch = weave

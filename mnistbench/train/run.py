@@ -37,8 +37,7 @@ from mnistbench.train.captured import CapturedSteps, captures
 from mnistbench.train.checkpoint import Checkpoint, random_state, set_random_state
 from mnistbench.train.recipe import RECIPES
 from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
-from mnistbench.workloads.compiled import COMPILE_FROM, COMPILE_UP_TO, compiled_step
-from mnistbench.workloads.fast import Adadelta, Optimizer
+from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit, windows
 from mnistbench.workloads.workload import Workload, predicted, workload_of_ranks
@@ -190,9 +189,6 @@ class _Run:
                 drawn = self._ranks.rank + len(begun.epochs) * self._ranks.world_size
                 seed(self._device, seed_of_masks(settings.seed, drawn))
         step = Step(self._ranks.model(self._model), self._workload.loss, optimizer, self._autocast)
-        if self._compiles(optimizer):
-            batch = self._whole.batch(self._whole.train, torch.arange(settings.batch_size))
-            step = compiled_step(step, self._plain_model, self._workload.loss, batch)
         is_captured = captures(settings.step, self._device)
         captured = CapturedSteps(self._whole, step, self._workload.metric) if is_captured else None
         for number in range(len(self._epochs) + 1, self._n_epochs + 1):
@@ -211,13 +207,6 @@ class _Run:
                 return
             if test and not settings.dry_run:
                 self._save(optimizer, order, steps)
-
-    def _compiles(self, optimizer: Optimizer) -> bool:
-        """Return whether to compile the step: it is the fast one, and compiling takes less time than it saves."""
-        settings = self._settings
-        n_steps = 0 if settings.dry_run else self._n_epochs * len(self._whole.train) / settings.batch_size
-        is_possible = isinstance(optimizer, Adadelta) and settings.dtype == "float32" and self._ranks.world_size == 1
-        return is_possible and settings.batch_size <= COMPILE_UP_TO and n_steps >= COMPILE_FROM
 
     def _fitted(
         self, step: Step, captured: CapturedSteps | None, generator: torch.Generator, first_step: int

@@ -6,13 +6,14 @@ Each rewrite is exact except for the rounding of sums:
 - ReLU and max-pooling commute because both are monotonic, so ReLU processes the pooled quarter of the values.
 - Flattening commutes with operations on single values, so these run on contiguous values in both directions.
 - Max-pooling, ReLU and dropout leave few outputs of a convolution with a gradient (3 % in ConvNet): the gradients of its
-  weights and of its inputs are sums over those only.
+  weights and of its inputs are sums over those only. numba compiles them; without it, the convolution is dense.
 - Otherwise the gradient of a convolution's weights is the convolution of its input with its output's gradient, batch and
   channels exchanged.
 - An output that is zero for the whole batch leaves its row of a linear layer without a gradient, so only the other rows are
   computed and updated.
 - Dropout compares random bytes with 256 p; PyTorch draws a random number of 32 bits per value, one after the other.
 - All elements of a running average of Adadelta decay by one factor. It is stored once, so the decay takes no pass over them.
+  numba compiles the rest of an update, which then takes one pass instead of eight.
 
 ``docs/evidence/training.md`` has what they are worth.
 """
@@ -20,8 +21,9 @@ Each rewrite is exact except for the rounding of sums:
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -37,15 +39,17 @@ SPARSE_ROWS = 0.5
 #: take longer than a dense convolution.
 SPARSE_OUTPUTS = 0.125
 
-#: The gradient of a convolution's output is dense below this number of elements: each of the thirty calls for a sparse one has
-#: a fixed time.
-SPARSE_FROM = 2**17
+#: Elements of a convolution's and of a linear layer's gradient from which on two threads take less time for the compiled loops.
+SUMMED_AT_ONCE, UPDATED_AT_ONCE = 2**13, 2**19
 
 #: A matrix product with fewer multiply-adds than this is computed by MKL: a call of oneDNN takes longer.
 ONEDNN_FROM = 2**21
 
 #: An average's factor is multiplied into its elements before it becomes smaller than this, every 175 steps.
 SMALLEST_FACTOR = 1e-8
+
+#: The compiled loops know these; NumPy has no bfloat16.
+_OF_NUMPY = torch.float32, torch.float64
 
 #: Neighbours that ``fast_model`` exchanges: classes of the first and of the second module.
 _COMMUTE: tuple[tuple[Any, Any], ...] = ((nn.ReLU, nn.MaxPool2d), ((nn.ReLU, nn.Dropout), nn.Flatten))
@@ -65,30 +69,21 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
     Raises:
         TypeError: the model is not an ``nn.Sequential``, whose modules run in their order.
     """
-    _make_first_sparse_tensor()
-    result = nn.Sequential()
-    before: nn.Module | None = None
-    for name, module in in_fast_order(model):
-        before = _fast(module, before, sparse_rows=SPARSE_ROWS if sparse_gradients else 0.0)
-        result.add_module(name, before)
-    return result
-
-
-def in_fast_order(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return the named modules of a model in the order in which they run; those that commute in that of less work.
-
-    Raises:
-        TypeError: the model is not an ``nn.Sequential``, whose modules run in their order.
-    """
     if not isinstance(model, nn.Sequential):
         raise TypeError(f"a fast step can be made of an nn.Sequential, not of {type(model).__name__}")
+    _make_first_sparse_tensor()
     modules = list(model.named_children())
     for last in range(len(modules) - 1, 0, -1):
         for position in range(last):
             (_, first), (_, second) = modules[position : position + 2]
             if any(isinstance(first, before) and isinstance(second, after) for before, after in _COMMUTE):
                 modules[position : position + 2] = modules[position + 1], modules[position]
-    return modules
+    result = nn.Sequential()
+    before: nn.Module | None = None
+    for name, module in modules:
+        before = _fast(module, before, sparse_rows=SPARSE_ROWS if sparse_gradients else 0.0)
+        result.add_module(name, before)
+    return result
 
 
 def _fast(module: nn.Module, before: nn.Module | None, *, sparse_rows: float) -> nn.Module:
@@ -110,6 +105,21 @@ def _make_first_sparse_tensor() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.sparse_coo_tensor(torch.zeros((1, 0), dtype=torch.int64), torch.zeros(0), (1,), check_invariants=False)
+
+
+@functools.cache
+def compiled_loops() -> Any:
+    """Return the compiled loops, or None without numba or NumPy."""
+    try:
+        from mnistbench.workloads.loops import compiled
+
+        return compiled()
+    except ImportError:
+        return None
+
+
+def _for_numpy(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype in _OF_NUMPY else tensor.float()
 
 
 # ---- Modules ---------------------------------------------------------------------------------------------------------
@@ -203,9 +213,7 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors  # [B, C, H, W], [O, C, k, l]
         if gradient.is_sparse:
-            elements = _Elements(gradient, inputs, weight, ctx.padding)
-            of_inputs = elements.of_inputs() if ctx.needs_input_grad[0] else None
-            return of_inputs, elements.of_weight(), elements.of_bias() if ctx.needs_input_grad[2] else None, None
+            return *_sparse_gradients(gradient, inputs, weight, ctx.padding, ctx.needs_input_grad), None
         if weight.shape[1] == 1:
             patches = _patches(inputs, weight, ctx.padding)  # [B, k l, h w]
             outputs = gradient.permute(0, 2, 3, 1).flatten(1, 2)  # [B, h w, O]
@@ -229,73 +237,33 @@ def _patches(inputs: Tensor, weight: Tensor, padding: tuple[int, int]) -> Tensor
     return windows.permute(0, 3, 4, 1, 2).flatten(3).flatten(1, 2)  # copied once, along the rows of the image
 
 
-class _Elements:
-    """The elements of a sparse gradient of a convolution's output, [B, O, h, w], ordered by channel; sums over them."""
+def _sparse_gradients(
+    gradient: Tensor, inputs: Tensor, weight: Tensor, padding: tuple[int, int], needed: Sequence[bool]
+) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    """Return the gradients of inputs, weight and bias by a sparse gradient of the output, [B, O, h, w]."""
+    loops, indices, values = compiled_loops(), gradient._indices(), gradient._values()  # noqa: SLF001  # not coalesced
+    n_channels, (height, width) = inputs.shape[1], padding
+    images = functional.pad(inputs, (width, width, height, height)) if any(padding) else inputs
+    elements = indices.numpy(), _for_numpy(values).numpy()
 
-    def __init__(self, gradient: Tensor, inputs: Tensor, weight: Tensor, padding: tuple[int, int]) -> None:
-        """Find the pixel that each element begins at.
+    def by_rows(tensor: Tensor) -> Tensor:
+        """Return an array [N, rows, columns channels] of a tensor [N, channels, rows, columns]."""
+        return _for_numpy(tensor.permute(0, 2, 3, 1).flatten(2)).contiguous()
 
-        Args:
-            gradient: of the output.
-            inputs: of the convolution, channels-last [B, C, H, W].
-            weight: [O, C, k, l].
-            padding: of height and width.
-        """
-        (samples, self._channels, rows, columns), self._values = gradient._indices(), gradient._values()  # noqa: SLF001  # not coalesced
-        if any(padding):
-            inputs = functional.pad(inputs, (padding[1], padding[1], padding[0], padding[0]))
-        self._images, self._weight, self._padding = inputs.permute(0, 2, 3, 1), weight, padding  # [B, H, W, C], padded
-        # The pixel that meets the first weight, by its number: weight (i, j) meets pixel first + i W + j.
-        _, height, self._width, _ = self._images.shape
-        self._first = columns.add(rows.add(samples, alpha=height), alpha=self._width).int()
+    def by_planes(rows: Tensor, shape: Sequence[int]) -> Tensor:
+        """Return the tensor of this shape of which ``by_rows`` made the array."""
+        return rows.view(shape[0], shape[2], shape[3], shape[1]).permute(0, 3, 1, 2).to(inputs.dtype)
 
-    def of_bias(self) -> Tensor:
-        """Return the gradient of the bias."""
-        return self._values.new_zeros(len(self._weight)).index_add_(0, self._channels, self._values)
-
-    def of_weight(self) -> Tensor:
-        """Return the gradient of the weights: each weight sums the pixels that it meets, times the values of the elements."""
-        n_outputs, _, height, width = self._weight.shape
-        shifts = (torch.arange(height).unsqueeze(1) * self._width + torch.arange(width)).flatten().int()
-        starts = torch.searchsorted(self._channels, torch.arange(n_outputs))  # the first element of each channel
-        sums = functional.embedding_bag(
-            (shifts.unsqueeze(1) + self._first).flatten(),
-            self._images.flatten(0, 2),
-            (torch.arange(len(shifts)).unsqueeze(1) * len(self._values) + starts).flatten().int(),
-            per_sample_weights=self._values.repeat(len(shifts)),
-            mode="sum",
-        )  # [k l O, C]
-        return sums.view(height, width, n_outputs, -1).permute(2, 3, 0, 1)
-
-    def of_inputs(self) -> Tensor:
-        """Return the gradient of the inputs: each pixel sums the weights that it meets, times the values of the elements.
-
-        Within a row, the elements that meet a pixel are neighbours in the order of pixels: those with their first weight on
-        this pixel or on one of the l - 1 before it. Their sums for all k rows of weights are then added to k rows of pixels.
-        """
-        n_outputs, n_channels, height, width = self._weight.shape
-        pixels, order = self._first.sort()
-        counts = pixels.bincount(minlength=self._images[..., 0].numel())
-        edges = functional.pad(counts.cumsum(0, dtype=torch.int32), (width, 0))
-        lengths = edges[width:] - edges[:-width]  # elements that meet each pixel
-        ends = lengths.cumsum(0, dtype=torch.int32)
-        pixel = torch.repeat_interleave(lengths, output_size=width * len(order))
-        element = torch.arange(len(pixel), dtype=torch.int32).add_((edges[:-width] + lengths - ends).index_select(0, pixel))
-        # Column j of the weights meets pixel first + j.
-        row = (self._channels * width - self._first).int().index_select(0, order).index_select(0, element).add_(pixel)
-        sums = functional.embedding_bag(
-            row,
-            self._weight.permute(0, 3, 2, 1).reshape(n_outputs * width, height * n_channels),
-            ends - lengths,
-            per_sample_weights=self._values.index_select(0, order).index_select(0, element),
-            mode="sum",
-        ).view(-1, height, n_channels)
-        result = sums[:, 0]
-        for i in range(1, height):
-            result[i * self._width :] += sums[: -i * self._width, i]
-        (rows, columns), (_, n_rows, n_columns, _) = self._padding, self._images.shape
-        result = result.view(self._images.shape)[:, rows : n_rows - rows, columns : n_columns - columns]
-        return result.permute(0, 3, 1, 2)
+    of_inputs, pixels, weights = None, by_rows(images), by_rows(weight)
+    to_weights, to_inputs, to_bias = torch.zeros_like(weights), torch.zeros_like(pixels), weights.new_zeros(len(weight))
+    _at_once(
+        len(values) >= SUMMED_AT_ONCE,
+        lambda: needed[0] and loops.add_to_inputs(*elements, weights.numpy(), n_channels, to_inputs.numpy()),
+        lambda: loops.add_to_weights(*elements, pixels.numpy(), n_channels, to_weights.numpy(), to_bias.numpy()),
+    )
+    if needed[0]:
+        of_inputs = by_planes(to_inputs, images.shape)[:, :, height : images.shape[2] - height, width : images.shape[3] - width]
+    return of_inputs, by_planes(to_weights, weight.shape), to_bias.to(inputs.dtype) if needed[2] else None
 
 
 class _MaxPooling(torch.autograd.Function):
@@ -311,27 +279,19 @@ class _MaxPooling(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, places = ctx.saved_tensors  # places [B, O, h, w]: positions in the planes of inputs
-        n_samples, n_channels, height, width = gradient.shape
-        if inputs.numel() >= SPARSE_FROM:
-            import numpy as np  # here: a side of the gate may lack it, and other steps do not need it
-
-            # NumPy takes a fraction of PyTorch's time for comparisons and divisions of integers.
-            by_channel = gradient.transpose(0, 1).flatten()
-            kept = np.flatnonzero((by_channel.float() if by_channel.dtype is torch.bfloat16 else by_channel).numpy() != 0)
-        if inputs.numel() < SPARSE_FROM or len(kept) > SPARSE_OUTPUTS * inputs.numel():
+        loops, number = compiled_loops(), 0
+        if loops:
+            elements = _for_numpy(gradient.flatten(2))
+            kept, values = torch.empty(elements.numel() + 1, dtype=torch.int32), elements.new_empty(elements.numel() + 1)
+            number = loops.nonzero(elements.numpy(), kept.numpy(), values.numpy())
+        if not loops or number > SPARSE_OUTPUTS * inputs.numel():
             size = [ctx.kernel_size] if isinstance(ctx.kernel_size, int) else list(ctx.kernel_size)
             arguments = (inputs, size, size, [0, 0], [1, 1], False, places)
             return torch.ops.aten.max_pool2d_with_indices_backward(gradient, *arguments), None
-        values, kept = by_channel.index_select(0, torch.from_numpy(kept)), kept.astype(np.int32)
-        plane = kept // (height * width)
-        channel = plane // n_samples
-        sample = plane - channel * n_samples
-        window = kept - plane * (height * width)
-        # The places are channels-last.
-        place = places.permute(0, 2, 3, 1).numpy().take((sample * (height * width) + window) * n_channels + channel)
-        place = place.astype(np.int32)
-        row = place // inputs.shape[3]
-        indices = torch.from_numpy(np.stack([sample, channel, row, place - row * inputs.shape[3]], dtype=np.int64))
+        indices, by_window = torch.empty(4, number, dtype=torch.int64), places.permute(0, 2, 3, 1).flatten()
+        sizes = gradient.shape[1], gradient[0, 0].numel(), inputs.shape[3]
+        loops.coordinates(kept[:number].numpy(), by_window.numpy(), *sizes, indices.numpy())
+        values = values[:number].to(inputs.dtype)
         return torch.sparse_coo_tensor(indices, values, inputs.shape, check_invariants=False), None
 
 
@@ -412,11 +372,7 @@ class Adadelta:
     def __init__(self, params: Iterable[nn.Parameter], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6) -> None:
         """Take the parameters and the constants with PyTorch's names and defaults."""
         self.param_groups: list[dict[str, Any]] = [{"params": list(params), "lr": lr, "rho": rho, "eps": eps}]
-        # Of each parameter: c as "factor", S and D.
-        self._states: list[dict[str, Any]] = [
-            {"factor": 1.0, "squares": torch.zeros_like(parameter), "deltas": torch.zeros_like(parameter)}
-            for parameter in self.param_groups[0]["params"]
-        ]
+        self._states: list[dict[str, Any]] = [{} for _ in self.param_groups[0]["params"]]
 
     def zero_grad(self) -> None:
         """Drop the gradients."""
@@ -427,8 +383,11 @@ class Adadelta:
     def step(self) -> None:
         """Update all parameters that have a gradient."""
         [group] = self.param_groups
-        scale = -group["lr"] / group["rho"] ** 0.5
-        used = self.decayed()
+        scale, used = -group["lr"] / group["rho"] ** 0.5, self._decayed()
+        if (loops := compiled_loops()) and all(each.is_contiguous() and each.dtype in _OF_NUMPY for each, _ in used):
+            for parameter, state in used:
+                _update(loops, parameter, state, group)
+            return
         dense = [(parameter, state) for parameter, state in used if not parameter.grad.is_sparse]
         if dense:
             parameters, states = zip(*dense, strict=True)
@@ -444,12 +403,13 @@ class Adadelta:
                     state[name].index_copy_(0, rows, average)
                 parameter.index_add_(0, rows, update, alpha=scale)
 
-    def decayed(self, *, without_gradient: bool = False) -> list[tuple[Any, dict[str, Any]]]:
-        """Begin a step: return the parameters that have a gradient, or all, each with its state after the decay."""
+    def _decayed(self) -> list[tuple[Any, dict[str, Any]]]:
+        """Return the parameters that have a gradient, with their states after the decay."""
         [group] = self.param_groups
-        pairs = zip(group["params"], self._states, strict=True)
-        used = [(parameter, state) for parameter, state in pairs if without_gradient or parameter.grad is not None]
-        for _, state in used:
+        used = [each for each in zip(group["params"], self._states, strict=True) if each[0].grad is not None]
+        for parameter, state in used:
+            if not state:
+                state.update(factor=1.0, squares=torch.zeros_like(parameter), deltas=torch.zeros_like(parameter))
             state["factor"] *= group["rho"]
             if state["factor"] < SMALLEST_FACTOR:
                 for average in (state["squares"], state["deltas"]):
@@ -466,6 +426,40 @@ class Adadelta:
         """Take over the result of ``state_dict``, of as many parameters in the same order."""
         self._states = [dict(state) for state in state_dict["states"]]
         self.param_groups[0].update(state_dict["group"])
+
+
+def _update(loops: Any, parameter: nn.Parameter, state: dict[str, Any], group: dict[str, Any]) -> None:
+    """Update a parameter by the compiled loops."""
+    rho, eps, factor = group["rho"], group["eps"], state["factor"]
+    gradient: Any = parameter.grad
+    share = (1 - rho) / factor
+    numbers = share, eps * rho / factor, eps / factor, share / rho, -group["lr"] / rho**0.5
+    n_rows = len(parameter) if parameter.dim() else 1
+    n_columns = parameter.numel() // max(n_rows, 1)
+    updated = [each.detach().view(n_rows, n_columns).numpy() for each in (parameter, state["squares"], state["deltas"])]
+    if gradient.is_sparse:  # autograd forgets that it is coalesced, and values() would refuse it
+        rows, gradient = gradient._indices()[0], gradient._values()  # noqa: SLF001
+    else:
+        rows = torch.arange(n_rows)
+    rows, gradient, constants = rows.numpy(), gradient.reshape(len(rows), n_columns).numpy(), updated[0].dtype.type(numbers)
+    half = len(rows) // 2
+    _at_once(
+        gradient.size >= UPDATED_AT_ONCE,
+        lambda: loops.update(*updated, rows[:half], gradient[:half], constants),
+        lambda: loops.update(*updated, rows[half:], gradient[half:], constants),
+    )
+
+
+def _at_once(is_large: bool, first: Callable[[], object], second: Callable[[], object]) -> None:
+    """Run two functions of compiled loops, at the same time where that is faster."""
+    if not is_large or torch.get_num_threads() == 1:
+        first()
+        second()
+        return
+    thread = threading.Thread(target=first)  # not of a pool: its threads would be lost in a fork
+    thread.start()
+    second()
+    thread.join()
 
 
 def _updates(gradients: list[Tensor], states: Sequence[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:

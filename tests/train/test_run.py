@@ -43,7 +43,6 @@ from mnistbench.train.result import (
     Settings,
 )
 from mnistbench.train.run import run
-from mnistbench.workloads.fast import Adadelta, fast_model
 from mnistbench.workloads.workload import workload_of_ranks
 
 pytestmark = pytest.mark.versions
@@ -137,34 +136,6 @@ def test_the_same_settings_give_the_same_losses_with_and_without_a_directory(tmp
     assert losses(trained()) == losses(trained(tmp_path, profile=True, save_model=True))
     assert losses(trained()) != losses(trained(seed=2))
     assert losses(trained()) != losses(trained(dtype="bfloat16"))
-
-
-@pytest.mark.parametrize(
-    ("changes", "compiles"),
-    [
-        ({}, True),
-        ({"batch_size": 7}, False),
-        ({"epochs": 1}, False),
-        ({"dtype": "bfloat16"}, False),
-        ({"step": "reference"}, False),
-        ({"dry_run": True}, False),
-    ],
-)
-def test_a_long_training_with_small_batches_compiles_the_fast_step(
-    changes: dict[str, Any], compiles: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled: list[object] = []
-
-    def noted(step: object, *_: object) -> object:
-        compiled.append(step)
-        return step
-
-    monkeypatch.setattr(training, "compiled_step", noted)
-    monkeypatch.setattr(training, "COMPILE_FROM", 6)  # 2 epochs of 20 samples at batch size 6 are more
-    monkeypatch.setattr(training, "COMPILE_UP_TO", 6)
-    workload = dataclasses.replace(WORKLOAD, make_fast_model=fast_model, make_fast_optimizer=Adadelta)
-    run(dataclasses.replace(SETTINGS, **{"step": "fast", **changes}), workload=workload)
-    assert len(compiled) == compiles
 
 
 def test_random_generators_and_threads_are_restored() -> None:

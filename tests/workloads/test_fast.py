@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from torch_builders import CPU
 
 from mnistbench.measuring.case import autocaster
 from mnistbench.workloads.data import load
-from mnistbench.workloads.fast import Adadelta, fast_model, keep_mask
+from mnistbench.workloads.fast import Adadelta, compiled_loops, fast_model, keep_mask
+from mnistbench.workloads.loops import compiled, update
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import ConvNet, LeNet5
 
@@ -26,6 +28,18 @@ MODELS = pytest.mark.parametrize("make_model", [ConvNet, LeNet5])
 @pytest.fixture(autouse=True)
 def seeded(alone: None) -> None:
     torch.manual_seed(3)
+
+
+@pytest.fixture(params=["one thread", "two threads", "none"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the loops that numba compiles in one thread or in two, or none of them, as without numba."""
+    if request.param == "none":
+        monkeypatch.setattr("mnistbench.workloads.fast.compiled_loops", lambda: None)
+    if request.param == "two threads":
+        monkeypatch.setattr("mnistbench.workloads.fast.SUMMED_AT_ONCE", 0)
+        monkeypatch.setattr("mnistbench.workloads.fast.UPDATED_AT_ONCE", 0)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    return str(request.param)
 
 
 class Masked(nn.Module):
@@ -156,10 +170,9 @@ def test_modules_of_other_kinds_are_computed_as_they_are(modules: tuple[nn.Modul
 @pytest.mark.parametrize(("kernel_size", "padding", "bias"), [(3, 0, True), ((2, 4), (1, 2), False)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_gradient_of_a_pooled_convolution_is_dense_or_sparse(
-    share: float, kernel_size: Any, padding: Any, bias: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    loops: str, share: float, kernel_size: Any, padding: Any, bias: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mnistbench.workloads.fast.SPARSE_OUTPUTS", share)
-    monkeypatch.setattr("mnistbench.workloads.fast.SPARSE_FROM", 0)
     model = nn.Sequential(nn.Conv2d(3, 5, kernel_size, padding=padding, bias=bias), nn.ReLU(), nn.MaxPool2d((2, 3)))
     twin = copy.deepcopy(model.to(dtype))
     images = torch.randn(4, 3, 9, 13, dtype=dtype)
@@ -173,7 +186,8 @@ def test_the_gradient_of_a_pooled_convolution_is_dense_or_sparse(
             (each(inputs) * weights).sum().backward()
         found.append([inputs.grad, *(parameter.grad for parameter in each.parameters())])
     torch.testing.assert_close(found[1], found[0])
-    assert any(event.name == "aten::embedding_bag" for event in profiler.events()) == (share == 1.0)
+    is_dense = any(event.name == "aten::max_pool2d_with_indices_backward" for event in profiler.events())
+    assert is_dense == (share == 0.0 or loops == "none")
 
 
 def test_a_first_convolution_whose_input_needs_a_gradient_gives_it() -> None:
@@ -209,7 +223,7 @@ def test_masks_differ_from_call_to_call_and_follow_the_seed() -> None:
 
 
 @pytest.mark.parametrize("smallest_factor", [1e-8, 0.7])  # never reached, and reached every four steps
-def test_adadelta_updates_as_pytorchs_does(smallest_factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adadelta_updates_as_pytorchs_does(loops: str, smallest_factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mnistbench.workloads.fast.SMALLEST_FACTOR", smallest_factor)
     plain, fast = (nn.Parameter(torch.ones(50)) for _ in range(2))
     unused = nn.Parameter(torch.ones(2))
@@ -225,7 +239,7 @@ def test_adadelta_updates_as_pytorchs_does(smallest_factor: float, monkeypatch: 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch 2.11, once, of the test's own tensors
 @pytest.mark.parametrize("shape", [(8, 5), (8,)])
-def test_rows_without_a_gradient_are_updated_as_by_zeros(shape: tuple[int, ...]) -> None:
+def test_rows_without_a_gradient_are_updated_as_by_zeros(loops: str, shape: tuple[int, ...]) -> None:
     plain, fast = (nn.Parameter(torch.ones(shape, dtype=torch.float64)) for _ in range(2))
     optimizers = torch.optim.Adadelta([plain], lr=0.7), Adadelta([fast], lr=0.7)
     for number in range(40):
@@ -238,6 +252,28 @@ def test_rows_without_a_gradient_are_updated_as_by_zeros(shape: tuple[int, ...])
         for optimizer in optimizers:
             optimizer.step()
         torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-12)
+
+
+def test_weights_in_another_order_or_format_are_updated_without_the_loops() -> None:
+    start = torch.randn(4, 3, 2, 2)
+    for weights in (start.to(memory_format=torch.channels_last), start.bfloat16()):
+        plain, fast = nn.Parameter(weights.clone()), nn.Parameter(weights.clone())
+        plain.grad, fast.grad = torch.ones_like(weights), torch.ones_like(weights)
+        torch.optim.Adadelta([plain]).step()
+        Adadelta([fast]).step()
+        torch.testing.assert_close(fast, plain)
+
+
+def test_without_numba_or_a_directory_for_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def njit(*, cache: bool = False, **_: Any) -> Any:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr("numba.njit", njit)
+    assert compiled().update is update
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert compiled_loops.__wrapped__() is None
 
 
 def test_outputs_without_a_gradient_leave_their_rows_out() -> None:

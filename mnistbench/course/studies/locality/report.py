@@ -15,7 +15,7 @@ from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
 #: What compiles the loops, so that they can be timed.
-INSTALL = "pip install 'mnistbench[studies]'"
+INSTALL = "pip install 'mnistbench[fast]'"
 
 #: A bar; of a time, the part that is there with data in L1. Neither has a meaning in Markdown.
 _MARK, _IN_L1 = "x", "="

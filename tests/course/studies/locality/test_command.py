@@ -99,4 +99,4 @@ def test_what_takes_too_long_in_python_is_refused(monkeypatch, capsys):
     assert cli.main(["study", "locality", "--size", "129"]) == 2
     [error] = capsys.readouterr().err.strip().splitlines()
     assert "product-129: 2,146,689 multiply-adds are too many" in error
-    assert "pip install 'mnistbench[studies]'" in error
+    assert "pip install 'mnistbench[fast]'" in error
