@@ -14,6 +14,7 @@ import gc
 import math
 import os
 import platform
+import re
 import resource
 import sys
 from collections.abc import Iterator, Mapping
@@ -127,7 +128,9 @@ def cpu_info() -> Mapping[str, Any]:
 
 
 def cpu_model() -> str:
-    """Return the name of the processor."""
+    """Return the name of the processor, as py-cpuinfo does."""
+    with contextlib.suppress(OSError, IndexError):  # of Linux; py-cpuinfo takes 0.2 s
+        return str(re.findall(r"^model name\s*: *(.*\S)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[0])
     return str(cpu_info().get("brand_raw") or platform.processor() or "unknown")
 
 

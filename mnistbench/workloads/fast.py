@@ -92,6 +92,8 @@ def _fast(module: nn.Module, before: nn.Module | None, *, sparse_rows: float) ->
             return _Conv2d(module)
         case nn.MaxPool2d(padding=0, dilation=1, ceil_mode=False, return_indices=False) if module.stride == module.kernel_size:
             return _MaxPool2d(module) if isinstance(before, _Conv2d) else module
+        case nn.ReLU() if isinstance(before, _Conv2d):  # whose gradient does not need the result
+            return nn.ReLU(inplace=True)
         case nn.Linear():
             return _Linear(module, sparse_rows)
         case nn.Dropout() if (_BYTE * module.p).is_integer() and 0 < module.p < 1:
@@ -290,7 +292,9 @@ class _MaxPooling(torch.autograd.Function):
             return torch.ops.aten.max_pool2d_with_indices_backward(gradient, *arguments), None
         indices, by_window = torch.empty(4, number, dtype=torch.int64), places.permute(0, 2, 3, 1).flatten()
         sizes = gradient.shape[1], gradient[0, 0].numel(), inputs.shape[3]
-        loops.coordinates(kept[:number].numpy(), by_window.numpy(), *sizes, indices.numpy())
+        halves = slice(number // 2), slice(number // 2, number)
+        calls = [(kept[half].numpy(), by_window.numpy(), *sizes, indices[:, half].numpy()) for half in halves]
+        _at_once(number >= SUMMED_AT_ONCE, *(functools.partial(loops.coordinates, *call) for call in calls))
         values = values[:number].to(inputs.dtype)
         return torch.sparse_coo_tensor(indices, values, inputs.shape, check_invariants=False), None
 
