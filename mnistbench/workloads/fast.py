@@ -21,9 +21,9 @@ Each rewrite is exact except for the rounding of sums:
 from __future__ import annotations
 
 import functools
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import torch
@@ -460,10 +460,10 @@ def _at_once(is_large: bool, first: Callable[[], object], second: Callable[[], o
         first()
         second()
         return
-    thread = threading.Thread(target=first)  # not of a pool: its threads would be lost in a fork
-    thread.start()
-    second()
-    thread.join()
+    with ThreadPoolExecutor(1) as beside:  # for this call only: its thread would be lost in a fork
+        begun = beside.submit(first)
+        second()
+        begun.result()
 
 
 def _updates(gradients: list[Tensor], states: Sequence[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:

@@ -15,7 +15,7 @@ from torch_builders import CPU
 
 from mnistbench.measuring.case import autocaster
 from mnistbench.workloads.data import load
-from mnistbench.workloads.fast import Adadelta, compiled_loops, fast_model, keep_mask
+from mnistbench.workloads.fast import Adadelta, _at_once, compiled_loops, fast_model, keep_mask
 from mnistbench.workloads.loops import compiled, update
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import ConvNet, LeNet5
@@ -262,6 +262,16 @@ def test_weights_in_another_order_or_format_are_updated_without_the_loops() -> N
         torch.optim.Adadelta([plain]).step()
         Adadelta([fast]).step()
         torch.testing.assert_close(fast, plain)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_error_of_either_of_two_loops_is_raised(threads: int, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    calls: list[Any] = [int, int]
+    calls[place] = {}.popitem
+    with pytest.raises(KeyError):
+        _at_once(True, *calls)
 
 
 def test_without_numba_or_a_directory_for_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:
