@@ -265,7 +265,10 @@ def _sparse_gradients(
     )
     if needed[0]:
         of_inputs = by_planes(to_inputs, images.shape)[:, :, height : images.shape[2] - height, width : images.shape[3] - width]
-    return of_inputs, by_planes(to_weights, weight.shape), to_bias.to(inputs.dtype) if needed[2] else None
+    of_weight = torch.empty_like(weight).copy_(
+        by_planes(to_weights, weight.shape)
+    )  # the strides that DistributedDataParallel expects
+    return of_inputs, of_weight, to_bias.to(inputs.dtype) if needed[2] else None
 
 
 class _MaxPooling(torch.autograd.Function):

@@ -117,7 +117,7 @@ def test_ranks_add_no_gradients_without_synchronization(tmp_path: Path) -> None:
     (tmp_path / "gradients.py").write_text(GRADIENTS)
     # Not forks of a process that has imported modules of torch.distributed before there are ranks.
     done = subprocess.run(
-        [*TORCHRUN, "gradients"], cwd=tmp_path, env=plain_environ(), capture_output=True, text=True, check=False
+        [*TORCHRUN[:-1], "gradients.py"], cwd=tmp_path, env=plain_environ(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[1.5, 1.0, 1.5], [1.5, 2.0, 1.5]]
