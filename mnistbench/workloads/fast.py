@@ -48,7 +48,7 @@ ONEDNN_FROM = 2**21
 #: An average's factor is multiplied into its elements before it becomes smaller than this, every 175 steps.
 SMALLEST_FACTOR = 1e-8
 
-#: The compiled loops know these; NumPy has no bfloat16.
+#: Number formats of the compiled loops; NumPy has no bfloat16.
 _OF_NUMPY = torch.float32, torch.float64
 
 #: Neighbours that ``fast_model`` exchanges: classes of the first and of the second module.
@@ -265,9 +265,8 @@ def _sparse_gradients(
     )
     if needed[0]:
         of_inputs = by_planes(to_inputs, images.shape)[:, :, height : images.shape[2] - height, width : images.shape[3] - width]
-    of_weight = torch.empty_like(weight).copy_(
-        by_planes(to_weights, weight.shape)
-    )  # the strides that DistributedDataParallel expects
+    # With the strides of the weight: DistributedDataParallel warns of others.
+    of_weight = torch.empty_like(weight).copy_(by_planes(to_weights, weight.shape))
     return of_inputs, of_weight, to_bias.to(inputs.dtype) if needed[2] else None
 
 

@@ -1,8 +1,8 @@
 """Loops over the elements that are not zero in the gradient of a convolution's output. numba compiles them.
 
-They run in one thread and add in one order, so a sum is the same in each run. Unsigned numbers spare numba a check for negative
-ones. Shapes: B samples, C channels of the inputs, O of the outputs; the images of the inputs are H x W pixels, the weights
-k x l.
+They run in one thread and add in one order, so a sum is the same in each run. Indices are unsigned, because numba checks for
+negative ones. Shapes: B samples, C channels of the inputs, O of the outputs; the images of the inputs are H x W pixels, the
+weights k x l.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def nonzero(gradient: Any, kept: Any, values: Any) -> Any:
         for window in range(np.uintp(gradient.shape[2])):
             for channel in range(np.uintp(gradient.shape[1])):
                 value = gradient[sample, channel, window]
-                kept[n] = number  # in any case: processors guess wrong whether an element is zero
+                kept[n] = number  # in any case: a branch would often be mispredicted
                 values[n] = value
                 n += np.uintp(value != 0)
                 number += np.uintp(1)
