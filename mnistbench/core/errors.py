@@ -1,5 +1,8 @@
 """Errors for users. The message of each is one line: what is wrong, and what to do."""
 
+#: What messages advise where loops are not compiled.
+INSTALL_NUMBA = "pip install 'mnistbench[fast]'"
+
 
 class MnistbenchError(Exception):
     """Base of all errors that a user sees as one line, without a traceback."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mnistbench.core import units
-from mnistbench.core.errors import UsageError
+from mnistbench.core.errors import INSTALL_NUMBA, UsageError
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.machine import usable_cpus
 from mnistbench.core.params import FAST, default_step
@@ -108,7 +108,7 @@ def _train(settings: Settings, begun: Path | None, checkpoint: Checkpoint | None
         if checkpoint:
             print(f"continuing after epoch {done}", flush=True)
         if settings.step == FAST and settings.device == "cpu" and not compiled_loops():
-            print("numba is not installed, so a step takes 1.8 times as long: pip install 'mnistbench[fast]'", flush=True)
+            print(f"numba is not installed: a step of convnet takes 1.8 times as long; {INSTALL_NUMBA}", flush=True)
     with interruptible(again=ranks.world_size == 1) as interrupted:
         out, terminal = (sys.stdout, sys.stderr) if reports else (None, None)
         with closing(TrainingProgress(settings, interrupted, out, terminal, done)) as shown:

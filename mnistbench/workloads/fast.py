@@ -389,11 +389,12 @@ class Adadelta:
     def step(self) -> None:
         """Update all parameters that have a gradient."""
         [group] = self.param_groups
-        scale, used = -group["lr"] / group["rho"] ** 0.5, self._decayed()
+        used = self._decayed()
         if (loops := compiled_loops()) and all(each.is_contiguous() and each.dtype in _OF_NUMPY for each, _ in used):
             for parameter, state in used:
                 _update(loops, parameter, state, group)
             return
+        scale = -group["lr"] / group["rho"] ** 0.5
         dense = [(parameter, state) for parameter, state in used if not parameter.grad.is_sparse]
         if dense:
             parameters, states = zip(*dense, strict=True)

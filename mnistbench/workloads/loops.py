@@ -1,6 +1,6 @@
-"""Loops over the elements that are not zero in the gradient of a convolution's output. numba compiles them.
+"""Loops that numba compiles: sums over the few gradients of a convolution's output that are not zero, and Adadelta's update.
 
-They run in one thread and add in one order, so a sum is the same in each run. Indices are unsigned, because numba checks for
+Each runs in one thread and adds in one order, so a sum is the same in each run. Indices are unsigned, because numba checks for
 negative ones. Shapes: B samples, C channels of the inputs, O of the outputs; the images of the inputs are H x W pixels, the
 weights k x l.
 """

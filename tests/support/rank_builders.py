@@ -55,8 +55,8 @@ def wait(ranks: Sequence[forks.Fork], timeout: float = 120) -> list[subprocess.C
 
 
 def distributed_modules(program: str, *arguments: str, cwd: Path) -> str:
-    """Return the list of the imported modules of torch.distributed after a program that is no rank."""
-    listing = "import sys; print(sorted(name for name in sys.modules if name.startswith('torch.distributed')))"
+    """Return the list of the imported modules of torch.distributed and pytest after a program that is no rank."""
+    listing = "import sys; print(sorted(name for name in sys.modules if name.startswith(('torch.distributed', 'pytest'))))"
     environ = {name: value for name, value in os.environ.items() if name != "RANK"}
     done = subprocess.run(
         [sys.executable, "-c", f"{program}\n{listing}", *arguments],

@@ -165,6 +165,15 @@ def test_ranks_share_the_cores_of_their_node(monkeypatch: pytest.MonkeyPatch) ->
 # ---- A run that is continued -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("step", "is_told"), [("fast", True), ("reference", False)])
+def test_without_numba_a_line_tells_how_to_get_a_faster_step(
+    step: str, is_told: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mnistbench.workloads.fast.compiled_loops", lambda: None)
+    assert cli.main(["train", *SMALL, "--dry-run", "--step", step]) == 0
+    assert ("pip install 'mnistbench[fast]'" in capsys.readouterr().out) == is_told
+
+
 @pytest.fixture
 def begun(here: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     assert cli.main(["train", *SMALL, "--lr", "0.5", "--output", "run"]) == 0

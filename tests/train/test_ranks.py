@@ -183,7 +183,7 @@ def test_an_error_of_all_ranks_is_printed_once(tmp_path: Path) -> None:
     assert rank.stderr == "mnistbench: --lr: 'no' cannot be used; give a number above 0\n"
 
 
-def test_without_a_launcher_nothing_of_torch_distributed_is_imported(tmp_path: Path) -> None:
+def test_without_a_launcher_nothing_of_torch_distributed_or_pytest_is_imported(tmp_path: Path) -> None:
     training = "from mnistbench.cli import main\nmain()"
     found = distributed_modules(training, *SMALL, "--dry-run", "--output", "run", cwd=tmp_path)
     assert found == distributed_modules("import torch", cwd=tmp_path)

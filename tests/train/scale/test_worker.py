@@ -115,7 +115,7 @@ if values:
 @pytest.mark.versions
 def test_ranks_add_no_gradients_without_synchronization(tmp_path: Path) -> None:
     (tmp_path / "gradients.py").write_text(GRADIENTS)
-    # Not forks of a process that has imported modules of torch.distributed before there are ranks.
+    # A process of its own: forks begin with modules of torch.distributed that a rank imports when there are ranks.
     done = subprocess.run(
         [*TORCHRUN[:-1], "gradients.py"], cwd=tmp_path, env=plain_environ(), capture_output=True, text=True, check=False
     )

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mnistbench.core.errors import UsageError
+from mnistbench.core.errors import INSTALL_NUMBA, UsageError
 from mnistbench.course.studies.convolution.sizes import GRID
 from mnistbench.course.studies.locality.caches import DIMENSIONS, Caches, Traced, of_this_machine
 from mnistbench.course.studies.locality.nests import (
@@ -22,7 +22,6 @@ from mnistbench.course.studies.locality.nests import (
     strides,
     tile_that_fits,
 )
-from mnistbench.course.studies.locality.report import INSTALL
 from mnistbench.course.studies.locality.result import CacheCounts, Computation, LocalityStudy, NestResult, Settings
 
 #: Times of each loop nest.
@@ -60,7 +59,7 @@ def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
     wanted = {name: (text, nests) for name, (text, nests) in wanted.items() if nests}
     for name, (_, [nest, *_]) in wanted.items():
         if nest.multiply_adds > most:
-            remedy = "" if numba else f", or {INSTALL}"
+            remedy = "" if numba else f", or {INSTALL_NUMBA}"
             raise UsageError(
                 f"{name}: {nest.multiply_adds:,} multiply-adds are too many to simulate; give at most {most:,}{remedy}"
             )

@@ -9,13 +9,11 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from mnistbench.core import units
+from mnistbench.core.errors import INSTALL_NUMBA
 from mnistbench.course.studies.locality import result
 from mnistbench.showing.plot import bars, beside
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
-
-#: What compiles the loops, so that they can be timed.
-INSTALL = "pip install 'mnistbench[fast]'"
 
 #: A bar; of a time, the part that is there with data in L1. Neither has a meaning in Markdown.
 _MARK, _IN_L1 = "x", "="
@@ -89,7 +87,7 @@ def _caches(study: result.LocalityStudy) -> Iterator[str]:
     if study.numba and any(cache.source.startswith("--") for cache in caches.values()):
         yield "Times: with this machine's own caches"
     if not study.numba:
-        yield f"No times, because numba cannot be imported; {INSTALL}"
+        yield f"No times, because numba cannot be imported; {INSTALL_NUMBA}"
 
 
 def _block(found: result.Computation) -> Block:
