@@ -99,8 +99,8 @@ class Dataset:
         """
         indices = indices.to(split.images.device)
         # The same order of operations as torchvision's ToTensor and Normalize, so that pixels are equal bit for bit.
-        images = split.images[indices].float().div_(255).sub_(self.mean).div_(self.std)
-        return images, split.labels[indices]
+        images = split.images.index_select(0, indices).float().div_(255).sub_(self.mean).div_(self.std)
+        return images, split.labels.index_select(0, indices)
 
     def draw(self, split: Split, batch_size: int, generator: torch.Generator) -> Tensor:
         """Draw the indices of one batch, int64 [batch_size] on the CPU, with a CPU generator.

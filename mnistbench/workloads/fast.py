@@ -7,11 +7,9 @@ Each rewrite is exact except for the rounding of sums:
 - Flattening commutes with operations on single values, so these run on contiguous values in both directions.
 - Max-pooling, ReLU and dropout leave few outputs of a convolution with a gradient (3 % in ConvNet): the gradients of its
   weights and of its inputs are sums over those only. numba compiles them; without it, the convolution is dense.
-- Otherwise the gradient of a convolution's weights is the convolution of its input with its output's gradient, batch and
-  channels exchanged.
-- An output that is zero for the whole batch leaves its row of a linear layer without a gradient, so only the other rows are
-  computed and updated.
-- Dropout compares random bytes with 256 p; PyTorch draws a random number of 32 bits per value, one after the other.
+- Of one image, ReLU and dropout leave few inputs of the linear layer that are not zero (2 to 4 % in ConvNet on MNIST): only
+  their weights are read, and those updated whose output has a gradient.
+- Dropout of many values compares random bytes with 256 p; PyTorch draws 32 random bits per value, one value after the other.
 - All elements of a running average of Adadelta decay by one factor. It is stored once, so the decay takes no pass over them.
   numba compiles the rest of an update, which then takes one pass instead of eight.
 
@@ -22,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
@@ -32,18 +31,14 @@ from torch.nn import functional
 
 _BYTE = 256
 
-#: The gradient of a linear layer's weights is sparse if at most this share of its rows has one.
-SPARSE_ROWS = 0.5
-
-#: The gradient of a convolution's output is sparse if at most this share of its elements is not zero. With more, the sums
-#: take longer than a dense convolution.
-SPARSE_OUTPUTS = 0.125
-
 #: Elements of a convolution's and of a linear layer's gradient from which on two threads take less time for the compiled loops.
 SUMMED_AT_ONCE, UPDATED_AT_ONCE = 2**13, 2**19
 
 #: A matrix product with fewer multiply-adds than this is computed by MKL: a call of oneDNN takes longer.
 ONEDNN_FROM = 2**21
+
+#: Values from which on a mask of bytes takes less time than PyTorch's dropout.
+MASKED_FROM = 2**10
 
 #: An average's factor is multiplied into its elements before it becomes smaller than this, every 175 steps.
 SMALLEST_FACTOR = 1e-8
@@ -63,8 +58,8 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
 
     Args:
         model: an ``nn.Sequential``.
-        sparse_gradients: let the weights of linear layers have a sparse gradient of rows where few rows have one. The
-            optimizer must take it, as :class:`Adadelta` does; most of PyTorch's do not.
+        sparse_gradients: in training with one image, let the weights of the linear layer after a pooled convolution have a
+            sparse gradient of elements. The optimizer must take it, as :class:`Adadelta` does; most of PyTorch's do not.
 
     Raises:
         TypeError: the model is not an ``nn.Sequential``, whose modules run in their order.
@@ -72,21 +67,20 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
     if not isinstance(model, nn.Sequential):
         raise TypeError(f"a fast step can be made of an nn.Sequential, not of {type(model).__name__}")
     _make_first_sparse_tensor()
-    modules = list(model.named_children())
+    modules: list[tuple[str, Any]] = list(model._modules.items())  # noqa: SLF001  # children() names a module once
     for last in range(len(modules) - 1, 0, -1):
         for position in range(last):
             (_, first), (_, second) = modules[position : position + 2]
             if any(isinstance(first, before) and isinstance(second, after) for before, after in _COMMUTE):
                 modules[position : position + 2] = modules[position + 1], modules[position]
-    result = nn.Sequential()
+    result: dict[str, nn.Module] = {}
     before: nn.Module | None = None
     for name, module in modules:
-        before = _fast(module, before, sparse_rows=SPARSE_ROWS if sparse_gradients else 0.0)
-        result.add_module(name, before)
-    return result
+        before = result[name] = _fast(module, before)
+    return _Fast(result, sparse_gradients)
 
 
-def _fast(module: nn.Module, before: nn.Module | None, *, sparse_rows: float) -> nn.Module:
+def _fast(module: nn.Module, before: nn.Module | None) -> nn.Module:
     match module:
         case nn.Conv2d(groups=1, stride=(1, 1), dilation=(1, 1), padding_mode="zeros") if isinstance(module.padding, tuple):
             return _Conv2d(module)
@@ -95,7 +89,7 @@ def _fast(module: nn.Module, before: nn.Module | None, *, sparse_rows: float) ->
         case nn.ReLU() if isinstance(before, _Conv2d):  # whose gradient does not need the result
             return nn.ReLU(inplace=True)
         case nn.Linear():
-            return _Linear(module, sparse_rows)
+            return _Linear(module)
         case nn.Dropout() if (_BYTE * module.p).is_integer() and 0 < module.p < 1:
             return _Dropout(module.p)
     return module
@@ -120,11 +114,37 @@ def compiled_loops() -> Any:
         return None
 
 
-def _for_numpy(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype in _OF_NUMPY else tensor.float()
+def _array(tensor: Tensor) -> Any:
+    """Return the tensor as a contiguous array, which shares its memory if it can."""
+    tensor = tensor.detach()
+    return (tensor if tensor.dtype in _OF_NUMPY else tensor.float()).contiguous().numpy()
 
 
 # ---- Modules ---------------------------------------------------------------------------------------------------------
+
+
+class _Fast(nn.Sequential):
+    """The rewritten modules. Of one image in training, the linear layer computes max-pooling, ReLU and dropout as well."""
+
+    def __init__(self, modules: dict[str, nn.Module], sparse_gradients: bool = False) -> None:
+        super().__init__(OrderedDict(modules))
+        self._pooled: list[Any] = []  # max-pooling, flattening, ReLU, perhaps dropout, linear layer
+        whole: list[Any] = list(self)
+        for first in range(len(whole) if sparse_gradients else 0):
+            for kinds in (_MaxPool2d, nn.Flatten, nn.ReLU, _Dropout, _Linear), (_MaxPool2d, nn.Flatten, nn.ReLU, _Linear):
+                found = whole[first : first + len(kinds)]
+                if len(found) == len(kinds) and all(map(isinstance, found, kinds)):
+                    self._pooled = found
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        are_left_out = False
+        for module in self:
+            if self.training and module in self._pooled[:1]:
+                are_left_out = self._pooled[-1].takes(inputs, *self._pooled[:-1])
+            are_left_out = are_left_out and module not in self._pooled[-1:]
+            if not are_left_out:
+                inputs = module(inputs)
+        return inputs
 
 
 class _Conv2d(nn.Module):
@@ -133,6 +153,8 @@ class _Conv2d(nn.Module):
     def __init__(self, plain: nn.Conv2d) -> None:
         super().__init__()
         self.weight, self.bias, self.padding = plain.weight, plain.bias, plain.padding
+        # A copy: the strides of one channel may be those of another order, of which DistributedDataParallel warns.
+        self.weight.data = self.weight.data.clone(memory_format=torch.channels_last)
 
     def forward(self, inputs: Tensor) -> Tensor:
         weight, bias = self.weight, self.bias
@@ -147,7 +169,8 @@ class _MaxPool2d(nn.Module):
 
     def __init__(self, plain: nn.MaxPool2d) -> None:
         super().__init__()
-        self.kernel_size = plain.kernel_size
+        size = plain.kernel_size
+        self.kernel_size = (size, size) if isinstance(size, int) else tuple(size)
 
     def forward(self, inputs: Tensor) -> Tensor:
         if inputs.dim() != 4 or not inputs.requires_grad:
@@ -157,17 +180,34 @@ class _MaxPool2d(nn.Module):
 
 
 class _Linear(nn.Module):
-    """A linear layer whose weights get a sparse gradient if at most a share of its rows has one."""
+    """A linear layer; if ``takes`` said so, of the image [1, O, h, w] before max-pooling, ReLU and dropout."""
 
-    def __init__(self, plain: nn.Linear, sparse_rows: float) -> None:
+    def __init__(self, plain: nn.Linear) -> None:
         super().__init__()
         self.weight, self.bias = plain.weight, plain.bias
-        self._sparse_rows = sparse_rows
+        self._before: tuple[tuple[int, ...], float] | None = None  # size of a window, and p of dropout
+
+    def takes(self, inputs: Tensor, pool: _MaxPool2d, flatten: nn.Flatten, relu: nn.ReLU, *dropout: _Dropout) -> bool:  # noqa: ARG002
+        """Return whether the layer computes the modules before it of these inputs; they are the next ones that it gets."""
+        weight, is_one = self.weight, inputs.dim() == 4 and len(inputs) == 1 and compiled_loops() is not None
+        if is_one:
+            _, channels, height, width = inputs.shape
+            n_values = channels * (height // pool.kernel_size[0]) * (width // pool.kernel_size[1])
+            has_place = n_values == weight.shape[1] and (flatten.start_dim, flatten.end_dim) == (1, -1)
+            is_one = has_place and weight.dtype in _OF_NUMPY and weight.grad is None  # whose elements would occur twice
+        self._before = (pool.kernel_size, sum(each.p for each in dropout if each.training)) if is_one else None
+        if is_one == weight.is_contiguous():  # its elements are in memory by inputs, or by outputs
+            weight.data = weight.data.t().contiguous().t() if is_one else weight.data.contiguous()
+        return is_one
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if inputs.dim() != 2:
-            return functional.linear(inputs, self.weight, self.bias)
-        output: Tensor = _Product.apply(_autocast(inputs), self.weight, self.bias, self._sparse_rows)
+        output: Tensor
+        if self._before and inputs.dim() == 4:
+            output = _PooledProduct.apply(inputs, self.weight, self.bias, *self._before)
+        elif inputs.dim() == 2:
+            output = _Product.apply(_autocast(inputs), self.weight, self.bias)
+        else:
+            output = functional.linear(inputs, self.weight, self.bias)
         return output
 
 
@@ -179,6 +219,8 @@ class _Dropout(nn.Module):
         self.p = p
 
     def forward(self, inputs: Tensor) -> Tensor:
+        if inputs.numel() < MASKED_FROM:
+            return functional.dropout(inputs, self.p, self.training)
         return inputs * keep_mask(inputs, self.p) if self.training else inputs
 
 
@@ -189,10 +231,13 @@ def _autocast(inputs: Tensor) -> Tensor:
 
 def keep_mask(inputs: Tensor, p: float) -> Tensor:
     """Return a mask of ``inputs``' shape and dtype: 0 with probability p, a multiple of 1/256, else 1 / (1 - p)."""
-    words = torch.empty(-(-inputs.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
-    random = words.view(torch.uint8)[: inputs.numel()].view(inputs.shape)
+    random = _random_bytes(inputs.numel()).view(inputs.shape)
     # PyTorch takes ten times as long to compare integers and to convert the result.
     return random.to(inputs.dtype).sub_(_BYTE * p - 1).clamp_(0, 1).mul_(1 / (1 - p))
+
+
+def _random_bytes(n: int) -> Tensor:
+    return torch.empty(-(-n // 8), dtype=torch.int64).random_(-(2**63), None).view(torch.uint8)[:n]
 
 
 # ---- Gradients -------------------------------------------------------------------------------------------------------
@@ -216,65 +261,53 @@ class _Convolution(torch.autograd.Function):
         inputs, weight = ctx.saved_tensors  # [B, C, H, W], [O, C, k, l]
         if gradient.is_sparse:
             return *_sparse_gradients(gradient, inputs, weight, ctx.padding, ctx.needs_input_grad), None
-        if weight.shape[1] == 1:
-            patches = _patches(inputs, weight, ctx.padding)  # [B, k l, h w]
-            outputs = gradient.permute(0, 2, 3, 1).flatten(1, 2)  # [B, h w, O]
-            of_weight = torch.bmm(patches, outputs).sum(0).t().reshape(weight.shape)
-        else:
-            # Copied here: conv2d would do the same, more slowly.
-            images, filters = inputs.transpose(0, 1).contiguous(), gradient.transpose(0, 1).contiguous()
-            of_weight = functional.conv2d(images, filters, padding=ctx.padding).transpose(0, 1)
-        of_bias = gradient.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None
-        of_inputs = None
-        if ctx.needs_input_grad[0]:
-            arguments = (inputs, weight, None, [1, 1], list(ctx.padding), [1, 1], False, [0, 0], 1, [True, False, False])
-            of_inputs = torch.ops.aten.convolution_backward(gradient, *arguments)[0]
-        return of_inputs, of_weight, of_bias, None
-
-
-def _patches(inputs: Tensor, weight: Tensor, padding: tuple[int, int]) -> Tensor:
-    """Return the patches of one channel that each weight meets. Shapes: [B, 1, H, W], [O, 1, k, l] -> [B, k l, h w]."""
-    padded = functional.pad(inputs, (padding[1], padding[1], padding[0], padding[0]))
-    windows = padded[:, 0].unfold(1, weight.shape[2], 1).unfold(2, weight.shape[3], 1)  # [B, h, w, k, l]
-    return windows.permute(0, 3, 4, 1, 2).flatten(3).flatten(1, 2)  # copied once, along the rows of the image
+        is_needed = [ctx.needs_input_grad[0], True, False]
+        arguments = (inputs, weight, None, [1, 1], list(ctx.padding), [1, 1], False, [0, 0], 1, is_needed)
+        of_inputs, of_weight, _ = torch.ops.aten.convolution_backward(gradient, *arguments)
+        return of_inputs, of_weight, gradient.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None, None
 
 
 def _sparse_gradients(
     gradient: Tensor, inputs: Tensor, weight: Tensor, padding: tuple[int, int], needed: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor, Tensor | None]:
     """Return the gradients of inputs, weight and bias by a sparse gradient of the output, [B, O, h, w]."""
-    loops, indices, values = compiled_loops(), gradient._indices(), gradient._values()  # noqa: SLF001  # not coalesced
-    n_channels, (height, width) = inputs.shape[1], padding
-    images = functional.pad(inputs, (width, width, height, height)) if any(padding) else inputs
-    elements = indices.numpy(), _for_numpy(values).numpy()
-
-    def by_rows(tensor: Tensor) -> Tensor:
-        """Return an array [N, rows, columns channels] of a tensor [N, channels, rows, columns]."""
-        return _for_numpy(tensor.permute(0, 2, 3, 1).flatten(2)).contiguous()
-
-    def by_planes(rows: Tensor, shape: Sequence[int]) -> Tensor:
-        """Return the tensor of this shape of which ``by_rows`` made the array."""
-        return rows.view(shape[0], shape[2], shape[3], shape[1]).permute(0, 3, 1, 2).to(inputs.dtype)
-
-    of_inputs, pixels, weights = None, by_rows(images), by_rows(weight)
-    to_weights, to_inputs, to_bias = torch.zeros_like(weights), torch.zeros_like(pixels), weights.new_zeros(len(weight))
-    _at_once(
-        len(values) >= SUMMED_AT_ONCE,
-        lambda: needed[0] and loops.add_to_inputs(*elements, weights.numpy(), n_channels, to_inputs.numpy()),
-        lambda: loops.add_to_weights(*elements, pixels.numpy(), n_channels, to_weights.numpy(), to_bias.numpy()),
-    )
+    loops, elements = compiled_loops(), (_array(gradient._indices()), _array(gradient._values()))  # noqa: SLF001  # not coalesced
+    height, width = padding
+    images = _padded(inputs, padding)
+    pixels, weights = _by_rows(images), _by_rows(weight)
+    to_inputs, to_weights, to_bias = (_array(inputs.new_zeros(each)) for each in (pixels.shape, weights.shape, len(weight)))
+    calls = [functools.partial(loops.add_to_weights, *elements, pixels, inputs.shape[1], to_weights, to_bias)]
     if needed[0]:
-        of_inputs = by_planes(to_inputs, images.shape)[:, :, height : images.shape[2] - height, width : images.shape[3] - width]
-    # With the strides of the weight: DistributedDataParallel warns of others.
-    of_weight = torch.empty_like(weight).copy_(by_planes(to_weights, weight.shape))
-    return of_inputs, of_weight, to_bias.to(inputs.dtype) if needed[2] else None
+        calls.append(functools.partial(loops.add_to_inputs, *elements, weights, inputs.shape[1], to_inputs))
+    _at_once(len(elements[1]) >= SUMMED_AT_ONCE, calls)
+    of_inputs = None
+    if needed[0]:
+        of_inputs = _of_rows(to_inputs, images)[:, :, height : images.shape[2] - height, width : images.shape[3] - width]
+    return of_inputs, _of_rows(to_weights, weight), torch.from_numpy(to_bias).to(inputs.dtype) if needed[2] else None
+
+
+def _padded(images: Tensor, padding: tuple[int, int]) -> Tensor:
+    height, width = padding
+    return functional.pad(images, (width, width, height, height)) if any(padding) else images
+
+
+def _by_rows(tensor: Tensor) -> Any:
+    """Return an array [N, rows, columns channels] of a tensor [N, channels, rows, columns]."""
+    array = _array(tensor.permute(0, 2, 3, 1))
+    return array.reshape(*array.shape[:2], -1)
+
+
+def _of_rows(array: Any, like: Tensor) -> Tensor:
+    """Return the tensor with the shape and dtype of ``like`` of which ``_by_rows`` made the array."""
+    n, channels, height, width = like.shape
+    return torch.from_numpy(array).view(n, height, width, channels).permute(0, 3, 1, 2).to(like.dtype)
 
 
 class _MaxPooling(torch.autograd.Function):
-    """``max_pool2d`` of a convolution's result. The gradient of its argument is sparse if it has few elements."""
+    """``max_pool2d`` of a convolution's result. The gradient of its argument is sparse, but not without numba."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, kernel_size: int | tuple[int, int]) -> Tensor:
+    def forward(ctx: Any, inputs: Tensor, kernel_size: tuple[int, int]) -> Tensor:
         output, places = functional.max_pool2d(inputs, kernel_size, return_indices=True)
         ctx.save_for_backward(inputs, places)
         ctx.kernel_size = kernel_size
@@ -283,30 +316,20 @@ class _MaxPooling(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, places = ctx.saved_tensors  # places [B, O, h, w]: positions in the planes of inputs
-        loops, number = compiled_loops(), 0
-        if loops:
-            elements = _for_numpy(gradient.flatten(2))
-            kept, values = torch.empty(elements.numel() + 1, dtype=torch.int32), elements.new_empty(elements.numel() + 1)
-            number = loops.nonzero(elements.numpy(), kept.numpy(), values.numpy())
-        if not loops or number > SPARSE_OUTPUTS * inputs.numel():
-            size = [ctx.kernel_size] if isinstance(ctx.kernel_size, int) else list(ctx.kernel_size)
-            arguments = (inputs, size, size, [0, 0], [1, 1], False, places)
-            return torch.ops.aten.max_pool2d_with_indices_backward(gradient, *arguments), None
-        indices, by_window = torch.empty(4, number, dtype=torch.int64), places.permute(0, 2, 3, 1).flatten()
-        sizes = gradient.shape[1], gradient[0, 0].numel(), inputs.shape[3]
-        halves = slice(number // 2), slice(number // 2, number)
-        calls = [(kept[half].numpy(), by_window.numpy(), *sizes, indices[:, half].numpy()) for half in halves]
-        _at_once(number >= SUMMED_AT_ONCE, *(functools.partial(loops.coordinates, *call) for call in calls))
-        values = values[:number].to(inputs.dtype)
-        return torch.sparse_coo_tensor(indices, values, inputs.shape, check_invariants=False), None
+        if loops := compiled_loops():
+            by_window = places.permute(0, 2, 3, 1).flatten(1, 2)
+            found = loops.nonzero(_array(gradient.flatten(2)), _array(by_window), inputs.shape[3])
+            values, indices = map(torch.from_numpy, found)
+            return torch.sparse_coo_tensor(indices, values.to(inputs.dtype), inputs.shape, check_invariants=False), None
+        arguments = (inputs, ctx.kernel_size, ctx.kernel_size, [0, 0], [1, 1], False, places)
+        return torch.ops.aten.max_pool2d_with_indices_backward(gradient, *arguments), None
 
 
 class _Product(torch.autograd.Function):
-    """``linear`` whose backward pass leaves out the outputs that have no gradient."""
+    """``linear`` by the faster of two libraries."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, sparse_rows: float) -> Tensor:
-        ctx.sparse_rows, ctx.dtype = sparse_rows, weight.dtype
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         weight, bias = weight.to(inputs.dtype), None if bias is None else bias.to(inputs.dtype)
         ctx.save_for_backward(inputs, weight)
         return _product(inputs, weight.t(), bias)
@@ -315,15 +338,33 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors  # [B, I], [O, I]
         of_bias = gradient.sum(0) if ctx.needs_input_grad[2] else None
-        rows = gradient.any(0).nonzero().flatten()
-        if not ctx.sparse_rows or len(rows) > ctx.sparse_rows * len(weight):
-            of_inputs = _product(gradient, weight) if ctx.needs_input_grad[0] else None
-            return of_inputs, _product(gradient.t(), inputs), of_bias, None
-        kept = gradient.index_select(1, rows)
-        of_inputs = _product(kept, weight.index_select(0, rows)) if ctx.needs_input_grad[0] else None
-        values = _product(kept.t(), inputs).to(ctx.dtype)
-        of_weight = torch.sparse_coo_tensor(rows.unsqueeze(0), values, weight.shape, is_coalesced=True, check_invariants=False)
-        return of_inputs, of_weight, of_bias, None
+        of_inputs = _product(gradient, weight) if ctx.needs_input_grad[0] else None
+        return of_inputs, _product(gradient.t(), inputs), of_bias
+
+
+class _PooledProduct(torch.autograd.Function):
+    """Max-pooling, ReLU, dropout and linear layer of one image. The gradients of image and weights are sparse."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, size: tuple[int, int], p: float) -> Tensor:
+        """Shapes: [1, O, h, w], [outputs, I], [outputs] -> [1, outputs], with I pooled values."""
+        loops, image = compiled_loops(), _array(inputs[0].permute(1, 2, 0).to(weight.dtype))
+        random = _array(_random_bytes(weight.shape[1]))
+        ctx.save_for_backward(weight)
+        ctx.shape, ctx.dtype, ctx.scale = inputs.shape, inputs.dtype, image.dtype.type(1 / (1 - p))
+        columns, values, _ = ctx.kept = loops.pool(image, *size, random, _BYTE * p, ctx.scale)
+        output = torch.from_numpy(loops.sum_of_columns(columns, values, _array(weight.t())))
+        return (output if bias is None else output.add_(bias)).to(inputs.dtype).unsqueeze(0)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        [weight], of_bias = ctx.saved_tensors, gradient[0].to(ctx.saved_tensors[0].dtype)
+        columns, values, places = ctx.kept
+        found = compiled_loops().gradients_of_columns(columns, values, _array(weight.t()), _array(of_bias), ctx.scale)
+        places, of_values, elements, of_elements = map(torch.from_numpy, (places, *found))
+        of_inputs = torch.sparse_coo_tensor(places, of_values.to(ctx.dtype), ctx.shape, check_invariants=False)
+        of_weight = torch.sparse_coo_tensor(elements, of_elements, weight.shape, check_invariants=False)
+        return of_inputs, of_weight, of_bias.clone() if ctx.needs_input_grad[2] else None, None, None
 
 
 def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -370,7 +411,8 @@ class Adadelta:
         v = rho v + (1 - rho) g^2;  d = sqrt((u + eps) / (v + eps)) g;  u = rho u + (1 - rho) d^2;  p = p - lr d
 
     All elements of an average are multiplied by rho, so this factor is stored once: v = c S and u = c D, where a step makes c
-    smaller and changes only those elements of S and D that have a gradient. A gradient may be a sparse tensor of rows.
+    smaller and changes only those elements of S and D that have a gradient. A gradient may be a sparse tensor that has each of
+    its elements once.
 
     It is not a ``torch.optim.Optimizer``: making the first one imports ``torch._dynamo``, which takes seconds.
     """
@@ -379,6 +421,7 @@ class Adadelta:
         """Take the parameters and the constants with PyTorch's names and defaults."""
         self.param_groups: list[dict[str, Any]] = [{"params": list(params), "lr": lr, "rho": rho, "eps": eps}]
         self._states: list[dict[str, Any]] = [{} for _ in self.param_groups[0]["params"]]
+        self._arrays: dict[int, tuple[Any, _Arrays | None]] = {}
 
     def zero_grad(self) -> None:
         """Drop the gradients."""
@@ -389,40 +432,27 @@ class Adadelta:
     def step(self) -> None:
         """Update all parameters that have a gradient."""
         [group] = self.param_groups
-        used = self._decayed()
-        if (loops := compiled_loops()) and all(each.is_contiguous() and each.dtype in _OF_NUMPY for each, _ in used):
-            for parameter, state in used:
-                _update(loops, parameter, state, group)
-            return
-        scale = -group["lr"] / group["rho"] ** 0.5
-        dense = [(parameter, state) for parameter, state in used if not parameter.grad.is_sparse]
-        if dense:
-            parameters, states = zip(*dense, strict=True)
-            updates = _updates([parameter.grad for parameter in parameters], states, group)
-            torch._foreach_add_(parameters, updates, alpha=scale)
-        for parameter, state in used:
-            if parameter.grad.is_sparse:
-                rows = parameter.grad._indices()[0]  # noqa: SLF001  # autograd forgets that it is coalesced, and values()
-                values = parameter.grad._values()  # noqa: SLF001  # would refuse it
-                averages = {name: state[name].index_select(0, rows) for name in ("squares", "deltas")}
-                [update] = _updates([values], [state | averages], group)
-                for name, average in averages.items():
-                    state[name].index_copy_(0, rows, average)
-                parameter.index_add_(0, rows, update, alpha=scale)
-
-    def _decayed(self) -> list[tuple[Any, dict[str, Any]]]:
-        """Return the parameters that have a gradient, with their states after the decay."""
-        [group] = self.param_groups
-        used = [each for each in zip(group["params"], self._states, strict=True) if each[0].grad is not None]
-        for parameter, state in used:
+        rho, eps = group["rho"], group["eps"]
+        for number, (parameter, state) in enumerate(zip(group["params"], self._states, strict=True)):
+            gradient = parameter.grad
+            if gradient is None:
+                continue
             if not state:
                 state.update(factor=1.0, squares=torch.zeros_like(parameter), deltas=torch.zeros_like(parameter))
-            state["factor"] *= group["rho"]
+            state["factor"] *= rho
             if state["factor"] < SMALLEST_FACTOR:
                 for average in (state["squares"], state["deltas"]):
                     average.mul_(state["factor"])
                 state["factor"] = 1.0
-        return used
+            factor, share = state["factor"], (1 - rho) / state["factor"]
+            constants: tuple[float, ...] = share, eps * rho / factor, eps / factor, share / rho, -group["lr"] / rho**0.5
+            memory = parameter.data_ptr(), parameter.stride()
+            if number not in self._arrays or self._arrays[number][0] != memory:
+                self._arrays[number] = memory, _Arrays.of(parameter, state)
+            if arrays := self._arrays[number][1]:
+                arrays.update(gradient, constants)
+            else:
+                _update(parameter, gradient, state, constants)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the constants and the state of each parameter, which ``step`` goes on to change."""
@@ -432,54 +462,60 @@ class Adadelta:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the result of ``state_dict``, of as many parameters in the same order."""
         self._states = [dict(state) for state in state_dict["states"]]
+        self._arrays = {}
         self.param_groups[0].update(state_dict["group"])
 
 
-def _update(loops: Any, parameter: nn.Parameter, state: dict[str, Any], group: dict[str, Any]) -> None:
-    """Update a parameter by the compiled loops."""
-    rho, eps, factor = group["rho"], group["eps"], state["factor"]
-    gradient: Any = parameter.grad
-    share = (1 - rho) / factor
-    numbers = share, eps * rho / factor, eps / factor, share / rho, -group["lr"] / rho**0.5
-    n_rows = len(parameter) if parameter.dim() else 1
-    n_columns = parameter.numel() // max(n_rows, 1)
-    updated = [each.detach().view(n_rows, n_columns).numpy() for each in (parameter, state["squares"], state["deltas"])]
-    if gradient.is_sparse:  # autograd forgets that it is coalesced, and values() would refuse it
-        rows, gradient = gradient._indices()[0], gradient._values()  # noqa: SLF001
-    else:
-        rows = torch.arange(n_rows)
-    rows, gradient, constants = rows.numpy(), gradient.reshape(len(rows), n_columns).numpy(), updated[0].dtype.type(numbers)
-    half = len(rows) // 2
-    _at_once(
-        gradient.size >= UPDATED_AT_ONCE,
-        lambda: loops.update(*updated, rows[:half], gradient[:half], constants),
-        lambda: loops.update(*updated, rows[half:], gradient[half:], constants),
-    )
+class _Arrays:
+    """A parameter and its averages as arrays with the dimensions in the order of their memory."""
+
+    def __init__(self, order: list[int], tensors: Sequence[Tensor]) -> None:
+        self._order, self._arrays = order, [_array(each.permute(order)) for each in tensors]
+        self._flat = [each.reshape(-1) for each in self._arrays]
+
+    @classmethod
+    def of(cls, parameter: Tensor, state: dict[str, Any]) -> _Arrays | None:
+        """Give the averages the parameter's order. Return None if the loops cannot update them."""
+        order = sorted(range(parameter.dim()), key=lambda each: -parameter.stride()[each])
+        for name in ("squares", "deltas"):
+            state[name] = torch.empty_like(parameter).copy_(state[name])
+        is_dense = parameter.permute(order).is_contiguous() and parameter.dtype in _OF_NUMPY
+        return cls(order, (parameter, state["squares"], state["deltas"])) if is_dense and compiled_loops() else None
+
+    def update(self, gradient: Tensor, constants: tuple[float, ...]) -> None:
+        """Update them by the compiled loops."""
+        loops = compiled_loops()
+        if gradient.is_sparse and gradient.sparse_dim() == len(self._order) == 2:
+            values, indices = _array(gradient._values()), _array(gradient._indices())  # noqa: SLF001  # not coalesced
+            loops.update_elements(*self._arrays, *(indices[each] for each in self._order), values, values.dtype.type(constants))
+            return
+        values = _array(gradient.to_dense().permute(self._order)).reshape(-1)
+        numbers, half = values.dtype.type(constants), len(values) // 2
+        if len(values) < UPDATED_AT_ONCE:
+            loops.update(*self._flat, values, numbers)
+            return
+        parts = [[each[part] for each in (*self._flat, values)] for part in (slice(half), slice(half, None))]
+        _at_once(True, [functools.partial(loops.update, *part, numbers) for part in parts])
 
 
-def _at_once(is_large: bool, first: Callable[[], object], second: Callable[[], object]) -> None:
-    """Run two functions of compiled loops, at the same time where that is faster."""
+def _at_once(is_large: bool, calls: Sequence[Callable[[], object]]) -> None:
+    """Call one or two functions of compiled loops, at the same time where that is faster."""
     if not is_large or torch.get_num_threads() == 1:
-        first()
-        second()
+        for call in calls:
+            call()
         return
     with ThreadPoolExecutor(1) as beside:  # for this call only: its thread would be lost in a fork
-        begun = beside.submit(first)
-        second()
-        begun.result()
+        begun = [beside.submit(call) for call in calls[1:]]
+        calls[0]()
+        for each in begun:
+            each.result()
 
 
-def _updates(gradients: list[Tensor], states: Sequence[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
-    """Change the averages of several tensors by their gradients; return the updates d without a constant, the root of 1 / rho.
-
-    The factors of S and D are already those after the step, so u before it is D c / rho.
-    """
-    rho, eps, share = group["rho"], group["eps"], 1 - group["rho"]
-    squares, deltas, factors = ([state[name] for state in states] for name in ("squares", "deltas", "factor"))
-    torch._foreach_addcmul_(squares, gradients, gradients, [share / factor for factor in factors])
-    updates = torch._foreach_add(deltas, [eps * rho / factor for factor in factors])  # noqa: SLF001
-    torch._foreach_div_(updates, torch._foreach_add(squares, [eps / factor for factor in factors]))  # noqa: SLF001
-    torch._foreach_sqrt_(updates)
-    torch._foreach_mul_(updates, gradients)
-    torch._foreach_addcmul_(deltas, updates, updates, [share / (rho * factor) for factor in factors])
-    return list(updates)
+def _update(parameter: Tensor, gradient: Tensor, state: dict[str, Any], constants: tuple[float, ...]) -> None:
+    """Update a parameter as the compiled loops do."""
+    of_squares, eps_of_deltas, eps_of_squares, of_deltas, scale = constants
+    gradient, squares, deltas = gradient.to_dense(), state["squares"], state["deltas"]
+    squares.addcmul_(gradient, gradient, value=of_squares)
+    update = (deltas + eps_of_deltas).div_(squares + eps_of_squares).sqrt_().mul_(gradient)
+    deltas.addcmul_(update, update, value=of_deltas)
+    parameter.add_(update, alpha=scale)

@@ -1,8 +1,8 @@
-"""Loops that numba compiles: sums over the few gradients of a convolution's output that are not zero, and Adadelta's update.
+"""Loops that numba compiles for the fast step: sums over the few values and gradients that are not zero, and Adadelta's update.
 
-Each runs in one thread and adds in one order, so a sum is the same in each run. Indices are unsigned, because numba checks for
-negative ones. Shapes: B samples, C channels of the inputs, O of the outputs; the images of the inputs are H x W pixels, the
-weights k x l.
+Each runs in one thread and adds in the order that LLVM chose, so a sum is the same in each run. Indices are unsigned, because
+numba checks for negative ones. Shapes: B samples, C channels of the inputs, O of the outputs; the images of the inputs are
+H x W pixels, the weights k x l.
 """
 
 from __future__ import annotations
@@ -19,10 +19,14 @@ def compiled() -> Any:
     Raises:
         ImportError: there is no numba for this NumPy.
     """
-    import numba
+    import numba.extending
 
-    functions = nonzero, coordinates, add_to_weights, add_to_inputs, update
-    options = {"nogil": True, "error_model": "numpy"}  # that of Python checks each division, so that LLVM does not vectorize it
+    numba.extending.register_jitable(update)  # ``update_elements`` calls it
+    functions = (
+        nonzero, add_to_weights, add_to_inputs, pool, sum_of_columns, gradients_of_columns, update, update_elements,
+    )  # fmt: skip
+    # So that LLVM uses vectors: the error model of Python checks each division, and a sum in the order of its loop is serial.
+    options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc"}}
     try:
         jits = [numba.njit(cache=True, **options)(function) for function in functions]
     except RuntimeError:  # there is no directory for its cache
@@ -30,48 +34,28 @@ def compiled() -> Any:
     return SimpleNamespace(**{function.__name__: jit for function, jit in zip(functions, jits, strict=True)})
 
 
-def nonzero(gradient: Any, kept: Any, values: Any) -> Any:
-    """Write numbers and values of the elements of ``gradient`` that are not zero, and return how many there are.
+def nonzero(gradient: Any, places: Any, width: Any) -> Any:
+    """Return the elements of a max-pooling's gradient that are not zero: values [N] and indices in its argument [4, N].
 
     Args:
-        gradient: of the result of a max-pooling, [B, O, windows].
-        kept: is written, [B windows O + 1]. An element's number counts the channels of a window first, as they are in memory
-            for the next function.
-        values: is written, of the same size.
+        gradient: of the result, [B, O, windows].
+        places: of each window's maximum in its plane of the argument, [B, windows, O].
+        width: of a plane of the argument.
     """
-    n, number = np.uintp(0), np.uintp(0)
+    n, size = np.uintp(0), gradient.size + 1
+    values, indices = np.empty(size, gradient.dtype), np.empty((4, size), np.int64)
     for sample in range(np.uintp(gradient.shape[0])):
         for window in range(np.uintp(gradient.shape[2])):
-            for channel in range(np.uintp(gradient.shape[1])):
+            for channel in range(np.uintp(gradient.shape[1])):  # in the order in which the next function reads memory
                 value = gradient[sample, channel, window]
-                kept[n] = number  # in any case: a branch would often be mispredicted
-                values[n] = value
+                values[n] = value  # in any case: a branch would often be mispredicted
+                indices[0, n], indices[1, n], indices[3, n] = sample, channel, window
                 n += np.uintp(value != 0)
-                number += np.uintp(1)
-    return n
-
-
-def coordinates(kept: Any, places: Any, n_channels: Any, n_windows: Any, width: Any, indices: Any) -> None:
-    """Write sample, channel, row and column of elements [N] of a max-pooling's argument.
-
-    Args:
-        kept: their numbers.
-        places: position in its plane of each window's maximum, [B windows O].
-        n_channels: O.
-        n_windows: of a plane.
-        width: of a plane of the argument.
-        indices: is written, [4, N].
-    """
-    for n in range(np.uintp(len(kept))):
-        number = np.uint32(kept[n])
-        window = np.uint32(number // np.uint32(n_channels))
-        sample = np.uint32(window // np.uint32(n_windows))
-        place = np.uint32(places[np.uintp(number)])
+    for m in range(n):
+        place = np.uint32(places[np.uintp(indices[0, m]), np.uintp(indices[3, m]), np.uintp(indices[1, m])])
         row = np.uint32(place // np.uint32(width))
-        indices[0, n] = sample
-        indices[1, n] = number - window * np.uint32(n_channels)
-        indices[2, n] = row
-        indices[3, n] = place - row * np.uint32(width)
+        indices[2, m], indices[3, m] = row, place - row * np.uint32(width)
+    return values[:n], indices[:, :n].copy()
 
 
 def add_to_weights(indices: Any, values: Any, images: Any, n_channels: Any, sums: Any, bias: Any) -> None:
@@ -113,24 +97,109 @@ def add_to_inputs(indices: Any, values: Any, weights: Any, n_channels: Any, sums
                 total[j] += value * weight[j]
 
 
-def update(weights: Any, squares: Any, deltas: Any, rows: Any, gradient: Any, constants: Any) -> None:
-    """Update rows of the weights and of both averages, [N, M], as ``fast.Adadelta`` does.
+def pool(image: Any, height: Any, width: Any, random: Any, dropped: Any, scale: Any) -> Any:
+    """Return the values of max-pooling, ReLU and dropout that are not zero.
+
+    Args:
+        image: [h, w, O].
+        height: of a window.
+        width: of a window.
+        random: bytes, one for each value, [O windows].
+        dropped: a value is dropped if its byte is smaller than this.
+        scale: of the other values.
+
+    Returns:
+        the values' numbers in [O, windows] flattened, [N]; the values, [N]; sample (0), channel, row and column in the image,
+        [4, N].
+    """
+    n_channels, height, width = np.uintp(image.shape[2]), np.uintp(height), np.uintp(width)
+    n_rows, n_columns = np.uintp(image.shape[0]) // height, np.uintp(image.shape[1]) // width
+    size = n_channels * n_rows * n_columns + 1
+    kept, values, places = np.empty(size, np.uint32), np.empty(size, image.dtype), np.empty(size, np.uint32)
+    n, number = np.uintp(0), np.uintp(0)
+    for y in range(n_rows):
+        for x in range(n_columns):
+            largest, of_largest = image[y * height, x * width].copy(), np.zeros(n_channels, np.uint32)
+            for i in range(height):
+                for j in range(width):
+                    pixels = image[y * height + i, x * width + j]
+                    for channel in range(n_channels):
+                        is_larger = pixels[channel] > largest[channel] or np.isnan(pixels[channel])  # as max_pool2d
+                        largest[channel] = pixels[channel] if is_larger else largest[channel]
+                        of_largest[channel] = np.uint32(i * width + j) if is_larger else of_largest[channel]
+            for channel in range(n_channels):
+                kept[n], values[n], places[n] = number, largest[channel], of_largest[channel]  # in any case, as in ``nonzero``
+                n += np.uintp((not largest[channel] <= 0) & (random[number] >= dropped))
+                number += np.uintp(1)
+    numbers, indices = np.empty(n, np.int64), np.zeros((4, n), np.int64)
+    for m in range(n):
+        window, i = np.uintp(kept[m]) // n_channels, np.uintp(places[m]) // width
+        y, channel = window // n_columns, kept[m] - window * n_channels
+        numbers[m] = channel * n_rows * n_columns + window
+        values[m] *= scale
+        indices[1, m], indices[2, m] = channel, y * height + i
+        indices[3, m] = (window - y * n_columns) * width + places[m] - i * width
+    return numbers, values[:n], indices
+
+
+def sum_of_columns(columns: Any, values: Any, weights: Any) -> Any:
+    """Return the sum of columns [N] of the weights, times values [N]. The weights are transposed, [I, M]."""
+    sums = np.zeros(weights.shape[1], weights.dtype)
+    for n in range(np.uintp(len(columns))):
+        weight = weights[np.uintp(columns[n])]
+        for m in range(np.uintp(len(sums))):
+            sums[m] += values[n] * weight[m]
+    return sums
+
+
+def gradients_of_columns(columns: Any, values: Any, weights: Any, slopes: Any, scale: Any) -> Any:
+    """Return the gradients of the arguments of ``sum_of_columns`` by those of its sums, ``slopes`` [M].
+
+    Returns:
+        gradients of the values, times ``scale``, [N]; row and column of the weights that have a gradient, [2, E]; these
+        gradients, [E].
+    """
+    rows, of_values = np.flatnonzero(slopes), np.empty_like(values)
+    elements, of_elements = np.empty((2, len(columns) * len(rows)), np.int64), np.empty(len(columns) * len(rows), values.dtype)
+    e = np.uintp(0)
+    for n in range(np.uintp(len(columns))):
+        weight, total = weights[np.uintp(columns[n])], scale * 0
+        for m in range(np.uintp(len(slopes))):
+            total += weight[m] * slopes[m]
+        of_values[n] = total * scale
+        for r in range(np.uintp(len(rows))):
+            elements[0, e], elements[1, e], of_elements[e] = rows[r], columns[n], values[n] * slopes[np.uintp(rows[r])]
+            e += np.uintp(1)
+    return of_values, elements, of_elements
+
+
+def update(weights: Any, squares: Any, deltas: Any, gradient: Any, constants: Any) -> None:
+    """Update the weights and both averages, [N], as ``fast.Adadelta`` does.
 
     Args:
         weights: to be updated.
         squares: S.
         deltas: D.
-        rows: that have a gradient, [R].
-        gradient: of these rows, [R, M].
+        gradient: of the weights.
         constants: of S, and of D as ``fast`` computes them, [5].
     """
     of_squares, eps_of_deltas, eps_of_squares, of_deltas, scale = constants
-    for n in range(np.uintp(len(rows))):
-        row = np.uintp(rows[n])
-        for m in range(np.uintp(weights.shape[1])):
-            slope, delta = gradient[n, m], deltas[row, m]
-            square = squares[row, m] + of_squares * slope * slope
-            change = np.sqrt((delta + eps_of_deltas) / (square + eps_of_squares)) * slope
-            squares[row, m] = square
-            deltas[row, m] = delta + of_deltas * change * change
-            weights[row, m] += scale * change
+    for n in range(np.uintp(len(gradient))):
+        slope, delta = gradient[n], deltas[n]
+        square = squares[n] + of_squares * slope * slope
+        change = np.sqrt((delta + eps_of_deltas) / (square + eps_of_squares)) * slope
+        squares[n] = square
+        deltas[n] = delta + of_deltas * change * change
+        weights[n] += scale * change
+
+
+def update_elements(weights: Any, squares: Any, deltas: Any, rows: Any, columns: Any, gradient: Any, constants: Any) -> None:
+    """Update elements [E] of the weights and of both averages, [N, M], as ``update`` does."""
+    found = np.empty((3, len(gradient)), weights.dtype)
+    for e in range(np.uintp(len(gradient))):
+        n, m = np.uintp(rows[e]), np.uintp(columns[e])
+        found[0, e], found[1, e], found[2, e] = weights[n, m], squares[n, m], deltas[n, m]
+    update(found[0], found[1], found[2], gradient, constants)
+    for e in range(np.uintp(len(gradient))):
+        n, m = np.uintp(rows[e]), np.uintp(columns[e])
+        weights[n, m], squares[n, m], deltas[n, m] = found[0, e], found[1, e], found[2, e]

@@ -112,7 +112,9 @@ class _Totals:
         self.samples += samples
         self._loss = self._loss + loss.detach().float() * samples  # the loss is a mean: weigh it by its batch
         if self._metric:
-            self._correct = self._correct + self._metric(output.detach()[:samples], targets[:samples])
+            if samples < len(targets):
+                output, targets = output[:samples], targets[:samples]
+            self._correct = self._correct + self._metric(output.detach(), targets)
 
     def window(self, step: int) -> Window:
         """Return the sums over all ranks as means, and begin new ones."""

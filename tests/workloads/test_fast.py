@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -116,11 +117,10 @@ def test_every_gradient_is_that_of_the_reference(make_model: type[nn.Sequential]
     for model in (plain, fast_model(twin, sparse_gradients=True)):
         step = Step(model, nn.functional.nll_loss, torch.optim.SGD(model.parameters()), autocaster(CPU, dtype))
         step.backward(step.loss(step.forward(images), labels))
-        found.append(
-            {name: parameter.grad.to_dense() for name, parameter in model.named_parameters() if parameter.grad is not None}
-        )
+        found.append({name: parameter.grad.to_dense() for name, parameter in model.named_parameters()})
+        # DistributedDataParallel warns of other strides.
+        assert all(each.grad.stride() == each.stride() for each in model.parameters() if each.dim() == 4)
     reference, rewritten = found
-    assert rewritten.keys() == reference.keys()
     for name, gradient in rewritten.items():
         assert gradient.dtype == torch.float32
         close = 1e-4 if dtype == "float32" else 0.05  # bfloat16 has eight bits, and sums of other orders are rounded to it
@@ -141,6 +141,7 @@ def test_parameters_are_shared_and_names_stay() -> None:
     assert all(fast.get_parameter(name) is parameter for name, parameter in model.named_parameters())
     assert {name for name, _ in fast.named_children()} == {name for name, _ in model.named_children()}
     fast.load_state_dict(model.state_dict())
+    assert len(fast[:3]) == 3
 
 
 @pytest.mark.parametrize(
@@ -166,13 +167,11 @@ def test_modules_of_other_kinds_are_computed_as_they_are(modules: tuple[nn.Modul
         torch.testing.assert_close(mine.grad, theirs.grad)
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0], ids=["dense", "sparse"])  # of the elements, up to which a gradient is sparse
 @pytest.mark.parametrize(("kernel_size", "padding", "bias"), [(3, 0, True), ((2, 4), (1, 2), False)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_gradient_of_a_pooled_convolution_is_dense_or_sparse(
-    loops: str, share: float, kernel_size: Any, padding: Any, bias: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    loops: str, kernel_size: Any, padding: Any, bias: bool, dtype: torch.dtype
 ) -> None:
-    monkeypatch.setattr("mnistbench.workloads.fast.SPARSE_OUTPUTS", share)
     model = nn.Sequential(nn.Conv2d(3, 5, kernel_size, padding=padding, bias=bias), nn.ReLU(), nn.MaxPool2d((2, 3)))
     twin = copy.deepcopy(model.to(dtype))
     images = torch.randn(4, 3, 9, 13, dtype=dtype)
@@ -187,7 +186,7 @@ def test_the_gradient_of_a_pooled_convolution_is_dense_or_sparse(
         found.append([inputs.grad, *(parameter.grad for parameter in each.parameters())])
     torch.testing.assert_close(found[1], found[0])
     is_dense = any(event.name == "aten::max_pool2d_with_indices_backward" for event in profiler.events())
-    assert is_dense == (share == 0.0 or loops == "none")
+    assert is_dense == (loops == "none")
 
 
 def test_a_first_convolution_whose_input_needs_a_gradient_gives_it() -> None:
@@ -238,30 +237,46 @@ def test_adadelta_updates_as_pytorchs_does(loops: str, smallest_factor: float, m
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch 2.11, once, of the test's own tensors
-@pytest.mark.parametrize("shape", [(8, 5), (8,)])
-def test_rows_without_a_gradient_are_updated_as_by_zeros(loops: str, shape: tuple[int, ...]) -> None:
-    plain, fast = (nn.Parameter(torch.ones(shape, dtype=torch.float64)) for _ in range(2))
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("sparse_dim", [1, 2])
+def test_elements_without_a_gradient_are_updated_as_by_zeros(loops: str, sparse_dim: int, is_transposed: bool) -> None:
+    plain = nn.Parameter(torch.ones(8, 5, dtype=torch.float64))
+    fast = nn.Parameter(torch.ones(5, 8, dtype=torch.float64).t() if is_transposed else torch.ones_like(plain))
     optimizers = torch.optim.Adadelta([plain], lr=0.7), Adadelta([fast], lr=0.7)
     for number in range(40):
-        gradient = torch.randn(shape, dtype=torch.float64) * 0.01
+        gradient = torch.randn(8, 5, dtype=torch.float64) * 0.01
         gradient[torch.rand(8) < 0.6] = 0
         plain.grad = gradient
-        rows = gradient.view(8, -1).any(1).nonzero().flatten()
-        sparse = torch.sparse_coo_tensor(rows.unsqueeze(0), gradient[rows], shape, check_invariants=True)
-        fast.grad = gradient.clone() if number in (20, 21) else sparse  # a step in between may have a gradient for all rows
+        # A step in between may have a gradient of all elements.
+        fast.grad = gradient.clone() if number in (20, 21) else gradient.to_sparse(sparse_dim)
         for optimizer in optimizers:
             optimizer.step()
         torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-12)
 
 
-def test_weights_in_another_order_or_format_are_updated_without_the_loops() -> None:
-    start = torch.randn(4, 3, 2, 2)
-    for weights in (start.to(memory_format=torch.channels_last), start.bfloat16()):
-        plain, fast = nn.Parameter(weights.clone()), nn.Parameter(weights.clone())
-        plain.grad, fast.grad = torch.ones_like(weights), torch.ones_like(weights)
-        torch.optim.Adadelta([plain]).step()
-        Adadelta([fast]).step()
-        torch.testing.assert_close(fast, plain)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last),
+        lambda: torch.randn(4, 3, 2, 2).bfloat16(),
+        lambda: torch.randn(8, 6)[::2],
+        lambda: torch.randn(4, 6, 3, 3)[:, ::2],
+        lambda: torch.tensor(2.0),
+        lambda: torch.randn(0, 3),
+    ],
+    ids=["channels last", "bfloat16", "every second row", "every second channel", "one number", "empty"],
+)
+def test_weights_in_another_order_or_format_are_updated(loops: str, make: Callable[[], Tensor]) -> None:
+    weights = make()
+    plain, fast = nn.Parameter(weights.clone()), nn.Parameter(weights)
+    fast.data = weights.detach()
+    optimizers = torch.optim.Adadelta([plain]), Adadelta([fast])
+    for _ in range(3):
+        plain.grad = torch.randn(weights.shape).to(weights.dtype)
+        fast.grad = plain.grad.clone(memory_format=torch.contiguous_format)
+        for optimizer in optimizers:
+            optimizer.step()
+    torch.testing.assert_close(fast, plain)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -271,7 +286,7 @@ def test_an_error_of_either_of_two_loops_is_raised(threads: int, place: int, mon
     calls: list[Any] = [int, int]
     calls[place] = {}.popitem
     with pytest.raises(KeyError):
-        _at_once(True, *calls)
+        _at_once(True, calls)
 
 
 def test_without_numba_or_a_directory_for_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,19 +301,152 @@ def test_without_numba_or_a_directory_for_its_cache(monkeypatch: pytest.MonkeyPa
     assert compiled_loops.__wrapped__() is None
 
 
-def test_outputs_without_a_gradient_leave_their_rows_out() -> None:
-    linear, inputs = nn.Linear(6, 10), torch.randn(4, 6)
-    fast = fast_model(nn.Sequential(linear), sparse_gradients=True)
-    output = fast(inputs)
-    output[:, [2, 7]].square().sum().backward()
-    assert linear.weight.grad is not None
-    assert linear.weight.grad.is_sparse
-    assert linear.weight.grad.coalesce().indices().tolist() == [[2, 7]]
-    twin = copy.deepcopy(linear)
-    twin.zero_grad()
-    twin(inputs)[:, [2, 7]].square().sum().backward()
-    torch.testing.assert_close(linear.weight.grad.to_dense(), twin.weight.grad)
-    torch.testing.assert_close(linear.bias.grad, twin.bias.grad)
+@pytest.mark.parametrize(("size", "image", "bias"), [(2, (8, 9), True), ((1, 3), (3, 8), False), (20, (22, 22), True)])
+@pytest.mark.parametrize("p", [0.0, 0.25])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_single_image_uses_only_the_weights_of_the_values_that_are_kept(
+    dtype: torch.dtype, p: float, size: Any, image: tuple[int, int], bias: bool
+) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.MaxPool2d(size), *([nn.Dropout(p)] if p else []), nn.Flatten())
+    n_values = model.eval()(torch.zeros(1, 1, *image)).numel()
+    model.append(nn.Linear(n_values, 5, bias=bias)).to(dtype).train()
+    twin, images = copy.deepcopy(model), torch.randn(1, 1, *image, dtype=dtype)
+    output = fast_model(twin, sparse_gradients=True)(images)
+    weights = torch.randn_like(output)
+    (output * weights).sum().backward()
+    gradient = twin[-1].weight.grad
+    assert gradient.is_sparse
+    used = gradient.coalesce().indices()[1].unique()
+    values = model[:3](images).flatten()
+    assert (values[used] > 0).all()
+    if not p:
+        assert len(used) == (values > 0).sum()
+    mask = torch.zeros(n_values, dtype=dtype).index_fill(0, used, 1 / (1 - p))
+    expected = model[-1]((values * mask).unsqueeze(0))
+    torch.testing.assert_close(output, expected)
+    (expected * weights).sum().backward()
+    for mine, theirs in zip(twin.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad.to_dense(), theirs.grad)
+
+
+def test_dropout_of_a_single_image_has_its_probability() -> None:
+    model = fast_model(
+        nn.Sequential(nn.Conv2d(1, 4, 1), nn.MaxPool2d(1), nn.ReLU(), nn.Dropout(0.25), nn.Flatten(), nn.Linear(40_000, 2)),
+        sparse_gradients=True,
+    )
+    nn.init.ones_(model.get_parameter("0.bias"))
+
+    def kept() -> int:
+        model.zero_grad()
+        model(torch.zeros(1, 1, 100, 100)).sum().backward()
+        return len(model.get_parameter("5.weight").grad.coalesce().indices()[1].unique())
+
+    assert stats.binomtest(kept(), 40_000, 0.75).pvalue > 1e-4
+    model.get_submodule("3").eval()
+    assert kept() == 40_000
+
+
+@pytest.mark.parametrize("wrong", ["image", "flatten"])
+def test_other_shapes_are_left_to_the_modules(wrong: str) -> None:
+    """The compiled loops check no bounds."""
+    plain = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(2 if wrong == "flatten" else 1), nn.Linear(16, 3)
+    )
+    model, image = fast_model(plain, sparse_gradients=True), torch.randn(1, 1, 10, 10)
+    if wrong == "flatten":
+        torch.testing.assert_close(model(image), plain(image))
+    else:
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            model(image)
+
+
+def test_not_a_number_in_a_single_image_is_seen() -> None:
+    model = fast_model(
+        nn.Sequential(nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)), sparse_gradients=True
+    )
+    image = torch.randn(1, 1, 10, 10)
+    image[0, 0, 4, 4] = torch.nan
+    assert model(image).isnan().all()
+
+
+@pytest.mark.parametrize("n_hidden", [1, 7])  # one row is in the same order as one column
+def test_single_images_among_batches(loops: str, n_hidden: int) -> None:
+    """The order of the weights in memory changes with the batch, also where the optimizer has averages of them already."""
+    plain = nn.Sequential(
+        nn.Conv2d(1, 3, 5), nn.MaxPool2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(108, n_hidden), nn.Linear(n_hidden, 4)
+    ).double()
+    twin = copy.deepcopy(plain)
+    fast = fast_model(twin, sparse_gradients=True).train()
+    optimizers = torch.optim.Adadelta(plain.parameters()), Adadelta(twin.parameters())
+    for number, batch_size in enumerate((4, 1, 1, 4, 1)):
+        twin[4].requires_grad_(number != 2)
+        plain[4].requires_grad_(number != 2)
+        images = torch.randn(batch_size, 1, 28, 28).double()
+        for model, optimizer in zip((plain, fast), optimizers, strict=True):
+            optimizer.zero_grad()
+            model(images).square().mean().backward()
+            optimizer.step()
+    for mine, theirs in zip(twin.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("batch_sizes", [(1, 1), (1, 2), (2, 1)])
+def test_gradients_of_single_images_and_of_batches_add_up(batch_sizes: tuple[int, ...]) -> None:
+    plain = LeNet5()
+    twin = copy.deepcopy(plain)
+    for model in (plain, fast_model(twin, sparse_gradients=True)):
+        for batch_size in batch_sizes:
+            model(torch.randn(batch_size, 1, 28, 28, generator=torch.Generator().manual_seed(4))).square().sum().backward()
+    for mine, theirs in zip(twin.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad.to_dense(), theirs.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_a_module_that_is_used_twice_runs_twice() -> None:
+    relu, linear = nn.ReLU(), nn.Linear(4, 4)
+    model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.MaxPool2d(2), relu, nn.Flatten(), linear, relu, linear, relu)
+    image = torch.randn(1, 1, 6, 6)
+    torch.testing.assert_close(fast_model(model, sparse_gradients=True)(image), model(image))
+
+
+def test_an_infinite_value_has_a_gradient_as_in_pytorch() -> None:
+    plain = nn.Sequential(nn.Conv2d(1, 2, 1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(2, 2))
+    twin, image = copy.deepcopy(plain), torch.full((1, 1, 2, 2), torch.inf)
+    for model in (plain, fast_model(twin, sparse_gradients=True)):
+        (model(image).nan_to_num(0.0, 0.0, 0.0) * 0).sum().backward()
+    torch.testing.assert_close(twin[0].bias.grad, plain[0].bias.grad, equal_nan=True)
+
+
+def test_a_single_image_belongs_to_the_modules_that_run() -> None:
+    model = fast_model(ConvNet(), sparse_gradients=True)
+    found: list[str] = []
+    for name, module in model.named_children():
+        module.register_forward_hook(lambda *_, name=name: found.append(name))
+    model(torch.randn(1, 1, 28, 28))
+    assert found == ["conv1", "relu1", "conv2", "fc1", "relu3", "dropout2", "fc2", "log_softmax"]
+    found.clear()
+    model.eval()(torch.randn(1, 1, 28, 28))
+    assert found == [name for name, _ in model.named_children()]
+
+
+def test_a_training_with_single_images_continues_from_its_saved_state() -> None:
+    def run(n_saved: int) -> list[Tensor]:
+        torch.manual_seed(2)
+        plain = ConvNet()
+        model, optimizer = fast_model(plain, sparse_gradients=True), Adadelta(plain.parameters())
+        for number in range(4):
+            if number == n_saved:
+                state = copy.deepcopy((plain.state_dict(), optimizer.state_dict()))
+                plain = ConvNet()
+                model, optimizer = fast_model(plain, sparse_gradients=True), Adadelta(plain.parameters())
+                plain.load_state_dict(state[0])
+                optimizer.load_state_dict(state[1])
+            torch.manual_seed(number)
+            optimizer.zero_grad()
+            model(torch.randn(1, 1, 28, 28))[0, number].neg().backward()
+            optimizer.step()
+        return list(plain.parameters())
+
+    assert all(torch.equal(one, other) for one, other in zip(run(2), run(-1), strict=True))
 
 
 def test_gradients_are_dense_for_other_optimizers() -> None:
