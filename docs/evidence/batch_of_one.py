@@ -6,18 +6,20 @@
 For each seed both steps start with the same weights and train on the same images in the same order; their dropout masks
 differ. Prints the accuracy of each run, and the difference of the pairs with its 95 % interval (Student's t).
 
-``floor`` prints the time of a step of one image beside a lower bound for eager PyTorch. The bound is the sum of its calls, each
-as long as the shortest call of an operation, its bytes at the speed of a copy, and its arithmetic at that of a convolution.
+``floor`` prints the time of a step of one image of MNIST beside a lower bound. The bound is the sum of its calls, each as long
+as the shortest call of an operation, its bytes at the speed of a copy, and its arithmetic at that of a convolution.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from scipy import stats
@@ -25,18 +27,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from mnistbench.core.params import STEPS, Params
-from mnistbench.measuring.case import build
+from mnistbench.measuring.case import in_step, optimizer_maker, seeded_model
 from mnistbench.profile.ceilings import ceilings_of
 from mnistbench.train.result import Settings
 from mnistbench.train.run import run
 from mnistbench.workloads.data import Split, load
+from mnistbench.workloads.fast import compiled_loops
+from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import builtin_workloads
 
 SAMPLES = 6_000
 
 
 class Counted(TorchDispatchMode):
-    """Counts calls of operations, without those that return a view."""
+    """Counts calls of operations, without those that return a view, and of compiled loops."""
 
     calls = 0
 
@@ -44,36 +48,50 @@ class Counted(TorchDispatchMode):
         self.calls += not func.is_view
         return func(*args, **(kwargs or {}))
 
+    def __enter__(self) -> Self:
+        self._loops = dict(vars(compiled_loops()))
+        for name, function in self._loops.items():
+            setattr(compiled_loops(), name, functools.partial(self._call, function))
+        return super().__enter__()
 
-def seconds(call: Callable[[], object]) -> float:
-    """Return the median of 2,000 calls after 200."""
+    def __exit__(self, *error: object) -> None:
+        vars(compiled_loops()).update(self._loops)
+        super().__exit__(*error)
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.calls += 1
+        return function(*arguments)
+
+
+def seconds(calls: Iterable[Callable[[], object]]) -> float:
+    """Return the median time of 2,000 calls after 1,000."""
     times = []
-    for _ in range(2_200):
+    for call in itertools.islice(calls, 3_000):
         began = time.perf_counter()
         call()
         times.append(time.perf_counter() - began)
-    return statistics.median(times[200:])
+    return statistics.median(times[1_000:])
 
 
 def floor(threads: int) -> None:
     torch.set_num_threads(threads)
-    workload, values = builtin_workloads("digits", None)[0], torch.zeros(1)
-    ceilings, call_s = ceilings_of("cpu", "float32", threads), seconds(lambda: values.add_(1))
+    workload, whole, values = builtin_workloads("mnist", None)[0], load("mnist"), torch.zeros(1)
+    ceilings, call_s = ceilings_of("cpu", "float32", threads), seconds(itertools.repeat(lambda: values.add_(1)))
     for kind in STEPS:
         params = Params(
             workload=workload.name, phase="step", batch_size=1, device="cpu", dtype="float32", threads=threads,
-            compile=False, seed=0, dataset="digits", step=kind,
+            compile=False, seed=0, dataset="mnist", step=kind,
         )  # fmt: skip
-        case = build(params, workload)
-        step_s = seconds(case)
+        model = in_step(params, workload, seeded_model(params, workload))
+        step = Step(model, workload.loss, optimizer_maker(params, workload)(model.parameters()))
+        batches = whole.epoch(whole.train, 1, torch.Generator().manual_seed(0))
+        step_s = seconds(functools.partial(step, *batch) for batch in batches)
         with Counted() as counted:
-            case()
+            step(*next(batches))
         with FlopCounterMode(display=False) as flops:
-            case()
-        weights = list(case.model.parameters())
-        changed = sum(p.grad._values().numel() if p.grad.is_sparse else p.numel() for p in weights)  # noqa: SLF001
-        # The forward pass reads each weight; an update reads two averages and writes them and the weight.
-        n_bytes = 4 * (sum(p.numel() for p in weights) + 5 * changed)
+            step(*next(batches))
+        used = sum(each.grad._nnz() if each.grad.is_sparse else each.numel() for each in model.parameters())  # noqa: SLF001
+        n_bytes = 4 * 6 * used  # the forward pass reads a weight; an update reads two averages and writes them and the weight
         least = call_s * counted.calls, n_bytes / ceilings.bytes_per_s, flops.get_total_flops() / ceilings.flops_per_s
         print(
             f"{kind}: {1e3 * step_s:.2f} ms; at least {1e3 * sum(least):.2f} ms: {counted.calls} calls {1e3 * least[0]:.2f}, "
