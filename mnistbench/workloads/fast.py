@@ -54,7 +54,8 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
     """Return a model that computes the same function of the same parameters faster on a CPU.
 
     Modules have their names in ``model``; their order differs where operations commute. Modules that are not rewritten are
-    shared with ``model``, and so are all parameters. Dropout masks come from another random stream.
+    shared with ``model``, and so are all parameters, whose elements may change their order in memory. Dropout masks come from
+    another random stream.
 
     Args:
         model: an ``nn.Sequential``.
@@ -115,9 +116,9 @@ def compiled_loops() -> Any:
 
 
 def _array(tensor: Tensor) -> Any:
-    """Return the tensor as a contiguous array, which shares its memory if it can."""
-    tensor = tensor.detach()
-    return (tensor if tensor.dtype in _OF_NUMPY else tensor.float()).contiguous().numpy()
+    """Return the tensor as a contiguous array, which shares its memory if it can; bfloat16 and float16 become float32."""
+    is_converted = tensor.is_floating_point() and tensor.dtype not in _OF_NUMPY
+    return (tensor.float() if is_converted else tensor).detach().contiguous().numpy()
 
 
 # ---- Modules ---------------------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ class _Fast(nn.Sequential):
     def forward(self, inputs: Tensor) -> Tensor:
         are_left_out = False
         for module in self:
-            if self.training and module in self._pooled[:1]:
+            if self.training and torch.is_grad_enabled() and module in self._pooled[:1]:
                 are_left_out = self._pooled[-1].takes(inputs, *self._pooled[:-1])
             are_left_out = are_left_out and module not in self._pooled[-1:]
             if not are_left_out:
@@ -411,8 +412,7 @@ class Adadelta:
         v = rho v + (1 - rho) g^2;  d = sqrt((u + eps) / (v + eps)) g;  u = rho u + (1 - rho) d^2;  p = p - lr d
 
     All elements of an average are multiplied by rho, so this factor is stored once: v = c S and u = c D, where a step makes c
-    smaller and changes only those elements of S and D that have a gradient. A gradient may be a sparse tensor that has each of
-    its elements once.
+    smaller and changes only those elements of S and D that have a gradient. A gradient may be sparse.
 
     It is not a ``torch.optim.Optimizer``: making the first one imports ``torch._dynamo``, which takes seconds.
     """
@@ -487,8 +487,9 @@ class _Arrays:
         loops = compiled_loops()
         if gradient.is_sparse and gradient.sparse_dim() == len(self._order) == 2:
             values, indices = _array(gradient._values()), _array(gradient._indices())  # noqa: SLF001  # not coalesced
-            loops.update_elements(*self._arrays, *(indices[each] for each in self._order), values, values.dtype.type(constants))
-            return
+            rows, columns = (indices[each] for each in self._order)
+            if loops.update_elements(*self._arrays, rows, columns, values, values.dtype.type(constants)):
+                return
         values = _array(gradient.to_dense().permute(self._order)).reshape(-1)
         numbers, half = values.dtype.type(constants), len(values) // 2
         if len(values) < UPDATED_AT_ONCE:

@@ -193,13 +193,23 @@ def update(weights: Any, squares: Any, deltas: Any, gradient: Any, constants: An
         weights[n] += scale * change
 
 
-def update_elements(weights: Any, squares: Any, deltas: Any, rows: Any, columns: Any, gradient: Any, constants: Any) -> None:
-    """Update elements [E] of the weights and of both averages, [N, M], as ``update`` does."""
-    found = np.empty((3, len(gradient)), weights.dtype)
+def update_elements(weights: Any, squares: Any, deltas: Any, rows: Any, columns: Any, gradient: Any, constants: Any) -> Any:
+    """Update elements [E] of the weights and of both averages, [N, M], as ``update`` does.
+
+    Returns:
+        whether it did so; not if an element occurs twice, as in a sum of sparse gradients.
+    """
+    found, n_found = np.empty((3, len(gradient)), weights.dtype), np.uintp(0)
     for e in range(np.uintp(len(gradient))):
         n, m = np.uintp(rows[e]), np.uintp(columns[e])
+        if squares[n, m] < 0:
+            break
         found[0, e], found[1, e], found[2, e] = weights[n, m], squares[n, m], deltas[n, m]
-    update(found[0], found[1], found[2], gradient, constants)
-    for e in range(np.uintp(len(gradient))):
+        squares[n, m] = -1  # no average of squares is negative: a mark
+        n_found += np.uintp(1)
+    if n_found == len(gradient):
+        update(found[0], found[1], found[2], gradient, constants)
+    for e in range(n_found):
         n, m = np.uintp(rows[e]), np.uintp(columns[e])
         weights[n, m], squares[n, m], deltas[n, m] = found[0, e], found[1, e], found[2, e]
+    return n_found == len(gradient)

@@ -132,7 +132,7 @@ def builtin_workloads(dataset: str, data_dir: str | Path | None, *, sparse_gradi
 
     ConvNet and LeNet5 have the optimizer of pytorch/examples (Adadelta, lr 1.0); SmallNet has Adam and smoothed labels.
 
-    ``sparse_gradients`` are those of ``fast_model``. Ranks cannot add sparse gradients of different rows.
+    ``sparse_gradients`` are those of ``fast_model``. Ranks cannot add sparse gradients of different elements.
     """
 
     @functools.cache  # the dataset is loaded for the first case that needs it, once per device

@@ -401,6 +401,22 @@ def test_gradients_of_single_images_and_of_batches_add_up(batch_sizes: tuple[int
         torch.testing.assert_close(mine.grad.to_dense(), theirs.grad, rtol=1e-3, atol=1e-4)
 
 
+def test_two_images_before_an_update_and_a_forward_pass_without_gradients() -> None:
+    plain = LeNet5().double()
+    twin = copy.deepcopy(plain)
+    fast = fast_model(twin, sparse_gradients=True)
+    images = torch.randn(3, 1, 1, 28, 28).double()
+    for model, optimizer in ((plain, torch.optim.Adadelta(plain.parameters())), (fast, Adadelta(twin.parameters()))):
+        with torch.inference_mode():
+            model(images[0])
+        for _ in range(2):
+            optimizer.zero_grad()
+            (model(images[1]).square().sum() + model(images[2]).square().sum()).backward()
+            optimizer.step()
+    for mine, theirs in zip(twin.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
+
+
 def test_a_module_that_is_used_twice_runs_twice() -> None:
     relu, linear = nn.ReLU(), nn.Linear(4, 4)
     model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.MaxPool2d(2), relu, nn.Flatten(), linear, relu, linear, relu)
