@@ -181,7 +181,7 @@ class _MaxPool2d(nn.Module):
 
 
 class _Linear(nn.Module):
-    """A linear layer; if ``takes`` said so, of the image [1, O, h, w] before max-pooling, ReLU and dropout."""
+    """A linear layer. If ``takes`` returned true, it also computes max-pooling, ReLU and dropout, of an image [1, O, h, w]."""
 
     def __init__(self, plain: nn.Linear) -> None:
         super().__init__()
@@ -189,13 +189,13 @@ class _Linear(nn.Module):
         self._before: tuple[tuple[int, ...], float] | None = None  # size of a window, and p of dropout
 
     def takes(self, inputs: Tensor, pool: _MaxPool2d, flatten: nn.Flatten, relu: nn.ReLU, *dropout: _Dropout) -> bool:  # noqa: ARG002
-        """Return whether the layer computes the modules before it of these inputs; they are the next ones that it gets."""
+        """Return whether the layer also computes these modules before it, so that the caller leaves them out."""
         weight, is_one = self.weight, inputs.dim() == 4 and len(inputs) == 1 and compiled_loops() is not None
         if is_one:
             _, channels, height, width = inputs.shape
             n_values = channels * (height // pool.kernel_size[0]) * (width // pool.kernel_size[1])
             has_place = n_values == weight.shape[1] and (flatten.start_dim, flatten.end_dim) == (1, -1)
-            is_one = has_place and weight.dtype in _OF_NUMPY and weight.grad is None  # whose elements would occur twice
+            is_one = has_place and weight.dtype in _OF_NUMPY and weight.grad is None  # to add to it would be slow
         self._before = (pool.kernel_size, sum(each.p for each in dropout if each.training)) if is_one else None
         if is_one == weight.is_contiguous():  # its elements are in memory by inputs, or by outputs
             weight.data = weight.data.t().contiguous().t() if is_one else weight.data.contiguous()
@@ -305,7 +305,7 @@ def _of_rows(array: Any, like: Tensor) -> Tensor:
 
 
 class _MaxPooling(torch.autograd.Function):
-    """``max_pool2d`` of a convolution's result. The gradient of its argument is sparse, but not without numba."""
+    """``max_pool2d`` of a convolution's result. With numba, the gradient of its argument is sparse."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, kernel_size: tuple[int, int]) -> Tensor:
@@ -327,7 +327,7 @@ class _MaxPooling(torch.autograd.Function):
 
 
 class _Product(torch.autograd.Function):
-    """``linear`` by the faster of two libraries."""
+    """``linear`` with the matrix products of ``_product``."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -513,7 +513,7 @@ def _at_once(is_large: bool, calls: Sequence[Callable[[], object]]) -> None:
 
 
 def _update(parameter: Tensor, gradient: Tensor, state: dict[str, Any], constants: tuple[float, ...]) -> None:
-    """Update a parameter as the compiled loops do."""
+    """Update a parameter as the compiled loops do, without them."""
     of_squares, eps_of_deltas, eps_of_squares, of_deltas, scale = constants
     gradient, squares, deltas = gradient.to_dense(), state["squares"], state["deltas"]
     squares.addcmul_(gradient, gradient, value=of_squares)
