@@ -3,10 +3,10 @@
 Each rewrite is exact except for the rounding of sums:
 
 - Convolutions, ReLU and pooling keep their values channels-last, so no operation converts its arguments.
-- ReLU and max-pooling commute because both are monotonic, so ReLU processes the pooled quarter of the values.
-- Flattening commutes with operations on single values, so these run on contiguous values in both directions.
-- Max-pooling, ReLU and dropout leave few outputs of a convolution with a gradient (3 % in ConvNet): the gradients of its
-  weights and of its inputs are sums over those only. numba compiles them; without it, the convolution is dense.
+- ReLU and max-pooling commute because both are monotonic, so ReLU processes the pooled quarter of the values. One loop that
+  numba compiles computes both, and dropout and flattening after them.
+- They leave few outputs of a convolution with a gradient (3 % in ConvNet): the gradients of its weights and of its inputs are
+  sums over those only. numba compiles them; without it, the convolution is dense.
 - Of one image, ReLU and dropout leave few inputs of the linear layer that are not zero (2 to 4 % in ConvNet on MNIST): only
   their weights are read, and those updated whose output has a gradient.
 - Dropout of many values compares random bytes with 256 p; PyTorch draws 32 random bits per value, one value after the other.
@@ -19,11 +19,15 @@ Each rewrite is exact except for the rounding of sums:
 from __future__ import annotations
 
 import functools
+import itertools
+import math
+import operator
+import os
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,11 +35,15 @@ from torch.nn import functional
 
 _BYTE = 256
 
-#: Elements of a convolution's and of a linear layer's gradient from which on two threads take less time for the compiled loops.
-SUMMED_AT_ONCE, UPDATED_AT_ONCE = 2**13, 2**19
+#: Elements from which on two threads take less time for the compiled loops: of the pooled values, of a convolution's and of a
+#: linear layer's gradient.
+POOLED_AT_ONCE, SUMMED_AT_ONCE, UPDATED_AT_ONCE = 2**15, 2**13, 2**19
 
 #: A matrix product with fewer multiply-adds than this is computed by MKL: a call of oneDNN takes longer.
 ONEDNN_FROM = 2**21
+
+#: Numbers of pixels that are smaller have an integer of two bytes for each place.
+SMALLER_WINDOWS = 2**15
 
 #: Values from which on a mask of bytes takes less time than PyTorch's dropout.
 MASKED_FROM = 2**10
@@ -46,6 +54,9 @@ SMALLEST_FACTOR = 1e-8
 #: Number formats of the compiled loops; NumPy has no bfloat16.
 _OF_NUMPY = torch.float32, torch.float64
 
+#: Integers of as many bytes, in whose order numbers that are not negative are.
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 #: Neighbours that ``fast_model`` exchanges: classes of the first and of the second module.
 _COMMUTE: tuple[tuple[Any, Any], ...] = ((nn.ReLU, nn.MaxPool2d), ((nn.ReLU, nn.Dropout), nn.Flatten))
 
@@ -53,9 +64,9 @@ _COMMUTE: tuple[tuple[Any, Any], ...] = ((nn.ReLU, nn.MaxPool2d), ((nn.ReLU, nn.
 def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module:
     """Return a model that computes the same function of the same parameters faster on a CPU.
 
-    Modules have their names in ``model``; their order differs where operations commute. Modules that are not rewritten are
-    shared with ``model``, and so are all parameters, whose elements may change their order in memory. Dropout masks come from
-    another random stream.
+    Modules have their names in ``model``; their order differs where operations commute. Max-pooling also computes modules
+    after it, which become an ``nn.Identity``. Modules that are not rewritten are shared with ``model``, and so are all
+    parameters, whose elements may change their order in memory. Dropout masks come from another random stream.
 
     Args:
         model: an ``nn.Sequential``.
@@ -76,22 +87,45 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
                 modules[position : position + 2] = modules[position + 1], modules[position]
     result: dict[str, nn.Module] = {}
     before: nn.Module | None = None
-    for name, module in modules:
-        before = result[name] = _fast(module, before)
-    return _Fast(result, sparse_gradients)
+    for position, (name, module) in enumerate(modules):
+        if name in result:
+            continue
+        after = list(itertools.takewhile(lambda each: _is_pooled(each[1]), modules[position + 1 :]))
+        n_relu, n_dropout = (sum(isinstance(each, kind) for _, each in after) for kind in (nn.ReLU, nn.Dropout))
+        if isinstance(before, _Conv2d) and _is_pooling(module) and n_relu and n_dropout <= 1:
+            before = _Pooled(module, [each for _, each in after])
+            result.update({name: before}, **{each: nn.Identity() for each, _ in after})
+        else:
+            before = result[name] = _fast(module, before, sparse_gradients)
+    return nn.Sequential(OrderedDict(result))
 
 
-def _fast(module: nn.Module, before: nn.Module | None) -> nn.Module:
+def _is_pooling(module: nn.Module) -> bool:
+    match module:
+        case nn.MaxPool2d(padding=0, dilation=1, ceil_mode=False, return_indices=False):
+            return bool(module.stride == module.kernel_size) and math.prod(_pair(module.kernel_size)) < SMALLER_WINDOWS
+    return False
+
+
+def _is_pooled(module: nn.Module) -> bool:
+    """Return whether max-pooling can compute the module after it as well."""
+    match module:
+        case nn.ReLU() | nn.Flatten(start_dim=1, end_dim=-1):
+            return True
+        case nn.Dropout():
+            return _is_of_bytes(module.p)
+    return False
+
+
+def _fast(module: nn.Module, before: nn.Module | None, sparse_gradients: bool) -> nn.Module:
     match module:
         case nn.Conv2d(groups=1, stride=(1, 1), dilation=(1, 1), padding_mode="zeros") if isinstance(module.padding, tuple):
             return _Conv2d(module)
-        case nn.MaxPool2d(padding=0, dilation=1, ceil_mode=False, return_indices=False) if module.stride == module.kernel_size:
-            return _MaxPool2d(module) if isinstance(before, _Conv2d) else module
         case nn.ReLU() if isinstance(before, _Conv2d):  # whose gradient does not need the result
             return nn.ReLU(inplace=True)
         case nn.Linear():
-            return _Linear(module)
-        case nn.Dropout() if (_BYTE * module.p).is_integer() and 0 < module.p < 1:
+            return _Linear(module, sparse_gradients and isinstance(before, _Pooled) and before.is_flat)
+        case nn.Dropout() if _is_of_bytes(module.p):
             return _Dropout(module.p)
     return module
 
@@ -124,30 +158,6 @@ def _array(tensor: Tensor) -> Any:
 # ---- Modules ---------------------------------------------------------------------------------------------------------
 
 
-class _Fast(nn.Sequential):
-    """The rewritten modules. Of one image in training, the linear layer computes max-pooling, ReLU and dropout as well."""
-
-    def __init__(self, modules: dict[str, nn.Module], sparse_gradients: bool = False) -> None:
-        super().__init__(OrderedDict(modules))
-        self._pooled: list[Any] = []  # max-pooling, flattening, ReLU, perhaps dropout, linear layer
-        whole: list[Any] = list(self)
-        for first in range(len(whole) if sparse_gradients else 0):
-            for kinds in (_MaxPool2d, nn.Flatten, nn.ReLU, _Dropout, _Linear), (_MaxPool2d, nn.Flatten, nn.ReLU, _Linear):
-                found = whole[first : first + len(kinds)]
-                if len(found) == len(kinds) and all(map(isinstance, found, kinds)):
-                    self._pooled = found
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        are_left_out = False
-        for module in self:
-            if self.training and torch.is_grad_enabled() and module in self._pooled[:1]:
-                are_left_out = self._pooled[-1].takes(inputs, *self._pooled[:-1])
-            are_left_out = are_left_out and module not in self._pooled[-1:]
-            if not are_left_out:
-                inputs = module(inputs)
-        return inputs
-
-
 class _Conv2d(nn.Module):
     """A convolution with stride 1 whose result is channels-last."""
 
@@ -165,50 +175,45 @@ class _Conv2d(nn.Module):
         return output
 
 
-class _MaxPool2d(nn.Module):
-    """Max-pooling of a convolution's result, with windows that do not overlap."""
+class _Pooled(nn.Module):
+    """Max-pooling of a convolution's result, with windows that do not overlap, ReLU, and perhaps dropout and flattening."""
 
-    def __init__(self, plain: nn.MaxPool2d) -> None:
+    def __init__(self, pool: Any, after: Sequence[nn.Module]) -> None:
         super().__init__()
-        size = plain.kernel_size
-        self.kernel_size = (size, size) if isinstance(size, int) else tuple(size)
+        self.kernel_size = _pair(pool.kernel_size)
+        self.p = sum(each.p for each in after if isinstance(each, nn.Dropout))
+        self.is_flat = any(isinstance(each, nn.Flatten) for each in after)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if inputs.dim() != 4 or not inputs.requires_grad:
-            return functional.max_pool2d(inputs, self.kernel_size)
-        output: Tensor = _MaxPooling.apply(inputs, self.kernel_size)
-        return output
+        p, has_window = self.p if self.training else 0.0, all(map(operator.le, self.kernel_size, inputs.shape[-2:]))
+        output: Tensor
+        if inputs.dim() == 4 and has_window and inputs.requires_grad and compiled_loops():
+            output = _Pooling.apply(inputs, self.kernel_size, p, self.is_flat)
+            return output
+        output = _dropout(functional.max_pool2d(inputs, self.kernel_size).relu_(), p)
+        return output.flatten(1) if self.is_flat else output
 
 
 class _Linear(nn.Module):
-    """A linear layer. If ``takes`` returned true, it also computes max-pooling, ReLU and dropout, of an image [1, O, h, w]."""
+    """A linear layer. Of one sample, it may read only the weights of inputs [1, I] that are not zero."""
 
-    def __init__(self, plain: nn.Linear) -> None:
+    def __init__(self, plain: nn.Linear, skips_zeros: bool) -> None:
         super().__init__()
-        self.weight, self.bias = plain.weight, plain.bias
-        self._before: tuple[tuple[int, ...], float] | None = None  # size of a window, and p of dropout
-
-    def takes(self, inputs: Tensor, pool: _MaxPool2d, flatten: nn.Flatten, relu: nn.ReLU, *dropout: _Dropout) -> bool:  # noqa: ARG002
-        """Return whether the layer also computes these modules before it, so that the caller leaves them out."""
-        weight, is_one = self.weight, inputs.dim() == 4 and len(inputs) == 1 and compiled_loops() is not None
-        if is_one:
-            _, channels, height, width = inputs.shape
-            n_values = channels * (height // pool.kernel_size[0]) * (width // pool.kernel_size[1])
-            has_place = n_values == weight.shape[1] and (flatten.start_dim, flatten.end_dim) == (1, -1)
-            is_one = has_place and weight.dtype in _OF_NUMPY and weight.grad is None  # to add to it would be slow
-        self._before = (pool.kernel_size, sum(each.p for each in dropout if each.training)) if is_one else None
-        if is_one == weight.is_contiguous():  # its elements are in memory by inputs, or by outputs
-            weight.data = weight.data.t().contiguous().t() if is_one else weight.data.contiguous()
-        return is_one
+        self.weight, self.bias, self._skips_zeros = plain.weight, plain.bias, skips_zeros
 
     def forward(self, inputs: Tensor) -> Tensor:
-        output: Tensor
-        if self._before and inputs.dim() == 4:
-            output = _PooledProduct.apply(inputs, self.weight, self.bias, *self._before)
+        weight, output, is_one = self.weight, inputs, False
+        if self.training and torch.is_grad_enabled():
+            is_one = self._skips_zeros and inputs.shape == (1, weight.shape[1]) and compiled_loops() is not None
+            is_one = is_one and weight.dtype in _OF_NUMPY and weight.grad is None  # to add to it would be slow
+            if is_one == weight.is_contiguous():  # its elements are in memory by inputs, or by outputs
+                weight.data = weight.data.t().contiguous().t() if is_one else weight.data.contiguous()
+        if is_one:
+            output = _ProductOfFew.apply(inputs, weight, self.bias)
         elif inputs.dim() == 2:
-            output = _Product.apply(_autocast(inputs), self.weight, self.bias)
+            output = _Product.apply(_autocast(inputs), weight, self.bias)
         else:
-            output = functional.linear(inputs, self.weight, self.bias)
+            output = functional.linear(inputs, weight, self.bias)
         return output
 
 
@@ -220,9 +225,19 @@ class _Dropout(nn.Module):
         self.p = p
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if inputs.numel() < MASKED_FROM:
-            return functional.dropout(inputs, self.p, self.training)
-        return inputs * keep_mask(inputs, self.p) if self.training else inputs
+        return _dropout(inputs, self.p if self.training else 0.0)
+
+
+def _dropout(inputs: Tensor, p: float) -> Tensor:
+    return inputs * keep_mask(inputs, p) if p and inputs.numel() >= MASKED_FROM else functional.dropout(inputs, p)
+
+
+def _is_of_bytes(p: float) -> bool:
+    return 0 < p < 1 and (_BYTE * p).is_integer()
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else tuple(size)
 
 
 def _autocast(inputs: Tensor) -> Tensor:
@@ -274,56 +289,55 @@ def _sparse_gradients(
     """Return the gradients of inputs, weight and bias by a sparse gradient of the output, [B, O, h, w]."""
     loops, elements = compiled_loops(), (_array(gradient._indices()), _array(gradient._values()))  # noqa: SLF001  # not coalesced
     height, width = padding
-    images = _padded(inputs, padding)
-    pixels, weights = _by_rows(images), _by_rows(weight)
+    images = functional.pad(inputs, (width, width, height, height)) if any(padding) else inputs
+    by_rows = [each.permute(0, 2, 3, 1) for each in (images, weight)]
+    pixels, weights = (_array(each.flatten(2)) for each in by_rows)
     to_inputs, to_weights, to_bias = (_array(inputs.new_zeros(each)) for each in (pixels.shape, weights.shape, len(weight)))
     calls = [functools.partial(loops.add_to_weights, *elements, pixels, inputs.shape[1], to_weights, to_bias)]
     if needed[0]:
         calls.append(functools.partial(loops.add_to_inputs, *elements, weights, inputs.shape[1], to_inputs))
     _at_once(len(elements[1]) >= SUMMED_AT_ONCE, calls)
-    of_inputs = None
-    if needed[0]:
-        of_inputs = _of_rows(to_inputs, images)[:, :, height : images.shape[2] - height, width : images.shape[3] - width]
-    return of_inputs, _of_rows(to_weights, weight), torch.from_numpy(to_bias).to(inputs.dtype) if needed[2] else None
+    of_inputs, of_weight = (
+        torch.from_numpy(each).view(like.shape).permute(0, 3, 1, 2).to(inputs.dtype)
+        for each, like in zip((to_inputs, to_weights), by_rows, strict=True)
+    )
+    of_inputs = of_inputs[:, :, height : images.shape[2] - height, width : images.shape[3] - width]
+    return of_inputs if needed[0] else None, of_weight, torch.from_numpy(to_bias).to(inputs.dtype) if needed[2] else None
 
 
-def _padded(images: Tensor, padding: tuple[int, int]) -> Tensor:
-    height, width = padding
-    return functional.pad(images, (width, width, height, height)) if any(padding) else images
-
-
-def _by_rows(tensor: Tensor) -> Any:
-    """Return an array [N, rows, columns channels] of a tensor [N, channels, rows, columns]."""
-    array = _array(tensor.permute(0, 2, 3, 1))
-    return array.reshape(*array.shape[:2], -1)
-
-
-def _of_rows(array: Any, like: Tensor) -> Tensor:
-    """Return the tensor with the shape and dtype of ``like`` of which ``_by_rows`` made the array."""
-    n, channels, height, width = like.shape
-    return torch.from_numpy(array).view(n, height, width, channels).permute(0, 3, 1, 2).to(like.dtype)
-
-
-class _MaxPooling(torch.autograd.Function):
-    """``max_pool2d`` of a convolution's result. With numba, the gradient of its argument is sparse."""
+class _Pooling(torch.autograd.Function):
+    """Max-pooling, ReLU and dropout of a convolution's result [B, O, h, w], whose gradient is sparse."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, kernel_size: tuple[int, int]) -> Tensor:
-        output, places = functional.max_pool2d(inputs, kernel_size, return_indices=True)
-        ctx.save_for_backward(inputs, places)
-        ctx.kernel_size = kernel_size
-        return output
+    def forward(ctx: Any, inputs: Tensor, size: tuple[int, int], p: float, is_flat: bool) -> Tensor:
+        pixels = inputs.permute(0, 2, 3, 1).contiguous().view(_INTEGERS[inputs.element_size()])
+        n, height, width, n_channels = pixels.shape
+        grid = height // size[0], width // size[1]
+        n_windows = math.prod(grid)
+        output = pixels.new_zeros(n, n_windows * n_channels)
+        random = _random_bytes(output.numel()) if p else torch.zeros(output.numel(), dtype=torch.uint8)
+        arrays = [each.numpy() for each in (pixels, random.view(output.shape), output)]
+        ctx.shape, ctx.scale, ctx.is_flat = inputs.shape, 1 / (1 - p), is_flat
+        strides = (1, n_windows) if is_flat else (n_channels, 1)
+        limits = torch.tensor([-math.inf, math.nan], dtype=inputs.dtype).view(pixels.dtype).numpy()
+        constants, pool = (size, grid, strides, int(_BYTE * p), limits), compiled_loops().pool
+        calls = [functools.partial(pool, *(each[half] for each in arrays), half.start, *constants) for half in _halves(n)]
+        kept = [torch.from_numpy(each) for each in _at_once(output.numel() >= POOLED_AT_ONCE, calls)]
+        ctx.kept = torch.cat(kept, dim=1)
+        result = output.view(inputs.dtype)
+        if p:
+            result.mul_(ctx.scale)
+        return result if is_flat else result.view(n, *grid, n_channels).permute(0, 3, 1, 2)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, places = ctx.saved_tensors  # places [B, O, h, w]: positions in the planes of inputs
-        if loops := compiled_loops():
-            by_window = places.permute(0, 2, 3, 1).flatten(1, 2)
-            found = loops.nonzero(_array(gradient.flatten(2)), _array(by_window), inputs.shape[3])
-            values, indices = map(torch.from_numpy, found)
-            return torch.sparse_coo_tensor(indices, values.to(inputs.dtype), inputs.shape, check_invariants=False), None
-        arguments = (inputs, ctx.kernel_size, ctx.kernel_size, [0, 0], [1, 1], False, places)
-        return torch.ops.aten.max_pool2d_with_indices_backward(gradient, *arguments), None
+        by_output = gradient if ctx.is_flat else gradient.permute(0, 2, 3, 1)
+        values = by_output.flatten().index_select(0, ctx.kept[4]).mul_(ctx.scale)
+        return torch.sparse_coo_tensor(ctx.kept[:4], values, ctx.shape, check_invariants=False), None, None, None
+
+
+def _halves(n: int) -> list[slice]:
+    return [slice(0, n // 2), slice(n // 2, n)] if n > 1 else [slice(0, n)]
 
 
 class _Product(torch.autograd.Function):
@@ -343,29 +357,29 @@ class _Product(torch.autograd.Function):
         return of_inputs, _product(gradient.t(), inputs), of_bias
 
 
-class _PooledProduct(torch.autograd.Function):
-    """Max-pooling, ReLU, dropout and linear layer of one image. The gradients of image and weights are sparse."""
+class _ProductOfFew(torch.autograd.Function):
+    """``linear`` of one sample that reads only the weights of inputs that are not zero, and has the gradients of those only.
+
+    The gradient of the weights is sparse. The others' gradients must not be needed, as those of ReLU's and dropout's zeros.
+    """
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, size: tuple[int, int], p: float) -> Tensor:
-        """Shapes: [1, O, h, w], [outputs, I], [outputs] -> [1, outputs], with I pooled values."""
-        loops, image = compiled_loops(), _array(inputs[0].permute(1, 2, 0).to(weight.dtype))
-        random = _array(_random_bytes(weight.shape[1]))
-        ctx.save_for_backward(weight)
-        ctx.shape, ctx.dtype, ctx.scale = inputs.shape, inputs.dtype, image.dtype.type(1 / (1 - p))
-        columns, values, _ = ctx.kept = loops.pool(image, *size, random, _BYTE * p, ctx.scale)
-        output = torch.from_numpy(loops.sum_of_columns(columns, values, _array(weight.t())))
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Shapes: [1, I], [M, I], [M] -> [1, M]."""
+        ctx.save_for_backward(inputs, weight)
+        ctx.few, sums = compiled_loops().sum_of_columns(_array(inputs[0].to(weight.dtype)), _array(weight.t()))
+        output = torch.from_numpy(sums)
         return (output if bias is None else output.add_(bias)).to(inputs.dtype).unsqueeze(0)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        [weight], of_bias = ctx.saved_tensors, gradient[0].to(ctx.saved_tensors[0].dtype)
-        columns, values, places = ctx.kept
-        found = compiled_loops().gradients_of_columns(columns, values, _array(weight.t()), _array(of_bias), ctx.scale)
-        places, of_values, elements, of_elements = map(torch.from_numpy, (places, *found))
-        of_inputs = torch.sparse_coo_tensor(places, of_values.to(ctx.dtype), ctx.shape, check_invariants=False)
+        inputs, weight = ctx.saved_tensors
+        of_bias, of_inputs = gradient[0].to(weight.dtype), torch.zeros(weight.shape[1], dtype=weight.dtype)
+        loop, values = compiled_loops().gradients_of_columns, _array(inputs[0].to(weight.dtype))
+        found = loop(ctx.few, values, _array(weight.t()), _array(of_bias), of_inputs.numpy())
+        elements, of_elements = map(torch.from_numpy, found)
         of_weight = torch.sparse_coo_tensor(elements, of_elements, weight.shape, check_invariants=False)
-        return of_inputs, of_weight, of_bias.clone() if ctx.needs_input_grad[2] else None, None, None
+        return of_inputs.to(inputs.dtype).unsqueeze(0), of_weight, of_bias.clone() if ctx.needs_input_grad[2] else None
 
 
 def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -384,24 +398,6 @@ def _has_onednn() -> bool:
 
 
 # ---- Optimizer -------------------------------------------------------------------------------------------------------
-
-
-class Optimizer(Protocol):
-    """What a step needs of an optimizer: ``torch.optim.Optimizer`` has it, and so has ``Adadelta``."""
-
-    param_groups: list[dict[str, Any]]
-
-    def zero_grad(self) -> None:
-        """Drop the gradients."""
-
-    def step(self) -> object:
-        """Update the parameters."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the result of ``state_dict``."""
 
 
 class Adadelta:
@@ -466,6 +462,10 @@ class Adadelta:
         self.param_groups[0].update(state_dict["group"])
 
 
+#: What a step needs of an optimizer is in both.
+Optimizer = torch.optim.Optimizer | Adadelta
+
+
 class _Arrays:
     """A parameter and its averages as arrays with the dimensions in the order of their memory."""
 
@@ -499,17 +499,22 @@ class _Arrays:
         _at_once(True, [functools.partial(loops.update, *part, numbers) for part in parts])
 
 
-def _at_once(is_large: bool, calls: Sequence[Callable[[], object]]) -> None:
-    """Call one or two functions of compiled loops, at the same time where that is faster."""
+def _at_once(is_large: bool, calls: Sequence[Callable[[], object]]) -> list[Any]:
+    """Return the results of one or two functions of compiled loops, called at the same time where that is faster."""
     if not is_large or torch.get_num_threads() == 1:
-        for call in calls:
-            call()
-        return
-    with ThreadPoolExecutor(1) as beside:  # for this call only: its thread would be lost in a fork
-        begun = [beside.submit(call) for call in calls[1:]]
-        calls[0]()
-        for each in begun:
-            each.result()
+        return [call() for call in calls]
+    begun = [_thread_of(os.getpid()).submit(call) for call in calls[1:]]
+    try:
+        first = calls[0]()
+    finally:
+        wait(begun)
+    return [first, *(each.result() for each in begun)]
+
+
+@functools.cache
+def _thread_of(process: int) -> ThreadPoolExecutor:  # noqa: ARG001  # a fork has no threads
+    """Return one thread, which is kept: the system starts a new one on the core of the thread that waits for it."""
+    return ThreadPoolExecutor(1)
 
 
 def _update(parameter: Tensor, gradient: Tensor, state: dict[str, Any], constants: tuple[float, ...]) -> None:

@@ -21,9 +21,10 @@ def compiled() -> Any:
     """
     import numba.extending
 
-    numba.extending.register_jitable(update)  # ``update_elements`` calls it
+    for function in (pool_rows, update):  # others call them
+        numba.extending.register_jitable(function)
     functions = (
-        nonzero, add_to_weights, add_to_inputs, pool, sum_of_columns, gradients_of_columns, update, update_elements,
+        pool, add_to_weights, add_to_inputs, sum_of_columns, gradients_of_columns, update, update_elements,
     )  # fmt: skip
     # So that LLVM uses vectors: the error model of Python checks each division, and a sum in the order of its loop is serial.
     options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc"}}
@@ -34,40 +35,81 @@ def compiled() -> Any:
     return SimpleNamespace(**{function.__name__: jit for function, jit in zip(functions, jits, strict=True)})
 
 
-def nonzero(gradient: Any, places: Any, width: Any) -> Any:
-    """Return the elements of a max-pooling's gradient that are not zero: values [N] and indices in its argument [4, N].
+def pool(
+    images: Any, random: Any, output: Any, first: Any, size: Any, grid: Any, strides: Any, dropped: Any, limits: Any
+) -> Any:
+    """Compute max-pooling, ReLU and dropout, the latter without its factor.
 
     Args:
-        gradient: of the result, [B, O, windows].
-        places: of each window's maximum in its plane of the argument, [B, windows, O].
-        width: of a plane of the argument.
+        images: bits of the argument, [B, h, w, O].
+        random: bytes, [B, I] with I = O windows. A value is dropped if its byte is smaller than ``dropped``.
+        output: zeros, in whose place the bits of the result are written, [B, I].
+        first: number of the first sample.
+        size: height and width of a window.
+        grid: rows and columns of windows.
+        strides: of a window and of a channel in ``output``.
+        dropped: 256 p.
+        limits: bits of minus infinity and of NaN.
+
+    Returns:
+        of the values that are not zero: sample, channel, row and column in the argument, and position in the result, [5, N].
     """
-    n, size = np.uintp(0), gradient.size + 1
-    values, indices = np.empty(size, gradient.dtype), np.empty((4, size), np.int64)
-    for sample in range(np.uintp(gradient.shape[0])):
-        for window in range(np.uintp(gradient.shape[2])):
-            for channel in range(np.uintp(gradient.shape[1])):  # in the order in which the next function reads memory
-                value = gradient[sample, channel, window]
-                values[n] = value  # in any case: a branch would often be mispredicted
-                indices[0, n], indices[1, n], indices[3, n] = sample, channel, window
-                n += np.uintp(value != 0)
-    for m in range(n):
-        place = np.uint32(places[np.uintp(indices[0, m]), np.uintp(indices[3, m]), np.uintp(indices[1, m])])
-        row = np.uint32(place // np.uint32(width))
-        indices[2, m], indices[3, m] = row, place - row * np.uint32(width)
-    return values[:n], indices[:, :n].copy()
+    n_channels, height, width = np.uintp(images.shape[3]), np.uintp(size[0]), np.uintp(size[1])
+    maxima, kept = np.empty((grid[1], images.shape[3]), images.dtype), np.empty(images.shape[3], np.uint8)
+    channels, found = np.empty(images.shape[3] + 1, np.uint32), np.empty((5, random.size), np.int64)
+    n, one = np.uintp(0), np.uintp(1)
+    for sample in range(np.uintp(len(images))):
+        number = np.uintp(first) + sample
+        for y in range(np.uintp(grid[0])):
+            pool_rows(images[sample, y * height : (y + one) * height], width, limits, maxima)
+            for x in range(np.uintp(grid[1])):
+                largest, window, n_kept = maxima[x], y * np.uintp(grid[1]) + x, np.uintp(0)
+                drawn = random[sample, window * n_channels : (window + one) * n_channels]
+                for channel in range(n_channels):
+                    kept[channel] = (largest[channel] > 0) & (drawn[channel] >= dropped)
+                for channel in range(n_channels):
+                    channels[n_kept] = channel  # in any case: a branch would often be mispredicted
+                    n_kept += np.uintp(kept[channel])
+                for k in range(n_kept):
+                    top = np.uintp(channels[k])  # the channel
+                    position, place = window * np.uintp(strides[0]) + top * np.uintp(strides[1]), 0
+                    for i in range(size[0] - 1, -1, -1):  # so that the first of equal values is found last
+                        for j in range(size[1] - 1, -1, -1):
+                            value = images[sample, y * height + np.uintp(i), x * width + np.uintp(j), top]
+                            place = i * size[1] + j if value == largest[top] else place
+                    output[sample, position] = largest[top]
+                    found[0, n], found[1, n], found[4, n] = number, top, number * np.uintp(output.shape[1]) + position
+                    found[2, n], found[3, n] = y * height + np.uintp(place) // width, x * width + np.uintp(place) % width
+                    n += one
+    return found[:, :n].copy()
+
+
+def pool_rows(rows: Any, width: Any, limits: Any, maxima: Any) -> None:
+    """Compute the maxima of 0 and the values of each window, [windows, O], by rows [height, w, O].
+
+    Numbers that are not negative have the order of their bits as integers, so the maximum of integers is that of the numbers.
+    """
+    n_channels, minus_infinity, nan = np.uintp(rows.shape[2]), limits[0], limits[1]
+    of_columns = np.zeros(rows.shape[1] * rows.shape[2], rows.dtype)
+    for i in range(np.uintp(len(rows))):
+        row = rows[i].reshape(-1)
+        for k in range(np.uintp(len(row))):
+            pixel = nan if (row[k] > minus_infinity) & (row[k] < 0) else row[k]  # NaN may be negative
+            of_columns[k] = max(of_columns[k], pixel)
+    maxima[:] = 0
+    for x in range(np.uintp(len(maxima))):
+        largest = maxima[x]
+        for j in range(x * width, (x + np.uintp(1)) * width):
+            column = of_columns[j * n_channels : (j + np.uintp(1)) * n_channels]
+            for channel in range(n_channels):
+                largest[channel] = max(largest[channel], column[channel])
 
 
 def add_to_weights(indices: Any, values: Any, images: Any, n_channels: Any, sums: Any, bias: Any) -> None:
     """Add to the gradient of each weight the pixels that it meets, times the values of the elements; to the bias, the values.
 
-    Args:
-        indices: sample, channel, row and column of each element, [4, N].
-        values: of the elements, [N].
-        images: of the convolution, padded, [B, H, W C].
-        n_channels: C.
-        sums: to which is added, [O, k, l C].
-        bias: to which is added, [O].
+    Shapes: the elements' sample, channel, row and column [4, N], their values [N], padded images [B, H, W C], C,
+    gradients of weights [O, k, l C] and bias [O].
     """
     height, length = np.uintp(sums.shape[1]), np.uintp(sums.shape[2])
     for n in range(np.uintp(len(values))):
@@ -84,7 +126,7 @@ def add_to_weights(indices: Any, values: Any, images: Any, n_channels: Any, sums
 def add_to_inputs(indices: Any, values: Any, weights: Any, n_channels: Any, sums: Any) -> None:
     """Add to the gradient of each pixel the weights that it meets, times the values of the elements.
 
-    As ``add_to_weights``, with ``weights`` [O, k, l C] and ``sums`` [B, H, W C].
+    Shapes as for ``add_to_weights``, which has the sums and the other factors exchanged.
     """
     height, length = np.uintp(weights.shape[1]), np.uintp(weights.shape[2])
     for n in range(np.uintp(len(values))):
@@ -97,92 +139,40 @@ def add_to_inputs(indices: Any, values: Any, weights: Any, n_channels: Any, sums
                 total[j] += value * weight[j]
 
 
-def pool(image: Any, height: Any, width: Any, random: Any, dropped: Any, scale: Any) -> Any:
-    """Return the values of max-pooling, ReLU and dropout that are not zero.
-
-    Args:
-        image: [h, w, O].
-        height: of a window.
-        width: of a window.
-        random: bytes, one for each value, [O windows].
-        dropped: a value is dropped if its byte is smaller than this.
-        scale: of the other values.
-
-    Returns:
-        the values' numbers in [O, windows] flattened, [N]; the values, [N]; sample (0), channel, row and column in the image,
-        [4, N].
-    """
-    n_channels, height, width = np.uintp(image.shape[2]), np.uintp(height), np.uintp(width)
-    n_rows, n_columns = np.uintp(image.shape[0]) // height, np.uintp(image.shape[1]) // width
-    size = n_channels * n_rows * n_columns + 1
-    kept, values, places = np.empty(size, np.uint32), np.empty(size, image.dtype), np.empty(size, np.uint32)
-    n, number = np.uintp(0), np.uintp(0)
-    for y in range(n_rows):
-        for x in range(n_columns):
-            largest, of_largest = image[y * height, x * width].copy(), np.zeros(n_channels, np.uint32)
-            for i in range(height):
-                for j in range(width):
-                    pixels = image[y * height + i, x * width + j]
-                    for channel in range(n_channels):
-                        is_larger = pixels[channel] > largest[channel] or np.isnan(pixels[channel])  # as max_pool2d
-                        largest[channel] = pixels[channel] if is_larger else largest[channel]
-                        of_largest[channel] = np.uint32(i * width + j) if is_larger else of_largest[channel]
-            for channel in range(n_channels):
-                kept[n], values[n], places[n] = number, largest[channel], of_largest[channel]  # in any case, as in ``nonzero``
-                n += np.uintp((not largest[channel] <= 0) & (random[number] >= dropped))
-                number += np.uintp(1)
-    numbers, indices = np.empty(n, np.int64), np.zeros((4, n), np.int64)
-    for m in range(n):
-        window, i = np.uintp(kept[m]) // n_channels, np.uintp(places[m]) // width
-        y, channel = window // n_columns, kept[m] - window * n_channels
-        numbers[m] = channel * n_rows * n_columns + window
-        values[m] *= scale
-        indices[1, m], indices[2, m] = channel, y * height + i
-        indices[3, m] = (window - y * n_columns) * width + places[m] - i * width
-    return numbers, values[:n], indices
-
-
-def sum_of_columns(columns: Any, values: Any, weights: Any) -> Any:
-    """Return the sum of columns [N] of the weights, times values [N]. The weights are transposed, [I, M]."""
-    sums = np.zeros(weights.shape[1], weights.dtype)
+def sum_of_columns(inputs: Any, weights: Any) -> tuple[Any, Any]:
+    """Return the numbers of the inputs [I] that are not zero, [N], and their product with the weights [I, M], [M]."""
+    columns, sums = np.flatnonzero(inputs), np.zeros(weights.shape[1], weights.dtype)
     for n in range(np.uintp(len(columns))):
-        weight = weights[np.uintp(columns[n])]
+        weight, value = weights[np.uintp(columns[n])], inputs[np.uintp(columns[n])]
         for m in range(np.uintp(len(sums))):
-            sums[m] += values[n] * weight[m]
-    return sums
+            sums[m] += value * weight[m]
+    return columns, sums
 
 
-def gradients_of_columns(columns: Any, values: Any, weights: Any, slopes: Any, scale: Any) -> Any:
-    """Return the gradients of the arguments of ``sum_of_columns`` by those of its sums, ``slopes`` [M].
+def gradients_of_columns(columns: Any, inputs: Any, weights: Any, slopes: Any, of_inputs: Any) -> tuple[Any, Any]:
+    """Return the gradient of the weights of ``sum_of_columns`` by that of its sums, ``slopes`` [M].
 
     Returns:
-        gradients of the values, times ``scale``, [N]; row and column of the weights that have a gradient, [2, E]; these
-        gradients, [E].
+        row and column of the weights that have a gradient, [2, E], and these gradients, [E]. Those of the inputs replace zeros,
+        ``of_inputs`` [I].
     """
-    rows, of_values = np.flatnonzero(slopes), np.empty_like(values)
-    elements, of_elements = np.empty((2, len(columns) * len(rows)), np.int64), np.empty(len(columns) * len(rows), values.dtype)
+    rows = np.flatnonzero(slopes)
+    elements, of_elements = np.empty((2, len(columns) * len(rows)), np.int64), np.empty(len(columns) * len(rows), inputs.dtype)
     e = np.uintp(0)
     for n in range(np.uintp(len(columns))):
-        weight, total = weights[np.uintp(columns[n])], scale * 0
+        column = np.uintp(columns[n])
+        weight, total = weights[column], slopes[0] * 0
         for m in range(np.uintp(len(slopes))):
             total += weight[m] * slopes[m]
-        of_values[n] = total * scale
+        of_inputs[column] = total
         for r in range(np.uintp(len(rows))):
-            elements[0, e], elements[1, e], of_elements[e] = rows[r], columns[n], values[n] * slopes[np.uintp(rows[r])]
+            elements[0, e], elements[1, e], of_elements[e] = rows[r], columns[n], inputs[column] * slopes[np.uintp(rows[r])]
             e += np.uintp(1)
-    return of_values, elements, of_elements
+    return elements, of_elements
 
 
 def update(weights: Any, squares: Any, deltas: Any, gradient: Any, constants: Any) -> None:
-    """Update the weights and both averages, [N], as ``fast.Adadelta`` does.
-
-    Args:
-        weights: to be updated.
-        squares: S.
-        deltas: D.
-        gradient: of the weights.
-        constants: of S, and of D as ``fast`` computes them, [5].
-    """
+    """Update the weights, S and D, [N], as ``fast.Adadelta`` does, with the constants that it computes, [5]."""
     of_squares, eps_of_deltas, eps_of_squares, of_deltas, scale = constants
     for n in range(np.uintp(len(gradient))):
         slope, delta = gradient[n], deltas[n]

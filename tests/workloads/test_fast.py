@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import multiprocessing
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +18,7 @@ from torch_builders import CPU
 
 from mnistbench.measuring.case import autocaster
 from mnistbench.workloads.data import load
-from mnistbench.workloads.fast import Adadelta, _at_once, compiled_loops, fast_model, keep_mask
+from mnistbench.workloads.fast import Adadelta, _at_once, _Pooling, compiled_loops, fast_model, keep_mask
 from mnistbench.workloads.loops import compiled, update
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import ConvNet, LeNet5
@@ -151,6 +153,8 @@ def test_parameters_are_shared_and_names_stay() -> None:
         (nn.Conv2d(1, 4, 3, stride=2), nn.Conv2d(4, 4, 3, groups=2), nn.ReLU(), nn.Dropout(0.3), nn.Flatten()),
         (nn.Conv2d(1, 4, 3, padding="same", padding_mode="reflect"), nn.Sigmoid(), nn.ReLU(), nn.Flatten()),
         (nn.Conv2d(1, 4, 3, bias=False, padding=(0, 2)), nn.Conv2d(4, 2, 3, bias=False), nn.MaxPool2d(3, 2), nn.Flatten()),
+        (nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.Tanh(), nn.Conv2d(4, 2, 2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(2)),
+        (nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(), nn.Dropout(), nn.Flatten()),
     ],
 )
 def test_modules_of_other_kinds_are_computed_as_they_are(modules: tuple[nn.Module, ...]) -> None:
@@ -329,21 +333,39 @@ def test_a_single_image_uses_only_the_weights_of_the_values_that_are_kept(
         torch.testing.assert_close(mine.grad.to_dense(), theirs.grad)
 
 
-def test_dropout_of_a_single_image_has_its_probability() -> None:
-    model = fast_model(
-        nn.Sequential(nn.Conv2d(1, 4, 1), nn.MaxPool2d(1), nn.ReLU(), nn.Dropout(0.25), nn.Flatten(), nn.Linear(40_000, 2)),
-        sparse_gradients=True,
-    )
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("is_flat", [True, False])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_pooled_values_and_their_gradients_are_those_of_pytorch(
+    threads: int, is_flat: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr("mnistbench.workloads.fast.POOLED_AT_ONCE", 0)
+    values = torch.randint(-3, 3, (5, 7, 9, 13)).to(dtype).to(memory_format=torch.channels_last)  # most windows have equal ones
+    values[0, 0, 0, 0], values[0, 1, 3, 2], values[2, 1, 0, 3] = torch.inf, -torch.inf, -0.0
+    fast, plain = (values.clone().requires_grad_() for _ in range(2))
+    found, expected = _Pooling.apply(fast, (2, 3), 0.0, is_flat), nn.functional.max_pool2d(plain, (2, 3)).relu()
+    expected = expected.flatten(1) if is_flat else expected
+    assert torch.equal(found, expected)
+    slopes = torch.randn(expected.shape).to(dtype)
+    found.backward(slopes)
+    expected.backward(slopes)
+    assert torch.equal(fast.grad.to_dense(), plain.grad)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_dropout_after_pooling_has_its_probability(batch_size: int) -> None:
+    modules = nn.Conv2d(1, 4, 1), nn.MaxPool2d(2), nn.Dropout(0.25), nn.ReLU(), nn.Flatten()
+    model, images = fast_model(nn.Sequential(*modules).double()), torch.zeros(batch_size, 1, 200, 200, dtype=torch.float64)
     nn.init.ones_(model.get_parameter("0.bias"))
-
-    def kept() -> int:
-        model.zero_grad()
-        model(torch.zeros(1, 1, 100, 100)).sum().backward()
-        return len(model.get_parameter("5.weight").grad.coalesce().indices()[1].unique())
-
-    assert stats.binomtest(kept(), 40_000, 0.75).pvalue > 1e-4
-    model.get_submodule("3").eval()
-    assert kept() == 40_000
+    values = model(images)
+    values.sum().backward()
+    assert set(values.unique().tolist()) == {0.0, 1 / 0.75}
+    assert stats.binomtest(int((values == 0).sum()), values.numel(), 0.25).pvalue > 1e-4
+    neighbours = (values[:, 1:] == 0) & (values[:, :-1] == 0)
+    assert stats.binomtest(int(neighbours[:, ::2].sum()), neighbours[:, ::2].numel(), 0.25**2).pvalue > 1e-4
+    torch.testing.assert_close(model.get_parameter("0.bias").grad.sum(), values.sum())
+    assert model.eval()(images).eq(1).all()
 
 
 @pytest.mark.parametrize("wrong", ["image", "flatten"])
@@ -360,13 +382,17 @@ def test_other_shapes_are_left_to_the_modules(wrong: str) -> None:
             model(image)
 
 
-def test_not_a_number_in_a_single_image_is_seen() -> None:
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_not_a_number_is_seen(batch_size: int, sign: int) -> None:
     model = fast_model(
-        nn.Sequential(nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)), sparse_gradients=True
+        nn.Sequential(nn.Conv2d(1, 4, 1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(100, 3)), sparse_gradients=True
     )
-    image = torch.randn(1, 1, 10, 10)
-    image[0, 0, 4, 4] = torch.nan
-    assert model(image).isnan().all()
+    images = torch.randn(batch_size, 1, 10, 10)
+    images[0, 0, 4, 4] = torch.tensor(torch.nan).copysign(torch.tensor(sign))
+    with torch.no_grad():
+        model.get_parameter("0.weight").abs_()
+    assert model(images).isnan().any(dim=1).tolist() == [True, False][:batch_size]
 
 
 @pytest.mark.parametrize("n_hidden", [1, 7])  # one row is in the same order as one column
@@ -432,16 +458,20 @@ def test_an_infinite_value_has_a_gradient_as_in_pytorch() -> None:
     torch.testing.assert_close(twin[0].bias.grad, plain[0].bias.grad, equal_nan=True)
 
 
-def test_a_single_image_belongs_to_the_modules_that_run() -> None:
-    model = fast_model(ConvNet(), sparse_gradients=True)
-    found: list[str] = []
-    for name, module in model.named_children():
-        module.register_forward_hook(lambda *_, name=name: found.append(name))
-    model(torch.randn(1, 1, 28, 28))
-    assert found == ["conv1", "relu1", "conv2", "fc1", "relu3", "dropout2", "fc2", "log_softmax"]
-    found.clear()
-    model.eval()(torch.randn(1, 1, 28, 28))
-    assert found == [name for name, _ in model.named_children()]
+def test_max_pooling_computes_the_modules_after_it() -> None:
+    found = {name for name, module in fast_model(ConvNet()).named_children() if isinstance(module, nn.Identity)}
+    assert found == {"relu2", "dropout1", "flatten"}
+
+
+def test_a_fork_has_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert _at_once(True, [int, float]) == [0, 0.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, which is what this is about
+        child = multiprocessing.get_context("fork").Process(target=_at_once, args=(True, [int, float]))
+        child.start()
+    child.join(60)
+    assert child.exitcode == 0
 
 
 def test_a_training_with_single_images_continues_from_its_saved_state() -> None:
