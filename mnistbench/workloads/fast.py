@@ -3,13 +3,12 @@
 Each rewrite is exact except for the rounding of sums:
 
 - Convolutions, ReLU and pooling keep their values channels-last, so no operation converts its arguments.
-- ReLU and max-pooling commute because both are monotonic, so ReLU processes the pooled quarter of the values. One loop that
-  numba compiles computes both, and dropout and flattening after them.
+- ReLU and max-pooling commute because both are monotonic. One loop that numba compiles computes both, and dropout and
+  flattening after them. Its dropout compares random bytes with 256 p; PyTorch draws 32 random bits per value.
 - They leave few outputs of a convolution with a gradient (3 % in ConvNet): the gradients of its weights and of its inputs are
   sums over those only. numba compiles them; without it, the convolution is dense.
-- Of one image, ReLU and dropout leave few inputs of the linear layer that are not zero (2 to 4 % in ConvNet on MNIST): only
-  their weights are read, and those updated whose output has a gradient.
-- Dropout of many values compares random bytes with 256 p; PyTorch draws 32 random bits per value, one value after the other.
+- Of one image, they leave few inputs of the linear layer that are not zero (2 to 4 % in ConvNet on MNIST): only their weights
+  are read, and those updated whose output has a gradient.
 - All elements of a running average of Adadelta decay by one factor. It is stored once, so the decay takes no pass over them.
   numba compiles the rest of an update, which then takes one pass instead of eight.
 
@@ -26,7 +25,7 @@ import os
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -41,12 +40,6 @@ POOLED_AT_ONCE, SUMMED_AT_ONCE, UPDATED_AT_ONCE = 2**15, 2**13, 2**19
 
 #: A matrix product with fewer multiply-adds than this is computed by MKL: a call of oneDNN takes longer.
 ONEDNN_FROM = 2**21
-
-#: Numbers of pixels that are smaller have an integer of two bytes for each place.
-SMALLER_WINDOWS = 2**15
-
-#: Values from which on a mask of bytes takes less time than PyTorch's dropout.
-MASKED_FROM = 2**10
 
 #: An average's factor is multiplied into its elements before it becomes smaller than this, every 175 steps.
 SMALLEST_FACTOR = 1e-8
@@ -88,23 +81,12 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
     result: dict[str, nn.Module] = {}
     before: nn.Module | None = None
     for position, (name, module) in enumerate(modules):
-        if name in result:
-            continue
-        after = list(itertools.takewhile(lambda each: _is_pooled(each[1]), modules[position + 1 :]))
-        n_relu, n_dropout = (sum(isinstance(each, kind) for _, each in after) for kind in (nn.ReLU, nn.Dropout))
-        if isinstance(before, _Conv2d) and _is_pooling(module) and n_relu and n_dropout <= 1:
-            before = _Pooled(module, [each for _, each in after])
-            result.update({name: before}, **{each: nn.Identity() for each, _ in after})
-        else:
-            before = result[name] = _fast(module, before, sparse_gradients)
+        if name not in result:
+            after = dict(itertools.takewhile(lambda each: _is_pooled(each[1]), modules[position + 1 :]))
+            before = result[name] = _fast(module, before, list(after.values()), sparse_gradients)
+            if isinstance(before, _Pooled):
+                result.update({each: nn.Identity() for each in after})
     return nn.Sequential(OrderedDict(result))
-
-
-def _is_pooling(module: nn.Module) -> bool:
-    match module:
-        case nn.MaxPool2d(padding=0, dilation=1, ceil_mode=False, return_indices=False):
-            return bool(module.stride == module.kernel_size) and math.prod(_pair(module.kernel_size)) < SMALLER_WINDOWS
-    return False
 
 
 def _is_pooled(module: nn.Module) -> bool:
@@ -112,21 +94,22 @@ def _is_pooled(module: nn.Module) -> bool:
     match module:
         case nn.ReLU() | nn.Flatten(start_dim=1, end_dim=-1):
             return True
-        case nn.Dropout():
-            return _is_of_bytes(module.p)
+        case nn.Dropout():  # by comparing random bytes
+            return 0 < module.p < 1 and (_BYTE * module.p).is_integer()
     return False
 
 
-def _fast(module: nn.Module, before: nn.Module | None, sparse_gradients: bool) -> nn.Module:
+def _fast(module: nn.Module, before: nn.Module | None, after: Sequence[nn.Module], sparse_gradients: bool) -> nn.Module:
+    n_relu, n_dropout = (sum(isinstance(each, kind) for each in after) for kind in (nn.ReLU, nn.Dropout))
     match module:
         case nn.Conv2d(groups=1, stride=(1, 1), dilation=(1, 1), padding_mode="zeros") if isinstance(module.padding, tuple):
             return _Conv2d(module)
+        case nn.MaxPool2d(padding=0, dilation=1, ceil_mode=False, return_indices=False) if module.stride == module.kernel_size:
+            return _Pooled(module, after) if isinstance(before, _Conv2d) and n_relu and n_dropout <= 1 else module
         case nn.ReLU() if isinstance(before, _Conv2d):  # whose gradient does not need the result
             return nn.ReLU(inplace=True)
         case nn.Linear():
             return _Linear(module, sparse_gradients and isinstance(before, _Pooled) and before.is_flat)
-        case nn.Dropout() if _is_of_bytes(module.p):
-            return _Dropout(module.p)
     return module
 
 
@@ -168,10 +151,9 @@ class _Conv2d(nn.Module):
         self.weight.data = self.weight.data.clone(memory_format=torch.channels_last)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        weight, bias = self.weight, self.bias
         if inputs.dim() != 4:
-            return functional.conv2d(inputs, weight, bias, padding=self.padding)
-        output: Tensor = _Convolution.apply(_autocast(inputs), weight, bias, self.padding)
+            return functional.conv2d(inputs, self.weight, self.bias, padding=self.padding)
+        output: Tensor = _Convolution.apply(_autocast(inputs), self.weight, self.bias, self.padding)
         return output
 
 
@@ -180,17 +162,17 @@ class _Pooled(nn.Module):
 
     def __init__(self, pool: Any, after: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.kernel_size = _pair(pool.kernel_size)
+        size = pool.kernel_size
+        self.kernel_size = (size, size) if isinstance(size, int) else tuple(size)
         self.p = sum(each.p for each in after if isinstance(each, nn.Dropout))
         self.is_flat = any(isinstance(each, nn.Flatten) for each in after)
 
     def forward(self, inputs: Tensor) -> Tensor:
         p, has_window = self.p if self.training else 0.0, all(map(operator.le, self.kernel_size, inputs.shape[-2:]))
-        output: Tensor
         if inputs.dim() == 4 and has_window and inputs.requires_grad and compiled_loops():
-            output = _Pooling.apply(inputs, self.kernel_size, p, self.is_flat)
+            output: Tensor = _Pooling.apply(inputs, self.kernel_size, p, self.is_flat)
             return output
-        output = _dropout(functional.max_pool2d(inputs, self.kernel_size).relu_(), p)
+        output = functional.dropout(functional.max_pool2d(inputs, self.kernel_size).relu_(), p)
         return output.flatten(1) if self.is_flat else output
 
 
@@ -202,54 +184,22 @@ class _Linear(nn.Module):
         self.weight, self.bias, self._skips_zeros = plain.weight, plain.bias, skips_zeros
 
     def forward(self, inputs: Tensor) -> Tensor:
-        weight, output, is_one = self.weight, inputs, False
+        weight, is_one = self.weight, False
         if self.training and torch.is_grad_enabled():
             is_one = self._skips_zeros and inputs.shape == (1, weight.shape[1]) and compiled_loops() is not None
             is_one = is_one and weight.dtype in _OF_NUMPY and weight.grad is None  # to add to it would be slow
             if is_one == weight.is_contiguous():  # its elements are in memory by inputs, or by outputs
                 weight.data = weight.data.t().contiguous().t() if is_one else weight.data.contiguous()
-        if is_one:
-            output = _ProductOfFew.apply(inputs, weight, self.bias)
-        elif inputs.dim() == 2:
-            output = _Product.apply(_autocast(inputs), weight, self.bias)
-        else:
-            output = functional.linear(inputs, weight, self.bias)
+        if inputs.dim() != 2:
+            return functional.linear(inputs, weight, self.bias)
+        product = _ProductOfFew if is_one else _Product
+        output: Tensor = product.apply(inputs if is_one else _autocast(inputs), weight, self.bias)
         return output
-
-
-class _Dropout(nn.Module):
-    """Dropout with a probability that is a multiple of 1/256."""
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return _dropout(inputs, self.p if self.training else 0.0)
-
-
-def _dropout(inputs: Tensor, p: float) -> Tensor:
-    return inputs * keep_mask(inputs, p) if p and inputs.numel() >= MASKED_FROM else functional.dropout(inputs, p)
-
-
-def _is_of_bytes(p: float) -> bool:
-    return 0 < p < 1 and (_BYTE * p).is_integer()
-
-
-def _pair(size: Any) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else tuple(size)
 
 
 def _autocast(inputs: Tensor) -> Tensor:
     """Convert the inputs of a Function, as autocast does those of PyTorch's operations."""
     return inputs.to(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else inputs
-
-
-def keep_mask(inputs: Tensor, p: float) -> Tensor:
-    """Return a mask of ``inputs``' shape and dtype: 0 with probability p, a multiple of 1/256, else 1 / (1 - p)."""
-    random = _random_bytes(inputs.numel()).view(inputs.shape)
-    # PyTorch takes ten times as long to compare integers and to convert the result.
-    return random.to(inputs.dtype).sub_(_BYTE * p - 1).clamp_(0, 1).mul_(1 / (1 - p))
 
 
 def _random_bytes(n: int) -> Tensor:
@@ -293,9 +243,10 @@ def _sparse_gradients(
     by_rows = [each.permute(0, 2, 3, 1) for each in (images, weight)]
     pixels, weights = (_array(each.flatten(2)) for each in by_rows)
     to_inputs, to_weights, to_bias = (_array(inputs.new_zeros(each)) for each in (pixels.shape, weights.shape, len(weight)))
-    calls = [functools.partial(loops.add_to_weights, *elements, pixels, inputs.shape[1], to_weights, to_bias)]
+    add = functools.partial(loops.add_products, *elements, inputs.shape[1])
+    calls = [functools.partial(add, pixels, to_weights, to_bias, False)]
     if needed[0]:
-        calls.append(functools.partial(loops.add_to_inputs, *elements, weights, inputs.shape[1], to_inputs))
+        calls.append(functools.partial(add, to_inputs, weights, to_bias, True))
     _at_once(len(elements[1]) >= SUMMED_AT_ONCE, calls)
     of_inputs, of_weight = (
         torch.from_numpy(each).view(like.shape).permute(0, 3, 1, 2).to(inputs.dtype)
@@ -387,14 +338,11 @@ def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
 
     In float32 PyTorch calls MKL, which takes up to twice the time of oneDNN.
     """
-    if left.dtype == torch.float32 and left.numel() * right.shape[1] >= ONEDNN_FROM and _has_onednn():
+    has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    if has_onednn and left.dtype == torch.float32 and left.numel() * right.shape[1] >= ONEDNN_FROM:
         product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.t(), bias, "none", [], "")  # noqa: SLF001
         return product
     return functional.linear(left, right.t(), bias)
-
-
-def _has_onednn() -> bool:
-    return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
 # ---- Optimizer -------------------------------------------------------------------------------------------------------
@@ -504,11 +452,7 @@ def _at_once(is_large: bool, calls: Sequence[Callable[[], object]]) -> list[Any]
     if not is_large or torch.get_num_threads() == 1:
         return [call() for call in calls]
     begun = [_thread_of(os.getpid()).submit(call) for call in calls[1:]]
-    try:
-        first = calls[0]()
-    finally:
-        wait(begun)
-    return [first, *(each.result() for each in begun)]
+    return [calls[0](), *(each.result() for each in begun)]
 
 
 @functools.cache

@@ -24,7 +24,7 @@ def compiled() -> Any:
     for function in (pool_rows, update):  # others call them
         numba.extending.register_jitable(function)
     functions = (
-        pool, add_to_weights, add_to_inputs, sum_of_columns, gradients_of_columns, update, update_elements,
+        pool, add_products, sum_of_columns, gradients_of_columns, update, update_elements,
     )  # fmt: skip
     # So that LLVM uses vectors: the error model of Python checks each division, and a sum in the order of its loop is serial.
     options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc"}}
@@ -38,18 +38,11 @@ def compiled() -> Any:
 def pool(
     images: Any, random: Any, output: Any, first: Any, size: Any, grid: Any, strides: Any, dropped: Any, limits: Any
 ) -> Any:
-    """Compute max-pooling, ReLU and dropout, the latter without its factor.
+    """Compute max-pooling, ReLU and dropout, the latter without its factor, from the bits of samples, [B, h, w, O].
 
-    Args:
-        images: bits of the argument, [B, h, w, O].
-        random: bytes, [B, I] with I = O windows. A value is dropped if its byte is smaller than ``dropped``.
-        output: zeros, in whose place the bits of the result are written, [B, I].
-        first: number of the first sample.
-        size: height and width of a window.
-        grid: rows and columns of windows.
-        strides: of a window and of a channel in ``output``.
-        dropped: 256 p.
-        limits: bits of minus infinity and of NaN.
+    The bits of the result replace the zeros ``output``, [B, I] with I = O windows, where a window and a channel have these
+    ``strides``. Values are dropped whose random byte, [B, I], is smaller than ``dropped``. ``first`` is the number of the first
+    sample, ``size`` that of a window, ``grid`` are rows and columns of windows, and ``limits`` the bits of -inf and of NaN.
 
     Returns:
         of the values that are not zero: sample, channel, row and column in the argument, and position in the result, [5, N].
@@ -105,38 +98,28 @@ def pool_rows(rows: Any, width: Any, limits: Any, maxima: Any) -> None:
                 largest[channel] = max(largest[channel], column[channel])
 
 
-def add_to_weights(indices: Any, values: Any, images: Any, n_channels: Any, sums: Any, bias: Any) -> None:
+def add_products(indices: Any, values: Any, n_channels: Any, images: Any, weights: Any, bias: Any, to_images: Any) -> None:
     """Add to the gradient of each weight the pixels that it meets, times the values of the elements; to the bias, the values.
 
-    Shapes: the elements' sample, channel, row and column [4, N], their values [N], padded images [B, H, W C], C,
-    gradients of weights [O, k, l C] and bias [O].
-    """
-    height, length = np.uintp(sums.shape[1]), np.uintp(sums.shape[2])
-    for n in range(np.uintp(len(values))):
-        sample, output, row = np.uintp(indices[0, n]), np.uintp(indices[1, n]), np.uintp(indices[2, n])
-        first, value = np.uintp(indices[3, n]) * np.uintp(n_channels), values[n]
-        bias[output] += value
-        for i in range(height):
-            pixels = images[sample, row + i, first : first + length]
-            total = sums[output, i]
-            for j in range(length):
-                total[j] += value * pixels[j]
+    With ``to_images``, add to the gradient of each pixel the weights that it meets, times the values.
 
-
-def add_to_inputs(indices: Any, values: Any, weights: Any, n_channels: Any, sums: Any) -> None:
-    """Add to the gradient of each pixel the weights that it meets, times the values of the elements.
-
-    Shapes as for ``add_to_weights``, which has the sums and the other factors exchanged.
+    Shapes: the elements' sample, channel, row and column [4, N] and their values [N]; padded images [B, H, W C] and weights
+    [O, k, l C], one of which is a gradient; bias [O].
     """
     height, length = np.uintp(weights.shape[1]), np.uintp(weights.shape[2])
     for n in range(np.uintp(len(values))):
         sample, output, row = np.uintp(indices[0, n]), np.uintp(indices[1, n]), np.uintp(indices[2, n])
         first, value = np.uintp(indices[3, n]) * np.uintp(n_channels), values[n]
+        if not to_images:
+            bias[output] += value
         for i in range(height):
-            weight = weights[output, i]
-            total = sums[sample, row + i, first : first + length]
-            for j in range(length):
-                total[j] += value * weight[j]
+            pixels, weight = images[sample, row + i, first : first + length], weights[output, i]
+            if to_images:
+                for j in range(length):
+                    pixels[j] += value * weight[j]
+            else:
+                for j in range(length):
+                    weight[j] += value * pixels[j]
 
 
 def sum_of_columns(inputs: Any, weights: Any) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from torch_builders import CPU
 
 from mnistbench.measuring.case import autocaster
 from mnistbench.workloads.data import load
-from mnistbench.workloads.fast import Adadelta, _at_once, _Pooling, compiled_loops, fast_model, keep_mask
+from mnistbench.workloads.fast import Adadelta, _at_once, _Pooling, compiled_loops, fast_model
 from mnistbench.workloads.loops import compiled, update
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import ConvNet, LeNet5
@@ -203,26 +203,6 @@ def test_a_first_convolution_whose_input_needs_a_gradient_gives_it() -> None:
 def test_a_model_of_another_kind_is_refused() -> None:
     with pytest.raises(TypeError, match="not of Linear"):
         fast_model(nn.Linear(2, 2))
-
-
-@pytest.mark.parametrize("p", [0.25, 0.5, 3 / 256])
-def test_a_mask_drops_values_with_its_probability(p: float) -> None:
-    n = 200_003
-    mask = keep_mask(torch.zeros(n), p)
-    assert set(mask.tolist()) == {0.0, torch.tensor(1 / (1 - p)).item()}
-    assert stats.binomtest(int((mask == 0).sum()), n, p).pvalue > 1e-4
-    neighbours = (mask[1:] == 0) & (mask[:-1] == 0)  # bytes of one random word must not depend on each other
-    assert stats.binomtest(int(neighbours[::2].sum()), (n - 1) // 2, p * p).pvalue > 1e-4
-
-
-def test_masks_differ_from_call_to_call_and_follow_the_seed() -> None:
-    def masks() -> list[Tensor]:
-        torch.manual_seed(5)
-        return [keep_mask(torch.zeros(64), 0.5) for _ in range(2)]
-
-    first, second = masks(), masks()
-    assert not torch.equal(first[0], first[1])
-    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("smallest_factor", [1e-8, 0.7])  # never reached, and reached every four steps
