@@ -1,6 +1,6 @@
-"""Compare what the fast step and the reference step learn at batch size 1: test accuracy after 6,000 steps on MNIST.
+"""Compare what the fast step and the reference step learn at batch size 1: test accuracy after 6,000 or more steps on MNIST.
 
-    python docs/evidence/batch_of_one.py [SEEDS]
+    python docs/evidence/batch_of_one.py [SEEDS [STEPS]]
     python docs/evidence/batch_of_one.py floor [THREADS]
 
 For each seed both steps start with the same weights and train on the same images in the same order; their dropout masks
@@ -35,8 +35,6 @@ from mnistbench.workloads.data import Split, load
 from mnistbench.workloads.fast import compiled_loops
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import builtin_workloads
-
-SAMPLES = 6_000
 
 
 class Counted(TorchDispatchMode):
@@ -99,9 +97,9 @@ def floor(threads: int) -> None:
         )
 
 
-def accuracy(seeds: int) -> None:
+def accuracy(seeds: int, steps: int) -> None:
     whole = load("mnist")
-    drawn = torch.randperm(len(whole.train), generator=torch.Generator().manual_seed(0))[:SAMPLES]
+    drawn = torch.randperm(len(whole.train), generator=torch.Generator().manual_seed(0))[:steps]
     part = replace(whole, train=Split(whole.train.images[drawn], whole.train.labels[drawn]))
     workload = replace(builtin_workloads("mnist", None)[0], load=lambda _: part)
     found = {step: [] for step in STEPS}
@@ -123,7 +121,7 @@ def main() -> None:
     if given[:1] == ["floor"]:
         floor(int(given[1]) if len(given) > 1 else torch.get_num_threads())
     else:
-        accuracy(int(given[0]) if given else 5)
+        accuracy(*map(int, [*given, *("5", "6000")[len(given) :]]))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ Each rewrite is exact except for the rounding of sums:
 
 - Convolutions, ReLU and pooling keep their values channels-last, so no operation converts its arguments.
 - ReLU and max-pooling commute because both are monotonic. One loop that numba compiles computes both, and dropout and
-  flattening after them. Its dropout compares random bytes with 256 p; PyTorch draws 32 random bits per value.
+  flattening after them. Its dropout compares random bytes with 256 p; PyTorch draws 32 random bits per value. What it drops
+  is 0, also infinity and NaN.
 - They leave few outputs of a convolution with a gradient (3 % in ConvNet): the gradients of its weights and of its inputs are
   sums over those only. numba compiles them; without it, the convolution is dense.
 - Of one image, they leave few inputs of the linear layer that are not zero (2 to 4 % in ConvNet on MNIST): only their weights
@@ -30,6 +31,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 _BYTE = 256
@@ -51,7 +53,7 @@ _OF_NUMPY = torch.float32, torch.float64
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 #: Neighbours that ``fast_model`` exchanges: classes of the first and of the second module.
-_COMMUTE: tuple[tuple[Any, Any], ...] = ((nn.ReLU, nn.MaxPool2d), ((nn.ReLU, nn.Dropout), nn.Flatten))
+_COMMUTE = (nn.ReLU, nn.MaxPool2d), (nn.ReLU, nn.Flatten), (nn.Dropout, nn.Flatten)
 
 
 def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module:
@@ -59,7 +61,8 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
 
     Modules have their names in ``model``; their order differs where operations commute. Max-pooling also computes modules
     after it, which become an ``nn.Identity``. Modules that are not rewritten are shared with ``model``, and so are all
-    parameters, whose elements may change their order in memory. Dropout masks come from another random stream.
+    parameters, whose elements may change their order in memory; others lose their hooks. Dropout masks come from another random
+    stream. The gradients of a convolution have no gradients of their own.
 
     Args:
         model: an ``nn.Sequential``.
@@ -75,28 +78,27 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
     modules: list[tuple[str, Any]] = list(model._modules.items())  # noqa: SLF001  # children() names a module once
     for last in range(len(modules) - 1, 0, -1):
         for position in range(last):
-            (_, first), (_, second) = modules[position : position + 2]
-            if any(isinstance(first, before) and isinstance(second, after) for before, after in _COMMUTE):
+            first, second = (type(module) for _, module in modules[position : position + 2])
+            if (first, second) in _COMMUTE:
                 modules[position : position + 2] = modules[position + 1], modules[position]
     result: dict[str, nn.Module] = {}
     before: nn.Module | None = None
     for position, (name, module) in enumerate(modules):
         if name not in result:
             after = dict(itertools.takewhile(lambda each: _is_pooled(each[1]), modules[position + 1 :]))
-            before = result[name] = _fast(module, before, list(after.values()), sparse_gradients)
+            is_torchs = type(module).__module__.startswith("torch.nn.modules")  # a derived class may compute something else
+            before = result[name] = _fast(module, before, list(after.values()), sparse_gradients) if is_torchs else module
+            before.training = module.training
             if isinstance(before, _Pooled):
                 result.update({each: nn.Identity() for each in after})
     return nn.Sequential(OrderedDict(result))
 
 
-def _is_pooled(module: nn.Module) -> bool:
+def _is_pooled(module: Any) -> bool:
     """Return whether max-pooling can compute the module after it as well."""
-    match module:
-        case nn.ReLU() | nn.Flatten(start_dim=1, end_dim=-1):
-            return True
-        case nn.Dropout():  # by comparing random bytes
-            return 0 < module.p < 1 and (_BYTE * module.p).is_integer()
-    return False
+    if type(module) is nn.Dropout:
+        return 0 < module.p < 1 and (_BYTE * module.p).is_integer()
+    return type(module) is nn.ReLU or (type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1))
 
 
 def _fast(module: nn.Module, before: nn.Module | None, after: Sequence[nn.Module], sparse_gradients: bool) -> nn.Module:
@@ -104,12 +106,14 @@ def _fast(module: nn.Module, before: nn.Module | None, after: Sequence[nn.Module
     match module:
         case nn.Conv2d(groups=1, stride=(1, 1), dilation=(1, 1), padding_mode="zeros") if isinstance(module.padding, tuple):
             return _Conv2d(module)
-        case nn.MaxPool2d(padding=0, dilation=1, ceil_mode=False, return_indices=False) if module.stride == module.kernel_size:
-            return _Pooled(module, after) if isinstance(before, _Conv2d) and n_relu and n_dropout <= 1 else module
+        case nn.MaxPool2d(
+            kernel_size=int() | (_, _) as size, stride=stride, padding=0, dilation=1, ceil_mode=False, return_indices=False
+        ) if isinstance(before, _Conv2d) and stride == size and n_relu and n_dropout <= 1:
+            return _Pooled(module, after)
         case nn.ReLU() if isinstance(before, _Conv2d):  # whose gradient does not need the result
             return nn.ReLU(inplace=True)
         case nn.Linear():
-            return _Linear(module, sparse_gradients and isinstance(before, _Pooled) and before.is_flat)
+            return _Linear(module, sparse_gradients and isinstance(before, _Pooled))
     return module
 
 
@@ -185,7 +189,7 @@ class _Linear(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         weight, is_one = self.weight, False
-        if self.training and torch.is_grad_enabled():
+        if torch.is_grad_enabled():
             is_one = self._skips_zeros and inputs.shape == (1, weight.shape[1]) and compiled_loops() is not None
             is_one = is_one and weight.dtype in _OF_NUMPY and weight.grad is None  # to add to it would be slow
             if is_one == weight.is_contiguous():  # its elements are in memory by inputs, or by outputs
@@ -200,10 +204,6 @@ class _Linear(nn.Module):
 def _autocast(inputs: Tensor) -> Tensor:
     """Convert the inputs of a Function, as autocast does those of PyTorch's operations."""
     return inputs.to(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else inputs
-
-
-def _random_bytes(n: int) -> Tensor:
-    return torch.empty(-(-n // 8), dtype=torch.int64).random_(-(2**63), None).view(torch.uint8)[:n]
 
 
 # ---- Gradients -------------------------------------------------------------------------------------------------------
@@ -223,37 +223,31 @@ class _Convolution(torch.autograd.Function):
         return functional.conv2d(inputs, weight, bias, padding=padding)
 
     @staticmethod
+    @once_differentiable  # its sums are not known to autograd
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors  # [B, C, H, W], [O, C, k, l]
-        if gradient.is_sparse:
-            return *_sparse_gradients(gradient, inputs, weight, ctx.padding, ctx.needs_input_grad), None
-        is_needed = [ctx.needs_input_grad[0], True, False]
-        arguments = (inputs, weight, None, [1, 1], list(ctx.padding), [1, 1], False, [0, 0], 1, is_needed)
-        of_inputs, of_weight, _ = torch.ops.aten.convolution_backward(gradient, *arguments)
-        return of_inputs, of_weight, gradient.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None, None
-
-
-def _sparse_gradients(
-    gradient: Tensor, inputs: Tensor, weight: Tensor, padding: tuple[int, int], needed: Sequence[bool]
-) -> tuple[Tensor | None, Tensor, Tensor | None]:
-    """Return the gradients of inputs, weight and bias by a sparse gradient of the output, [B, O, h, w]."""
-    loops, elements = compiled_loops(), (_array(gradient._indices()), _array(gradient._values()))  # noqa: SLF001  # not coalesced
-    height, width = padding
-    images = functional.pad(inputs, (width, width, height, height)) if any(padding) else inputs
-    by_rows = [each.permute(0, 2, 3, 1) for each in (images, weight)]
-    pixels, weights = (_array(each.flatten(2)) for each in by_rows)
-    to_inputs, to_weights, to_bias = (_array(inputs.new_zeros(each)) for each in (pixels.shape, weights.shape, len(weight)))
-    add = functools.partial(loops.add_products, *elements, inputs.shape[1])
-    calls = [functools.partial(add, pixels, to_weights, to_bias, False)]
-    if needed[0]:
-        calls.append(functools.partial(add, to_inputs, weights, to_bias, True))
-    _at_once(len(elements[1]) >= SUMMED_AT_ONCE, calls)
-    of_inputs, of_weight = (
-        torch.from_numpy(each).view(like.shape).permute(0, 3, 1, 2).to(inputs.dtype)
-        for each, like in zip((to_inputs, to_weights), by_rows, strict=True)
-    )
-    of_inputs = of_inputs[:, :, height : images.shape[2] - height, width : images.shape[3] - width]
-    return of_inputs if needed[0] else None, of_weight, torch.from_numpy(to_bias).to(inputs.dtype) if needed[2] else None
+        needed, (height, width) = ctx.needs_input_grad, ctx.padding
+        if not gradient.is_sparse:
+            arguments = (inputs, weight, None, [1, 1], [height, width], [1, 1], False, [0, 0], 1, [needed[0], True, False])
+            of_inputs, of_weight, _ = torch.ops.aten.convolution_backward(gradient, *arguments)
+            return of_inputs, of_weight, gradient.sum((0, 2, 3)) if needed[2] else None, None
+        elements = _array(gradient._indices()), _array(gradient._values())  # noqa: SLF001  # not coalesced
+        images = functional.pad(inputs, (width, width, height, height)) if any(ctx.padding) else inputs
+        by_rows = [each.permute(0, 2, 3, 1) for each in (images, weight)]
+        pixels, weights = (_array(each.flatten(2)) for each in by_rows)
+        to_inputs, to_weights, to_bias = (_array(inputs.new_zeros(each)) for each in (pixels.shape, weights.shape, len(weight)))
+        add = functools.partial(compiled_loops().add_products, *elements, inputs.shape[1])
+        calls = [functools.partial(add, pixels, to_weights, to_bias, False)]
+        if needed[0]:
+            calls.append(functools.partial(add, to_inputs, weights, to_bias, True))
+        _at_once(len(elements[1]) >= SUMMED_AT_ONCE, calls)
+        of_inputs, of_weight = (
+            torch.from_numpy(each).view(like.shape).permute(0, 3, 1, 2).to(inputs.dtype)
+            for each, like in zip((to_inputs, to_weights), by_rows, strict=True)
+        )
+        of_inputs = of_inputs[:, :, height : images.shape[2] - height, width : images.shape[3] - width]
+        of_bias = torch.from_numpy(to_bias).to(inputs.dtype) if needed[2] else None
+        return of_inputs if needed[0] else None, of_weight, of_bias, None
 
 
 class _Pooling(torch.autograd.Function):
@@ -266,25 +260,26 @@ class _Pooling(torch.autograd.Function):
         grid = height // size[0], width // size[1]
         n_windows = math.prod(grid)
         output = pixels.new_zeros(n, n_windows * n_channels)
-        random = _random_bytes(output.numel()) if p else torch.zeros(output.numel(), dtype=torch.uint8)
-        arrays = [each.numpy() for each in (pixels, random.view(output.shape), output)]
+        random = torch.zeros(-(-output.numel() // 8), dtype=torch.int64)
+        if p:
+            random.random_(-(2**63), None)
+        arrays = [each.numpy() for each in (pixels, random.view(torch.uint8)[: output.numel()].view(output.shape), output)]
         ctx.shape, ctx.scale, ctx.is_flat = inputs.shape, 1 / (1 - p), is_flat
         strides = (1, n_windows) if is_flat else (n_channels, 1)
         limits = torch.tensor([-math.inf, math.nan], dtype=inputs.dtype).view(pixels.dtype).numpy()
         constants, pool = (size, grid, strides, int(_BYTE * p), limits), compiled_loops().pool
         calls = [functools.partial(pool, *(each[half] for each in arrays), half.start, *constants) for half in _halves(n)]
         kept = [torch.from_numpy(each) for each in _at_once(output.numel() >= POOLED_AT_ONCE, calls)]
-        ctx.kept = torch.cat(kept, dim=1)
-        result = output.view(inputs.dtype)
-        if p:
-            result.mul_(ctx.scale)
-        return result if is_flat else result.view(n, *grid, n_channels).permute(0, 3, 1, 2)
+        ctx.save_for_backward(torch.cat(kept, dim=1))
+        in_shape = output if is_flat else output.view(n, *grid, n_channels).permute(0, 3, 1, 2)
+        result = in_shape.view(inputs.dtype)  # last, so that it is no view for autograd, which modules after it may change
+        return result.mul_(ctx.scale) if p else result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        by_output = gradient if ctx.is_flat else gradient.permute(0, 2, 3, 1)
-        values = by_output.flatten().index_select(0, ctx.kept[4]).mul_(ctx.scale)
-        return torch.sparse_coo_tensor(ctx.kept[:4], values, ctx.shape, check_invariants=False), None, None, None
+        [kept], by_output = ctx.saved_tensors, gradient if ctx.is_flat else gradient.permute(0, 2, 3, 1)
+        values = by_output.flatten().index_select(0, kept[4]).mul_(ctx.scale)
+        return torch.sparse_coo_tensor(kept[:4], values, ctx.shape, check_invariants=False), None, None, None
 
 
 def _halves(n: int) -> list[slice]:
@@ -323,6 +318,7 @@ class _ProductOfFew(torch.autograd.Function):
         return (output if bias is None else output.add_(bias)).to(inputs.dtype).unsqueeze(0)
 
     @staticmethod
+    @once_differentiable  # its sums are not known to autograd
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors
         of_bias, of_inputs = gradient[0].to(weight.dtype), torch.zeros(weight.shape[1], dtype=weight.dtype)
@@ -439,11 +435,11 @@ class _Arrays:
             if loops.update_elements(*self._arrays, rows, columns, values, values.dtype.type(constants)):
                 return
         values = _array(gradient.to_dense().permute(self._order)).reshape(-1)
-        numbers, half = values.dtype.type(constants), len(values) // 2
+        numbers = values.dtype.type(constants)
         if len(values) < UPDATED_AT_ONCE:
             loops.update(*self._flat, values, numbers)
             return
-        parts = [[each[part] for each in (*self._flat, values)] for part in (slice(half), slice(half, None))]
+        parts = [[each[half] for each in (*self._flat, values)] for half in _halves(len(values))]
         _at_once(True, [functools.partial(loops.update, *part, numbers) for part in parts])
 
 

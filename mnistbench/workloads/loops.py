@@ -1,4 +1,4 @@
-"""Loops that numba compiles for the fast step: sums over the few values and gradients that are not zero, and Adadelta's update.
+"""Loops that numba compiles for the fast step: max-pooling, sums over few values and gradients, and Adadelta's update.
 
 Each runs in one thread and adds in the order that LLVM chose, so a sum is the same in each run. Indices are unsigned, because
 numba checks for negative ones. Shapes: B samples, C channels of the inputs, O of the outputs; the images of the inputs are
@@ -41,7 +41,7 @@ def pool(
     """Compute max-pooling, ReLU and dropout, the latter without its factor, from the bits of samples, [B, h, w, O].
 
     The bits of the result replace the zeros ``output``, [B, I] with I = O windows, where a window and a channel have these
-    ``strides``. Values are dropped whose random byte, [B, I], is smaller than ``dropped``. ``first`` is the number of the first
+    ``strides``. Values are dropped whose random byte is smaller than ``dropped``. ``first`` is the number of the first
     sample, ``size`` that of a window, ``grid`` are rows and columns of windows, and ``limits`` the bits of -inf and of NaN.
 
     Returns:
@@ -74,7 +74,7 @@ def pool(
                     found[0, n], found[1, n], found[4, n] = number, top, number * np.uintp(output.shape[1]) + position
                     found[2, n], found[3, n] = y * height + np.uintp(place) // width, x * width + np.uintp(place) % width
                     n += one
-    return found[:, :n].copy()
+    return found[:, :n]
 
 
 def pool_rows(rows: Any, width: Any, limits: Any, maxima: Any) -> None:

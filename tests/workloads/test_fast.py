@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
+import math
 import multiprocessing
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -297,7 +300,8 @@ def test_a_single_image_uses_only_the_weights_of_the_values_that_are_kept(
     twin, images = copy.deepcopy(model), torch.randn(1, 1, *image, dtype=dtype)
     output = fast_model(twin, sparse_gradients=True)(images)
     weights = torch.randn_like(output)
-    (output * weights).sum().backward()
+    output.backward(weights)
+    assert not bias or twin[-1].bias.grad.data_ptr() != weights.data_ptr()
     gradient = twin[-1].weight.grad
     assert gradient.is_sparse
     used = gradient.coalesce().indices()[1].unique()
@@ -334,18 +338,93 @@ def test_pooled_values_and_their_gradients_are_those_of_pytorch(
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
-def test_dropout_after_pooling_has_its_probability(batch_size: int) -> None:
-    modules = nn.Conv2d(1, 4, 1), nn.MaxPool2d(2), nn.Dropout(0.25), nn.ReLU(), nn.Flatten()
+@pytest.mark.parametrize("ps", [(0.25,), (3 / 256,), (0.3,), (0.5, 0.5), (1.0,)])
+def test_dropout_after_pooling_has_its_probability(ps: tuple[float, ...], batch_size: int) -> None:
+    modules = nn.Conv2d(1, 4, 1), nn.MaxPool2d(2), *map(nn.Dropout, ps), nn.ReLU(), nn.Flatten()
     model, images = fast_model(nn.Sequential(*modules).double()), torch.zeros(batch_size, 1, 200, 200, dtype=torch.float64)
     nn.init.ones_(model.get_parameter("0.bias"))
-    values = model(images)
+    torch.manual_seed(5)
+    values, others = model(images), model(images)
     values.sum().backward()
-    assert set(values.unique().tolist()) == {0.0, 1 / 0.75}
-    assert stats.binomtest(int((values == 0).sum()), values.numel(), 0.25).pvalue > 1e-4
-    neighbours = (values[:, 1:] == 0) & (values[:, :-1] == 0)
-    assert stats.binomtest(int(neighbours[:, ::2].sum()), neighbours[:, ::2].numel(), 0.25**2).pvalue > 1e-4
+    torch.manual_seed(5)
+    assert torch.equal(model(images), values)
+    kept = math.prod(1 - p for p in ps)
+    dropped = values == 0
+    assert not kept or torch.allclose(values[~dropped], torch.tensor(1 / kept, dtype=torch.float64))
+    for found, p in (
+        (dropped, 1 - kept),
+        ((dropped[:, 1:] & dropped[:, :-1])[:, ::2], (1 - kept) ** 2),  # bytes of one random word must not depend on each other
+        (dropped & (others == 0), (1 - kept) ** 2),  # nor must two masks
+    ):
+        assert stats.binomtest(int(found.sum()), found.numel(), p).pvalue > 1e-4
     torch.testing.assert_close(model.get_parameter("0.bias").grad.sum(), values.sum())
     assert model.eval()(images).eq(1).all()
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [nn.MaxPool2d((2,)), nn.MaxPool2d(2, (2, 2)), nn.MaxPool2d(7), nn.MaxPool2d((1, 7))],
+    ids=["one number", "another stride", "too large", "too wide"],
+)
+def test_windows_that_are_left_to_pytorch(pool: nn.Module) -> None:
+    plain = nn.Sequential(nn.Conv2d(1, 2, 3), pool, nn.ReLU())
+    images = torch.randn(2, 1, 8, 8)
+    try:
+        expected = plain(images)
+    except RuntimeError as error:
+        with pytest.raises(RuntimeError, match=re.escape(str(error)[:40])):
+            fast_model(plain)(images)
+    else:
+        torch.testing.assert_close(fast_model(plain)(images), expected)
+
+
+class Clip(nn.ReLU):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.clamp(0, 0.1)
+
+
+def test_derived_classes_are_computed_as_they_are() -> None:
+    plain = nn.Sequential(nn.Conv2d(1, 2, 3), Clip(), nn.MaxPool2d(2), Clip(), nn.Flatten())
+    images = torch.randn(2, 1, 8, 8)
+    torch.testing.assert_close(fast_model(plain)(images), plain(images))
+
+
+def test_a_module_after_pooling_may_change_its_input() -> None:
+    plain = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.ReLU6(inplace=True))
+    twin, images = copy.deepcopy(plain), torch.randn(2, 1, 8, 8)
+    for model in (plain, fast_model(twin)):
+        model(images).square().sum().backward()
+    torch.testing.assert_close(twin[0].weight.grad, plain[0].weight.grad)
+
+
+def test_modes_are_those_of_the_model() -> None:
+    fast, images = fast_model(ConvNet().eval()), torch.randn(2, 1, 28, 28)
+    assert torch.equal(fast(images), fast(images))
+
+
+def test_a_gradient_of_gradients_is_refused() -> None:
+    model, images = fast_model(LeNet5()), torch.randn(2, 1, 28, 28, requires_grad=True)
+    [gradient] = torch.autograd.grad(model(images).sum(), images, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+def test_indices_are_freed_by_the_backward_pass() -> None:
+    def found() -> int:
+        tensors = [each for each in gc.get_objects() if type(each) is Tensor and each.dtype is torch.int64]
+        return sum(each.numel() for each in tensors if each.dim() == 2 and len(each) == 5)
+
+    output = fast_model(LeNet5())(torch.randn(8, 1, 28, 28))
+    output.sum().backward()
+    assert not found()
+
+
+def test_one_image_in_bfloat16() -> None:
+    plain = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(18, 3)).bfloat16()
+    twin, image = copy.deepcopy(plain), torch.randn(1, 1, 8, 8).bfloat16()
+    for model in (plain, fast_model(twin, sparse_gradients=True)):
+        model(image).sum().backward()
+    torch.testing.assert_close(twin[4].weight.grad, plain[4].weight.grad)
 
 
 @pytest.mark.parametrize("wrong", ["image", "flatten"])
@@ -448,7 +527,7 @@ def test_a_fork_has_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     assert _at_once(True, [int, float]) == [0, 0.0]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, which is what this is about
-        child = multiprocessing.get_context("fork").Process(target=_at_once, args=(True, [int, float]))
+        child = multiprocessing.get_context("fork").Process(target=_at_once, args=(True, [int, float]), daemon=True)
         child.start()
     child.join(60)
     assert child.exitcode == 0
