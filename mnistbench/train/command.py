@@ -108,7 +108,7 @@ def _train(settings: Settings, begun: Path | None, checkpoint: Checkpoint | None
         if checkpoint:
             print(f"continuing after epoch {done}", flush=True)
         if settings.step == FAST and settings.device == "cpu" and not compiled_loops():
-            print(f"numba is not installed: a step of convnet takes 1.5 times as long; {INSTALL_NUMBA}", flush=True)
+            print(f"numba is not installed: a step of convnet takes 1.8 times as long; {INSTALL_NUMBA}", flush=True)
     with interruptible(again=ranks.world_size == 1) as interrupted:
         out, terminal = (sys.stdout, sys.stderr) if reports else (None, None)
         with closing(TrainingProgress(settings, interrupted, out, terminal, done)) as shown:
