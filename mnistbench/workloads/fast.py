@@ -60,9 +60,9 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
     """Return a model that computes the same function of the same parameters faster on a CPU.
 
     Modules have their names in ``model``; their order differs where operations commute. Max-pooling also computes modules
-    after it, which become an ``nn.Identity``. Modules that are not rewritten are shared with ``model``, and so are all
-    parameters, whose elements may change their order in memory; others lose their hooks. Dropout masks come from another random
-    stream. The gradients of a convolution have no gradients of their own.
+    after it, which become an ``nn.Identity``. Rewritten modules lose their hooks; the others are shared with ``model``,
+    and so are all parameters, whose elements may change their order in memory. Dropout masks come from another random stream.
+    A gradient of the gradients of a convolution is refused.
 
     Args:
         model: an ``nn.Sequential``.
