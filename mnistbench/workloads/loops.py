@@ -64,14 +64,14 @@ def pool(
                     channels[n_kept] = channel  # in any case: a branch would often be mispredicted
                     n_kept += np.uintp(kept[channel])
                 for k in range(n_kept):
-                    top = np.uintp(channels[k])  # the channel
-                    position, place = window * np.uintp(strides[0]) + top * np.uintp(strides[1]), 0
+                    chosen = np.uintp(channels[k])  # a channel
+                    position, place = window * np.uintp(strides[0]) + chosen * np.uintp(strides[1]), 0
                     for i in range(size[0] - 1, -1, -1):  # so that the first of equal values is found last
                         for j in range(size[1] - 1, -1, -1):
-                            value = images[sample, y * height + np.uintp(i), x * width + np.uintp(j), top]
-                            place = i * size[1] + j if value == largest[top] else place
-                    output[sample, position] = largest[top]
-                    found[0, n], found[1, n], found[4, n] = number, top, number * np.uintp(output.shape[1]) + position
+                            value = images[sample, y * height + np.uintp(i), x * width + np.uintp(j), chosen]
+                            place = i * size[1] + j if value == largest[chosen] else place
+                    output[sample, position] = largest[chosen]
+                    found[0, n], found[1, n], found[4, n] = number, chosen, number * np.uintp(output.shape[1]) + position
                     found[2, n], found[3, n] = y * height + np.uintp(place) // width, x * width + np.uintp(place) % width
                     n += one
     return found[:, :n]
