@@ -97,7 +97,7 @@ def floor(threads: int) -> None:
         )
 
 
-def accuracy(seeds: int, steps: int) -> None:
+def accuracy(seeds: int = 5, steps: int = 6_000) -> None:
     whole = load("mnist")
     drawn = torch.randperm(len(whole.train), generator=torch.Generator().manual_seed(0))[:steps]
     part = replace(whole, train=Split(whole.train.images[drawn], whole.train.labels[drawn]))
@@ -121,7 +121,7 @@ def main() -> None:
     if given[:1] == ["floor"]:
         floor(int(given[1]) if len(given) > 1 else torch.get_num_threads())
     else:
-        accuracy(*map(int, [*given, *("5", "6000")[len(given) :]]))
+        accuracy(*map(int, given))
 
 
 if __name__ == "__main__":

@@ -86,8 +86,8 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
     for position, (name, module) in enumerate(modules):
         if name not in result:
             after = dict(itertools.takewhile(lambda each: _is_pooled(each[1]), modules[position + 1 :]))
-            is_torchs = type(module).__module__.startswith("torch.nn.modules")  # a derived class may compute something else
-            before = result[name] = _fast(module, before, list(after.values()), sparse_gradients) if is_torchs else module
+            is_of_torch = type(module).__module__.startswith("torch.nn.modules")  # a derived class may compute something else
+            before = result[name] = _fast(module, before, list(after.values()), sparse_gradients) if is_of_torch else module
             before.training = module.training
             if isinstance(before, _Pooled):
                 result.update({each: nn.Identity() for each in after})
@@ -406,7 +406,7 @@ class Adadelta:
         self.param_groups[0].update(state_dict["group"])
 
 
-#: What a step needs of an optimizer is in both.
+#: Optimizers that a step can use.
 Optimizer = torch.optim.Optimizer | Adadelta
 
 

@@ -23,9 +23,7 @@ def compiled() -> Any:
 
     for function in (pool_rows, update):  # others call them
         numba.extending.register_jitable(function)
-    functions = (
-        pool, add_products, sum_of_columns, gradients_of_columns, update, update_elements,
-    )  # fmt: skip
+    functions = pool, add_products, sum_of_columns, gradients_of_columns, update, update_elements
     # So that LLVM uses vectors: the error model of Python checks each division, and a sum in the order of its loop is serial.
     options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc"}}
     try:
@@ -41,8 +39,9 @@ def pool(
     """Compute max-pooling, ReLU and dropout, the latter without its factor, from the bits of samples, [B, h, w, O].
 
     The bits of the result replace the zeros ``output``, [B, I] with I = O windows, where a window and a channel have these
-    ``strides``. Values are dropped whose random byte is smaller than ``dropped``. ``first`` is the number of the first
-    sample, ``size`` that of a window, ``grid`` are rows and columns of windows, and ``limits`` the bits of -inf and of NaN.
+    ``strides``. A value is dropped if its random byte is smaller than ``dropped``. ``first`` is the number of the first sample,
+    ``size`` the height and width of a window, ``grid`` the numbers of rows and columns of windows, and ``limits`` the bits of
+    -inf and of NaN.
 
     Returns:
         of the values that are not zero: sample, channel, row and column in the argument, and position in the result, [5, N].
@@ -133,11 +132,12 @@ def sum_of_columns(inputs: Any, weights: Any) -> tuple[Any, Any]:
 
 
 def gradients_of_columns(columns: Any, inputs: Any, weights: Any, slopes: Any, of_inputs: Any) -> tuple[Any, Any]:
-    """Return the gradient of the weights of ``sum_of_columns`` by that of its sums, ``slopes`` [M].
+    """Compute the gradients of the arguments of ``sum_of_columns`` by ``slopes``, those of its sums [M].
+
+    The gradients of the inputs are written into ``of_inputs``, at first zeros, [I].
 
     Returns:
-        row and column of the weights that have a gradient, [2, E], and these gradients, [E]. Those of the inputs replace zeros,
-        ``of_inputs`` [I].
+        row and column of the weights that have a gradient, [2, E], and these gradients, [E].
     """
     rows = np.flatnonzero(slopes)
     elements, of_elements = np.empty((2, len(columns) * len(rows)), np.int64), np.empty(len(columns) * len(rows), inputs.dtype)
