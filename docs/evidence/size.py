@@ -1,7 +1,7 @@
 """Print the size of the package: lines, files, functions, record types, names that exist twice, processes, import chains.
 
 ``python docs/evidence/size.py`` prints a table for the whole package, with folders as arguments for these alone.
-``tests/test_layout.py`` holds the numbers of the whole.
+Nothing compares these numbers; ``tests/test_layout.py`` uses the functions that find names, processes and imports.
 """
 
 import ast
