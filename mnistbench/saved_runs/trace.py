@@ -18,12 +18,10 @@ from mnistbench.core.record import CaseRecord, OpTable, Run, Timing, median_ns, 
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import RunSummary, summarised
 from mnistbench.traces.analysis import Analysis, analyse
+from mnistbench.traces.events import UNNAMED
 
 #: Names of the cases.
 HOST, DEVICE = "host", "device"
-
-#: What a device is called where the trace has no name of it.
-_UNNAMED = "an accelerator without a name"
 
 
 def saved_trace(path: Path) -> SavedRun:
@@ -56,7 +54,7 @@ def _environment(analysis: Analysis) -> dict[str, Any]:
     """Return what the trace has of the machine and its software, under the names of an Environment where that has them."""
     memory = [units.size(n_bytes) for _, n_bytes in analysis.machine if n_bytes]
     return {
-        "devices": tuple(name or _UNNAMED for name, _ in analysis.machine),
+        "devices": tuple(name or UNNAMED for name, _ in analysis.machine),
         **({"device_memory": tuple(memory)} if memory else {}),
         **({"ranks": analysis.ranks} if analysis.ranks is not None else {}),
         **analysis.versions,

@@ -52,6 +52,8 @@ class Analysis:
     rank: int | None  # None: the run was not distributed
     ranks: int | None
     unfinished: int  # events without an end, which are left out
+    left_out: Mapping[str, int]  # events that are not known, by their category
+    repairs: tuple[str, ...]  # how a file that is no JSON was read
     outside_ns: int  # host self time of operations and runtime calls that started in no step, which is left out
     outside_device_ns: int  # device time that was launched in no step, if that is left out
     elapsed_ns: int  # from the first to the last event of the accelerator; without one, the sum of the steps
@@ -99,6 +101,8 @@ def analyse(path: Path, *, counts_work: bool = False) -> Analysis:
             rank=trace.rank,
             ranks=trace.ranks,
             unfinished=trace.unfinished,
+            left_out=trace.left_out,
+            repairs=trace.repairs,
             outside_ns=sum(event.self_ns for event in outside if event.kind not in (PYTHON, RANGE)),
             outside_device_ns=sum(event.ns for event in trace.device) - sum(event.ns for event in launched),
             elapsed_ns=max((each.span_ns for each in ran), default=sum(steps.ns)),

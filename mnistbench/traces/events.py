@@ -18,6 +18,9 @@ OPERATION, RANGE, PYTHON, RUNTIME = "operation", "range", "python", "runtime"
 #: Kinds of device events.
 KERNEL, COPY, FILL = "kernel", "copy", "fill"
 
+#: What a device is called where the trace has no name of it.
+UNNAMED = "an accelerator without a name"
+
 #: Part of the name of a kernel that communicates: of NCCL and RCCL, of PyTorch's symmetric memory, of vLLM's own all-reduce.
 _COMMUNICATION = re.compile(r"nccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce", re.IGNORECASE)
 
@@ -125,6 +128,10 @@ class Trace:
     ranks: int | None = None
     unfinished: int = 0  # events without an end, which are left out
     is_rounded: bool = False  # all times are whole microseconds, as in files of earlier versions
+    left_out: Mapping[str, int] = field(
+        default_factory=dict
+    )  # events that are not known, by "the category x" or what they have
+    repairs: tuple[str, ...] = ()  # how a file that is no JSON was read
 
     def name_of(self, number: str) -> str:
         """Return the name of an accelerator; empty where the trace does not describe it.

@@ -6,17 +6,19 @@ pytorch/kineto). Timestamps are microseconds with three decimals, so a time in n
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
+import re
+from collections import Counter
 from collections.abc import Hashable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from mnistbench.core.document import LARGEST
 from mnistbench.core.errors import RecordError
-from mnistbench.core.operation import LEFT_OUT, MEMORY
+from mnistbench.core.operation import LEFT_OUT, MEMORY, is_runtime_call
 from mnistbench.traces import events
+from mnistbench.traces.content.document import ADVICE, read_document
+from mnistbench.traces.content.formats import NoTraceError
 from mnistbench.traces.events import OPERATION, RANGE, RUNTIME, DeviceEvent, MemoryRecord, Place, ThreadEvent, Trace
 
 #: Category -> kind. Those in capitals are the names of torch 1.8 to 1.11.
@@ -43,51 +45,41 @@ _VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "cupti_version", "hi
 #: Endings of the names of traces.
 ENDINGS = (".json", ".json.gz")
 
-#: First bytes of a compressed file.
-GZIP = b"\x1f\x8b"
+#: Process of the operations in a list of the legacy profiler, whose events have no category
+#: (``EventList.export_chrome_trace`` in ``torch/autograd/profiler_util.py``).
+_LEGACY_HOST = "CPU functions"
 
-_ADVICE = "give a file that torch.profiler's export_chrome_trace wrote"
+#: Categories of Kineto that are no work: copies of ranges, marks, and waiting that has an event of the runtime, too.
+_NO_WORK = frozenset((
+    "gpu_user_annotation", "Trace", "cpu_instant_event", "external_correlation", "cuda_sync", "xpu_sync", "cuda_event",
+    "cuda_profiler_range",
+))  # fmt: skip
+
+#: torch_npu writes times as texts, so that no digit is lost.
+_TIME_IN_TEXT = re.compile(r"[-+]?\d{1,20}(\.\d{1,20})?", re.ASCII)
+
+#: A number of ranks above this one is damage.
+_MOST_RANKS = 10**6
 
 
 def read(path: Path) -> Trace:
     """Read a trace, plain or compressed with gzip.
 
     Raises:
-        RecordError: one line with the file, what is wrong with it, and its place.
+        RecordError: one line with the file, what is wrong with it, and its place. It is a NoTraceError if the file is of
+            another format.
     """
-    return _Reading(str(path), _parsed(path)).trace()
-
-
-def _parsed(path: Path) -> Mapping[str, Any]:
-    """Return the JSON object of the file."""
-    try:
-        content = path.read_bytes()
-        content = gzip.decompress(content) if content.startswith(GZIP) else content
-    except EOFError:
-        raise RecordError(f"{path}: is cut off; copy the whole file again") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise RecordError(f"{path}: is damaged ({error}); copy the file again") from None
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
-    if not content.strip():
-        raise RecordError(f"{path}: is empty; the program may have ended before the profiler wrote the trace")
-    try:
-        document = json.loads(content, strict=False)  # torch 2.0 writes names of code with line breaks as they are
-    except UnicodeDecodeError:
-        raise RecordError(f"{path}: is not a text file; {_ADVICE}") from None
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path}: is not JSON ({error}); the file is cut off or damaged, or {_ADVICE}") from None
-    if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
-        raise RecordError(f"{path}: has no list of traceEvents, so it is no trace; {_ADVICE}")
-    return document
+    document = read_document(path)
+    return _Reading(str(path), document.content, document.repairs).trace()
 
 
 class _Reading:
     """Collects the events of one document."""
 
-    def __init__(self, source: str, document: Mapping[str, Any]) -> None:
+    def __init__(self, source: str, document: Mapping[str, Any], repairs: tuple[str, ...]) -> None:
         self._document = document
         self._source = source
+        self._repairs = repairs
         self._host: list[ThreadEvent] = []
         self._overhead: list[ThreadEvent] = []
         self._device: list[DeviceEvent] = []
@@ -95,6 +87,7 @@ class _Reading:
         self._starts: dict[Hashable, Place] = {}  # of flows, by their id
         self._flows: list[tuple[Place, Place]] = []
         self._unfinished = 0
+        self._left_out: Counter[str] = Counter()  # by category
         self._is_rounded = True
 
     def trace(self) -> Trace:
@@ -110,7 +103,7 @@ class _Reading:
                 self._add_memory(position, raw)
         if not self._device and not any(event.kind == OPERATION for event in self._host):
             raise RecordError(
-                f"{self._source}: has no operation and no kernel of PyTorch; profile while operations run, or {_ADVICE}"
+                f"{self._source}: has no operation and no kernel of PyTorch; profile while operations run, or {ADVICE}"
             )
         threads = {event.thread for event in self._host}  # nothing waits for overhead on another thread
         self._host += [event for event in self._overhead if event.thread in threads]
@@ -121,28 +114,33 @@ class _Reading:
         return Trace(
             source=self._source, host=self._host, device=self._device, flows=self._flows, memory=self._memory,
             devices=self._devices(), versions=self._versions(), rank=rank, ranks=ranks, unfinished=self._unfinished,
-            is_rounded=self._is_rounded,
+            is_rounded=self._is_rounded, left_out=dict(self._left_out), repairs=self._repairs,
         )  # fmt: skip
 
     def _add_timed(self, position: int, raw: Mapping[str, Any]) -> None:
         category = raw.get("cat")
         if type(category) is not str:
-            return
+            if raw.get("pid") != _LEGACY_HOST:
+                self._left_out[_without_category(raw)] += 1
+                return
+            category = self._legacy_category(raw)
         of_device = _DEVICE_KINDS.get(category)
         kind = of_device or _HOST_KINDS.get(category) or (RUNTIME if category.endswith(_RUNTIME_ENDS) else None)
         if kind is None:
+            if category not in _NO_WORK:
+                self._left_out[f"the category {category}"] += 1
             return
         name = raw.get("name")
         if type(name) is not str:
             raise self._error(position, "name", f"{name!r} is not a name")
         if name in LEFT_OUT:
             return
-        duration = raw.get("dur")
-        if duration is None or (type(duration) in (int, float) and duration < 0):  # the profiler stopped before the end
+        duration = None if raw.get("dur") is None else self._ns(position, raw, "dur")
+        if duration is None or duration < 0:  # the profiler stopped before the end
             self._unfinished += 1
             return
         start = self._ns(position, raw, "ts")
-        end = start + self._ns(position, raw, "dur")
+        end = start + duration
         args = raw.get("args")
         args = args if type(args) is dict else {}
         if of_device:
@@ -152,6 +150,18 @@ class _Reading:
             kind = RANGE
         found = ThreadEvent(name, kind, self._thread(raw), start, end, args)
         (self._overhead if category == _OVERHEAD else self._host).append(found)
+
+    def _legacy_category(self, raw: Mapping[str, Any]) -> str:
+        """Return the category of an operation in a list of events.
+
+        Such a list is ``prof.events()`` of any profiler. That of the legacy profiler has operations only. That of Kineto has
+        kernels and calls of the runtime among them.
+        """
+        if is_runtime_call(str(raw.get("name"))):
+            raise NoTraceError(
+                f"{self._source}: is a list of prof.events(), in which kernels cannot be told from operations; {ADVICE}"
+            )
+        return "cpu_op"
 
     def _add_flow(self, position: int, raw: Mapping[str, Any], phase: str) -> None:
         number = raw.get("id")
@@ -175,7 +185,9 @@ class _Reading:
 
     def _ns(self, position: int, raw: Mapping[str, Any], field: str) -> int:
         value: Any = raw.get(field)
-        if type(value) not in (int, float) or not abs(value) * 1000 <= LARGEST:  # NaN is not, either
+        if type(value) is str and _TIME_IN_TEXT.fullmatch(value):
+            value = Decimal(value) if "." in value else int(value)
+        if type(value) not in (int, float, Decimal) or not abs(value) * 1000 <= LARGEST:  # NaN is not, either
             raise self._error(position, field, f"{value!r} is not a time")
         self._is_rounded = self._is_rounded and type(value) is int
         ns: int = round(value * 1000)
@@ -187,18 +199,14 @@ class _Reading:
 
     def _error(self, position: int, field: str, complaint: str) -> RecordError:
         place = f"traceEvents[{position}]{f'.{field}' if field else ''}"
-        return RecordError(f"{self._source}: {place}: {complaint}; the file is damaged, or {_ADVICE}")
+        return RecordError(f"{self._source}: {place}: {complaint}; the file is damaged, or {ADVICE}")
 
     # ---- The machine -------------------------------------------------------------------------------------------------
 
     def _devices(self) -> dict[str, tuple[str, int]]:
         listed = self._document.get("deviceProperties")
-        described = [one for one in listed if type(one) is dict] if type(listed) is list else []
-        return {
-            str(one.get("id")): (one["name"], memory if type(memory := one.get("totalGlobalMem")) is int else 0)
-            for one in described
-            if type(one.get("name")) is str
-        }
+        described = [device for device in listed if type(device) is dict] if type(listed) is list else []
+        return {str(device.get("id")): (_text(device.get("name")), _size(device.get("totalGlobalMem"))) for device in described}
 
     def _versions(self) -> dict[str, str]:
         found = {name: self._document.get(name) for name in _VERSIONS}
@@ -209,4 +217,23 @@ class _Reading:
         if type(distributed) is not dict:
             return None, None
         rank, ranks = distributed.get("rank"), distributed.get("world_size")
-        return (rank if type(rank) is int else None), (ranks if type(ranks) is int else None)
+        is_number = type(ranks) is int and 1 <= ranks <= _MOST_RANKS
+        return (rank if type(rank) is int else None), (ranks if is_number else None)
+
+
+def _without_category(raw: Mapping[str, Any]) -> str:
+    """Return how an event without a category is called among those that are left out."""
+    if raw.get("pid") == "CUDA functions":
+        return "the process CUDA functions, whose times are of whole operations"
+    args = raw.get("args")
+    task = args.get("Task Type") if type(args) is dict else None
+    return f"the task type {task} of Ascend" if type(task) is str else "no category"
+
+
+def _text(value: object) -> str:
+    """Return the name of a device; empty for one that only has spaces, as ROCm writes it, or no text."""
+    return value.strip() if type(value) is str else ""
+
+
+def _size(value: object) -> int:
+    return value if type(value) is int and 0 <= value <= LARGEST else 0

@@ -20,6 +20,7 @@ from mnistbench.showing.table import Column, Table, text_table
 from mnistbench.traces.analysis import Analysis, Kernel, RanksRun, Timeline
 from mnistbench.traces.arguments import NOT_RECORDED
 from mnistbench.traces.costs import NO_DATA, Costs, Peaks, peaks_of
+from mnistbench.traces.events import UNNAMED
 from mnistbench.traces.products import Work
 
 #: Characters of a kernel's name in a table; JSON has the whole name.
@@ -77,10 +78,7 @@ def _trace_blocks(trace: Analysis, peaks: Peaks, rows: Sequence[OperationSum], t
 
 def _head(trace: Analysis) -> str:
     """Return the machine and the rank."""
-    names = [
-        f"{name} ({units.size(memory)})" if memory else name or "an accelerator without a name"
-        for name, memory in trace.machine
-    ]
+    names = [f"{name or UNNAMED} ({units.size(memory)})" if memory else name or UNNAMED for name, memory in trace.machine]
     versions = [f"{name.replace('_version', '').replace('_', ' ')} {value}" for name, value in trace.versions.items()]
     rank = [] if trace.rank is None else [f"rank {trace.rank}{f' of {trace.ranks}' if trace.ranks else ''}"]
     return units.printable(", ".join([*(names or ["host only"]), *versions, *rank]))
@@ -299,6 +297,11 @@ def _notes(trace: Analysis) -> Iterator[str]:
         yield f"Left out of the device column: {units.microseconds(trace.outside_device_ns)} us that no iteration launched."
     if trace.unfinished:
         yield f"Left out: {units.count(trace.unfinished)} events without an end; the profiler stopped before."
+    if trace.left_out:
+        counts = [f"{units.count(number)} of {units.printable(what)}" for what, number in trace.left_out.items()]
+        yield f"Left out: events that mnistbench does not know, {', '.join(counts)}."
+    if trace.repairs:
+        yield f"The file is not valid JSON and was repaired: {'; '.join(trace.repairs)}."
     if not trace.costs.work and NOT_RECORDED in trace.costs.uncounted.values():
         yield "FLOPs and bytes cannot be counted without shapes; torch.profiler records them with record_shapes=True."
 
@@ -429,8 +432,8 @@ def _reasons(rest: Mapping[str, list[OperationSum]], whole: int) -> Iterator[str
 def _peaks_note(trace: Analysis, peaks: Peaks) -> str:
     """Return a sentence with the peaks that are used, or what is missing."""
     if peaks.missing:
-        names = list(dict.fromkeys(name or "that the trace does not name" for name, _ in trace.machine))
-        of, options = f"a device {' or '.join(map(repr, names))}" if names else "the processor", " and ".join(peaks.missing)
+        names = list(dict.fromkeys(f"a device {name!r}" if name else UNNAMED for name, _ in trace.machine))
+        of, options = " or ".join(names) or "the processor", " and ".join(peaks.missing)
         return f"No operation has a place on the roofline, because the peaks of {of} are not known: give {options}."
     bandwidth = units.bytes_per_s(peaks.bytes_per_s or 0)
     if peaks.flops_per_s_of_all:

@@ -30,6 +30,18 @@ def test_times_are_nanoseconds_to_the_last_digit(tmp_path, ts, dur, ns, is_round
     assert trace.is_rounded == is_rounded
 
 
+def test_times_in_texts_are_exact(tmp_path):
+    """torch_npu writes them; a binary number of this size would have steps of 250 ns."""
+    [event] = read_events(tmp_path, [build.op("aten::mm", "1700000000000000.123", "50.5")]).host
+    assert (event.start, event.end) == (1700000000000000123, 1700000000000050623)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "1e5", "0x10", "1.2.3", "9" * 40, "1\u0661", "nan"])
+def test_other_texts_are_no_times(tmp_path, text):
+    with pytest.raises(RecordError, match=r"traceEvents\[0\]\.ts: .* is not a time"):
+        read_events(tmp_path, [build.op("aten::mm", text, 5)])
+
+
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz", "trace.pt.trace.json.gz"])
 def test_compression_follows_from_the_content(tmp_path, name):
     path = build.trace_file(tmp_path, [build.op("aten::mm", 1, 2)], name=name)
@@ -51,11 +63,29 @@ def test_categories(tmp_path, category, kind):
     assert next(event.kind for event in events if event.name == "name") == kind
 
 
-@pytest.mark.parametrize("category", ["gpu_user_annotation", "Trace", "cuda_sync", None, ["kernel"]])
+@pytest.mark.parametrize("category", ["gpu_user_annotation", "Trace", "cuda_sync"])
 def test_copies_of_ranges_are_no_work(tmp_path, category):
     trace = read_events(tmp_path, [build.event(category, "name", 1, 2), build.op("aten::mm", 1, 2)])
     assert [event.name for event in trace.host] == ["aten::mm"]
     assert not trace.device
+    assert not trace.left_out
+
+
+@pytest.mark.parametrize(
+    ("unknown", "what"),
+    [
+        (build.event("mtia_ccp_events", "kernel", 1, 2), "the category mtia_ccp_events"),
+        (build.event("hpu_op", "kernel", 1, 2), "the category hpu_op"),
+        (build.event(None, "name", 1, 2), "no category"),
+        (build.event(["kernel"], "name", 1, 2), "no category"),
+        (build.event(None, "MatMul", 1, 2, **{"Task Type": "AI_CORE"}), "the task type AI_CORE of Ascend"),
+    ],
+)
+def test_events_that_are_not_known_are_counted(tmp_path, unknown, what):
+    trace = read_events(tmp_path, [unknown, unknown, build.op("aten::mm", 1, 2)])
+    assert [event.name for event in trace.host] == ["aten::mm"]
+    assert not trace.device
+    assert trace.left_out == {what: 2}
 
 
 def test_overhead_of_the_profiler_counts_on_threads_with_operations_alone(tmp_path):
@@ -105,6 +135,53 @@ def test_the_name_of_a_device(tmp_path, devices, number, name):
     assert read_events(tmp_path, [build.kernel("k", 1, 2)], devices=devices).name_of(number) == name
 
 
+@pytest.mark.parametrize("name", ["", "  ", None, 3])
+def test_a_device_without_a_name_has_its_memory(tmp_path, name):
+    trace = read_events(tmp_path, [build.kernel("k", 1, 2)], devices=[name])
+    assert trace.devices == {"0": ("", 80 * 1024**3)}
+
+
+def test_a_number_of_ranks_that_cannot_be_is_not_one(tmp_path):
+    trace = read_events(tmp_path, [build.op("aten::mm", 1, 2)], distributedInfo={"rank": 0, "world_size": 10**15})
+    assert (trace.rank, trace.ranks) == (0, None)
+
+
+# ---- Lists of events ---------------------------------------------------------------------------------------------------
+
+
+def test_the_array_form_of_chrome_is_read(tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps([build.op("aten::mm", 1, 2), build.kernel("k", 2, 3)]))
+    trace = read(path)
+    assert ([event.name for event in trace.host], [event.name for event in trace.device]) == (["aten::mm"], ["k"])
+
+
+def legacy(*names, process="CPU functions"):
+    """What prof.events().export_chrome_trace writes: no categories, no ids."""
+    return [
+        {"name": name, "ph": "X", "ts": 100 * number, "dur": 50, "tid": 1, "pid": process, "args": {}}
+        for number, name in enumerate(names)
+    ]
+
+
+def test_the_list_of_the_legacy_profiler_has_operations(tmp_path):
+    path = tmp_path / "trace.json"
+    cuda = "the process CUDA functions, whose times are of whole operations"
+    path.write_text(json.dumps(legacy("aten::mul", "ProfilerStep#1") + legacy("aten::mul", process="CUDA functions")))
+    trace = read(path)
+    assert [(event.name, event.kind, event.ns) for event in trace.host] == [
+        ("aten::mul", OPERATION, 50_000), ("ProfilerStep#1", RANGE, 50_000),
+    ]  # fmt: skip
+    assert trace.left_out == {cuda: 1}
+
+
+def test_a_list_with_kernels_among_the_operations_is_refused(tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(legacy("aten::mul", "cudaLaunchKernel", "void at::native::elementwise_kernel")))
+    with pytest.raises(RecordError, match=r"is a list of prof.events\(\), in which kernels cannot be told from operations"):
+        read(path)
+
+
 def test_line_breaks_in_names_are_read(tmp_path):
     """Some versions of torch write the name of a Python function, which may be a line of code, as it is."""
     path = tmp_path / "trace.json"
@@ -121,7 +198,8 @@ def test_line_breaks_in_names_are_read(tmp_path):
         (b"\x80\x81\x82", "is not a text file"),
         (b"[" * 100_000, "is not JSON"),
         (b"[]", "has no list of traceEvents"),
-        (b'{"benchmarks": []}', "has no list of traceEvents"),
+        (b'{"benchmarks": []}', "is a saved run of pytest-benchmark"),
+        (b'[{"bs": 32}]', "has no list of traceEvents"),
         (b'{"traceEvents": {}}', "has no list of traceEvents"),
         (b'{"traceEvents": []}', "has no operation and no kernel"),
         (b'{"traceEvents": [{"ph": "X", "cat": "v8", "name": "a", "ts": 1, "dur": 1}]}', "has no operation and no kernel"),
