@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ def _label(analysis: Analysis) -> str:
     count = len(analysis.steps)
     marked = f"{count} step{'s' if count > 1 else ''}"
     parts.append(marked if analysis.are_steps_marked else "no steps, so that one iteration is the whole trace")
+    if any(asdict(analysis.impossible).values()):
+        parts.append("with impossible times, see mnistbench trace")
     return ", ".join(parts)
 
 

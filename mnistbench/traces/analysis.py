@@ -14,8 +14,10 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import OpKey, covered, is_communication
 from mnistbench.core.record import OpTable
+from mnistbench.traces.content.formats import NoTraceError
 from mnistbench.traces.costs import Costs, costs_of
-from mnistbench.traces.events import COPY, KERNEL, PYTHON, RANGE, DeviceEvent, Trace, steps_of
+from mnistbench.traces.events import COPY, KERNEL, PYTHON, RANGE, DeviceEvent, Impossible, Trace, steps_of
+from mnistbench.traces.impossible import cut_at_steps, mark_device_times
 from mnistbench.traces.links import link_calls, link_kernels, set_scopes
 from mnistbench.traces.reader import ENDINGS, read
 from mnistbench.traces.table import key_of, tables
@@ -43,6 +45,7 @@ class Analysis:
     are_steps_marked: bool  # False: the only step is the whole trace
     host: OpTable
     device: OpTable | None  # None: no accelerator was recorded
+    memory_bytes: Mapping[OpKey, int]  # of each row, allocated minus freed in all steps
     costs: Costs  # work of the rows of ``table``; empty if it was not counted
     kernels: tuple[Kernel, ...]  # the longest first
     timelines: tuple[Timeline, ...]  # of each accelerator that ran something
@@ -54,6 +57,7 @@ class Analysis:
     unfinished: int  # events without an end, which are left out
     left_out: Mapping[str, int]  # events that are not known, by their category
     repairs: tuple[str, ...]  # how a file that is no JSON was read
+    impossible: Impossible
     outside_ns: int  # host self time of operations and runtime calls that started in no step, which is left out
     outside_device_ns: int  # device time that was launched in no step, if that is left out
     elapsed_ns: int  # from the first to the last event of the accelerator; without one, the sum of the steps
@@ -79,7 +83,7 @@ def analyse(path: Path, *, counts_work: bool = False) -> Analysis:
     with gc_paused():
         trace = linked(path)
         steps = steps_of(trace)
-        host, device = tables(trace, steps)
+        host, device, memory_bytes = tables(trace, steps)
         launched = [event for event in trace.device if steps.slot_of_device(event) >= 0]
         ran = timelines(trace)
         memory = dict(trace.devices.values())
@@ -92,6 +96,7 @@ def analyse(path: Path, *, counts_work: bool = False) -> Analysis:
             are_steps_marked=steps.are_marked,
             host=host,
             device=device,
+            memory_bytes=memory_bytes,
             costs=costs_of(trace, steps) if counts_work else Costs(),
             kernels=_kernels(launched),
             timelines=ran,
@@ -103,6 +108,7 @@ def analyse(path: Path, *, counts_work: bool = False) -> Analysis:
             unfinished=trace.unfinished,
             left_out=trace.left_out,
             repairs=trace.repairs,
+            impossible=trace.impossible,
             outside_ns=sum(event.self_ns for event in outside if event.kind not in (PYTHON, RANGE)),
             outside_device_ns=sum(event.ns for event in trace.device) - sum(event.ns for event in launched),
             elapsed_ns=max((each.span_ns for each in ran), default=sum(steps.ns)),
@@ -117,8 +123,10 @@ def linked(path: Path) -> Trace:
         RecordError: the file is no trace, or damaged.
     """
     trace = read(path)
+    cut_at_steps(trace, steps_of(trace))
     link_calls(trace)
     link_kernels(trace)
+    mark_device_times(trace)
     set_scopes(trace)
     return trace
 
@@ -151,7 +159,10 @@ def _unplaced(host: OpTable, device: OpTable | None) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class Timeline:
-    """An accelerator from the start of its first event to the end of its last. Times are nanoseconds."""
+    """An accelerator from the start of its first event to the end of its last. Times are nanoseconds.
+
+    Events without a possible time are counted, but are not in the times.
+    """
 
     device: str  # number, as the trace has it
     name: str  # empty where the trace does not describe its machine
@@ -184,14 +195,16 @@ def timelines(trace: Trace) -> tuple[Timeline, ...]:
 
 
 def _timeline(number: str, name: str, found: list[DeviceEvent]) -> Timeline:
-    copies = [event for event in found if event.kind == COPY]
-    communication = [event for event in found if event.is_communication]
-    computation = [event for event in found if event.kind != COPY and not event.is_communication]
-    busy_ns, span_ns = _ran_ns(found), max(event.end for event in found) - min(event.start for event in found)
-    waiting = [(event.launch.end, event.start) for event in found if event.launch is not None]
-    first = min(event.start for event in found)
+    timed = [event for event in found if event.is_timed]
+    copies = [event for event in timed if event.kind == COPY]
+    communication = [event for event in timed if event.is_communication]
+    computation = [event for event in timed if event.kind != COPY and not event.is_communication]
+    first = min((event.start for event in timed), default=0)
+    busy_ns = _ran_ns(timed)
+    span_ns = max((event.ran_until for event in timed), default=0) - first
+    waiting = [(event.launch.end, event.start) for event in timed if event.launch is not None]
     queued_ns = covered(
-        [*((event.start, event.end) for event in found), *((max(first, launched), began) for launched, began in waiting)]
+        [*((event.start, event.ran_until) for event in timed), *((max(first, launched), began) for launched, began in waiting)]
     )
     unlinked = [event for event in found if event.launch is None]
     return Timeline(
@@ -214,7 +227,7 @@ def _timeline(number: str, name: str, found: list[DeviceEvent]) -> Timeline:
 
 
 def _ran_ns(found: Iterable[DeviceEvent]) -> int:
-    return covered((event.start, event.end) for event in found)
+    return covered((event.start, event.ran_until) for event in found)
 
 
 # ---- Ranks -----------------------------------------------------------------------------------------------------------
@@ -227,6 +240,7 @@ class RanksRun:
     folder: str
     ranks: tuple[Analysis, ...]
     missing: tuple[int, ...]  # ranks of the run without a file
+    others: tuple[str, ...] = ()  # names of the files that are no traces
 
     @property
     def slowest(self) -> Analysis:
@@ -235,13 +249,14 @@ class RanksRun:
 
 
 def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
-    """Read the traces of one run, which are the files of a folder that end in .json or .json.gz.
+    """Read the traces of one run, which are among the files of a folder that end in .json or .json.gz.
 
-    ``progress`` is called with the name of each file before it is read.
+    Programs put other JSON files beside their traces: these are left out. ``progress`` is called with the name of each file
+    before it is read.
 
     Raises:
         UsageError: the folder has no trace, or the files are not the ranks of one run.
-        RecordError: a file is no trace, or damaged.
+        RecordError: a file is damaged.
     """
     try:
         files = sorted(path for path in folder.iterdir() if path.name.endswith(ENDINGS) and path.is_file())
@@ -251,17 +266,28 @@ def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
         raise UsageError(f"{folder}: has no file that ends in .json or .json.gz; name a folder with a trace of each rank")
     advice = "leave one run in the folder, or name its files one by one"
     of_rank: dict[int, Analysis] = {}
+    other_files: list[str] = []
+    reason: NoTraceError | None = None  # of the first one
     for path in files:
         progress(path.name)
-        trace = analyse(path, counts_work=True)
+        try:
+            trace = analyse(path, counts_work=True)
+        except NoTraceError as error:
+            other_files.append(path.name)
+            reason = reason or error
+            continue
         if trace.rank is None:
-            raise UsageError(f"{trace.source}: has no rank (distributedInfo), so it is of no distributed run; {advice}")
+            raise UsageError(f"{trace.source}: has no distributedInfo with a rank, so its rank is not known; {advice}")
+        if trace.ranks is not None and not 0 <= trace.rank < trace.ranks:
+            raise UsageError(f"{trace.source}: is rank {trace.rank} of {trace.ranks}, which cannot be; {advice}")
         if trace.rank in of_rank:
             raise UsageError(f"{of_rank[trace.rank].source} and {trace.source} are both rank {trace.rank}; {advice}")
         of_rank[trace.rank] = trace
+    if reason is not None and not of_rank:
+        raise reason
     ranks = tuple(of_rank[rank] for rank in sorted(of_rank))
     sizes = sorted({str(trace.ranks) for trace in ranks})
     if len(sizes) > 1:
         raise UsageError(f"{folder}: the files are of runs with {' and '.join(sizes)} ranks; {advice}")
     missing = tuple(rank for rank in range(ranks[0].ranks or 0) if rank not in of_rank)
-    return RanksRun(str(folder), ranks, missing)
+    return RanksRun(str(folder), ranks, missing, tuple(other_files))

@@ -33,6 +33,7 @@ COMMUNICATION = "communication"
 FOREIGN_COPY = "copies to and from the accelerator, which its memory does not limit"
 OTHERS_WORK = "operations that call others, which have the work"
 NO_DATA = "operations that move no data"
+IMPOSSIBLE = "kernels with impossible times"
 
 #: In the names of kernels that multiply TF32 numbers: cuBLAS and cuDNN write tf32, CUTLASS of earlier versions the shape of the
 #: instruction, 16 x 8 x 8, which has no other number format with tensors of float32.
@@ -101,6 +102,8 @@ def _work(event: ThreadEvent | None, launched: Sequence[DeviceEvent]) -> Work:
     """Count one call; the number format is that in which the kernels multiply."""
     if event is None:
         raise UncountedError(NO_OPERATION)
+    if not all(one.is_possible for one in launched):
+        raise UncountedError(IMPOSSIBLE)
     if any(one.kind == COPY and "DtoD" not in one.name for one in launched):
         raise UncountedError(FOREIGN_COPY)
     if any(one.is_communication for one in launched):

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mnistbench.core.operation import ITERATION, Scope
+from mnistbench.core.operation import ITERATION, Scope, runs_beside
 
 #: Kinds of host events: an operation, a range of ``record_function``, a Python function, a call of the device's runtime.
 OPERATION, RANGE, PYTHON, RUNTIME = "operation", "range", "python", "runtime"
@@ -61,6 +61,21 @@ class ThreadEvent:
         return self.end - self.start
 
     @property
+    def runs_beside(self) -> bool:
+        """Whether it is communication that runs beside its thread, so that it may end after what is around it."""
+        return self.kind == RANGE and runs_beside(self.name)
+
+    @property
+    def launches_graph(self) -> bool:
+        """Whether it is a call of the runtime that launches a graph of kernels: ``cudaGraphLaunch``, ``hipGraphLaunch``."""
+        return self.kind == RUNTIME and "GraphLaunch" in self.name
+
+    def end_at(self, ns: int) -> None:
+        """Set another end. It has no callers and no children yet."""
+        self.end = ns
+        self.self_ns = ns - self.start
+
+    @property
     def is_backward(self) -> bool:
         """Whether autograd ran it for an operation of forward."""
         return bool(self.forward_thread) and self.sequence is not None
@@ -77,14 +92,23 @@ class ThreadEvent:
 class DeviceEvent:
     """A kernel, a copy or a fill that an accelerator ran."""
 
-    __slots__ = ("correlation", "device", "end", "external", "kind", "launch", "name", "operation", "start")
+    __slots__ = (
+        "correlation", "device", "end", "external", "is_of_graph", "is_timed", "kind", "launch", "name", "operation",
+        "ran_until", "start", "stream",
+    )  # fmt: skip
 
-    def __init__(self, name: str, kind: str, process: Any, start: int, end: int, args: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, kind: str, process: Any, stream: Any, start: int, end: int, args: Mapping[str, Any]) -> None:
         self.name = name
         self.kind = kind
         self.start = start
         self.end = end
         self.device = next((str(number) for number in (args.get("device"), process) if type(number) in (int, str)), "")
+        streams = [number for number in (args.get("stream"), stream) if type(number) in (int, str)]
+        parts = (str(process), self.device, str(args.get("context")), str(streams[0])) if streams else None
+        self.stream: Hashable = parts  # None: not known
+        self.is_of_graph = bool(_whole(args.get("graph id")))  # known in newer files; see launch for others
+        self.is_timed = True  # False: its time is impossible, so it is in no time line
+        self.ran_until = end  # earlier, if it cannot have run so long
         self.external = _whole(args.get("External id"))
         self.correlation = _whole(args.get("correlation"))
         self.launch: ThreadEvent | None = None  # the runtime call that launched it
@@ -92,8 +116,13 @@ class DeviceEvent:
 
     @property
     def ns(self) -> int:
-        """Time on the device."""
+        """Time on the device, as recorded."""
         return self.end - self.start
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether it can have run when the trace says."""
+        return self.is_timed and self.ran_until == self.end
 
     @property
     def is_communication(self) -> bool:
@@ -111,6 +140,23 @@ class MemoryRecord(NamedTuple):
     ns: int
     n_bytes: int
     of_host: bool
+
+
+@dataclass
+class Impossible:
+    """Times of a trace that cannot be; see ``impossible``. Times are nanoseconds."""
+
+    past_step: int = 0  # calls that end after the step in which they begin, on its thread
+    past_step_ns: int = 0  # their time after the step, which is left out
+    overlapping_calls: int = 0  # calls that begin in another call of their thread and end after it
+    overlapping_calls_ns: int = 0  # time in which both run
+    overlapping_kernels: int = 0  # kernels that run until after the next one of their stream begins
+    overlapping_kernels_ns: int = 0  # time in which both run
+    past_wait: int = 0  # kernels, copies and fills that end after a call that waited for the accelerator
+    past_wait_ns: int = 0  # the most by which one does
+    untimed: int = 0  # kernels, copies and fills without a time that can be; they are in no time line
+    before_launch: int = 0  # others that begin before their own launch
+    before_launch_ns: int = 0  # the most by which one does
 
 
 @dataclass
@@ -132,6 +178,7 @@ class Trace:
         default_factory=dict
     )  # events that are not known, by "the category x" or what they have
     repairs: tuple[str, ...] = ()  # how a file that is no JSON was read
+    impossible: Impossible = field(default_factory=Impossible)
 
     def name_of(self, number: str) -> str:
         """Return the name of an accelerator; empty where the trace does not describe it.
@@ -156,6 +203,9 @@ def _whole(value: object) -> int | None:
 
 
 _STEP = "ProfilerStep#"
+
+#: Clocks of the host and of an accelerator that differ by so much have no time in common.
+CLOCKS_DIFFER_NS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -186,7 +236,10 @@ class Steps:
 
 
 def steps_of(trace: Trace) -> Steps:
-    """Return the marked iterations of mnistbench, else the profiler's steps with an operation, else the whole trace."""
+    """Return the marked iterations of mnistbench, else the profiler's steps with an operation, else the whole trace.
+
+    The whole trace is from the first to the last event, of the host and of the accelerators.
+    """
     ranges = [event for event in trace.host if event.kind == RANGE]
     marked = [event for event in ranges if event.name == ITERATION]
     if found := marked or _with_operations([event for event in ranges if event.name.startswith(_STEP)], trace):
@@ -198,8 +251,10 @@ def steps_of(trace: Trace) -> Steps:
             is_exclusive=bool(marked),
             are_marked=True,
         )
-    events = trace.host or trace.device
-    start, end = min(event.start for event in events), max(event.end for event in events)
+    ran = [(event.start, event.end) for event in trace.host]
+    if not ran or trace.impossible.before_launch_ns < CLOCKS_DIFFER_NS:
+        ran += [(event.start, event.ran_until) for event in trace.device if event.is_timed]
+    start, end = min((start for start, _ in ran), default=0), max((end for _, end in ran), default=0)
     busy: dict[Hashable, int] = defaultdict(int)  # by thread, in operations and ranges
     for event in trace.host:
         if event.caller is None and event.kind in (OPERATION, RANGE):

@@ -24,31 +24,39 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable
 
-from mnistbench.core.operation import ENGINE_NODE, MODULE, NO_MODULE, PHASE, Scope, runs_beside
+from mnistbench.core.operation import ENGINE_NODE, MODULE, NO_MODULE, PHASE, Scope
 from mnistbench.traces.events import NOWHERE, OPERATION, PYTHON, RANGE, RUNTIME, Place, ThreadEvent, Trace
+from mnistbench.traces.impossible import overlaps
 
 #: In a file with whole microseconds, an event may seem to end after the one that called it.
 _ROUNDING_NS = 1000
 
 
 def link_calls(trace: Trace) -> None:
-    """Set parents, callers and self times of the host events, which are sorted by start."""
+    """Set parents, callers and self times of the host events, which are sorted by start.
+
+    Time in which two calls of a thread seem to run is in the self time of both, and counted as impossible.
+    """
     rounding = _ROUNDING_NS if trace.is_rounded else 0
     around: dict[Hashable, list[ThreadEvent]] = defaultdict(list)
     for event in trace.host:
-        if event.kind == RANGE and runs_beside(event.name):
+        if event.runs_beside:
             event.is_beside = True
             continue
         stack = around[event.thread]
-        while stack and (event.start >= stack[-1].end or event.end > stack[-1].end + rounding):
-            stack.pop()
+        overlap_ns = 0
+        if stack and (event.start >= stack[-1].end or event.end > stack[-1].end + rounding):
+            overlap_ns = _leave(stack, event, rounding)
+            if overlap_ns and event.thread != "":  # without numbers of threads, several threads are one
+                trace.impossible.overlapping_calls += 1
+                trace.impossible.overlapping_calls_ns += overlap_ns
         if stack:
             parent = stack[-1]
             caller = parent.caller if parent.kind == PYTHON else parent
             event.parent, event.caller = parent, caller
             if caller is not None and event.kind != PYTHON:
                 caller.children += 1
-                caller.self_ns -= min(event.end, caller.end) - event.start
+                caller.self_ns -= min(event.end, caller.end) - (event.start + overlap_ns)
         stack.append(event)
     # An event that is the only one which an event of its name called is left out: both are one operation.
     for event in trace.host:
@@ -59,6 +67,16 @@ def link_calls(trace: Trace) -> None:
             event.replaced_by = caller
             caller.children = event.children
             caller.self_ns += event.self_ns
+
+
+def _leave(stack: list[ThreadEvent], event: ThreadEvent, rounding: int) -> int:
+    """Remove the calls that an event is not in; return the time for which it overlaps one of them."""
+    latest = event.start
+    while stack and (event.start >= stack[-1].end or event.end > stack[-1].end + rounding):
+        left = stack.pop()
+        if left.end > latest and overlaps(left, event, rounding):
+            latest = left.end
+    return latest - event.start
 
 
 # ---- Kernels ---------------------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ class _Reading:
             elif phase == "i" and raw.get("name") == MEMORY:
                 self._add_memory(position, raw)
         if not self._device and not any(event.kind == OPERATION for event in self._host):
-            raise RecordError(
+            raise NoTraceError(
                 f"{self._source}: has no operation and no kernel of PyTorch; profile while operations run, or {ADVICE}"
             )
         threads = {event.thread for event in self._host}  # nothing waits for overhead on another thread
@@ -144,7 +144,7 @@ class _Reading:
         args = raw.get("args")
         args = args if type(args) is dict else {}
         if of_device:
-            self._device.append(DeviceEvent(name, kind, raw.get("pid"), start, end, args))
+            self._device.append(DeviceEvent(name, kind, raw.get("pid"), raw.get("tid"), start, end, args))
             return
         if kind is OPERATION and name.startswith(_RANGES):
             kind = RANGE

@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, OpKey, grouped, operation_cells, shortened
+from mnistbench.core.operation import (
+    NOT_OPERATIONS,
+    OUTSIDE,
+    RUNTIME,
+    UNATTRIBUTED,
+    OpKey,
+    grouped,
+    is_runtime_call,
+    operation_cells,
+    shortened,
+)
 from mnistbench.core.record import median_ns
 from mnistbench.core.roofline import OperationSum, total
 from mnistbench.showing.report import Block, Report, document
@@ -20,7 +30,7 @@ from mnistbench.showing.table import Column, Table, text_table
 from mnistbench.traces.analysis import Analysis, Kernel, RanksRun, Timeline
 from mnistbench.traces.arguments import NOT_RECORDED
 from mnistbench.traces.costs import NO_DATA, Costs, Peaks, peaks_of
-from mnistbench.traces.events import UNNAMED
+from mnistbench.traces.events import UNNAMED, Impossible
 from mnistbench.traces.products import Work
 
 #: Characters of a kernel's name in a table; JSON has the whole name.
@@ -46,7 +56,14 @@ def ranks_report(run: RanksRun, top: int, by: str, given: Mapping[str, float | N
     """Return the report of a distributed run: its ranks, and the spread of each operation over them."""
     shown = _with_rows(run.ranks, by, given)
     blocks = [Block("", tables=(_ranks_table(run),)), Block("", tables=(_spread_table(run, top, by),))]
-    data = document("trace", folder=run.folder, slowest_rank=run.slowest.rank, missing_ranks=run.missing, traces=_data(shown))
+    data = document(
+        "trace",
+        folder=run.folder,
+        slowest_rank=run.slowest.rank,
+        missing_ranks=run.missing,
+        left_out_files=run.others,
+        traces=_data(shown),
+    )
     return Report("operations of a trace", blocks, data, _csv(shown))
 
 
@@ -62,7 +79,7 @@ def _with_rows(traces: Iterable[Analysis], by: str, given: Mapping[str, float | 
 def _trace_blocks(trace: Analysis, peaks: Peaks, rows: Sequence[OperationSum], top: int, by: str) -> Iterator[Block]:
     yield Block(units.printable(Path(trace.source).name), lines=(_head(trace),), tables=(_step_table(trace, top),))
     if trace.timelines:
-        yield Block("", tables=(_timeline_table(trace.timelines),))
+        yield Block("", tables=(_timeline_table(trace.timelines, trace.impossible),))
     yield Block("", tables=(_operation_table(trace, rows, top),))
     if trace.kernels:
         yield Block("", tables=(_kernel_table(trace, top),))
@@ -103,6 +120,9 @@ def _rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
     kernels: dict[OpKey, int] = Counter()
     for kernel in trace.kernels:
         kernels[grouped(kernel.key, by)] += kernel.count
+    memory_bytes: dict[OpKey, int] = Counter()
+    for operation, n_bytes in trace.memory_bytes.items():
+        memory_bytes[grouped(operation, by)] += n_bytes
     rows = []
     for key, row in summed(trace.table, by, of_all=True).items():
         known = work[key] if key in work and key not in uncounted else None
@@ -110,6 +130,7 @@ def _rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
             replace(
                 row,
                 kernels=kernels[key],
+                memory_bytes=memory_bytes[key],
                 cost=known.cost if known else None,
                 ceilings=peaks.ceilings(known) if known else None,
                 uncounted=uncounted.get(key, "") if trace.costs.work else "",
@@ -137,11 +158,15 @@ _PEAKS: tuple[Column[OperationSum], ...] = (
 )
 
 
+#: Fields of an analysis that JSON has in the operations.
+_IN_OPERATIONS = ("costs", "memory_bytes")
+
+
 def _data(shown: Sequence[_Shown]) -> list[dict[str, Any]]:
     """Return traces for JSON. Times are nanoseconds; tables have a sample per step, operations the sum of all steps."""
     return [
         {
-            **{name: value for name, value in asdict(replace(trace, costs=Costs())).items() if name != "costs"},
+            **{name: value for name, value in asdict(replace(trace, costs=Costs())).items() if name not in _IN_OPERATIONS},
             "timelines": [{**asdict(each), "idle_ns": each.idle_ns} for each in trace.timelines],
             "outside_collectives_ns": trace.outside_collectives_ns,
             "peaks": asdict(peaks),
@@ -166,7 +191,9 @@ def _step_table(trace: Analysis, top: int) -> Table:
     if left_out := len(step_ns) - len(rows):
         lines.append(f"{units.count(left_out)} shorter step{'s are' if left_out > 1 else ' is'} not shown.")
     if trace.device:
-        lines.append("Busy: time in which the accelerator ran what the step launched.")
+        is_longer = any(busy_ns > ns for busy_ns, ns in zip(busy, step_ns, strict=True))
+        longer = "; it may run that before or after the step, and so for longer than the step lasts" if is_longer else ""
+        lines.append(f"Busy: time in which the accelerator ran what the step launched{longer}.")
     if len(trace.steps) > 1 and any(each.unlinked for each in trace.timelines):
         lines.append("Kernels and copies without a launch count to the step in which they ran, the earliest to the first step.")
     if not trace.are_steps_marked:
@@ -187,7 +214,7 @@ _TIMES = (
 )  # fmt: skip
 
 
-def _timeline_table(timelines: Sequence[Timeline]) -> Table:
+def _timeline_table(timelines: Sequence[Timeline], impossible: Impossible) -> Table:
     def times(name: str) -> Iterator[str]:
         for each in timelines:
             ns = getattr(each, f"{name.replace(' ', '_')}_ns")
@@ -209,6 +236,7 @@ def _timeline_table(timelines: Sequence[Timeline]) -> Table:
             f"{units.count(unlinked)} kernels and copies ({units.microseconds(ns)} us) have no launch in the trace; "
             "they may have been waiting in time that counts as starved."
         )
+    lines += _impossible_on_device(impossible)
     names = [units.printable(f"{each.device} {each.name}".strip()) for each in timelines]
     return text_table(
         title="accelerators, from the first to the last event",
@@ -218,6 +246,32 @@ def _timeline_table(timelines: Sequence[Timeline]) -> Table:
         numbers_from=1,
         lines=tuple(lines),
     )
+
+
+def _impossible_on_device(impossible: Impossible) -> Iterator[str]:
+    if impossible.overlapping_kernels:
+        yield (
+            f"Impossible: {units.count(impossible.overlapping_kernels)} kernels overlap the next kernel of their stream, by "
+            f"{units.microseconds(impossible.overlapping_kernels_ns)} us in all. A stream runs one kernel at a time, so their "
+            "recorded times are too long. Here each of them ends where the next one begins; the other tables have the "
+            "recorded times."
+        )
+    if impossible.past_wait:
+        yield (
+            f"Impossible: {units.count(impossible.past_wait)} kernels and copies end after a call that waited for all of them, "
+            f"by up to {units.microseconds(impossible.past_wait_ns)} us, so their recorded times are too long or too late. "
+            "Here they end where that call ends; the other tables have the recorded times."
+        )
+    if impossible.untimed:
+        yield (
+            f"Impossible: {units.count(impossible.untimed)} kernels and copies have no time, or one long before their own "
+            "launch. They are left out of the times here and of the busy times of the steps."
+        )
+    if impossible.before_launch:
+        yield (
+            f"Impossible: {units.count(impossible.before_launch)} kernels and copies begin before their own launch, by up to "
+            f"{units.microseconds(impossible.before_launch_ns)} us: the clocks of the host and of the accelerator differ."
+        )
 
 
 # ---- Operations and kernels ------------------------------------------------------------------------------------------
@@ -241,11 +295,14 @@ def _time_columns(trace: Analysis) -> tuple[Column[OperationSum], ...]:
     def blank_in(value: Callable[[OperationSum], Any], *names: str) -> Callable[[OperationSum], Any]:
         return lambda row: None if row.key[0] in names else value(row)
 
+    def of_host(value: Callable[[OperationSum], Any], *names: str) -> Callable[[OperationSum], Any]:
+        return lambda row: None if is_runtime_call(row.key[0]) else blank_in(value, *names)(row)  # its time is in RUNTIME
+
     return (
         *NAMES,
         Column("calls", blank_in(lambda row: round(row.calls), OUTSIDE, UNATTRIBUTED, _SUM), count, key="calls"),
-        Column("host self us", blank_in(lambda row: row.self_cpu_ns, UNATTRIBUTED), us, key="self_cpu_ns"),
-        Column("host total us", blank_in(lambda row: row.total_cpu_ns, OUTSIDE, UNATTRIBUTED), us, key="total_cpu_ns"),
+        Column("host self us", of_host(lambda row: row.self_cpu_ns, UNATTRIBUTED), us, key="self_cpu_ns"),
+        Column("host total us", of_host(lambda row: row.total_cpu_ns, OUTSIDE, UNATTRIBUTED), us, key="total_cpu_ns"),
         Column(device_us, blank_in(lambda row: row.self_device_ns, OUTSIDE, RUNTIME), us, key="self_device_ns"),
         Column(kernels, blank_in(lambda row: row.kernels, OUTSIDE, RUNTIME), count, key="kernels"),
         Column(None, lambda row: row.memory_bytes, key="memory_bytes"),
@@ -285,7 +342,9 @@ def _notes(trace: Analysis) -> Iterator[str]:
     unattributed = sum(kernel.count for kernel in trace.kernels if kernel.key[0] == UNATTRIBUTED)
     if unattributed:
         yield f"{UNATTRIBUTED}: {units.count(unattributed)} kernels and copies that the trace links to no operation."
-    concurrent_ns = sum(sum(row.self_cpu_ns) for row in trace.host.rows) - sum(trace.host.iteration_ns)
+    yield from _impossible_on_host(trace.impossible)
+    added_ns = sum(sum(row.self_cpu_ns) for row in trace.host.rows) - sum(trace.host.iteration_ns)
+    concurrent_ns = added_ns - trace.impossible.overlapping_calls_ns
     if concurrent_ns > 0:
         yield (
             f"The host rows add up to {units.microseconds(concurrent_ns / len(trace.steps))} us more than a step: "
@@ -304,6 +363,20 @@ def _notes(trace: Analysis) -> Iterator[str]:
         yield f"The file is not valid JSON and was repaired: {'; '.join(trace.repairs)}."
     if not trace.costs.work and NOT_RECORDED in trace.costs.uncounted.values():
         yield "FLOPs and bytes cannot be counted without shapes; torch.profiler records them with record_shapes=True."
+
+
+def _impossible_on_host(impossible: Impossible) -> Iterator[str]:
+    if impossible.past_step:
+        yield (
+            f"Impossible: {units.count(impossible.past_step)} calls end after the step in which they begin, by "
+            f"{units.microseconds(impossible.past_step_ns)} us in all, although one thread runs both. That time is left out."
+        )
+    if impossible.overlapping_calls:
+        yield (
+            f"Impossible: {units.count(impossible.overlapping_calls)} calls overlap another call of their thread, by "
+            f"{units.microseconds(impossible.overlapping_calls_ns)} us in all, although a thread runs one call at a time. "
+            "That time is in the rows of both."
+        )
 
 
 def _kernel_table(trace: Analysis, top: int) -> Table:
@@ -338,13 +411,28 @@ def _kernel_table(trace: Analysis, top: int) -> Table:
 # ---- Ranks -----------------------------------------------------------------------------------------------------------
 
 
+def listed_numbers(numbers: Sequence[int]) -> str:
+    """Return numbers in ascending order as text: ``1, 3, 5 to 1023``."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    return ", ".join(" to ".join(map(str, span)) for span in spans)
+
+
 def _ranks_table(run: RanksRun) -> Table:
     slowest = run.slowest
     lines = ["Outside collectives: elapsed time in which no communication between ranks ran. The slowest rank has the most."]
     if len({len(rank.steps) for rank in run.ranks}) > 1:
         lines.append("The ranks recorded different numbers of steps, so their elapsed times are not of the same work.")
     if run.missing:
-        lines.append(f"Without a file: rank {', '.join(map(str, run.missing))}.")
+        lines.append(f"Without a file: rank {listed_numbers(run.missing)}.")
+    if run.others:
+        names = ", ".join(units.printable(name) for name in run.others[:_NAMES])
+        more = f" and {len(run.others) - _NAMES} more" if len(run.others) > _NAMES else ""
+        lines.append(f"Left out, because nothing of PyTorch is in them: {names}{more}.")
     return text_table(
         title=units.printable(f"{run.folder}: {len(run.ranks)} rank{'s' if len(run.ranks) > 1 else ''}, us"),
         headings=("rank", "steps", "step", "busy", "elapsed", "collectives", "outside collectives", "file", "note"),

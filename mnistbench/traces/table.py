@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
+from typing import NamedTuple
 
 from mnistbench.core.operation import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED, OpKey, covered, is_communication
 from mnistbench.core.record import OpTable, RowSums, subtract_waiting
@@ -13,7 +14,15 @@ from mnistbench.traces import events
 from mnistbench.traces.events import DeviceEvent, MemoryRecord, Steps, ThreadEvent, Trace
 
 
-def tables(trace: Trace, steps: Steps) -> tuple[OpTable, OpTable | None]:
+class Tables(NamedTuple):
+    """The tables of a trace."""
+
+    host: OpTable
+    device: OpTable | None  # None: no accelerator was recorded
+    memory_bytes: Mapping[OpKey, int]  # of each row, allocated minus freed in all steps; a table has the median of a step
+
+
+def tables(trace: Trace, steps: Steps) -> Tables:
     """Return the host table and, if an accelerator was recorded, the device table.
 
     The self host times of the host table add up to the steps, as those of a profiled case do, and the runtime has a row of
@@ -21,16 +30,16 @@ def tables(trace: Trace, steps: Steps) -> tuple[OpTable, OpTable | None]:
     """
     gathered = _gathered(trace, steps)
     host = _table("host", gathered, steps, ())
-    if not trace.device:
-        return host, None
-    return host, _table("device", gathered, steps, _busy_ns(trace, steps))
+    memory_bytes = {key: sum(row.memory) for key, row in gathered.items()}
+    device = _table("device", gathered, steps, _busy_ns(trace, steps)) if trace.device else None
+    return Tables(host, device, memory_bytes)
 
 
 def key_of(event: DeviceEvent) -> OpKey:
     """Return the row of a device event: its operation, the launch of a graph outside of all operations, or UNATTRIBUTED."""
     if event.operation is not None:
         return _key(event.operation)
-    if event.launch is not None and "GraphLaunch" in event.launch.name:
+    if event.launch is not None and event.launch.launches_graph:
         return _key(event.launch)
     return (UNATTRIBUTED, "", NO_MODULE)
 
@@ -48,11 +57,15 @@ def _gathered(trace: Trace, steps: Steps) -> dict[OpKey, RowSums]:
     """Sum the events of each row in each step."""
     rows: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(steps.names)))
     _add_host(rows, trace, steps)
+    graph_launches: set[int] = set()  # ids of those that are rows
     for launched in trace.device:
         slot = steps.slot_of_device(launched)
         if slot >= 0:
             row = rows[key := key_of(launched)]
             row.calls += key[0] == UNATTRIBUTED
+            if launched.operation is None and launched.launch is not None and launched.launch.launches_graph:
+                row.calls += id(launched.launch) not in graph_launches
+                graph_launches.add(id(launched.launch))
             row.self_device[slot] += launched.ns
             row.kernels.add(launched.name)
     return dict(rows)
@@ -112,8 +125,8 @@ def _busy_ns(trace: Trace, steps: Steps) -> tuple[int, ...]:
     spans: list[list[tuple[int, int]]] = [[] for _ in steps.names]
     for event in trace.device:
         slot = steps.slot_of_device(event)
-        if slot >= 0:
-            spans[slot].append((event.start, event.end))
+        if slot >= 0 and event.is_timed:
+            spans[slot].append((event.start, event.ran_until))
     return tuple(covered(of_step) for of_step in spans)
 
 

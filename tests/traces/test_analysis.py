@@ -114,7 +114,9 @@ def test_ranks_are_in_order_and_missing_ones_are_named(tmp_path):
     ("ranks", "complaint"),  # of each file: rank, number of ranks
     [
         ([], "has no file that ends in .json or .json.gz"),
-        ([(None, 2)], "has no rank"),
+        ([(None, 2)], "has no distributedInfo with a rank, so its rank is not known"),
+        ([(2, 2)], "is rank 2 of 2, which cannot be"),
+        ([(-1, 2)], "is rank -1 of 2, which cannot be"),
         ([(0, 2), (0, 2)], "are both rank 0"),
         ([(0, 2), (1, 8)], "with 2 and 8 ranks"),
     ],
@@ -123,6 +125,22 @@ def test_files_that_are_not_one_run(tmp_path, ranks, complaint):
     for number, (rank, of_all) in enumerate(ranks):
         save_rank(tmp_path, rank, compute_us=1, ranks=of_all, name=f"{number}.json")
     with pytest.raises(UsageError, match=complaint):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("other", ['[{"bs": 32}]', '{"schema": 1, "nodes": []}', "3", '{"traceEvents": []}'])
+def test_other_files_in_the_folder_are_left_out_and_named(tmp_path, other):
+    for rank in range(2):
+        save_rank(tmp_path, rank, compute_us=1)
+    (tmp_path / "execution_details.json").write_text(other)
+    found = read(tmp_path)
+    assert ([rank.rank for rank in found.ranks], found.missing) == ([0, 1], ())
+    assert found.others == ("execution_details.json",)
+
+
+def test_a_folder_with_other_files_alone_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(RecordError, match=r"config\.json: has no list of traceEvents"):
         read(tmp_path)
 
 

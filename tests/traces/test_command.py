@@ -114,6 +114,78 @@ def test_csv_has_sums_over_all_steps(tmp_path, rows):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("by", ["op,module", "op", "module"])
+def test_csv_has_the_memory_of_all_steps(tmp_path, rows, by):
+    """The step with the median, here none, has 4096 bytes."""
+    events = []
+    for number, n_bytes in enumerate((1000, 4096, 9000)):
+        start = 100 * number
+        events += [build.step(number, start, 90), build.op("aten::mm", start + 10, 50), build.memory(start + 20, n_bytes)]
+    path = build.trace_file(tmp_path, [*events, build.kernel("gemm", 30, 5)])
+    [found] = [row for row in rows(path, "--by", by) if row["operation"] in ("aten::mm", "")]
+    assert (found["calls"], found["memory_bytes"]) == ("3", str(1000 + 4096 + 9000))
+
+
+def test_the_host_time_of_the_launch_of_a_graph_is_that_of_the_runtime(tmp_path, rows, shown):
+    events = [
+        build.launch(10, 20, 8, name="cudaGraphLaunch"),
+        build.kernel("k", 50, 10, correlation=8),
+        build.op("aten::mm", 80, 5),
+    ]
+    path = build.trace_file(tmp_path, events)
+    found = {row["operation"]: row for row in rows(path)}
+    assert (found["cudaGraphLaunch"]["calls"], found["cudaGraphLaunch"]["self_cpu_ns"]) == ("1", "")
+    assert found["(runtime)"]["self_cpu_ns"] == "20000"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "of_all", "text"),
+    [([0], 1024, "rank 1 to 1023."), ([0, 2, 5], 8, "rank 1, 3 to 4, 6 to 7."), ([1], 3, "rank 0, 2.")],
+)
+def test_missing_ranks_are_listed_as_spans(tmp_path, shown, ranks, of_all, text):
+    for rank in ranks:
+        training_step(tmp_path, name=f"rank{rank}.json", distributedInfo={"rank": rank, "world_size": of_all})
+    assert f"Without a file: {text}" in shown(tmp_path)
+
+
+def test_other_files_beside_the_ranks_are_named(tmp_path, shown):
+    for name in "abcde":
+        (tmp_path / f"{name}\n.json").write_text("[]")
+    training_step(tmp_path, name="rank0.json", distributedInfo={"rank": 0, "world_size": 1})
+    line = r"Left out, because nothing of PyTorch is in them: a\n.json, b\n.json, c\n.json and 2 more."
+    assert line in shown(tmp_path)
+    assert len(json.loads(shown(tmp_path, "--format", "json"))["left_out_files"]) == 5
+
+
+def test_a_device_without_a_name_is_called_so(tmp_path, shown):
+    path = training_step(tmp_path, devices=("",))
+    assert shown(path).splitlines()[1].startswith("an accelerator without a name (80.0 GiB)")
+    assert "peaks of an accelerator without a name are not known" in shown(training(tmp_path, devices=("",)))
+
+
+def test_what_was_left_out_and_repaired_is_stated(tmp_path, shown):
+    unknown = build.event("mtia_ccp_events", "kernel", 1, 2)
+    path = build.trace_file(tmp_path, [unknown, unknown, build.op("bad name", 1, 9)])
+    path.write_bytes(path.read_bytes().replace(b"bad name", b"bad\xff\\dir"))
+    out = shown(path)
+    assert "Left out: events that mnistbench does not know, 2 of the category mtia_ccp_events." in out
+    assert (
+        "The file is not valid JSON and was repaired: bytes that are not UTF-8 were replaced; "
+        "quotes and backslashes that are not escaped were read as they are."
+    ) in out
+
+
+@pytest.mark.parametrize(
+    ("length", "is_longer"),
+    [(90, False), (500, True)],
+)
+def test_a_step_that_is_busy_for_longer_than_it_lasts_is_explained(tmp_path, shown, length, is_longer):
+    events = [build.step(1, 0, 100), build.op("aten::mm", 10, 50, external=1), build.launch(20, 5, 1)]
+    path = build.trace_file(tmp_path, [*events, build.kernel("gemm", 30, length, correlation=1)])
+    assert ("for longer than the step lasts" in shown(path)) == is_longer
+    assert "Impossible" not in shown(path)
+
+
 def test_csv_of_several_traces_names_them(tmp_path, rows):
     paths = [training_step(tmp_path, name=f"{name}.json") for name in "ab"]
     assert {row["trace"] for row in rows(*paths)} == set(map(str, paths))

@@ -125,6 +125,14 @@ def test_without_steps_the_trace_is_one(tmp_path):
     assert times == {"aten::mm": 20_000, "aten::add": 30_000, "aten::t": 90_000, OUTSIDE: 0}
 
 
+def test_the_whole_trace_ends_with_its_last_event(tmp_path):
+    """The accelerator may run what the host launched long after the last call of the host."""
+    events = [build.op("aten::mm", 1000, 80, external=1), build.launch(1020, 10, 1)]
+    found = analysed(tmp_path, *events, build.kernel("gemm", 1050, 100_000, correlation=1, external=1))
+    assert (found.host.iteration_ns, found.device.busy_ns) == ((100_050_000,), (100_000_000,))
+    assert sum(sum(row.self_cpu_ns) for row in found.host.rows) == 100_050_000
+
+
 def test_device_time_adds_up_whatever_is_linked(tmp_path):
     events = [
         build.step(1, 0, 100), build.op("aten::mm", 10, 20, external=3), build.launch(12, 3, 8), build.launch(40, 3, 9),
@@ -161,6 +169,17 @@ def test_a_graph_outside_all_operations_has_a_row(tmp_path):
     events = [build.step(1, 0, 100), build.op("aten::mm", 80, 5), build.launch(10, 20, 8, name="cudaGraphLaunch"),
               build.kernel("k1", 50, 10, correlation=8), build.kernel("k2", 60, 5, correlation=8)]  # fmt: skip
     assert device(tmp_path, *events) == {"cudaGraphLaunch": (15, ("k1", "k2"))}
+
+
+@pytest.mark.parametrize("name", ["cudaGraphLaunch", "hipGraphLaunch"])
+def test_launches_of_a_graph_are_its_calls(tmp_path, name):
+    events = [build.step(1, 0, 400), build.op("aten::mm", 380, 5)]
+    for launch in range(3):
+        start = 100 * launch
+        events.append(build.launch(start + 10, 20, launch, name=name))
+        events += [build.kernel(f"k{part}", start + 50 + 10 * part, 10, correlation=launch) for part in range(4)]
+    [row] = [row for row in analysed(tmp_path, *events).device.rows if row.name == name]
+    assert (row.calls, row.self_device_ns) == (3, (120_000,))
 
 
 def test_rows_that_are_no_operations_have_no_place(tmp_path):

@@ -9,7 +9,7 @@ from mnistbench.core.errors import RecordError
 
 
 class NoTraceError(RecordError):
-    """A file is whole, but it is of another format than a trace."""
+    """A file is whole, but it is of another format than a trace, or nothing of PyTorch is in it."""
 
 
 class _Format(NamedTuple):
