@@ -17,7 +17,7 @@ from mnistbench.core.record import OpTable
 from mnistbench.traces.content.formats import NoTraceError
 from mnistbench.traces.costs import Costs, costs_of
 from mnistbench.traces.events import COPY, KERNEL, PYTHON, RANGE, DeviceEvent, Impossible, Trace, steps_of
-from mnistbench.traces.impossible import cut_at_steps, mark_device_times
+from mnistbench.traces.impossible import mark_device_times
 from mnistbench.traces.links import link_calls, link_kernels, set_scopes
 from mnistbench.traces.reader import ENDINGS, read
 from mnistbench.traces.table import key_of, tables
@@ -123,7 +123,6 @@ def linked(path: Path) -> Trace:
         RecordError: the file is no trace, or damaged.
     """
     trace = read(path)
-    cut_at_steps(trace, steps_of(trace))
     link_calls(trace)
     link_kernels(trace)
     mark_device_times(trace)

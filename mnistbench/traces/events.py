@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mnistbench.core.operation import ITERATION, Scope, runs_beside
+from mnistbench.core.operation import ITERATION, Scope
 
 #: Kinds of host events: an operation, a range of ``record_function``, a Python function, a call of the device's runtime.
 OPERATION, RANGE, PYTHON, RUNTIME = "operation", "range", "python", "runtime"
@@ -61,19 +61,9 @@ class ThreadEvent:
         return self.end - self.start
 
     @property
-    def runs_beside(self) -> bool:
-        """Whether it is communication that runs beside its thread, so that it may end after what is around it."""
-        return self.kind == RANGE and runs_beside(self.name)
-
-    @property
     def launches_graph(self) -> bool:
         """Whether it is a call of the runtime that launches a graph of kernels: ``cudaGraphLaunch``, ``hipGraphLaunch``."""
         return self.kind == RUNTIME and "GraphLaunch" in self.name
-
-    def end_at(self, ns: int) -> None:
-        """Set another end. It has no callers and no children yet."""
-        self.end = ns
-        self.self_ns = ns - self.start
 
     @property
     def is_backward(self) -> bool:
@@ -103,9 +93,9 @@ class DeviceEvent:
         self.start = start
         self.end = end
         self.device = next((str(number) for number in (args.get("device"), process) if type(number) in (int, str)), "")
-        streams = [number for number in (args.get("stream"), stream) if type(number) in (int, str)]
-        parts = (str(process), self.device, str(args.get("context")), str(streams[0])) if streams else None
-        self.stream: Hashable = parts  # None: not known
+        number = args.get("stream", stream)
+        # streams of two processes or contexts may have one number
+        self.stream = f"{process} {self.device} {args.get('context')} {number}" if type(number) in (int, str) else ""
         self.is_of_graph = bool(_whole(args.get("graph id")))  # known in newer files; see launch for others
         self.is_timed = True  # False: its time is impossible, so it is in no time line
         self.ran_until = end  # earlier, if it cannot have run so long
@@ -202,7 +192,8 @@ def _whole(value: object) -> int | None:
 # ---- Steps: ranges that mark iterations, or the whole trace ----------------------------------------------------------
 
 
-_STEP = "ProfilerStep#"
+#: Begins the name of the range of a step of the profiler; its number follows.
+STEP = "ProfilerStep#"
 
 #: Clocks of the host and of an accelerator that differ by so much have no time in common.
 CLOCKS_DIFFER_NS = 1_000_000
@@ -242,7 +233,7 @@ def steps_of(trace: Trace) -> Steps:
     """
     ranges = [event for event in trace.host if event.kind == RANGE]
     marked = [event for event in ranges if event.name == ITERATION]
-    if found := marked or _with_operations([event for event in ranges if event.name.startswith(_STEP)], trace):
+    if found := marked or _with_operations([event for event in ranges if event.name.startswith(STEP)], trace):
         return Steps(
             names=tuple(event.name for event in found),
             starts=tuple(event.start for event in found),

@@ -1,6 +1,7 @@
 """Times that cannot be: what is wrong with them is counted, and what would follow from them is left out.
 
-- A thread runs one call at a time: a call that begins in a step, or in another call, ends before that one does.
+- A thread runs one call at a time: a call that begins in a step, or in another call, ends before that one does. ``links`` finds
+  those that do not.
 - A stream runs one kernel at a time. AMD's profiler records some durations that run past the next kernel (AMD-AGI/TraceLens
   issue 669). Kernels of a CUDA graph may overlap: the profiler gives all branches of the graph one stream. So may those with
   programmatic dependent launch, which need the extended launch calls of CUDA.
@@ -12,18 +13,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from mnistbench.traces.events import (
     CLOCKS_DIFFER_NS,
     KERNEL,
-    OPERATION,
     PYTHON,
     RUNTIME,
     DeviceEvent,
-    Steps,
     ThreadEvent,
     Trace,
 )
@@ -56,30 +55,6 @@ def overlaps(call: ThreadEvent, later: ThreadEvent, rounding: int) -> bool:
     return error_ns > (_CLOCKS_NS if RUNTIME in (call.kind, later.kind) else _CLOCK_NS + rounding)
 
 
-def cut_at_steps(trace: Trace, steps: Steps) -> None:
-    """End calls of the thread of the steps where their step ends. The host events have no callers yet.
-
-    A range may run past its step, if the program calls ``prof.step()`` in it: the rest of it counts to the next step.
-    """
-    if not steps.are_marked or steps.thread == "":
-        return
-    rounding = _CLOCK_NS * (2 if trace.is_rounded else 1)
-    for event in trace.host:
-        if event.thread != steps.thread or event.kind == PYTHON or event.runs_beside:
-            continue
-        slot = bisect_right(steps.starts, event.start) - 1
-        if slot < 0 or event.start == steps.starts[slot]:
-            continue
-        past_ns = event.end - steps.ends[slot]
-        error_ns = min(past_ns, steps.ends[slot] - event.start)
-        if error_ns <= (_CLOCKS_NS if event.kind == RUNTIME else rounding):
-            continue
-        event.end_at(steps.ends[slot])
-        if event.kind in (OPERATION, RUNTIME):
-            trace.impossible.past_step += 1
-            trace.impossible.past_step_ns += past_ns
-
-
 def mark_device_times(trace: Trace) -> None:
     """Set of each device event whether it has a time, and until when it can have run. The launches are set."""
     of_device: dict[str, list[DeviceEvent]] = defaultdict(list)
@@ -89,10 +64,10 @@ def mark_device_times(trace: Trace) -> None:
         _mark_lost(trace, events)
     if len(of_device) == 1:  # a call waits for one accelerator, and the trace does not tell for which
         _end_before_waits(trace)
-    of_stream: dict[Hashable, list[DeviceEvent]] = defaultdict(list)
+    of_stream: dict[str, list[DeviceEvent]] = defaultdict(list)
     correlations = Counter(event.correlation for event in trace.device)
     for event in trace.device:
-        if event.kind == KERNEL and event.is_timed and event.stream is not None:
+        if event.kind == KERNEL and event.is_timed and event.stream:
             of_stream[event.stream].append(event)
     for kernels in of_stream.values():
         _end_overlapping(trace, kernels, correlations)

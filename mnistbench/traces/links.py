@@ -24,8 +24,8 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable
 
-from mnistbench.core.operation import ENGINE_NODE, MODULE, NO_MODULE, PHASE, Scope
-from mnistbench.traces.events import NOWHERE, OPERATION, PYTHON, RANGE, RUNTIME, Place, ThreadEvent, Trace
+from mnistbench.core.operation import ENGINE_NODE, ITERATION, MODULE, NO_MODULE, PHASE, Scope, runs_beside
+from mnistbench.traces.events import NOWHERE, OPERATION, PYTHON, RANGE, RUNTIME, STEP, Place, ThreadEvent, Trace
 from mnistbench.traces.impossible import overlaps
 
 #: In a file with whole microseconds, an event may seem to end after the one that called it.
@@ -40,16 +40,15 @@ def link_calls(trace: Trace) -> None:
     rounding = _ROUNDING_NS if trace.is_rounded else 0
     around: dict[Hashable, list[ThreadEvent]] = defaultdict(list)
     for event in trace.host:
-        if event.runs_beside:
+        if event.kind == RANGE and runs_beside(event.name):
             event.is_beside = True
             continue
         stack = around[event.thread]
+        while stack and event.start >= stack[-1].end:
+            stack.pop()
         overlap_ns = 0
-        if stack and (event.start >= stack[-1].end or event.end > stack[-1].end + rounding):
-            overlap_ns = _leave(stack, event, rounding)
-            if overlap_ns and event.thread != "":  # without numbers of threads, several threads are one
-                trace.impossible.overlapping_calls += 1
-                trace.impossible.overlapping_calls_ns += overlap_ns
+        if stack and event.end > stack[-1].end + rounding:
+            overlap_ns = _leave(trace, stack, event, rounding)
         if stack:
             parent = stack[-1]
             caller = parent.caller if parent.kind == PYTHON else parent
@@ -69,14 +68,29 @@ def link_calls(trace: Trace) -> None:
             caller.self_ns += event.self_ns
 
 
-def _leave(stack: list[ThreadEvent], event: ThreadEvent, rounding: int) -> int:
-    """Remove the calls that an event is not in; return the time for which it overlaps one of them."""
+def _leave(trace: Trace, stack: list[ThreadEvent], event: ThreadEvent, rounding: int) -> int:
+    """Remove the calls in which an event begins and which end before it; return the time for which it overlaps them.
+
+    A call that runs past its step is ended with it. Both are counted as impossible, except where clocks explain it. A range may
+    run past its step if the program calls ``prof.step()`` in it: the rest of it counts to the next step.
+    """
+    step = next((call for call in stack if call.kind == RANGE and call.name.startswith((STEP, ITERATION))), None)
+    if step is not None and event.thread != "" and overlaps(step, event, rounding):
+        if event.kind != RANGE:
+            trace.impossible.past_step += 1
+            trace.impossible.past_step_ns += event.end - step.end
+        event.self_ns -= event.end - step.end
+        event.end = step.end
     latest = event.start
     while stack and (event.start >= stack[-1].end or event.end > stack[-1].end + rounding):
         left = stack.pop()
         if left.end > latest and overlaps(left, event, rounding):
             latest = left.end
-    return latest - event.start
+    overlap_ns = latest - event.start
+    if overlap_ns and event.thread != "":  # without numbers of threads, several threads are one
+        trace.impossible.overlapping_calls += 1
+        trace.impossible.overlapping_calls_ns += overlap_ns
+    return overlap_ns
 
 
 # ---- Kernels ---------------------------------------------------------------------------------------------------------

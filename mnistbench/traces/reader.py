@@ -185,9 +185,12 @@ class _Reading:
 
     def _ns(self, position: int, raw: Mapping[str, Any], field: str) -> int:
         value: Any = raw.get(field)
-        if type(value) is str and _TIME_IN_TEXT.fullmatch(value):
+        if type(value) not in (int, float):
+            is_time = type(value) is str and _TIME_IN_TEXT.fullmatch(value)
+            if not is_time:
+                raise self._error(position, field, f"{value!r} is not a time")
             value = Decimal(value) if "." in value else int(value)
-        if type(value) not in (int, float, Decimal) or not abs(value) * 1000 <= LARGEST:  # NaN is not, either
+        if not abs(value) * 1000 <= LARGEST:  # NaN is not, either
             raise self._error(position, field, f"{value!r} is not a time")
         self._is_rounded = self._is_rounded and type(value) is int
         ns: int = round(value * 1000)
