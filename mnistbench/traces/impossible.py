@@ -17,10 +17,11 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from mnistbench.core.operation import is_communication
 from mnistbench.traces.events import (
     CLOCKS_DIFFER_NS,
     KERNEL,
-    PYTHON,
+    OPERATION,
     RUNTIME,
     DeviceEvent,
     ThreadEvent,
@@ -44,13 +45,21 @@ _WAIT_FOR_ALL = frozenset(("cudaDeviceSynchronize", "hipDeviceSynchronize", "cuC
 _EXTENDED = ("cudaLaunchKernelEx", "cuLaunchKernelEx")
 
 
-def overlaps(call: ThreadEvent, later: ThreadEvent, rounding: int) -> bool:
-    """Whether a call that begins in another one of its thread ends so late that no clock explains it.
+def is_exclusive(event: ThreadEvent) -> bool:
+    """Whether the thread runs nothing else until the event has ended, except what it calls.
 
-    It may be in the other one, with an end that is too late, or after it, with a start that is too early.
+    A program may end ranges in any order, communication ends on other threads, and the profiler's own work has another clock.
     """
-    if PYTHON in (call.kind, later.kind):  # the tracer of Python has events of its own
-        return False
+    if event.kind == OPERATION:
+        return not is_communication(event.name)
+    return event.kind == RUNTIME and event.correlation is not None
+
+
+def overlaps(call: ThreadEvent, later: ThreadEvent, rounding: int) -> bool:
+    """Whether an event that begins in a call of its thread ends so long after it that no clock explains it.
+
+    It may be in the call, with an end that is too late, or after it, with a start that is too early.
+    """
     error_ns = min(call.end - later.start, later.end - call.end)
     return error_ns > (_CLOCKS_NS if RUNTIME in (call.kind, later.kind) else _CLOCK_NS + rounding)
 

@@ -26,7 +26,7 @@ from collections.abc import Hashable
 
 from mnistbench.core.operation import ENGINE_NODE, ITERATION, MODULE, NO_MODULE, PHASE, Scope, runs_beside
 from mnistbench.traces.events import NOWHERE, OPERATION, PYTHON, RANGE, RUNTIME, STEP, Place, ThreadEvent, Trace
-from mnistbench.traces.impossible import overlaps
+from mnistbench.traces.impossible import is_exclusive, overlaps
 
 #: In a file with whole microseconds, an event may seem to end after the one that called it.
 _ROUNDING_NS = 1000
@@ -74,9 +74,11 @@ def _leave(trace: Trace, stack: list[ThreadEvent], event: ThreadEvent, rounding:
     A call that runs past its step is ended with it. Both are counted as impossible, except where clocks explain it. A range may
     run past its step if the program calls ``prof.step()`` in it: the rest of it counts to the next step.
     """
+    has_thread = event.thread != ""  # without numbers of threads, several threads are one
+    must_end = has_thread and is_exclusive(event)
     step = next((call for call in stack if call.kind == RANGE and call.name.startswith((STEP, ITERATION))), None)
-    if step is not None and event.thread != "" and overlaps(step, event, rounding):
-        if event.kind != RANGE:
+    if step is not None and (must_end or event.kind == RANGE) and overlaps(step, event, rounding):
+        if must_end:
             trace.impossible.past_step += 1
             trace.impossible.past_step_ns += event.end - step.end
         event.self_ns -= event.end - step.end
@@ -84,10 +86,10 @@ def _leave(trace: Trace, stack: list[ThreadEvent], event: ThreadEvent, rounding:
     latest = event.start
     while stack and (event.start >= stack[-1].end or event.end > stack[-1].end + rounding):
         left = stack.pop()
-        if left.end > latest and overlaps(left, event, rounding):
+        if left.end > latest and must_end and is_exclusive(left) and overlaps(left, event, rounding):
             latest = left.end
     overlap_ns = latest - event.start
-    if overlap_ns and event.thread != "":  # without numbers of threads, several threads are one
+    if overlap_ns:
         trace.impossible.overlapping_calls += 1
         trace.impossible.overlapping_calls_ns += overlap_ns
     return overlap_ns

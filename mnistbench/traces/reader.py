@@ -49,6 +49,9 @@ ENDINGS = (".json", ".json.gz")
 #: (``EventList.export_chrome_trace`` in ``torch/autograd/profiler_util.py``).
 _LEGACY_HOST = "CPU functions"
 
+#: Functions of Python in such a list: ``torch/nn/modules/module.py(12): call``, ``<built-in method t>``, ``nn.Module: ReLU_0``.
+_PYTHON_FUNCTION = re.compile(r"nn\.Module: |<built-in |.*\(\d+\): ", re.DOTALL)
+
 #: Categories of Kineto that are no work: copies of ranges, marks, and waiting that has an event of the runtime, too.
 _NO_WORK = frozenset((
     "gpu_user_annotation", "Trace", "cpu_instant_event", "external_correlation", "cuda_sync", "xpu_sync", "cuda_event",
@@ -152,16 +155,17 @@ class _Reading:
         (self._overhead if category == _OVERHEAD else self._host).append(found)
 
     def _legacy_category(self, raw: Mapping[str, Any]) -> str:
-        """Return the category of an operation in a list of events.
+        """Return the category of an event in a list that has none.
 
         Such a list is ``prof.events()`` of any profiler. That of the legacy profiler has operations only. That of Kineto has
-        kernels and calls of the runtime among them.
+        functions of Python among them and, with an accelerator, kernels and calls of the runtime.
         """
-        if is_runtime_call(str(raw.get("name"))):
+        name = str(raw.get("name"))
+        if is_runtime_call(name):
             raise NoTraceError(
                 f"{self._source}: is a list of prof.events(), in which kernels cannot be told from operations; {ADVICE}"
             )
-        return "cpu_op"
+        return "python_function" if _PYTHON_FUNCTION.match(name) else "cpu_op"
 
     def _add_flow(self, position: int, raw: Mapping[str, Any], phase: str) -> None:
         number = raw.get("id")

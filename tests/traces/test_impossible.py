@@ -281,6 +281,15 @@ def test_calls_of_one_thread_that_overlap(tmp_path):
     assert "calls ran at the same time" not in out
 
 
+def test_ranges_that_overlap_take_no_time_twice(tmp_path):
+    events = [
+        build.step(1, 0, 200), build.range_("coroutine 1", 10, 50), build.range_("coroutine 2", 30, 60),
+        build.op("aten::mm", 50, 20),
+    ]  # fmt: skip
+    rows = {row.name: sum(row.self_cpu_ns) for row in analysed(tmp_path, *events).host.rows}
+    assert rows == {"aten::mm": 20_000, "(outside operations)": 180_000}
+
+
 def test_calls_of_two_threads_still_run_at_the_same_time(tmp_path):
     events = [
         build.step(1, 0, 100), build.op("aten::mm", 0, 60), build.op("aten::add", 40, 60),
@@ -298,6 +307,11 @@ def test_calls_of_two_threads_still_run_at_the_same_time(tmp_path):
         [build.op("aten::mm", 10, 20), build.range_("gloo:all_reduce", 20, 50), build.op("aten::add", 40, 20)],
         [build.op("aten::mm", 10, 50), build.module("f", 20, 60), build.op("aten::add", 65, 5)],
         [build.op("aten::mm", 10, 50), build.op("aten::add", 20, 60, thread=9)],
+        [build.op("aten::mm", 10, 50, thread=None), build.op("aten::add", 20, 60, thread=None)],
+        [build.range_("coroutine 1", 10, 50), build.range_("coroutine 2", 30, 60), build.op("aten::mm", 50, 20)],
+        [build.event("cpu_op", "nccl:all_reduce", 10, 50), build.op("aten::add", 30, 60)],
+        [build.op("aten::mm", 10, 50), build.event("overhead", "Activity Buffer Request", 30, 60)],
+        [build.op("aten::mm", 10, 50), build.launch(50, 29, 4)],
     ],
 )
 def test_calls_that_may_overlap(tmp_path, events):

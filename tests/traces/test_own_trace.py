@@ -1,6 +1,7 @@
 """A record of our own suite and a trace of the same profile have the same table, to the nanosecond."""
 
 import json
+from collections import defaultdict
 from dataclasses import replace
 
 import builders
@@ -65,3 +66,23 @@ def test_a_table_of_a_profile_of_a_users_own_code_is_that_of_its_trace(tmp_path)
 
     assert numbers(found.rows) == numbers(own.rows)
     assert {row.phase for row in found.rows if row.name == "aten::mm"} == {"forward", "backward"}
+
+
+@pytest.mark.parametrize("with_stack", [False, True])
+def test_a_list_of_events_has_the_operations_of_the_trace(tmp_path, with_stack):
+    """The list has no sequence numbers, so there are neither phases nor modules."""
+    layer = torch.nn.Linear(4, 4)
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU], with_stack=with_stack) as recorded:
+        torch.relu(layer(torch.ones(2, 4))).sum().backward()
+    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
+    recorded.events().export_chrome_trace(str(tmp_path / "list.json"))
+
+    def operations(name):
+        times = defaultdict(lambda: [0, 0])
+        for row in analyse(tmp_path / name).host.rows:
+            if row.is_operation:
+                times[row.name][0] += row.calls
+                times[row.name][1] += sum(row.self_cpu_ns)
+        return dict(times)
+
+    assert operations("list.json") == operations("trace.json")

@@ -175,6 +175,16 @@ def test_the_list_of_the_legacy_profiler_has_operations(tmp_path):
     assert trace.left_out == {cuda: 1}
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["torch/nn/modules/module.py(1774): _call_impl", "<built-in method t of Tensor object at 0x1>", "nn.Module: Linear_0"],
+)
+def test_functions_of_python_in_a_list_are_no_operations(tmp_path, name):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(legacy(name, "aten::mul")))
+    assert [event.kind for event in read(path).host] == [PYTHON, OPERATION]
+
+
 def test_a_list_with_kernels_among_the_operations_is_refused(tmp_path):
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(legacy("aten::mul", "cudaLaunchKernel", "void at::native::elementwise_kernel")))
