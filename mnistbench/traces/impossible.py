@@ -19,7 +19,6 @@ from collections.abc import Iterable, Sequence
 
 from mnistbench.core.operation import is_communication
 from mnistbench.traces.events import (
-    CLOCKS_DIFFER_NS,
     KERNEL,
     OPERATION,
     RUNTIME,
@@ -35,7 +34,8 @@ _CLOCK_NS = 1_000
 #: MI300X, a kernel ends 8 us after the call that waited for it.
 _CLOCKS_NS = 20_000
 
-#: Over a long trace they may drift apart: a kernel that ends later than this after the call that waited for it is too long.
+#: Over a long trace they may drift apart, but by less: a kernel that begins so long before its launch has a wrong time, and one
+#: that ends so long after the call that waited for it, too.
 _DRIFT_NS = 100_000
 
 #: Calls that end when everything that was launched before has run.
@@ -88,7 +88,7 @@ def _mark_lost(trace: Trace, events: Sequence[DeviceEvent]) -> None:
     early = [(event, before_ns) for event, before_ns in launches if before_ns > _CLOCKS_NS]
     clocks_differ = 2 * len(early) > len(launches)
     for event, before_ns in early:
-        if event.start == 0 or (before_ns > CLOCKS_DIFFER_NS and not clocks_differ):
+        if event.start == 0 or (before_ns > _DRIFT_NS and not clocks_differ):
             event.is_timed = False
         else:
             trace.impossible.before_launch += 1

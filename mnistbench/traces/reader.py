@@ -59,7 +59,7 @@ _NO_WORK = frozenset((
 ))  # fmt: skip
 
 #: torch_npu writes times as texts, so that no digit is lost.
-_TIME_IN_TEXT = re.compile(r"[-+]?\d{1,20}(\.\d{1,20})?", re.ASCII)
+_TIME_IN_TEXT = re.compile(r"\s*[-+]?\d{1,20}(\.\d{1,20})?\s*", re.ASCII)
 
 #: A number of ranks above this one is damage.
 _MOST_RANKS = 10**6

@@ -264,13 +264,14 @@ def _impossible_on_device(impossible: Impossible) -> Iterator[str]:
         )
     if impossible.untimed:
         yield (
-            f"Impossible: {units.count(impossible.untimed)} kernels and copies have no time, or one long before their own "
+            f"Impossible: {units.count(impossible.untimed)} kernels and copies have a time of 0 or begin long before their own "
             "launch. They are left out of the times here and of the busy times of the steps."
         )
     if impossible.before_launch:
         yield (
             f"Impossible: {units.count(impossible.before_launch)} kernels and copies begin before their own launch, by up to "
-            f"{units.microseconds(impossible.before_launch_ns)} us: the clocks of the host and of the accelerator differ."
+            f"{units.microseconds(impossible.before_launch_ns)} us. The clocks of the host and of the accelerator differ, or "
+            "these times are wrong."
         )
 
 

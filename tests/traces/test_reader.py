@@ -32,7 +32,7 @@ def test_times_are_nanoseconds_to_the_last_digit(tmp_path, ts, dur, ns, is_round
 
 def test_times_in_texts_are_exact(tmp_path):
     """torch_npu writes them; a binary number of this size would have steps of 250 ns."""
-    [event] = read_events(tmp_path, [build.op("aten::mm", "1700000000000000.123", "50.5")]).host
+    [event] = read_events(tmp_path, [build.op("aten::mm", "1700000000000000.123\t", "50.5")]).host
     assert (event.start, event.end) == (1700000000000000123, 1700000000000050623)
 
 
