@@ -239,7 +239,7 @@ class RanksRun:
     folder: str
     ranks: tuple[Analysis, ...]
     missing: tuple[int, ...]  # ranks of the run without a file
-    others: tuple[str, ...] = ()  # names of the files that are no traces
+    other_files: tuple[str, ...] = ()  # names of those that have nothing of PyTorch
 
     @property
     def slowest(self) -> Analysis:
@@ -254,8 +254,8 @@ def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
     before it is read.
 
     Raises:
-        UsageError: the folder has no trace, or the files are not the ranks of one run.
-        RecordError: a file is damaged.
+        UsageError: the folder has no such file, or the traces are not the ranks of one run.
+        RecordError: a file is damaged, or none is a trace.
     """
     try:
         files = sorted(path for path in folder.iterdir() if path.name.endswith(ENDINGS) and path.is_file())
@@ -266,14 +266,14 @@ def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
     advice = "leave one run in the folder, or name its files one by one"
     of_rank: dict[int, Analysis] = {}
     other_files: list[str] = []
-    reason: NoTraceError | None = None  # of the first one
+    first_error: NoTraceError | None = None  # of these files
     for path in files:
         progress(path.name)
         try:
             trace = analyse(path, counts_work=True)
         except NoTraceError as error:
             other_files.append(path.name)
-            reason = reason or error
+            first_error = first_error or error
             continue
         if trace.rank is None:
             raise UsageError(f"{trace.source}: has no distributedInfo with a rank, so its rank is not known; {advice}")
@@ -282,8 +282,8 @@ def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
         if trace.rank in of_rank:
             raise UsageError(f"{of_rank[trace.rank].source} and {trace.source} are both rank {trace.rank}; {advice}")
         of_rank[trace.rank] = trace
-    if reason is not None and not of_rank:
-        raise reason
+    if first_error is not None and not of_rank:
+        raise first_error
     ranks = tuple(of_rank[rank] for rank in sorted(of_rank))
     sizes = sorted({str(trace.ranks) for trace in ranks})
     if len(sizes) > 1:

@@ -61,6 +61,11 @@ class ThreadEvent:
         return self.end - self.start
 
     @property
+    def process(self) -> Hashable:
+        """The process that ran it; empty where the trace has no number of it."""
+        return self.thread[0] if isinstance(self.thread, tuple) else ""
+
+    @property
     def launches_graph(self) -> bool:
         """Whether it is a call of the runtime that launches a graph of kernels: ``cudaGraphLaunch``, ``hipGraphLaunch``."""
         return self.kind == RUNTIME and "GraphLaunch" in self.name
@@ -106,7 +111,7 @@ class DeviceEvent:
 
     @property
     def ns(self) -> int:
-        """Time on the device, as recorded."""
+        """Time on the device, as recorded; see ``ran_until``."""
         return self.end - self.start
 
     @property
@@ -164,9 +169,7 @@ class Trace:
     ranks: int | None = None
     unfinished: int = 0  # events without an end, which are left out
     is_rounded: bool = False  # all times are whole microseconds, as in files of earlier versions
-    left_out: Mapping[str, int] = field(
-        default_factory=dict
-    )  # events that are not known, by "the category x" or what they have
+    left_out: Mapping[str, int] = field(default_factory=dict)  # events that are not known: "the category x" -> number
     repairs: tuple[str, ...] = ()  # how a file that is no JSON was read
     impossible: Impossible = field(default_factory=Impossible)
 

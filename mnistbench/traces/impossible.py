@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Sequence
 
 from mnistbench.core.operation import is_communication
 from mnistbench.traces.events import (
@@ -74,12 +74,11 @@ def mark_device_times(trace: Trace) -> None:
     if len(of_device) == 1:  # a call waits for one accelerator, and the trace does not tell for which
         _end_before_waits(trace)
     of_stream: dict[str, list[DeviceEvent]] = defaultdict(list)
-    correlations = Counter(event.correlation for event in trace.device)
     for event in trace.device:
         if event.kind == KERNEL and event.is_timed and event.stream:
             of_stream[event.stream].append(event)
     for kernels in of_stream.values():
-        _end_overlapping(trace, kernels, correlations)
+        _end_overlapping(trace, kernels)
 
 
 def _mark_lost(trace: Trace, events: Sequence[DeviceEvent]) -> None:
@@ -94,8 +93,8 @@ def _mark_lost(trace: Trace, events: Sequence[DeviceEvent]) -> None:
             trace.impossible.before_launch += 1
             trace.impossible.before_launch_ns = max(trace.impossible.before_launch_ns, before_ns)
     at_zero = [event for event in events if event.start == 0 and event.launch is None]
-    has_begun = bool(trace.host) and trace.host[0].start <= 0
-    if not has_begun and (len(at_zero) > 1 or any(event.ns == 0 for event in at_zero)):
+    begins_later = bool(trace.host) and trace.host[0].start > 0
+    if begins_later and (len(at_zero) > 1 or any(event.ns == 0 for event in at_zero)):
         for event in at_zero:
             event.is_timed = False
     trace.impossible.untimed += sum(not event.is_timed for event in events)
@@ -103,25 +102,30 @@ def _mark_lost(trace: Trace, events: Sequence[DeviceEvent]) -> None:
 
 def _end_before_waits(trace: Trace) -> None:
     """End kernels, copies and fills where the next call ends that waited for them."""
-    waits = [event for event in trace.host if event.kind == RUNTIME and event.name in _WAIT_FOR_ALL]
-    starts = [wait.start for wait in waits]
-    for event in trace.device:
-        if event.launch is None or not event.is_timed:
+    waits: dict[Hashable, list[ThreadEvent]] = defaultdict(list)  # of each process, by start
+    for event in trace.host:
+        if event.kind == RUNTIME and event.name in _WAIT_FOR_ALL:
+            waits[event.process].append(event)
+    for launched in trace.device:
+        if launched.launch is None or not launched.is_timed:
             continue
-        following = bisect_left(starts, event.launch.end)
-        if following == len(waits):
+        of_process = waits[launched.launch.process]
+        following = bisect_left(of_process, launched.launch.end, key=lambda wait: wait.start)
+        if following == len(of_process):
             continue
-        excess_ns = event.end - waits[following].end
+        wait = of_process[following]
+        excess_ns = launched.end - wait.end
         if excess_ns <= _DRIFT_NS:
             continue
         trace.impossible.past_wait += 1
         trace.impossible.past_wait_ns = max(trace.impossible.past_wait_ns, excess_ns)
-        event.is_timed = event.start < waits[following].end
-        event.ran_until = waits[following].end
+        launched.is_timed = launched.start < wait.end
+        launched.ran_until = wait.end
 
 
-def _end_overlapping(trace: Trace, kernels: Iterable[DeviceEvent], correlations: Counter[int | None]) -> None:
+def _end_overlapping(trace: Trace, kernels: Sequence[DeviceEvent]) -> None:
     """End each kernel of a stream, in order of start, where the next one begins."""
+    correlations = Counter(kernel.correlation for kernel in kernels)
     rounding = _CLOCK_NS * (2 if trace.is_rounded else 1)
     last: DeviceEvent | None = None
     for kernel in kernels:

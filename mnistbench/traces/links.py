@@ -76,7 +76,7 @@ def _leave(trace: Trace, stack: list[ThreadEvent], event: ThreadEvent, rounding:
     """
     has_thread = event.thread != ""  # without numbers of threads, several threads are one
     must_end = has_thread and is_exclusive(event)
-    step = next((call for call in stack if call.kind == RANGE and call.name.startswith((STEP, ITERATION))), None)
+    step = next((call for call in reversed(stack) if call.kind == RANGE and call.name.startswith((STEP, ITERATION))), None)
     if step is not None and (must_end or event.kind == RANGE) and overlaps(step, event, rounding):
         if must_end:
             trace.impossible.past_step += 1

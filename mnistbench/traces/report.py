@@ -61,7 +61,7 @@ def ranks_report(run: RanksRun, top: int, by: str, given: Mapping[str, float | N
         folder=run.folder,
         slowest_rank=run.slowest.rank,
         missing_ranks=run.missing,
-        left_out_files=run.others,
+        left_out_files=run.other_files,
         traces=_data(shown),
     )
     return Report("operations of a trace", blocks, data, _csv(shown))
@@ -250,27 +250,29 @@ def _timeline_table(timelines: Sequence[Timeline], impossible: Impossible) -> Ta
 
 def _impossible_on_device(impossible: Impossible) -> Iterator[str]:
     if impossible.overlapping_kernels:
+        number = units.count(impossible.overlapping_kernels)
         yield (
-            f"Impossible: {units.count(impossible.overlapping_kernels)} kernels overlap the next kernel of their stream, by "
-            f"{units.microseconds(impossible.overlapping_kernels_ns)} us in all. A stream runs one kernel at a time, so their "
-            "recorded times are too long. Here each of them ends where the next one begins; the other tables have the "
-            "recorded times."
+            f"Impossible: kernels that overlap the next kernel of their stream ({number}, by "
+            f"{units.microseconds(impossible.overlapping_kernels_ns)} us in all). A stream runs one kernel at a time, so their "
+            "recorded times are too long. Here each of them ends where the next one begins; the other tables have the recorded "
+            "times."
         )
     if impossible.past_wait:
         yield (
-            f"Impossible: {units.count(impossible.past_wait)} kernels and copies end after a call that waited for all of them, "
-            f"by up to {units.microseconds(impossible.past_wait_ns)} us, so their recorded times are too long or too late. "
-            "Here they end where that call ends; the other tables have the recorded times."
+            f"Impossible: kernels and copies that end after a call that waited for them ({units.count(impossible.past_wait)}, "
+            f"by up to {units.microseconds(impossible.past_wait_ns)} us). Their recorded times are too long or too late. Here "
+            "they end where that call ends; the other tables have the recorded times."
         )
     if impossible.untimed:
         yield (
-            f"Impossible: {units.count(impossible.untimed)} kernels and copies have a time of 0 or begin long before their own "
-            "launch. They are left out of the times here and of the busy times of the steps."
+            "Impossible: kernels and copies that have a time of 0 or begin long before their own launch "
+            f"({units.count(impossible.untimed)}). They are left out of the times here and of the busy times of the steps."
         )
     if impossible.before_launch:
+        number = units.count(impossible.before_launch)
         yield (
-            f"Impossible: {units.count(impossible.before_launch)} kernels and copies begin before their own launch, by up to "
-            f"{units.microseconds(impossible.before_launch_ns)} us. The clocks of the host and of the accelerator differ, or "
+            f"Impossible: kernels and copies that begin before their own launch ({number}, by up to "
+            f"{units.microseconds(impossible.before_launch_ns)} us). The clocks of the host and of the accelerator differ, or "
             "these times are wrong."
         )
 
@@ -369,13 +371,13 @@ def _notes(trace: Analysis) -> Iterator[str]:
 def _impossible_on_host(impossible: Impossible) -> Iterator[str]:
     if impossible.past_step:
         yield (
-            f"Impossible: {units.count(impossible.past_step)} calls end after the step in which they begin, by "
-            f"{units.microseconds(impossible.past_step_ns)} us in all, although one thread runs both. That time is left out."
+            f"Impossible: calls that end after the step in which they begin ({units.count(impossible.past_step)}, by "
+            f"{units.microseconds(impossible.past_step_ns)} us in all), although one thread runs both. That time is left out."
         )
     if impossible.overlapping_calls:
         yield (
-            f"Impossible: {units.count(impossible.overlapping_calls)} calls overlap another call of their thread, by "
-            f"{units.microseconds(impossible.overlapping_calls_ns)} us in all, although a thread runs one call at a time. "
+            f"Impossible: calls that overlap another call of their thread ({units.count(impossible.overlapping_calls)}, by "
+            f"{units.microseconds(impossible.overlapping_calls_ns)} us in all), although a thread runs one call at a time. "
             "That time is in the rows of both."
         )
 
@@ -430,9 +432,9 @@ def _ranks_table(run: RanksRun) -> Table:
         lines.append("The ranks recorded different numbers of steps, so their elapsed times are not of the same work.")
     if run.missing:
         lines.append(f"Without a file: rank {listed_numbers(run.missing)}.")
-    if run.others:
-        names = ", ".join(units.printable(name) for name in run.others[:_NAMES])
-        more = f" and {len(run.others) - _NAMES} more" if len(run.others) > _NAMES else ""
+    if run.other_files:
+        names = ", ".join(units.printable(name) for name in run.other_files[:_NAMES])
+        more = f" and {len(run.other_files) - _NAMES} more" if len(run.other_files) > _NAMES else ""
         lines.append(f"Left out, because nothing of PyTorch is in them: {names}{more}.")
     return text_table(
         title=units.printable(f"{run.folder}: {len(run.ranks)} rank{'s' if len(run.ranks) > 1 else ''}, us"),

@@ -135,7 +135,7 @@ def test_other_files_in_the_folder_are_left_out_and_named(tmp_path, other):
     (tmp_path / "execution_details.json").write_text(other)
     found = read(tmp_path)
     assert ([rank.rank for rank in found.ranks], found.missing) == ([0, 1], ())
-    assert found.others == ("execution_details.json",)
+    assert found.other_files == ("execution_details.json",)
 
 
 def test_a_folder_with_other_files_alone_is_refused(tmp_path):

@@ -43,7 +43,7 @@ def test_kernels_of_one_stream_that_overlap(tmp_path):
     assert (timeline.busy_ns, timeline.span_ns, found.device.busy_ns) == (590_000, 590_000, (590_000,))
     assert sum(sum(row.self_device_ns) for row in found.device.rows) == 5_000_000
     out = text(tmp_path, *events)
-    assert "Impossible: 9 kernels overlap the next kernel of their stream, by 4,410.0 us in all." in out
+    assert "Impossible: kernels that overlap the next kernel of their stream (9, by 4,410.0 us in all)." in out
     assert "calls ran at the same time" not in out
 
 
@@ -133,7 +133,9 @@ def test_kernels_without_a_time(tmp_path, length):
     assert (timeline.span_ns, timeline.busy_ns, timeline.kernels, timeline.launches) == (100_000, 100_000, 2, 2)
     assert found.device.busy_ns == (100_000,)
     assert sum(kernel.count for kernel in found.kernels) == 2
-    assert "Impossible: 1 kernels and copies have a time of 0 or begin long before their own launch." in text(tmp_path, *events)
+    assert "Impossible: kernels and copies that have a time of 0 or begin long before their own launch (1)." in text(
+        tmp_path, *events
+    )
 
 
 def test_kernels_with_a_time_of_another_clock(tmp_path):
@@ -162,7 +164,7 @@ def test_a_trace_may_begin_with_a_kernel_at_0(tmp_path):
     """Some tools let the times begin there; its launch was before the trace."""
     assert impossible(tmp_path, build.kernel("k", 0, 30), build.op("aten::mm", 5, 100)) == {}
     assert impossible(tmp_path, build.op("aten::mm", 0, 100), build.kernel("k", 0, 0), build.kernel("k", 0, 0)) == {}
-    assert impossible(tmp_path, build.kernel("k", 0, 30)) == {}
+    assert impossible(tmp_path, build.kernel("k", 0, 30), build.kernel("k", 0, 30, stream=8)) == {}
 
 
 def test_a_trace_without_any_time_of_the_accelerator(tmp_path):
@@ -176,7 +178,7 @@ def test_clocks_that_differ(tmp_path, before_us, is_stated):
     events = launched(5000, 10, 1, at=5000 + before_us)
     expected = {"before_launch": 1, "before_launch_ns": before_us * 1000} if is_stated else {}
     assert impossible(tmp_path, *events) == expected
-    assert ("begin before their own launch, by up to" in text(tmp_path, *events)) == is_stated
+    assert ("that begin before their own launch (1, by up to" in text(tmp_path, *events)) == is_stated
     assert analysed(tmp_path, *events).timelines[0].span_ns == 10_000
 
 
@@ -205,7 +207,14 @@ def test_a_kernel_ends_before_the_call_that_waited_for_it(tmp_path, name, start,
     is_impossible = excess_us > 100
     assert (found.impossible.past_wait, found.impossible.past_wait_ns) == (is_impossible, excess_us * 1000 * is_impossible)
     assert found.device.busy_ns == (busy_us * 1000,)
-    assert ("end after a call that waited for all of them" in text(tmp_path, *events)) == is_impossible
+    assert ("end after a call that waited for them (1, by up to" in text(tmp_path, *events)) == is_impossible
+
+
+def test_a_call_waits_for_its_own_process(tmp_path):
+    wait = build.launch(100, 400, 3, name="cudaDeviceSynchronize")
+    events = launched(200, 900, 1, at=20)
+    assert impossible(tmp_path, *events, {**wait, "pid": 7}) == {}
+    assert impossible(tmp_path, *events, wait) == {"past_wait": 1, "past_wait_ns": 600_000}
 
 
 def test_which_of_two_accelerators_a_call_waits_for_is_not_known(tmp_path):
@@ -228,7 +237,7 @@ def test_an_operation_that_runs_past_its_step(tmp_path):
     assert rows == {"aten::mm": (10_000, 0), "aten::add": (0, 20_000), "(outside operations)": (90_000, 80_000)}
     assert (found.impossible.past_step, found.impossible.past_step_ns) == (1, 50_000)
     out = text(tmp_path, *events)
-    assert "Impossible: 1 calls end after the step in which they begin, by 50.0 us in all" in out
+    assert "Impossible: calls that end after the step in which they begin (1, by 50.0 us in all)" in out
     assert "calls ran at the same time" not in out
 
 
@@ -285,7 +294,7 @@ def test_calls_of_one_thread_that_overlap(tmp_path):
     rows = {row.name: sum(row.self_cpu_ns) for row in found.host.rows}
     assert rows == {"aten::linear": 20_000, "aten::mm": 60_000, "aten::add": 60_000, "(outside operations)": 90_000}
     out = text(tmp_path, *events)
-    assert "Impossible: 1 calls overlap another call of their thread, by 30.0 us in all" in out
+    assert "Impossible: calls that overlap another call of their thread (1, by 30.0 us in all)" in out
     assert "calls ran at the same time" not in out
 
 
@@ -304,7 +313,7 @@ def test_calls_of_two_threads_still_run_at_the_same_time(tmp_path):
         build.op("aten::relu", 0, 95, thread=9),
     ]  # fmt: skip
     out = text(tmp_path, *events)
-    assert "by 20.0 us in all, although a thread runs one call at a time" in out
+    assert "by 20.0 us in all), although a thread runs one call at a time" in out
     assert "add up to 95.0 us more than a step: calls ran at the same time" in out
 
 
