@@ -149,6 +149,12 @@ def test_a_trace_is_called_by_its_file_its_rank_and_its_steps(tmp_path, events, 
     assert saved_trace(path).run.label == f"trace {tmp_path}/{ending}"
 
 
+def test_a_trace_with_impossible_times_is_called_so(tmp_path):
+    overlapping = [build.kernel("a", 1500, 900, correlation=91), build.kernel("b", 1600, 900, correlation=92)]
+    path = build.trace_file(tmp_path, build.network() + overlapping, name="a.json")
+    assert saved_trace(path).run.label.endswith("a.json, 1 step, with impossible times, see mnistbench trace")
+
+
 # ---- which files are traces --------------------------------------------------------------------------------------------
 
 
