@@ -14,11 +14,11 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import OpKey, covered, is_communication
 from mnistbench.core.record import OpTable
-from mnistbench.traces.costs import Costs, costs_of
 from mnistbench.traces.events import COPY, KERNEL, PYTHON, RANGE, DeviceEvent, Trace, steps_of
 from mnistbench.traces.links import link_calls, link_kernels, set_scopes
 from mnistbench.traces.reader import ENDINGS, read
 from mnistbench.traces.table import key_of, tables
+from mnistbench.traces.work.costs import Costs, costs_of
 
 
 @dataclass(frozen=True)

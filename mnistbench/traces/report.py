@@ -18,9 +18,9 @@ from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.roofline import NAMES, paired, rooflines, summed, work_columns
 from mnistbench.showing.table import Column, Table, text_table
 from mnistbench.traces.analysis import Analysis, Kernel, RanksRun, Timeline
-from mnistbench.traces.arguments import NOT_RECORDED
-from mnistbench.traces.costs import NO_DATA, Costs, Peaks, peaks_of
-from mnistbench.traces.products import Work
+from mnistbench.traces.work.arguments import NOT_RECORDED
+from mnistbench.traces.work.costs import NO_DATA, Costs, Peaks, peaks_of
+from mnistbench.traces.work.products import Work
 
 #: Characters of a kernel's name in a table; JSON has the whole name.
 _NAME_LENGTH = 70

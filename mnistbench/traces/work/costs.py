@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from mnistbench.core.document import LARGEST
 from mnistbench.core.operation import OWN_SHARE, OpKey
 from mnistbench.core.roofline import Ceilings
-from mnistbench.traces.arguments import NO_RULE, Arguments, UncountedError
 from mnistbench.traces.events import COPY, OPERATION, DeviceEvent, Steps, ThreadEvent, Trace
-from mnistbench.traces.moves import MOVES, VIEWS
-from mnistbench.traces.products import PRODUCTS, Work
 from mnistbench.traces.table import key_of
+from mnistbench.traces.work.arguments import NO_RULE, Arguments, UncountedError
+from mnistbench.traces.work.moves import MOVES, VIEWS
+from mnistbench.traces.work.products import PRODUCTS, Work
 
 #: Why the work of a row is not counted, besides the reasons in ``arguments``.
 NO_OPERATION = "kernels and copies of no operation"
