@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
@@ -11,16 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mnistbench.core.operation import ITERATION, Scope
+from mnistbench.traces.communication import is_collective, is_communication_kernel
 
 #: Kinds of host events: an operation, a range of ``record_function``, a Python function, a call of the device's runtime.
 OPERATION, RANGE, PYTHON, RUNTIME = "operation", "range", "python", "runtime"
 
 #: Kinds of device events.
 KERNEL, COPY, FILL = "kernel", "copy", "fill"
-
-#: Part of the name of a kernel that communicates: of NCCL and RCCL, of PyTorch's symmetric memory, of vLLM's own all-reduce.
-_COMMUNICATION = re.compile(r"nccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce", re.IGNORECASE)
-
 
 NOWHERE = Scope()
 
@@ -94,8 +89,10 @@ class DeviceEvent:
 
     @property
     def is_communication(self) -> bool:
-        """Whether it is a kernel that communicates between ranks: ``ncclDevKernel_AllReduce_Sum_f32_RING_LL``."""
-        return self.kind == KERNEL and _communicates(self.name)
+        """Whether it is a kernel that communicates between ranks, by its name or by the operation that launched it."""
+        if self.kind != KERNEL:
+            return False
+        return is_communication_kernel(self.name) or (self.operation is not None and is_collective(self.operation.name))
 
 
 #: Where an event begins: thread and start.
@@ -133,11 +130,6 @@ class Trace:
         """
         names = {name for name, _ in self.devices.values()}
         return self.devices[number][0] if number in self.devices else names.pop() if len(names) == 1 else ""
-
-
-@functools.lru_cache(maxsize=4096)
-def _communicates(name: str) -> bool:
-    return _COMMUNICATION.search(name) is not None
 
 
 def _whole(value: object) -> int | None:
