@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import gc_paused
-from mnistbench.core.operation import OpKey, covered, is_communication
+from mnistbench.core.operation import UNATTRIBUTED, OpKey, covered, is_communication
 from mnistbench.core.record import OpTable
 from mnistbench.traces.events import COPY, KERNEL, PYTHON, RANGE, DeviceEvent, Trace, steps_of
 from mnistbench.traces.links import link_calls, link_kernels, set_scopes
@@ -61,6 +61,13 @@ class Analysis:
     def table(self) -> OpTable:
         """The device table, or the host table without an accelerator."""
         return self.device or self.host
+
+    @property
+    def ranges(self) -> frozenset[str]:
+        """Names of the rows that are ranges with kernels: their host time outside operations is in the row OUTSIDE."""
+        if self.device is None:
+            return frozenset()
+        return frozenset(row.name for row in self.device.rows) - {row.name for row in self.host.rows} - {UNATTRIBUTED}
 
     @property
     def outside_collectives_ns(self) -> int:

@@ -69,7 +69,7 @@ class ThreadEvent:
 class DeviceEvent:
     """A kernel, a copy or a fill that an accelerator ran."""
 
-    __slots__ = ("correlation", "device", "end", "external", "kind", "launch", "name", "operation", "start")
+    __slots__ = ("correlation", "device", "end", "external", "kind", "launch", "name", "operation", "range", "start")
 
     def __init__(self, name: str, kind: str, process: Any, start: int, end: int, args: Mapping[str, Any]) -> None:
         self.name = name
@@ -81,6 +81,7 @@ class DeviceEvent:
         self.correlation = _whole(args.get("correlation"))
         self.launch: ThreadEvent | None = None  # the runtime call that launched it
         self.operation: ThreadEvent | None = None  # the innermost operation around that call
+        self.range: ThreadEvent | None = None  # without an operation: the innermost named range around that call
 
     @property
     def ns(self) -> int:
@@ -92,7 +93,8 @@ class DeviceEvent:
         """Whether it is a kernel that communicates between ranks, by its name or by the operation that launched it."""
         if self.kind != KERNEL:
             return False
-        return is_communication_kernel(self.name) or (self.operation is not None and is_collective(self.operation.name))
+        around = self.operation or self.range
+        return is_communication_kernel(self.name) or (around is not None and is_collective(around.name))
 
 
 #: Where an event begins: thread and start.
@@ -140,7 +142,8 @@ def _whole(value: object) -> int | None:
 # ---- Steps: ranges that mark iterations, or the whole trace ----------------------------------------------------------
 
 
-_STEP = "ProfilerStep#"
+#: Begins the name of the range of a step of the profiler; its number follows.
+STEP = "ProfilerStep#"
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ def steps_of(trace: Trace) -> Steps:
     """Return the marked iterations of mnistbench, else the profiler's steps with an operation, else the whole trace."""
     ranges = [event for event in trace.host if event.kind == RANGE]
     marked = [event for event in ranges if event.name == ITERATION]
-    if found := marked or _with_operations([event for event in ranges if event.name.startswith(_STEP)], trace):
+    if found := marked or _with_operations([event for event in ranges if event.name.startswith(STEP)], trace):
         return Steps(
             names=tuple(event.name for event in found),
             starts=tuple(event.start for event in found),

@@ -5,6 +5,7 @@ has the numbers of a table of the profile itself.
 
 The profiler gives a kernel the ``External id`` of the operation that launched it. Files of earlier versions repeat the
 ``correlation`` there; they are linked through the runtime call with that correlation and through the operation around it.
+Kernels of extensions are launched in no operation: the innermost named range around the call is their row, if there is one.
 A launch of a CUDA graph has the correlation of all kernels of the graph.
 
 A scope is a phase and a module. In a trace of mnistbench its own ranges give both. In any other trace:
@@ -24,8 +25,8 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable
 
-from mnistbench.core.operation import ENGINE_NODE, MODULE, NO_MODULE, PHASE, Scope, runs_beside
-from mnistbench.traces.events import NOWHERE, OPERATION, PYTHON, RANGE, RUNTIME, Place, ThreadEvent, Trace
+from mnistbench.core.operation import ENGINE_NODE, ITERATION, MODULE, NO_MODULE, PHASE, Scope, runs_beside
+from mnistbench.traces.events import NOWHERE, OPERATION, PYTHON, RANGE, RUNTIME, STEP, Place, ThreadEvent, Trace
 
 #: In a file with whole microseconds, an event may seem to end after the one that called it.
 _ROUNDING_NS = 1000
@@ -63,21 +64,35 @@ def link_calls(trace: Trace) -> None:
 
 # ---- Kernels ---------------------------------------------------------------------------------------------------------
 
+#: Ranges that mark steps, phases and modules and are no part of the program themselves.
+_UNNAMED = (STEP, ITERATION, PHASE, MODULE)
+
 
 def link_kernels(trace: Trace) -> None:
-    """Set the launch and the operation of each device event. They stay None where the trace has no link."""
+    """Set the launch of each device event, and the operation or the range around it. They stay None without a link."""
     operations = {event.external: event for event in trace.host if event.kind == OPERATION and event.external is not None}
     launches = {event.correlation: event for event in trace.host if event.kind == RUNTIME and event.correlation is not None}
     is_repeated = all(event.external in (None, event.correlation) for event in trace.device)
     for event in trace.device:
         if event.correlation is not None:
             event.launch = launches.get(event.correlation)
-        found = None if is_repeated or event.external is None else operations.get(event.external)
-        if found is None and event.launch is not None:
-            found = event.launch.caller
-            while found is not None and found.kind != OPERATION:  # the innermost operation around the launch, on its thread
-                found = found.caller
-        event.operation = found.kept if found is not None else None
+        operation = None if is_repeated or event.external is None else operations.get(event.external)
+        if operation is None and event.launch is not None:
+            operation, range_ = _around(event.launch)
+            if operation is None and range_ is not None:
+                event.range = range_.kept
+        event.operation = operation.kept if operation is not None else None
+
+
+def _around(launch: ThreadEvent) -> tuple[ThreadEvent | None, ThreadEvent | None]:
+    """Return the innermost operation around a launch, on its thread, and the innermost named range within that operation."""
+    range_ = None
+    caller = launch.caller
+    while caller is not None and caller.kind != OPERATION:
+        if range_ is None and caller.kind == RANGE and not caller.name.startswith(_UNNAMED):
+            range_ = caller
+        caller = caller.caller
+    return caller, range_
 
 
 # ---- Scopes ----------------------------------------------------------------------------------------------------------

@@ -123,7 +123,8 @@ def _rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
 def _csv(shown: Sequence[_Shown]) -> Table:
     pairs = [(trace, row) for trace, _, rows in shown for row in rows]
     source = Column[Analysis](None, lambda trace: trace.source, key="trace")
-    return paired([source], (*_time_columns(shown[0][0]), *work_columns(), *_PEAKS), pairs)
+    ranges = {name for trace, _, _ in shown for name in trace.ranges}
+    return paired([source], (*_time_columns(shown[0][0], ranges), *work_columns(), *_PEAKS), pairs)
 
 
 #: Columns of CSV and JSON.
@@ -229,8 +230,11 @@ def _timeline_table(timelines: Sequence[Timeline]) -> Table:
 _SUM = "sum"
 
 
-def _time_columns(trace: Analysis) -> tuple[Column[OperationSum], ...]:
-    """Return the columns with times per step; CSV and JSON have those of all steps."""
+def _time_columns(trace: Analysis, ranges: Iterable[str]) -> tuple[Column[OperationSum], ...]:
+    """Return the columns with times per step; CSV and JSON have those of all steps.
+
+    ``ranges`` are the names of rows without a host time of their own.
+    """
     steps = len(trace.steps)
     device_us, kernels = ("device us", "kernels") if trace.device else (None, None)  # None: not on a terminal
 
@@ -246,7 +250,7 @@ def _time_columns(trace: Analysis) -> tuple[Column[OperationSum], ...]:
     return (
         *NAMES,
         Column("calls", blank_in(lambda row: round(row.calls), OUTSIDE, UNATTRIBUTED, _SUM), count, key="calls"),
-        Column("host self us", blank_in(lambda row: row.self_cpu_ns, UNATTRIBUTED), us, key="self_cpu_ns"),
+        Column("host self us", blank_in(lambda row: row.self_cpu_ns, UNATTRIBUTED, *ranges), us, key="self_cpu_ns"),
         Column("host total us", blank_in(lambda row: row.total_cpu_ns, OUTSIDE, UNATTRIBUTED), us, key="total_cpu_ns"),
         Column(device_us, blank_in(lambda row: row.self_device_ns, OUTSIDE, RUNTIME), us, key="self_device_ns"),
         Column(kernels, blank_in(lambda row: row.kernels, OUTSIDE, RUNTIME), count, key="kernels"),
@@ -266,7 +270,7 @@ def _operation_table(trace: Analysis, rows: Sequence[OperationSum], top: int) ->
         rest.insert(0, total(others, f"other ({len(others)} operation{'s' if len(others) > 1 else ''})"))
     return Table(
         f"operations, {_per_step(trace)}",
-        (*_time_columns(trace), _share_column(trace, rows)),
+        (*_time_columns(trace, trace.ranges), _share_column(trace, rows)),
         operations[:top],
         (*rest, total(rows, _SUM)),
         tuple(_notes(trace)),
@@ -284,6 +288,8 @@ def _notes(trace: Analysis) -> Iterator[str]:
         of_device = "" if device is None else f" and of {units.percent(device)} of the device time"
         parts.append(f"{what} of {units.percent(host or 0.0)} of the operations' host time{of_device}")
     yield f"Not recorded: {'; '.join(parts)}."
+    if trace.ranges:
+        yield f"Ranges with kernels of their own are rows; their host time outside operations is in {OUTSIDE}."
     unattributed = sum(kernel.count for kernel in trace.kernels if kernel.key[0] == UNATTRIBUTED)
     if unattributed:
         yield f"{UNATTRIBUTED}: {units.count(unattributed)} kernels and copies that the trace links to no operation."

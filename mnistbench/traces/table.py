@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from itertools import accumulate
 
 from mnistbench.core.operation import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED, OpKey, covered, is_communication
@@ -17,21 +17,30 @@ def tables(trace: Trace, steps: Steps) -> tuple[OpTable, OpTable | None]:
     """Return the host table and, if an accelerator was recorded, the device table.
 
     The self host times of the host table add up to the steps, as those of a profiled case do, and the runtime has a row of
-    its own. The device times of the device table add up to all kernels, copies and fills of the steps.
+    its own. The device times of the device table add up to all kernels, copies and fills of the steps. A range with kernels has
+    a row in the device table only: its host time outside operations is in the row OUTSIDE of its phase.
     """
-    gathered = _gathered(trace, steps)
-    host = _table("host", gathered, steps, ())
+    rows: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(steps.names)))
+    _add_host(rows, trace, steps)
+    of_device = ranges_alone(trace, rows) | {(UNATTRIBUTED, "", NO_MODULE)}
+    _add_device(rows, trace, steps, of_device)
+    host = _table("host", {key: row for key, row in rows.items() if key not in of_device}, steps, ())
     if not trace.device:
         return host, None
-    return host, _table("device", gathered, steps, _busy_ns(trace, steps))
+    return host, _table("device", rows, steps, _busy_ns(trace, steps))
 
 
 def key_of(event: DeviceEvent) -> OpKey:
-    """Return the row of a device event: its operation, the launch of a graph outside of all operations, or UNATTRIBUTED."""
+    """Return the row of a device event.
+
+    That is its operation; outside of all operations the launch of a graph, or the range; else UNATTRIBUTED.
+    """
     if event.operation is not None:
         return _key(event.operation)
     if event.launch is not None and "GraphLaunch" in event.launch.name:
         return _key(event.launch)
+    if event.range is not None:
+        return _key(event.range)
     return (UNATTRIBUTED, "", NO_MODULE)
 
 
@@ -39,23 +48,34 @@ def _key(event: ThreadEvent) -> OpKey:
     return (event.name, *event.scope)
 
 
-def _table(view: str, gathered: dict[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]) -> OpTable:
-    rows = tuple(row.op_row(key, view, 1) for key, row in gathered.items() if view == "device" or key[0] != UNATTRIBUTED)
+def _table(view: str, sums: Mapping[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]) -> OpTable:
+    rows = tuple(row.op_row(key, view, 1) for key, row in sums.items())
     return OpTable(temperature="warm", view=view, iteration_ns=steps.ns, rows=rows, busy_ns=busy_ns)
 
 
-def _gathered(trace: Trace, steps: Steps) -> dict[OpKey, RowSums]:
-    """Sum the events of each row in each step."""
-    rows: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(steps.names)))
-    _add_host(rows, trace, steps)
+def ranges_alone(trace: Trace, host_rows: Container[OpKey]) -> set[OpKey]:
+    """Return the rows of ranges with kernels that are no rows of the host table."""
+    ranges = {id(event.range): event.range for event in trace.device if event.range is not None}.values()
+    return {key for range_ in ranges if (key := _key(range_)) not in host_rows}
+
+
+def _add_device(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps, of_device: Container[OpKey]) -> None:
+    """Add the device events to the rows. A row ``of_device`` has no calls of the host: they are counted here."""
+    counted: set[int] = set()  # ids of ranges
     for launched in trace.device:
         slot = steps.slot_of_device(launched)
-        if slot >= 0:
-            row = rows[key := key_of(launched)]
+        if slot < 0:
+            continue
+        key = key_of(launched)
+        row = rows[key]
+        row.self_device[slot] += launched.ns
+        row.kernels.add(launched.name)
+        if launched.range is None:
             row.calls += key[0] == UNATTRIBUTED
-            row.self_device[slot] += launched.ns
-            row.kernels.add(launched.name)
-    return dict(rows)
+        elif key in of_device and id(launched.range) not in counted:
+            counted.add(id(launched.range))
+            row.calls += 1
+            row.total_cpu[slot] += launched.range.ns
 
 
 def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:
