@@ -15,6 +15,7 @@ from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED, OpKey, covered, is_communication
 from mnistbench.core.record import OpTable
 from mnistbench.traces.events import COPY, KERNEL, PYTHON, RANGE, DeviceEvent, Trace, steps_of
+from mnistbench.traces.launches import Launches, unrecorded_launches
 from mnistbench.traces.links import link_calls, link_kernels, set_scopes
 from mnistbench.traces.reader import ENDINGS, read
 from mnistbench.traces.table import key_of, tables
@@ -45,6 +46,7 @@ class Analysis:
     device: OpTable | None  # None: no accelerator was recorded
     costs: Costs  # work of the rows of ``table``; empty if it was not counted
     kernels: tuple[Kernel, ...]  # the longest first
+    launches: Launches  # of kernels, and how many of them have none in the trace
     timelines: tuple[Timeline, ...]  # of each accelerator that ran something
     unplaced: Mapping[str, float | None]  # shares of the time whose phase or module is not recorded; see :func:`_unplaced`
     machine: tuple[tuple[str, int], ...]  # name and bytes of memory of these accelerators
@@ -85,6 +87,7 @@ def analyse(path: Path, *, counts_work: bool = False) -> Analysis:
         trace = linked(path)
         steps = steps_of(trace)
         host, device = tables(trace, steps)
+        launches = unrecorded_launches(trace)
         launched = [event for event in trace.device if steps.slot_of_device(event) >= 0]
         ran = timelines(trace)
         memory = dict(trace.devices.values())
@@ -97,8 +100,9 @@ def analyse(path: Path, *, counts_work: bool = False) -> Analysis:
             are_steps_marked=steps.are_marked,
             host=host,
             device=device,
-            costs=costs_of(trace, steps) if counts_work else Costs(),
+            costs=costs_of(trace, steps, launches) if counts_work else Costs(),
             kernels=_kernels(launched),
+            launches=launches.in_steps(steps),
             timelines=ran,
             unplaced=_unplaced(host, device),
             machine=tuple((each.name, memory.get(each.name, 0)) for each in ran),

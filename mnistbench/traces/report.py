@@ -25,7 +25,7 @@ from mnistbench.traces.work.products import Work
 #: Characters of a kernel's name in a table; JSON has the whole name.
 _NAME_LENGTH = 70
 
-#: Number of operation names that a sentence lists for a reason.
+#: Number of names that a sentence lists.
 _NAMES = 3
 
 #: Smaller shares of the time are not listed.
@@ -83,7 +83,9 @@ def _head(trace: Analysis) -> str:
     ]
     versions = [f"{name.replace('_version', '').replace('_', ' ')} {value}" for name, value in trace.versions.items()]
     rank = [] if trace.rank is None else [f"rank {trace.rank}{f' of {trace.ranks}' if trace.ranks else ''}"]
-    return units.printable(", ".join([*(names or ["host only"]), *versions, *rank]))
+    is_recorded = not trace.launches.n_lost and not trace.launches.captured
+    without = "host only" if is_recorded else "host only: kernels of the accelerator are not recorded"
+    return units.printable(", ".join([*(names or [without]), *versions, *rank]))
 
 
 # ---- Data ------------------------------------------------------------------------------------------------------------
@@ -174,6 +176,7 @@ def _step_table(trace: Analysis, top: int) -> Table:
         lines.append("Kernels and copies without a launch count to the step in which they ran, the earliest to the first step.")
     if not trace.are_steps_marked:
         lines.append("No operation ran in a ProfilerStep, so the whole trace is one step.")
+    lines += _launch_notes(trace)
     return text_table(
         title="steps",
         headings=("step", "us", *(("busy us",) if busy else ())),
@@ -182,6 +185,30 @@ def _step_table(trace: Analysis, top: int) -> Table:
         numbers_from=1,
         lines=tuple(lines),
     )
+
+
+def _launch_notes(trace: Analysis) -> Iterator[str]:
+    """Yield sentences about launches whose kernels the trace does not have."""
+    launches = trace.launches
+    if launches.captured:
+        captured = f"{units.count(launches.captured)} of {units.count(launches.n_calls)} kernel launches"
+        yield f"{captured} ran while a graph was captured: they added their kernels to the graph and ran none."
+    if not launches.n_lost:
+        return
+    text = f"{launches.lost_of_all} in the trace"
+    if trace.device is None:
+        yield f"{text}: the accelerator was not recorded. Its operations have the times of their launches, and no rates."
+        return
+    steps = [
+        f"{units.printable(name)}: {units.count(lost)} of {units.count(calls)}"
+        for name, lost, calls in zip(trace.steps, launches.lost, launches.calls, strict=True)
+        if lost
+    ]
+    if not trace.are_steps_marked or not steps:
+        yield f"{text}; their time is missing in the device times."
+        return
+    listed = ", ".join([*steps[:_NAMES], *(["..."] if len(steps) > _NAMES else [])])
+    yield f"{text} ({listed}); their time is missing in the device times of these steps, and so in all means and medians."
 
 
 #: Rows of the table of accelerators: the times of a Timeline, by the names of its fields.
@@ -346,6 +373,11 @@ def _ranks_table(run: RanksRun) -> Table:
     lines = ["Outside collectives: elapsed time in which no communication between ranks ran. The slowest rank has the most."]
     if len({len(rank.steps) for rank in run.ranks}) > 1:
         lines.append("The ranks recorded different numbers of steps, so their elapsed times are not of the same work.")
+    lines += [
+        f"Rank {rank.rank}: {rank.launches.lost_of_all} in the trace, so its times on the accelerator are too short."
+        for rank in run.ranks
+        if rank.launches.n_lost
+    ]
     if run.missing:
         lines.append(f"Without a file: rank {', '.join(map(str, run.missing))}.")
     return text_table(
