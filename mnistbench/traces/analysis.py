@@ -17,9 +17,13 @@ from mnistbench.core.record import OpTable
 from mnistbench.traces.events import COPY, KERNEL, PYTHON, RANGE, DeviceEvent, Trace, steps_of
 from mnistbench.traces.launches import Launches, unrecorded_launches
 from mnistbench.traces.links import link_calls, link_kernels, set_scopes
+from mnistbench.traces.processes import split
 from mnistbench.traces.reader import ENDINGS, read
 from mnistbench.traces.table import key_of, tables
 from mnistbench.traces.work.costs import Costs, costs_of
+
+#: Number of processes that a message names.
+_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -78,13 +82,29 @@ class Analysis:
 
 
 def analyse(path: Path, *, counts_work: bool = False) -> Analysis:
-    """Read a trace, gather its operations and, if asked to, count their work.
+    """Read a trace of one process, gather its operations and, if asked to, count their work.
 
     Raises:
-        RecordError: the file is no trace, or damaged.
+        RecordError: the file is no trace, or damaged, or several processes are merged into it.
     """
     with gc_paused():
         trace = linked(path)
+    return _analysis(trace, counts_work=counts_work)
+
+
+def analyse_processes(path: Path, *, counts_work: bool = False) -> tuple[Analysis, ...]:
+    """Read a trace as :func:`analyse` does; return one of each process that is merged into the file.
+
+    Raises:
+        RecordError: the file is no trace, or damaged, or its processes cannot be told apart.
+    """
+    with gc_paused():
+        traces = linked_processes(path)
+    return tuple(_analysis(trace, counts_work=counts_work) for trace in traces)
+
+
+def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
+    with gc_paused():
         steps = steps_of(trace)
         host, device = tables(trace, steps)
         launches = unrecorded_launches(trace)
@@ -121,13 +141,24 @@ def linked(path: Path) -> Trace:
     """Read a trace, and set the callers and the scopes of its events and the operations of its kernels.
 
     Raises:
-        RecordError: the file is no trace, or damaged.
+        RecordError: the file is no trace, or damaged, or several processes are merged into it.
     """
-    trace = read(path)
-    link_calls(trace)
-    link_kernels(trace)
-    set_scopes(trace)
-    return trace
+    traces = linked_processes(path)
+    if len(traces) > 1:
+        names = ", ".join(trace.source.removeprefix(str(path)).strip(" ()") for trace in traces[:_NAMED])
+        more = ", ..." if len(traces) > _NAMED else ""
+        raise RecordError(f"{path}: {len(traces)} processes are merged into it ({names}{more}); give the trace of one of them")
+    return traces[0]
+
+
+def linked_processes(path: Path) -> tuple[Trace, ...]:
+    """Read a file as :func:`linked` does; return a trace of each process that is merged into it."""
+    traces = split(read(path))
+    for trace in traces:
+        link_calls(trace)
+        link_kernels(trace)
+        set_scopes(trace)
+    return traces
 
 
 def _kernels(launched: Sequence[DeviceEvent]) -> tuple[Kernel, ...]:
@@ -231,9 +262,10 @@ def _ran_ns(found: Iterable[DeviceEvent]) -> int:
 class RanksRun:
     """The traces of one run, by rank. ``rank`` of each is a number."""
 
-    folder: str
+    folder: str  # or the file that they are merged into
     ranks: tuple[Analysis, ...]
     missing: tuple[int, ...]  # ranks of the run without a file
+    merged: tuple[str, ...] = ()  # files of the folder that several ranks are merged into, which are left out
 
     @property
     def slowest(self) -> Analysis:
@@ -258,17 +290,32 @@ def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
         raise UsageError(f"{folder}: has no file that ends in .json or .json.gz; name a folder with a trace of each rank")
     advice = "leave one run in the folder, or name its files one by one"
     of_rank: dict[int, Analysis] = {}
+    merged: list[str] = []
     for path in files:
         progress(path.name)
-        trace = analyse(path, counts_work=True)
+        trace, *more = analyse_processes(path, counts_work=True)
+        if more:
+            merged.append(path.name)
+            continue
         if trace.rank is None:
             raise UsageError(f"{trace.source}: has no rank (distributedInfo), so it is of no distributed run; {advice}")
         if trace.rank in of_rank:
             raise UsageError(f"{of_rank[trace.rank].source} and {trace.source} are both rank {trace.rank}; {advice}")
         of_rank[trace.rank] = trace
+    if not of_rank:
+        raise UsageError(f"{folder / merged[0]}: several ranks are merged into it; name this file instead of its folder")
     ranks = tuple(of_rank[rank] for rank in sorted(of_rank))
     sizes = sorted({str(trace.ranks) for trace in ranks})
     if len(sizes) > 1:
         raise UsageError(f"{folder}: the files are of runs with {' and '.join(sizes)} ranks; {advice}")
-    missing = tuple(rank for rank in range(ranks[0].ranks or 0) if rank not in of_rank)
-    return RanksRun(str(folder), ranks, missing)
+    return ranks_run(folder, ranks, merged)
+
+
+def ranks_run(source: Path, ranks: tuple[Analysis, ...], merged: Iterable[str] = ()) -> RanksRun:
+    """Return the run of some ranks, which are in order.
+
+    ``source`` is their folder, in which files that are ``merged`` were left out, or the file that they are merged into.
+    """
+    having = {trace.rank for trace in ranks}
+    missing = tuple(rank for rank in range(ranks[0].ranks or 0) if rank not in having)
+    return RanksRun(str(source), ranks, missing, tuple(merged))

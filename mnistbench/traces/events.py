@@ -69,7 +69,20 @@ class ThreadEvent:
 class DeviceEvent:
     """A kernel, a copy or a fill that an accelerator ran."""
 
-    __slots__ = ("correlation", "device", "end", "external", "kind", "launch", "name", "operation", "range", "start")
+    __slots__ = (
+        "correlation",
+        "device",
+        "end",
+        "external",
+        "kind",
+        "launch",
+        "name",
+        "operation",
+        "process",
+        "range",
+        "rank",
+        "start",
+    )
 
     def __init__(self, name: str, kind: str, process: Any, start: int, end: int, args: Mapping[str, Any]) -> None:
         self.name = name
@@ -77,6 +90,8 @@ class DeviceEvent:
         self.start = start
         self.end = end
         self.device = next((str(number) for number in (args.get("device"), process) if type(number) in (int, str)), "")
+        self.process = process if type(process) in (int, str) else ""  # as the file has it: mostly the number of the device
+        self.rank = _whole(args.get("rank"))  # if a tool that merges files wrote it
         self.external = _whole(args.get("External id"))
         self.correlation = _whole(args.get("correlation"))
         self.launch: ThreadEvent | None = None  # the runtime call that launched it
@@ -107,6 +122,7 @@ class MemoryRecord(NamedTuple):
     ns: int
     n_bytes: int
     of_host: bool
+    process: Hashable  # of the host
 
 
 @dataclass
@@ -132,6 +148,11 @@ class Trace:
         """
         names = {name for name, _ in self.devices.values()}
         return self.devices[number][0] if number in self.devices else names.pop() if len(names) == 1 else ""
+
+
+def process_of(thread: Hashable) -> Hashable:
+    """Return the process of a thread; empty for a damaged one."""
+    return thread[0] if isinstance(thread, tuple) else ""
 
 
 def _whole(value: object) -> int | None:

@@ -378,6 +378,8 @@ def _ranks_table(run: RanksRun) -> Table:
         for rank in run.ranks
         if rank.launches.n_lost
     ]
+    if run.merged:
+        lines.append(f"Left out: {', '.join(map(units.printable, run.merged))}: several ranks are merged into one file.")
     if run.missing:
         lines.append(f"Without a file: rank {', '.join(map(str, run.missing))}.")
     return text_table(

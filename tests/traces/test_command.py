@@ -103,6 +103,20 @@ def test_ranks_with_different_numbers_of_steps_are_pointed_out(tmp_path, shown, 
     assert ("different numbers of steps" in shown(tmp_path)) == is_stated
 
 
+def test_a_file_that_ranks_are_merged_into_is_shown_as_a_folder_of_them_is(tmp_path, shown, rows):
+    events = []
+    for rank in range(2):
+        events += [{**event, "pid": f"[TP{rank:02d}] {event['pid']}"} for event in build.network(scale=rank + 1)]
+    path = build.trace_file(tmp_path, events, name="merged.json", distributedInfo={"rank": 0, "world_size": 2})
+    out = shown(path)
+    assert "merged.json: 2 ranks" in out
+    assert "slowest" in out.splitlines()[4]
+    gemm = {row["trace"]: row["self_device_ns"] for row in rows(path) if row["operation"] == "aten::addmm"}
+    assert gemm == {f"{path} (TP00)": "100000", f"{path} (TP01)": "200000"}
+    alone = build.trace_file(tmp_path, build.network())
+    assert {row["trace"] for row in rows(alone, path)} == {str(alone), *gemm}
+
+
 def test_launches_without_kernels_are_stated(tmp_path, shown):
     """In a trace of the host, of some steps, and of one rank of a folder; a complete trace has no such line."""
     lost = [build.step(3, 0, 900), build.op("aten::mm", 10, 90), build.launch(20, 10, 1)]
