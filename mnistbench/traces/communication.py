@@ -97,6 +97,7 @@ def is_communication_kernel(name: str) -> bool:
     return _KERNEL.search(name) is not None and _GENERATED.match(name) is None
 
 
+@functools.lru_cache(maxsize=4096)
 def is_collective(operation: str) -> bool:
     """Whether the kernels that an operation launches itself communicate."""
     return operation == _COLLECTIVE or is_communication(operation)

@@ -74,21 +74,28 @@ def unrecorded_launches(trace: Trace) -> UnrecordedLaunches:
     None is lost for certain if the trace has kernels without a correlation: they may be those of the launches. The kernels of a
     graph may have another correlation than its launch, so that kernels without a launch after it may be its own.
     """
-    launches = _outermost(event for event in trace.host if event.kind == RUNTIME and is_launch(event.name))
+    launches = [
+        event for event in trace.host if event.kind == RUNTIME and event.correlation is not None and is_launch(event.name)
+    ]
     correlations = {event.correlation for event in trace.device}
+    outermost = [launch for launch in launches if _caller(launch) is None]
+    without_kernel = {id(launch): launch for launch in outermost if launch.correlation not in correlations}
+    if not without_kernel:
+        return UnrecordedLaunches(tuple(outermost), (), ())
+    for launch in launches:
+        if launch.correlation in correlations:
+            without_kernel.pop(id(_outermost(launch)), None)
     is_complete = all(event.correlation is not None for event in trace.device if event.kind == KERNEL)
     last_unlinked = max((event.start for event in trace.device if event.launch is None), default=None)
     in_capture = _captures(trace)
     lost = []
     captured = []
-    for launch, launched in launches:
-        if not correlations.isdisjoint(launched):
-            continue
+    for launch in without_kernel.values():
         if in_capture(launch.start):
             captured.append(launch)
         elif is_complete and not (_GRAPH_LAUNCH in launch.name and last_unlinked is not None and last_unlinked >= launch.start):
             lost.append(launch)
-    return UnrecordedLaunches(tuple(launch for launch, _ in launches), tuple(lost), tuple(captured))
+    return UnrecordedLaunches(tuple(outermost), tuple(lost), tuple(captured))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -97,17 +104,16 @@ def is_launch(name: str) -> bool:
     return _LAUNCH.search(name) is not None
 
 
-def _outermost(launches: Iterable[ThreadEvent]) -> list[tuple[ThreadEvent, set[int | None]]]:
-    """Return each launch with its correlation and those of the launches that it calls: a runtime calls its driver."""
-    correlations: dict[int, tuple[ThreadEvent, set[int | None]]] = {}
-    for launch in launches:
-        if launch.correlation is None:
-            continue
-        outermost = launch
-        while outermost.caller is not None and outermost.caller.kind == RUNTIME and is_launch(outermost.caller.name):
-            outermost = outermost.caller
-        correlations.setdefault(id(outermost), (outermost, set()))[1].add(launch.correlation)
-    return list(correlations.values())
+def _caller(launch: ThreadEvent) -> ThreadEvent | None:
+    """Return the launch that called a launch: a runtime calls its driver, and both are one launch."""
+    caller = launch.caller
+    return caller if caller is not None and caller.kind == RUNTIME and is_launch(caller.name) else None
+
+
+def _outermost(launch: ThreadEvent) -> ThreadEvent:
+    while (caller := _caller(launch)) is not None:
+        launch = caller
+    return launch
 
 
 class _Captures:

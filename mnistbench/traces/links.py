@@ -242,17 +242,20 @@ def _cached(phase: str, module: str) -> Scope:
 def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
     """Map the id of each event of backward to the operation of forward that it belongs to."""
     links = _by_flows(trace)
-    # process and number -> last operation of each thread
-    of_number: dict[tuple[Hashable, int], dict[Hashable, ThreadEvent]] = defaultdict(dict)
+    of_number: dict[int, dict[Hashable, ThreadEvent]] = defaultdict(dict)  # number -> last operation of each thread
     threads = {event.forward_thread: links[id(event)].thread for event in trace.host if id(event) in links}
     for event in trace.host:
         if event.kind != OPERATION or event.sequence is None:
             continue
-        number = (process_of(event.thread), event.sequence)
         if not event.forward_thread:
-            of_number[number][event.thread] = event
+            of_number[event.sequence][event.thread] = event
         elif id(event) not in links:
-            found = of_number.get(number, {})
+            process = process_of(event.thread)
+            found = {
+                thread: forward
+                for thread, forward in of_number.get(event.sequence, {}).items()
+                if process_of(thread) == process
+            }
             thread = threads.get(event.forward_thread, next(iter(found)) if len(found) == 1 else None)
             if thread in found:
                 links[id(event)] = found[thread]

@@ -35,6 +35,8 @@ _NUMBER = re.compile(r"\d+")
 #: Stands in a label for the number of the process that the profiler wrote.
 _PROCESS = "\0"
 
+_LAUNCHING_OR_COMPUTING = (OPERATION, RUNTIME)
+
 #: Number of processes that a message names.
 _NAMED = 4
 
@@ -66,6 +68,11 @@ def split(trace: Trace) -> tuple[Trace, ...]:
 
 def _launching_or_computing(trace: Trace) -> set[Hashable]:
     """Return the processes that have operations or launch kernels."""
+    processes = {
+        process_of(thread) for thread in {event.thread for event in trace.host if event.kind in _LAUNCHING_OR_COMPUTING}
+    }
+    if len(processes) < 2:  # nearly all files: a runtime call is not looked at
+        return processes
     threads = {event.thread for event in trace.host if event.kind == OPERATION or _launches(event)}
     return {process_of(thread) for thread in threads}
 
