@@ -24,7 +24,18 @@ from dataclasses import dataclass, replace
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import ITERATION
-from mnistbench.traces.events import OPERATION, RANGE, RUNTIME, STEP, DeviceEvent, ThreadEvent, Trace, process_of
+from mnistbench.traces.events import (
+    OPERATION,
+    RANGE,
+    RUNTIME,
+    STEP,
+    DeviceEvent,
+    MemoryRecord,
+    Place,
+    ThreadEvent,
+    Trace,
+    process_of,
+)
 from mnistbench.traces.launches import is_launch
 
 #: Argument in which tools that merge files write the rank. Those of collectives, which torch writes, begin with a capital.
@@ -82,26 +93,29 @@ def _launches(event: ThreadEvent) -> bool:
 
 
 def _parts(trace: Trace, owners: _Owners) -> Iterable[Trace]:
-    def owner_of(thread: Hashable) -> _Owner:
-        return owners.of_host.get(process_of(thread))
-
     host: dict[_Owner, list[ThreadEvent]] = defaultdict(list)
     device: dict[_Owner, list[DeviceEvent]] = defaultdict(list)
+    flows: dict[_Owner, list[tuple[Place, Place]]] = defaultdict(list)
+    memory: dict[_Owner, list[MemoryRecord]] = defaultdict(list)
     for event in trace.host:
-        host[owner_of(event.thread)].append(event)
+        host[owners.of_host.get(process_of(event.thread))].append(event)
     for launched, owner in zip(trace.device, owners.of_device, strict=True):
         device[owner].append(launched)
+    for start, end in trace.flows:
+        flows[owners.of_host.get(process_of(start[0]))].append((start, end))
+    for record in trace.memory:
+        memory[owners.of_host.get(record.process)].append(record)
     for position, (owner, name) in enumerate(owners.names.items()):
         yield replace(
             trace,
             source=f"{trace.source} ({name})",
             host=host[owner],
             device=device[owner],
-            flows=[flow for flow in trace.flows if owner_of(flow[0][0]) == owner],
-            memory=[record for record in trace.memory if owners.of_host.get(record.process) == owner],
+            flows=flows[owner],
+            memory=memory[owner],
             rank=owners.ranks[owner] if owners.ranks else position,
             ranks=trace.ranks if owners.ranks and (trace.ranks or 0) > max(owners.ranks.values()) else None,
-            unfinished=0 if position else trace.unfinished,  # they have no process
+            unfinished=0 if position else trace.unfinished,  # the reader counts them for the whole file
         )
 
 

@@ -10,6 +10,7 @@ import gzip
 import json
 import operator
 import zlib
+from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
@@ -195,13 +196,15 @@ class _Reading:
     # ---- The machine -------------------------------------------------------------------------------------------------
 
     def _devices(self) -> dict[str, tuple[str, int]]:
+        """Return the accelerators. Where files of several machines are merged, a number of different ones has no name."""
         listed = self._document.get("deviceProperties")
         described = [one for one in listed if type(one) is dict] if type(listed) is list else []
-        return {
-            str(one.get("id")): (one["name"], memory if type(memory := one.get("totalGlobalMem")) is int else 0)
-            for one in described
-            if type(one.get("name")) is str
-        }
+        devices: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        for one in described:
+            if type(one.get("name")) is str:
+                memory = one.get("totalGlobalMem")
+                devices[str(one.get("id"))].add((one["name"], memory if type(memory) is int else 0))
+        return {number: found.pop() for number, found in devices.items() if len(found) == 1}
 
     def _versions(self) -> dict[str, str]:
         found = {name: self._document.get(name) for name in _VERSIONS}

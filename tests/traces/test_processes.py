@@ -159,6 +159,18 @@ def test_the_rank_and_the_size_of_the_run(tmp_path):
     assert named(in_one_process) == [("merged.json (process 1)", 0, None), ("merged.json (process 2)", 1, None)]
 
 
+def test_a_number_of_different_accelerators_has_no_name(tmp_path):
+    """A tool that merges files of two machines lists the accelerators of both."""
+    ranks = [rank_events(rank) for rank in range(2)]
+    events = []
+    for rank, of_rank in enumerate(ranks):
+        labelled(of_rank, rank)
+        events += of_rank
+    listed = [{"id": number, "name": name} for name in (build.H100, build.MI300X) for number in (0, 1)]
+    found = analyse_processes(build.trace_file(tmp_path, events, deviceProperties=listed))
+    assert [trace.machine for trace in found] == [(("", 0),), (("", 0),)]
+
+
 def test_ranks_of_the_cpu(tmp_path):
     ranks = [[build.step(1, 0, 900), build.op("aten::mm", 10, 50 + rank), build.backward("b", 90, 9, 1)] for rank in range(2)]
     for tool in TOOLS:
