@@ -40,7 +40,7 @@ def saved_trace(path: Path) -> SavedRun:
 
 
 def _label(analysis: Analysis) -> str:
-    """Return the file, the rank and the number of steps: ``a.json.gz, rank 3 of 8, 6 steps``."""
+    """Return the file, the rank, the number of steps and what is lost: ``a.json.gz, rank 3 of 8, 6 steps``."""
     parts = [analysis.source]
     if analysis.rank is not None and (analysis.ranks or 1) > 1:
         parts.append(f"rank {analysis.rank} of {analysis.ranks}")
@@ -49,6 +49,8 @@ def _label(analysis: Analysis) -> str:
     parts.append(marked if analysis.are_steps_marked else "no steps, so that one iteration is the whole trace")
     if any(asdict(analysis.impossible).values()):
         parts.append("with impossible times, see mnistbench trace")
+    if analysis.launches.n_lost:
+        parts.append(analysis.launches.lost_of_all)
     return ", ".join(parts)
 
 

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import gc_paused
-from mnistbench.core.operation import OpKey, covered, is_communication
+from mnistbench.core.operation import UNATTRIBUTED, OpKey, covered, is_communication
 from mnistbench.core.record import OpTable
 from mnistbench.traces.content.formats import NoTraceError
-from mnistbench.traces.costs import Costs, costs_of
 from mnistbench.traces.events import COPY, KERNEL, PYTHON, RANGE, DeviceEvent, Impossible, Trace, steps_of
 from mnistbench.traces.impossible import mark_device_times
+from mnistbench.traces.launches import Launches, unrecorded_launches
 from mnistbench.traces.links import link_calls, link_kernels, set_scopes
+from mnistbench.traces.processes import split
 from mnistbench.traces.reader import ENDINGS, read
 from mnistbench.traces.table import key_of, tables
+from mnistbench.traces.work.costs import Costs, costs_of
+
+#: Number of processes that a message names.
+_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ class Analysis:
     memory_bytes: Mapping[OpKey, int]  # of each row, allocated minus freed in all steps
     costs: Costs  # work of the rows of ``table``; empty if it was not counted
     kernels: tuple[Kernel, ...]  # the longest first
+    launches: Launches  # of kernels, and how many of them have none in the trace
     timelines: tuple[Timeline, ...]  # of each accelerator that ran something
     unplaced: Mapping[str, float | None]  # shares of the time whose phase or module is not recorded; see :func:`_unplaced`
     machine: tuple[tuple[str, int], ...]  # name and bytes of memory of these accelerators
@@ -69,21 +75,45 @@ class Analysis:
         return self.device or self.host
 
     @property
+    def ranges(self) -> frozenset[str]:
+        """Names of the rows that are ranges with kernels: their host time outside operations is in the row OUTSIDE."""
+        if self.device is None:
+            return frozenset()
+        return frozenset(row.name for row in self.device.rows) - {row.name for row in self.host.rows} - {UNATTRIBUTED}
+
+    @property
     def outside_collectives_ns(self) -> int:
         """Elapsed time without the time in communication between ranks."""
         return self.elapsed_ns - self.collectives_ns
 
 
 def analyse(path: Path, *, counts_work: bool = False) -> Analysis:
-    """Read a trace, gather its operations and, if asked to, count their work.
+    """Read a trace of one process, gather its operations and, if asked to, count their work.
 
     Raises:
-        RecordError: the file is no trace, or damaged.
+        RecordError: the file is no trace, or damaged, or several processes are merged into it.
     """
     with gc_paused():
         trace = linked(path)
+    return _analysis(trace, counts_work=counts_work)
+
+
+def analyse_processes(path: Path, *, counts_work: bool = False) -> tuple[Analysis, ...]:
+    """Read a trace as :func:`analyse` does; return one of each process that is merged into the file.
+
+    Raises:
+        RecordError: the file is no trace, or damaged, or its processes cannot be told apart.
+    """
+    with gc_paused():
+        traces = linked_processes(path)
+    return tuple(_analysis(trace, counts_work=counts_work) for trace in traces)
+
+
+def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
+    with gc_paused():
         steps = steps_of(trace)
         host, device, memory_bytes = tables(trace, steps)
+        launches = unrecorded_launches(trace)
         launched = [event for event in trace.device if steps.slot_of_device(event) >= 0]
         ran = timelines(trace)
         memory = dict(trace.devices.values())
@@ -97,8 +127,9 @@ def analyse(path: Path, *, counts_work: bool = False) -> Analysis:
             host=host,
             device=device,
             memory_bytes=memory_bytes,
-            costs=costs_of(trace, steps) if counts_work else Costs(),
+            costs=costs_of(trace, steps, launches) if counts_work else Costs(),
             kernels=_kernels(launched),
+            launches=launches.in_steps(steps),
             timelines=ran,
             unplaced=_unplaced(host, device),
             machine=tuple((each.name, memory.get(each.name, 0)) for each in ran),
@@ -120,14 +151,25 @@ def linked(path: Path) -> Trace:
     """Read a trace, and set the callers and the scopes of its events and the operations of its kernels.
 
     Raises:
-        RecordError: the file is no trace, or damaged.
+        RecordError: the file is no trace, or damaged, or several processes are merged into it.
     """
-    trace = read(path)
-    link_calls(trace)
-    link_kernels(trace)
-    mark_device_times(trace)
-    set_scopes(trace)
-    return trace
+    traces = linked_processes(path)
+    if len(traces) > 1:
+        names = ", ".join(trace.source.removeprefix(str(path)).strip(" ()") for trace in traces[:_NAMED])
+        more = ", ..." if len(traces) > _NAMED else ""
+        raise RecordError(f"{path}: {len(traces)} processes are merged into it ({names}{more}); give the trace of one of them")
+    return traces[0]
+
+
+def linked_processes(path: Path) -> tuple[Trace, ...]:
+    """Read a file as :func:`linked` does; return a trace of each process that is merged into the file."""
+    traces = split(read(path))
+    for trace in traces:
+        link_calls(trace)
+        link_kernels(trace)
+        mark_device_times(trace)
+        set_scopes(trace)
+    return traces
 
 
 def _kernels(launched: Sequence[DeviceEvent]) -> tuple[Kernel, ...]:
@@ -236,10 +278,11 @@ def _ran_ns(found: Iterable[DeviceEvent]) -> int:
 class RanksRun:
     """The traces of one run, by rank. ``rank`` of each is a number."""
 
-    folder: str
+    folder: str  # or the file that they are merged into
     ranks: tuple[Analysis, ...]
     missing: tuple[int, ...]  # ranks of the run without a file
     other_files: tuple[str, ...] = ()  # names of those that have nothing of PyTorch
+    merged: tuple[str, ...] = ()  # files of the folder that several ranks are merged into, which are left out
 
     @property
     def slowest(self) -> Analysis:
@@ -263,30 +306,72 @@ def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
         raise RecordError(f"{folder}: cannot be read ({error.strerror})") from None
     if not files:
         raise UsageError(f"{folder}: has no file that ends in .json or .json.gz; name a folder with a trace of each rank")
-    advice = "leave one run in the folder, or name its files one by one"
-    of_rank: dict[int, Analysis] = {}
-    other_files: list[str] = []
-    first_error: NoTraceError | None = None  # of these files
+    content = _FolderContent()
     for path in files:
         progress(path.name)
-        try:
-            trace = analyse(path, counts_work=True)
-        except NoTraceError as error:
-            other_files.append(path.name)
-            first_error = first_error or error
-            continue
-        if trace.rank is None:
-            raise UsageError(f"{trace.source}: has no distributedInfo with a rank, so its rank is not known; {advice}")
-        if trace.ranks is not None and not 0 <= trace.rank < trace.ranks:
-            raise UsageError(f"{trace.source}: is rank {trace.rank} of {trace.ranks}, which cannot be; {advice}")
-        if trace.rank in of_rank:
-            raise UsageError(f"{of_rank[trace.rank].source} and {trace.source} are both rank {trace.rank}; {advice}")
-        of_rank[trace.rank] = trace
-    if first_error is not None and not of_rank:
-        raise first_error
-    ranks = tuple(of_rank[rank] for rank in sorted(of_rank))
+        content.add(path)
+    if not content.of_rank and content.merged:
+        raise UsageError(
+            f"{folder / content.merged[0]}: several ranks are merged into it; name this file instead of its folder"
+        )
+    if not content.of_rank and content.first_error is not None:
+        raise content.first_error
+    ranks = tuple(content.of_rank[rank] for rank in sorted(content.of_rank))
     sizes = sorted({str(trace.ranks) for trace in ranks})
     if len(sizes) > 1:
-        raise UsageError(f"{folder}: the files are of runs with {' and '.join(sizes)} ranks; {advice}")
-    missing = tuple(rank for rank in range(ranks[0].ranks or 0) if rank not in of_rank)
-    return RanksRun(str(folder), ranks, missing, tuple(other_files))
+        raise UsageError(f"{folder}: the files are of runs with {' and '.join(sizes)} ranks; {_ONE_RUN}")
+    return ranks_run(folder, ranks, content.other_files, content.merged)
+
+
+#: What to do if the traces of a folder are not the ranks of one run.
+_ONE_RUN = "leave one run in the folder, or name its files one by one"
+
+
+@dataclass
+class _FolderContent:
+    """The files of a folder of ranks."""
+
+    of_rank: dict[int, Analysis] = field(default_factory=dict)
+    merged: list[str] = field(default_factory=list)  # names of files that several ranks are merged into
+    other_files: list[str] = field(default_factory=list)  # names of those that have nothing of PyTorch
+    first_error: NoTraceError | None = None  # of the other files
+
+    def add(self, path: Path) -> None:
+        """Read a file.
+
+        Raises:
+            UsageError: its rank is not known, impossible, or that of a file before it.
+            RecordError: it is damaged.
+        """
+        try:
+            trace, *more = analyse_processes(path, counts_work=True)
+        except NoTraceError as error:
+            self.other_files.append(path.name)
+            self.first_error = self.first_error or error
+            return
+        if more:
+            self.merged.append(path.name)
+            return
+        if trace.rank is None:
+            raise UsageError(f"{trace.source}: has no distributedInfo with a rank, so its rank is not known; {_ONE_RUN}")
+        if trace.ranks is not None and not 0 <= trace.rank < trace.ranks:
+            raise UsageError(f"{trace.source}: is rank {trace.rank} of {trace.ranks}, which cannot be; {_ONE_RUN}")
+        if trace.rank in self.of_rank:
+            raise UsageError(f"{self.of_rank[trace.rank].source} and {trace.source} are both rank {trace.rank}; {_ONE_RUN}")
+        self.of_rank[trace.rank] = trace
+
+
+def ranks_run(
+    source: Path, ranks: tuple[Analysis, ...], other_files: Iterable[str] = (), merged: Iterable[str] = ()
+) -> RanksRun:
+    """Return the run of some ranks, which are in order.
+
+    Args:
+        source: their folder, or the file that they are merged into.
+        ranks: the trace of each.
+        other_files: files of the folder that have nothing of PyTorch.
+        merged: files of the folder that several ranks are merged into.
+    """
+    having = {trace.rank for trace in ranks}
+    missing = tuple(rank for rank in range(ranks[0].ranks or 0) if rank not in having)
+    return RanksRun(str(source), ranks, missing, tuple(other_files), tuple(merged))

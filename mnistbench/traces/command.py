@@ -11,7 +11,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.options import argument, number, option
 from mnistbench.showing.output import EXIT_PASSED, check, deliver
 from mnistbench.showing.progress import Progress
-from mnistbench.traces.analysis import analyse, read_ranks
+from mnistbench.traces.analysis import Analysis, analyse_processes, ranks_run, read_ranks
 from mnistbench.traces.report import ranks_report, traces_report
 
 #: Bounds of the values of --peak-tflops and --peak-gbs.
@@ -56,10 +56,14 @@ def run(settings: Settings) -> int:
         if folders:
             report = ranks_report(read_ranks(folders[0], progress.step), settings.top, settings.by, given)
         else:
-            traces = []
+            traces: list[Analysis] = []
             for file in progress.over(settings.files):
                 progress.step(file.name)
-                traces.append(analyse(file, counts_work=True))
-            report = traces_report(traces, settings.top, settings.by, given)
+                traces += analyse_processes(file, counts_work=True)
+            if len(traces) > 1 and len(settings.files) == 1:
+                merged = ranks_run(settings.files[0], tuple(traces))
+                report = ranks_report(merged, settings.top, settings.by, given)
+            else:
+                report = traces_report(traces, settings.top, settings.by, given)
     deliver(report, settings.format, settings.output)
     return EXIT_PASSED

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
@@ -11,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mnistbench.core.operation import ITERATION, Scope
+from mnistbench.traces.communication import is_collective, is_communication_kernel
 
 #: Kinds of host events: an operation, a range of ``record_function``, a Python function, a call of the device's runtime.
 OPERATION, RANGE, PYTHON, RUNTIME = "operation", "range", "python", "runtime"
@@ -20,10 +19,6 @@ KERNEL, COPY, FILL = "kernel", "copy", "fill"
 
 #: What a device is called where the trace has no name of it.
 UNNAMED = "an accelerator without a name"
-
-#: Part of the name of a kernel that communicates: of NCCL and RCCL, of PyTorch's symmetric memory, of vLLM's own all-reduce.
-_COMMUNICATION = re.compile(r"nccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce", re.IGNORECASE)
-
 
 NOWHERE = Scope()
 
@@ -88,9 +83,23 @@ class DeviceEvent:
     """A kernel, a copy or a fill that an accelerator ran."""
 
     __slots__ = (
-        "correlation", "device", "end", "external", "is_of_graph", "is_timed", "kind", "launch", "name", "operation",
-        "ran_until", "start", "stream",
-    )  # fmt: skip
+        "correlation",
+        "device",
+        "end",
+        "external",
+        "is_of_graph",
+        "is_timed",
+        "kind",
+        "launch",
+        "name",
+        "operation",
+        "process",
+        "ran_until",
+        "range",
+        "rank",
+        "start",
+        "stream",
+    )
 
     def __init__(self, name: str, kind: str, process: Any, stream: Any, start: int, end: int, args: Mapping[str, Any]) -> None:
         self.name = name
@@ -104,10 +113,13 @@ class DeviceEvent:
         self.is_of_graph = bool(_whole(args.get("graph id")))  # known in newer files; see launch for others
         self.is_timed = True  # False: its time is impossible, so it is in no time line
         self.ran_until = end  # earlier, if it cannot have run so long
+        self.process = process if type(process) in (int, str) else ""  # as the file has it: mostly the number of the device
+        self.rank = _whole(args.get("rank"))  # if a tool that merges files wrote it
         self.external = _whole(args.get("External id"))
         self.correlation = _whole(args.get("correlation"))
         self.launch: ThreadEvent | None = None  # the runtime call that launched it
         self.operation: ThreadEvent | None = None  # the innermost operation around that call
+        self.range: ThreadEvent | None = None  # without an operation: the innermost named range around that call
 
     @property
     def ns(self) -> int:
@@ -121,8 +133,11 @@ class DeviceEvent:
 
     @property
     def is_communication(self) -> bool:
-        """Whether it is a kernel that communicates between ranks: ``ncclDevKernel_AllReduce_Sum_f32_RING_LL``."""
-        return self.kind == KERNEL and _communicates(self.name)
+        """Whether it is a kernel that communicates between ranks, by its name or by the operation that launched it."""
+        if self.kind != KERNEL:
+            return False
+        around = self.operation or self.range
+        return is_communication_kernel(self.name) or (around is not None and is_collective(around.name))
 
 
 #: Where an event begins: thread and start.
@@ -135,6 +150,7 @@ class MemoryRecord(NamedTuple):
     ns: int
     n_bytes: int
     of_host: bool
+    process: Hashable  # of the host
 
 
 @dataclass
@@ -182,9 +198,9 @@ class Trace:
         return self.devices[number][0] if number in self.devices else names.pop() if len(names) == 1 else ""
 
 
-@functools.lru_cache(maxsize=4096)
-def _communicates(name: str) -> bool:
-    return _COMMUNICATION.search(name) is not None
+def process_of(thread: Hashable) -> Hashable:
+    """Return the process of a thread; empty for a damaged one."""
+    return thread[0] if isinstance(thread, tuple) else ""
 
 
 def _whole(value: object) -> int | None:

@@ -5,6 +5,7 @@ has the numbers of a table of the profile itself.
 
 The profiler gives a kernel the ``External id`` of the operation that launched it. Files of earlier versions repeat the
 ``correlation`` there; they are linked through the runtime call with that correlation and through the operation around it.
+Kernels of extensions are launched in no operation: the innermost named range around the call is their row, if there is one.
 A launch of a CUDA graph has the correlation of all kernels of the graph.
 
 A scope is a phase and a module. In a trace of mnistbench its own ranges give both. In any other trace:
@@ -23,9 +24,23 @@ import functools
 import re
 from collections import defaultdict
 from collections.abc import Hashable
+from itertools import pairwise
 
+from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import ENGINE_NODE, ITERATION, MODULE, NO_MODULE, PHASE, Scope, runs_beside
-from mnistbench.traces.events import NOWHERE, OPERATION, PYTHON, RANGE, RUNTIME, STEP, Place, ThreadEvent, Trace
+from mnistbench.traces.events import (
+    NOWHERE,
+    OPERATION,
+    PYTHON,
+    RANGE,
+    RUNTIME,
+    STEP,
+    DeviceEvent,
+    Place,
+    ThreadEvent,
+    Trace,
+    process_of,
+)
 from mnistbench.traces.impossible import is_exclusive, overlaps
 
 #: In a file with whole microseconds, an event may seem to end after the one that called it.
@@ -97,21 +112,80 @@ def _leave(trace: Trace, stack: list[ThreadEvent], event: ThreadEvent, rounding:
 
 # ---- Kernels ---------------------------------------------------------------------------------------------------------
 
+#: Ranges that mark steps, phases and modules and are no part of the program themselves.
+_UNNAMED = (STEP, ITERATION, PHASE, MODULE)
+
 
 def link_kernels(trace: Trace) -> None:
-    """Set the launch and the operation of each device event. They stay None where the trace has no link."""
-    operations = {event.external: event for event in trace.host if event.kind == OPERATION and event.external is not None}
-    launches = {event.correlation: event for event in trace.host if event.kind == RUNTIME and event.correlation is not None}
+    """Set the launch of each device event, and the operation or the range around it. They stay None without a link.
+
+    Raises:
+        RecordError: a device event may be that of several launches.
+    """
+    operations = [event for event in trace.host if event.kind == OPERATION and event.external is not None]
+    launches = [event for event in trace.host if event.kind == RUNTIME and event.correlation is not None]
+    operation_of = {event.external: event for event in operations}
+    launch_of = {event.correlation: event for event in launches}
+    same_operations = _of_one_number(operations, "external") if len(operation_of) < len(operations) else {}
+    same_launches = _of_one_number(launches, "correlation") if len(launch_of) < len(launches) else {}
     is_repeated = all(event.external in (None, event.correlation) for event in trace.device)
     for event in trace.device:
         if event.correlation is not None:
-            event.launch = launches.get(event.correlation)
-        found = None if is_repeated or event.external is None else operations.get(event.external)
-        if found is None and event.launch is not None:
-            found = event.launch.caller
-            while found is not None and found.kind != OPERATION:  # the innermost operation around the launch, on its thread
-                found = found.caller
-        event.operation = found.kept if found is not None else None
+            event.launch = launch_of.get(event.correlation)
+            if event.correlation in same_launches:
+                event.launch = _own_launch(event, same_launches[event.correlation], trace)
+        operation = None if is_repeated or event.external is None else operation_of.get(event.external)
+        if operation is not None and operation.external in same_operations:
+            operation = _of_process(event.launch, same_operations[operation.external])
+        if operation is None and event.launch is not None:
+            operation, range_ = _around(event.launch)
+            if operation is None and range_ is not None:
+                event.range = range_.kept
+        event.operation = operation.kept if operation is not None else None
+
+
+def _of_one_number(events: list[ThreadEvent], number: str) -> dict[int, list[ThreadEvent]]:
+    """Return the events that have a number in common: several processes are merged, and each counts anew."""
+    of_number: dict[int, list[ThreadEvent]] = defaultdict(list)
+    for event in events:
+        of_number[getattr(event, number)].append(event)
+    return {number: events for number, events in of_number.items() if len(events) > 1}
+
+
+def _own_launch(event: DeviceEvent, launches: list[ThreadEvent], trace: Trace) -> ThreadEvent | None:
+    """Return the one of several launches with the correlation of a device event that is its own, by External id and time."""
+    possible = [
+        launch
+        for launch in launches
+        if launch.start <= event.end and (launch.external == event.external or None in (launch.external, event.external))
+    ]
+    for launch, later in pairwise(possible):
+        if later.caller is not launch or later.name == launch.name:  # else the runtime calls the driver: it is one launch
+            raise RecordError(
+                f"{trace.source}: several launches have the correlation {event.correlation}, so that it cannot be told which "
+                "of them launched a kernel; several traces are merged into the file: give one of them"
+            )
+    return possible[-1] if possible else None
+
+
+def _of_process(launch: ThreadEvent | None, operations: list[ThreadEvent]) -> ThreadEvent | None:
+    """Return the only one of several operations that is of the process of a launch."""
+    if launch is None:
+        return None
+    process = process_of(launch.thread)
+    possible = [operation for operation in operations if process_of(operation.thread) == process]
+    return possible[0] if len(possible) == 1 else None
+
+
+def _around(launch: ThreadEvent) -> tuple[ThreadEvent | None, ThreadEvent | None]:
+    """Return the innermost operation around a launch, on its thread, and the innermost named range within that operation."""
+    range_ = None
+    caller = launch.caller
+    while caller is not None and caller.kind != OPERATION:
+        if range_ is None and caller.kind == RANGE and not caller.name.startswith(_UNNAMED):
+            range_ = caller
+        caller = caller.caller
+    return caller, range_
 
 
 # ---- Scopes ----------------------------------------------------------------------------------------------------------
@@ -210,7 +284,12 @@ def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
         if not event.forward_thread:
             of_number[event.sequence][event.thread] = event
         elif id(event) not in links:
-            found = of_number.get(event.sequence, {})
+            process = process_of(event.thread)
+            found = {
+                thread: forward
+                for thread, forward in of_number.get(event.sequence, {}).items()
+                if process_of(thread) == process
+            }
             thread = threads.get(event.forward_thread, next(iter(found)) if len(found) == 1 else None)
             if thread in found:
                 links[id(event)] = found[thread]

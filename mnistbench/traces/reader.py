@@ -6,8 +6,9 @@ pytorch/kineto). Timestamps are microseconds with three decimals, so a time in n
 
 from __future__ import annotations
 
+import operator
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -87,7 +88,7 @@ class _Reading:
         self._overhead: list[ThreadEvent] = []
         self._device: list[DeviceEvent] = []
         self._memory: list[MemoryRecord] = []
-        self._starts: dict[Hashable, Place] = {}  # of flows, by their id
+        self._starts: dict[Hashable, Place] = {}  # of flows, by their process and their id
         self._flows: list[tuple[Place, Place]] = []
         self._unfinished = 0
         self._left_out: Counter[str] = Counter()  # by category
@@ -112,7 +113,7 @@ class _Reading:
         self._host += [event for event in self._overhead if event.thread in threads]
         self._host.sort(key=lambda event: (event.start, -event.end))
         self._device.sort(key=lambda event: (event.start, event.end))
-        self._memory.sort()
+        self._memory.sort(key=operator.itemgetter(0, 1, 2))  # without processes: numbers and texts have no order
         rank, ranks = self._ranks()
         return Trace(
             source=self._source, host=self._host, device=self._device, flows=self._flows, memory=self._memory,
@@ -172,9 +173,10 @@ class _Reading:
         if raw.get("cat") != "fwdbwd" or type(number) not in (int, str):
             return
         place = (self._thread(raw), self._ns(position, raw, "ts"))
-        first = self._starts.pop((phase == "s", number), None)  # the end of a flow may come before its start
+        process = events.process_of(place[0])
+        first = self._starts.pop((phase == "s", process, number), None)  # the end of a flow may come before its start
         if first is None:
-            self._starts[phase == "f", number] = place
+            self._starts[phase == "f", process, number] = place
         else:
             self._flows.append((place, first) if phase == "s" else (first, place))
 
@@ -185,7 +187,8 @@ class _Reading:
         n_bytes = args.get("Bytes")
         if type(n_bytes) is int and abs(n_bytes) <= LARGEST:
             of_host = args.get("Device Type") in _HOST_MEMORY
-            self._memory.append(MemoryRecord(self._ns(position, raw, "ts"), n_bytes, of_host))
+            process = events.process_of(self._thread(raw))
+            self._memory.append(MemoryRecord(self._ns(position, raw, "ts"), n_bytes, of_host, process))
 
     def _ns(self, position: int, raw: Mapping[str, Any], field: str) -> int:
         value: Any = raw.get(field)
@@ -211,9 +214,13 @@ class _Reading:
     # ---- The machine -------------------------------------------------------------------------------------------------
 
     def _devices(self) -> dict[str, tuple[str, int]]:
+        """Return the accelerators. Where files of several machines are merged, a number of different ones has no name."""
         listed = self._document.get("deviceProperties")
-        described = [device for device in listed if type(device) is dict] if type(listed) is list else []
-        return {str(device.get("id")): (_text(device.get("name")), _size(device.get("totalGlobalMem"))) for device in described}
+        devices: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        for device in listed if type(listed) is list else []:
+            if type(device) is dict:
+                devices[str(device.get("id"))].add((_text(device.get("name")), _size(device.get("totalGlobalMem"))))
+        return {number: described.pop() for number, described in devices.items() if len(described) == 1}
 
     def _versions(self) -> dict[str, str]:
         found = {name: self._document.get(name) for name in _VERSIONS}

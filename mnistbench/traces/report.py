@@ -28,15 +28,15 @@ from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.roofline import NAMES, paired, rooflines, summed, work_columns
 from mnistbench.showing.table import Column, Table, text_table
 from mnistbench.traces.analysis import Analysis, Kernel, RanksRun, Timeline
-from mnistbench.traces.arguments import NOT_RECORDED
-from mnistbench.traces.costs import NO_DATA, Costs, Peaks, peaks_of
 from mnistbench.traces.events import UNNAMED, Impossible
-from mnistbench.traces.products import Work
+from mnistbench.traces.work.arguments import NOT_RECORDED
+from mnistbench.traces.work.costs import NO_DATA, Costs, Peaks, peaks_of
+from mnistbench.traces.work.products import Work
 
 #: Characters of a kernel's name in a table; JSON has the whole name.
 _NAME_LENGTH = 70
 
-#: Number of operation names that a sentence lists for a reason.
+#: Number of names that a sentence lists.
 _NAMES = 3
 
 #: Smaller shares of the time are not listed.
@@ -98,7 +98,9 @@ def _head(trace: Analysis) -> str:
     names = [f"{name or UNNAMED} ({units.size(memory)})" if memory else name or UNNAMED for name, memory in trace.machine]
     versions = [f"{name.replace('_version', '').replace('_', ' ')} {value}" for name, value in trace.versions.items()]
     rank = [] if trace.rank is None else [f"rank {trace.rank}{f' of {trace.ranks}' if trace.ranks else ''}"]
-    return units.printable(", ".join([*(names or ["host only"]), *versions, *rank]))
+    is_recorded = not trace.launches.n_lost and not trace.launches.captured
+    without = "host only" if is_recorded else "host only: kernels of the accelerator are not recorded"
+    return units.printable(", ".join([*(names or [without]), *versions, *rank]))
 
 
 # ---- Data ------------------------------------------------------------------------------------------------------------
@@ -142,7 +144,8 @@ def _rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
 def _csv(shown: Sequence[_Shown]) -> Table:
     pairs = [(trace, row) for trace, _, rows in shown for row in rows]
     source = Column[Analysis](None, lambda trace: trace.source, key="trace")
-    return paired([source], (*_time_columns(shown[0][0]), *work_columns(), *_PEAKS), pairs)
+    ranges = {name for trace, _, _ in shown for name in trace.ranges}
+    return paired([source], (*_time_columns(shown[0][0], ranges), *work_columns(), *_PEAKS), pairs)
 
 
 #: Columns of CSV and JSON.
@@ -198,6 +201,7 @@ def _step_table(trace: Analysis, top: int) -> Table:
         lines.append("Kernels and copies without a launch count to the step in which they ran, the earliest to the first step.")
     if not trace.are_steps_marked:
         lines.append("No operation ran in a ProfilerStep, so the whole trace is one step.")
+    lines += _launch_notes(trace)
     return text_table(
         title="steps",
         headings=("step", "us", *(("busy us",) if busy else ())),
@@ -206,6 +210,30 @@ def _step_table(trace: Analysis, top: int) -> Table:
         numbers_from=1,
         lines=tuple(lines),
     )
+
+
+def _launch_notes(trace: Analysis) -> Iterator[str]:
+    """Yield sentences about launches whose kernels the trace does not have."""
+    launches = trace.launches
+    if launches.captured:
+        captured = f"{units.count(launches.captured)} of {units.count(launches.n_calls)} kernel launches"
+        yield f"{captured} ran while a graph was captured: they added their kernels to the graph and ran none."
+    if not launches.n_lost:
+        return
+    text = f"{launches.lost_of_all} in the trace"
+    if trace.device is None:
+        yield f"{text}: the accelerator was not recorded. Its operations have the times of their launches, and no rates."
+        return
+    steps = [
+        f"{units.printable(name)}: {units.count(lost)} of {units.count(calls)}"
+        for name, lost, calls in zip(trace.steps, launches.lost, launches.calls, strict=True)
+        if lost
+    ]
+    if not trace.are_steps_marked or not steps:
+        yield f"{text}; their time is missing in the device times."
+        return
+    listed = ", ".join([*steps[:_NAMES], *(["..."] if len(steps) > _NAMES else [])])
+    yield f"{text} ({listed}); their time is missing in the device times of these steps, and so in all means and medians."
 
 
 #: Rows of the table of accelerators: the times of a Timeline, by the names of its fields.
@@ -284,8 +312,11 @@ def _impossible_on_device(impossible: Impossible) -> Iterator[str]:
 _SUM = "sum"
 
 
-def _time_columns(trace: Analysis) -> tuple[Column[OperationSum], ...]:
-    """Return the columns with times per step; CSV and JSON have those of all steps."""
+def _time_columns(trace: Analysis, ranges: Iterable[str]) -> tuple[Column[OperationSum], ...]:
+    """Return the columns with times per step; CSV and JSON have those of all steps.
+
+    ``ranges`` are the names of rows without a host time of their own.
+    """
     steps = len(trace.steps)
     device_us, kernels = ("device us", "kernels") if trace.device else (None, None)  # None: not on a terminal
 
@@ -304,7 +335,7 @@ def _time_columns(trace: Analysis) -> tuple[Column[OperationSum], ...]:
     return (
         *NAMES,
         Column("calls", blank_in(lambda row: round(row.calls), OUTSIDE, UNATTRIBUTED, _SUM), count, key="calls"),
-        Column("host self us", of_host(lambda row: row.self_cpu_ns, UNATTRIBUTED), us, key="self_cpu_ns"),
+        Column("host self us", of_host(lambda row: row.self_cpu_ns, UNATTRIBUTED, *ranges), us, key="self_cpu_ns"),
         Column("host total us", of_host(lambda row: row.total_cpu_ns, OUTSIDE, UNATTRIBUTED), us, key="total_cpu_ns"),
         Column(device_us, blank_in(lambda row: row.self_device_ns, OUTSIDE, RUNTIME), us, key="self_device_ns"),
         Column(kernels, blank_in(lambda row: row.kernels, OUTSIDE, RUNTIME), count, key="kernels"),
@@ -324,7 +355,7 @@ def _operation_table(trace: Analysis, rows: Sequence[OperationSum], top: int) ->
         rest.insert(0, total(others, f"other ({len(others)} operation{'s' if len(others) > 1 else ''})"))
     return Table(
         f"operations, {_per_step(trace)}",
-        (*_time_columns(trace), _share_column(trace, rows)),
+        (*_time_columns(trace, trace.ranges), _share_column(trace, rows)),
         operations[:top],
         (*rest, total(rows, _SUM)),
         tuple(_notes(trace)),
@@ -342,6 +373,8 @@ def _notes(trace: Analysis) -> Iterator[str]:
         of_device = "" if device is None else f" and of {units.percent(device)} of the device time"
         parts.append(f"{what} of {units.percent(host or 0.0)} of the operations' host time{of_device}")
     yield f"Not recorded: {'; '.join(parts)}."
+    if trace.ranges:
+        yield f"Ranges with kernels of their own are rows; their host time outside operations is in {OUTSIDE}."
     unattributed = sum(kernel.count for kernel in trace.kernels if kernel.key[0] == UNATTRIBUTED)
     if unattributed:
         yield f"{UNATTRIBUTED}: {units.count(unattributed)} kernels and copies that the trace links to no operation."
@@ -353,6 +386,12 @@ def _notes(trace: Analysis) -> Iterator[str]:
             f"The host rows add up to {units.microseconds(concurrent_ns / len(trace.steps))} us more than a step: "
             "calls ran at the same time, on several threads or as communication in the background."
         )
+    yield from _left_out_and_repaired(trace)
+    if not trace.costs.work and NOT_RECORDED in trace.costs.uncounted.values():
+        yield "FLOPs and bytes cannot be counted without shapes; torch.profiler records them with record_shapes=True."
+
+
+def _left_out_and_repaired(trace: Analysis) -> Iterator[str]:
     if trace.outside_ns:
         yield f"Left out of the host columns: {units.microseconds(trace.outside_ns)} us of calls that began in no step."
     if trace.outside_device_ns:
@@ -364,8 +403,6 @@ def _notes(trace: Analysis) -> Iterator[str]:
         yield f"Left out: events that mnistbench does not know, {', '.join(counts)}."
     if trace.repairs:
         yield f"The file is not valid JSON and was repaired: {'; '.join(trace.repairs)}."
-    if not trace.costs.work and NOT_RECORDED in trace.costs.uncounted.values():
-        yield "FLOPs and bytes cannot be counted without shapes; torch.profiler records them with record_shapes=True."
 
 
 def _impossible_on_host(impossible: Impossible) -> Iterator[str]:
@@ -430,6 +467,13 @@ def _ranks_table(run: RanksRun) -> Table:
     lines = ["Outside collectives: elapsed time in which no communication between ranks ran. The slowest rank has the most."]
     if len({len(rank.steps) for rank in run.ranks}) > 1:
         lines.append("The ranks recorded different numbers of steps, so their elapsed times are not of the same work.")
+    lines += [
+        f"Rank {rank.rank}: {rank.launches.lost_of_all} in the trace, so its times on the accelerator are too short."
+        for rank in run.ranks
+        if rank.launches.n_lost
+    ]
+    if run.merged:
+        lines.append(f"Left out: {', '.join(map(units.printable, run.merged))}: several ranks are merged into one file.")
     if run.missing:
         lines.append(f"Without a file: rank {listed_numbers(run.missing)}.")
     if run.other_files:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -26,21 +26,29 @@ def tables(trace: Trace, steps: Steps) -> Tables:
     """Return the host table and, if an accelerator was recorded, the device table.
 
     The self host times of the host table add up to the steps, as those of a profiled case do, and the runtime has a row of
-    its own. The device times of the device table add up to all kernels, copies and fills of the steps.
+    its own. The device times of the device table add up to all kernels, copies and fills of the steps. A range with kernels has
+    a row in the device table only: its host time outside operations is in the row OUTSIDE of its phase.
     """
-    gathered = _gathered(trace, steps)
-    host = _table("host", gathered, steps, ())
-    memory_bytes = {key: sum(row.memory) for key, row in gathered.items()}
-    device = _table("device", gathered, steps, _busy_ns(trace, steps)) if trace.device else None
-    return Tables(host, device, memory_bytes)
+    rows: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(steps.names)))
+    _add_host(rows, trace, steps)
+    of_device = ranges_alone(trace, rows) | {(UNATTRIBUTED, "", NO_MODULE)}
+    _add_device(rows, trace, steps, of_device)
+    host = _table("host", {key: row for key, row in rows.items() if key not in of_device}, steps, ())
+    device = _table("device", rows, steps, _busy_ns(trace, steps)) if trace.device else None
+    return Tables(host, device, memory_bytes={key: sum(row.memory) for key, row in rows.items()})
 
 
 def key_of(event: DeviceEvent) -> OpKey:
-    """Return the row of a device event: its operation, the launch of a graph outside of all operations, or UNATTRIBUTED."""
+    """Return the row of a device event.
+
+    That is its operation; outside of all operations the launch of a graph, or the range; else UNATTRIBUTED.
+    """
     if event.operation is not None:
         return _key(event.operation)
     if event.launch is not None and event.launch.launches_graph:
         return _key(event.launch)
+    if event.range is not None:
+        return _key(event.range)
     return (UNATTRIBUTED, "", NO_MODULE)
 
 
@@ -48,27 +56,45 @@ def _key(event: ThreadEvent) -> OpKey:
     return (event.name, *event.scope)
 
 
-def _table(view: str, gathered: dict[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]) -> OpTable:
-    rows = tuple(row.op_row(key, view, 1) for key, row in gathered.items() if view == "device" or key[0] != UNATTRIBUTED)
+def _table(view: str, sums: Mapping[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]) -> OpTable:
+    rows = tuple(row.op_row(key, view, 1) for key, row in sums.items())
     return OpTable(temperature="warm", view=view, iteration_ns=steps.ns, rows=rows, busy_ns=busy_ns)
 
 
-def _gathered(trace: Trace, steps: Steps) -> dict[OpKey, RowSums]:
-    """Sum the events of each row in each step."""
-    rows: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(steps.names)))
-    _add_host(rows, trace, steps)
-    graph_launches: set[int] = set()  # ids of those that are rows
+def ranges_alone(trace: Trace, host_rows: Container[OpKey]) -> set[OpKey]:
+    """Return the rows of ranges with kernels that are no rows of the host table."""
+    ranges = {id(event.range): event.range for event in trace.device if event.range is not None}.values()
+    return {key for range_ in ranges if (key := _key(range_)) not in host_rows}
+
+
+def _add_device(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps, of_device: Container[OpKey]) -> None:
+    """Add the device events to the rows.
+
+    Launches of graphs outside operations, and the rows ``of_device``, have no calls of the host: they are counted here.
+    """
+    counted: set[int] = set()  # ids of ranges and launches of graphs
     for launched in trace.device:
         slot = steps.slot_of_device(launched)
-        if slot >= 0:
-            row = rows[key := key_of(launched)]
-            row.calls += key[0] == UNATTRIBUTED
-            if launched.operation is None and launched.launch is not None and launched.launch.launches_graph:
-                row.calls += id(launched.launch) not in graph_launches
-                graph_launches.add(id(launched.launch))
-            row.self_device[slot] += launched.ns
-            row.kernels.add(launched.name)
-    return dict(rows)
+        if slot < 0:
+            continue
+        key = key_of(launched)
+        row = rows[key]
+        row.self_device[slot] += launched.ns
+        row.kernels.add(launched.name)
+        if key[0] == UNATTRIBUTED:
+            row.calls += 1
+            continue
+        launches_graph = launched.launch is not None and launched.launch.launches_graph
+        counted_event = launched.launch if launches_graph else launched.range
+        if launched.operation is not None or counted_event is None or id(counted_event) in counted:
+            continue
+        if launches_graph:
+            counted.add(id(counted_event))
+            row.calls += 1
+        elif key in of_device:
+            counted.add(id(counted_event))
+            row.calls += 1
+            row.total_cpu[slot] += counted_event.ns
 
 
 def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:

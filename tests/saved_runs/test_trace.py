@@ -57,6 +57,16 @@ def test_a_trace_without_an_accelerator_has_a_host_only(tmp_path):
     assert saved.run.environment["devices"] == ()
 
 
+def test_the_label_states_how_many_launches_have_no_kernel(tmp_path):
+    events = build.network(steps=2)
+    complete = saved_trace(build.trace_file(tmp_path, events))
+    kernel_of_first_step = next(number for number, event in enumerate(events) if event["cat"] == "kernel")
+    del events[kernel_of_first_step]
+    lacking = saved_trace(build.trace_file(tmp_path, events, name="lacking.json"))
+    assert complete.run.trace.endswith("trace.json, 2 steps")
+    assert lacking.run.trace.endswith("lacking.json, 2 steps, 1 of 4 kernel launches have no kernel")
+
+
 def test_the_whole_run_has_the_samples_of_each_step(tmp_path):
     saved = saved_trace(build.trace_file(tmp_path, build.network(steps=3)))
     host, device = saved.whole.cases

@@ -26,20 +26,6 @@ def test_exposed_communication_and_copies(tmp_path):
     assert (found.kernels, found.copies) == (2, 2)
 
 
-@pytest.mark.parametrize(
-    ("name", "communicates"),
-    [
-        (build.NCCL, True), ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)", True),
-        ("void multimem_all_reduce_kernel<c10::BFloat16>", True),
-        ("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)", True),
-        ("void at::native::reduce_kernel<512, 1>", False), ("gemm", False), ("void cub::DeviceScanKernel", False),
-    ],
-)  # fmt: skip
-def test_kernels_that_communicate(tmp_path, name, communicates):
-    found = timeline(tmp_path, build.kernel(name, 0, 10))
-    assert (found.communication_ns, found.computation_ns) == ((10_000, 0) if communicates else (0, 10_000))
-
-
 def test_starved_is_idle_without_a_waiting_kernel(tmp_path):
     """From 10 to 40 us nothing runs; the launch of the next kernel ends at 27 us."""
     found = timeline(

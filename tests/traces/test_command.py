@@ -103,6 +103,44 @@ def test_ranks_with_different_numbers_of_steps_are_pointed_out(tmp_path, shown, 
     assert ("different numbers of steps" in shown(tmp_path)) == is_stated
 
 
+def test_a_file_that_ranks_are_merged_into_is_shown_as_a_folder_of_them_is(tmp_path, shown, rows):
+    events = []
+    for rank in range(2):
+        events += [{**event, "pid": f"[TP{rank:02d}] {event['pid']}"} for event in build.network(scale=rank + 1)]
+    path = build.trace_file(tmp_path, events, name="merged.json", distributedInfo={"rank": 0, "world_size": 2})
+    out = shown(path)
+    assert "merged.json: 2 ranks" in out
+    assert "slowest" in out.splitlines()[4]
+    gemm = {row["trace"]: row["self_device_ns"] for row in rows(path) if row["operation"] == "aten::addmm"}
+    assert gemm == {f"{path} (TP00)": "100000", f"{path} (TP01)": "200000"}
+    alone = build.trace_file(tmp_path, build.network())
+    assert {row["trace"] for row in rows(alone, path)} == {str(alone), *gemm}
+
+
+def test_launches_without_kernels_are_stated(tmp_path, shown):
+    """In a trace of the host, of some steps, and of one rank of a folder; a complete trace has no such line."""
+    lost = [build.step(3, 0, 900), build.op("aten::mm", 10, 90), build.launch(20, 10, 1)]
+    assert "1 of 1 kernel launches have no kernel" in shown(build.trace_file(tmp_path, lost))
+    some = [*lost, build.step(4, 1000, 900), build.op("aten::mm", 1010, 90), build.launch(1020, 10, 2)]
+    some.append(build.kernel("gemm", 1100, 50, correlation=2))
+    out = shown(build.trace_file(tmp_path, some, name="some.json"))
+    assert "1 of 2 kernel launches have no kernel in the trace (ProfilerStep#3: 1 of 1)" in out
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    for rank, events in enumerate((some, build.network())):
+        build.trace_file(folder, events, name=f"{rank}.json", distributedInfo={"rank": rank, "world_size": 2})
+    assert "Rank 0: 1 of 2 kernel launches" in (out := shown(folder))
+    assert "Rank 1: " not in out
+    assert "kernel launches" not in shown(training_step(tmp_path))
+
+
+def test_launches_during_a_capture_are_stated(tmp_path, shown):
+    begin = build.launch(5, 2, 8, name="cudaStreamBeginCapture")
+    out = shown(build.trace_file(tmp_path, [begin, build.op("aten::mm", 10, 90), build.launch(20, 10, 1)]))
+    assert "1 of 1 kernel launches ran while a graph was captured" in out
+    assert "have no kernel" not in out
+
+
 def test_csv_has_sums_over_all_steps(tmp_path, rows):
     found = rows(training_step(tmp_path))
     assert sum(int(row["self_device_ns"] or 0) for row in found) == 2 * (100 + 200 + 30 + 20 + 100) * 1000 + 40_000

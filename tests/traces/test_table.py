@@ -183,13 +183,107 @@ def test_launches_of_a_graph_are_its_calls(tmp_path, name):
 
 
 def test_rows_that_are_no_operations_have_no_place(tmp_path):
-    events = [build.range_("## forward ##", 0, 40), build.op("aten::mm", 30, 5), build.launch(10, 3, 8),
+    events = [build.range_("## forward ##", 0, 8), build.op("aten::mm", 30, 5), build.launch(10, 3, 8),
               build.kernel("triton", 50, 10, correlation=8), build.kernel("lost", 70, 10)]  # fmt: skip
     found = analysed(tmp_path, *events)
     rows = {row.key: row for row in found.device.rows}
     assert (rows[UNATTRIBUTED, "", ""].calls, rows[UNATTRIBUTED, "", ""].self_device_ns) == (2, (20_000,))
     assert not any(rows[RUNTIME, "", ""].self_device_ns)
     assert UNATTRIBUTED not in {row.name for row in found.host.rows}
+
+
+def in_ranges(*, thread=build.THREAD):
+    """A step with an operation, two kernels of a fused optimizer and one in an inner range."""
+    return [
+        build.step(1, 0, 900),
+        build.op("aten::mm", 100, 50, external=1),
+        build.launch(110, 10, 1, external=1),
+        build.kernel("gemm", 200, 100, correlation=1, external=1),
+        build.range_("Optimizer.step#FusedAdam.step", 300, 200, thread=thread),
+        build.launch(310, 10, 2, thread=thread),
+        build.kernel("adam", 350, 40, correlation=2),
+        build.launch(330, 10, 3, thread=thread),
+        build.kernel("adam", 400, 30, correlation=3),
+        build.range_("unscale", 400, 50, thread=thread),
+        build.launch(410, 10, 4, thread=thread),
+        build.kernel("unscale_kernel", 450, 5, correlation=4),
+    ]
+
+
+@pytest.mark.parametrize("thread", [build.THREAD, build.BACKWARD_THREAD])
+def test_kernels_outside_operations_belong_to_the_innermost_range_around_their_launch(tmp_path, thread):
+    found = analysed(tmp_path, *in_ranges(thread=thread))
+    rows = {row.key: (row.calls, row.self_device_ns, row.kernels) for row in found.device.rows if any(row.self_device_ns)}
+    assert rows == {
+        ("aten::mm", "", ""): (1, (100_000,), ("gemm",)),
+        ("Optimizer.step#FusedAdam.step", "optimizer", ""): (1, (70_000,), ("adam",)),
+        ("unscale", "optimizer", ""): (1, (5_000,), ("unscale_kernel",)),
+    }
+    assert sum(sum(row.self_device_ns) for row in found.device.rows) == sum(found.device.busy_ns)
+
+
+def test_the_host_time_of_ranges_stays_outside_operations(tmp_path):
+    found = analysed(tmp_path, *in_ranges())
+    for table in (found.host, found.device):
+        assert sum(sum(row.self_cpu_ns) for row in table.rows) == sum(table.iteration_ns)
+    host = {row.key: sum(row.self_cpu_ns) for row in found.host.rows}
+    assert host[OUTSIDE, "optimizer", ""] == 170_000  # without three launches
+    assert (
+        found.ranges
+        == {"Optimizer.step#FusedAdam.step", "unscale"}
+        == {row.name for row in found.device.rows} - {row.name for row in found.host.rows}
+    )
+
+
+def test_each_call_of_a_range_with_kernels_counts_in_its_step(tmp_path):
+    events = []
+    for number in range(2):
+        start = 1000 * number
+        events += [build.step(number, start, 900), build.op("aten::mm", start + 800, 50)]
+        for call in range(number + 1):
+            at, correlation = start + 100 * call, 10 * number + call
+            events += [
+                build.range_("mlp(B)", at, 50),
+                build.launch(at + 10, 10, correlation),
+                build.kernel("grouped_gemm", at + 30, 7, correlation=correlation),
+            ]
+    [row] = [row for row in analysed(tmp_path, *events).device.rows if row.name == "mlp(B)"]
+    assert (row.calls, row.total_cpu_ns, row.self_device_ns) == (1.5, (50_000, 100_000), (7_000, 14_000))
+
+
+@pytest.mark.parametrize(
+    "name", ["ProfilerStep#1", "mnistbench.iteration", "mnistbench.phase:forward", "mnistbench.module:fc1"]
+)
+def test_ranges_that_mark_steps_phases_and_modules_are_no_rows(tmp_path, name):
+    events = [build.range_("mnistbench.iteration", 0, 90), build.range_(name, 0, 90), build.op("aten::mm", 80, 5)]
+    found = device(tmp_path, *events, build.launch(10, 5, 8), build.kernel("k", 50, 10, correlation=8))
+    assert found == {UNATTRIBUTED: (10, ("k",))}
+
+
+def test_a_range_within_an_operation_and_one_of_another_thread_have_no_kernels(tmp_path):
+    events = [
+        build.op("MyFunction", 0, 50),
+        build.range_("inner", 5, 30),
+        build.launch(10, 5, 1),
+        build.kernel("k1", 60, 10, correlation=1),
+        build.range_("beside", 60, 30),
+        build.launch(70, 5, 2, thread=5),
+        build.kernel("k2", 80, 4, correlation=2),
+    ]
+    assert device(tmp_path, *events) == {"MyFunction": (10, ("k1",)), UNATTRIBUTED: (4, ("k2",))}
+
+
+def test_a_range_named_like_an_operation_shares_its_row(tmp_path):
+    events = [
+        build.op("aten::mm", 0, 20, external=1),
+        build.kernel("k1", 60, 10, external=1),
+        build.range_("aten::mm", 30, 20),
+        build.launch(35, 5, 2),
+        build.kernel("k2", 80, 4, correlation=2),
+    ]
+    found = analysed(tmp_path, *events)
+    [row] = [row for row in found.device.rows if row.name == "aten::mm"]
+    assert (row.calls, row.self_device_ns, row.self_cpu_ns, found.ranges) == (1, (14_000,), (20_000,), set())
 
 
 def test_iterations_of_mnistbench_are_counted_alone(tmp_path):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mnistbench.traces.arguments import NO_RULE, NOT_RECORDED, Arguments, Tensor, UncountedError
-from mnistbench.traces.products import Rule, Work, n_bytes, window_area
+from mnistbench.traces.work.arguments import NO_RULE, NOT_RECORDED, Arguments, Tensor, UncountedError
+from mnistbench.traces.work.products import Rule, Work, n_bytes, window_area
 
 #: Operations that move no data: they make a view, allocate memory, or look at a tensor's properties.
 VIEWS = frozenset(

@@ -11,9 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from trace_builders import Of, recorded
 
 from mnistbench.profile.costs import moved_bytes
-from mnistbench.traces.arguments import Arguments, UncountedError
-from mnistbench.traces.moves import MOVES
-from mnistbench.traces.products import ATTENTION, ATTENTION_BACKWARD, CONVOLUTION_BACKWARD, CONVOLUTIONS, PRODUCTS, Work
+from mnistbench.traces.work.arguments import Arguments, UncountedError
+from mnistbench.traces.work.moves import MOVES
+from mnistbench.traces.work.products import ATTENTION, ATTENTION_BACKWARD, CONVOLUTION_BACKWARD, CONVOLUTIONS, PRODUCTS, Work
 
 aten = torch.ops.aten
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mnistbench.core.roofline import Cost
-from mnistbench.traces.arguments import NO_RULE, NOT_RECORDED, Arguments, Tensor, UncountedError
+from mnistbench.traces.work.arguments import NO_RULE, NOT_RECORDED, Arguments, Tensor, UncountedError
 
 
 @dataclass

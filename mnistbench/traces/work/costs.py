@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 from mnistbench.core.document import LARGEST
 from mnistbench.core.operation import OWN_SHARE, OpKey
 from mnistbench.core.roofline import Ceilings
-from mnistbench.traces.arguments import NO_RULE, Arguments, UncountedError
 from mnistbench.traces.events import COPY, OPERATION, DeviceEvent, Steps, ThreadEvent, Trace
-from mnistbench.traces.moves import MOVES, VIEWS
-from mnistbench.traces.products import PRODUCTS, Work
+from mnistbench.traces.launches import UnrecordedLaunches
 from mnistbench.traces.table import key_of
+from mnistbench.traces.work.arguments import NO_RULE, Arguments, UncountedError
+from mnistbench.traces.work.moves import MOVES, VIEWS
+from mnistbench.traces.work.products import PRODUCTS, Work
 
 #: Why the work of a row is not counted, besides the reasons in ``arguments``.
 NO_OPERATION = "kernels and copies of no operation"
@@ -34,6 +35,7 @@ FOREIGN_COPY = "copies to and from the accelerator, which its memory does not li
 OTHERS_WORK = "operations that call others, which have the work"
 NO_DATA = "operations that move no data"
 IMPOSSIBLE = "kernels with impossible times"
+UNRECORDED = "operations that launched kernels which are not recorded"
 
 #: In the names of kernels that multiply TF32 numbers: cuBLAS and cuDNN write tf32, CUTLASS of earlier versions the shape of the
 #: instruction, 16 x 8 x 8, which has no other number format with tensors of float32.
@@ -48,10 +50,11 @@ class Costs:
     uncounted: Mapping[OpKey, str] = field(default_factory=dict)  # why the work of at least one call is not known
 
 
-def costs_of(trace: Trace, steps: Steps) -> Costs:
+def costs_of(trace: Trace, steps: Steps, launches: UnrecordedLaunches) -> Costs:
     """Count the work of each row of the device table or, without an accelerator, of the host table.
 
-    The events are linked and placed. A row with at least one call that cannot be counted has no work.
+    The events are linked and placed. A row with at least one call that cannot be counted has no work, nor has one with a call
+    whose kernels are not all recorded: its time is not that of its work.
     """
     calls = _calls(trace, steps)
     multiplying = {id(event): event for _, event, _ in calls if event and event.name in PRODUCTS}
@@ -71,12 +74,28 @@ def costs_of(trace: Trace, steps: Steps) -> Costs:
             work[key].add(_work(event, launched))
         except UncountedError as reason:
             uncounted.setdefault(key, str(reason))
+    uncounted.update(dict.fromkeys(_rows_without_kernels(trace, launches), UNRECORDED))
     known = {key: found for key, found in work.items() if key not in uncounted}
     if not trace.device:
         for event in trace.host:
             if event.kind == OPERATION and (key := (event.name, *event.scope)) not in known:
                 uncounted.setdefault(key, OTHERS_WORK)
     return Costs(known, uncounted)
+
+
+def _rows_without_kernels(trace: Trace, launches: UnrecordedLaunches) -> set[OpKey]:
+    """Return the rows of operations whose launches have no kernel. In a host table, an operation around them has their time."""
+    rows = set()
+    for launch in (*launches.lost, *(() if trace.device else launches.captured)):
+        caller = launch.caller
+        while caller is not None:
+            if caller.kind == OPERATION:
+                operation = caller.kept
+                rows.add((operation.name, *operation.scope))
+                if trace.device:
+                    break
+            caller = caller.caller
+    return rows
 
 
 #: A row, an operation that did its work or None, and what that launched.

@@ -14,11 +14,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from trace_builders import Of, op
 
 from mnistbench.core.operation import UNATTRIBUTED
-from mnistbench.traces import costs as reasons
 from mnistbench.traces.analysis import analyse
-from mnistbench.traces.arguments import NO_RULE, NOT_RECORDED
-from mnistbench.traces.costs import Peaks, peaks_of
-from mnistbench.traces.products import Work
+from mnistbench.traces.work import costs as reasons
+from mnistbench.traces.work.arguments import NO_RULE, NOT_RECORDED
+from mnistbench.traces.work.costs import Peaks, peaks_of
+from mnistbench.traces.work.products import Work
 
 
 def costs(tmp_path, *events):
