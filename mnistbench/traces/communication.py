@@ -25,9 +25,11 @@ class KernelNames(NamedTuple):
 
 
 #: Kernels that are named after a collective: those of vLLM, SGLang, aiter, TensorRT-LLM, FlashInfer, FBGEMM, MSCCL++ and many
-#: that are written in Triton. A reduction over one block or one warp is also called so, but stays on its accelerator.
+#: that are written in Triton. A reduction over one block or one warp is also called so, but stays on its accelerator; and a
+#: "small_reduce" is no "all_reduce".
 _COLLECTIVES = (
-    r"(?<!block)(?<!block_)(?<!warp)(?<!warp_)all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all|cross_device_reduce"
+    r"(?<!sm)(?:(?<!block)(?<!block_)(?<!warp)(?<!warp_)all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all)"
+    r"|cross_device_reduce"
 )
 
 KERNELS = (
@@ -39,6 +41,7 @@ KERNELS = (
         r"nccl|[a-z]ccl(?:Symk?)?(?:Dev)?Kernel",
         "NVIDIA/nccl src/device, ROCm/rccl (mscclKernel_Sum_half_Simple)",
     ),
+    KernelNames("MSCCL++", r"mscclpp::executionKernel", "microsoft/mscclpp include/execution_kernel.hpp"),
     KernelNames("NVSHMEM, rocSHMEM, Intel SHMEM", r"nvshmem|rocshmem|ishmem", "NVIDIA/nvshmem src/host/stream"),
     KernelNames(
         "symmetric memory of PyTorch",

@@ -18,9 +18,9 @@ Files of one process are left as they are, also if they list others which have o
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import ITERATION
@@ -215,11 +215,32 @@ def _by_processes(trace: Trace, processes: set[Hashable]) -> _Owners | None:
     )
 
 
+@dataclass
+class _Evidence:
+    """Which processes may have launched the events of one device."""
+
+    launched: Counter[Hashable] = field(default_factory=Counter)  # events that only this process may have launched
+    proven: set[Hashable] = field(default_factory=set)  # processes with such an event that has an External id
+    ambiguous: int = 0  # events that several may have launched
+    agreeing: int = 0  # events that the process with the number of the device may have launched, minus those of others
+
+    def owner_of(self, process: Hashable) -> Hashable | None:
+        """Return the process that launched an event of the device, if known.
+
+        ``process`` is the only one that may have launched this event; None if there are several or none.
+        """
+        if len(self.proven) == 1:
+            return next(iter(self.proven))
+        if len(self.launched) == 1 and self.launched.total() >= self.ambiguous:
+            return next(iter(self.launched))
+        return process if len(self.launched) > 1 else None
+
+
 def _by_launches(trace: Trace, processes: Sequence[Hashable]) -> list[Hashable]:
     """Return the process of each device event.
 
-    That is its own process, if the host has it; else the only one that may have launched it, or else the one that certainly
-    launched other events of its device.
+    That is its own process, if the host has it and launched most of its events. Else it is the process that certainly launched
+    events of its device; or, if several did, the one that certainly launched this event.
 
     Raises:
         RecordError: several may have launched it.
@@ -228,27 +249,30 @@ def _by_launches(trace: Trace, processes: Sequence[Hashable]) -> list[Hashable]:
     for event in trace.host:
         if event.kind == RUNTIME and event.correlation is not None and (process := process_of(event.thread)) in launches:
             launches[process][event.correlation] = event
-    candidates = [[process for process in processes if _may_be_of(launched, launches[process])] for launched in trace.device]
-    pairs = list(zip(trace.device, candidates, strict=True))
-    if all(launched.process in (possible or processes) for launched, possible in pairs):
+    # Earlier versions of torch write the correlation as External id, which then proves nothing more than the correlation.
+    has_external_ids = any(launched.external not in (None, launched.correlation) for launched in trace.device)
+    of_device: dict[Hashable, _Evidence] = defaultdict(_Evidence)
+    certain = []
+    for launched in trace.device:
+        possible = [process for process in processes if _may_be_of(launched, launches[process])]
+        process = _certain(launched, possible, launches)
+        certain.append(process)
+        evidence = of_device[launched.process]
+        evidence.ambiguous += len(possible) > 1
+        evidence.agreeing += (launched.process in possible) - (bool(possible) and launched.process not in possible)
+        if process is not None:
+            evidence.launched[process] += 1
+            if has_external_ids and launched.external is not None:
+                evidence.proven.add(process)
+    if all(process in launches and evidence.agreeing >= 0 for process, evidence in of_device.items()):
         return [launched.process for launched in trace.device]
-    certain: dict[Hashable, set[Hashable]] = defaultdict(set)  # of each device: the processes of events with one candidate
-    for launched, possible in pairs:
-        if len(possible) == 1:
-            certain[launched.process].add(possible[0])
-    owners = []
-    for launched, possible in pairs:
-        of_device = certain[launched.process]
-        if len(possible) == 1:
-            owners.append(possible[0])
-        elif len(of_device) == 1 and (not possible or of_device.issubset(possible)):
-            owners.extend(of_device)
-        else:
-            listed = ", ".join([*map(str, processes[:_NAMED]), *(["..."] if len(processes) > _NAMED else [])])
-            raise RecordError(
-                f"{trace.source}: {len(processes)} processes are merged into it ({listed}), whose External ids and "
-                "correlations are the same, so that it cannot be told which of them launched a kernel; give the trace of one"
-            )
+    owners = [of_device[launched.process].owner_of(process) for launched, process in zip(trace.device, certain, strict=True)]
+    if None in owners:
+        listed = ", ".join([*map(str, processes[:_NAMED]), *(["..."] if len(processes) > _NAMED else [])])
+        raise RecordError(
+            f"{trace.source}: {len(processes)} processes are merged into it ({listed}), whose External ids and "
+            "correlations are the same, so that it cannot be told which of them launched a kernel; give the trace of one"
+        )
     return owners
 
 
@@ -258,3 +282,15 @@ def _may_be_of(event: DeviceEvent, launches: Mapping[int, ThreadEvent]) -> bool:
     if launch is None or launch.start > event.end:
         return False
     return launch.external is None or event.external is None or launch.external == event.external
+
+
+def _certain(
+    event: DeviceEvent, possible: Sequence[Hashable], launches: Mapping[Hashable, Mapping[int, ThreadEvent]]
+) -> Hashable | None:
+    """Return the process that launched a device event; None if that is not certain.
+
+    A kernel without an External id may have been launched before the trace, and the correlation be another's by chance.
+    """
+    if len(possible) != 1 or event.correlation is None:
+        return None
+    return possible[0] if launches[possible[0]][event.correlation].external == event.external else None

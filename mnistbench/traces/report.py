@@ -222,7 +222,7 @@ def _launch_notes(trace: Analysis) -> Iterator[str]:
         return
     text = f"{launches.lost_of_all} in the trace"
     if trace.device is None:
-        yield f"{text}: the accelerator was not recorded. Its operations have the times of their launches, and no rates."
+        yield f"{text}: no time of the accelerator is recorded. Its operations have the times of their launches, and no rates."
         return
     steps = [
         f"{units.printable(name)}: {units.count(lost)} of {units.count(calls)}"

@@ -117,6 +117,21 @@ def test_a_file_that_ranks_are_merged_into_is_shown_as_a_folder_of_them_is(tmp_p
     assert {row["trace"] for row in rows(alone, path)} == {str(alone), *gemm}
 
 
+def test_a_range_with_kernels_has_no_host_time_of_its_own(tmp_path, shown, rows):
+    events = [
+        *build.network(),
+        build.range_("Optimizer.step#FusedAdam.step", 1800, 100),
+        build.launch(1810, 10, 7),
+        build.kernel("adam", 1850, 30, correlation=7),
+    ]
+    path = build.trace_file(tmp_path, events)
+    assert "Ranges with kernels of their own are rows" in shown(path)
+    [row] = [row for row in rows(path) if row["operation"].startswith("Optimizer")]
+    named = ("phase", "calls", "self_cpu_ns", "total_cpu_ns", "self_device_ns", "kernels", "not_counted")
+    assert [row[name] for name in named] == ["optimizer", "1", "", "100000", "30000", "1", ""]
+    assert "are rows" not in shown(build.trace_file(tmp_path, build.network()))
+
+
 def test_launches_without_kernels_are_stated(tmp_path, shown):
     """In a trace of the host, of some steps, and of one rank of a folder; a complete trace has no such line."""
     lost = [build.step(3, 0, 900), build.op("aten::mm", 10, 90), build.launch(20, 10, 1)]

@@ -2,9 +2,13 @@
 
 import copy
 import dataclasses
+import gzip
+import json
 
 import pytest
+import real_traces
 import trace_builders as build
+from real_traces import needs_traces
 
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.traces import analysis
@@ -19,25 +23,28 @@ def rank_events(rank, *, device=None, ids=0):
     """
     events = []
     for number in range(2):
-        start, first = 1000 * number, 10 * number + ids + 1
-        forward = build.op("aten::addmm", start + 20, 60, external=first, sequence=number)
+        start = 1000 * number
+        external = 10 * number + ids + 1
+        correlation = external + 50
+        kernel_of = {"device": device or 0}
+        forward = build.op("aten::addmm", start + 20, 60, external=external, sequence=number)
         node = build.backward("aten::mm", start + 400, 60, number)
-        node["args"]["External id"] = first + 1
+        node["args"]["External id"] = external + 1
         events += [
             build.step(number, start, 900),
             build.module("Linear_0", start + 10, 90),
             forward,
-            build.launch(start + 30, 10, first, external=first),
-            build.kernel("gemm", start + 70, 100 * (rank + 1), correlation=first, external=first, device=device or 0),
+            build.launch(start + 30, 10, correlation, external=external),
+            build.kernel("gemm", start + 70, 100 * (rank + 1), correlation=correlation, external=external, **kernel_of),
             node,
-            build.launch(start + 420, 10, first + 1, external=first + 1, thread=build.BACKWARD_THREAD),
+            build.launch(start + 420, 10, correlation + 1, external=external + 1, thread=build.BACKWARD_THREAD),
             build.kernel(
-                "gemm_backward", start + 450, 50 + rank, correlation=first + 1, external=first + 1, device=device or 0
+                "gemm_backward", start + 450, 50 + rank, correlation=correlation + 1, external=external + 1, **kernel_of
             ),
             *build.forward_backward(number, forward, node),
             build.range_("Optimizer.step#FusedAdam.step", start + 600, 100),
-            build.launch(start + 610, 10, first + 2),
-            build.kernel("adam", start + 650, 20 + rank, correlation=first + 2, device=device or 0),
+            build.launch(start + 610, 10, correlation + 2),
+            build.kernel("adam", start + 650, 20 + rank, correlation=correlation + 2, **kernel_of),
             build.memory(start + 35, 1024 * (rank + 1)),
         ]
     return events
@@ -138,6 +145,15 @@ def test_kernels_without_a_launch_belong_to_the_process_of_their_device(tmp_path
     assert ["early" in {kernel.name for kernel in trace.kernels} for trace in found] == [True, True]
 
 
+def test_a_kernel_from_before_the_trace_tells_nothing(tmp_path):
+    """By chance its correlation is that of a launch of the other process, and the other kernels may be of both."""
+    ranks = [rank_events(rank, device=rank) for rank in range(2)]
+    ranks[0].append(build.kernel("early", 1, 50, device=0, correlation=999))
+    ranks[1].append(build.launch(2, 3, 999, external=4))
+    with pytest.raises(RecordError, match="2 processes are merged"):
+        analyse_processes(merged(tmp_path, joined, ranks))
+
+
 def test_several_traces_of_one_process_number_are_refused(tmp_path):
     """Joined files of two containers, in which the program has the same number."""
     events = [*rank_events(0), *rank_events(1)]
@@ -186,6 +202,19 @@ def test_labels_without_a_host(tmp_path):
         assert [trace.timelines[0].busy_ns for trace in found] == [10_000, 11_000], tool
 
 
+@needs_traces
+@pytest.mark.parametrize("tool", TOOLS)
+def test_real_traces_that_are_merged_have_the_tables_of_their_own_files(tmp_path, tool):
+    names = ("mi300_bert_small", "h100_bert_small")  # in the order of their process numbers
+    alone = [analyse(real_traces.path(name)) for name in names]
+    ranks = [json.loads(gzip.decompress(real_traces.path(name).read_bytes()))["traceEvents"] for name in names]
+    for events in ranks:
+        events[:] = [event for event in events if type(event.get("pid")) is int and type(event.get("tid")) is int]
+    found = analyse_processes(merged(tmp_path, tool, ranks))
+    tables = [[(trace.host, trace.device, trace.kernels, trace.launches) for trace in traces] for traces in (alone, found)]
+    assert tables[0] == tables[1]
+
+
 # ---- Files of one process ------------------------------------------------------------------------------------------------
 
 
@@ -195,7 +224,7 @@ def one(tmp_path, events, **options):
 
 
 def test_several_accelerators_of_one_process_are_one_trace(tmp_path):
-    events = [*rank_events(0), build.launch(850, 5, 77), build.kernel("second", 860, 5, correlation=77, device=1)]
+    events = [*rank_events(0), build.launch(850, 5, 777), build.kernel("second", 860, 5, correlation=777, device=1)]
     found = one(tmp_path, events, devices=[build.H100] * 2)
     assert [timeline.device for timeline in analysis.timelines(found)] == ["0", "1"]
 
