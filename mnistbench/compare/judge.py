@@ -24,9 +24,10 @@ from typing import NamedTuple
 from mnistbench.compare.criteria import DEFAULT_SHARE, LARGE_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, table_of
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, prediction_interval
+from mnistbench.compare.replacements import replacements
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
-from mnistbench.core.operation import operation_name, place_name, replacement_name, shortened
+from mnistbench.core.operation import operation_name, replacement_title
 from mnistbench.core.record import median_ns, quartiles_ns
 from mnistbench.saved_runs.compatibility import BLOCKING, described
 from mnistbench.saved_runs.summary import RunSummary
@@ -276,37 +277,61 @@ def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
 
 
 def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[CheckedQuantity]:
-    """Yield each operation that matters; new and vanished operations together by place; the small operations together."""
+    """Yield each operation that matters; what replaced each other together; the small operations together."""
     limits = _Limits(case, criteria)
-    found: list[CheckedQuantity] = []
-    replaced: dict[tuple[str, str], list[OpChange]] = defaultdict(list)  # by place
-    rest: dict[str, list[OpChange]] = defaultdict(list)  # by the name that a threshold has
-    for change in case.operations:
-        if not change.is_operation:
-            continue
-        if not limits.name_operation(change) and not _matters(change, case, criteria):
-            limit = limits.named(change)
-            rest[limit.name if limit else ""].append(change)
-        elif change.base is None or change.head is None:
-            replaced[change.phase, change.module].append(change)
+    operations = [change for change in case.operations if change.is_operation]
+    named = {id(change) for change in operations if limits.name_operation(change)}
+    checked_operations: list[CheckedQuantity] = []
+    small: list[OpChange] = []
+    in_a_group: set[int] = set()
+    for group in replacements(operations, named):
+        in_a_group.update(map(id, group))
+        if named.intersection(map(id, group)) or _matter(group, case, criteria):
+            checked_operations.append(_sum(group, _title(group), "replaced", limits))
         else:
-            found.append(_sum([change], operation_name(*change.key), "operation", limits))
-    found += [_sum(changes, _replacement(changes), "replaced", limits) for changes in replaced.values()]
-    yield from sorted(found, key=lambda checked: (-abs(checked.change_ns), checked.name))
+            small += group
+    for change in operations:
+        if id(change) in in_a_group:
+            continue
+        if id(change) in named or _matters(change, case, criteria):
+            checked_operations.append(_sum([change], operation_name(*change.key), "operation", limits))
+        else:
+            small.append(change)
+    yield from sorted(checked_operations, key=lambda checked: (-abs(checked.change_ns), checked.name))
     for name in dict.fromkeys(change.name for change in case.operations if not change.is_operation):
         outside = [change for change in case.operations if change.name == name]
         if case.clock == "cpu" or any(change.base_ns or change.head_ns for change in outside):  # the host has no device time
             yield _sum(outside, operation_name(name, "", ""), "outside", limits)
-    for name, changes in sorted(rest.items(), reverse=True):
+    by_limit: dict[str, list[OpChange]] = defaultdict(list)  # by the name that a threshold has
+    for change in small:
+        limit = limits.named(change)
+        by_limit[limit.name if limit else ""].append(change)
+    for name, changes in sorted(by_limit.items(), reverse=True):
         yield _sum(changes, f"{OTHER} in {name}" if name else OTHER, OTHER, limits)
 
 
 def _matters(change: OpChange, case: CaseComparison, criteria: Criteria) -> bool:
     """Whether the operation matters in either run: a large increase starts from a small time."""
-    sides = ((change.base, change.base_ns, case.whole_base_ns), (change.head, change.head_ns, case.whole_head_ns))
-    return any(
-        side and ns is not None and criteria.matters(ns, whole, side.calls, case.profiler_ns) for side, ns, whole in sides
-    )
+    return _matter([change], case, criteria)
+
+
+def _matter(changes: Sequence[OpChange], case: CaseComparison, criteria: Criteria) -> bool:
+    """Whether the sum of operations matters in either run, or a single one of several."""
+    if len(changes) > 1 and any(_matters(change, case, criteria) for change in changes):
+        return True
+    for side, whole_ns in (("base", case.whole_base_ns), ("head", case.whole_head_ns)):
+        present = [change for change in changes if getattr(change, side)]
+        total_ns = sum(getattr(change, f"{side}_ns") or 0 for change in present)
+        calls = sum(getattr(change, side).calls for change in present)
+        if present and criteria.matters(total_ns, whole_ns, calls, case.profiler_ns):
+            return True
+    return False
+
+
+def _title(group: Sequence[OpChange]) -> str:
+    """Return what replaced what: ``aten::mm -> aten::addmm, forward fc1``."""
+    sides = ((change.key, change.base and change.base_ns, change.head and change.head_ns) for change in group)
+    return replacement_title(sides)
 
 
 class _Limits:
@@ -346,13 +371,6 @@ def _spread(base_runs: Sequence[int], base_ns: int, head_ns: int) -> float:
     """Return the root of the sum of squares of the range over base runs and the interquartile ranges inside both sides."""
     between = max(base_runs) - min(base_runs) if base_runs else 0
     return math.hypot(base_ns, head_ns, between)
-
-
-def _replacement(changes: Sequence[OpChange]) -> str:
-    """Return ``aten::mm -> aten::addmm, forward fc1``; where modules are summed, ``nothing -> conv3 forward``."""
-    sides = ([change for change in changes if change.head is None], [change for change in changes if change.base is None])
-    gone, new = ([shortened(one.name) or operation_name(*one.key) for one in side] for side in sides)
-    return replacement_name(gone, new, place_name(changes[0].phase, changes[0].module) if changes[0].name else "")
 
 
 # ---- Verdicts --------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from mnistbench.compare.diff import CaseComparison, Comparison, OpChange
 from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
-from mnistbench.core.operation import operation_cells
+from mnistbench.core.operation import NAMED, operation_cells, operation_name
 from mnistbench.saved_runs.compatibility import described
 from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.output import append_text_to_step_summary, render
@@ -39,6 +39,9 @@ LEAST_CHANGE_TO_SHARE = 0.01
 #: Share of its case from which operations that are all too small to be judged by themselves deserve a hint, and the hint.
 SHARE_OF_SMALL = 0.1
 _NONE_ALONE = "no operation is large enough to be judged by itself; --by op sums over modules, --op-min-share 0.5% shows more"
+
+#: Verdict of the rows of a replacement after its first row.
+_INCLUDED = "included above"
 
 _GRAVITY = (judge.REGRESSED, judge.SUSPECT, judge.INCONCLUSIVE, judge.IMPROVED, judge.WITHIN, judge.INCOMPARABLE)
 
@@ -189,7 +192,7 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     return text_table(
         title=case_title(case),
         headings=("operation", "phase", "module", "base us", "head us", "change us", "change", "calls", "of change", "verdict"),
-        rows=tuple(row for checked in shown for row in _rows(checked, share)),
+        rows=tuple(row for checked in shown for row in _rows(checked, share, top)),
         sums=tuple(sums),
         numbers_from=3,
         words_after=1,
@@ -213,16 +216,25 @@ def machines(case: CaseComparison) -> str:
     return "; ".join(described(case.across_machines))
 
 
-def _rows(checked: judge.CheckedQuantity, share: Callable[[int], str]) -> Iterable[tuple[str, ...]]:
-    """Yield a row per operation. Operations that replace each other have one verdict, in the first of their rows."""
-    for position, change in enumerate(checked.members):
+def _rows(checked: judge.CheckedQuantity, share: Callable[[int], str], top: int) -> Iterable[tuple[str, ...]]:
+    """Yield a row per operation. Operations that replace each other have one verdict, in the first of their rows.
+
+    Of more than ``top`` operations, those with the smallest changes are one row.
+    """
+    members = checked.members
+    shown = members if len(members) <= top else members[: max(1, top - 1)]
+    for position, change in enumerate(shown):
         yield (
             *operation_cells(*change.key),
             *_change_cells(change.base_ns, change.head_ns),
             _calls(change),
             share(change.change_ns),
-            checked.text if position == 0 else "included above",
+            checked.text if position == 0 else _INCLUDED,
         )
+    if rest := members[len(shown) :]:
+        base_ns, head_ns = (sum(getattr(change, side) or 0 for change in rest) for side in ("base_ns", "head_ns"))
+        cells = operation_cells(f"{len(rest)} more operation{'s' if len(rest) != 1 else ''}", "", "")
+        yield (*cells, *_change_cells(base_ns, head_ns), "", share(head_ns - base_ns), _INCLUDED)
 
 
 def _pooled_row(name: str, pooled: Sequence[judge.CheckedQuantity], share: Callable[[int], str], text: str) -> tuple[str, ...]:
@@ -338,12 +350,30 @@ def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
         option = _option(judgement, checked)
         yield f"accepted without a limit: {_finding(checked)}; to accept this change, give {option}"
     for checked in judgement.regressions:
-        yield f"regressed: {_finding(checked)}; the limit is {units.percent(checked.threshold)}{_exceeded(checked)}"
+        limit = f"the limit is {units.percent(checked.threshold)}{_exceeded(checked)}"
+        yield f"regressed: {_finding(checked)}; {limit}{_vanished_elsewhere(judgement, checked)}"
     yield f"thresholds: {_outcome(judgement)}"
 
 
 def _finding(checked: judge.CheckedQuantity) -> str:
     return f"{checked.name} ({checked.case.head.label}), {_numbers(checked)}"
+
+
+def _vanished_elsewhere(judgement: judge.Judgement, checked: judge.CheckedQuantity) -> str:
+    """Return what vanished in other places of the case of an operation that replaces nothing; empty if nothing did."""
+    if checked.kind != "replaced" or any(change.base for change in checked.members):
+        return ""
+    vanished = [change for change in checked.case.operations if change.is_operation and change.head is None]
+    if not vanished:
+        return ""
+    vanished.sort(key=lambda change: -(change.base_ns or 0))
+    names = "; ".join(operation_name(*change.key) for change in vanished[:NAMED])
+    more = f"; {len(vanished) - NAMED} more" if len(vanished) > NAMED else ""
+    total = units.duration(sum(change.base_ns or 0 for change in vanished))
+    return (
+        f"; nothing vanished in its place, but {total} of operations in other places ({names}{more}): "
+        f"if it replaces them, add {_option(judgement, checked)}"
+    )
 
 
 def _uncertainty(checked: judge.CheckedQuantity, how: str = "") -> str:

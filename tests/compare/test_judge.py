@@ -473,9 +473,12 @@ def test_operations_that_replace_others_of_their_module_are_judged_with_them(hea
 
 
 def test_operations_of_another_module_replace_nothing():
-    base, head = run(row("aten::old", LARGE)), run(row("aten::new", LARGE, module="fc2"))
+    rest = [row("aten::mm", LARGE, module=module) for module in ("fc1", "fc2")]
+    base, head = run(row("aten::old", LARGE), *rest), run(row("aten::new", LARGE, module="fc2"), *rest)
     assert verdicts(judged(base, head, limits("10%"))) == {
         "iteration": "within 10.0 %",
+        MM: "within 10.0 %",
+        "aten::mm, forward fc2": "within 10.0 %",
         "aten::old -> nothing, forward fc1": "improved",
         "nothing -> aten::new, forward fc2": "regressed",
     }

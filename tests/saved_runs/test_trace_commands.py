@@ -47,6 +47,32 @@ def test_the_kernels_of_two_machines_are_counted_and_not_listed(run):
     assert "Cijk" in run("compare", *sides, "--across-machines", "--format", "json")[1]
 
 
+def kernels_of(*operations):
+    """A step with a matrix product and operations that launch a kernel each, of so many microseconds on host and device."""
+    events = [build.step(1, 1_000, 2_000)]
+    start = 1_100
+    for number, (name, host_us, device_us) in enumerate([("aten::mm", 300, 100), *operations], 1):
+        events += [
+            build.op(name, start, host_us, external=number),
+            build.launch(start + 1, 2, number),
+            build.kernel(name, start + 5, device_us, correlation=number, external=number),
+        ]
+        start += max(host_us, device_us) + 20
+    return events
+
+
+def test_operations_that_were_fused_are_compared_with_what_replaced_them_whatever_their_shares_are(run):
+    build.trace_file(Path(), kernels_of(*((f"my::part{number}", 20, 40) for number in range(4))), name="parts.json")
+    build.trace_file(Path(), kernels_of(("my::fused", 48, 80)), name="fused.json")
+    code, text, _ = run("compare", "parts.json", "fused.json", "--op-fail", "10%")
+    assert code == EXIT_PASSED
+    assert "nothing ->" not in text
+    assert text.count("my::part0 + my::part1 + 2 others -> my::fused") == 2  # on the host and on the device
+    code, text, _ = run("compare", "fused.json", "parts.json", "--op-fail", "10%")
+    assert code == EXIT_REGRESSED
+    assert "regressed: my::fused -> my::part0 + my::part1 + 2 others (host), 46.0 us -> 72.0 us, +56.5 %" in text
+
+
 def test_two_machines_are_incomparable_without_the_option(run):
     sides = two_machines()
     code, text, _ = run("compare", *sides)
