@@ -414,7 +414,10 @@ def _by_threshold(checked: CheckedQuantity) -> CheckedQuantity:
         clear = checked.given or checked.change - checked.threshold > spread
         return replace(checked, verdict=REGRESSED if clear else SUSPECT)
     if checked.change < -checked.threshold:
-        return replace(checked, verdict=IMPROVED if -checked.change - checked.threshold > spread else INCONCLUSIVE)
+        # As a slowdown: where the user gave the threshold, it decides. It also has to rule out a slowdown of that size.
+        ruled_out = checked.given and checked.change + spread <= checked.threshold
+        clear = ruled_out or -checked.change - checked.threshold > spread
+        return replace(checked, verdict=IMPROVED if clear else INCONCLUSIVE)
     return replace(checked, verdict=WITHIN, within=max(checked.threshold, spread))
 
 

@@ -95,7 +95,7 @@ def eight(*times, **changes):
         # Where the user gave the threshold it decides: a change that may be noise fails.
         (mm(LARGE), mm(1_300_000, 300_000), limits("10%"), ("regressed", True)),
         (mm(LARGE), mm(1_300_000), limits("50%"), ("within 50.0 %", False)),
-        (mm(LARGE), mm(600_000, 400_000), limits("10%"), ("inconclusive", False)),
+        (mm(LARGE), mm(600_000, 400_000), limits("10%"), ("improved", False)),
         (mm(LARGE), mm(600_000), limits("50%"), ("within 50.0 %", False)),
     ],
 )
@@ -258,10 +258,29 @@ def test_a_case_that_the_runs_cannot_judge_is_no_pass(iqr_ns, criteria, outcome)
     assert [one.name for one in judgement.noise] == (["iteration"] if outcome == "unjudged" else [])
 
 
-def test_a_faster_operation_passes_if_a_slowdown_of_its_limit_is_ruled_out():
-    assert judged(mm(LARGE, 20_000), mm(850_000, 60_000), limits("10%")).outcome == "passed"
-    assert named(judged(mm(LARGE, 20_000), mm(850_000, 60_000), limits("10%")), MM).verdict == "inconclusive"
-    assert judged(mm(LARGE, 20_000), mm(850_000, 150_000), limits("10%")).outcome == "unjudged"
+@pytest.mark.parametrize(
+    ("spread", "word", "outcome"),
+    [(60_000, "improved", "passed"), (150_000, "improved", "passed"), (260_000, "inconclusive", "unjudged")],
+)
+def test_a_faster_operation_passes_if_a_slowdown_of_its_limit_is_ruled_out(spread, word, outcome):
+    judgement = judged(mm(LARGE, 20_000), mm(850_000, spread), limits("10%"))
+    assert (named(judgement, MM).verdict, judgement.outcome) == (word, outcome)
+
+
+@pytest.mark.parametrize("excess", [1_000, 10_000, 200_000])
+@pytest.mark.parametrize("spread", [0, 13_000, 80_000])
+@pytest.mark.parametrize("criteria", [limits("10%"), limits(iteration="10%"), limits()])
+def test_an_improvement_is_judged_as_a_regression_of_the_same_size(criteria, spread, excess):
+    """The same change in the other direction has the mirrored verdict, for operations and for cases."""
+    iteration = builders.timing(median_ns=LARGE, iqr_ns=spread)
+    words = {}
+    for sign in (1, -1):
+        ns = LARGE + sign * (100_000 + excess)
+        head = mm(ns, spread, timing=dataclasses.replace(iteration, median_ns=ns))
+        judgement = judged(mm(LARGE, spread, timing=iteration), head, criteria)
+        words[sign] = [named(judgement, name).verdict for name in (MM, "iteration")]
+    mirrored = {"regressed": "improved", "suspect": "inconclusive"}
+    assert words[-1] == [mirrored[word] for word in words[1]]
 
 
 def test_base_runs_of_another_machine_do_not_count_towards_eight():
