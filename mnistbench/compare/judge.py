@@ -27,7 +27,7 @@ from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, pre
 from mnistbench.compare.replacements import replacements
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
-from mnistbench.core.operation import operation_name, replacement_title
+from mnistbench.core.operation import OUTSIDE, RUNTIME, operation_name, replacement_title
 from mnistbench.core.record import median_ns, quartiles_ns
 from mnistbench.saved_runs.compatibility import BLOCKING, described
 from mnistbench.saved_runs.summary import RunSummary
@@ -378,7 +378,7 @@ def _spread(base_runs: Sequence[int], base_ns: int, head_ns: int) -> float:
 
 def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> CheckedQuantity:
     case = checked.case
-    if case.incomparable:
+    if not case.is_comparable or _depends_on_iterations(checked):
         return replace(checked, verdict=INCOMPARABLE)
     if checked.base_ns <= 0 and checked.kind != "replaced" and checked.change_ns <= criteria.min_share * case.whole_base_ns:
         # Subtracting the profiler's overhead left no time that a change could be a share of.
@@ -393,6 +393,12 @@ def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> Checked
     if not limits:
         return replace(judged, accept_unlimited=bool(matching))
     return replace(judged, accept_limit=max(limits), accepted=judged.change_ns / _accept_base(judged) <= max(limits))
+
+
+def _depends_on_iterations(checked: CheckedQuantity) -> bool:
+    """Whether a time is not the same part of every iteration: a trace of one has no time between two of them."""
+    names = {change.name for change in checked.members}
+    return checked.case.iterations.are_divided and not names.isdisjoint((OUTSIDE, RUNTIME))
 
 
 def _by_runs(checked: CheckedQuantity, family: int) -> CheckedQuantity:
@@ -493,11 +499,20 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     for name, text in zip(found, described(found), strict=True):
         what = f"{counts[name]} case{'s' if counts[name] > 1 else ''}: {text}"
         yield Problem(INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable)
+    for case in cases:
+        if case.iterations.unknown:
+            text = (
+                f"{case.head.label}: most numbers of calls differ by one factor, but not all "
+                f"({case.iterations.unknown}); "
+                "the traces have no steps, so their numbers of iterations are not known: record each iteration as a step "
+                "(torch.profiler.profile.step)"
+            )
+            yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
 
 
 def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Problem]:
     for case in cases:
-        if case.operations or case.incomparable or not (criteria.op_fail or case.head.op_fail):
+        if case.operations or not case.is_comparable or not (criteria.op_fail or case.head.op_fail):
             continue
         both = (("the base", case.base), ("this run", case.head))
         lost = [name for name, side in both if case.clock == "device" and table_of(side, "device") is None]
@@ -523,5 +538,5 @@ def _unmatched(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[
             if limit.name and not any(change.is_named(limit.name) for change in case.operations):
                 text = f"opgate {limit.name!r} is no operation or module of {case.head.node_id}"
                 yield Problem(MISSING, text, excused=False)
-    if criteria.op_fail and cases and not compared and not any(case.incomparable for case in cases):
+    if criteria.op_fail and cases and not compared and all(case.is_comparable for case in cases):
         yield Problem(MISSING, "no case has an operation table that --op-fail could apply to", excused=False)

@@ -40,6 +40,12 @@ LEAST_CHANGE_TO_SHARE = 0.01
 SHARE_OF_SMALL = 0.1
 _NONE_ALONE = "no operation is large enough to be judged by itself; --by op sums over modules, --op-min-share 0.5% shows more"
 
+#: Operations of a replacement that all have rows of their own.
+MOST_MEMBERS = 5
+
+#: Smallest change, as a share of the case, that has a row of its own in a replacement of more operations.
+LEAST_MEMBER = 0.01
+
 #: Verdict of the rows of a replacement after its first row.
 _INCLUDED = "included above"
 
@@ -98,12 +104,31 @@ def _sides(comparison: Comparison) -> Iterable[str]:
     if bases and (comparison.head.plain or any(run.plain for run in comparison.newest_used)):
         yield "a run without operation records is compared by case only"
     for case in comparison.cases:
+        yield from _iterations(case)
         if case.renamed_from:
             yield f"renamed: {case.renamed_from} -> {case.head.node_id}"
     redefined = {id(head) for _, head, _ in comparison.redefined}
     new = [case.node_id for case in comparison.only_head if id(case) not in redefined]
     if new and bases:
         yield f"new, not compared: {', '.join(new)}"
+
+
+def _iterations(case: CaseComparison) -> Iterable[str]:
+    """Yield what was done about the numbers of calls in traces without steps, if they differ."""
+    iterations = case.iterations
+    if iterations.are_divided:
+        base, head = iterations.bases[-1], iterations.head
+        divided = [f"of the {side} by {divisor}" for side, divisor in (("base", base), ("head", head)) if divisor != 1]
+        yield (
+            f"different numbers of iterations ({case.head.label}): every operation has {units.counted(base, 'call')} in the "
+            f"base for {units.counted(head, 'call')} in the head; the traces have no steps, so times and calls are divided: "
+            f"those {' and '.join(divided)}"
+        )
+    elif iterations.others:
+        yield (
+            f"different numbers of calls ({case.head.label}): {iterations.others}; without steps the times are those of the "
+            "whole trace, and an operation with more calls takes more time"
+        )
 
 
 def _runs_used(comparison: Comparison) -> Iterable[str]:
@@ -219,10 +244,14 @@ def machines(case: CaseComparison) -> str:
 def _rows(checked: judge.CheckedQuantity, share: Callable[[int], str], top: int) -> Iterable[tuple[str, ...]]:
     """Yield a row per operation. Operations that replace each other have one verdict, in the first of their rows.
 
-    Of more than ``top`` operations, those with the smallest changes are one row.
+    Of more than MOST_MEMBERS operations, those with small changes are one row, and so are all after the first ``top``.
     """
     members = checked.members
-    shown = members if len(members) <= top else members[: max(1, top - 1)]
+    shown = members
+    if len(members) > MOST_MEMBERS:
+        least_ns = LEAST_MEMBER * max(checked.case.whole_base_ns, checked.case.whole_head_ns)
+        large = sum(abs(change.change_ns) >= least_ns for change in members)  # they come first
+        shown = members[: max(1, min(large, top - 1))]
     for position, change in enumerate(shown):
         yield (
             *operation_cells(*change.key),
@@ -421,7 +450,7 @@ def _outcome(judgement: judge.Judgement) -> str:
 
 
 def _rules(judgement: judge.Judgement) -> Iterable[str]:
-    checked = [one for one in judgement.checked if not one.case.incomparable]
+    checked = [one for one in judgement.checked if one.case.is_comparable]
     by_runs = [one for one in checked if one.by_runs]
     if by_runs:
         runs = sorted({len(one.base_runs) for one in by_runs})
@@ -483,6 +512,9 @@ def _case(judged: judge.CaseJudgement) -> dict[str, Any]:
         "busy": busy if case.has_busy_time else None,
         **_fields(case, "renamed_from", "clock", "remainder_ns", "profiler_ns", "incomparable", "across_machines", "left_out"),
         "exact": list(exact_differences(case)),
+        "iterations": {"base": case.iterations.bases[-1], "head": case.iterations.head}
+        if case.iterations.are_divided
+        else None,
         "iteration": _checked(judged.iteration),
         "operations": list(map(_checked, judged.operations)),
     }

@@ -84,6 +84,19 @@ class TableSummary(NamedTuple):
         cost = 0 if clock == "device" else self.profiler_ns
         return map(operator.sub, self.self_ns, _overheads(self.counted.calls, cost)) if cost else self.self_ns
 
+    def divided_by(self, number: int) -> TableSummary:
+        """Return the table of one of so many iterations, of which this one is the sum."""
+        counted = self.counted
+        return self._replace(
+            counted=counted._replace(
+                calls=tuple(calls / number for calls in counted.calls),
+                memory_bytes=tuple(round(n_bytes / number) for n_bytes in counted.memory_bytes),
+            ),
+            self_ns=tuple(round(ns / number) for ns in self.self_ns),
+            spread_ns=tuple(round(ns / number) for ns in self.spread_ns),
+            busy_ns=round(self.busy_ns / number),
+        )
+
 
 @functools.lru_cache(maxsize=1024)  # runs of the same code have the same calls, and whole nanoseconds repeat
 def _overheads(calls: tuple[float, ...], cost: int) -> tuple[int, ...]:
@@ -130,6 +143,16 @@ class CaseSummary:
         short = self.params.label if self.params else self.node_id
         return (self.label, short, self.node_id, self.node_id.rpartition("::")[2])
 
+    def divided_by(self, number: int) -> CaseSummary:
+        """Return the case of one of so many iterations, of which this one is the sum."""
+        return replace(
+            self,
+            wall_ns=round(self.wall_ns / number),
+            wall_spread_ns=round(self.wall_spread_ns / number),
+            device_ns=tuple(round(ns / number) for ns in self.device_ns),
+            tables={view: table.divided_by(number) for view, table in self.tables.items()},
+        )
+
 
 @dataclass(frozen=True)
 class RunSummary:
@@ -144,6 +167,7 @@ class RunSummary:
     plain: bool = False  # no benchmark has a record: compared by case only
     source: str = ""  # the file, as errors name it; empty for the running session
     trace: str = ""  # of a trace: its file and its steps; empty for a saved run
+    has_steps: bool = True  # False: a trace without steps, whose times and calls are those of the whole trace
 
     @property
     def label(self) -> str:
