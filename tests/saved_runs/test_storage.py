@@ -276,8 +276,6 @@ UNREADABLE = {
     "no benchmarks": ({}, "benchmarks: is missing"),
     "benchmarks no list": (builders.saved_file(benchmarks={"a": 1}), "benchmarks: needs a list, found {'a': 1}"),
     "a benchmark no object": (builders.saved_file(benchmarks=[7]), "benchmarks[0]: needs an object, found 7"),
-    "commit no object": (builders.saved_file(commit_info=[]), "commit_info: needs an object, found []"),
-    "datetime a number": (builders.saved_file(datetime=5), "datetime: needs text, found 5"),
     "median NaN": (with_stats(median=float("nan")), "benchmarks[0].stats.median: needs a finite number, found nan"),
     "median of an aeon": (with_stats(median=1e300), "benchmarks[0].stats.median: needs a time in seconds, found 1e+300"),
     "iqr a text": (with_stats(iqr="0.1"), "benchmarks[0].stats.iqr: needs a finite number, found '0.1'"),
