@@ -469,7 +469,8 @@ def _matches(acceptance: Acceptance, checked: CheckedQuantity) -> bool:
 def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
     """Yield all problems, those of the whole comparison first."""
     if not comparison.head.cases:
-        yield Problem(MISSING, "no benchmark ran that has an operation record", excused=False)
+        why = comparison.head.why_empty or "the new run has no benchmark in it; name another"
+        yield Problem(MISSING, f"no benchmark ran: {why}", excused=False)
         return
     if not comparison.bases:
         yield Problem(MISSING, "no saved run to compare with; save one with: pytest bench --benchmark-autosave", excused=False)
@@ -497,7 +498,7 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     counts = Counter(name for case in cases for name in case.incomparable)
     found = {name: sides for case in cases for name, sides in case.incomparable.items()}
     for name, text in zip(found, described(found), strict=True):
-        what = f"{counts[name]} case{'s' if counts[name] > 1 else ''}: {text}"
+        what = f"{units.counted(counts[name], 'case')}: {text}"
         yield Problem(INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable)
     for case in cases:
         if case.iterations.unknown:
@@ -521,7 +522,8 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
             yield Problem(MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing)
             continue
         sides = [name for name, side in both if not side.tables]
-        if case.head.tables_in and len(sides) == 2 and not case.head.op_fail:
+        is_without = case.head.tables_in or (case.base.params is None and case.head.params is None)
+        if is_without and len(sides) == 2 and not case.head.op_fail:
             continue  # such a case never has a table of its own, and no threshold of its test asks for one
         where = " and in ".join(sides) or "both by the same view"
         yield Problem(MISSING, f"no operation table of {case.head.node_id} in {where}", excused=criteria.allow_missing)
@@ -539,4 +541,5 @@ def _unmatched(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[
                 text = f"opgate {limit.name!r} is no operation or module of {case.head.node_id}"
                 yield Problem(MISSING, text, excused=False)
     if criteria.op_fail and cases and not compared and all(case.is_comparable for case in cases):
-        yield Problem(MISSING, "no case has an operation table that --op-fail could apply to", excused=False)
+        text = "no case has an operation table that --op-fail could apply to"
+        yield Problem(MISSING, f"{text}; give --case-fail 10%, or save runs with --op-benchmarks", excused=False)

@@ -5,6 +5,7 @@ In JSON and CSV times are integer nanoseconds, and shares are fractions of 1.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import shlex
@@ -29,6 +30,9 @@ from mnistbench.showing.table import Column, Table, text_table
 
 #: Operations in the list at the top.
 RANKED = 3
+
+#: Tests with several benchmarks that are named.
+MOST_REPEATED = 5
 
 #: Exact differences below a table, those of the largest changes first.
 MOST_DIFFERENCES = 10
@@ -107,10 +111,26 @@ def _sides(comparison: Comparison) -> Iterable[str]:
         yield from _iterations(case)
         if case.renamed_from:
             yield f"renamed: {case.renamed_from} -> {case.head.node_id}"
+    yield from _repeated(comparison)
     redefined = {id(head) for _, head, _ in comparison.redefined}
     new = [case.node_id for case in comparison.only_head if id(case) not in redefined]
     if new and bases:
         yield f"new, not compared: {', '.join(new)}"
+
+
+def _repeated(comparison: Comparison) -> Iterable[str]:
+    """Yield the tests that a run has several benchmarks of: their times are compared in the order of their files."""
+    counts: dict[str, list[int]] = {}
+    for position, run in enumerate((*comparison.bases[-1:], comparison.head)):
+        for case in run.cases:
+            test = case.node_id.removesuffix(f" ({case.repetition})")
+            sides = counts.setdefault(test, [0, 0])
+            sides[position] = max(sides[position], case.repetition)
+    repeated = {test: sides for test, sides in counts.items() if max(sides) > 1}
+    for test, (base, head) in itertools.islice(repeated.items(), MOST_REPEATED):
+        yield f"several benchmarks of one name, compared in their order: {test} ({base} in the base, {head} in the head)"
+    if len(repeated) > MOST_REPEATED:
+        yield f"several benchmarks of one name: {units.counted(len(repeated) - MOST_REPEATED, 'more test')}"
 
 
 def _iterations(case: CaseComparison) -> Iterable[str]:
@@ -262,7 +282,7 @@ def _rows(checked: judge.CheckedQuantity, share: Callable[[int], str], top: int)
         )
     if rest := members[len(shown) :]:
         base_ns, head_ns = (sum(getattr(change, side) or 0 for change in rest) for side in ("base_ns", "head_ns"))
-        cells = operation_cells(f"{len(rest)} more operation{'s' if len(rest) != 1 else ''}", "", "")
+        cells = operation_cells(units.counted(len(rest), "more operation"), "", "")
         yield (*cells, *_change_cells(base_ns, head_ns), "", share(head_ns - base_ns), _INCLUDED)
 
 
@@ -281,7 +301,7 @@ def _hidden_row(hidden: Sequence[judge.CheckedQuantity], share: Callable[[int], 
 
 
 def _counted(operations: Sequence[object]) -> str:
-    return f"{len(operations)} operation{'s' if len(operations) != 1 else ''}"
+    return units.counted(len(operations), "operation")
 
 
 def _clock(case: CaseComparison) -> str:
@@ -359,7 +379,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
 def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
     """Yield the machines if they differ, the rules, problems, accepted changes and regressions; at last the outcome."""
     for which, count in Counter(machines(case.case) for case in judgement.cases if case.case.across_machines).items():
-        yield f"across machines (--across-machines): {count} case{'s' if count > 1 else ''}: {which}"
+        yield f"across machines (--across-machines): {units.counted(count, 'case')}: {which}"
     yield from _rules(judgement)
     for problem in judgement.problems:
         option = "--allow-missing" if problem.verdict == "missing" else "--allow-incomparable"
@@ -431,7 +451,7 @@ def _outcome(judgement: judge.Judgement) -> str:
     """Return the outcome with the numbers behind it."""
     unjudged = f"undecided: {judgement.unjudged}"
     if judgement.outcome == "none":
-        return "none given, so nothing fails; set one for operations with --op-fail 10%"
+        return f"none given, so nothing fails; set one {_advised_threshold(judgement)}"
     if judgement.outcome == "regressed":
         return f"regressed: {len(judgement.regressions)}{f', {unjudged}' if judgement.unjudged else ''}"
     if judgement.outcome == "unjudged":
@@ -443,10 +463,17 @@ def _outcome(judgement: judge.Judgement) -> str:
     if not found:
         return f"{passed}{up_to}"
     largest, limits = found[0], {units.percent(one.threshold) for one in found}
-    count = f"{len(found)} small operations" if len(found) > 1 else "1 small operation"
+    count = units.counted(len(found), "small operation")
     at = f"at {limits.pop()}" if len(limits) == 1 else "at their limits"
     which = f"the largest being {largest.name} ({largest.case.head.label})"
     return f"{passed}{up_to}; {count} cannot be judged {at}, {which}: {_uncertainty(largest)}"
+
+
+def _advised_threshold(judgement: judge.Judgement) -> str:
+    """Return a threshold that the compared cases can have."""
+    if any(case.case.operations for case in judgement.cases):
+        return "for operations with --op-fail 10%"
+    return "with --case-fail 10%"
 
 
 def _rules(judgement: judge.Judgement) -> Iterable[str]:
@@ -457,7 +484,7 @@ def _rules(judgement: judge.Judgement) -> Iterable[str]:
         shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
         largest = max(by_runs, key=lambda one: one.smallest or 0.0)
         yield (
-            f"judged by runs: {len(by_runs)} verdicts, by the prediction interval of {shown} base runs "
+            f"judged by runs: {units.counted(len(by_runs), 'verdict')}, by the prediction interval of {shown} base runs "
             f"with false alarms in {units.percent(FALSE_ALARM)} of reports; largest minimum detectable change "
             f"{units.percent(largest.smallest or 0)}: {largest.name} ({largest.case.head.label})"
         )
@@ -466,7 +493,7 @@ def _rules(judgement: judge.Judgement) -> Iterable[str]:
         traces = judgement.comparison.head.trace
         few = "a trace is one process: it" if traces else f"fewer than {RUNS_NEEDED} base runs of one commit"
         yield (
-            f"judged by threshold: {len(checked) - len(by_runs)} verdicts{limit}; "
+            f"judged by threshold: {units.counted(len(checked) - len(by_runs), 'verdict')}{limit}; "
             f"{few} cannot separate machine drift from a code change"
         )
 

@@ -192,6 +192,7 @@ class RunSummary:
     source: str = ""  # the file, as errors name it; empty for the running session
     left_out: tuple[str, ...] = ()  # a line for each benchmark of another program that has no usable time
     trace: str = ""  # of a trace: its file and its steps; empty for a saved run
+    why_empty: str = ""  # of the running session: why no benchmark ran; empty if one did
     has_steps: bool = True  # False: a trace without steps, whose times and calls are those of the whole trace
 
     @property
@@ -223,15 +224,21 @@ class RunSummary:
 
     @classmethod
     def of_session(
-        cls, environment: Environment | None, records: Sequence[CaseRecord], others: Sequence[Mapping[str, Any]] = ()
+        cls,
+        environment: Environment | None,
+        records: Sequence[CaseRecord],
+        others: Sequence[Mapping[str, Any]] = (),
+        why_empty: str = "",
     ) -> RunSummary:
         """Summarise the running session, as it would be read from its file.
 
-        ``others`` are plain benchmarks: ``fullname`` and ``stats`` as in a file of pytest-benchmark.
+        ``others`` are plain benchmarks: ``fullname`` and ``stats`` as in a file of pytest-benchmark. ``why_empty`` is why no
+        benchmark ran, if none did.
         """
         found = run_header(environment)["environment"] if environment else {}
         cases = _numbered((*summarised(records), *(_plain_case(Reader(one)) for one in others)))
-        return cls(environment=found, cases=cases, plain=not records and bool(others))
+        plain = not records and bool(others)
+        return cls(environment=found, cases=cases, plain=plain, why_empty="" if cases else why_empty)
 
     @classmethod
     def from_json(cls, data: object, source: str, shared: Shared | None = None) -> RunSummary:

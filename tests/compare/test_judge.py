@@ -618,17 +618,20 @@ def on_device(kernel_ns, *views):
 
 
 NO_KERNEL = on_device(0, "device", "host")
+NO_TABLE = (
+    "no case has an operation table that --op-fail could apply to; give --case-fail 10%, or save runs with --op-benchmarks"
+)
 CHANGED = "threads 1 -> 4, seed 1 -> 2"
 
 
 @pytest.mark.parametrize(
     ("bases", "head", "text", "excuse"),
     [
-        (mm(LARGE), empty(), "no benchmark ran that has an operation record", None),
-        ([], empty(), "no benchmark ran that has an operation record", None),
+        (mm(LARGE), empty(), "no benchmark ran: the new run has no benchmark in it; name another", None),
+        ([], empty(), "no benchmark ran: the new run has no benchmark in it; name another", None),
         ([], mm(LARGE), "no saved run to compare with; save one with: pytest bench --benchmark-autosave", None),
         (empty(), mm(LARGE), "no case in common with the base; save a run of these cases first", None),
-        (TRAIN_ALONE, TRAIN_ALONE, "no case has an operation table that --op-fail could apply to", None),
+        (TRAIN_ALONE, TRAIN_ALONE, NO_TABLE, None),
         (beside(STEP), beside(), f"in the base but not in this run: {NODE}, {LAST}", "allow_missing"),
         (beside(WITHOUT), beside(STEP), f"no operation table of {NODE} in the base", "allow_missing"),
         (beside(STEP), beside(WITHOUT), f"no operation table of {NODE} in this run", "allow_missing"),
@@ -932,10 +935,14 @@ def test_plain_benchmarks_are_judged_by_their_iteration():
     quick, slow = (builders.plain_summary("test_x", seconds) for seconds in (0.5, 0.75))
     assert judged(quick, slow, limits(iteration="10%")).outcome == "regressed"
     assert judged(quick, quick, limits(iteration="10%")).outcome == "passed"
-    assert texts(judged(quick, quick, limits("10%"))) == [
-        "no operation table of test_x in the base and in this run",
-        "no case has an operation table that --op-fail could apply to",
-    ]
+    assert texts(judged(quick, quick, limits("10%"))) == [NO_TABLE]
+
+
+def test_a_plain_benchmark_beside_cases_with_operations_has_no_table_to_miss():
+    plain = builders.plain_summary("test_x").cases
+    base = mm(LARGE)
+    mixed = dataclasses.replace(base, cases=(*base.cases, *plain))
+    assert judged(mixed, mixed, limits("10%")).outcome == "passed"
 
 
 # ---- One quantity ----------------------------------------------------------------------------------------------------

@@ -252,7 +252,7 @@ def test_the_file_that_was_asked_for_is_reported_before_the_refusal(run):
     code, _, err = run("compare", "1", "2")
     assert code == EXIT_UNJUDGED
     passed_over, refusal = err.splitlines()
-    assert passed_over.startswith(f"mnistbench: passed over: {path}: benchmarks: is missing; save the run again or leave")
+    assert passed_over.startswith(f"mnistbench: passed over: {path}: has no benchmarks and no traceEvents; it is neither")
     assert refusal == f"mnistbench: '1' is {path}: nothing there can be read"
 
 

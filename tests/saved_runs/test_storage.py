@@ -273,7 +273,7 @@ UNREADABLE = {
     "nested deeply": ("[" * 100_000, "is not JSON (maximum recursion depth exceeded"),
     "number of 5,000 digits": ('{"benchmarks": ' + "1" * 5_000 + "}", "is not JSON (Exceeds the limit"),
     "null": (None, "file: needs an object, found None"),
-    "no benchmarks": ({}, "benchmarks: is missing"),
+    "no benchmarks": ({}, "has no benchmarks and no traceEvents; it is neither a saved run of pytest-benchmark nor a trace"),
     "benchmarks no list": (builders.saved_file(benchmarks={"a": 1}), "benchmarks: needs a list, found {'a': 1}"),
     "a benchmark no object": (builders.saved_file(benchmarks=[7]), "benchmarks[0]: needs an object, found 7"),
     "median NaN": (with_stats(median=float("nan")), "benchmarks[0].stats.median: needs a finite number, found nan"),
