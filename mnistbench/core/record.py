@@ -302,7 +302,7 @@ class Run:
         try:
             file = Reader(data)
             cases = [
-                record.convert(functools.partial(CaseRecord.from_json, timing=_timing(benchmark["stats"])))
+                record.convert(functools.partial(CaseRecord.from_json, timing=timing_of(benchmark["stats"])))
                 for benchmark in file["benchmarks"].items()
                 if (record := record_of(benchmark))
             ]
@@ -357,12 +357,9 @@ FINAL = ("dataset", "final", "directory")
 
 
 def record_of(benchmark: Reader) -> Reader | None:
-    """Return the record of a saved benchmark; None for a plain one, which may have no ``extra_info`` at all.
-
-    Raises:
-        FieldError: the benchmark is no object.
-    """
-    extra_info = benchmark.read(Mapping[str, Any]).get("extra_info")
+    """Return the record of a saved benchmark; None for a plain one, which may have no ``extra_info`` at all."""
+    members = benchmark.value
+    extra_info = members.get("extra_info") if isinstance(members, Mapping) else None
     is_recorded = isinstance(extra_info, Mapping) and isinstance(extra_info.get(KEY), Mapping)
     return benchmark["extra_info"][KEY] if is_recorded else None
 
@@ -425,7 +422,12 @@ def short_commit(identity: str, *, dirty: bool) -> str:
     return identity[:7] + ("+" if identity and dirty else "")
 
 
-def _timing(stats: Reader) -> Timing:
+def timing_of(stats: Reader) -> Timing:
+    """Return the statistics of a saved benchmark.
+
+    Raises:
+        FieldError: one is missing or no time.
+    """
     seconds = {name: stats[name].read(Seconds) for name in ("median", "iqr", "min", "mean", "stddev")}
     return Timing.from_stats({**seconds, "rounds": stats["rounds"].read(int)})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from mnistbench.core.document import LARGEST, FieldError, Reader, Seconds
 
@@ -25,10 +25,10 @@ def plain_name(benchmark: Reader) -> str:
     return name
 
 
-def plain_stats(benchmark: Reader) -> Reader:
-    """Return the statistics of a benchmark, with ``median`` and ``iqr`` in seconds.
+def plain_stats(benchmark: Reader) -> dict[str, Any]:
+    """Return the statistics of a benchmark in seconds: ``median`` and those that are known.
 
-    A median that is missing follows from the samples, if they were saved. An unknown interquartile range is 0.
+    A median and an interquartile range that are missing follow from the samples, if they were saved.
 
     Raises:
         FieldError: names the benchmark and the field.
@@ -39,13 +39,13 @@ def plain_stats(benchmark: Reader) -> Reader:
         if samples and not is_time(members.get("median")):
             members["median"] = statistics.median(samples)
         if not is_time(members.get("iqr")):
-            members["iqr"] = _interquartile_range(members, samples)
-        stats = Reader(members, "stats", benchmark)
-        stats["median"].read(Seconds)
+            members.pop("iqr", None)
+            members |= _interquartile_range(members, samples)
+        Reader(members, "stats", benchmark)["median"].read(Seconds)
     except FieldError as error:
         error.complaint = f"{error.complaint} ({plain_name(benchmark)})"
         raise
-    return stats
+    return members
 
 
 def samples_s(stats: Mapping[str, Any]) -> list[float]:
@@ -54,7 +54,7 @@ def samples_s(stats: Mapping[str, Any]) -> list[float]:
     return [float(value) for value in data if is_time(value)] if isinstance(data, list) else []
 
 
-def is_time(value: object) -> bool:
+def is_time(value: object) -> TypeGuard[float]:
     """Whether a value is a time in seconds: a number that is neither negative nor infinite nor NaN."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LARGEST / 1e9
 
@@ -68,10 +68,11 @@ def plain_environment(file: Any) -> dict[str, str]:
     return {name: text for name, text in found.items() if text and isinstance(text, str)}
 
 
-def _interquartile_range(stats: Mapping[str, Any], samples: Sequence[float]) -> float:
-    quartiles = [stats.get(name) for name in ("q1", "q3")]
-    known = [float(value) for value in quartiles if isinstance(value, int | float) and is_time(value)]
-    if len(known) < 2 and len(samples) > 1:
+def _interquartile_range(stats: Mapping[str, Any], samples: Sequence[float]) -> dict[str, float]:
+    """Return the field ``iqr`` in seconds, from the quartiles or from samples; nothing if it is not known."""
+    first, third = stats.get("q1"), stats.get("q3")
+    if not (is_time(first) and is_time(third)):
+        if len(samples) < 2:
+            return {}
         first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
-        known = [first, third]
-    return max(0.0, known[1] - known[0]) if len(known) == 2 else 0.0
+    return {"iqr": max(0.0, third - first)}

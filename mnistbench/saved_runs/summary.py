@@ -307,16 +307,15 @@ def _run(file: Reader, source: str, shared: Shared) -> RunSummary:
     left_out: list[FieldError] = []
     plain = True
     for benchmark in file["benchmarks"].items():
-        try:
-            record = record_of(benchmark)
-            if not record:
-                cases.append(_plain_case(benchmark))
-        except FieldError as error:  # of another program, or of a test that failed: the others can be compared
-            left_out.append(error)
-            continue
+        record = record_of(benchmark)
         if record:
             cases.append(_case(record, _times(benchmark["stats"]), shared))
             plain = False
+            continue
+        try:
+            cases.append(_plain_case(benchmark))
+        except FieldError as error:  # of another program, or of a test that failed: the others can be compared
+            left_out.append(error)
     if left_out and not cases:
         raise left_out[0]
     origin = read_origin(file)
@@ -333,7 +332,8 @@ def _run(file: Reader, source: str, shared: Shared) -> RunSummary:
 
 def _plain_case(benchmark: Reader) -> CaseSummary:
     name = plain_name(benchmark)
-    return CaseSummary(name, name, None, *_times(plain_stats(benchmark)))
+    # An interquartile range that is not known counts as 0: the threshold alone judges the case.
+    return CaseSummary(name, name, None, *_times(Reader({"iqr": 0.0, **plain_stats(benchmark)})))
 
 
 def _times(stats: Reader) -> tuple[int, int]:
