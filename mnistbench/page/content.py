@@ -288,7 +288,7 @@ def _stacked(column: TimesOfCase, keys: Sequence[tuple[str, str, str]], divisor:
     """Yield the parts of a bar: numbered operations, the other operations together, and what is no operation."""
     parts = [
         *((str(number), operation_name(*key), column.sum([key]) or 0) for number, key in enumerate(keys[:STACKED], 1)),
-        ("other", f"other ({len(keys[STACKED:])} operations)", column.sum(keys[STACKED:]) or 0),
+        ("other", f"other ({units.counted(len(keys[STACKED:]), 'operation')})", column.sum(keys[STACKED:]) or 0),
         *(("outside", operation_name(name, "", ""), column.rest[name]) for name in rest_names([column])),
     ]
     for kind, name, nanoseconds in parts:

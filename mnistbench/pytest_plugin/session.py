@@ -188,10 +188,14 @@ class Session:
 
         bases = []
         for parsed in self.baselines:
+            name = f"the run saved {parsed.get('datetime') or 'at an unknown time'}"
             try:
-                bases.append(RunSummary.from_json(parsed, f"the run saved {parsed.get('datetime', 'at an unknown time')}"))
+                base = RunSummary.from_json(parsed, name)
             except RecordError as error:
                 self.refused.append(str(error))
+                continue
+            bases.append(base)
+            self.refused += [f"{name}: {line}; this benchmark is left out" for line in base.left_out]
         bases.sort(key=lambda run: run.saved_at)
         environment = self.environment_of_records if self.records else None
         why_empty = self._why_nothing_ran(has_tests=has_tests)

@@ -11,7 +11,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.saved_runs.storage import ENDINGS, SavedRun, Storage, has_key
 
 #: Help for an argument that names a saved run or a trace.
-OR_TRACE = "a file, a number (0003), a glob, latest, a commit or a branch, or a trace"
+OR_TRACE = "a file, a number (0003), a name, a glob, latest, a commit or a branch, or a trace"
 
 
 def find(root: Path, *references: str) -> list[list[SavedRun]]:

@@ -1,4 +1,4 @@
-"""Saved runs on disk: found by file, number, glob, ``latest``, commit or branch; each file is read once.
+"""Saved runs on disk: found by file, number, glob, ``latest``, commit, branch or name; each file is read once.
 
 The layout is that of pytest-benchmark: ``.benchmarks/<machine>/0001_<name>.json``. pytest-benchmark writes in place, and two
 sessions may choose the same number, so truncated files and duplicate numbers are reported and do not stop a command.
@@ -119,7 +119,7 @@ class Storage:
         return self._sorted(self.paths())
 
     def find(self, reference: str) -> list[SavedRun]:
-        """Return the runs that a file, a number, a glob, ``latest``, a commit or a branch means, oldest first, at least one.
+        """Return the runs that a file, a number, a glob, ``latest``, a commit, a branch or a name means, oldest first.
 
         Raises:
             UsageError: the reference means no readable run, or a number means several.
@@ -196,8 +196,8 @@ class Storage:
             files = ", ".join(str(saved.path) for saved in found)
             raise UsageError(f"{of} has saved runs only with changes on top of it: {files}; name one of these files")
         raise UsageError(
-            f"{of} has no saved run in {self.root}; give a file, a number, a glob, latest, a commit or a branch that has one "
-            "(mnistbench list shows them)"
+            f"{of} has no saved run in {self.root}; give a file, a number, a name, a glob, latest, "
+            "a commit or a branch that has one (mnistbench list shows them)"
         )
 
     def _sorted(self, paths: Sequence[Path]) -> list[SavedRun]:
@@ -276,7 +276,7 @@ def has_key(path: Path) -> str:
 def _first_key(file: BufferedIOBase) -> str:
     pattern = None
     before = b""
-    while chunk := file.read(_CHUNK):
+    while chunk := file.read1(_CHUNK):  # of a compressed file that was cut off, what is left of it
         text = chunk.replace(b"\0", b"")  # UTF-16 has a zero byte beside each letter of a key
         pattern = pattern or (_EVENT if text.lstrip(_BEFORE_JSON).startswith(b"[") else _KEY)
         if key := pattern.search(before + text):

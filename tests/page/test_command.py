@@ -139,7 +139,7 @@ def test_error_if_every_run_is_damaged(refused):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["1", "--base", "9"], "'9' has no saved run in .benchmarks; give a file, a number, a glob, latest"),
+        (["1", "--base", "9"], "'9' has no saved run in .benchmarks; give a file, a number, a name, a glob, latest"),
         (["1", "-o", "gone/r.html"], "--output: gone/r.html cannot be written (No such file or directory); name"),
         (["3"], f"{FOLDER}/0003_x.json: benchmarks[1].extra_info.mnistbench.rounds_ns: is not JSON"),
     ],

@@ -191,7 +191,7 @@ def test_runs_of_no_known_commit_are_no_samples_of_each_other(reference):
     save("0002_base.json", commit="unversioned", branch="unknown")
     save("0003_base.json", branch="unknown")
     assert refusal(reference) == (
-        f"{reference!r} has no saved run in .benchmarks; give a file, a number, a glob, latest, a commit or a branch "
+        f"{reference!r} has no saved run in .benchmarks; give a file, a number, a name, a glob, latest, a commit or a branch "
         "that has one (mnistbench list shows them)"
     )
 
