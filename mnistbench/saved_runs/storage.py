@@ -29,7 +29,7 @@ from mnistbench.saved_runs.summary import FEWEST, RunSummary, Shared, SummaryCac
 #: Larger files are not read; a run of 100 cases has 5 MB.
 LARGEST_FILE = 64 * 1024**2
 
-_NUMBERED = re.compile(r"(\d{4,})_(.*)\.json")
+_NUMBERED = re.compile(r"(\d{4,})_(.*)\.json(?:\.gz)?")
 
 #: What ``--benchmark-autosave`` writes after the number: a commit, the time, and whether the tree had changes.
 _AUTOSAVED = re.compile(r"([0-9a-f]{7,40}|unversioned|unknown)_\d{8}_\d{6}(_.*)?")
@@ -77,7 +77,7 @@ class SavedRun:
 
     @property
     def number(self) -> str:
-        """``0003`` of ``0003_name.json``; empty for a file without a number."""
+        """``0003`` of ``0003_name.json``, compressed or not; empty for a file without a number."""
         found = _NUMBERED.fullmatch(self.path.name)
         return found[1] if found else ""
 
@@ -105,13 +105,13 @@ class Storage:
     def paths(self) -> list[Path]:
         """Return the files of all saved runs, sorted by number.
 
-        A folder without any numbered file may have those that ``--benchmark-json`` wrote, under any name.
+        Where no file has a number, they are those that ``--benchmark-json`` wrote, under any name.
         """
-        members = _members(self.root)
-        folders = (self.root, *(path for path in members if path.is_dir()))
-        found = [path for folder in folders for path in _members(folder) if _NUMBERED.fullmatch(path.name)]
+        folders = (self.root, *(path for path in _members(self.root) if path.is_dir()))
+        files = [path for folder in folders for path in _members(folder) if path.name.endswith(ENDINGS)]
+        found = [path for path in files if _NUMBERED.fullmatch(path.name)]
         if not found:
-            return sorted(path for path in members if path.name.endswith(ENDINGS) and has_key(path) == "benchmarks")
+            return sorted(path for path in files if has_key(path) == "benchmarks")
         return sorted(found, key=lambda path: (int(path.name.partition("_")[0]), path.name, path.parent))
 
     def all(self) -> list[SavedRun]:
@@ -145,7 +145,8 @@ class Storage:
         if reference == "latest":
             return self._latest()
         if any(sign in reference for sign in "*?["):
-            found = [path for path in self.paths() if path.match(reference) or path.match(f"{reference}.json")]
+            patterns = (reference, *(f"{reference}{ending}" for ending in ENDINGS))
+            found = [path for path in self.paths() if any(map(path.match, patterns))]
             if not found and reference.endswith(".json"):  # a bare * means saved runs, never files of the working directory
                 found = [Path(path) for path in glob.glob(reference, recursive=True) if Path(path).is_file()]  # noqa: PTH207
             if not found:

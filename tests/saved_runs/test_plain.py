@@ -238,6 +238,23 @@ def test_a_folder_of_files_that_benchmark_json_wrote_is_listed_compared_by_name_
     assert "+100.0 %" in run("history", "test_a", "--storage", "results")[1]
 
 
+def test_files_in_folders_are_named_with_the_folder_where_names_repeat(run):
+    for day, folder in enumerate(("old", "new"), 1):
+        write(f"results/{folder}/run.json", run_file(benchmark(median=day * 1e-3), datetime=f"2026-01-0{day}"))
+    assert [line.split()[0] for line in run("list", "--storage", "results")[1].splitlines()[3:]] == [
+        "old/run.json",
+        "new/run.json",
+    ]
+    assert "+100.0 %" in run("compare", "old/run", "new/run.json", "--storage", "results")[1]
+
+
+def test_a_numbered_file_may_be_compressed(run):
+    write(".benchmarks/m/0001_a.json.gz", run_file(), lambda text: gzip.compress(text.encode()))
+    write(".benchmarks/m/0002_b.json", run_file(benchmark(median=2e-3), datetime="2026-01-02T00:00:00"))
+    for base in ("1", "0001", "a", "*_a", "m/0001*"):
+        assert "+100.0 %" in run("compare", base, "2")[1]
+
+
 def test_numbered_files_hide_the_copies_beside_them():
     write(".benchmarks/machine/0001_base.json", run_file()), write(".benchmarks/copy.json", run_file())
     assert [saved.name for saved in Storage(Path(".benchmarks")).all()] == ["0001"]
