@@ -503,9 +503,8 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     for case in cases:
         if case.iterations.unknown:
             text = (
-                f"{case.head.label}: most numbers of calls differ by one factor, but not all "
-                f"({case.iterations.unknown}); "
-                "the traces have no steps, so their numbers of iterations are not known: record each iteration as a step "
+                f"{case.head.label}: most numbers of calls differ by one factor, but not all ({case.iterations.unknown}), "
+                "and the traces have no steps, so their numbers of iterations are not known; record each iteration as a step "
                 "(torch.profiler.profile.step)"
             )
             yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)

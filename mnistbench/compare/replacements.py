@@ -1,7 +1,8 @@
 """Which operations replaced which: an operation that only one side has may be another one under a new name, fused or split.
 
 Replacements are found by place (phase and module), whatever the share of an operation is: four small operations that are fused
-into a large one are as much a replacement as one large operation with a new name. Both directions give the same groups.
+into a large one are as much a replacement as one large operation with a new name. If the sides are exchanged, the operations
+that only one side has are in the same groups.
 """
 
 from __future__ import annotations
