@@ -4,12 +4,14 @@ import gzip
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import builders
 import pytest
 import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from pytest_benchmark.storage.file import FileStorage
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.saved_runs.storage import LARGEST_FILE, Storage
@@ -22,7 +24,7 @@ EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
 
 def benchmark(name="test_a", median=1e-3, **changes):
     """A benchmark with nothing but what a comparison needs; a value ``...`` leaves a field out."""
-    members = {"fullname": f"test_a.py::{name}", "name": name, "stats": {"median": median, "iqr": 0.0}, **changes}
+    members = {"fullname": f"test_a.py::{name}", "name": name, "stats": {"median": median, "iqr": 0.0, "ops": 1.0}, **changes}
     return {field: value for field, value in members.items() if value is not ...}
 
 
@@ -132,6 +134,33 @@ def test_a_run_without_benchmarks_is_compared_with_one_that_has_some(run, which)
     assert (code, err) == (EXIT_UNJUDGED, "")
     problem = {"base": "no case in common with the base", "head": "no benchmark ran: the new run has no benchmark in it"}
     assert f"missing: {problem[which]}" in out
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"extra_info": None},
+        {"params": None, "param": None, "group": None},
+        {"name": ...},
+        {"stats": {"mean": 1e-3, "median": 1e-3}},
+        {"stats": {"mean": 1e-3, "median": 0.0, "ops": None, "iqr": None}},
+    ],
+)
+@pytest.mark.parametrize("top", [{}, {"machine_info": None, "commit_info": None}, {"datetime": ..., "version": 3}])
+def test_every_file_that_pytest_benchmark_compares_is_read(changes, top):
+    write("runs/0001_a.json", run_file(benchmark(**changes), **top))
+    problems = []
+    theirs = FileStorage("runs", SimpleNamespace(warning=problems.append, info=problems.append))
+    [(_, data)] = theirs.load("0001")
+    assert problems == []
+    [saved] = Storage(Path("runs")).all()
+    assert [case.node_id for case in saved.run.cases] == [one["fullname"] for one in data["benchmarks"]]
+
+
+def test_a_running_session_numbers_the_benchmarks_of_one_test():
+    session = RunSummary.of_session(None, [], [benchmark(), benchmark(median=2e-3)])
+    assert times(session) == {"test_a.py::test_a": 1_000_000, "test_a.py::test_a (2)": 2_000_000}
 
 
 _JSON = st.recursive(
