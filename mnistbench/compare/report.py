@@ -191,8 +191,11 @@ def _numbers(checked: judge.CheckedQuantity) -> str:
         + (f", {units.percent(checked.change, signed=True)}" if checked.base_ns > 0 else ""),
         f"{units.percent(_share_of_iteration(checked), signed=True)} of the {whole}",
     ]
-    if len(checked.members) == 1 and "->" in (calls := _calls(checked.members[0])):
-        reasons.append(f"{calls} calls")
+    if len(checked.members) == 1:
+        [change] = checked.members
+        calls = _calls(change)
+        if change.base and change.head and "->" in calls:
+            reasons.append(f"{calls} calls")
     return "; ".join(reasons)
 
 
