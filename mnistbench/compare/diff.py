@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mnistbench.compare.iterations import SAME, Iterations, iterations_of
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey, grouped, operation_name, shortened
 from mnistbench.core.record import median_ns
 from mnistbench.saved_runs.compatibility import MACHINES, VERSIONS, blocking_differences, differences
@@ -92,6 +93,12 @@ class CaseComparison:
     # the gaps between kernels. Empty and 0 where the clock is the CPU's, or one side is of a version that did not save it.
     busy_base_runs: tuple[int, ...] = ()
     busy_head_ns: int = 0
+    iterations: Iterations = SAME  # of traces without steps: what the times and calls of both sides are divided by
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the times of both sides can be compared: the same environment, and as many iterations or known numbers."""
+        return not self.incomparable and not self.iterations.unknown
 
     @functools.cached_property  # a median, asked for in every format
     def base_ns(self) -> int:
@@ -369,6 +376,11 @@ def _compare_case(
     head_run, head = head_of_run
     clock = "device" if all("device" in case.tables and case.device_ns for case in (last, head)) else "cpu"
     view = "device" if clock == "device" else "host"
+    iterations = _iterations(samples, head_of_run, view)
+    if iterations.are_divided:
+        samples = [(run, case.divided_by(divisor)) for (run, case), divisor in zip(samples, iterations.bases, strict=True)]
+        last = samples[-1][1]
+        head = head.divided_by(iterations.head)
     same_versions = not any(name in incomparable for name in VERSIONS)
     across = {} if incomparable else blocking_differences(last_run.environment, head_run.environment, head.params)
     tables = [table for _, case in samples if (table := table_of(case, view))]
@@ -392,7 +404,23 @@ def _compare_case(
         across_machines={name: sides for name, sides in across.items() if name in MACHINES},
         busy_base_runs=busy_base_runs if busy_head_ns else (),
         busy_head_ns=busy_head_ns,
+        iterations=iterations,
     )
+
+
+def _iterations(samples: Sequence[CaseOfRun], head: CaseOfRun, view: str) -> Iterations:
+    """Return how the numbers of iterations of traces differ; only one without steps can have several in its times."""
+    if not head[0].trace or all(run.has_steps for run, _ in (*samples, head)):
+        return SAME
+    bases = [table_of(case, view) for _, case in samples]
+    of_head = table_of(head[1], view)
+    return iterations_of([_calls(table) for table in bases if table], _calls(of_head)) if of_head and all(bases) else SAME
+
+
+def _calls(table: TableSummary) -> dict[OpKey, float]:
+    """Return the calls of each operation, of those that take most of the time first."""
+    rows = sorted(zip(table.self_ns, table.counted.keys, table.counted.calls, strict=True), key=lambda row: (-row[0], row[1]))
+    return {key: calls for _, key, calls in rows if key[0] not in NOT_OPERATIONS and calls > 0}
 
 
 def table_of(case: CaseSummary, view: str) -> TableSummary | None:

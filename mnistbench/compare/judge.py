@@ -24,9 +24,10 @@ from typing import NamedTuple
 from mnistbench.compare.criteria import DEFAULT_SHARE, LARGE_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, table_of
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, prediction_interval
+from mnistbench.compare.replacements import replacements
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
-from mnistbench.core.operation import operation_name, place_name, replacement_name, shortened
+from mnistbench.core.operation import OUTSIDE, RUNTIME, operation_name, replacement_title
 from mnistbench.core.record import median_ns, quartiles_ns
 from mnistbench.saved_runs.compatibility import BLOCKING, described
 from mnistbench.saved_runs.summary import RunSummary
@@ -276,37 +277,61 @@ def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
 
 
 def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[CheckedQuantity]:
-    """Yield each operation that matters; new and vanished operations together by place; the small operations together."""
+    """Yield each operation that matters; what replaced each other together; the small operations together."""
     limits = _Limits(case, criteria)
-    found: list[CheckedQuantity] = []
-    replaced: dict[tuple[str, str], list[OpChange]] = defaultdict(list)  # by place
-    rest: dict[str, list[OpChange]] = defaultdict(list)  # by the name that a threshold has
-    for change in case.operations:
-        if not change.is_operation:
-            continue
-        if not limits.name_operation(change) and not _matters(change, case, criteria):
-            limit = limits.named(change)
-            rest[limit.name if limit else ""].append(change)
-        elif change.base is None or change.head is None:
-            replaced[change.phase, change.module].append(change)
+    operations = [change for change in case.operations if change.is_operation]
+    named = {id(change) for change in operations if limits.name_operation(change)}
+    checked_operations: list[CheckedQuantity] = []
+    small: list[OpChange] = []
+    in_a_group: set[int] = set()
+    for group in replacements(operations, named):
+        in_a_group.update(map(id, group))
+        if named.intersection(map(id, group)) or _matter(group, case, criteria):
+            checked_operations.append(_sum(group, _title(group), "replaced", limits))
         else:
-            found.append(_sum([change], operation_name(*change.key), "operation", limits))
-    found += [_sum(changes, _replacement(changes), "replaced", limits) for changes in replaced.values()]
-    yield from sorted(found, key=lambda checked: (-abs(checked.change_ns), checked.name))
+            small += group
+    for change in operations:
+        if id(change) in in_a_group:
+            continue
+        if id(change) in named or _matters(change, case, criteria):
+            checked_operations.append(_sum([change], operation_name(*change.key), "operation", limits))
+        else:
+            small.append(change)
+    yield from sorted(checked_operations, key=lambda checked: (-abs(checked.change_ns), checked.name))
     for name in dict.fromkeys(change.name for change in case.operations if not change.is_operation):
         outside = [change for change in case.operations if change.name == name]
         if case.clock == "cpu" or any(change.base_ns or change.head_ns for change in outside):  # the host has no device time
             yield _sum(outside, operation_name(name, "", ""), "outside", limits)
-    for name, changes in sorted(rest.items(), reverse=True):
+    by_limit: dict[str, list[OpChange]] = defaultdict(list)  # by the name that a threshold has
+    for change in small:
+        limit = limits.named(change)
+        by_limit[limit.name if limit else ""].append(change)
+    for name, changes in sorted(by_limit.items(), reverse=True):
         yield _sum(changes, f"{OTHER} in {name}" if name else OTHER, OTHER, limits)
 
 
 def _matters(change: OpChange, case: CaseComparison, criteria: Criteria) -> bool:
     """Whether the operation matters in either run: a large increase starts from a small time."""
-    sides = ((change.base, change.base_ns, case.whole_base_ns), (change.head, change.head_ns, case.whole_head_ns))
-    return any(
-        side and ns is not None and criteria.matters(ns, whole, side.calls, case.profiler_ns) for side, ns, whole in sides
-    )
+    return _matter([change], case, criteria)
+
+
+def _matter(changes: Sequence[OpChange], case: CaseComparison, criteria: Criteria) -> bool:
+    """Whether the sum of operations matters in either run, or a single one of several."""
+    if len(changes) > 1 and any(_matters(change, case, criteria) for change in changes):
+        return True
+    for side, whole_ns in (("base", case.whole_base_ns), ("head", case.whole_head_ns)):
+        present = [change for change in changes if getattr(change, side)]
+        total_ns = sum(getattr(change, f"{side}_ns") or 0 for change in present)
+        calls = sum(getattr(change, side).calls for change in present)
+        if present and criteria.matters(total_ns, whole_ns, calls, case.profiler_ns):
+            return True
+    return False
+
+
+def _title(group: Sequence[OpChange]) -> str:
+    """Return what replaced what: ``aten::mm -> aten::addmm, forward fc1``."""
+    sides = ((change.key, change.base and change.base_ns, change.head and change.head_ns) for change in group)
+    return replacement_title(sides)
 
 
 class _Limits:
@@ -348,19 +373,12 @@ def _spread(base_runs: Sequence[int], base_ns: int, head_ns: int) -> float:
     return math.hypot(base_ns, head_ns, between)
 
 
-def _replacement(changes: Sequence[OpChange]) -> str:
-    """Return ``aten::mm -> aten::addmm, forward fc1``; where modules are summed, ``nothing -> conv3 forward``."""
-    sides = ([change for change in changes if change.head is None], [change for change in changes if change.base is None])
-    gone, new = ([shortened(one.name) or operation_name(*one.key) for one in side] for side in sides)
-    return replacement_name(gone, new, place_name(changes[0].phase, changes[0].module) if changes[0].name else "")
-
-
 # ---- Verdicts --------------------------------------------------------------------------------------------------------
 
 
 def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> CheckedQuantity:
     case = checked.case
-    if case.incomparable:
+    if not case.is_comparable or _depends_on_iterations(checked):
         return replace(checked, verdict=INCOMPARABLE)
     if checked.base_ns <= 0 and checked.kind != "replaced" and checked.change_ns <= criteria.min_share * case.whole_base_ns:
         # Subtracting the profiler's overhead left no time that a change could be a share of.
@@ -375,6 +393,12 @@ def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> Checked
     if not limits:
         return replace(judged, accept_unlimited=bool(matching))
     return replace(judged, accept_limit=max(limits), accepted=judged.change_ns / _accept_base(judged) <= max(limits))
+
+
+def _depends_on_iterations(checked: CheckedQuantity) -> bool:
+    """Whether a time is not the same part of every iteration: a trace of one has no time between two of them."""
+    names = {change.name for change in checked.members}
+    return checked.case.iterations.are_divided and not names.isdisjoint((OUTSIDE, RUNTIME))
 
 
 def _by_runs(checked: CheckedQuantity, family: int) -> CheckedQuantity:
@@ -396,7 +420,10 @@ def _by_threshold(checked: CheckedQuantity) -> CheckedQuantity:
         clear = checked.given or checked.change - checked.threshold > spread
         return replace(checked, verdict=REGRESSED if clear else SUSPECT)
     if checked.change < -checked.threshold:
-        return replace(checked, verdict=IMPROVED if -checked.change - checked.threshold > spread else INCONCLUSIVE)
+        # As a slowdown: where the user gave the threshold, it decides. It also has to rule out a slowdown of that size.
+        ruled_out = checked.given and checked.change + spread <= checked.threshold
+        clear = ruled_out or -checked.change - checked.threshold > spread
+        return replace(checked, verdict=IMPROVED if clear else INCONCLUSIVE)
     return replace(checked, verdict=WITHIN, within=max(checked.threshold, spread))
 
 
@@ -442,7 +469,8 @@ def _matches(acceptance: Acceptance, checked: CheckedQuantity) -> bool:
 def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
     """Yield all problems, those of the whole comparison first."""
     if not comparison.head.cases:
-        yield Problem(MISSING, "no benchmark ran that has an operation record", excused=False)
+        why = comparison.head.why_empty or "the new run has no benchmark in it; name another"
+        yield Problem(MISSING, f"no benchmark ran: {why}", excused=False)
         return
     if not comparison.bases:
         yield Problem(MISSING, "no saved run to compare with; save one with: pytest bench --benchmark-autosave", excused=False)
@@ -470,13 +498,21 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     counts = Counter(name for case in cases for name in case.incomparable)
     found = {name: sides for case in cases for name, sides in case.incomparable.items()}
     for name, text in zip(found, described(found), strict=True):
-        what = f"{counts[name]} case{'s' if counts[name] > 1 else ''}: {text}"
+        what = f"{units.counted(counts[name], 'case')}: {text}"
         yield Problem(INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable)
+    for case in cases:
+        if case.iterations.unknown:
+            text = (
+                f"{case.head.label}: most numbers of calls differ by one factor, but not all ({case.iterations.unknown}), "
+                "and the traces have no steps, so their numbers of iterations are not known; record each iteration as a step "
+                "(torch.profiler.profile.step)"
+            )
+            yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
 
 
 def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Problem]:
     for case in cases:
-        if case.operations or case.incomparable or not (criteria.op_fail or case.head.op_fail):
+        if case.operations or not case.is_comparable or not (criteria.op_fail or case.head.op_fail):
             continue
         both = (("the base", case.base), ("this run", case.head))
         lost = [name for name, side in both if case.clock == "device" and table_of(side, "device") is None]
@@ -485,7 +521,8 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
             yield Problem(MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing)
             continue
         sides = [name for name, side in both if not side.tables]
-        if case.head.tables_in and len(sides) == 2 and not case.head.op_fail:
+        is_without = case.head.tables_in or (case.base.params is None and case.head.params is None)
+        if is_without and len(sides) == 2 and not case.head.op_fail:
             continue  # such a case never has a table of its own, and no threshold of its test asks for one
         where = " and in ".join(sides) or "both by the same view"
         yield Problem(MISSING, f"no operation table of {case.head.node_id} in {where}", excused=criteria.allow_missing)
@@ -502,5 +539,6 @@ def _unmatched(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[
             if limit.name and not any(change.is_named(limit.name) for change in case.operations):
                 text = f"opgate {limit.name!r} is no operation or module of {case.head.node_id}"
                 yield Problem(MISSING, text, excused=False)
-    if criteria.op_fail and cases and not compared and not any(case.incomparable for case in cases):
-        yield Problem(MISSING, "no case has an operation table that --op-fail could apply to", excused=False)
+    if criteria.op_fail and cases and not compared and all(case.is_comparable for case in cases):
+        text = "no case has an operation table that --op-fail could apply to"
+        yield Problem(MISSING, f"{text}; give --case-fail 10%, or save runs with --op-benchmarks", excused=False)

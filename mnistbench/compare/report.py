@@ -5,6 +5,7 @@ In JSON and CSV times are integer nanoseconds, and shares are fractions of 1.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import shlex
@@ -20,7 +21,7 @@ from mnistbench.compare.diff import CaseComparison, Comparison, OpChange
 from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
-from mnistbench.core.operation import operation_cells
+from mnistbench.core.operation import NAMED, operation_cells, operation_name
 from mnistbench.saved_runs.compatibility import described
 from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.output import append_text_to_step_summary, render
@@ -29,6 +30,9 @@ from mnistbench.showing.table import Column, Table, text_table
 
 #: Operations in the list at the top.
 RANKED = 3
+
+#: Tests with several benchmarks that are named.
+MOST_REPEATED = 5
 
 #: Exact differences below a table, those of the largest changes first.
 MOST_DIFFERENCES = 10
@@ -39,6 +43,15 @@ LEAST_CHANGE_TO_SHARE = 0.01
 #: Share of its case from which operations that are all too small to be judged by themselves deserve a hint, and the hint.
 SHARE_OF_SMALL = 0.1
 _NONE_ALONE = "no operation is large enough to be judged by itself; --by op sums over modules, --op-min-share 0.5% shows more"
+
+#: Operations of a replacement that all have rows of their own.
+MOST_MEMBERS = 5
+
+#: Smallest change, as a share of the case, that has a row of its own in a replacement of more operations.
+LEAST_MEMBER = 0.01
+
+#: Verdict of the rows of a replacement after its first row.
+_INCLUDED = "included above"
 
 _GRAVITY = (judge.REGRESSED, judge.SUSPECT, judge.INCONCLUSIVE, judge.IMPROVED, judge.WITHIN, judge.INCOMPARABLE)
 
@@ -95,12 +108,47 @@ def _sides(comparison: Comparison) -> Iterable[str]:
     if bases and (comparison.head.plain or any(run.plain for run in comparison.newest_used)):
         yield "a run without operation records is compared by case only"
     for case in comparison.cases:
+        yield from _iterations(case)
         if case.renamed_from:
             yield f"renamed: {case.renamed_from} -> {case.head.node_id}"
+    yield from _repeated(comparison)
     redefined = {id(head) for _, head, _ in comparison.redefined}
     new = [case.node_id for case in comparison.only_head if id(case) not in redefined]
     if new and bases:
         yield f"new, not compared: {', '.join(new)}"
+
+
+def _repeated(comparison: Comparison) -> Iterable[str]:
+    """Yield the tests that a run has several benchmarks of: their times are compared in the order of their files."""
+    counts: dict[str, list[int]] = {}
+    for position, run in enumerate((*comparison.bases[-1:], comparison.head)):
+        for case in run.cases:
+            test = case.node_id.removesuffix(f" ({case.repetition})")
+            sides = counts.setdefault(test, [0, 0])
+            sides[position] = max(sides[position], case.repetition)
+    repeated = {test: sides for test, sides in counts.items() if max(sides) > 1}
+    for test, (base, head) in itertools.islice(repeated.items(), MOST_REPEATED):
+        yield f"several benchmarks of one name, compared in their order: {test} ({base} in the base, {head} in the head)"
+    if len(repeated) > MOST_REPEATED:
+        yield f"several benchmarks of one name: {units.counted(len(repeated) - MOST_REPEATED, 'more test')}"
+
+
+def _iterations(case: CaseComparison) -> Iterable[str]:
+    """Yield what was done about the numbers of calls in traces without steps, if they differ."""
+    iterations = case.iterations
+    if iterations.are_divided:
+        base, head = iterations.bases[-1], iterations.head
+        divided = [f"of the {side} by {divisor}" for side, divisor in (("base", base), ("head", head)) if divisor != 1]
+        yield (
+            f"different numbers of iterations ({case.head.label}): every operation has {units.counted(base, 'call')} in the "
+            f"base for {units.counted(head, 'call')} in the head; the traces have no steps, so times and calls are divided: "
+            f"those {' and '.join(divided)}"
+        )
+    elif iterations.others:
+        yield (
+            f"different numbers of calls ({case.head.label}): {iterations.others}; without steps the times are those of the "
+            "whole trace, and an operation with more calls takes more time"
+        )
 
 
 def _runs_used(comparison: Comparison) -> Iterable[str]:
@@ -143,8 +191,11 @@ def _numbers(checked: judge.CheckedQuantity) -> str:
         + (f", {units.percent(checked.change, signed=True)}" if checked.base_ns > 0 else ""),
         f"{units.percent(_share_of_iteration(checked), signed=True)} of the {whole}",
     ]
-    if len(checked.members) == 1 and "->" in (calls := _calls(checked.members[0])):
-        reasons.append(f"{calls} calls")
+    if len(checked.members) == 1:
+        [change] = checked.members
+        calls = _calls(change)
+        if change.base and change.head and "->" in calls:
+            reasons.append(f"{calls} calls")
     return "; ".join(reasons)
 
 
@@ -189,7 +240,7 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     return text_table(
         title=case_title(case),
         headings=("operation", "phase", "module", "base us", "head us", "change us", "change", "calls", "of change", "verdict"),
-        rows=tuple(row for checked in shown for row in _rows(checked, share)),
+        rows=tuple(row for checked in shown for row in _rows(checked, share, top)),
         sums=tuple(sums),
         numbers_from=3,
         words_after=1,
@@ -213,16 +264,29 @@ def machines(case: CaseComparison) -> str:
     return "; ".join(described(case.across_machines))
 
 
-def _rows(checked: judge.CheckedQuantity, share: Callable[[int], str]) -> Iterable[tuple[str, ...]]:
-    """Yield a row per operation. Operations that replace each other have one verdict, in the first of their rows."""
-    for position, change in enumerate(checked.members):
+def _rows(checked: judge.CheckedQuantity, share: Callable[[int], str], top: int) -> Iterable[tuple[str, ...]]:
+    """Yield a row per operation. Operations that replace each other have one verdict, in the first of their rows.
+
+    Of more than MOST_MEMBERS operations, those with small changes are one row, and so are all after the first ``top``.
+    """
+    members = checked.members
+    shown = members
+    if len(members) > MOST_MEMBERS:
+        least_ns = LEAST_MEMBER * max(checked.case.whole_base_ns, checked.case.whole_head_ns)
+        large = sum(abs(change.change_ns) >= least_ns for change in members)  # they come first
+        shown = members[: max(1, min(large, top - 1))]
+    for position, change in enumerate(shown):
         yield (
             *operation_cells(*change.key),
             *_change_cells(change.base_ns, change.head_ns),
             _calls(change),
             share(change.change_ns),
-            checked.text if position == 0 else "included above",
+            checked.text if position == 0 else _INCLUDED,
         )
+    if rest := members[len(shown) :]:
+        base_ns, head_ns = (sum(getattr(change, side) or 0 for change in rest) for side in ("base_ns", "head_ns"))
+        cells = operation_cells(units.counted(len(rest), "more operation"), "", "")
+        yield (*cells, *_change_cells(base_ns, head_ns), "", share(head_ns - base_ns), _INCLUDED)
 
 
 def _pooled_row(name: str, pooled: Sequence[judge.CheckedQuantity], share: Callable[[int], str], text: str) -> tuple[str, ...]:
@@ -240,7 +304,7 @@ def _hidden_row(hidden: Sequence[judge.CheckedQuantity], share: Callable[[int], 
 
 
 def _counted(operations: Sequence[object]) -> str:
-    return f"{len(operations)} operation{'s' if len(operations) != 1 else ''}"
+    return units.counted(len(operations), "operation")
 
 
 def _clock(case: CaseComparison) -> str:
@@ -318,7 +382,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
 def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
     """Yield the machines if they differ, the rules, problems, accepted changes and regressions; at last the outcome."""
     for which, count in Counter(machines(case.case) for case in judgement.cases if case.case.across_machines).items():
-        yield f"across machines (--across-machines): {count} case{'s' if count > 1 else ''}: {which}"
+        yield f"across machines (--across-machines): {units.counted(count, 'case')}: {which}"
     yield from _rules(judgement)
     for problem in judgement.problems:
         option = "--allow-missing" if problem.verdict == "missing" else "--allow-incomparable"
@@ -338,12 +402,30 @@ def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
         option = _option(judgement, checked)
         yield f"accepted without a limit: {_finding(checked)}; to accept this change, give {option}"
     for checked in judgement.regressions:
-        yield f"regressed: {_finding(checked)}; the limit is {units.percent(checked.threshold)}{_exceeded(checked)}"
+        limit = f"the limit is {units.percent(checked.threshold)}{_exceeded(checked)}"
+        yield f"regressed: {_finding(checked)}; {limit}{_vanished_elsewhere(judgement, checked)}"
     yield f"thresholds: {_outcome(judgement)}"
 
 
 def _finding(checked: judge.CheckedQuantity) -> str:
     return f"{checked.name} ({checked.case.head.label}), {_numbers(checked)}"
+
+
+def _vanished_elsewhere(judgement: judge.Judgement, checked: judge.CheckedQuantity) -> str:
+    """Return what vanished in other places of the case of an operation that replaces nothing; empty if nothing did."""
+    if checked.kind != "replaced" or any(change.base for change in checked.members):
+        return ""
+    vanished = [change for change in checked.case.operations if change.is_operation and change.head is None]
+    if not vanished:
+        return ""
+    vanished.sort(key=lambda change: -(change.base_ns or 0))
+    names = "; ".join(operation_name(*change.key) for change in vanished[:NAMED])
+    more = f"; {len(vanished) - NAMED} more" if len(vanished) > NAMED else ""
+    total = units.duration(sum(change.base_ns or 0 for change in vanished))
+    return (
+        f"; nothing vanished in its place, but {total} of operations in other places ({names}{more}): "
+        f"if it replaces them, add {_option(judgement, checked)}"
+    )
 
 
 def _uncertainty(checked: judge.CheckedQuantity, how: str = "") -> str:
@@ -372,7 +454,7 @@ def _outcome(judgement: judge.Judgement) -> str:
     """Return the outcome with the numbers behind it."""
     unjudged = f"undecided: {judgement.unjudged}"
     if judgement.outcome == "none":
-        return "none given, so nothing fails; set one for operations with --op-fail 10%"
+        return f"none given, so nothing fails; set one {_advised_threshold(judgement)}"
     if judgement.outcome == "regressed":
         return f"regressed: {len(judgement.regressions)}{f', {unjudged}' if judgement.unjudged else ''}"
     if judgement.outcome == "unjudged":
@@ -384,21 +466,28 @@ def _outcome(judgement: judge.Judgement) -> str:
     if not found:
         return f"{passed}{up_to}"
     largest, limits = found[0], {units.percent(one.threshold) for one in found}
-    count = f"{len(found)} small operations" if len(found) > 1 else "1 small operation"
+    count = units.counted(len(found), "small operation")
     at = f"at {limits.pop()}" if len(limits) == 1 else "at their limits"
     which = f"the largest being {largest.name} ({largest.case.head.label})"
     return f"{passed}{up_to}; {count} cannot be judged {at}, {which}: {_uncertainty(largest)}"
 
 
+def _advised_threshold(judgement: judge.Judgement) -> str:
+    """Return a threshold that the compared cases can have."""
+    if any(case.case.operations for case in judgement.cases):
+        return "for operations with --op-fail 10%"
+    return "with --case-fail 10%"
+
+
 def _rules(judgement: judge.Judgement) -> Iterable[str]:
-    checked = [one for one in judgement.checked if not one.case.incomparable]
+    checked = [one for one in judgement.checked if one.case.is_comparable]
     by_runs = [one for one in checked if one.by_runs]
     if by_runs:
         runs = sorted({len(one.base_runs) for one in by_runs})
         shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
         largest = max(by_runs, key=lambda one: one.smallest or 0.0)
         yield (
-            f"judged by runs: {len(by_runs)} verdicts, by the prediction interval of {shown} base runs "
+            f"judged by runs: {units.counted(len(by_runs), 'verdict')}, by the prediction interval of {shown} base runs "
             f"with false alarms in {units.percent(FALSE_ALARM)} of reports; largest minimum detectable change "
             f"{units.percent(largest.smallest or 0)}: {largest.name} ({largest.case.head.label})"
         )
@@ -407,7 +496,7 @@ def _rules(judgement: judge.Judgement) -> Iterable[str]:
         traces = judgement.comparison.head.trace
         few = "a trace is one process: it" if traces else f"fewer than {RUNS_NEEDED} base runs of one commit"
         yield (
-            f"judged by threshold: {len(checked) - len(by_runs)} verdicts{limit}; "
+            f"judged by threshold: {units.counted(len(checked) - len(by_runs), 'verdict')}{limit}; "
             f"{few} cannot separate machine drift from a code change"
         )
 
@@ -453,6 +542,9 @@ def _case(judged: judge.CaseJudgement) -> dict[str, Any]:
         "busy": busy if case.has_busy_time else None,
         **_fields(case, "renamed_from", "clock", "remainder_ns", "profiler_ns", "incomparable", "across_machines", "left_out"),
         "exact": list(exact_differences(case)),
+        "iterations": {"base": case.iterations.bases[-1], "head": case.iterations.head}
+        if case.iterations.are_divided
+        else None,
         "iteration": _checked(judged.iteration),
         "operations": list(map(_checked, judged.operations)),
     }

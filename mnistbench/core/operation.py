@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from mnistbench.core import units
@@ -108,13 +108,42 @@ def operation_cells(name: str, phase: str, module: str) -> tuple[str, str, str]:
     return (shortened(name) or "(all)", phase or units.MISSING, module or units.MISSING)
 
 
-def replacement_name(gone: Sequence[str], new: Sequence[str], place: str) -> str:
-    """Return ``aten::addmm -> aten::mm + aten::add_, forward fc1``; for an operation that replaces none ``nothing -> ...``.
+#: Most operations of each side in the title of a replacement. The number of others counts as one.
+NAMED = 3
 
-    ``place`` is that of all of them, as :func:`place_name` returns it; empty if the names contain their places.
+
+def replacement_title(members: Iterable[tuple[OpKey, float | None, float | None]]) -> str:
+    """Return ``aten::addmm -> aten::mm + aten::add_, forward fc1``: the largest operations of each side, and their place.
+
+    Of several places, it names the places: ``fc1 forward -> classifier forward``. An operation that replaces none is
+    ``nothing -> aten::copy_, optimizer``. Where both sides have the same names, they do not call them in every launch:
+    ``aten::copy_ (not in every launch), optimizer``.
+
+    Args:
+        members: key of each operation, and its time in the base and in the head; None where a side does not have it.
     """
-    arrow = " -> ".join(" + ".join(names) or "nothing" for names in (gone, new))
-    return f"{arrow}{f', {place}' if place else ''}"
+    operations = list(members)
+    places = {key[1:] for key, _, _ in operations}
+    by_place = len(places) > 1 or not all(name for (name, _, _), _, _ in operations)
+    gone: dict[str, float] = {}
+    new: dict[str, float] = {}
+    for key, base_ns, head_ns in operations:
+        name = operation_name("", *key[1:]) if by_place else shortened(key[0])
+        for side, ns in ((gone, base_ns), (new, head_ns)):
+            if ns is not None:
+                side[name] = side.get(name, 0.0) + ns
+    place = "" if by_place else place_name(*places.pop())
+    if gone.keys() == new.keys():
+        what = f"{' + '.join(_largest(gone))} (not in every launch)"
+    else:
+        what = " -> ".join(" + ".join(_largest(side)) or "nothing" for side in (gone, new))
+    return ", ".join(filter(None, (what, place)))
+
+
+def _largest(times: Mapping[str, float]) -> list[str]:
+    """Return all names if they are NAMED or fewer, else the largest and the number of others, which is 2 or more."""
+    names = sorted(times, key=lambda name: (-times[name], name))
+    return names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - NAMED + 1} others"]
 
 
 def grouped(key: OpKey, by: str) -> OpKey:

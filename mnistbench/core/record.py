@@ -15,6 +15,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from mnistbench.core.document import LARGEST, FieldError, Members, Nanoseconds, Packed, Positive, Reader, Seconds, Within
@@ -300,10 +301,10 @@ class Run:
         """
         try:
             file = Reader(data)
-            ours = [one for one in file["benchmarks"].items() if KEY in one["extra_info"].read(Mapping[str, Any])]
             cases = [
-                one["extra_info"][KEY].convert(functools.partial(CaseRecord.from_json, timing=_timing(one["stats"])))
-                for one in ours
+                record.convert(functools.partial(CaseRecord.from_json, timing=timing_of(benchmark["stats"])))
+                for benchmark in file["benchmarks"].items()
+                if (record := record_of(benchmark))
             ]
             origin = read_origin(file)
         except RecordError as error:
@@ -355,6 +356,14 @@ _SAMPLED = ("self_cpu_ns", "total_cpu_ns", "self_device_ns")
 FINAL = ("dataset", "final", "directory")
 
 
+def record_of(benchmark: Reader) -> Reader | None:
+    """Return the record of a saved benchmark; None for a plain one, which may have no ``extra_info`` at all."""
+    members = benchmark.value
+    extra_info = members.get("extra_info") if isinstance(members, Mapping) else None
+    is_recorded = isinstance(extra_info, Mapping) and isinstance(extra_info.get(KEY), Mapping)
+    return benchmark["extra_info"][KEY] if is_recorded else None
+
+
 class Origin(NamedTuple):
     """The origin of a saved file: when, where and from which commit it was saved."""
 
@@ -378,15 +387,34 @@ def read_origin(file: Reader) -> Origin:
     top = file.read(Mapping[str, Any])
     if KEY in top:
         file[KEY].convert(check_schema)
-    commit = file["commit_info"].read(Mapping[str, Any]) if "commit_info" in top else {}
+    commit = top.get("commit_info")
+    commit = commit if isinstance(commit, Mapping) else {}
     identity, branch = (name if isinstance(name, str) else "" for name in map(commit.get, ("id", "branch")))
     return Origin(
         environment=file[KEY]["environment"].read(Environment) if KEY in top else None,
-        saved_at=(file["datetime"].read(str | None) if "datetime" in top else None) or "",
+        saved_at=_utc(top.get("datetime")),
         commit="" if identity in _NO_COMMIT else identity,
         dirty=commit.get("dirty") is True,
         branch="" if branch in _NO_COMMIT or branch.startswith("(") else branch,
     )
+
+
+def _utc(value: object) -> str:
+    """Return a time as ISO 8601 in UTC: runs are ordered by this text. Empty for what is no time.
+
+    Old versions of pytest-benchmark leave out the offset of UTC; other programs write other offsets, or seconds since 1970.
+    """
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value, UTC).isoformat()
+        if not isinstance(value, str):
+            return ""
+        time = datetime.fromisoformat(value)
+        if time.tzinfo is None:
+            return time.isoformat()
+        return time.astimezone(UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return ""
 
 
 def short_commit(identity: str, *, dirty: bool) -> str:
@@ -394,7 +422,12 @@ def short_commit(identity: str, *, dirty: bool) -> str:
     return identity[:7] + ("+" if identity and dirty else "")
 
 
-def _timing(stats: Reader) -> Timing:
+def timing_of(stats: Reader) -> Timing:
+    """Return the statistics of a saved benchmark.
+
+    Raises:
+        FieldError: one is missing or no time.
+    """
     seconds = {name: stats[name].read(Seconds) for name in ("median", "iqr", "min", "mean", "stddev")}
     return Timing.from_stats({**seconds, "rounds": stats["rounds"].read(int)})
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.core import units
+from mnistbench.core.operation import NAMED
 from mnistbench.gate.verdict.decision import (
     CONTRADICTED,
     IMPROVED,
@@ -263,7 +264,8 @@ def _finding_line(finding: Finding, *others: Finding, verdict: Verdict) -> str:
     clocks = [f"{other.screened.quantity.title} {signed(other.best.change)}" for other in others]
     limits = [acceptance.limit or 0.0 for exceeding, acceptance in verdict.exceeded if exceeding is finding]
     exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
-    return "; ".join(filter(None, (told, *clocks, *exceeded, _beside_limit(finding, verdict), _cause(finding, verdict))))
+    reasons = (_beside_limit(finding, verdict), _cause(finding, verdict), _gone_elsewhere(finding, verdict))
+    return "; ".join(filter(None, (told, *clocks, *exceeded, *reasons)))
 
 
 def _beside_limit(finding: Finding, verdict: Verdict) -> str:
@@ -335,6 +337,23 @@ def _cause(finding: Finding, verdict: Verdict) -> str:
         return next((f"likely cause: {sentence}" for sentence in found if _is_more(sentence)), "")
     name = f"{quantity.name}: "
     return next((sentence.removeprefix(name) for sentence in found if sentence.startswith(name)), "")
+
+
+def _gone_elsewhere(finding: Finding, verdict: Verdict) -> str:
+    """Return what is gone in other places of the case, for a regression by operations that replace nothing in their place.
+
+    They may be a fusion of operations of several modules. Nothing shows that, so the regression stays one.
+    """
+    quantity = finding.screened.quantity
+    if finding.verdict != REGRESSED or not quantity.replaced or quantity.how_replaced != "new":
+        return ""
+    replacements = [one.quantity for one in verdict.decision.operations if one.quantity.case == quantity.case]
+    gone = [other for other in replacements if other.replaced and other.how_replaced == "gone"]
+    if not gone:
+        return ""
+    titles = [f"{other.title} ({units.duration(other.base_ns)})" for other in sorted(gone, key=lambda other: -other.base_ns)]
+    more = [f"{len(titles) - NAMED} more"] if len(titles) > NAMED else []
+    return f"nothing is gone in its place, but elsewhere {'; '.join([*titles[:NAMED], *more])}: if it replaces them, accept it"
 
 
 def _is_more(sentence: str) -> bool:

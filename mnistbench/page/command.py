@@ -12,8 +12,8 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core import options
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.record import Run
 from mnistbench.core.units import printable
+from mnistbench.page.cases import content_of_run, read_content
 from mnistbench.page.content import PageRun
 from mnistbench.saved_runs.find import OR_TRACE, all_runs, find
 from mnistbench.saved_runs.storage import SavedRun, read_json
@@ -50,7 +50,7 @@ def run(settings: Settings) -> int:
     found = [saved for saved_runs in named for saved in saved_runs]
     if not settings.runs:
         everything = all_runs(settings.storage)
-        found = [saved for saved in everything if not saved.run.plain][-2:] or everything[-2:]
+        found = [saved for saved in everything if saved.run.cases][-2:] or everything[-2:]
     runs, passed_over = shown_runs(found, bases, settings)
     for line in passed_over:
         print(f"mnistbench: passed over: {printable(line)}", file=sys.stderr)
@@ -76,19 +76,18 @@ def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: C
     passed_over = []
     for saved in ordered:
         try:
-            if saved.run.plain and saved.whole is None:
-                raise RecordError(f"{saved.path}: no benchmark in it has an operation record")  # noqa: TRY301
             # The summary leaves out samples and curves, and they may be invalid on their own.
-            run = saved.whole or Run.from_json(read_json(saved.path), str(saved.path))
+            content = content_of_run(saved.whole) if saved.whole else read_content(read_json(saved.path), str(saved.path))
+            if len(content.cases) != len(saved.run.cases):
+                raise RecordError(f"{saved.path}: was changed while it was read; try again")  # noqa: TRY301
             before = [one.saved.run for one in shown[-1:]]
             others = [base.run for base in bases if base.path.resolve() != saved.path.resolve()] if bases else before
             judgement = judge(compare(others, saved.run, **criteria.of_comparison), criteria) if others else None
         except RecordError as error:
             passed_over.append(str(error))
             continue
-        shown.append(PageRun(saved, run, judgement))
+        shown.append(PageRun(saved, content, judgement))
     if not shown:
         several = f"none of {len(ordered)} saved runs can be shown, the first of them: " if len(ordered) > 1 else ""
-        advice = "; save a run with: pytest bench --benchmark-autosave" if all(saved.run.plain for saved in ordered) else ""
-        raise UsageError(f"{several}{passed_over[0]}{advice}")
+        raise UsageError(f"{several}{passed_over[0]}")
     return shown, passed_over

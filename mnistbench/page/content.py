@@ -16,9 +16,10 @@ from mnistbench.core import units
 from mnistbench.core.machine import allocator_status
 from mnistbench.core.operation import operation_name
 from mnistbench.core.params import CALL, REFERENCE
-from mnistbench.core.record import CaseRecord, OpTable, Run, Scalars, median_ns
+from mnistbench.core.record import CaseRecord, OpTable, Scalars, median_ns
 from mnistbench.measuring.command import environment_rows
 from mnistbench.page import charts
+from mnistbench.page.cases import PageCase, PageContent
 from mnistbench.saved_runs.operation_tables import TimesOfCase, batch_groups, operation_table, ranked, rest_names
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.showing.report import Block
@@ -45,44 +46,55 @@ class PageRun:
     """A saved run with its samples, and its judgement against other runs."""
 
     saved: SavedRun
-    run: Run
+    content: PageContent
     judgement: Judgement | None
 
 
 def run_view(number: int, shown: PageRun) -> dict[str, Any]:
     """Return what the template shows of the run that is the nth of the page."""
-    run, summary, key = shown.run, shown.saved.run, f"r{number}"
-    titles = Counter(case.params.title for case in run.cases)
+    content = shown.content
+    summary = shown.saved.run
+    key = f"r{number}"
+    labels = Counter(case.label for case in summary.cases)
     judged = {id(case.case.head): case for case in shown.judgement.cases} if shown.judgement else {}
-    # The summary has the same cases in the same order: both leave out plain benchmarks.
-    pairs = zip(run.cases, summary.cases, strict=True)
     cases = [
         {
             "id": f"{key}c{position}",
-            "label": case.params.title if titles[case.params.title] == 1 else f"{case.params.title} ({case.node_id})",
+            "label": summarized.label if labels[summarized.label] == 1 else f"{summarized.label} ({summarized.node_id})",
             **_case_view(case, judged.get(id(summarized)), is_trace=bool(summary.trace)),
         }
-        for position, (case, summarized) in enumerate(pairs)
+        for position, (case, summarized) in enumerate(zip(content.cases, summary.cases, strict=True))
     ]
-    machine, environment = "", []
-    if run.environment:
-        machine = f"{run.environment.cpu_model} x {run.environment.cpu_count}, torch {run.environment.torch}"
-        environment = [*environment_rows(run.environment, allocator_status(run.environment.allocator))]
-    elif summary.trace:
-        machine = units.listed(summary.environment["devices"])
+    if content.environment:
+        of_run = content.environment
+        machine = f"{of_run.cpu_model} x {of_run.cpu_count}, torch {of_run.torch}"
+        environment = [*environment_rows(of_run, allocator_status(of_run.allocator))]
+    else:  # a trace, or a run of plain benchmarks: what its file has
+        machine = units.listed(summary.environment.get("devices") or summary.environment.get("cpu_model") or "")
         environment = [(name.replace("_", " "), units.listed(value)) for name, value in summary.environment.items()]
+    records = [case.record for case in content.cases]
     report, ledgers = _report(shown.judgement)
     return {
         "id": key,
         "saved": shown.saved,
         "machine": machine,
+        "about": _about(content.cases, is_trace=bool(summary.trace)),
         "columns": [name for name in _COLUMNS if any(case["cells"][name][1] is not None for case in cases)],
         "cases": cases,
-        "groups": [_group_view(group) for group in batch_groups(run.cases) if len(group) > 1],
+        "groups": [_group_view(group) for group in batch_groups(records) if len(group) > 1],
         "environment": environment,
         "report": report,
         "ledgers": ledgers,
     }
+
+
+def _about(cases: Sequence[PageCase], *, is_trace: bool) -> str:
+    """Return what the times of the table of cases are, and what a click on a case shows."""
+    if is_trace:
+        return "Times of one step, with the profiler; of the device its busy time. Open a case for its operations."
+    if all(case.is_plain for case in cases):
+        return "Times of one iteration. Open a case for its statistics."
+    return "Times of one iteration without the profiler. Open a case for its operations."
 
 
 # ---- One case --------------------------------------------------------------------------------------------------------
@@ -90,18 +102,19 @@ def run_view(number: int, shown: PageRun) -> dict[str, Any]:
 _COLUMNS = ("median", "IQR", "samples/s", "device elapsed", "device busy", "first call", "final accuracy", "change")
 
 
-def _case_view(case: CaseRecord, judged: CaseJudgement | None, *, is_trace: bool) -> dict[str, Any]:
-    timing, final = case.timing, case.scalars.final if case.scalars else {}
-    assert timing is not None, "a saved case has its timing"
+def _case_view(shown: PageCase, judged: CaseJudgement | None, *, is_trace: bool) -> dict[str, Any]:
+    case = shown.record
+    final = case.scalars.final if case.scalars else {}
     accuracy = next((tag for tag in _ACCURACIES if tag in final), None)
     change, change_share = _change(judged)
     if judged and judged.case.across_machines:  # the table of cases has no title that says it
         change = f"{change}, across machines"
     warm = case.table("warm", "device")
-    rate = case.samples * 1e9 / timing.median_ns if timing.median_ns and case.params.phase != CALL else None
+    median = shown.times.get("median")
+    rate = case.samples * 1e9 / median if median and case.params.phase != CALL else None
     cells = {
-        "median": _time(timing.median_ns),
-        "IQR": _time(timing.iqr_ns if timing.rounds > 1 else None),
+        "median": _time(median),
+        "IQR": _time(shown.times.get("IQR") if shown.rounds != 1 else None),
         "samples/s": (units.MISSING if rate is None else units.count(round(rate)), rate),
         # The time of a trace's device is its busy time.
         "device elapsed": _time(median_ns(case.device_ns) if case.device_ns and not is_trace else None),
@@ -110,9 +123,9 @@ def _case_view(case: CaseRecord, judged: CaseJudgement | None, *, is_trace: bool
         "final accuracy": (final_value(accuracy, final[accuracy]), final[accuracy]) if accuracy else (units.MISSING, None),
         "change": (change, change_share),
     }
-    rounds = "step" if is_trace else "round"
-    rounds = f"{timing.rounds} {rounds}{'s' if timing.rounds > 1 else ''}"
-    drawn = "" if len(case.rounds_ns) == timing.rounds else f", {len(case.rounds_ns)} of them drawn"
+    rounds = _rounds(shown, "step" if is_trace else "round")
+    drawn = "" if len(case.rounds_ns) == shown.rounds else f", {len(case.rounds_ns)} of them drawn"
+    facts = _times_and_tables(shown, rounds) if is_trace else _facts(shown, rounds)
     return {
         "record": case,
         "cells": cells,
@@ -121,13 +134,17 @@ def _case_view(case: CaseRecord, judged: CaseJudgement | None, *, is_trace: bool
             if case.rounds_ns
             else f"{rounds}, none of them saved"
         ),
-        "facts": [*(_times_and_tables(case, rounds) if is_trace else _facts(case, rounds))],
+        "facts": [*facts],
         "curves": [*_curves(case.scalars)] if case.scalars else [],
         "attached": [(name, json.dumps(value, ensure_ascii=False)) for name, value in case.attached.items()],
     }
 
 
-def _time(nanoseconds: int | None) -> Cell:
+def _rounds(case: PageCase, name: str) -> str:
+    return f"number of {name}s not saved" if case.rounds is None else units.counted(case.rounds, name)
+
+
+def _time(nanoseconds: float | None) -> Cell:
     return (units.MISSING if nanoseconds is None else units.duration(nanoseconds), nanoseconds)
 
 
@@ -138,10 +155,14 @@ def _change(judged: CaseJudgement | None) -> Cell:
     return (f"{units.percent(share, signed=True)}, {judged.iteration.text}", share)
 
 
-def _facts(case: CaseRecord, rounds: str) -> Iterable[tuple[str, str]]:
+def _facts(shown: PageCase, rounds: str) -> Iterable[tuple[str, str]]:
     """Yield the facts of a case besides its tables: (name, text)."""
+    case = shown.record
     params = case.params
     yield "test", case.node_id
+    if shown.is_plain:
+        yield from _times_and_tables(shown, rounds, "times")
+        return
     if params.phase != CALL:
         yield "model", f"{params.workload}, {case.parameter_count:,} parameters"
         yield "samples per iteration", units.count(case.samples)
@@ -149,25 +170,17 @@ def _facts(case: CaseRecord, rounds: str) -> Iterable[tuple[str, str]]:
     others = (", compiled" if params.compile else "") + (f", {params.step} step" if params.step != REFERENCE else "")
     of_workload = f", {params.dtype}, {threads}, seed {params.seed}{others}"
     yield "run with", f"{params.device}, {threads}" if params.phase == CALL else f"{params.device}{of_workload}"
-    yield from _times_and_tables(case, rounds, "without the profiler")
+    yield from _times_and_tables(shown, rounds, "without the profiler")
     if case.tables_in:
         yield "operations", f"see {case.tables_in}"
     if case.op_fail or case.case_fail:
         yield "thresholds of the test", ", ".join([*case.op_fail, *([f"iteration {case.case_fail}"] if case.case_fail else [])])
 
 
-def _times_and_tables(case: CaseRecord, rounds: str, how: str = "with the profiler") -> Iterable[tuple[str, str]]:
-    if case.timing:
-        timing = case.timing
-        times = {
-            "median": timing.median_ns,
-            "IQR": timing.iqr_ns,
-            "min": timing.min_ns,
-            "mean": timing.mean_ns,
-            "SD": timing.stddev_ns,
-        }
-        shown = [f"{name} {units.duration(ns)}" for name, ns in times.items() if timing.rounds > 1 or name == "median"]
-        yield how, ", ".join([*shown, rounds])
+def _times_and_tables(shown: PageCase, rounds: str, how: str = "with the profiler") -> Iterable[tuple[str, str]]:
+    case = shown.record
+    times = [f"{name} {units.duration(ns)}" for name, ns in shown.times.items() if shown.rounds != 1 or name == "median"]
+    yield how, ", ".join([*times, rounds])
     for table in case.tables:
         yield f"{table.temperature}, {_VIEWS[table.view]}", _of_table(table)
 
@@ -275,7 +288,7 @@ def _stacked(column: TimesOfCase, keys: Sequence[tuple[str, str, str]], divisor:
     """Yield the parts of a bar: numbered operations, the other operations together, and what is no operation."""
     parts = [
         *((str(number), operation_name(*key), column.sum([key]) or 0) for number, key in enumerate(keys[:STACKED], 1)),
-        ("other", f"other ({len(keys[STACKED:])} operations)", column.sum(keys[STACKED:]) or 0),
+        ("other", f"other ({units.counted(len(keys[STACKED:]), 'operation')})", column.sum(keys[STACKED:]) or 0),
         *(("outside", operation_name(name, "", ""), column.rest[name]) for name in rest_names([column])),
     ]
     for kind, name, nanoseconds in parts:

@@ -232,7 +232,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     if state.usage_error or not state.has_something_to_judge:
         return
-    outcome = state.judge().outcome
+    outcome = state.judge(has_tests=session.testscollected > 0).outcome
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = {"regressed": EXIT_REGRESSED, "unjudged": EXIT_UNJUDGED}.get(outcome, session.exitstatus)
 

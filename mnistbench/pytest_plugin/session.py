@@ -176,21 +176,30 @@ class Session:
             "mnistbench" in file for file in self.baselines
         )
 
-    def judge(self) -> Judgement:
-        """Compare the records with the baselines, as ``mnistbench compare`` compares files."""
+    def judge(self, *, has_tests: bool) -> Judgement:
+        """Compare the records with the baselines, as ``mnistbench compare`` compares files.
+
+        Args:
+            has_tests: a test was collected and not deselected.
+        """
         from mnistbench.compare.diff import compare
         from mnistbench.compare.judge import judge
         from mnistbench.saved_runs.summary import RunSummary
 
         bases = []
         for parsed in self.baselines:
+            name = f"the run saved {parsed.get('datetime') or 'at an unknown time'}"
             try:
-                bases.append(RunSummary.from_json(parsed, f"the run saved {parsed.get('datetime', 'at an unknown time')}"))
+                base = RunSummary.from_json(parsed, name)
             except RecordError as error:
                 self.refused.append(str(error))
+                continue
+            bases.append(base)
+            self.refused += [f"{name}: {line}; this benchmark is left out" for line in base.left_out]
         bases.sort(key=lambda run: run.saved_at)
         environment = self.environment_of_records if self.records else None
-        head = RunSummary.of_session(environment, self.records, self._plain_benchmarks())
+        why_empty = self._why_nothing_ran(has_tests=has_tests)
+        head = RunSummary.of_session(environment, self.records, self._plain_benchmarks(), why_empty)
         comparison = compare(bases, head, **self.criteria.of_comparison)
         if older := self._older_runs_of(comparison):
             comparison = compare([*older, *bases], head, **self.criteria.of_comparison)
@@ -206,6 +215,19 @@ class Session:
             for one in (session.benchmarks if session else ())
             if one.fullname not in recorded and one.stats.data
         ]
+
+    def _why_nothing_ran(self, *, has_tests: bool) -> str:
+        """Return why a session without benchmarks has none, and what to do."""
+        option = self._config.getoption
+        if option("benchmark_skip", default=False):
+            return "--benchmark-skip skips them; leave it out"
+        if option("benchmark_disable", default=False) and not option("benchmark_enable", default=False):
+            return "--benchmark-disable calls each test once and measures nothing; leave it out"
+        if option("dist", default="no") != "no":
+            return "pytest-benchmark measures nothing in the processes of pytest-xdist; run without -n"
+        if has_tests:
+            return "no test that ran uses the fixture benchmark or op_benchmark, or each of them failed or was skipped"
+        return "no test was selected; check -k, -m and the paths"
 
     def _older_runs_of(self, comparison: Comparison) -> list[RunSummary]:
         """Return older saved runs of the cases that the base lacks, oldest first, reduced to these cases.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mnistbench.core import options
+from mnistbench.core import options, units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.units import printable
 from mnistbench.saved_runs.find import OR_TRACE, all_runs, find, is_trace
@@ -74,18 +74,24 @@ class Prune:
         """List what goes and, with ``--yes``, remove it; return 0."""
         if self.keep is None:
             raise UsageError("--keep: is missing; give the number of newest runs to keep, such as --keep 20")
-        files, directories, left = plan(all_runs(self.storage), self.keep, self.storage / "tensorboard")
+        runs = [saved for saved in all_runs(self.storage) if saved.number]
+        if not runs:
+            raise UsageError(
+                f"{self.storage}: no file has a number (0001_*.json); prune removes only what pytest-benchmark saved"
+            )
+        files, directories, left = plan(runs, self.keep, self.storage / "tensorboard")
         for line in left:
             print(line)
         if not files:
-            print(f"nothing to remove: there are no more than {self.keep} saved runs")
+            print(f"nothing to remove: there are no more than {units.counted(self.keep, 'saved run')}")
             return EXIT_PASSED
         for path in (*files, *directories):
             print(f"{'removing' if self.yes else 'would remove'} {printable(str(path))}")
         if self.yes:
             remove(files, directories)
         else:
-            print(f"{len(files)} saved runs and {len(directories)} TensorBoard directories; add --yes to remove them")
+            directories_text = f"{len(directories)} TensorBoard director{'y' if len(directories) == 1 else 'ies'}"
+            print(f"{units.counted(len(files), 'saved run')} and {directories_text}; add --yes to remove them")
         return EXIT_PASSED
 
 

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from mnistbench.core.errors import UsageError
-from mnistbench.saved_runs.storage import SavedRun, Storage
+from mnistbench.saved_runs.storage import ENDINGS, SavedRun, Storage, has_key
 
 #: Help for an argument that names a saved run or a trace.
-OR_TRACE = "a file, a number (0003), a glob, latest, a commit or a branch, or a trace"
-
-#: The first of these keys tells a trace from a saved run; texts inside JSON have no plain quotes.
-_KEY = re.compile(rb'"(traceEvents|benchmarks)"\s*:')
-
-_CHUNK, _OVERLAP = 2**20, 64
-
-#: First bytes of a compressed trace, and endings of the names of traces.
-_GZIP = b"\x1f\x8b"
-_ENDINGS = (".json", ".json.gz")
+OR_TRACE = "a file, a number (0003), a name, a glob, latest, a commit or a branch, or a trace"
 
 
 def find(root: Path, *references: str) -> list[list[SavedRun]]:
@@ -64,31 +54,12 @@ def all_runs(root: Path) -> list[SavedRun]:
 
 
 def is_trace(reference: str | Path) -> bool:
-    """Whether a reference is the file of a trace, compressed or not, or begins like one.
-
-    A large part of a file is read only if it is neither a trace nor a saved run.
-    """
-    if not os.path.isfile(reference):  # noqa: PTH113  # Path.is_file raises where a name is too long
-        return False
-    if str(reference).endswith(".gz"):
-        return True
-    before = b""
-    try:
-        with Path(reference).open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                if not before and chunk.startswith(_GZIP):
-                    return True
-                if found := _KEY.search(before + chunk):
-                    return found[1] == b"traceEvents"
-                before = chunk[-_OVERLAP:]
-    except OSError:
-        return False
-    return False
+    """Whether a reference is the file of a trace, compressed or not, or begins like one."""
+    # Path.is_file raises where a name is too long.
+    return os.path.isfile(reference) and has_key(Path(reference)) == "traceEvents"  # noqa: PTH113
 
 
 def _find(storage: Storage, reference: str) -> list[SavedRun]:
-    if reference.endswith(_ENDINGS) and not os.path.lexists(reference) and not any(sign in reference for sign in "*?["):
-        raise UsageError(f"{reference!r} does not exist; name a saved run or a trace")
     try:
         return storage.find(reference)
     except UsageError:
@@ -96,6 +67,9 @@ def _find(storage: Storage, reference: str) -> list[SavedRun]:
             raise UsageError(f"{reference!r} is a folder; name one file in it") from None
         if os.path.isfile(reference) and storage.refused:  # noqa: PTH113
             raise UsageError(storage.refused.pop()) from None
+        is_file_name = reference.endswith(ENDINGS) and not any(sign in reference for sign in "*?[")
+        if is_file_name and not os.path.lexists(reference):
+            raise UsageError(f"{reference!r} does not exist; name a saved run or a trace") from None
         raise
 
 

@@ -44,7 +44,7 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     if params.phase == CALL:
         title, sizes = f"{params.label}, {params.device}", [""]
     sums = {
-        f"other ({len(rest)} operations)": _cells(columns, [column.sum(rest) for column in columns]),
+        f"other ({units.counted(len(rest), 'operation')})": _cells(columns, [column.sum(rest) for column in columns]),
         **{
             operation_name(name, "", ""): _cells(columns, [column.rest.get(name) for column in columns])
             for name in rest_names(columns)

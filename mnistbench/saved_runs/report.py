@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import itertools
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from mnistbench.core import units
@@ -32,8 +33,11 @@ def list_table(runs: Sequence[SavedRun]) -> Table:
         found = blocking_differences(saved.run.environment, newest.environment, None)
         return f"no: different {', '.join(name.replace('_', ' ') for name in found)}" if found else "yes"
 
+    references = run_references(runs)
+    names = [Column[SavedRun]("name", lambda saved: saved.given_name or None)] if any(one.given_name for one in runs) else []
     columns = (
-        Column[SavedRun]("run", lambda saved: saved.name),
+        Column[SavedRun]("run", lambda saved: references[saved.path]),
+        *names,
         Column[SavedRun]("saved (UTC)", lambda saved: saved.run.minute or None),
         Column[SavedRun]("commit", lambda saved: saved.run.short_commit or None),
         Column[SavedRun]("branch", lambda saved: saved.run.branch or None),
@@ -42,7 +46,13 @@ def list_table(runs: Sequence[SavedRun]) -> Table:
         Column[SavedRun]("cases", lambda saved: len(saved.run.cases), str),
         Column[SavedRun]("comparable with the newest", comparable),
     )
-    return Table(f"{len(runs)} saved run{'s' if len(runs) != 1 else ''}", columns, runs)
+    return Table(units.counted(len(runs), "saved run"), columns, runs)
+
+
+def run_references(runs: Sequence[SavedRun]) -> dict[Path, str]:
+    """Return what names each run on a command line: its number, with the folder before it where numbers repeat."""
+    counts = Counter(saved.name for saved in runs)
+    return {saved.path: saved.name if counts[saved.name] == 1 else f"{saved.path.parent.name}/{saved.name}" for saved in runs}
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
@@ -74,8 +84,8 @@ class EarlierTime(NamedTuple):
         return "; ".join(described(differences(before, self.saved.run.environment)))
 
 
+#: Columns after the run.
 _HISTORY = (
-    Column[EarlierTime]("run", lambda past: past.saved.name),
     Column[EarlierTime]("saved (UTC)", lambda past: past.saved.run.minute or None),
     Column[EarlierTime]("commit", lambda past: past.saved.run.short_commit or None),
     Column[EarlierTime]("us", lambda past: past.ns, units.microseconds),
@@ -108,7 +118,9 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
     of = " ".join(filter(None, (op, f"in {module}" if module else ""))) or "wall time of one iteration"
     heading = units.printable(f"{labels.pop()}: {of}")  # a name may contain line ends; only this title may have two lines
     rows = [past._replace(before=before) for before, past in zip([None, *found], found, strict=False)]
-    return Table(f"{heading}\n{sparkline(times)}  {units.duration(min(times))} to {units.duration(max(times))}", _HISTORY, rows)
+    references = run_references(runs)
+    columns = (Column[EarlierTime]("run", lambda past: references[past.saved.path]), *_HISTORY)
+    return Table(f"{heading}\n{sparkline(times)}  {units.duration(min(times))} to {units.duration(max(times))}", columns, rows)
 
 
 def _several(found: Iterable[EarlierTime]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Saved runs on disk: found by file, number, glob, ``latest``, commit or branch; each file is read once.
+"""Saved runs on disk: found by file, number, glob, ``latest``, commit, branch or name; each file is read once.
 
 The layout is that of pytest-benchmark: ``.benchmarks/<machine>/0001_<name>.json``. pytest-benchmark writes in place, and two
 sessions may choose the same number, so truncated files and duplicate numbers are reported and do not stop a command.
@@ -7,13 +7,16 @@ sessions may choose the same number, so truncated files and duplicate numbers ar
 from __future__ import annotations
 
 import glob
+import gzip
 import json
 import os
 import re
 import shutil
 import subprocess
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,39 @@ from mnistbench.saved_runs.summary import FEWEST, RunSummary, Shared, SummaryCac
 #: Larger files are not read; a run of 100 cases has 5 MB.
 LARGEST_FILE = 64 * 1024**2
 
-_NUMBERED = re.compile(r"(\d{4,})_.*\.json")
+_NUMBERED = re.compile(r"(\d{4,})_(.*)\.json(?:\.gz)?")
+
+#: What ``--benchmark-autosave`` writes after the number: a commit, the time, and whether the tree had changes.
+_AUTOSAVED = re.compile(r"([0-9a-f]{7,40}|unversioned|unknown)_\d{8}_\d{6}(_.*)?")
+
+#: Endings of the names of saved runs.
+ENDINGS = (".json", ".json.gz")
+
+#: First bytes of a file that gzip compressed.
+GZIP = b"\x1f\x8b"
+
+#: First bytes of files that are archives or compressed in another way.
+_OTHER_FORMATS = {
+    b"PK\x03\x04": "a zip archive",
+    b"BZh": "compressed by bzip2",
+    b"\xfd7zXZ": "compressed by xz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
+}
+
+#: The first of these keys tells a trace from a saved run; texts inside JSON have no plain quotes.
+_KEY = re.compile(rb'"(traceEvents|benchmarks)"\s*:')
+
+#: A key of each event of a trace.
+_EVENT = re.compile(rb'"ph"\s*:')
+
+#: What may stand before JSON: byte order marks and white space.
+_BEFORE_JSON = b"\xef\xbb\xbf\xff\xfe \t\r\n"
+
+#: Bytes of a file that are searched at once, and of the part before that are searched with them.
+_CHUNK = 2**20
+_OVERLAP = 64
+
+_NEITHER = "it is neither a saved run of pytest-benchmark nor a trace of torch.profiler"
 
 #: The name of a session's directory, from ``tensorboard.new_directory``.
 _SESSION = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]{1,3})?")
@@ -42,7 +77,7 @@ class SavedRun:
 
     @property
     def number(self) -> str:
-        """``0003`` of ``0003_name.json``; empty for a file without a number."""
+        """``0003`` of ``0003_name.json``, compressed or not; empty for a file without a number."""
         found = _NUMBERED.fullmatch(self.path.name)
         return found[1] if found else ""
 
@@ -50,6 +85,12 @@ class SavedRun:
     def name(self) -> str:
         """The number, or the name of a file without one."""
         return self.number or self.path.name
+
+    @property
+    def given_name(self) -> str:
+        """``new-parser`` of ``0002_new-parser.json``, which ``--benchmark-save`` gave; empty for an automatic name."""
+        found = _NUMBERED.fullmatch(self.path.name)
+        return found[2] if found and not _AUTOSAVED.fullmatch(found[2]) else ""
 
 
 class Storage:
@@ -62,9 +103,15 @@ class Storage:
         self._shared = Shared()
 
     def paths(self) -> list[Path]:
-        """Return the files of all saved runs, sorted by number."""
+        """Return the files of all saved runs, sorted by number.
+
+        Where no file has a number, they are those that ``--benchmark-json`` wrote, under any name.
+        """
         folders = (self.root, *(path for path in _members(self.root) if path.is_dir()))
-        found = [path for folder in folders for path in _members(folder) if _NUMBERED.fullmatch(path.name)]
+        files = [path for folder in folders for path in _members(folder) if path.name.endswith(ENDINGS)]
+        found = [path for path in files if _NUMBERED.fullmatch(path.name)]
+        if not found:
+            return sorted(path for path in files if has_key(path) == "benchmarks")
         return sorted(found, key=lambda path: (int(path.name.partition("_")[0]), path.name, path.parent))
 
     def all(self) -> list[SavedRun]:
@@ -72,14 +119,19 @@ class Storage:
         return self._sorted(self.paths())
 
     def find(self, reference: str) -> list[SavedRun]:
-        """Return the runs that a file, a number, a glob, ``latest``, a commit or a branch means, oldest first, at least one.
+        """Return the runs that a file, a number, a glob, ``latest``, a commit, a branch or a name means, oldest first.
 
         Raises:
             UsageError: the reference means no readable run, or a number means several.
         """
         paths = self._paths_of(reference)
         if not paths:
-            return self._of_commit(reference)
+            try:
+                return self._of_commit(reference)
+            except UsageError:
+                paths = self._named(reference)
+                if not paths:
+                    raise
         found = self._sorted(paths)
         if not found:
             raise UsageError(
@@ -93,23 +145,35 @@ class Storage:
         if reference == "latest":
             return self._latest()
         if any(sign in reference for sign in "*?["):
-            found = [path for path in self.paths() if path.match(reference) or path.match(f"{reference}.json")]
+            patterns = (reference, *(f"{reference}{ending}" for ending in ENDINGS))
+            found = [path for path in self.paths() if any(map(path.match, patterns))]
             if not found and reference.endswith(".json"):  # a bare * means saved runs, never files of the working directory
                 found = [Path(path) for path in glob.glob(reference, recursive=True) if Path(path).is_file()]  # noqa: PTH207
             if not found:
                 raise UsageError(f"{reference!r} matches no saved run in {self.root}; mnistbench list shows them")
             return found
-        if reference.isdecimal() and len(reference) <= 6:  # longer, it is the id of a commit
-            found = [path for path in self.paths() if int(path.name.partition("_")[0]) == int(reference)]
-            if len(found) > 1:
-                shown = ", ".join(str(path) for path in found)
-                raise UsageError(f"{reference!r} is the number of {len(found)} saved runs: {shown}; give one's file")
-            return found
+        folder, _, name = reference.rpartition("/")
+        if name.isdecimal() and len(name) <= 6:  # longer, it is the id of a commit
+            numbered = [(path, number[1]) for path in self.paths() if (number := _NUMBERED.fullmatch(path.name))]
+            found = [path for path, number in numbered if int(number) == int(name) and folder in ("", path.parent.name)]
+            return _only_one(found, f"{reference!r} is the number of")
         return []
 
+    def _named(self, reference: str) -> list[Path]:
+        """Return the file of a name: as it is, without its ending, or without its number."""
+        folder, _, name = reference.rpartition("/")
+        paths = [path for path in self.paths() if folder in ("", path.parent.name)] if name else []
+        found = [path for path in paths if path.name in (name, *(f"{name}{ending}" for ending in ENDINGS))]
+        if not found:
+            found = [path for path in paths if (number := _NUMBERED.fullmatch(path.name)) and number[2] == name]
+        return _only_one(found, f"{reference!r} is the name of")
+
     def _latest(self) -> list[Path]:
-        """Return the newest readable run: the one with the highest number, as in pytest-benchmark."""
-        for path in reversed(self.paths()):
+        """Return the newest readable run: the one with the highest number, as in pytest-benchmark; by date without numbers."""
+        paths = self.paths()
+        if not any(_NUMBERED.fullmatch(path.name) for path in paths):
+            paths = [saved.path for saved in self._sorted(paths)]
+        for path in reversed(paths):
             if self._load(path):
                 return [path]
         raise UsageError(f"'latest': no saved run in {self.root} can be read; save one with: pytest bench --benchmark-autosave")
@@ -133,8 +197,8 @@ class Storage:
             files = ", ".join(str(saved.path) for saved in found)
             raise UsageError(f"{of} has saved runs only with changes on top of it: {files}; name one of these files")
         raise UsageError(
-            f"{of} has no saved run in {self.root}; give a file, a number, a glob, latest, a commit or a branch that has one "
-            "(mnistbench list shows them)"
+            f"{of} has no saved run in {self.root}; give a file, a number, a name, a glob, latest, "
+            "a commit or a branch that has one (mnistbench list shows them)"
         )
 
     def _sorted(self, paths: Sequence[Path]) -> list[SavedRun]:
@@ -148,7 +212,9 @@ class Storage:
     def _load(self, path: Path, cache: SummaryCache | None = None) -> SavedRun | None:
         if path not in self._read:
             try:
-                self._read[path] = SavedRun(path, self._summary(path, cache))
+                saved = SavedRun(path, self._summary(path, cache))
+                self._read[path] = saved
+                self.refused += [units.printable(f"{path}: {line}; this benchmark is left out") for line in saved.run.left_out]
             except RecordError as error:
                 self._read[path] = None
                 self.refused.append(units.printable(str(error)))
@@ -159,8 +225,10 @@ class Storage:
         if cache and (cached := cache.get(content, str(path))):
             return cached
         file = _parsed(content, path)
-        if isinstance(file, dict) and "traceEvents" in file and "benchmarks" not in file:
-            raise RecordError(f"{path}: is a trace, no saved run; compare two traces by their paths")
+        if isinstance(file, dict) and "benchmarks" not in file:
+            if "traceEvents" in file:
+                raise RecordError(f"{path}: is a trace, no saved run; compare two traces by their paths")
+            raise RecordError(f"{path}: has no benchmarks and no traceEvents; {_NEITHER}")
         run = RunSummary.from_json(file, str(path), self._shared)
         if cache:
             cache.add(content, run)
@@ -174,6 +242,48 @@ def _members(folder: Path) -> list[Path]:
         raise UsageError(f"{folder} is not a folder of saved runs; name one with --storage, or save a run first") from None
     except OSError as error:
         raise UsageError(f"{folder} cannot be read ({error.strerror}); name another with --storage") from None
+
+
+def _only_one(found: list[Path], what: str) -> list[Path]:
+    """Return the files that a reference means.
+
+    Raises:
+        UsageError: they are several; ``what`` begins the sentence.
+    """
+    if len(found) > 1:
+        shown = ", ".join(str(path) for path in found)
+        raise UsageError(f"{what} {len(found)} saved runs: {shown}; give one's file")
+    return found
+
+
+def has_key(path: Path) -> str:
+    """Return the first of the keys that tell a trace from a saved run; empty if there is none, or the file cannot be read.
+
+    A large part of a file is read only if it is neither. Chrome's form of a trace is a list of events, and a key of an event
+    counts as ``traceEvents``.
+    """
+    try:
+        with path.open("rb") as file:
+            is_compressed = file.read(len(GZIP)) == GZIP
+            file.seek(0)
+            if not is_compressed:
+                return _first_key(file)
+            with gzip.open(file) as decompressed:
+                return _first_key(decompressed)
+    except (OSError, EOFError, zlib.error):
+        return ""
+
+
+def _first_key(file: BufferedIOBase) -> str:
+    pattern = None
+    before = b""
+    while chunk := file.read1(_CHUNK):  # of a compressed file that was cut off, what is left of it
+        text = chunk.replace(b"\0", b"")  # UTF-16 has a zero byte beside each letter of a key
+        pattern = pattern or (_EVENT if text.lstrip(_BEFORE_JSON).startswith(b"[") else _KEY)
+        if key := pattern.search(before + text):
+            return "traceEvents" if pattern is _EVENT else key[1].decode()
+        before = text[-_OVERLAP:]
+    return ""
 
 
 def _starting_with(reference: str, runs: Iterable[SavedRun]) -> list[SavedRun]:
@@ -210,12 +320,34 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _parsed(content: bytes, path: Path) -> Any:
+    for start, what in _OTHER_FORMATS.items():
+        if content.startswith(start):
+            raise RecordError(f"{path}: is {what}; unpack it and name the file in it")
+    text = _decompressed(content, path) if content.startswith(GZIP) else content
     try:
-        return json.loads(content.decode())
+        return json.loads(text)  # it finds out whether the text is UTF-8, UTF-16 or UTF-32, with a byte order mark or without
     except UnicodeDecodeError:
-        raise RecordError(f"{path}: is not a text file") from None
+        raise RecordError(f"{path}: is not a text file; {_NEITHER}") from None
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path}: is not JSON ({error}); the run that wrote it was cut off, or it is no saved run") from None
+        begins_like_json = text.replace(b"\0", b"").lstrip(_BEFORE_JSON)[:1] in (b"{", b"[")
+        why = "the run that wrote it was cut off, or it is no saved run" if begins_like_json else _NEITHER
+        raise RecordError(f"{path}: is not JSON ({error}); {why}") from None
+
+
+def _decompressed(content: bytes, path: Path) -> bytes:
+    """Return the content of a file that gzip compressed.
+
+    Raises:
+        RecordError: it is damaged, or larger than any saved run.
+    """
+    try:
+        with gzip.open(BytesIO(content)) as file:
+            text = file.read(LARGEST_FILE + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise RecordError(f"{path}: cannot be decompressed ({error}); the file is cut off or damaged") from None
+    if len(text) > LARGEST_FILE:
+        raise RecordError(f"{path}: has more than {units.size(LARGEST_FILE)}, more than any saved run; leave it out")
+    return text
 
 
 def _resolve(reference: str) -> str:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import operator
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -27,7 +28,6 @@ from mnistbench.core.params import Params
 from mnistbench.core.record import (
     COUNTED,
     FINAL,
-    KEY,
     MEASURED,
     CaseRecord,
     Environment,
@@ -37,9 +37,11 @@ from mnistbench.core.record import (
     check_schema,
     median_ns,
     read_origin,
+    record_of,
     run_header,
     short_commit,
 )
+from mnistbench.saved_runs.plain import plain_environment, plain_name, plain_stats
 
 
 class OpSummary(NamedTuple):
@@ -84,6 +86,19 @@ class TableSummary(NamedTuple):
         cost = 0 if clock == "device" else self.profiler_ns
         return map(operator.sub, self.self_ns, _overheads(self.counted.calls, cost)) if cost else self.self_ns
 
+    def divided_by(self, number: int) -> TableSummary:
+        """Return the table of one of so many iterations, of which this one is the sum."""
+        counted = self.counted
+        return self._replace(
+            counted=counted._replace(
+                calls=tuple(calls / number for calls in counted.calls),
+                memory_bytes=tuple(round(n_bytes / number) for n_bytes in counted.memory_bytes),
+            ),
+            self_ns=tuple(round(ns / number) for ns in self.self_ns),
+            spread_ns=tuple(round(ns / number) for ns in self.spread_ns),
+            busy_ns=round(self.busy_ns / number),
+        )
+
 
 @functools.lru_cache(maxsize=1024)  # runs of the same code have the same calls, and whole nanoseconds repeat
 def _overheads(calls: tuple[float, ...], cost: int) -> tuple[int, ...]:
@@ -108,6 +123,7 @@ class CaseSummary:
     directory: str = ""  # of the TensorBoard run
     op_fail: tuple[str, ...] = ()  # thresholds of the test's own mark, as written there
     case_fail: str = ""
+    repetition: int = 1  # 2 for the second benchmark of one test in its file, after a rerun or in a merged file
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -122,13 +138,44 @@ class CaseSummary:
     @property
     def label(self) -> str:
         """A readable name that no other case of the run has."""
-        return self.params.title if self.params else self.node_id
+        return f"{self.params.title}{_repeated(self.repetition)}" if self.params else self.node_id
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names of the case that a user may give."""
-        short = self.params.label if self.params else self.node_id
+        short = f"{self.params.label}{_repeated(self.repetition)}" if self.params else self.node_id
         return (self.label, short, self.node_id, self.node_id.rpartition("::")[2])
+
+    def divided_by(self, number: int) -> CaseSummary:
+        """Return the case of one of so many iterations, of which this one is the sum."""
+        return replace(
+            self,
+            wall_ns=round(self.wall_ns / number),
+            wall_spread_ns=round(self.wall_spread_ns / number),
+            device_ns=tuple(round(ns / number) for ns in self.device_ns),
+            tables={view: table.divided_by(number) for view, table in self.tables.items()},
+        )
+
+
+def _repeated(repetition: int) -> str:
+    """Return what the names of a case end in: `` (2)`` for the second benchmark of one test."""
+    return f" ({repetition})" if repetition > 1 else ""
+
+
+def _numbered(cases: Iterable[CaseSummary]) -> tuple[CaseSummary, ...]:
+    """Give each benchmark of a test a name of its own, so that the nth of two runs are the same case."""
+    counts: Counter[tuple[Any, ...]] = Counter()
+    found = []
+    for case in cases:
+        counts[case.key] += 1
+        repetition = counts[case.key]
+        if repetition > 1:
+            ending = _repeated(repetition)
+            numbered = replace(case, test=f"{case.test}{ending}", node_id=f"{case.node_id}{ending}", repetition=repetition)
+            found.append(numbered)
+        else:
+            found.append(case)
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -143,7 +190,10 @@ class RunSummary:
     branch: str = ""
     plain: bool = False  # no benchmark has a record: compared by case only
     source: str = ""  # the file, as errors name it; empty for the running session
+    left_out: tuple[str, ...] = ()  # a line for each benchmark of another program that has no usable time
     trace: str = ""  # of a trace: its file and its steps; empty for a saved run
+    why_empty: str = ""  # of the running session: why no benchmark ran; empty if one did
+    has_steps: bool = True  # False: a trace without steps, whose times and calls are those of the whole trace
 
     @property
     def label(self) -> str:
@@ -174,15 +224,21 @@ class RunSummary:
 
     @classmethod
     def of_session(
-        cls, environment: Environment | None, records: Sequence[CaseRecord], others: Sequence[Mapping[str, Any]] = ()
+        cls,
+        environment: Environment | None,
+        records: Sequence[CaseRecord],
+        others: Sequence[Mapping[str, Any]] = (),
+        why_empty: str = "",
     ) -> RunSummary:
         """Summarise the running session, as it would be read from its file.
 
-        ``others`` are plain benchmarks: ``fullname`` and ``stats`` as in a file of pytest-benchmark.
+        ``others`` are plain benchmarks: ``fullname`` and ``stats`` as in a file of pytest-benchmark. ``why_empty`` is why no
+        benchmark ran, if none did.
         """
         found = run_header(environment)["environment"] if environment else {}
-        cases = (*summarised(records), *(_plain_case(Reader(one)) for one in others))
-        return cls(environment=found, cases=cases, plain=not records and bool(others))
+        cases = _numbered((*summarised(records), *(_plain_case(Reader(one)) for one in others)))
+        plain = not records and bool(others)
+        return cls(environment=found, cases=cases, plain=plain, why_empty="" if cases else why_empty)
 
     @classmethod
     def from_json(cls, data: object, source: str, shared: Shared | None = None) -> RunSummary:
@@ -247,36 +303,43 @@ class Shared:
 
 
 def _run(file: Reader, source: str, shared: Shared) -> RunSummary:
-    cases, plain = [], True
-    for one in file["benchmarks"].items():
-        if isinstance(one["extra_info"].read(Mapping[str, Any]).get(KEY), Mapping):
-            cases.append(_case(one["extra_info"][KEY], _times(one["stats"]), shared))
+    cases: list[CaseSummary] = []
+    left_out: list[FieldError] = []
+    plain = True
+    for benchmark in file["benchmarks"].items():
+        record = record_of(benchmark)
+        if record:
+            cases.append(_case(record, _times(benchmark["stats"]), shared))
             plain = False
-        else:
-            cases.append(_plain_case(one))
+            continue
+        try:
+            cases.append(_plain_case(benchmark))
+        except FieldError as error:  # of another program, or of a test that failed: the others can be compared
+            left_out.append(error)
+    if left_out and not cases:
+        raise left_out[0]
     origin = read_origin(file)
-    environment = asdict(origin.environment) if origin.environment else _plain_environment(file.value)
-    return RunSummary(shared.environment_of(environment), tuple(cases), *origin[1:], plain=plain, source=source)
+    environment = asdict(origin.environment) if origin.environment else plain_environment(file.value)
+    return RunSummary(
+        shared.environment_of(environment),
+        _numbered(cases),
+        *origin[1:],
+        plain=plain,
+        source=source,
+        left_out=tuple(units.printable(str(error)) for error in left_out),
+    )
 
 
 def _plain_case(benchmark: Reader) -> CaseSummary:
-    name = benchmark["fullname"].read(str)
-    return CaseSummary(name, name, None, *_times(benchmark["stats"]))
+    name = plain_name(benchmark)
+    # An interquartile range that is not known counts as 0: the threshold alone judges the case.
+    return CaseSummary(name, name, None, *_times(Reader({"iqr": 0.0, **plain_stats(benchmark)})))
 
 
 def _times(stats: Reader) -> tuple[int, int]:
     """Return median and interquartile range in nanoseconds."""
     median, iqr = (round(stats[name].read(Seconds) * 1e9) for name in ("median", "iqr"))
     return median, iqr
-
-
-def _plain_environment(file: Any) -> dict[str, str]:
-    """Return what pytest-benchmark saves of the machine, under the names of an Environment."""
-    machine = file.get("machine_info")
-    machine = machine if isinstance(machine, Mapping) else {}
-    cpu = machine.get("cpu")
-    found = {"python": machine.get("python_version"), "cpu_model": cpu.get("brand_raw") if isinstance(cpu, Mapping) else None}
-    return {name: text for name, text in found.items() if text and isinstance(text, str)}
 
 
 #: Fields that a summary of a case takes from its record as they are.
@@ -322,7 +385,7 @@ FOLDER = ".mnistbench_cache"
 FEWEST = 32
 
 #: Version of the file. Raise it with every change of what a summary contains or how it is made from a saved run.
-_FORMAT = 2
+_FORMAT = 3
 
 #: Environments, params, texts of counts, and the rows of the runs.
 _EMPTY: tuple[Any, ...] = ([], [], [], {})
@@ -384,9 +447,10 @@ class SummaryCache:
         return json.loads(payload) if header + b"\n" == _header(payload) else _EMPTY
 
     def _run(self, key: str, source: str) -> RunSummary:
-        _, environment, cases, saved_at, commit, dirty, branch, plain = self._rows[key]
+        _, environment, cases, saved_at, commit, dirty, branch, plain, left_out = self._rows[key]
         cases = tuple(map(self._case, cases))
-        return RunSummary(self._environments[environment], cases, saved_at, commit, dirty, branch, plain, source)
+        origin = (saved_at, commit, dirty, branch)
+        return RunSummary(self._environments[environment], cases, *origin, plain, source, tuple(left_out))
 
     def _case(self, row: Sequence[Any]) -> CaseSummary:
         fields = dict(zip(_CASE_FIELDS, row, strict=True))
@@ -429,5 +493,5 @@ def _content(runs: Mapping[str, RunSummary], shared: Shared) -> list[Any]:
             of_params = position(params, case.params, vars(case.params)) if case.params else None
             cases.append([*{**vars(case), "params": of_params, "tables": tables}.values()])
         environment = position(environments, run.environment, run.environment)
-        rows[key] = [run.source, environment, cases, run.saved_at, run.commit, run.dirty, run.branch, run.plain]
+        rows[key] = [run.source, environment, cases, run.saved_at, run.commit, run.dirty, run.branch, run.plain, run.left_out]
     return [*([stored for _, stored in pool.values()] for pool in pools), rows]

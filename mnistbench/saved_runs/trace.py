@@ -35,7 +35,13 @@ def saved_trace(path: Path) -> SavedRun:
     if analysis.device is not None:
         records.append(_record(DEVICE, analysis.device, analysis.device.busy_ns, device_ns=analysis.device.busy_ns))
     cases = tuple(replace(case, params=None) for case in summarised(records))
-    run = RunSummary(environment=_environment(analysis), cases=cases, source=str(path), trace=_label(analysis))
+    run = RunSummary(
+        environment=_environment(analysis),
+        cases=cases,
+        source=str(path),
+        trace=_label(analysis),
+        has_steps=analysis.are_steps_marked,
+    )
     return SavedRun(path, run, Run(environment=None, cases=tuple(records)))
 
 

@@ -95,7 +95,7 @@ def eight(*times, **changes):
         # Where the user gave the threshold it decides: a change that may be noise fails.
         (mm(LARGE), mm(1_300_000, 300_000), limits("10%"), ("regressed", True)),
         (mm(LARGE), mm(1_300_000), limits("50%"), ("within 50.0 %", False)),
-        (mm(LARGE), mm(600_000, 400_000), limits("10%"), ("inconclusive", False)),
+        (mm(LARGE), mm(600_000, 400_000), limits("10%"), ("improved", False)),
         (mm(LARGE), mm(600_000), limits("50%"), ("within 50.0 %", False)),
     ],
 )
@@ -258,10 +258,29 @@ def test_a_case_that_the_runs_cannot_judge_is_no_pass(iqr_ns, criteria, outcome)
     assert [one.name for one in judgement.noise] == (["iteration"] if outcome == "unjudged" else [])
 
 
-def test_a_faster_operation_passes_if_a_slowdown_of_its_limit_is_ruled_out():
-    assert judged(mm(LARGE, 20_000), mm(850_000, 60_000), limits("10%")).outcome == "passed"
-    assert named(judged(mm(LARGE, 20_000), mm(850_000, 60_000), limits("10%")), MM).verdict == "inconclusive"
-    assert judged(mm(LARGE, 20_000), mm(850_000, 150_000), limits("10%")).outcome == "unjudged"
+@pytest.mark.parametrize(
+    ("spread", "word", "outcome"),
+    [(60_000, "improved", "passed"), (150_000, "improved", "passed"), (260_000, "inconclusive", "unjudged")],
+)
+def test_a_faster_operation_passes_if_a_slowdown_of_its_limit_is_ruled_out(spread, word, outcome):
+    judgement = judged(mm(LARGE, 20_000), mm(850_000, spread), limits("10%"))
+    assert (named(judgement, MM).verdict, judgement.outcome) == (word, outcome)
+
+
+@pytest.mark.parametrize("excess", [1_000, 10_000, 200_000])
+@pytest.mark.parametrize("spread", [0, 13_000, 80_000])
+@pytest.mark.parametrize("criteria", [limits("10%"), limits(iteration="10%"), limits()])
+def test_an_improvement_is_judged_as_a_regression_of_the_same_size(criteria, spread, excess):
+    """The same change in the other direction has the mirrored verdict, for operations and for cases."""
+    iteration = builders.timing(median_ns=LARGE, iqr_ns=spread)
+    words = {}
+    for sign in (1, -1):
+        ns = LARGE + sign * (100_000 + excess)
+        head = mm(ns, spread, timing=dataclasses.replace(iteration, median_ns=ns))
+        judgement = judged(mm(LARGE, spread, timing=iteration), head, criteria)
+        words[sign] = [named(judgement, name).verdict for name in (MM, "iteration")]
+    mirrored = {"regressed": "improved", "suspect": "inconclusive"}
+    assert words[-1] == [mirrored[word] for word in words[1]]
 
 
 def test_base_runs_of_another_machine_do_not_count_towards_eight():
@@ -473,9 +492,12 @@ def test_operations_that_replace_others_of_their_module_are_judged_with_them(hea
 
 
 def test_operations_of_another_module_replace_nothing():
-    base, head = run(row("aten::old", LARGE)), run(row("aten::new", LARGE, module="fc2"))
+    rest = [row("aten::mm", LARGE, module=module) for module in ("fc1", "fc2")]
+    base, head = run(row("aten::old", LARGE), *rest), run(row("aten::new", LARGE, module="fc2"), *rest)
     assert verdicts(judged(base, head, limits("10%"))) == {
         "iteration": "within 10.0 %",
+        MM: "within 10.0 %",
+        "aten::mm, forward fc2": "within 10.0 %",
         "aten::old -> nothing, forward fc1": "improved",
         "nothing -> aten::new, forward fc2": "regressed",
     }
@@ -596,17 +618,20 @@ def on_device(kernel_ns, *views):
 
 
 NO_KERNEL = on_device(0, "device", "host")
+NO_TABLE = (
+    "no case has an operation table that --op-fail could apply to; give --case-fail 10%, or save runs with --op-benchmarks"
+)
 CHANGED = "threads 1 -> 4, seed 1 -> 2"
 
 
 @pytest.mark.parametrize(
     ("bases", "head", "text", "excuse"),
     [
-        (mm(LARGE), empty(), "no benchmark ran that has an operation record", None),
-        ([], empty(), "no benchmark ran that has an operation record", None),
+        (mm(LARGE), empty(), "no benchmark ran: the new run has no benchmark in it; name another", None),
+        ([], empty(), "no benchmark ran: the new run has no benchmark in it; name another", None),
         ([], mm(LARGE), "no saved run to compare with; save one with: pytest bench --benchmark-autosave", None),
         (empty(), mm(LARGE), "no case in common with the base; save a run of these cases first", None),
-        (TRAIN_ALONE, TRAIN_ALONE, "no case has an operation table that --op-fail could apply to", None),
+        (TRAIN_ALONE, TRAIN_ALONE, NO_TABLE, None),
         (beside(STEP), beside(), f"in the base but not in this run: {NODE}, {LAST}", "allow_missing"),
         (beside(WITHOUT), beside(STEP), f"no operation table of {NODE} in the base", "allow_missing"),
         (beside(STEP), beside(WITHOUT), f"no operation table of {NODE} in this run", "allow_missing"),
@@ -910,10 +935,14 @@ def test_plain_benchmarks_are_judged_by_their_iteration():
     quick, slow = (builders.plain_summary("test_x", seconds) for seconds in (0.5, 0.75))
     assert judged(quick, slow, limits(iteration="10%")).outcome == "regressed"
     assert judged(quick, quick, limits(iteration="10%")).outcome == "passed"
-    assert texts(judged(quick, quick, limits("10%"))) == [
-        "no operation table of test_x in the base and in this run",
-        "no case has an operation table that --op-fail could apply to",
-    ]
+    assert texts(judged(quick, quick, limits("10%"))) == [NO_TABLE]
+
+
+def test_a_plain_benchmark_beside_cases_with_operations_has_no_table_to_miss():
+    plain = builders.plain_summary("test_x").cases
+    base = mm(LARGE)
+    mixed = dataclasses.replace(base, cases=(*base.cases, *plain))
+    assert judged(mixed, mixed, limits("10%")).outcome == "passed"
 
 
 # ---- One quantity ----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from builders import rendered
 from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
+from mnistbench.compare.report import blocks as report_blocks
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.params import params_of_call
 from mnistbench.measuring.command import environment_text
@@ -284,3 +285,19 @@ def test_the_table_of_a_plain_test_is_named_by_it_and_has_no_batch_size():
     [table] = operation_tables([record], top=2)
     assert table.title == "test_own.py::test_mm, cpu: self CPU time per iteration"
     assert table.headings == ["operation", "phase", "module", "us", "share"]
+
+
+def test_of_a_replacement_of_many_operations_the_smallest_changes_are_one_row_and_the_column_adds_up():
+    parts = [builders.op_row(f"my::part{number}", 200_000 - number) for number in range(30)]
+    base, head = (builders.summary(builders.case_record(tables=(builders.op_table(*rows),)), commit=commit * 40)
+                  for rows, commit in ((parts, "1"), ([builders.op_row("my::fused", 9_000_000)], "2")))  # fmt: skip
+    judgement = judge(compare([base], head), Criteria())
+    [table] = [table for block in report_blocks(judgement, 4) for table in block.tables]
+    assert [(row[0], row[-1]) for row in table.rows] == [
+        ("my::fused", "regressed"),
+        ("my::part0", "included above"),
+        ("my::part1", "included above"),
+        ("28 more operations", "included above"),
+    ]
+    changes = [float(row[5].replace(",", "")) for row in table.rows]
+    assert sum(changes) == pytest.approx(9_000 - sum(200 - number / 1_000 for number in range(30)), abs=0.2)

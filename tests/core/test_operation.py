@@ -13,6 +13,7 @@ from mnistbench.core.operation import (
     is_runtime_call,
     operation_name,
     place_name,
+    replacement_title,
 )
 from mnistbench.core.record import RowSums, subtract_waiting
 
@@ -39,6 +40,24 @@ def test_an_operation_has_one_name(name, phase, module, expected):
 
 def test_a_scope_is_a_phase_and_a_module():
     assert (place_name("backward", "fc1"), place_name("optimizer", ""), place_name("", "")) == ("backward fc1", "optimizer", "")
+
+
+@pytest.mark.parametrize(
+    ("members", "title"),
+    [
+        ([(("a", "forward", "fc1"), 1, None), (("b", "forward", "fc1"), None, 2)], "a -> b, forward fc1"),
+        ([(("a", "", ""), None, 2)], "nothing -> a"),
+        ([(("a", "", ""), 2, None)], "a -> nothing"),
+        ([(("a", "", ""), 5, 3), (("b", "", ""), None, 2)], "a -> a + b"),
+        ([((name, "", ""), ns, None) for ns, name in enumerate("abcd")], "d + c + 2 others -> nothing"),
+        ([((name, "", ""), ns, None) for ns, name in enumerate("abc")], "c + b + a -> nothing"),
+        ([(("a", "forward", "fc1"), 1, None), (("a", "forward", "fc2"), None, 2)], "fc1 forward -> fc2 forward"),
+        ([(("", "forward", "fc1"), None, 2)], "nothing -> fc1 forward"),
+        ([(("a", "forward", ""), 1, 2)], "a (not in every launch), forward"),
+    ],
+)
+def test_a_replacement_is_named_by_its_largest_operations(members, title):
+    assert replacement_title(members) == title
 
 
 @pytest.mark.parametrize(

@@ -168,3 +168,8 @@ def test_a_tick_has_the_decimals_of_its_step(value, step, text):
 )  # fmt: skip
 def test_other_numbers(text, expected):
     assert text == expected
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 cases"), (1, "1 case"), (2, "2 cases"), (1_000, "1,000 cases")])
+def test_things_are_counted_in_singular_and_plural(number: int, text: str) -> None:
+    assert units.counted(number, "case") == text

@@ -97,6 +97,7 @@ def accepted():
 BIAS = ("aten::add_", "forward", "fc1")
 FUSED = ("aten::_fused_adam_", "optimizer", "")
 COPY = ("aten::contiguous", "forward", "conv2")
+RELU = ("aten::relu", "forward", "conv2")
 
 
 def replaced():
@@ -467,6 +468,26 @@ def test_a_new_operation_says_what_it_adds_to_the_case():
     case = Measured(factor=1.025, operations={**QUIET, CLONE: (100_000, 1.0)}, only_new=[CLONE])
     line = found_line(case, "nothing -> aten::clone, forward fc1")
     assert re.search(r"\), \+2\.\d % of the case \(.*\), 0 -> 10\d us; more than the limit of 0\.5 %$", line)
+
+
+def test_a_new_operation_that_may_be_a_fusion_of_other_places_says_what_is_gone_there():
+    rows = {CLONE: (100_000, 1.0), RELU: (250_000, 1.0)}
+    case = Measured(factor=1.0, operations={**QUIET, **rows}, only_base=[RELU], only_new=[CLONE])
+    line = found_line(case, "nothing -> aten::clone, forward fc1")
+    gone = r"nothing is gone in its place, but elsewhere aten::relu -> nothing, forward conv2 \(2\d\d us\): if it replaces them"
+    assert re.search(gone, line)
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+def test_operations_below_the_smallest_share_that_are_fused_are_compared_with_what_replaces_them(is_split):
+    parts = [(f"my::part{number}", "forward", "fc1") for number in range(4)]
+    fused_ns = 130_000 if is_split else 60_000  # each time the head is faster
+    rows = {**dict.fromkeys(parts, (25_000, 1.0)), CLONE: (fused_ns, 1.0)}
+    sides = {"only_base": [CLONE], "only_new": parts} if is_split else {"only_base": parts, "only_new": [CLONE]}
+    verdict = concluded(Measured(operations={**QUIET, **rows}, **sides), 8)
+    assert not [finding for finding in verdict.decision.findings if finding.verdict == "regressed"]
+    [group] = [one.quantity for one in verdict.decision.operations if one.quantity.replaced]
+    assert (group.how_replaced, set(group.members)) == ("replaced", set(rows))
 
 
 def section(text, title):

@@ -81,8 +81,7 @@ def test_runs_are_compared_by_the_thresholds_of_the_project_with_the_given_base(
 
 def test_each_run_is_compared_with_the_one_before_it():
     save(1), save(2), save(3), save_plain(4)
-    plain = [f"{FOLDER}/0004_x.json: no benchmark in it has an operation record"]
-    assert shown(["3", "*", "1"]) == ({"1": [], "2": ["1"], "3": ["2"]}, plain)
+    assert shown(["3", "*", "1"]) == ({"1": [], "2": ["1"], "3": ["2"], "4": ["3"]}, [])
 
 
 def test_each_run_is_compared_with_the_chosen_base():
@@ -98,10 +97,24 @@ def test_a_run_with_an_invalid_threshold_is_passed_over():
     assert "'5' is not a threshold" in line
 
 
-def test_runs_without_operation_records_cannot_be_shown():
-    save_plain(4)
-    with pytest.raises(UsageError, match="no benchmark in it has an operation record; save a run with: pytest bench"):
-        shown(["4"])
+def test_runs_without_operation_records_are_shown(report):
+    save_plain(1), save_plain(2)
+    assert report()[:2] == (WRITTEN, "2 saved runs: report.html\n")
+    assert page().count("<h2 ") == 2
+
+
+def test_a_run_without_benchmarks_cannot_be_shown(refused):
+    save(4, benchmarks=[])
+    assert refused("report", "4") == f"{FOLDER}/0004_x.json: has no benchmark with a time; name another run"
+
+
+def test_a_file_that_changes_while_it_is_read_is_passed_over():
+    path = save(1)
+    storage = Storage(Path(".benchmarks"))
+    [saved] = storage.find("1")
+    path.write_text(json.dumps(saved_file(step())), encoding="utf-8")
+    with pytest.raises(UsageError, match="was changed while it was read; try again"):
+        shown_runs([saved], [], Criteria())
 
 
 def test_files_without_content_are_passed_over_by_name(report):
@@ -126,7 +139,7 @@ def test_error_if_every_run_is_damaged(refused):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["1", "--base", "9"], "'9' has no saved run in .benchmarks; give a file, a number, a glob, latest"),
+        (["1", "--base", "9"], "'9' has no saved run in .benchmarks; give a file, a number, a name, a glob, latest"),
         (["1", "-o", "gone/r.html"], "--output: gone/r.html cannot be written (No such file or directory); name"),
         (["3"], f"{FOLDER}/0003_x.json: benchmarks[1].extra_info.mnistbench.rounds_ns: is not JSON"),
     ],

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -185,7 +186,7 @@ def test_times_of_a_case():
     ("changes", "column", "text"),
     [
         ({"scalars": builders.scalars(final={"train/accuracy": 50.0, "test/accuracy": 96.1})}, "final accuracy", "96.1 %"),
-        ({"timing": builders.timing(rounds=1_000)}, "rounds", "1000 rounds, 4 of them drawn: 7.00 ms to 8.00 ms"),
+        ({"timing": builders.timing(rounds=1_000)}, "rounds", "1,000 rounds, 4 of them drawn: 7.00 ms to 8.00 ms"),
         ({"rounds_ns": ()}, "rounds", "20 rounds, none of them saved"),
         ({"timing": builders.timing(median_ns=0)}, "median", "0.00 ns"),
         ({"timing": builders.timing(median_ns=0)}, "samples/s", None),
@@ -242,6 +243,7 @@ def test_the_environment_is_the_runs_own():
 def test_parts_without_content_are_left_out():
     without = saved_file(step(), epoch())
     del without[KEY]
+    without["machine_info"] = {}
     text = page([shown(without)])
     main = text[text.index("<main>") : text.index("</main>")]
     assert [part for part in ("Environment", "What changed", "Batch sizes") if part in main] == []
@@ -417,3 +419,67 @@ def test_any_saved_run_is_shown(cases, environment):
     root = read(page([shown(saved, saved)]))
     assert len(root.all("tr", class_="case")) == len(measured)
     assert len([name for name in data_of(root) if name.endswith("-data")]) == sum(bool(case.tables) for case in measured)
+
+
+# ---- cases without operations ------------------------------------------------------------------------------------------
+
+
+def plain_benchmark(name="test_x", **changes):
+    stats = {"median": 2e-3, "iqr": 1e-4, "min": 1e-3, "mean": 2.5e-3, "stddev": 5e-4, "rounds": 3, "data": [1e-3, 2e-3, 3e-3]}
+    benchmark = {"fullname": f"test_a.py::{name}", "name": name, "extra_info": {"size": 5}, "stats": stats}
+    return {**benchmark, **changes}
+
+
+def mixed_file(scale=1.0):
+    """A run with a case that has a table and, before and after it, ones that have none."""
+    document = saved_file(step(scale))
+    [recorded] = document["benchmarks"]
+    document["benchmarks"] = [plain_benchmark("test_first"), recorded, plain_benchmark("test_last")]
+    return document
+
+
+def test_cases_with_and_without_operations_are_rows_of_one_table():
+    text = page([shown(mixed_file()), shown(mixed_file(2.0), mixed_file(), name="0002_now.json")])
+    labels = ["test_a.py::test_first", "step convnet-b16-cpu on digits", "test_a.py::test_last"]
+    positions = [text.index(f'data-value="{label}"') for label in labels]
+    assert positions == sorted(positions)
+    assert text.count('class="operations"') == 2  # of the case with operations, in each run
+    assert "+100.0 %" in text
+
+
+def test_a_run_without_operations_has_a_page_of_its_cases():
+    document = saved_file(benchmarks=[plain_benchmark("test_a"), plain_benchmark("test_b", extra_info=None)])
+    del document[KEY]
+    text = page([shown(document, document)])
+    assert "Times of one iteration. Open a case for its statistics." in text
+    assert "AMD EPYC 9R14" in text
+    assert "median 2.00 ms, IQR 100 us, min 1.00 ms, mean 2.50 ms, SD 500 us, 3 rounds" in text
+    assert "3 rounds: 1.00 ms to 3.00 ms" in text  # saved with --benchmark-save-data
+    assert "<dt>size</dt><dd><code>5</code></dd>" in text
+    assert 'class="operations"' not in text
+    assert "within 10.0 %" in text
+
+
+@pytest.mark.parametrize(
+    ("stats", "expected"),
+    [
+        ({"median": 2e-3}, "median 2.00 ms, number of rounds not saved"),
+        ({"median": 2e-3, "min": None, "mean": math.nan, "rounds": "x"}, "median 2.00 ms, number of rounds not saved"),
+        ({"median": 2e-3, "iqr": 1e-4, "rounds": 1}, "median 2.00 ms, 1 round"),
+    ],
+)
+def test_statistics_that_another_program_left_out_are_left_out(stats, expected):
+    assert f"<dd>{expected}</dd>" in page([shown(saved_file(benchmarks=[plain_benchmark(stats=stats)]))])
+
+
+def test_benchmarks_without_a_time_are_left_out_of_the_page_as_of_the_comparison():
+    damaged = [plain_benchmark("test_nan", stats={"median": math.nan}), plain_benchmark("test_nothing", stats=None), 7]
+    text = page([shown(saved_file(benchmarks=[*damaged, plain_benchmark("test_good"), *mixed_file()["benchmarks"]]))])
+    assert "test_good" in text
+    assert "test_nan" not in text
+
+
+def test_benchmarks_of_one_name_are_two_rows():
+    text = page([shown(saved_file(benchmarks=[plain_benchmark(), plain_benchmark()]))])
+    assert 'data-value="test_a.py::test_x"' in text
+    assert 'data-value="test_a.py::test_x (2)"' in text

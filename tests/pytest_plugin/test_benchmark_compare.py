@@ -207,7 +207,7 @@ def test_several_base_runs_are_compared_with_together(project):
     result.stdout.fnmatch_lines(
         [
             "base: * and 7 older saved runs",
-            "judged by runs: * verdicts, by the prediction interval of 8 base runs *",
+            "judged by runs: 1 verdict, by the prediction interval of 8 base runs *",
             "inconclusive: iteration (*, the minimum detectable change *",
             "thresholds: undecided: 1",
         ]
@@ -292,10 +292,11 @@ def test_an_accepted_regression_and_a_case_that_may_be_missing_pass_and_are_echo
     ("arguments", "line"),
     [
         (["--op-fail=10%"], "missing: no saved run to compare with; save one with: *"),
-        (["--case-fail=10%", "-k", "nothing"], "missing: no benchmark ran that has an operation record"),
-        (["--op-fail=10%", "--benchmark-disable"], "missing: no benchmark ran that has an operation record"),
+        (["--case-fail=10%", "-k", "nothing"], "missing: no benchmark ran: no test was selected; check -k, -m and the paths"),
+        (["--op-fail=10%", "--benchmark-disable"], "missing: no benchmark ran: --benchmark-disable *; leave it out"),
+        (["--op-fail=10%", "--benchmark-skip"], "missing: no benchmark ran: --benchmark-skip *; leave it out"),
     ],
-    ids=["no base", "no test", "benchmarks off"],
+    ids=["no base", "no test", "benchmarks off", "benchmarks skipped"],
 )
 def test_nothing_to_judge_is_undecided(project, arguments, line):
     result = project.run("--benchmark-compare", *arguments)
@@ -308,7 +309,7 @@ def test_a_marked_test_that_no_longer_runs_is_undecided(project):
     save_a_base(project)
     result = project.run("--benchmark-compare", "-k", "nothing")
     assert result.ret == EXIT_UNJUDGED
-    result.stdout.fnmatch_lines([HEADING, "missing: no benchmark ran that has an operation record", "thresholds: undecided: 1"])
+    result.stdout.fnmatch_lines([HEADING, "missing: no benchmark ran: no test was selected; *", "thresholds: undecided: 1"])
 
 
 @pytest.mark.versions
@@ -316,7 +317,7 @@ def test_workers_of_xdist_measure_nothing_so_the_comparison_is_undecided(project
     result = project.run("-n2", "-p", "xdist", "-W", "ignore", "--bench-batch-size=2,4", "--benchmark-compare", "--op-fail=10%")
     result.assert_outcomes(passed=2)
     assert result.ret == EXIT_UNJUDGED
-    result.stdout.fnmatch_lines(["missing: no benchmark ran that has an operation record", "thresholds: undecided: 1"])
+    result.stdout.fnmatch_lines(["missing: no benchmark ran: * pytest-xdist; run without -n", "thresholds: undecided: 1"])
     result.stdout.no_fnmatch_line("*mnistbench: operations -*")
 
 

@@ -56,7 +56,7 @@ def test_the_outcome_is_the_exit_code_and_the_last_line(run, head, options, code
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["compare", "9", "2"], "'9' has no saved run in .benchmarks; give a file, a number, a glob, latest"),
+        (["compare", "9", "2"], "'9' has no saved run in .benchmarks; give a file, a number, a name, a glob, latest"),
         (["compare", "1", "2", "--op-fail=ten"], "--op-fail: 'ten' is not a threshold; give 10%, or 'aten::addmm:5%' for one"),
         (["compare", "1", "2", "--storage=gone"], "gone is not a folder of saved runs; name one with --storage, or save a ru"),
         (["compare", "1", "2", "--output=gone/report"], "--output: gone/report cannot be written (No such file or directory"),
@@ -252,7 +252,7 @@ def test_the_file_that_was_asked_for_is_reported_before_the_refusal(run):
     code, _, err = run("compare", "1", "2")
     assert code == EXIT_UNJUDGED
     passed_over, refusal = err.splitlines()
-    assert passed_over.startswith(f"mnistbench: passed over: {path}: benchmarks: is missing; save the run again or leave")
+    assert passed_over.startswith(f"mnistbench: passed over: {path}: has no benchmarks and no traceEvents; it is neither")
     assert refusal == f"mnistbench: '1' is {path}: nothing there can be read"
 
 
@@ -311,7 +311,7 @@ def test_prune_shows_what_would_go_and_then_removes_it(run):
     assert out.splitlines() == [line.replace("would remove", "removing") for line in shown.splitlines()[:-1]]
     assert [path.exists() for path in paths] == [False, False, True]
     assert [path.name for path in Path(".benchmarks/tensorboard").iterdir()] == ["20261120-103003"]
-    assert run("prune", "--keep=1", "--yes")[1] == "nothing to remove: there are no more than 1 saved runs\n"
+    assert run("prune", "--keep=1", "--yes")[1] == "nothing to remove: there are no more than 1 saved run\n"
 
 
 @pytest.mark.parametrize(("newest", "minutes"), [({}, {"02", "03"}), ({"benchmarks": []}, {"01", "02"})], ids=["ours", "plain"])

@@ -65,7 +65,7 @@ def test_the_list_says_of_each_run_what_it_is_and_whether_it_can_be_compared(gol
 def test_one_run_is_listed_in_the_singular():
     table = list_table([saved(1)])
     assert table.title == "1 saved run"
-    assert table.cells == [["0001", "2026-11-20 10:01", "1a2b3c4", "main", "AMD EPYC 9R14 x 2", "2.15.0", "1", "yes"]]
+    assert table.cells == [["0001", "base", "2026-11-20 10:01", "1a2b3c4", "main", "AMD EPYC 9R14 x 2", "2.15.0", "1", "yes"]]
 
 
 def test_a_run_that_cannot_be_compared_with_the_newest_says_why():

@@ -204,7 +204,8 @@ def test_a_saved_run_is_none_even_if_it_contains_the_words(tmp_path):
 
 def test_a_damaged_trace_is_an_error_of_one_line(tmp_path):
     path = build.trace_file(tmp_path, build.network(), name="a.json.gz")
-    path.write_bytes(path.read_bytes()[:100])
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
     assert is_trace(path)
     with pytest.raises(RecordError, match=r"a\.json\.gz: is cut off"):
         saved_trace(path)

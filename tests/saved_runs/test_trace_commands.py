@@ -47,6 +47,65 @@ def test_the_kernels_of_two_machines_are_counted_and_not_listed(run):
     assert "Cijk" in run("compare", *sides, "--across-machines", "--format", "json")[1]
 
 
+def kernels_of(*operations):
+    """A step with a matrix product and operations that launch a kernel each, of so many microseconds on host and device."""
+    events = [build.step(1, 1_000, 2_000)]
+    start = 1_100
+    for number, (name, host_us, device_us) in enumerate([("aten::mm", 300, 100), *operations], 1):
+        events += [
+            build.op(name, start, host_us, external=number),
+            build.launch(start + 1, 2, number),
+            build.kernel(name, start + 5, device_us, correlation=number, external=number),
+        ]
+        start += max(host_us, device_us) + 20
+    return events
+
+
+def test_operations_that_were_fused_are_compared_with_what_replaced_them_whatever_their_shares_are(run):
+    build.trace_file(Path(), kernels_of(*((f"my::part{number}", 20, 40) for number in range(4))), name="parts.json")
+    build.trace_file(Path(), kernels_of(("my::fused", 48, 80)), name="fused.json")
+    code, text, _ = run("compare", "parts.json", "fused.json", "--op-fail", "10%")
+    assert code == EXIT_PASSED
+    assert "nothing ->" not in text
+    assert text.count("my::part0 + my::part1 + 2 others -> my::fused") == 2  # on the host and on the device
+    code, text, _ = run("compare", "fused.json", "parts.json", "--op-fail", "10%")
+    assert code == EXIT_REGRESSED
+    assert "regressed: my::fused -> my::part0 + my::part1 + 2 others (host), 46.0 us -> 72.0 us, +56.5 %" in text
+
+
+def test_traces_of_different_numbers_of_steps_are_compared_by_step(run):
+    trace("few.json", steps=2), trace("many.json", steps=7)
+    code, text, _ = run("compare", "few.json", "many.json", "--op-fail", "50%")
+    assert code == EXIT_PASSED
+    assert "different numbers of" not in text
+
+
+def iterations(count, name, mm_us=80):
+    """A trace without steps of so many iterations: a product with a kernel, and an addition."""
+    events = []
+    for number in range(count):
+        start = 1_000 + 500 * number
+        events += [
+            build.op("aten::mm", start, mm_us, external=2 * number + 1),
+            build.launch(start + 1, 2, 2 * number + 1),
+            build.kernel("gemm", start + 5, mm_us, correlation=2 * number + 1, external=2 * number + 1),
+            build.op("aten::add", start + 450, 20, external=2 * number + 2),
+        ]
+    build.trace_file(Path(), events, name=name)
+
+
+@pytest.mark.parametrize(("base", "head"), [(10, 1), (1, 10), (3, 2)])
+def test_traces_without_steps_are_compared_per_call(run, base, head):
+    iterations(base, "base.json"), iterations(head, "head.json"), iterations(head, "slow.json", mm_us=400)
+    code, text, _ = run("compare", "base.json", "head.json", "--op-fail", "10%")
+    assert code == EXIT_PASSED
+    assert "different numbers of iterations (host): every operation has " in text
+    assert "different numbers of iterations (device): every operation has " in text
+    code, text, _ = run("compare", "base.json", "slow.json", "--op-fail", "10%")
+    assert code == EXIT_REGRESSED
+    assert "regressed: aten::mm (device), 80.0 us -> 400 us, +400.0 %" in text
+
+
 def test_two_machines_are_incomparable_without_the_option(run):
     sides = two_machines()
     code, text, _ = run("compare", *sides)

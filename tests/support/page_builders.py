@@ -9,7 +9,7 @@ from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core.operation import OUTSIDE
-from mnistbench.core.record import Run
+from mnistbench.page.cases import read_content
 from mnistbench.page.content import PageRun
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import RunSummary
@@ -20,7 +20,7 @@ def shown(document, base=None, criteria=None, name="0001_base.json"):
     head = json.loads(json.dumps(document))
     summary = RunSummary.from_json(head, name)
     judgement = judge(compare([RunSummary.from_json(base, "base")], summary), criteria or Criteria()) if base else None
-    return PageRun(SavedRun(Path(name), summary), Run.from_json(head, name), judgement)
+    return PageRun(SavedRun(Path(name), summary), read_content(head, name), judgement)
 
 
 def step(scale=1.0, batch_size=16, **changes):

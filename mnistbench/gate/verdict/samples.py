@@ -25,7 +25,7 @@ from mnistbench import __version__
 from mnistbench.compare.criteria import Criteria
 from mnistbench.core.document import OPTIONAL, FieldError, Members, Nanoseconds, Positive, Reader, Within, wrong
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.operation import NOT_OPERATIONS, OpKey, operation_name, place_name, replacement_name, shortened
+from mnistbench.core.operation import NOT_OPERATIONS, OpKey, operation_name, place_name, replacement_title
 
 #: Version of the file. 1 (0.1.0): the first.
 SCHEMA = 1
@@ -74,9 +74,6 @@ ALL_CASES = "all cases"
 #: A cost that takes less, as the mean of both sides over all launches, is not tested. This is also added to the times of both
 #: sides before they are compared, so a cost that one side does not have has a change, and small ones have small changes.
 LEAST_ONCE_NS = 5_000_000
-
-#: Most operations of each side in the title of a replacement. The number of others counts as one.
-NAMED = 3
 
 
 class Operation(NamedTuple):
@@ -261,7 +258,7 @@ class Quantity:
         """Name in reports, without the case."""
         if self.is_case:
             return f"{'mean ' if self.kind == MEAN else ''}{_CLOCK_TITLES[self.clock]}"
-        return _replacement(self.replaced) if self.replaced else self.name
+        return replacement_title(self.replaced) if self.replaced else self.name
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -274,28 +271,6 @@ class Quantity:
         gone = any(one.head_ns is None for one in self.replaced if one.base_ns is not None)
         new = any(one.base_ns is None for one in self.replaced if one.head_ns is not None)
         return "replaced" if gone and new else "gone" if gone else "new" if new else "irregular"
-
-
-def _replacement(replaced: Sequence[Replaced]) -> str:
-    """Return the title of a replacement: the largest operations of each side, or if it has several places, those places."""
-    places = {one.key[1:] for one in replaced}
-    sides: tuple[dict[str, float], dict[str, float]] = ({}, {})
-    for key, *times in replaced:
-        name = shortened(key[0]) if len(places) == 1 else operation_name("", *key[1:])
-        for side, ns in zip(sides, times, strict=True):
-            if ns is not None:
-                side[name] = side.get(name, 0.0) + ns
-    gone, new = (_largest(side) for side in sides)
-    place = place_name(*places.pop()) if len(places) == 1 else ""
-    if sides[0].keys() == sides[1].keys():
-        return ", ".join(filter(None, (f"{' + '.join(gone)} (not in every launch)", place)))
-    return replacement_name(gone, new, place)
-
-
-def _largest(times: Mapping[str, float]) -> list[str]:
-    """Return all names if they are NAMED or fewer, else the largest and the number of others, which is 2 or more."""
-    names = sorted(times, key=lambda name: (-times[name], name))
-    return names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - NAMED + 1} others"]
 
 
 # ---- Quantities ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,100 @@
+"""Numbers of iterations in traces without steps, whose times and calls are those of the whole trace.
+
+Two such traces may hold different numbers of iterations. If every operation has ten calls in one for each call in the other,
+times are compared per call. If most operations have, and others have not, iterations and what occurs once cannot be separated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from mnistbench.core import units
+from mnistbench.core.operation import OpKey, operation_name
+
+#: Share of the operations that both sides have above which one factor between their calls shows that the numbers of iterations
+#: differ.
+SHARE_OF_ONE_FACTOR = 0.5
+
+#: Calls are means over steps, so their ratio is a fraction with a small denominator.
+_LARGEST_DENOMINATOR = 10**6
+
+#: Operations that a sentence names.
+_NAMED = 3
+
+#: Calls of each operation of a table, all above 0.
+Calls = Mapping[OpKey, float]
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """How the numbers of calls of two sides differ, as far as that shows different numbers of iterations."""
+
+    bases: tuple[int, ...] = ()  # what times and calls of each base run are divided by; none if nothing is divided
+    head: int = 1  # the same of the head
+    unknown: str = ""  # why the numbers of iterations cannot be compared: examples of calls; empty if they can
+    others: str = ""  # examples of calls that differ by several factors; nothing is divided
+
+    @property
+    def are_divided(self) -> bool:
+        """Whether times and calls of a side are divided."""
+        return bool(self.bases)
+
+
+SAME = Iterations()
+
+
+def iterations_of(bases: Sequence[Calls], head: Calls) -> Iterations:
+    """Compare the numbers of calls of the operations of base runs, the newest last, with those of the head.
+
+    Examples of operations are the first ones of the newest base run.
+    """
+    ratios = [_common_ratio(base, head) for base in bases]
+    if all(ratio is not None for ratio in ratios):
+        known = [ratio for ratio in ratios if ratio is not None]
+        of_head = math.lcm(*(ratio.denominator for ratio in known))
+        of_bases = tuple(int(ratio * of_head) for ratio in known)
+        if set(of_bases) == {of_head}:
+            return SAME
+        sides = (*zip(bases, of_bases, strict=True), (head, of_head))
+        if all(_are_whole_iterations(calls, divisor) for calls, divisor in sides):
+            return Iterations(of_bases, of_head)
+    counts = _shared_calls(bases[-1], head)
+    if not counts:
+        return SAME
+    [(factor, how_many)] = Counter(_ratio(*calls) for calls in counts.values()).most_common(1)
+    examples = _examples(counts)
+    if factor != 1 and how_many > SHARE_OF_ONE_FACTOR * len(counts):
+        return Iterations(unknown=examples)
+    return Iterations(others=examples) if any(in_base != in_head for in_base, in_head in counts.values()) else SAME
+
+
+def _shared_calls(base: Calls, head: Calls) -> dict[OpKey, tuple[float, float]]:
+    return {key: (count, head[key]) for key, count in base.items() if key in head}
+
+
+def _common_ratio(base: Calls, head: Calls) -> Fraction | None:
+    """Return calls in the base / calls in the head if all operations that both have agree; None if they do not."""
+    ratios = {_ratio(*calls) for calls in _shared_calls(base, head).values()}
+    return ratios.pop() if len(ratios) == 1 else None
+
+
+def _ratio(base: float, head: float) -> Fraction:
+    return (Fraction(base) / Fraction(head)).limit_denominator(_LARGEST_DENOMINATOR)
+
+
+def _are_whole_iterations(calls: Calls, divisor: int) -> bool:
+    """Whether every operation, also one that the other side does not have, can have run equally often in each iteration."""
+    return all(count % divisor == 0 for count in calls.values())
+
+
+def _examples(counts: Mapping[OpKey, tuple[float, float]]) -> str:
+    """Return calls of the first operation of each factor: ``aten::mm 10 -> 1, aten::add 3 -> 2``."""
+    of_factor: dict[Fraction, str] = {}
+    for key, (base, head) in counts.items():
+        text = f"{operation_name(key[0], '', '')} {units.count(base)} -> {units.count(head)}"
+        of_factor.setdefault(_ratio(base, head), text)
+    return ", ".join(list(of_factor.values())[:_NAMED])

@@ -1,0 +1,78 @@
+"""Benchmarks without a record, as pytest-benchmark and programs that write its format save them.
+
+Only a name and a median are needed. Fields that a version or another program leaves out, or fills with ``null`` or ``NaN``, are
+computed from others or unknown.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard
+
+from mnistbench.core.document import LARGEST, FieldError, Reader, Seconds
+
+
+def plain_name(benchmark: Reader) -> str:
+    """Return the name of a benchmark: ``fullname``, or ``name`` where that is missing.
+
+    Raises:
+        FieldError: it has neither.
+    """
+    members = benchmark.read(Mapping[str, Any])
+    is_short = not isinstance(members.get("fullname"), str) and "name" in members
+    name: str = benchmark["name" if is_short else "fullname"].read(str)
+    return name
+
+
+def plain_stats(benchmark: Reader) -> dict[str, Any]:
+    """Return the statistics of a benchmark in seconds: ``median`` and those that are known.
+
+    A median and an interquartile range that are missing follow from the samples, if they were saved.
+
+    Raises:
+        FieldError: names the benchmark and the field.
+    """
+    try:
+        members = dict(benchmark["stats"].read(Mapping[str, Any]))
+        samples = samples_s(members)
+        if samples and not is_time(members.get("median")):
+            members["median"] = statistics.median(samples)
+        if not is_time(members.get("iqr")):
+            members.pop("iqr", None)
+            members |= _interquartile_range(members, samples)
+        Reader(members, "stats", benchmark)["median"].read(Seconds)
+    except FieldError as error:
+        error.complaint = f"{error.complaint} ({plain_name(benchmark)})"
+        raise
+    return members
+
+
+def samples_s(stats: Mapping[str, Any]) -> list[float]:
+    """Return the times of the rounds in seconds, which ``--benchmark-save-data`` saves; an empty list without it."""
+    data = stats.get("data")
+    return [float(value) for value in data if is_time(value)] if isinstance(data, list) else []
+
+
+def is_time(value: object) -> TypeGuard[float]:
+    """Whether a value is a time in seconds: a number that is neither negative nor infinite nor NaN."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LARGEST / 1e9
+
+
+def plain_environment(file: Any) -> dict[str, str]:
+    """Return what pytest-benchmark saves of the machine, under the names of an Environment."""
+    machine = file.get("machine_info")
+    machine = machine if isinstance(machine, Mapping) else {}
+    cpu = machine.get("cpu")
+    found = {"python": machine.get("python_version"), "cpu_model": cpu.get("brand_raw") if isinstance(cpu, Mapping) else None}
+    return {name: text for name, text in found.items() if text and isinstance(text, str)}
+
+
+def _interquartile_range(stats: Mapping[str, Any], samples: Sequence[float]) -> dict[str, float]:
+    """Return the field ``iqr`` in seconds, from the quartiles or from samples; nothing if it is not known."""
+    first, third = stats.get("q1"), stats.get("q3")
+    if not (is_time(first) and is_time(third)):
+        if len(samples) < 2:
+            return {}
+        first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
+    return {"iqr": max(0.0, third - first)}
