@@ -31,7 +31,7 @@ def tables(trace: Trace, steps: Steps) -> Tables:
     """
     rows: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(steps.names)))
     _add_host(rows, trace, steps)
-    of_device = ranges_alone(trace, rows) | {(UNATTRIBUTED, "", NO_MODULE)}
+    of_device = _ranges_alone(trace, rows) | {(UNATTRIBUTED, "", NO_MODULE)}
     _add_device(rows, trace, steps, of_device)
     host = _table("host", {key: row for key, row in rows.items() if key not in of_device}, steps, ())
     device = _table("device", rows, steps, _busy_ns(trace, steps)) if trace.device else None
@@ -61,7 +61,7 @@ def _table(view: str, sums: Mapping[OpKey, RowSums], steps: Steps, busy_ns: tupl
     return OpTable(temperature="warm", view=view, iteration_ns=steps.ns, rows=rows, busy_ns=busy_ns)
 
 
-def ranges_alone(trace: Trace, host_rows: Container[OpKey]) -> set[OpKey]:
+def _ranges_alone(trace: Trace, host_rows: Container[OpKey]) -> set[OpKey]:
     """Return the rows of ranges with kernels that are no rows of the host table."""
     ranges = {id(event.range): event.range for event in trace.device if event.range is not None}.values()
     return {key for range_ in ranges if (key := _key(range_)) not in host_rows}
