@@ -48,6 +48,9 @@ KILL_S = 5.0
 #: A gate gets this much less than its part as its budget, in seconds: it reports after the budget.
 GATE_REPORTS_S = 20.0
 
+#: Launches of the first stage of a gate: its default, with which it would run more to reach its threshold.
+LAUNCHES = 10
+
 #: Results of parts.
 OK = "ok"
 FAILED = "failed"
@@ -293,15 +296,16 @@ def tests_figure(text: str) -> str:
 
 
 def suite_figure(results: Path, text: str) -> str:
-    """Return the counts of the tests, and the median time of each training step."""
+    """Return the counts of the tests, and the median time of each training step, or of inference without one."""
     counts = tests_figure(text)
     try:
         benchmarks = json.loads(results.read_text(encoding="utf-8"))["benchmarks"]
+        medians = {benchmark["name"]: benchmark["stats"]["median"] for benchmark in benchmarks}
     except (OSError, ValueError, KeyError):
         return counts
-    medians = {benchmark["name"]: benchmark["stats"]["median"] for benchmark in benchmarks}
     steps = [name for name in medians if name.startswith("test_step")]
-    return "; ".join([counts, *(f"{name} {1e3 * medians[name]:.3g} ms" for name in steps)])
+    shown = steps or [name for name in medians if name.startswith("test_forward")]
+    return "; ".join([counts, *(f"{name} {1e3 * medians[name]:.3g} ms" for name in shown)])
 
 
 def training_figure(note: str, text: str) -> str:
@@ -320,7 +324,7 @@ def gate_figure(text: str) -> str:
 
 
 #: Names of the parts; all others that need the device depend on ENVIRONMENT.
-PACKAGES_PART = "01-packages"
+PREPARATION = "01-preparation"
 ENVIRONMENT = "02-environment"
 GPU_TESTS = "03-gpu-tests"
 KEY_AVERAGES = "04-key-averages"
@@ -331,7 +335,7 @@ TRAINING = "08-training"
 SUITE_COMPILED = "09-suite-compiled"
 
 #: In their order.
-PARTS = (PACKAGES_PART, ENVIRONMENT, GPU_TESTS, KEY_AVERAGES, SUITE, GATE_SAME, GATE_INJECTED, TRAINING, SUITE_COMPILED)
+PARTS = (PREPARATION, ENVIRONMENT, GPU_TESTS, KEY_AVERAGES, SUITE, GATE_SAME, GATE_INJECTED, TRAINING, SUITE_COMPILED)
 
 
 @dataclass(frozen=True)
@@ -371,8 +375,9 @@ ON_CPU = Choices(
 class Carried:
     """What was carried to the machine, or is there; None for what is missing."""
 
+    folder: Path | None = None  # that ``prepare`` has made
     wheels: tuple[Path, ...] = ()
-    data: Path | None = None  # the parent of MNIST/raw, with unpacked files
+    raw: Path | None = None  # with the four files of MNIST, unpacked or as .gz
     peer: Path | None = None  # mnist/main.py of pytorch/examples
 
 
@@ -391,29 +396,34 @@ def parts_of(device: str, out: Path, scratch: Path, carried: Carried) -> list[Pa
     def gate(name: str, arguments: Sequence[str]) -> Callable[[float], Sequence[str]]:
         def command(limit_s: float) -> Sequence[str]:
             budget = f"--budget={max(1.0, limit_s - GATE_REPORTS_S):.0f}s"
-            sides = ("gate", f"--base-dir={scratch / 'base'}", budget, f"--storage={out / name}")
-            return (*python, "mnistbench", *sides, "--", "bench/test_step.py", on_device, *arguments)
+            options = (f"--base-dir={scratch / 'base'}", budget, f"--launches={LAUNCHES}", f"--storage={out / name}")
+            return (*python, "mnistbench", "gate", *options, "--", "bench/test_step.py", on_device, *arguments)
 
         return command
 
     def training(_: float) -> Sequence[str]:
-        peer = (str(carried.peer),) if carried.peer and carried.data else ()
+        peer = (str(carried.peer),) if carried.peer and carried.raw else ()
         arms = ",".join(("peer", *choices.arms) if peer else choices.arms)
-        dataset = "mnist" if carried.data else "digits"
+        dataset = "mnist" if carried.raw else "digits"
         options = ("--rounds=1", f"--arms={arms}", f"--dataset={dataset}", *choices.training)
         return (sys.executable, str(EVIDENCE / "training.py"), *peer, *options)
 
-    notes = [] if carried.data else ["on digits, because MNIST was not carried"]
-    if not (carried.data and carried.peer):
+    notes = [] if carried.raw else ["on digits, because MNIST was not carried"]
+    if not (carried.raw and carried.peer):
         notes.append(f"without the peer, which needs {'MNIST' if carried.peer else 'its main.py'}")
     if "--dry-run" in choices.training:
         notes.append("one step in place of an epoch")
     return [
         Part(
-            PACKAGES_PART,
-            "packages",
-            lambda _: (*script, "install", str(scratch / "site"), *map(str, carried.wheels)),
-            least_s=5,
+            PREPARATION,
+            "what was carried, and copies for the gates",
+            lambda _: (
+                *script,
+                "unpack",
+                str(scratch),
+                *(() if carried.folder is None else ("--carried", str(carried.folder))),
+            ),
+            least_s=10,
             most_s=60,
             figure=last_line,
             needs_device=False,
@@ -456,7 +466,7 @@ def parts_of(device: str, out: Path, scratch: Path, carried: Carried) -> list[Pa
             "gate, the same code on both sides",
             gate(GATE_SAME, choices.gate),
             least_s=110,
-            most_s=150,
+            most_s=200,
             figure=gate_figure,
             directory=scratch / "same",
             results={0: OK, 2: UNDECIDED},
@@ -466,7 +476,7 @@ def parts_of(device: str, out: Path, scratch: Path, carried: Carried) -> list[Pa
             "gate, the head's steps 5 % longer",
             gate(GATE_INJECTED, choices.injected),
             least_s=110,
-            most_s=150,
+            most_s=200,
             figure=gate_figure,
             directory=scratch / "slower",
             results={1: OK, 2: UNDECIDED},
@@ -497,6 +507,8 @@ def prepare(folder: Path, packages: Sequence[str], data: Path | None, peer: Path
     """Gather what a machine without a network may lack: wheels for Python 3.12 on x86-64 Linux, MNIST, the peer's program."""
     wheels = folder / "wheels"
     wheels.mkdir(parents=True, exist_ok=True)
+    for earlier in wheels.glob("*.whl"):
+        earlier.unlink()
     platforms = [word for name in PLATFORMS for word in ("--platform", f"{name}_x86_64")]
     options = ["--no-deps", "--only-binary=:all:", "--python-version=3.12", "--implementation=cp", *platforms]
     command = [sys.executable, "-m", "pip", "download", "--quiet", *options, "-d", str(wheels), *packages]
@@ -528,24 +540,31 @@ def mnist_in(folder: Path) -> Path | None:
     return raw if are_there else None
 
 
-def found(folder: Path | None, scratch: Path) -> Carried:
-    """Return what is in a prepared folder, with MNIST unpacked; without MNIST there, that of MNISTBENCH_DATA."""
-    given = os.environ.get("MNISTBENCH_DATA")
-    places = [place for place in (folder, Path(given).resolve() if given else None) if place]
+def carried_in(folder: Path | None) -> Carried:
+    """Return what is in a prepared folder; without MNIST there, that of MNISTBENCH_DATA."""
+    environ_data = os.environ.get("MNISTBENCH_DATA")
+    places = [place for place in (folder, Path(environ_data).resolve() if environ_data else None) if place]
     raw = next(filter(None, map(mnist_in, places)), None)
-    data = None
-    if raw:
-        data = scratch / "data"
-        (data / "MNIST" / "raw").mkdir(parents=True)
+    if folder is None:
+        return Carried(raw=raw)
+    peer = folder / "main.py"
+    return Carried(folder, tuple(sorted((folder / "wheels").glob("*.whl"))), raw, peer if peer.exists() else None)
+
+
+def unpack(scratch: Path, folder: Path | None) -> int:
+    """Copy what the gates measure, unpack MNIST, and install the wheels that are needed."""
+    copy_trees(scratch)
+    carried = carried_in(folder)
+    if carried.raw:
+        unpacked = scratch / "MNIST" / "raw"
+        unpacked.mkdir(parents=True)
         for name in MNIST_FILES:
-            target = data / "MNIST" / "raw" / name
-            if (raw / name).exists():
-                target.symlink_to(raw / name)
+            source = carried.raw / name
+            if source.exists():
+                (unpacked / name).symlink_to(source)
             else:
-                target.write_bytes(gzip.decompress((raw / f"{name}.gz").read_bytes()))
-    wheels = tuple(sorted((folder / "wheels").glob("*.whl"))) if folder else ()
-    peer = folder / "main.py" if folder and (folder / "main.py").exists() else None
-    return Carried(wheels, data, peer)
+                (unpacked / name).write_bytes(gzip.decompress(source.with_name(f"{name}.gz").read_bytes()))
+    return install(scratch / "site", carried.wheels)
 
 
 def install(site: Path, wheels: Sequence[Path]) -> int:
@@ -557,11 +576,15 @@ def install(site: Path, wheels: Sequence[Path]) -> int:
         if name in reasons or not is_installed(name):
             print(f"{name}: {reasons.get(name, NOT_INSTALLED)}")
             needed.append(wheel)
+    code = 0
     if needed:
         options = ["--no-index", "--no-deps", "--no-compile", "--upgrade", "--target", str(site)]
-        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *options, *map(str, needed)], check=True)
-    print(f"{len(needed)} of {len(wheels)} wheels installed: {', '.join(wheel.name for wheel in needed) or 'none is needed'}")
-    return 0
+        command = [sys.executable, "-m", "pip", "install", "--quiet", *options, *map(str, needed)]
+        code = subprocess.run(command, check=False).returncode
+    print(
+        f"{len(needed)} of {len(wheels)} wheels are needed: {', '.join(wheel.name for wheel in needed) or 'none'}", flush=True
+    )
+    return code
 
 
 def unmet() -> dict[str, str]:
@@ -610,7 +633,7 @@ def environment(device: str) -> int:
     return 0
 
 
-def check(out: Path, folder: Path | None, device: str, seconds: float, names: Sequence[str]) -> int:
+def run_parts(out: Path, folder: Path | None, device: str, seconds: float, names: Sequence[str]) -> int:
     """Run the parts with these names; return the exit code."""
     deadline = time.monotonic() + seconds
     supervise()
@@ -620,11 +643,10 @@ def check(out: Path, folder: Path | None, device: str, seconds: float, names: Se
     heading = f"# Accelerator\n\n{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{command}`, at most {seconds:.0f} s."
     with tempfile.TemporaryDirectory(prefix="accelerator-") as name:
         scratch = Path(name)
-        carried = found(folder.resolve() if folder else None, scratch)
+        carried = carried_in(folder.resolve() if folder else None)
         parts = [part for part in parts_of(device, out, scratch, carried) if part.name in names]
         for part in parts:
             (out / part.name).mkdir(exist_ok=True)
-        copy_trees(scratch)
         code = Run(out, parts, environ_of(scratch, carried), heading, deadline).all()
         for folder_of_part in (out / part.name for part in parts):
             with contextlib.suppress(OSError):  # not empty
@@ -640,7 +662,7 @@ def copy_trees(scratch: Path) -> None:
     for name in ("base", "same", "slower"):
         for source in map(ROOT.joinpath, MEASURED_FILES):
             target = scratch / name / source.name
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             if source.is_dir():
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
             else:
@@ -657,8 +679,8 @@ def environ_of(scratch: Path, carried: Carried) -> dict[str, str]:
     environ = {**os.environ, **PINNED, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # without bytecode each process compiles torch's sources again
     environ.pop("MNISTBENCH_DATA", None)
-    if carried.data:
-        environ["MNISTBENCH_DATA"] = str(carried.data)
+    if carried.raw:
+        environ["MNISTBENCH_DATA"] = str(scratch)
     return environ
 
 
@@ -678,23 +700,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     running.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: try everything without an accelerator")
     running.add_argument("--seconds", type=float, default=WHOLE_S)
     running.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="NAME", help=", ".join(PARTS))
-    installing = commands.add_parser("install", help="a part of run")
-    installing.add_argument("site", type=Path)
-    installing.add_argument("wheels", type=Path, nargs="*")
+    unpacking = commands.add_parser("unpack", help="a part of run")
+    unpacking.add_argument("scratch", type=Path)
+    unpacking.add_argument("--carried", type=Path)
     describing = commands.add_parser("environment", help="a part of run")
     describing.add_argument("--device", default="cuda")
-    given = parser.parse_args(arguments)
-    if given.command == "prepare":
-        if given.data and not mnist_in(given.data):
-            preparing.error(f"--data: {given.data} has no folder MNIST/raw with {', '.join(MNIST_FILES)}, unpacked or as .gz")
-        return prepare(given.folder, given.packages, given.data, given.peer)
-    if given.command == "run":
-        if given.carried and not given.carried.is_dir():
-            running.error(f"--carried: {given.carried} is not a folder; make it with prepare")
-        return check(given.out, given.carried, given.device, given.seconds, given.parts)
-    if given.command == "install":
-        return install(given.site, given.wheels)
-    return environment(given.device)
+    settings = parser.parse_args(arguments)
+    if settings.command == "prepare":
+        if settings.data and not mnist_in(settings.data):
+            preparing.error(
+                f"--data: {settings.data} has no folder MNIST/raw with {', '.join(MNIST_FILES)}, unpacked or as .gz"
+            )
+        return prepare(settings.folder, settings.packages, settings.data, settings.peer)
+    if settings.command == "run":
+        if settings.carried and not settings.carried.is_dir():
+            running.error(f"--carried: {settings.carried} is not a folder; make it with prepare")
+        return run_parts(settings.out, settings.carried, settings.device, settings.seconds, settings.parts)
+    if settings.command == "unpack":
+        return unpack(settings.scratch, settings.carried)
+    return environment(settings.device)
 
 
 if __name__ == "__main__":

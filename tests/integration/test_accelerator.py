@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import importlib
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -179,6 +180,16 @@ def test_tests_that_are_all_skipped_give_the_reason(accelerator):
     assert accelerator.tests_figure(failed) == "1 failed, 12 passed, 1 skipped"
 
 
+def test_the_figure_of_a_suite_has_its_steps(accelerator, tmp_path):
+    text = "$ pytest\n===== 3 passed in 61.2s =====\n"
+    saved = tmp_path / "results.json"
+    assert accelerator.suite_figure(saved, text) == "3 passed"  # it was stopped before it saved
+    medians = {"test_forward[b1]": 0.001, "test_step[b1]": 0.00123456, "test_step[b64]": 0.02}
+    benchmarks = [{"name": name, "stats": {"median": median}} for name, median in medians.items()]
+    saved.write_text(json.dumps({"benchmarks": benchmarks}), encoding="utf-8")
+    assert accelerator.suite_figure(saved, text) == "3 passed; test_step[b1] 1.23 ms; test_step[b64] 20 ms"
+
+
 def test_the_figure_of_a_gate_is_its_sentence(accelerator):
     sentence = "regressed: 1 confirmed by fresh launches: wall time"
     text = f"$ mnistbench gate\nregressed: wall time (step), +5.0 %\nVerdict:\n{sentence}\n\n"
@@ -249,20 +260,21 @@ def test_what_is_prepared_is_found_with_mnist_unpacked(accelerator, without_pip,
     name = accelerator.MNIST_FILES[0]
     assert gzip.decompress((prepared / "MNIST" / "raw" / f"{name}.gz").read_bytes()).decode() == name
     (prepared / "wheels" / "platformdirs-4.2-py3-none-any.whl").touch()
-    carried = accelerator.found(prepared, tmp_path / "scratch")
+    carried = accelerator.carried_in(prepared)
     assert [wheel.name for wheel in carried.wheels] == ["platformdirs-4.2-py3-none-any.whl"]
     assert carried.peer == prepared / "main.py"
-    assert {path.name: path.read_text() for path in (carried.data / "MNIST" / "raw").iterdir()} == {
-        name: name for name in accelerator.MNIST_FILES
-    }
+    accelerator.unpack(tmp_path / "scratch", prepared)
+    unpacked = tmp_path / "scratch" / "MNIST" / "raw"
+    assert {path.name: path.read_text() for path in unpacked.iterdir()} == {name: name for name in accelerator.MNIST_FILES}
 
 
 def test_without_a_prepared_folder_mnist_is_that_of_the_environment(accelerator, tmp_path, monkeypatch):
-    monkeypatch.setenv("MNISTBENCH_DATA", str(mnist(accelerator, tmp_path / "data")))
-    carried = accelerator.found(None, tmp_path / "scratch")
-    assert len([*(carried.data / "MNIST" / "raw").iterdir()]) == len(accelerator.MNIST_FILES)
+    data = mnist(accelerator, tmp_path / "data")
+    monkeypatch.setenv("MNISTBENCH_DATA", str(data))
+    assert accelerator.carried_in(None) == accelerator.Carried(raw=data / "MNIST" / "raw")
+    assert accelerator.environ_of(tmp_path, accelerator.carried_in(None))["MNISTBENCH_DATA"] == str(tmp_path)
     monkeypatch.delenv("MNISTBENCH_DATA")
-    assert accelerator.found(None, tmp_path / "none") == accelerator.Carried()
+    assert accelerator.carried_in(None) == accelerator.Carried()
 
 
 def test_only_wheels_that_are_needed_are_installed(accelerator, without_pip, tmp_path, monkeypatch, capsys):
@@ -274,7 +286,7 @@ def test_only_wheels_that_are_needed_are_installed(accelerator, without_pip, tmp
         "tabulate-0.9-py3-none-any.whl",
         "no_such_package-1.0-py3-none-any.whl",
     ]
-    assert "2 of 3 wheels installed" in capsys.readouterr().out
+    assert "2 of 3 wheels are needed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
