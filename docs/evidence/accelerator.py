@@ -90,7 +90,7 @@ class Part:
     name: str  # of its log
     what: str
     command: Callable[[float], Sequence[str]]  # gets its limit in seconds
-    least_s: float  # parts before it leave it this time
+    least_s: float  # parts before it leave it this time, which includes that to stop it
     most_s: float
     figure: Callable[[str], str]  # gets what it printed
     directory: Path = ROOT
@@ -174,8 +174,8 @@ class Run:
 def limit_of(parts: Sequence[Part], number: int, left_s: float) -> float:
     """Return the most seconds of a part: its own most, or what is left without the least of the later parts.
 
-    If less is left than all need at least, the part gets its own least, and the last parts have no time. The time that it takes
-    to stop a part is subtracted.
+    If less is left than all need at least, the part gets its own least, and the last parts have no time. The limit is shorter
+    by the time that it may take to stop the part.
     """
     part = parts[number]
     later_s = sum(later.least_s for later in parts[number + 1 :])
@@ -423,7 +423,7 @@ def parts_of(device: str, out: Path, scratch: Path, carried: Carried) -> list[Pa
                 str(scratch),
                 *(() if carried.folder is None else ("--carried", str(carried.folder))),
             ),
-            least_s=10,
+            least_s=25,
             most_s=60,
             figure=last_line,
             needs_device=False,
@@ -432,7 +432,7 @@ def parts_of(device: str, out: Path, scratch: Path, carried: Carried) -> list[Pa
             ENVIRONMENT,
             "machine and versions",
             lambda _: (*script, "environment", "--device", device),
-            least_s=20,
+            least_s=35,
             most_s=120,
             figure=last_line,
             needs_device=False,
