@@ -3,10 +3,10 @@
     python docs/evidence/gate_live.py FOLDER same=12 spin2 fc141 spin2@16=2 spin3@16 conv68@16 fc141@16=2
 
 Each word is a change to the working tree and the number of gates: ``same`` (no change), ``spin2`` (2 % of a step in Python,
-outside operations; ``spin1`` is judged with ``--threshold 1%``), ``conv68`` (68 channels for conv2 instead of 64: more work in
-its convolutions and in later layers), ``fc141`` (141 outputs for fc1 instead of 128: 10 % more work in its products). The
-number after ``@`` is a batch size (default: 1, 16 and 64). Writes a JSON report and the raw samples of each gate to FOLDER, and
-a line to FOLDER/log.
+outside operations; ``spin1`` is judged with ``--threshold 1%``), ``wait5`` (5 % of a step by the wall clock, after an
+accelerator has finished the step), ``conv68`` (68 channels for conv2 instead of 64: more work in its convolutions and in later
+layers), ``fc141`` (141 outputs for fc1 instead of 128: 10 % more work in its products). The number after ``@`` is a batch size
+(default: 1, 16 and 64). Writes a JSON report and the raw samples of each gate to FOLDER, and a line to FOLDER/log.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ WORKLOADS, TRAINING = Path("mnistbench/workloads/workload.py"), Path("mnistbench
 
 def change(repository: Path, kind: str, number: int) -> None:
     """Change the working tree of the clone."""
+    began = "        self.zero_grad()\n        output"
+    ended = "        self.update()\n        return output, loss\n"
     if kind == "spin":
-        began, ended = "        self.zero_grad()\n        output", "        self.update()\n        return output, loss\n"
         spin = (
             f"        until = began + (time.thread_time() - began) * {1 + number / 100}\n"
             "        while time.thread_time() < until:\n            pass\n"
@@ -35,6 +36,17 @@ def change(repository: Path, kind: str, number: int) -> None:
             repository / TRAINING,
             (began, f"        import time\n\n        began = time.thread_time()\n{began}"),
             (ended, ended.replace("        return", f"{spin}        return")),
+        )
+    elif kind == "wait":
+        wait = (
+            "        if loss.device.type != 'cpu':\n            torch.accelerator.synchronize(loss.device)\n"
+            f"        until = began + (time.perf_counter() - began) * {1 + number / 100}\n"
+            "        while time.perf_counter() < until:\n            pass\n"
+        )
+        replace(
+            repository / TRAINING,
+            (began, f"        import time\n\n        began = time.perf_counter()\n{began}"),
+            (ended, ended.replace("        return", f"{wait}        return")),
         )
     elif kind == "conv":
         replace(

@@ -3,10 +3,13 @@
     python docs/evidence/training.py ~/examples/mnist/main.py --rounds 3
     python docs/evidence/training.py ~/examples/mnist/main.py --seeds 5 --arms shuffled,fast
     python docs/evidence/training.py ~/examples/mnist/main.py --batch-size 1 --arms peer,fast --rounds 1
+    python docs/evidence/training.py ~/examples/mnist/main.py --accelerator --arms peer,reference,fast
+    python docs/evidence/training.py --dataset digits --arms reference,fast
 
 Run it in an environment with mnistbench. ``MNISTBENCH_DATA`` names MNIST, unpacked. Compare the ratios: seconds are those of
 one machine and one hour. "step" is the time of an epoch's training divided by its steps, and "of the ceiling" is the
-arithmetic of a step over the rate of the machine's matrix products, divided by the step.
+arithmetic of a step over the rate of the machine's matrix products, divided by the step. On an accelerator the ceiling is that
+of ``mnistbench profile``, and the peer shuffles, so the arms ``shuffled`` and ``pinned`` are those of a CPU alone.
 """
 
 import argparse
@@ -24,8 +27,13 @@ from pathlib import Path
 #: layers, forward and backward, as FLOP per sample.
 FLOP_PER_SAMPLE = 2 * (2 * 26 * 26 * 32 * 9 + 3 * 24 * 24 * 64 * 32 * 9 + 3 * 9216 * 128 + 3 * 128 * 10)
 
-TRAIN_SAMPLES = 60_000
+#: Training samples of a dataset. The peer has MNIST alone.
+TRAIN_SAMPLES = {"mnist": 60_000, "digits": 1_437}
 
+#: Arms that run the peer's program.
+OF_THE_PEER = {"peer", "shuffled", "pinned"}
+
+#: Prints the FLOP/s of a matrix product on the CPU.
 _CEILING = """
 import time, torch
 a, best = torch.rand(1024, 1024), 1e9
@@ -34,25 +42,36 @@ for _ in range(40):
 print(2 * 1024**3 / best)
 """
 
+#: The same of the accelerator.
+_CEILING_OF_ACCELERATOR = """
+from mnistbench.measuring.environment import accelerators
+from mnistbench.profile.ceilings import ceilings_of
+print(ceilings_of(accelerators()[0], "float32", 1).flops_per_s)
+"""
 
-def arms(peer, folder, batch_size):
-    """Return a command and additions to the environment by the name of the arm."""
+
+def arms(peer, folder, dataset, options):
+    """Return a command and additions to the environment by the name of the arm; without a peer only those of ours.
+
+    ``options`` are those that the peer and ours have in common.
+    """
     from mnistbench.core.machine import PINNED
 
-    shuffled = folder / "shuffled.py"
-    plain = "{'batch_size': args.batch_size}"
-    shuffled.write_text(peer.read_text().replace(plain, plain.replace("}", ", 'shuffle': True}")))
-    assert "'shuffle': True}\n    test_kwargs" in shuffled.read_text(), "main.py is another version than 77f55b9"
-    options = ["--epochs", "1", "--batch-size", str(batch_size), "--no-accel"]
-    ours = [sys.executable, "-m", "mnistbench", "train", *options, "--output", "run"]
-    return {
-        "peer": ([sys.executable, str(peer), *options], {}),
-        "shuffled": ([sys.executable, str(shuffled), *options], {}),
-        "pinned": ([sys.executable, str(shuffled), *options], PINNED),
+    ours = [sys.executable, "-m", "mnistbench", "train", *options, "--dataset", dataset, "--output", "run"]
+    commands = {
         "reference": ([*ours, "--step", "reference"], {}),
         "fast": ([*ours, "--step", "fast"], {}),
         "bfloat16": ([*ours, "--step", "fast", "--dtype", "bfloat16"], {}),
     }
+    if peer:
+        shuffled = folder / "shuffled.py"
+        plain = "{'batch_size': args.batch_size}"
+        shuffled.write_text(peer.read_text().replace(plain, plain.replace("}", ", 'shuffle': True}")))
+        assert "'shuffle': True}\n    test_kwargs" in shuffled.read_text(), "main.py is another version than 77f55b9"
+        commands["peer"] = ([sys.executable, str(peer), *options], {})
+        commands["shuffled"] = ([sys.executable, str(shuffled), *options], {})
+        commands["pinned"] = ([sys.executable, str(shuffled), *options], PINNED)
+    return commands
 
 
 def measure(command, additions, seed, scratch):
@@ -62,7 +81,7 @@ def measure(command, additions, seed, scratch):
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         start = time.perf_counter()
         command, environ = [*command, "--seed", str(seed)], {**environ, **additions}
-        done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True, check=True)
         seconds = time.perf_counter() - start
         if found := re.search(r"Accuracy: (\d+)/(\d+)", done.stdout):
             return seconds, 100 * int(found[1]) / int(found[2]), None
@@ -72,28 +91,47 @@ def measure(command, additions, seed, scratch):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("peer", type=Path, help="mnist/main.py of a checkout of pytorch/examples at 77f55b9")
+    parser.add_argument("peer", type=Path, nargs="?", help="mnist/main.py of a checkout of pytorch/examples at 77f55b9")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--arms", default="peer,shuffled,pinned,reference,fast")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each arm with seed 1")
     parser.add_argument("--seeds", type=int, help="one run of each arm with each of so many seeds, in place of --rounds")
+    parser.add_argument("--accelerator", action="store_true", help="train on the accelerator, not on the CPU")
+    parser.add_argument("--dry-run", action="store_true", help="one step in place of an epoch, to try the commands")
+    parser.add_argument("--dataset", choices=TRAIN_SAMPLES, default="mnist", help="of our arms")
     options = parser.parse_args()
-    data = os.environ.get("MNISTBENCH_DATA") or parser.error("MNISTBENCH_DATA names no folder with MNIST/raw")
-    ceiling = float(subprocess.check_output([sys.executable, "-c", _CEILING], text=True))
+    wanted = options.arms.split(",")
+    if OF_THE_PEER.intersection(wanted) and (options.peer is None or options.dataset != "mnist"):
+        parser.error(f"the arms {', '.join(sorted(OF_THE_PEER))} need the peer's main.py and MNIST")
+    data = os.environ.get("MNISTBENCH_DATA", "")
+    if options.dataset == "mnist" and not data:
+        parser.error("MNISTBENCH_DATA names no folder with MNIST/raw")
+    program = _CEILING_OF_ACCELERATOR if options.accelerator else _CEILING
+    ceiling = float(subprocess.check_output([sys.executable, "-c", program], text=True))
     seeds = range(1, options.seeds + 1) if options.seeds else [1] * options.rounds
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         (scratch / "data").symlink_to(Path(data).resolve())  # main.py reads ../data
-        known = arms(options.peer.resolve(), scratch, options.batch_size)
-        results = {arm: [] for arm in options.arms.split(",")}
-        for seed in seeds:
-            for arm, runs in results.items():
-                runs.append(measure(*known[arm], seed, scratch))
-                print(f"seed {seed} {arm}: {runs[-1][0]:.1f} s, accuracy {runs[-1][1]:.2f} %", file=sys.stderr, flush=True)
-    report(results, options.batch_size, ceiling)
+        peer = options.peer.resolve() if options.peer else None
+        switches = [*([] if options.accelerator else ["--no-accel"]), *(["--dry-run"] if options.dry_run else [])]
+        common = ["--epochs", "1", "--batch-size", str(options.batch_size), *switches]
+        known = arms(peer, scratch, options.dataset, common)
+        results = {arm: [] for arm in wanted}
+        try:
+            for seed in seeds:
+                for arm, runs in results.items():
+                    runs.append(measure(*known[arm], seed, scratch))
+                    print(f"seed {seed} {arm}: {runs[-1][0]:.1f} s, accuracy {runs[-1][1]:.2f} %", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr, flush=True)
+    measured = {arm: runs for arm, runs in results.items() if runs}
+    if measured:
+        samples = options.batch_size if options.dry_run else TRAIN_SAMPLES[options.dataset]
+        report(measured, options.batch_size, samples, ceiling)
+    return 0 if len(measured) == len(results) else 1
 
 
-def report(results, batch_size, ceiling):
+def report(results, batch_size, samples, ceiling):
     floor = FLOP_PER_SAMPLE * batch_size / ceiling
     print(f"ceiling {ceiling / 1e9:.0f} GFLOP/s, floor of a step {1e3 * floor:.3g} ms, batch size {batch_size}\n")
     print("| arm | whole command | ratio to the first | step | of the ceiling | accuracy, mean and spread |")
@@ -104,11 +142,11 @@ def report(results, batch_size, ceiling):
         spread = f" ± {statistics.stdev(accuracies):.2f}" if len(set(accuracies)) > 1 else ""
         step, share = "", ""
         if runs[0][2] is not None:
-            per_step = statistics.median(run[2] for run in runs) / -(-TRAIN_SAMPLES // batch_size)
+            per_step = statistics.median(run[2] for run in runs) / -(-samples // batch_size)
             step, share = f"{1e3 * per_step:.3g} ms", f"{100 * floor / per_step:.0f} %"
         accuracy = f"{statistics.mean(accuracies):.2f}{spread} %"
         print(f"| {arm} | {seconds:.1f} s | {seconds / first:.2f} | {step} | {share} | {accuracy} |")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -28,9 +28,26 @@ _US = 1000  # ns
 _USER_SCOPE = 7  # at::RecordScope::USER_SCOPE: record_function, by marks and by optimizers
 
 #: Kineto's types of events, where torch has them: host events that are no operations, and device events that are no work.
+#: torch 2.11 has none.
 _OVERHEAD = "overhead"
 _RUNTIME_TYPES = ("_runtime", "_driver", _OVERHEAD)
 _IDLE_TYPES = ("gpu_user_annotation", "cuda_sync")
+
+#: Kineto's names of events of the type _OVERHEAD, and of a runtime call that it does not know.
+_OVERHEAD_NAMES = frozenset(
+    [
+        "Activity Buffer Request",
+        "Buffer Flush",
+        "Command Buffer Full",
+        "Driver Compiler",
+        "Instrumentation",
+        "Lazy Function Loading",
+        "Resource",
+        "Runtime Triggered Module Loading",
+        "Unrecognized",
+    ]
+)
+_UNKNOWN_CALL = "INVALID"
 
 
 class Event(Protocol):
@@ -69,13 +86,21 @@ def is_annotation(event: Any) -> bool:
 
 def _is_of_runtime(event: Event) -> bool:
     """Whether a host event is a call of the accelerator's runtime, or overhead of its profiling interface."""
-    kind = getattr(event, "activity_type", None)  # torch 2.11 may lack it
-    return operation.is_runtime_call(event.name) or (kind is not None and kind.endswith(_RUNTIME_TYPES))
+    kind = getattr(event, "activity_type", None)
+    if kind is None:
+        return operation.is_runtime_call(event.name) or event.name == _UNKNOWN_CALL or _is_overhead(event)
+    return operation.is_runtime_call(event.name) or bool(kind.endswith(_RUNTIME_TYPES))
+
+
+def _is_overhead(event: Event) -> bool:
+    """Whether a host event is overhead of the accelerator's profiling interface."""
+    kind = getattr(event, "activity_type", None)
+    return event.name in _OVERHEAD_NAMES if kind is None else bool(kind == _OVERHEAD)
 
 
 def _without_own_overhead(host: Sequence[Event]) -> Iterator[Event]:
     """Leave out the profiler's overhead on a thread without operations: nothing else waits for it."""
-    threads = {event.thread for event in host if getattr(event, "activity_type", None) != _OVERHEAD}
+    threads = {event.thread for event in host if not _is_overhead(event)}
     return (event for event in host if event.thread in threads)
 
 

@@ -24,6 +24,10 @@ FIXTURE = "op_benchmark"
 #: Exit codes of a comparison: regressed, the code of a failed test; undecided. pytest uses 0 to 6.
 EXIT_REGRESSED, EXIT_UNJUDGED = 1, 8
 
+#: A filter for warnings of torch's own modules. Where warnings are errors, torch 2.11 could compile no model: it imports
+#: deprecated code of its own, and advises TF32 on devices that have it.
+SHOW_WARNINGS_OF_TORCH = r"default:::torch\."
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     add_pytest_options(parser, "mnistbench", "mnistbench: operation tables of benchmarks", Options)
@@ -43,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     with _one_line_errors():
         config.stash[SESSION] = Session(config)
+    if config.stash[SESSION].options.compile:
+        config.addinivalue_line("filterwarnings", SHOW_WARNINGS_OF_TORCH)
 
 
 @contextmanager

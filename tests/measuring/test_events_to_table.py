@@ -519,6 +519,17 @@ def test_overhead_of_the_profiler_counts_on_threads_with_operations_alone() -> N
     assert sum(row.self_cpu_ns[0] for row in found.rows) == found.iteration_ns[0]
 
 
+@pytest.mark.parametrize("name", ["Lazy Function Loading", "Command Buffer Full", "INVALID"])
+def test_where_torch_does_not_tell_the_type_what_is_no_operation_is_known_by_its_name(name: str) -> None:
+    """torch 2.11 has no types of events."""
+    events = [event("aten::mm", 30, 34), event(name, 20, 23)]
+    found = table_of(iteration(0, 100, *events), event("Activity Buffer Request", 40, 60, thread=99))
+    rows = by_key(found)
+    assert {key[0] for key in rows} == {RUNTIME, "aten::mm", OUTSIDE}
+    assert rows[RUNTIME, "", NO_MODULE].self_cpu_ns == (3_000,)
+    assert sum(row.self_cpu_ns[0] for row in found.rows) == found.iteration_ns[0]
+
+
 def test_where_torch_tells_the_type_of_an_event_its_name_does_not_matter() -> None:
     events = [
         event("INVALID", 10, 12, activity_type="cuda_runtime"),

@@ -1,6 +1,7 @@
 """Every option: what it does, and what a wrong value ends in: one line, exit code 4, no case run."""
 
 import json
+import shutil
 
 import pytest
 from projects import only_record, records
@@ -76,6 +77,33 @@ def test_one_case_can_be_selected_by_its_id_which_has_what_is_not_the_default(pr
     assert [line for line in result.stdout.lines if "::" in line] == [
         "test_bench.py::test_forward[tiny-b1-cpu-bfloat16-compiled]"
     ]
+
+
+def test_what_torch_warns_of_while_it_compiles_is_no_error_where_warnings_are(project):
+    """torch 2.11 warns of deprecated code of its own, and on devices with TF32 of products of float32."""
+    project.write(
+        "test_bench.py",
+        """
+        import warnings
+
+        def test_compiles():
+            advice = "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled."
+            warnings.warn_explicit(advice, UserWarning, "compile_fx.py", 320, module="torch._inductor.compile_fx")
+
+        def test_warns():
+            warnings.warn("of the project")
+        """,
+    )
+    assert project.run("-k", "test_compiles").ret == pytest.ExitCode.TESTS_FAILED
+    project.run("--bench-compile").assert_outcomes(passed=1, failed=1, warnings=1)
+
+
+@pytest.mark.skipif(not shutil.which("c++"), reason="torch compiles with a C++ compiler")
+def test_a_model_is_compiled(project):
+    record = only_record(project.run_saved("--bench-compile")[1])
+    assert record["params"]["compile"] is True
+    names = {row.name for row in CaseRecord.from_json(record).table("warm").rows}
+    assert any(name.startswith("Torch-Compiled Region") for name in names)
 
 
 def test_a_parametrize_mark_of_the_users_own_replaces_the_option(project):
