@@ -18,7 +18,7 @@ from typing import Any
 from mnistbench.core.machine import gc_paused
 from mnistbench.gate.sides.fingerprint import Fingerprint, fingerprint
 from mnistbench.measuring.calls import PROFILED_NS, Call, device_in_use
-from mnistbench.measuring.timing import Clock, Sample, clocked
+from mnistbench.measuring.timing import Sample, clocked, with_queue
 
 #: Warm-up iterations of a side: memory is allocated, algorithms are chosen, the optimizer creates its state.
 WARMUP_CALLS = 2
@@ -125,7 +125,7 @@ class PlainCase(SideCase):
         self._kwargs: Mapping[str, Any] = call.kwargs
         self._waits = False  # for an accelerator
         self.threads = threads
-        self.took_ns = 0  # the last call of ``result``, without setup and teardown
+        self.took_ns = 0  # the last call of ``result``, without setup, teardown and the time of other programs
         self.once = call.once
         self.may_be_repeated = call.setup is None and call.teardown is None
 
@@ -178,10 +178,10 @@ class PlainCase(SideCase):
         """Return what the function returns, with freshly seeded generators."""
         seed_all(0)
         with self._call.prepared() as run:
-            began = Clock.wall_ns()
-            found = run()
-            self.took_ns = Clock.wall_ns() - began
-            return found
+            results = []
+            sample = with_queue(lambda: clocked(lambda: results.append(run())))
+            self.took_ns = sample.alone_ns
+            return results.pop()
 
     def arguments(self) -> Fingerprint:
         """Return the fingerprint of the arguments, and of what the function itself refers to."""

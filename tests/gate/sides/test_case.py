@@ -280,7 +280,7 @@ class TestShortFunctions:
         """Measure both sides for a time by clocks that are faked, a call of 10 ms; return parts of each."""
         now = [0]
         monkeypatch.setattr(alternate.Clock, "wall_ns", lambda: now[0])
-        monkeypatch.setattr(alternate, "_queued_ns", lambda: 0)
+        monkeypatch.setattr(alternate.Clock, "queued_ns", lambda: 0)
         monkeypatch.setattr(alternate, "_children", lambda: (False, 0.0))
 
         def both_sides(seconds, rare=0):
