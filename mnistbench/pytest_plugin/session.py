@@ -272,10 +272,15 @@ class Session:
         The fixture measures as without it; the profiled calls follow. A test that calls no operation of torch has no record.
         """
         from mnistbench.core.record import KEY
-        from mnistbench.measuring.calls import intercept
+        from mnistbench.measuring.calls import intercept, only_created
 
-        def attach(call: Call) -> None:
-            if not fixture.enabled or fixture.stats is None or "torch" not in sys.modules:
+        def attach(call: Call, result: Any) -> None:
+            if not fixture.enabled or fixture.stats is None:
+                return
+            if why := only_created(result):
+                self.notes.append(f"{item.nodeid}: {why}")
+                return
+            if "torch" not in sys.modules:
                 return
             record = self._record_of_call(fixture, item, call)
             if record is not None:

@@ -10,6 +10,7 @@ import functools
 import os
 import random
 import sys
+import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ from typing import Any
 
 from mnistbench.core.machine import gc_paused
 from mnistbench.gate.sides.fingerprint import Fingerprint, fingerprint
-from mnistbench.measuring.calls import PROFILED_NS, Call, device_in_use
+from mnistbench.measuring.calls import PROFILED_NS, Call, close_unrun, device_in_use
 from mnistbench.measuring.timing import Sample, clocked, with_queue
 
 #: Warm-up iterations of a side: memory is allocated, algorithms are chosen, the optimizer creates its state.
@@ -141,7 +142,7 @@ class PlainCase(SideCase):
             torch.set_num_threads(self.threads)
         for _ in range(self._call.warmup_rounds - WARMUP_CALLS):
             with self._call.prepared() as run:
-                run()
+                close_unrun(run())
 
     def prepare(self) -> None:
         """Call the setup of the test."""
@@ -185,11 +186,7 @@ class PlainCase(SideCase):
 
     def arguments(self) -> Fingerprint:
         """Return the fingerprint of the arguments, and of what the function itself refers to."""
-        call, cells = self._call, []
-        for cell in getattr(call.function, "__closure__", None) or ():
-            with contextlib.suppress(ValueError):  # still empty
-                cells.append(cell.cell_contents)
-        return fingerprint(call.args, dict(call.kwargs), getattr(call.function, "__self__", None), *cells)
+        return fingerprint(self._call.args, dict(self._call.kwargs), *_referred_to(self._call.function))
 
     @functools.cached_property
     def _seen(self) -> tuple[bool, bool]:
@@ -242,6 +239,25 @@ class PlainCase(SideCase):
 
         with contextlib.nullcontext() if self._seen[1] else marks.marked_calls():
             yield run
+
+
+def _referred_to(function: object) -> Iterator[object]:
+    """Yield the objects that a function refers to: that of a method, those of a closure, and arguments of ``partial``.
+
+    Runs no code of the user: other callables may compute such attributes.
+    """
+    if type(function) is types.FunctionType:
+        for cell in function.__closure__ or ():
+            with contextlib.suppress(ValueError):  # still empty
+                yield cell.cell_contents
+    elif type(function) is types.MethodType:
+        yield function.__self__
+        yield from _referred_to(function.__func__)
+    elif type(function) is types.BuiltinMethodType or type(function) is types.MethodWrapperType:
+        yield function.__self__
+    elif type(function) is functools.partial:
+        yield from (function.args, function.keywords)
+        yield from _referred_to(function.func)
 
 
 @contextlib.contextmanager
