@@ -28,7 +28,7 @@ from mnistbench.core.machine import TOUCHED_BYTES, allocator_settings, available
 from mnistbench.core.options import after_dashes, option, path, seconds, storage, switch, whole
 from mnistbench.gate import planning, snapshot
 from mnistbench.gate.environments.sides import SideOptions
-from mnistbench.gate.ids_of_tests import REORDERED, moved, unstable, without_counterpart
+from mnistbench.gate.ids_of_tests import REORDERED, moved, name_of_test, unstable, without_counterpart
 from mnistbench.gate.launcher import (
     LaunchError,
     Listing,
@@ -364,7 +364,8 @@ class _Gate:
         for side, found in listing.items():
             own = suspected.intersection(found.cases)
             differing = unstable(own, self._plan.parameters[side], again[side])
-            found.unmeasurable = {**found.unmeasurable, **differing}
+            tests = {f"{name_of_test(case)}[...]": why for case, why in differing.items()}  # no process has these ids again
+            found.unmeasurable = {**found.unmeasurable, **tests}
             found.cases = {case: listed for case, listed in found.cases.items() if case not in differing}
 
     def _header(self, here: Path, listing: Mapping[str, Listing]) -> GateHeader:

@@ -42,16 +42,19 @@ def surveyed(**changes):
         "cases": {
             "t.py::t": {
                 "label": name, "params": {"threads": 1}, "memory": 4, "failed": "", "note": "", "uncompared": "",
-                "parallel": False, "sources": [], "returns": "", "seconds": 0.1, "onednn": {},
+                "parallel": False, "parameters": "", "sources": [], "returns": "", "seconds": 0.1, "onednn": {},
             }
         },
-        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {}, "longest_s": 0.01, "cpu": {},
+        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {}, "unmeasurable": {}, "longest_s": 0.01, "cpu": {},
     }
     say(surveyed={**said, **changes})
 
 
 def result(**changes):
-    said = {"cases": {}, "case_seconds": {}, "efforts": {}, "order": ["base", "head"], "seconds": 1.5, "side": name, "once": {}}
+    said = {
+        "cases": {}, "case_seconds": {}, "efforts": {}, "order": ["base", "head"], "seconds": 1.5, "side": name, "once": {},
+        "unmeasurable": {},
+    }
     say(result={**said, **changes})
 
 
@@ -544,6 +547,11 @@ def test_the_environment_of_a_launch():
     assert not found.keys() & of_a_hook.keys()
     assert Path(found["MNISTBENCH_DIGITS"]).name == "digits.csv.gz"
     assert environment({"OMP_NUM_THREADS": "3"}, Path("/t/gate"), 1)["OMP_NUM_THREADS"] == "3"
+
+
+@pytest.mark.parametrize(("own", "seed"), [("0", "0"), ("42", "42"), ("random", "7"), ("", "7")])
+def test_a_hash_seed_of_the_user_holds_in_all_launches(own, seed):
+    assert environment({"PYTHONHASHSEED": own}, Path("/t/gate"), 7)["PYTHONHASHSEED"] == seed
 
 
 def test_compiled_modules_are_kept_for_the_next_launch():
