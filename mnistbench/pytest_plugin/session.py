@@ -74,8 +74,10 @@ class Session:
         for workloads in reversed(item.ihook.pytest_mnistbench_workloads(config=item.config)):
             for workload in workloads:
                 if not isinstance(workload, Workload):
+                    # The text of a model has many lines, and that of another object may take any time.
+                    what = repr(workload) if isinstance(workload, str) else f"an object of type {type(workload).__name__}"
                     raise UsageError(
-                        f"pytest_mnistbench_workloads returned {workload!r}: return a list of mnistbench Workload objects"
+                        f"pytest_mnistbench_workloads returned {what}: return a list of mnistbench Workload objects"
                     )
                 if workload.name in found or builtin.get(workload.name, workload) is not workload:
                     raise UsageError(f"workload {workload.name!r} is registered twice: give one of them another name")

@@ -60,7 +60,7 @@ _BENCHMARK_OPTIONS = {
 _PACKAGE = "mnistbench"
 
 #: What is read of the parameters of a test, to know them again in another process: of all tests of a suite.
-_OF_PARAMETERS = Limits(objects=2_000, n_bytes=2**20, seconds=1.0)
+_OF_PARAMETERS = Limits(objects=500, n_bytes=2**20, seconds=1.0)
 
 #: The module for cases of workloads, which needs torch.
 WORKLOAD_CASE = "mnistbench.gate.sides.workload_case"

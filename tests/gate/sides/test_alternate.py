@@ -368,6 +368,21 @@ class TestMemory:
         assert live_storages() == before
         del fake
 
+    def test_no_code_of_a_tensor_of_a_subclass_runs(self):
+        class Lazy(torch.Tensor):
+            layout = property(lambda _: 1 / 0)
+
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                raise ValueError(func)
+
+        before = sum(live_storages().values())
+        lazy = torch.zeros(1_000).as_subclass(Lazy)
+        assert sum(live_storages().values()) - before == 4_000
+        sparse = torch.eye(1).to_sparse()  # has no storage of its own
+        assert sum(live_storages().values()) - before < 5_000
+        del lazy, sparse
+
     def test_an_epoch_has_no_number(self):
         from torch_builders import whole_tiny_set
 
