@@ -25,8 +25,9 @@ REORDERED = (
 
 
 def name_of_test(node_id: str) -> str:
-    """Return the id of a test without its parameters."""
-    return node_id.partition("[")[0]
+    """Return the id of a test without its parameters. A folder may have a bracket in its name, and a parameter two colons."""
+    file, colons, test = node_id.partition("::")
+    return f"{file}{colons}{test.partition('[')[0]}"
 
 
 def moved(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
@@ -65,6 +66,6 @@ def unstable(expected: Iterable[str], before: Mapping[str, str], now: Mapping[st
 def without_counterpart(of_base: Iterable[str], of_head: Iterable[str]) -> set[str]:
     """Return the parametrized ids that one side alone has, of tests of which both sides have such ids."""
     only_base, only_head = {*of_base} - {*of_head}, {*of_head} - {*of_base}
-    tests = {name_of_test(node_id) for node_id in only_base if "[" in node_id}
-    tests &= {name_of_test(node_id) for node_id in only_head if "[" in node_id}
+    tests = {name_of_test(node_id) for node_id in only_base if node_id.endswith("]")}
+    tests &= {name_of_test(node_id) for node_id in only_head if node_id.endswith("]")}
     return {node_id for node_id in only_base | only_head if name_of_test(node_id) in tests}

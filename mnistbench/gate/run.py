@@ -360,6 +360,7 @@ class _Gate:
         suspected = without_counterpart(listing[BASE].cases, listing[HEAD].cases)
         if not suspected:
             return
+        self._progress.say("collecting the tests again, because parameters in their ids differ between the sides")
         again = collect_again(self._plan, self._seed + 1, self._log)
         for side, found in listing.items():
             own = suspected.intersection(found.cases)

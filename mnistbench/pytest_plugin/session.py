@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mnistbench.compare.criteria import Criteria, mark_thresholds
-from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.core.errors import MnistbenchError, RecordError, UsageError, first_line
 from mnistbench.core.options import read_pytest
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.pytest_plugin.options import Options
@@ -311,7 +311,7 @@ class Session:
                     shapes=options.op_shapes,
                 )
             except Exception as error:  # noqa: BLE001  # a call that cannot be repeated: the timing is kept
-                notes.append(f"not profiled: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+                notes.append(f"not profiled: {type(error).__name__}: {first_line(error)}")
                 self.notes.append(f"{item.nodeid}: {notes[0]}")
         if not tables and not notes:
             return None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mnistbench.gate.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, moved, unstable, without_counterpart
+from mnistbench.gate.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, moved, name_of_test, unstable, without_counterpart
 
 IDS = {"t.py::t[x0]": "one", "t.py::t[x1]": "two", "t.py::other[x0]": "three", "t.py::plain": ""}
 
@@ -23,8 +23,20 @@ def test_parameters_that_belonged_to_another_id_of_the_test_have_moved(now, expe
     assert moved(IDS, {**IDS, **now}) == expected
 
 
+@pytest.mark.parametrize(
+    ("node_id", "name"),
+    [
+        ("t.py::t", "t.py::t"),
+        ("t.py::T::t[a::b[c]]", "t.py::T::t"),
+        ("a[b]/t.py::t[1]", "a[b]/t.py::t"),
+    ],
+)
+def test_the_name_of_a_test_has_no_parameters(node_id, name):
+    assert name_of_test(node_id) == name
+
+
 def test_equal_parameters_do_not_move():
-    alike = dict.fromkeys(["t[x0]", "t[x1]", "t[x2]"], "same")
+    alike = dict.fromkeys(["f::t[x0]", "f::t[x1]", "f::t[x2]"], "same")
     assert moved(alike, alike) == set()
 
 
@@ -39,11 +51,11 @@ def test_an_id_is_missing_or_has_moved():
 @pytest.mark.parametrize(
     ("base", "head", "expected"),
     [
-        (["t[a]", "u"], ["t[b]", "u"], {"t[a]", "t[b]"}),
-        (["t[a]"], ["t[a]", "t[b]"], set()),
-        (["t[a]"], ["u[b]"], set()),
-        (["t"], ["t[b]"], set()),
-        (["t[a]", "t[c]"], ["t[b]", "t[c]"], {"t[a]", "t[b]"}),
+        (["f::t[a]", "f::u"], ["f::t[b]", "f::u"], {"f::t[a]", "f::t[b]"}),
+        (["f::t[a]"], ["f::t[a]", "f::t[b]"], set()),
+        (["f::t[a]"], ["f::u[b]"], set()),
+        (["f::t"], ["f::t[b]"], set()),
+        (["f::t[a]", "f::t[c]"], ["f::t[b]", "f::t[c]"], {"f::t[a]", "f::t[b]"}),
     ],
 )
 def test_ids_without_a_counterpart_are_of_tests_that_both_sides_have(base, head, expected):

@@ -284,7 +284,12 @@ def test_a_gate_whose_cases_get_lost_one_after_the_other_says_why(gate, launches
     launches.unstable = {1: [QUICK], 2: [SLOW]}
     measured = gate(launches=9)
     assert measured.end.cut_short == f"no case is left to be measured: {QUICK}, {SLOW}: {OTHER_ID}"
-    assert conclude(measured, JudgeOptions()).outcome == INCONCLUSIVE
+    verdict = conclude(measured, JudgeOptions())
+    assert verdict.outcome == INCONCLUSIVE
+    assert OTHER_ID in render(report(verdict), "terminal")
+    allowed = conclude(measured, JudgeOptions(allow_missing=True))
+    assert allowed.outcome == INCONCLUSIVE  # nothing was measured
+    assert render(report(allowed), "json")
 
 
 def test_ids_of_one_side_alone_are_looked_for_in_another_process(gate, launches):

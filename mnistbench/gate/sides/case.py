@@ -186,7 +186,7 @@ class PlainCase(SideCase):
 
     def arguments(self) -> Fingerprint:
         """Return the fingerprint of the arguments, and of what the function itself refers to."""
-        return fingerprint(self._call.args, dict(self._call.kwargs), *_referred_to(self._call.function))
+        return fingerprint(self._call.args, self._call.kwargs, *_referred_to(self._call.function))
 
     @functools.cached_property
     def _seen(self) -> tuple[bool, bool]:

@@ -428,7 +428,8 @@ def _read_function(kind: type) -> Callable[[_Reader, Any], _Container | _Leaf]:
         ("torch", ("Tensor",), _Reader.read_tensor),
         ("numpy", ("ndarray", "generic"), _Reader.read_array),
     ):
-        found = [vars(sys.modules[module]).get(name) for name in names] if module in sys.modules else []
+        loaded = sys.modules.get(module)  # None if an import is blocked
+        found = [vars(loaded).get(name) for name in names] if loaded is not None else []
         if any(parent is known for parent in parents for known in found):
             return read
     is_dataclass = _class_attribute(kind, "__dataclass_fields__")

@@ -34,7 +34,7 @@ from typing import Any
 
 import pytest
 
-from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.errors import MnistbenchError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import CALL
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
@@ -245,8 +245,7 @@ class Side:
             raise
         except Exception as error:  # the side's code may raise anything
             traceback.print_exc()  # the log of the launch
-            text = str(error).strip().splitlines()
-            raise SideError(f"{self.name}: {type(error).__name__}: {text[0] if text else 'no message'}") from error
+            raise SideError(f"{self.name}: {type(error).__name__}: {first_line(error)}") from error
 
     @property
     def files(self) -> dict[str, str]:

@@ -26,6 +26,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
+from mnistbench.core.errors import first_line
 from mnistbench.core.machine import gc_paused, peak_resident_bytes, touch_heap
 from mnistbench.gate.ids_of_tests import unstable
 from mnistbench.gate.sides.alternate import SideRun, measure, rehearse
@@ -77,7 +78,7 @@ def main() -> None:
         say(peer_error=str(error))
     except Exception as error:  # noqa: BLE001  # a side's code may raise anything; the log has the traceback
         traceback.print_exc()
-        say(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}")
+        say(error=f"{type(error).__name__}: {first_line(error)}")
 
 
 class _NotToMeasureError(SideError):

@@ -4,6 +4,7 @@ import collections
 import copy
 import itertools
 import random
+import sys
 import types
 import unittest.mock
 import weakref
@@ -425,6 +426,12 @@ def test_what_cannot_be_read_without_code_of_the_user_is_named(name):
     assert len(found.unread) == 1
     assert found.number == 1
     assert not found.limit
+
+
+@pytest.mark.parametrize("name", ["torch", "numpy"])
+def test_a_package_whose_import_is_blocked_is_not_needed(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    assert fingerprint([1, Opaque()]).unread == (f"{__name__}.Opaque",)
 
 
 def test_fields_that_a_dataclass_does_not_compare_are_not_read():
