@@ -90,7 +90,7 @@ def only_created(result: object) -> str:
     if any(kind is lazy for lazy in _LAZY_ITERATORS):
         return _why_only_created(f"an iterator ({kind.__name__})", _READ_ALL)
     if _is_awaitable(kind) and not _is_done_future(result):
-        what = f"an awaitable ({kind.__name__})"
+        what = f"an awaitable ({type.__dict__['__name__'].__get__(kind)})"
         return _why_only_created(what, "await it in a coroutine, and run that with asyncio.run in the function")
     return ""
 

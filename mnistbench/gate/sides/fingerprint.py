@@ -40,7 +40,7 @@ class Limits(NamedTuple):
 
 
 #: Limits of results and arguments. Reading a million numbers takes about a second, a GiB of an array several seconds.
-WHOLE = Limits(1_000_000, 2**30, 20.0)
+WHOLE = Limits(1_000_000, 2**30, 10.0)
 
 #: Objects between two readings of the clock.
 _BETWEEN_READINGS = 1_024
@@ -313,7 +313,7 @@ class _Reader:
     def read_dict(self, value: Any) -> _Container:
         items = dict.items(value)
         # The order of an OrderedDict is another one than that of the dict in it, and is read by the hashes of the keys.
-        if issubclass(type(value), collections.OrderedDict) and all(type(key) in _HASHED_BY_PYTHON for key in dict.keys(value)):
+        if issubclass(type(value), collections.OrderedDict) and all(map(_is_hashed_by_python, dict.keys(value))):
             items = collections.OrderedDict.items(value)
         return _Container(value, itertools.chain.from_iterable(items))
 
@@ -414,8 +414,10 @@ _CONTAINERS: tuple[_ReadType, ...] = (
     (collections.UserDict, _Reader.read_user_dict),
 )
 
-#: Types of keys whose ``__hash__`` and ``__eq__`` are Python's.
-_HASHED_BY_PYTHON = (str, int, float, bool, bytes, type(None))
+
+def _is_hashed_by_python(key: object) -> bool:
+    """Whether ``__hash__`` and ``__eq__`` of a key are Python's."""
+    return any(type(key) is kind for kind in (str, int, float, bool, bytes, type(None)))
 
 
 def _read_function(kind: type) -> Callable[[_Reader, Any], _Container | _Leaf]:
