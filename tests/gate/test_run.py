@@ -312,6 +312,14 @@ def test_tests_are_not_collected_again_without_a_suspicion(gate, launches):
     assert launches.collected == []
 
 
+def test_an_id_of_one_side_alone_may_have_its_counterpart_in_another_shard(gate, launches):
+    launches.cases[BASE]["t.py::t[<A at 0x1>]"] = PARAMS
+    launches.again = {BASE: {}, HEAD: {}}
+    header = gate(launches=8, shard=Shard(1, 2)).header
+    assert header.unmeasurable == {"t.py::t[...]": f"in the base: {OTHER_ID}"}
+    assert header.only_base == ()
+
+
 def test_parameters_that_belong_to_another_id_in_the_head_are_not_compared(gate, launches):
     listing = launches.listing
 
