@@ -28,7 +28,6 @@ from mnistbench.core.machine import TOUCHED_BYTES, allocator_settings, available
 from mnistbench.core.options import after_dashes, option, path, seconds, storage, switch, whole
 from mnistbench.gate import planning, snapshot
 from mnistbench.gate.environments.sides import SideOptions
-from mnistbench.gate.ids_of_tests import REORDERED, moved, name_of_test, unstable, without_counterpart
 from mnistbench.gate.launcher import (
     LaunchError,
     Listing,
@@ -47,6 +46,7 @@ from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LAUNCHES, LEAST_LAUNCHES, candidates, decide, is_settled, least_fresh, looks
+from mnistbench.gate.verdict.ids_of_tests import REORDERED, moved, name_of_test, unstable, without_counterpart
 from mnistbench.gate.verdict.result import JudgeOptions, reasons_with_cases
 from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, LONGER, SOAK, End, GateHeader, Launch, Recorded, Reproducer
 from mnistbench.showing.progress import Progress

@@ -97,7 +97,10 @@ def plan(tmp_path):
 
 
 #: What the launches here return if they measure no case.
-NOTHING = {"cases": {}, "case_seconds": {}, "efforts": {}, "order": [BASE, HEAD], "seconds": 1.5, "once": {BASE: {}, HEAD: {}}}
+NOTHING = {
+    "cases": {}, "case_seconds": {}, "efforts": {}, "order": [BASE, HEAD], "seconds": 1.5, "once": {BASE: {}, HEAD: {}},
+    "unmeasurable": {},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -185,7 +188,7 @@ result_of_side({
     pythons = {BASE: str(tmp_path / "python"), HEAD: sys.executable}
     variables = {BASE: {"ONLY_BASE": "a b", "MALLOC_TOP_PAD_": "1"}, HEAD: {}}
     plan = replace(plan, pythons=pythons, variables=variables, parallel=frozenset({"t.py::t"}), added=0.1)
-    plan = replace(plan, efforts={"t.py::t": (0.5, 0.25)})
+    plan = replace(plan, efforts={"t.py::t": (0.5, 0.25)}, parameters={side: {"t.py::t": side} for side in (BASE, HEAD)})
     with start(program, plan=plan, only=["t.py::t"]) as launch:
         launch.ready()
         sides = sides_of(launch.measure())
@@ -204,6 +207,7 @@ result_of_side({
             "only": ["t.py::t"],
             "torch": False,
             "parallel": ["t.py::t"],
+            "parameters": {"t.py::t": side},
             "added": 0.1 if side == HEAD else 0.0,
             "soak_ns": 0,
             "is_shard": False,

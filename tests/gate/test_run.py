@@ -21,7 +21,6 @@ import reproducer_builders
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import PINNED
 from mnistbench.gate import launcher, qualification, run
-from mnistbench.gate.ids_of_tests import OTHER_ID, REORDERED
 from mnistbench.gate.launcher import LaunchError, ListedCase, Listing
 from mnistbench.gate.planning import LEAST_EFFORT
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
@@ -29,6 +28,7 @@ from mnistbench.gate.report import report
 from mnistbench.gate.run import LAUNCHES, Request, measure
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED
+from mnistbench.gate.verdict.ids_of_tests import OTHER_ID, REORDERED
 from mnistbench.gate.verdict.result import JudgeOptions, conclude
 from mnistbench.gate.verdict.samples import BASE, HEAD, NO_END, End, Shard
 from mnistbench.gate.verdict.shards import gather

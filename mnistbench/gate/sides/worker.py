@@ -28,11 +28,11 @@ from typing import IO, Any
 
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import gc_paused, peak_resident_bytes, touch_heap
-from mnistbench.gate.ids_of_tests import unstable
 from mnistbench.gate.sides.alternate import SideRun, measure, rehearse
 from mnistbench.gate.sides.side import Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.sides.survey import capture, collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
+from mnistbench.gate.verdict.ids_of_tests import unstable
 from mnistbench.gate.verdict.samples import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.measuring.timing import Clock
 

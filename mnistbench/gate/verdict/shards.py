@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.ids_of_tests import OTHER_ID, without_counterpart
 from mnistbench.gate.verdict.decision import BROKEN, BUDGET, LEAST_LAUNCHES, MISSING, Reason
+from mnistbench.gate.verdict.ids_of_tests import OTHER_ID, without_counterpart
 from mnistbench.gate.verdict.samples import End, GateHeader, Recorded, load
 
 #: Most tests in a sentence.

@@ -18,8 +18,8 @@ from bare_environments import linked_environment
 
 from mnistbench.core.params import params_of_call
 from mnistbench.gate import launcher
-from mnistbench.gate.ids_of_tests import OTHER_ID, OTHER_PARAMETERS
 from mnistbench.gate.launcher import LaunchError, ListedCase, collect_again, launching, survey
+from mnistbench.gate.verdict.ids_of_tests import OTHER_ID, OTHER_PARAMETERS
 from mnistbench.gate.verdict.samples import BASE, HEAD, SOAK, Launch, Shard
 from mnistbench.gate.verdict.soak import soaks
 
