@@ -35,6 +35,9 @@ THREADS = "OMP_NUM_THREADS"
 #: What may be the reason if a test fails in a launch, although it has passed in the survey of its side.
 _SHARED = "; it passed before: if processes share a file, database or port, name it by tmp_path, or use one core: taskset -c 0"
 
+#: Environment variable with the seed of the hashes of texts, which decides the order of sets.
+HASH_SEED = "PYTHONHASHSEED"
+
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.sides.worker import main; main()"
 
 
@@ -64,6 +67,8 @@ class Plan:
     soak_ns: float = 0  # time for each case in a soak
     effort: tuple[float, float] = (1.0, 1.0)  # of timed and of profiled iterations, as gate.planning has them
     efforts: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # node id -> those of a case, if they differ
+    # Side -> node id -> hash of what a test is parametrized with, in its survey
+    parameters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     parallel: frozenset[str] = frozenset()  # node ids of cases that use more than one core, on a side or on both
     limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
 
@@ -83,6 +88,7 @@ class ListedCase:
     note: str = ""  # what a reader of the report has to know
     uncompared: str = ""  # why its results cannot be compared between the sides
     parallel: bool = False  # a plain test that uses more than one core
+    parameters: str = ""  # hash of what the test is parametrized with
     sources: tuple[str, ...] = ()  # files of the tree: of the test, its fixtures and its data
     returns: str = ""  # types of the result
     seconds: float = 0.0  # of its calls in the survey
@@ -99,6 +105,7 @@ class Listing:
     files: Mapping[str, str] = field(default_factory=dict)  # module -> file
     shared: Mapping[str, str] = field(default_factory=dict)  # modules of the project that are not from the tree -> file
     left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
+    unmeasurable: Mapping[str, str] = field(default_factory=dict)  # node id -> why the case cannot be measured as it is
     resident: int = 0  # peak resident memory of the process, bytes
     longest_s: float = 0.0  # of loading and each test, seconds
     cpu: Mapping[str, str] = field(default_factory=dict)  # what decides which code runs, with torch: name -> value
@@ -204,7 +211,23 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[st
             limit_s = max(LEAST_LIMIT_S, *(LIMIT * listing.longest_s for listing in found.values()))
         parallel = frozenset(name for listing in found.values() for name, case in listing.cases.items() if case.parallel)
         with_torch = frozenset(side for side in found if found[side].torch)
-        return replace(plan, with_torch=with_torch, parallel=parallel, limit_s=limit_s), found
+        parameters = {
+            side: {node_id: case.parameters for node_id, case in listing.cases.items()} for side, listing in found.items()
+        }
+        plan = replace(plan, with_torch=with_torch, parallel=parallel, parameters=parameters, limit_s=limit_s)
+        return plan, found
+
+
+def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, str]]:
+    """Collect the tests of each side in another process; return those of each side, with the hash of their parameters.
+
+    Raises:
+        LaunchError: a side cannot be loaded.
+    """
+    with _processes(plan, seed, log) as processes, _usable():
+        for process in processes.values():
+            process.begin(plan, None, collect=True)
+        return {side: process.receive("collected", plan.limit_s).read(Mapping[str, str]) for side, process in processes.items()}
 
 
 def capture(
@@ -283,6 +306,7 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
         "case_seconds": {case: max(seconds.get(case, 0.0) for seconds in case_seconds) for case in first},
         "efforts": results[0]["efforts"].read(Mapping[str, tuple[float, ...]]),
         "order": list(results[0]["order"].read(tuple[str, ...])),
+        "unmeasurable": results[0]["unmeasurable"].read(Mapping[str, str]),
         "seconds": max(result["seconds"].read(float) for result in results),
     }
 
@@ -317,6 +341,7 @@ class _SideProcess:
             "only": only,
             "torch": len(plan.with_torch) == len(plan.trees),
             "parallel": sorted(plan.parallel),
+            "parameters": plan.parameters.get(self._side, {}),
             "added": plan.added if self._side == HEAD else 0.0,
             "soak_ns": plan.soak_ns,
             "is_shard": plan.shard.of > 1,
@@ -357,12 +382,22 @@ class _SideProcess:
                 return Reader(message)[expected]
 
 
+def own_hash_seed(inherited: Mapping[str, str]) -> str:
+    """Return the hash seed that the user has set for all processes; empty if there is none."""
+    seed = inherited.get(HASH_SEED, "")
+    return "" if seed == "random" else seed
+
+
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:
     """Return the environment of a launch: the user's, with a pinned allocator and the same hash seed for both sides.
 
+    The hash seed is another one in each launch, unless the user has set one.
+
     Numerical libraries have one thread if the user sets no other number: a launch has one core for each.
     """
-    found = {**measuring_environment(inherited, home.parent / "pycache"), "PYTHONHASHSEED": str(seed % 2**32)}
+    found = measuring_environment(inherited, home.parent / "pycache")
+    if not own_hash_seed(inherited):
+        found[HASH_SEED] = str(seed % 2**32)
     found.setdefault(THREADS, "1")
     found["PYTEST_DEBUG_TEMPROOT"] = str(home.parent)  # pytest keeps three temporary folders of a user and removes older ones
     if file := digits_file():

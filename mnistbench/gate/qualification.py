@@ -26,6 +26,7 @@ from mnistbench.core.errors import RecordError
 from mnistbench.gate.verdict import decision, samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, LAUNCHES, LOOKS, PASSED, REGRESSED, Decision, Thresholds
 from mnistbench.gate.verdict.permutation import simultaneous_bounds
+from mnistbench.gate.verdict.result import reasons_with_cases
 from mnistbench.gate.verdict.samples import ALL_CASES, CPU, ITERATION, LEAST_ONCE_NS, LONGER, ONCE, WALL, Quantity, Recorded
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
@@ -160,7 +161,8 @@ def qualify(measured: Recorded, limits: Thresholds, gate_s: float, may_go_on: Ca
         "found": [sum(of_case) for of_case in zip(*found, strict=True)],
         "cases": cases,
     }  # fmt: skip
-    without = [measured.header.name(case) for case in measured.header.labels if case not in [hit.case for hit in hits]]
+    judged = {*(hit.case for hit in hits), *measured.unmeasurable}  # the latter say nothing of the machine
+    without = [measured.header.name(case) for case in measured.header.labels if case not in judged]
     reasons = [f"{name} has no usable time in every launch" for name in without]
     return {**data, "reasons": [*reasons, *_reasons(data)], "improvements": list(_improvements(data, limits))}
 
@@ -210,6 +212,7 @@ def report(measured: Recorded, top: int) -> tuple[str, Report]:
         rows = sorted(data["cases"], key=itemgetter("rules_out"), reverse=True)[:top]
         blocks += [Block("Cases", tables=(Table("cases, the noisiest first; gates that find a slowdown", columns, rows),))]
         blocks += [Block("What limits it", tuple(data["improvements"]))]
+    blocks += [Block("Not measured", tuple(reasons_with_cases(measured.unmeasurable)))]
     outcome = PASSED if data and not data["reasons"] else INCONCLUSIVE
     found = document("qualification", outcome=outcome, sentence=sentence, machine=measured.header.machine, found=data or None)
     return outcome, Report(sentence, [*blocks, Block("Result", (sentence,))], found, drawn=True)

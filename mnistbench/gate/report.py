@@ -212,6 +212,7 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     result, data = (f"so a difference in time may come from the {what}" for what in ("result", "data"))
     found = verdict.decision.findings
     unconfirmed = [one.screened.quantity for one in found if one.verdict == UNCONFIRMED and one.confirmed]
+    left_out |= verdict.unmeasurable
     yield from _said_once(((case, f"left out: {why}") for case, why in left_out.items()), verdict, "tests ")
     for said in (
         ((name(case), f"{sources}: {', '.join(names)}") for case, names in header.sources.items()),
@@ -707,6 +708,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "different": verdict.different,
         "not_finite": verdict.not_finite,
         "unbounded": [{"case": one.quantity.case, "name": one.quantity.name} for one in decision.unbounded],
+        "unmeasurable": verdict.unmeasurable,
         "unprofiled": verdict.unprofiled,
         "soak": [one._asdict() for one in verdict.soaks],
     }

@@ -28,14 +28,26 @@ from mnistbench.core.machine import TOUCHED_BYTES, allocator_settings, available
 from mnistbench.core.options import after_dashes, option, path, seconds, storage, switch, whole
 from mnistbench.gate import planning, snapshot
 from mnistbench.gate.environments.sides import SideOptions
-from mnistbench.gate.launcher import LaunchError, Listing, Plan, capture, environment, launching, stage_home, survey
+from mnistbench.gate.launcher import (
+    LaunchError,
+    Listing,
+    Plan,
+    capture,
+    collect_again,
+    environment,
+    launching,
+    own_hash_seed,
+    stage_home,
+    survey,
+)
 from mnistbench.gate.planning import Efforts, Spent
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, newest, qualify
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LAUNCHES, LEAST_LAUNCHES, candidates, decide, is_settled, least_fresh, looks
-from mnistbench.gate.verdict.result import JudgeOptions
+from mnistbench.gate.verdict.ids_of_tests import REORDERED, moved, name_of_test, unstable, without_counterpart
+from mnistbench.gate.verdict.result import JudgeOptions, reasons_with_cases
 from mnistbench.gate.verdict.samples import BASE, HEAD, INTERRUPTED, LONGER, SOAK, End, GateHeader, Launch, Recorded, Reproducer
 from mnistbench.showing.progress import Progress
 
@@ -67,6 +79,10 @@ _REMARKS = (
         "*.py", b"_num_threads(",
     ),
 )  # fmt: skip
+
+
+#: Remark if the user's environment has a hash seed.
+_ONE_HASH_SEED = "all launches have PYTHONHASHSEED={} of your environment, so the order of sets is the same in each of them"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +241,7 @@ class _Gate:
     _durations_s: Mapping[int, list[float]] = field(default_factory=lambda: defaultdict(list))  # of the rounds of each stage
     _spent: list[Mapping[str, Spent]] = field(default_factory=list)  # of each launch of the first stage, by case
     _at_once: int = 1  # launches of a round
+    _unmeasurable: dict[str, str] = field(default_factory=dict)  # node id of a case that a launch did not find again -> why
 
     def run(self, here: Path) -> Recorded:
         listing = self._listing()
@@ -323,15 +340,36 @@ class _Gate:
         folder = DEFAULT_FOLDER if (self._plan.trees[HEAD].directory / DEFAULT_FOLDER).is_dir() else ""
         self._plan, listing = survey(self._plan, self._seed, folder, self._log)
         self._loading_s = monotonic() - began
+        self._leave_out_unstable(listing)
         shard = self._plan.shard
         if shard.of > len(shard.tests) > 0:
             raise UsageError(
                 f"--shard: {shard} are more parts than the {len(shard.tests)} tests; give {len(shard.tests)} or fewer"
             )
         for side, tree in self._plan.trees.items():
-            if not listing[side].cases and not shard.tests:
+            if not listing[side].cases and not listing[side].unmeasurable and not shard.tests:
                 raise LaunchError(_no_cases(side, tree.what, self._plan, listing))
         return listing
+
+    def _leave_out_unstable(self, listing: Mapping[str, Listing]) -> None:
+        """Take cases from the listings whose ids another process of the same side does not find again.
+
+        These have no counterpart on the other side, so the tests are collected again only if there are such ids. Ids that
+        depend on the hash seed, which both sides share, are found by the first launches.
+        """
+        suspected = without_counterpart(listing[BASE].cases, listing[HEAD].cases)
+        if self._plan.shard.of > 1:  # another shard may have the counterpart
+            suspected = {case for case in listing[BASE].cases.keys() ^ listing[HEAD].cases.keys() if case.endswith("]")}
+        if not suspected:
+            return
+        self._progress.say("collecting the tests again, because parameters in their ids differ between the sides")
+        again = collect_again(self._plan, self._seed + 1, self._log)
+        for side, found in listing.items():
+            own = suspected.intersection(found.cases)
+            differing = unstable(own, self._plan.parameters[side], again[side])
+            tests = {f"{name_of_test(case)}[...]": why for case, why in differing.items()}  # no process has these ids again
+            found.unmeasurable = {**found.unmeasurable, **tests}
+            found.cases = {case: listed for case, listed in found.cases.items() if case not in differing}
 
     def _header(self, here: Path, listing: Mapping[str, Listing]) -> GateHeader:
         commit, dirty = snapshot.head_of(here)
@@ -342,7 +380,16 @@ class _Gate:
         # On a side with OMP_NUM_THREADS the threads of a plain test are those of the side.
         ignored = {"threads": 0} if any(map(self._plan.threads, (BASE, HEAD))) else {}
         params = [{case: {**found.params, **ignored} for case, found in side.cases.items()} for side in sides]
-        common = [case for case in of_base if case in of_head and params[0][case] == params[1][case]]
+        reordered = moved(*({case: found.parameters for case, found in side.cases.items()} for side in sides))
+        unmeasurable = {
+            case: _joined(*(side.unmeasurable.get(case, "") for side in sides))
+            for case in dict.fromkeys(case for side in sides for case in side.unmeasurable)
+        } | dict.fromkeys(sorted(reordered), REORDERED)
+        common = [
+            case for case in of_base if case in of_head and params[0][case] == params[1][case] and case not in unmeasurable
+        ]
+        if not common and unmeasurable and not self._plan.shard.tests:
+            raise LaunchError(f"no case can be measured: {'; '.join(reasons_with_cases(unmeasurable))}")
         if not common and not self._plan.shard.tests:
             raise LaunchError(
                 f"no case in common: the base has {', '.join(list(of_base)[:3])}, the head {', '.join(list(of_head)[:3])}"
@@ -376,9 +423,10 @@ class _Gate:
             exact={
                 case: of_head[case].params["device"] == "cpu" and self._threads(of_head[case].params) == {1} for case in common
             },
-            only_base=tuple(case for case in of_base if case not in of_head),
-            only_head=tuple(case for case in of_head if case not in of_base),
-            changed=tuple(case for case in of_base if case in of_head and case not in common),
+            only_base=tuple(case for case in of_base if case not in of_head and case not in unmeasurable),
+            only_head=tuple(case for case in of_head if case not in of_base and case not in unmeasurable),
+            changed=tuple(case for case in of_base if case in of_head and case not in common and case not in unmeasurable),
+            unmeasurable=unmeasurable,
             generated=tuple(sorted({name for tree in self._plan.trees.values() for name in tree.generated})),
             left_out={side: listing[side].left_out for side in (BASE, HEAD)},
             files={side: listing[side].files for side in (BASE, HEAD)},
@@ -390,8 +438,9 @@ class _Gate:
             resident={side: listing[side].resident for side in (BASE, HEAD)},
             returned={case: types for case, types in returned.items() if case not in alike},
             sources={case: names for case in common if (names := differ(names=of_base[case].sources + of_head[case].sources))},
-            remarks=tuple(
-                text.format(", ".join(found)) for text, names, word in _REMARKS if (found := differ(names, word=word))
+            remarks=(
+                *(text.format(", ".join(found)) for text, names, word in _REMARKS if (found := differ(names, word=word))),
+                *([_ONE_HASH_SEED.format(seed)] if (seed := own_hash_seed(os.environ)) else []),
             ),
             notes={case: said for case in common if (said := _joined(of_base[case].note, of_head[case].note))},
             uncompared={case: said for case in alike if (said := _joined(of_base[case].uncompared, of_head[case].uncompared))},
@@ -510,12 +559,13 @@ class _Gate:
 
     def _round_s(self, cases: Sequence[str]) -> float:
         """Return the expected seconds of a round of launches with these cases, from those of the first stage so far."""
+        measured = [case for case in cases if any(case in of for of in self._spent) and case not in self._unmeasurable]
         start_s = statistics.fmean(self._durations_s[1]) - statistics.fmean(
             sum(spent.seconds for spent in of.values()) for of in self._spent
         )
-        efforts = {case: Efforts(*self._plan.efforts.get(case, self._plan.effort)) for case in cases}
+        efforts = {case: Efforts(*self._plan.efforts.get(case, self._plan.effort)) for case in measured}
         return start_s + sum(
-            statistics.fmean(of[case].with_efforts(efforts[case]) for of in self._spent if case in of) for case in cases
+            statistics.fmean(of[case].with_efforts(efforts[case]) for of in self._spent if case in of) for case in measured
         )
 
     def _show_case(self, text: str, cases: int, began: float, each: float | None, rounds: int, number: int) -> None:
@@ -533,7 +583,14 @@ class _Gate:
         return self._deadline - each * math.ceil(fewest / self._at_once) if least_fresh(done, shards) > fewest else 0.0
 
     def _round(self, measured: Recorded, stage: int, count: int, cases: Sequence[str], begins: Callable[[int], None]) -> None:
-        """Run launches at the same time, on different cores."""
+        """Run launches at the same time, on different cores.
+
+        Raises:
+            LaunchError: a side cannot be measured, or earlier launches have found none of the cases again.
+        """
+        cases = [case for case in cases if case not in self._unmeasurable]
+        if not cases:
+            raise LaunchError(f"no case is left to be measured: {'; '.join(reasons_with_cases(self._unmeasurable))}")
         seeds = [self._seed + len(measured.launches) + number for number in range(1, count + 1)]
         cores = own_cores()
         random.Random(seeds[0]).shuffle(cores)  # noqa: S311  # no secret
@@ -552,6 +609,7 @@ class _Gate:
                 line = {"stage": stage, **future.result()}
                 checked, spent = _checked(line)
                 measured.launches.append(checked)
+                self._unmeasurable |= checked.unmeasurable
                 samples.append(measured.path, line)
                 if stage == 1:
                     self._spent.append(spent)

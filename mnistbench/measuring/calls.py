@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import sys
+import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +56,74 @@ class Call:
                 self.teardown(*args, **kwargs)
 
 
+# ---- Calls that only create what would do the work ----------------------------------------------------------------------
+
+#: Iterators of Python that compute an item when it is asked for; the last one is that of ``re.finditer``.
+_LAZY_ITERATORS = (
+    map, filter, zip, enumerate, reversed, *(kind for kind in vars(itertools).values() if isinstance(kind, type)),
+    type(iter(int, 1)),
+)  # fmt: skip
+
+#: What functions with ``@contextlib.contextmanager`` and ``@contextlib.asynccontextmanager`` return.
+_CONTEXT_MANAGERS: tuple[type, ...] = (
+    type(contextlib.contextmanager(lambda: iter(()))()),
+    type(contextlib.asynccontextmanager(lambda: iter(()))()),  # type: ignore[arg-type, return-value]
+)
+
+
+def only_created(result: object) -> str:
+    """Return why the time of a call is not that of its work: it returns what would do the work, and nothing has run that.
+
+    Empty if the call has done its work, as far as the type of its result tells. Runs no code of the result.
+    """
+    kind = type(result)
+    if type(result) is types.GeneratorType:
+        is_new = inspect.getgeneratorstate(result) == inspect.GEN_CREATED
+        return _why_only_created("a generator", _READ_ALL) if is_new else ""
+    if type(result) is types.CoroutineType:
+        is_new = inspect.getcoroutinestate(result) == inspect.CORO_CREATED
+        return _why_only_created("a coroutine", "run it: benchmark(lambda: asyncio.run(f()))") if is_new else ""
+    if kind is types.AsyncGeneratorType:
+        return _why_only_created("an async generator", "read it in a coroutine, and run that with asyncio.run in the function")
+    if any(kind is context_manager for context_manager in _CONTEXT_MANAGERS):
+        return _why_only_created("a context manager", "enter it in the function: with f(): ...")
+    if any(kind is lazy for lazy in _LAZY_ITERATORS):
+        return _why_only_created(f"an iterator ({kind.__name__})", _READ_ALL)
+    if _is_awaitable(kind) and not _is_done_future(result):
+        what = f"an awaitable ({type.__dict__['__name__'].__get__(kind)})"
+        return _why_only_created(what, "await it in a coroutine, and run that with asyncio.run in the function")
+    return ""
+
+
+_READ_ALL = "read it: benchmark(lambda: list(f()))"
+
+
+def _why_only_created(what: str, remedy: str) -> str:
+    return f"its function only creates {what}, whose work is not measured; {remedy}"
+
+
+def _is_awaitable(kind: type) -> bool:
+    """Whether a type defines ``__await__``. A metaclass does not run, as it would in ``hasattr``."""
+    namespace = type.__dict__["__dict__"]
+    return any("__await__" in namespace.__get__(parent) for parent in type.mro(kind))
+
+
+def _is_done_future(result: object) -> bool:
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or not (type(result) is asyncio.Future or type(result) is asyncio.Task):
+        return False
+    return bool(result.done())  # type: ignore[attr-defined]
+
+
+def close_unrun(result: object) -> None:
+    """Close a coroutine that is not awaited, because Python warns of it."""
+    if type(result) is types.CoroutineType:
+        result.close()
+
+
+# ---- The fixture ---------------------------------------------------------------------------------------------------------
+
+
 def device_in_use() -> str:
     """Return the device of the calls in this process: ``cuda`` once torch has used one, else ``cpu``."""
     torch = sys.modules.get("torch")
@@ -67,11 +137,22 @@ def params_of_test(node_id: str, threads: int) -> Params:
 
 
 def intercept(
-    fixture: Any, before: Callable[[Call], object] = lambda _: None, after: Callable[[Call], object] = lambda _: None
+    fixture: Any,
+    before: Callable[[Call], object] = lambda _: None,
+    after: Callable[[Call, Any], object] = lambda *_: None,
+    *,
+    tears_down: bool = False,
 ) -> None:
     """Make pytest-benchmark's fixture hand over its call before it runs it and, if there was no exception, after it.
 
     Other fixtures of its name are left alone.
+
+    Args:
+        fixture: pytest-benchmark's.
+        before: gets the call.
+        after: gets the call and what its function has returned.
+        tears_down: call the teardown of ``pedantic`` also if the fixture is disabled; pytest-benchmark then calls the setup and
+            the function alone.
     """
     base = type(fixture)
     if not any(parent.__module__ == "pytest_benchmark.fixture" for parent in base.__mro__):
@@ -81,10 +162,10 @@ def intercept(
         is_first = not benchmark._mode  # noqa: SLF001  # pytest-benchmark refuses a second call
         if is_first:
             before(call)
-        found = run()
+        result = run()
         if is_first:
-            after(call)
-        return found
+            after(call, result)
+        return result
 
     class Intercepted(base):  # type: ignore[misc, valid-type]
         def __call__(self, function_to_benchmark: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -99,9 +180,37 @@ def intercept(
                 given["target"], tuple(given.get("args", ())), given.get("kwargs") or {}, given.get("setup"),
                 given.get("teardown"), warmup_rounds, not self._disable_gc, once,
             )  # fmt: skip
+            teardown = call.teardown
+            if tears_down and teardown is not None:
+                return around(self, call, lambda: _torn_down(base.pedantic, given, call, teardown))
             return around(self, call, lambda: base.pedantic(self, *args, **kwargs))
 
     fixture.__class__ = Intercepted
+
+
+def _torn_down(pedantic: Callable[..., Any], given: Mapping[str, Any], call: Call, teardown: Callable[..., Any]) -> Any:
+    """Run ``pedantic`` and, unless it does so itself, the teardown with the arguments of the last call."""
+    last_arguments = call.args, call.kwargs
+    is_torn_down = False
+
+    def remembering_setup() -> Any:
+        nonlocal last_arguments, is_torn_down
+        made = call.setup() if call.setup else None
+        last_arguments = made or last_arguments
+        is_torn_down = False
+        return made
+
+    def remembering_teardown(*args: Any, **kwargs: Any) -> None:
+        nonlocal is_torn_down
+        is_torn_down = True
+        teardown(*args, **kwargs)
+
+    own = {"setup": remembering_setup} if call.setup else {}
+    result = pedantic(**{**given, **own, "teardown": remembering_teardown})
+    if not is_torn_down:
+        args, kwargs = last_arguments
+        teardown(*args, **kwargs)
+    return result
 
 
 def refuse_weave(fixture: Any) -> None:

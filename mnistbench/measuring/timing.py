@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mnistbench.core.record import OpTable
@@ -17,12 +18,24 @@ if TYPE_CHECKING:
     import torch
 
 
+def _queued_ns() -> int:
+    """Return how long this thread could run while another one had its core; 0 where the system does not tell.
+
+    Source: Documentation/scheduler/sched-stats.rst of Linux, "/proc/<pid>/schedstat".
+    """
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_bytes().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 class Clock:
     """The clocks of the process. Packages that replace the functions of ``time`` in tests do not find those of a class."""
 
     wall_ns = staticmethod(time.perf_counter_ns)
     cpu_ns = staticmethod(time.process_time_ns)
     thread_ns = staticmethod(time.thread_time_ns)
+    queued_ns = staticmethod(_queued_ns)
 
 
 class Sample(NamedTuple):
@@ -31,6 +44,12 @@ class Sample(NamedTuple):
     wall_ns: int
     cpu_ns: int  # summed over all threads of the process
     device_ns: int | None = None  # on the accelerator's own clock; None on a CPU
+    queued_ns: int = 0  # part of wall_ns in which another process had the core; 0 if that is not known
+
+    @property
+    def alone_ns(self) -> int:
+        """Wall time without the time in which another process had the core."""
+        return self.wall_ns - self.queued_ns
 
 
 @dataclass(frozen=True)
@@ -55,6 +74,19 @@ def clocked(work: Callable[[], object]) -> Sample:
 # CPython keeps Python's frames in chunks of 16 KiB. A call whose frame does not fit maps a new one until it returns, in some
 # microseconds, at some depths of the stack. This frame fits into none, and has 1,000 slots after it (Python/pystate.c).
 clocked.__code__ = clocked.__code__.replace(co_stacksize=4096)
+
+
+def with_queue(run_iteration: Callable[[], Sample]) -> Sample:
+    """Run an iteration of one thread; return its times with the part in which another process had the core.
+
+    Between the readings of the queue is nothing but the iteration: its setup may wait for the core, too. The queue is read
+    before the clocks start and after they stop. If the thread loses its core in between, it has queued for longer than the
+    clocks can show, so the part is at most wall time minus CPU time.
+    """
+    before_ns = Clock.queued_ns()
+    sample = run_iteration()
+    queued_ns = Clock.queued_ns() - before_ns
+    return sample._replace(queued_ns=min(queued_ns, max(0, sample.wall_ns - sample.cpu_ns)))
 
 
 def timed(work: Callable[[], object], device: torch.device | None = None) -> Sample:

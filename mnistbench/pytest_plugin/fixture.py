@@ -10,6 +10,7 @@ An implementation of ``pytest_mnistbench_attach`` can call the standard attachme
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -36,6 +37,9 @@ from mnistbench.workloads.workload import Workload
 
 #: Share of the time of kernels and copies from which on a record notes that it belongs to no operation.
 NOTED_SHARE = 0.10
+
+#: An address in the text of an object, a function or a container of them.
+_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 
 #: Key of the times of the case that was measured last; the standard attachments need them.
 _TIMED = pytest.StashKey[Timed]()
@@ -213,5 +217,13 @@ def _test_identity(node: pytest.Function) -> str:
         for name, value in callspec.params.items()
         if name not in PARAMETERS and not (isinstance(value, str) and value in PHASES)
     }
-    shown = ",".join(f"{name}={value}" for name, value in own.items())
+    shown = ",".join(f"{name}={_same_in_each_process(value, name, callspec.indices[name])}" for name, value in own.items())
     return node.nodeid.removesuffix(f"[{callspec.id}]") + (f"[{shown}]" if shown else "")
+
+
+def _same_in_each_process(value: object, name: str, position: int) -> str:
+    """Return the text of a parameter. In place of one with an address this is a name, or the position, as in pytest's ids."""
+    text = str(value)
+    if not _ADDRESS.search(text):
+        return text
+    return str(getattr(value, "__qualname__", f"{name}{position}"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mnistbench.compare.criteria import Criteria, mark_thresholds
-from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.core.errors import MnistbenchError, RecordError, UsageError, first_line
 from mnistbench.core.options import read_pytest
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.pytest_plugin.options import Options
@@ -74,8 +74,10 @@ class Session:
         for workloads in reversed(item.ihook.pytest_mnistbench_workloads(config=item.config)):
             for workload in workloads:
                 if not isinstance(workload, Workload):
+                    # The text of a model has many lines, and that of another object may take any time.
+                    what = repr(workload) if isinstance(workload, str) else f"an object of type {type(workload).__name__}"
                     raise UsageError(
-                        f"pytest_mnistbench_workloads returned {workload!r}: return a list of mnistbench Workload objects"
+                        f"pytest_mnistbench_workloads returned {what}: return a list of mnistbench Workload objects"
                     )
                 if workload.name in found or builtin.get(workload.name, workload) is not workload:
                     raise UsageError(f"workload {workload.name!r} is registered twice: give one of them another name")
@@ -294,10 +296,15 @@ class Session:
         The fixture measures as without it; the profiled calls follow. A test that calls no operation of torch has no record.
         """
         from mnistbench.core.record import KEY
-        from mnistbench.measuring.calls import intercept
+        from mnistbench.measuring.calls import intercept, only_created
 
-        def attach(call: Call) -> None:
-            if not fixture.enabled or fixture.stats is None or "torch" not in sys.modules:
+        def attach(call: Call, result: Any) -> None:
+            if not fixture.enabled or fixture.stats is None:
+                return
+            if why := only_created(result):
+                self.notes.append(f"{item.nodeid}: {why}")
+                return
+            if "torch" not in sys.modules:
                 return
             record = self._record_of_call(fixture, item, call)
             if record is not None:
@@ -326,7 +333,7 @@ class Session:
                     shapes=options.op_shapes,
                 )
             except Exception as error:  # noqa: BLE001  # a call that cannot be repeated: the timing is kept
-                notes.append(f"not profiled: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+                notes.append(f"not profiled: {type(error).__name__}: {first_line(error)}")
                 self.notes.append(f"{item.nodeid}: {notes[0]}")
         if not tables and not notes:
             return None

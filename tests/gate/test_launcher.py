@@ -42,16 +42,19 @@ def surveyed(**changes):
         "cases": {
             "t.py::t": {
                 "label": name, "params": {"threads": 1}, "memory": 4, "failed": "", "note": "", "uncompared": "",
-                "parallel": False, "sources": [], "returns": "", "seconds": 0.1, "onednn": {},
+                "parallel": False, "parameters": "", "sources": [], "returns": "", "seconds": 0.1, "onednn": {},
             }
         },
-        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {}, "longest_s": 0.01, "cpu": {},
+        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {}, "unmeasurable": {}, "longest_s": 0.01, "cpu": {},
     }
     say(surveyed={**said, **changes})
 
 
 def result(**changes):
-    said = {"cases": {}, "case_seconds": {}, "efforts": {}, "order": ["base", "head"], "seconds": 1.5, "side": name, "once": {}}
+    said = {
+        "cases": {}, "case_seconds": {}, "efforts": {}, "order": ["base", "head"], "seconds": 1.5, "side": name, "once": {},
+        "unmeasurable": {},
+    }
     say(result={**said, **changes})
 
 
@@ -94,7 +97,10 @@ def plan(tmp_path):
 
 
 #: What the launches here return if they measure no case.
-NOTHING = {"cases": {}, "case_seconds": {}, "efforts": {}, "order": [BASE, HEAD], "seconds": 1.5, "once": {BASE: {}, HEAD: {}}}
+NOTHING = {
+    "cases": {}, "case_seconds": {}, "efforts": {}, "order": [BASE, HEAD], "seconds": 1.5, "once": {BASE: {}, HEAD: {}},
+    "unmeasurable": {},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -182,7 +188,7 @@ result_of_side({
     pythons = {BASE: str(tmp_path / "python"), HEAD: sys.executable}
     variables = {BASE: {"ONLY_BASE": "a b", "MALLOC_TOP_PAD_": "1"}, HEAD: {}}
     plan = replace(plan, pythons=pythons, variables=variables, parallel=frozenset({"t.py::t"}), added=0.1)
-    plan = replace(plan, efforts={"t.py::t": (0.5, 0.25)})
+    plan = replace(plan, efforts={"t.py::t": (0.5, 0.25)}, parameters={side: {"t.py::t": side} for side in (BASE, HEAD)})
     with start(program, plan=plan, only=["t.py::t"]) as launch:
         launch.ready()
         sides = sides_of(launch.measure())
@@ -201,6 +207,7 @@ result_of_side({
             "only": ["t.py::t"],
             "torch": False,
             "parallel": ["t.py::t"],
+            "parameters": {"t.py::t": side},
             "added": 0.1 if side == HEAD else 0.0,
             "soak_ns": 0,
             "is_shard": False,
@@ -544,6 +551,11 @@ def test_the_environment_of_a_launch():
     assert not found.keys() & of_a_hook.keys()
     assert Path(found["MNISTBENCH_DIGITS"]).name == "digits.csv.gz"
     assert environment({"OMP_NUM_THREADS": "3"}, Path("/t/gate"), 1)["OMP_NUM_THREADS"] == "3"
+
+
+@pytest.mark.parametrize(("own", "seed"), [("0", "0"), ("42", "42"), ("random", "7"), ("", "7")])
+def test_a_hash_seed_of_the_user_holds_in_all_launches(own, seed):
+    assert environment({"PYTHONHASHSEED": own}, Path("/t/gate"), 7)["PYTHONHASHSEED"] == seed
 
 
 def test_compiled_modules_are_kept_for_the_next_launch():

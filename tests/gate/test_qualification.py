@@ -265,6 +265,14 @@ def test_cases_without_times_cannot_be_judged():
     assert shown.heading == "this runner is not qualified: no case has usable times in every launch"
 
 
+def test_a_case_that_cannot_be_measured_is_named_and_says_nothing_of_the_machine():
+    measured = recorded(series(count=3), unmeasurable={"t.py::t": "its function only creates a coroutine"})
+    assert "Not measured:\nt.py::t: its function only creates a coroutine\n" in render(report(measured, 10)[1], "terminal")
+    first, *others = launches(**{CASE: Measured(operations={}), SLOW: Measured(operations={})})
+    lacking = dataclasses.replace(first, cases={CASE: first.cases[CASE]}, unmeasurable={SLOW: "its id differs"})
+    assert qualified([lacking, *others]).end.qualification["reasons"] == []
+
+
 def test_a_case_without_times_is_a_reason():
     found = qualified(launches(**{CASE: Measured(ns=0, operations={}), SLOW: Measured(operations={})}))
     assert found.end.qualification["reasons"] == [f"{LABEL} has no usable time in every launch"]

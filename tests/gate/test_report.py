@@ -368,6 +368,7 @@ BOTH = {"labels": {CASE: LABEL, OTHER_CASE: "other"}}
         ({"left_out": {"base": {}, "head": {"t": "xfails: x"}}}, "t: left out: xfails: x in the head"),
         ({"left_out": {"base": {"t": "a"}, "head": {"t": "b"}}}, "t: left out: a in the base; b in the head"),
         ({"left_out": {"base": dict.fromkeys("abcdefgh", "x"), "head": {}}}, "8 tests (a, b, c, ...): left out: x in the base"),
+        ({"unmeasurable": {"t": "its id differs"}}, "t: left out: its id differs"),
         ({"remarks": ["the sides declare other dependencies"]}, "the sides declare other dependencies"),
         (
             {"sources": {CASE: ("t.py",), OTHER_CASE: ("t.py",)}, **BOTH},

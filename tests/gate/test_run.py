@@ -28,6 +28,7 @@ from mnistbench.gate.report import report
 from mnistbench.gate.run import LAUNCHES, Request, measure
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED
+from mnistbench.gate.verdict.ids_of_tests import OTHER_ID, REORDERED
 from mnistbench.gate.verdict.result import JudgeOptions, conclude
 from mnistbench.gate.verdict.samples import BASE, HEAD, NO_END, End, Shard
 from mnistbench.gate.verdict.shards import gather
@@ -98,6 +99,9 @@ class Launches:
         self.clock = 0.0
         self.before = {}  # number of the launch -> called before it is measured; 0 is the survey
         self.changes = {}  # number of the launch -> changes of what it leaves
+        self.unstable = {}  # number of the launch -> node ids that it does not find again
+        self.again = {}  # side -> node id -> parameters, if the tests are collected again
+        self.collected = []  # seeds of these collections
 
     def monotonic(self):
         return self.clock
@@ -121,7 +125,13 @@ class Launches:
         self.before.get(0, lambda: None)()
         arguments, phases = self.selects(plan.arguments, folder)
         listings = {side: self.listing(side) for side in (BASE, HEAD)}
-        return replace(plan, arguments=tuple(filter(None, arguments)), phases=phases), listings
+        parameters = {side: {case: found.parameters for case, found in listings[side].cases.items()} for side in listings}
+        plan = replace(plan, arguments=tuple(filter(None, arguments)), phases=phases, parameters=parameters)
+        return plan, listings
+
+    def collect_again(self, plan, seed, log):
+        self.collected.append(seed)
+        return self.again
 
     def capture(self, plan, seed, wanted, folder, log):
         assert all(tree.directory.is_dir() for tree in plan.trees.values())
@@ -145,6 +155,8 @@ class Launches:
 
     def measure(self, begins):
         _, seed, only = self.started[-1]
+        lacking = self.unstable.get(len(self.started), ())
+        only = [case for case in only if case not in lacking]
         for number in range(1, len(only) + 1):
             if begins:
                 begins(number)
@@ -160,6 +172,7 @@ class Launches:
             **line,
             "case_seconds": dict.fromkeys(only, self.of_case),
             "efforts": dict.fromkeys(only, self.spent),
+            "unmeasurable": dict.fromkeys(lacking, OTHER_ID),
             **self.changes.get(len(self.started), {}),
         }
 
@@ -172,7 +185,7 @@ def launches():
 @pytest.fixture
 def gate(here, tmp_path, launches, monkeypatch):
     """Measure with these launches; what the request says by keywords."""
-    for name in ("launching", "survey", "capture", "monotonic"):
+    for name in ("launching", "survey", "capture", "collect_again", "monotonic"):
         monkeypatch.setattr(run, name, getattr(launches, name))
 
     def measured(progress=None, *, where=here, **changes):
@@ -243,6 +256,104 @@ def test_what_the_surveys_say_of_a_case_is_said_once(gate, launches):
     header = gate(launches=8).header
     assert header.notes == {QUICK: "changes its arguments"}
     assert header.uncompared == {QUICK: "in the base: returns base; in the head: returns head"}
+
+
+# ---- Ids that differ between processes -----------------------------------------------------------------------------------
+
+
+def test_a_case_that_a_launch_does_not_find_again_is_left_out_of_later_ones(gate, launches):
+    launches.unstable = {2: [SLOW]}
+    measured = gate(launches=9)
+    assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * 2 + [[QUICK]] * 7
+    verdict = conclude(measured, JudgeOptions())
+    assert verdict.unmeasurable == {SLOW: OTHER_ID}
+    [reason] = verdict.reasons
+    assert reason.text == f"not measured: {SLOW}: {OTHER_ID}; add --allow-missing to judge without it"
+    assert samples.load(measured.path) == measured
+
+
+def test_a_case_that_no_launch_finds_again_needs_no_time_of_its_own(gate, launches):
+    launches.unstable = {number: [SLOW] for number in range(1, 22)}
+    launches.factors[QUICK] = 1.2  # fresh launches, whose duration is estimated
+    measured = gate(launches=9, budget_s=10_000)
+    assert stages_of(measured) == [1] * 9 + [2] * 8
+    assert conclude(measured, JudgeOptions()).outcome == REGRESSED
+
+
+def test_a_gate_whose_cases_get_lost_one_after_the_other_says_why(gate, launches):
+    launches.unstable = {1: [QUICK], 2: [SLOW]}
+    measured = gate(launches=9)
+    assert measured.end.cut_short == f"no case is left to be measured: {QUICK}, {SLOW}: {OTHER_ID}"
+    verdict = conclude(measured, JudgeOptions())
+    assert verdict.outcome == INCONCLUSIVE
+    assert OTHER_ID in render(report(verdict), "terminal")
+    allowed = conclude(measured, JudgeOptions(allow_missing=True))
+    assert allowed.outcome == INCONCLUSIVE  # nothing was measured
+    assert render(report(allowed), "json")
+
+
+def test_ids_of_one_side_alone_are_looked_for_in_another_process(gate, launches):
+    launches.cases[BASE]["t.py::t[<A at 0x1>]"] = launches.cases[HEAD]["t.py::t[<A at 0x2>]"] = PARAMS
+    launches.cases[BASE]["t.py::renamed[1]"] = launches.cases[HEAD]["t.py::renamed[2]"] = PARAMS
+    launches.again = {
+        BASE: {"t.py::t[<A at 0x3>]": "", "t.py::renamed[1]": ""}, HEAD: {"t.py::t[<A at 0x4>]": "", "t.py::renamed[2]": ""}
+    }  # fmt: skip
+    header = gate(launches=8).header
+    [seed] = launches.collected
+    assert seed != 100  # of the survey
+    assert header.unmeasurable == {"t.py::t[...]": OTHER_ID}
+    assert (header.only_base, header.only_head) == (("t.py::renamed[1]",), ("t.py::renamed[2]",))
+
+
+def test_tests_are_not_collected_again_without_a_suspicion(gate, launches):
+    launches.cases[HEAD]["t.py::new[1]"] = PARAMS
+    launches.cases[BASE]["t.py::gone[1]"] = PARAMS
+    assert gate(launches=8).header.unmeasurable == {}
+    assert launches.collected == []
+
+
+def test_an_id_of_one_side_alone_may_have_its_counterpart_in_another_shard(gate, launches):
+    launches.cases[BASE]["t.py::t[<A at 0x1>]"] = PARAMS
+    launches.again = {BASE: {}, HEAD: {}}
+    header = gate(launches=8, shard=Shard(1, 2)).header
+    assert header.unmeasurable == {"t.py::t[...]": f"in the base: {OTHER_ID}"}
+    assert header.only_base == ()
+
+
+def test_parameters_that_belong_to_another_id_in_the_head_are_not_compared(gate, launches):
+    listing = launches.listing
+
+    def swapped(side):
+        found = listing(side)
+        order = ("one", "two") if side == BASE else ("two", "one")
+        for case, parameters in zip(("t.py::t[x0]", "t.py::t[x1]"), order, strict=True):
+            found.cases[case] = ListedCase(case, PARAMS, parameters=parameters)
+        return found
+
+    launches.listing = swapped
+    header = gate(launches=8).header
+    assert header.unmeasurable == {"t.py::t[x0]": REORDERED, "t.py::t[x1]": REORDERED}
+    assert list(header.labels) == [QUICK, SLOW]
+    assert header.changed == ()
+
+
+def test_cases_that_a_survey_cannot_measure_have_a_reason(gate, launches):
+    listing = launches.listing
+    launches.listing = lambda side: replace(listing(side), unmeasurable={"t.py::a": "only creates", side: "only creates"})
+    header = gate(launches=8).header
+    assert header.unmeasurable == {
+        "t.py::a": "only creates", BASE: "in the base: only creates", HEAD: "in the head: only creates",
+    }  # fmt: skip
+    launches.listing = lambda side: replace(listing(side), cases={}, unmeasurable={"t.py::a": "only creates", "t.py::b": "x"})
+    with pytest.raises(LaunchError, match=r"^no case can be measured: t\.py::a: only creates; t\.py::b: x$"):
+        gate(launches=8)
+
+
+def test_the_hash_seed_of_the_user_is_said(gate, monkeypatch):
+    monkeypatch.setenv("PYTHONHASHSEED", "5")
+    assert any("PYTHONHASHSEED=5" in remark for remark in gate(launches=8).header.remarks)
+    monkeypatch.setenv("PYTHONHASHSEED", "random")
+    assert gate(launches=8).header.remarks == ()
 
 
 def test_what_decides_which_code_runs_is_kept_of_both_sides(gate, launches):

@@ -14,7 +14,7 @@ from torch_builders import tiny_params
 
 from mnistbench.measuring import passes, timing
 from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, device_times, measure
-from mnistbench.measuring.timing import Timed, clocked
+from mnistbench.measuring.timing import Sample, Timed, clocked
 
 pytestmark = pytest.mark.versions
 
@@ -198,7 +198,7 @@ def test_only_the_work_runs_between_the_readings_of_the_wall_clock(
     sample = timing.timed(lambda: accelerator.append("call"), torch.device(device))
     read = ["cpu", "wall", "call", "wall", "cpu"]
     assert accelerator == (["record", *read, "record", "wait for event"] if event else read)
-    assert sample == (40, 30, 250_000 if event else None)
+    assert sample == Sample(40, 30, 250_000 if event else None)
 
 
 def test_a_short_function_takes_as_long_at_any_depth_of_the_stack():

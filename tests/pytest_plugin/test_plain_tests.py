@@ -112,6 +112,32 @@ def test_a_call_that_cannot_be_repeated_keeps_its_time_and_one_that_fails_fails_
     )
 
 
+def test_a_function_that_only_creates_its_work_is_named(suite):
+    suite.write(
+        "test_bench.py",
+        """
+        import asyncio
+        import torch
+
+        async def work():
+            return torch.ones(2) + 1
+
+        def test_coroutine(benchmark):
+            asyncio.run(benchmark.pedantic(work))
+
+        def test_whole(benchmark):
+            benchmark.pedantic(lambda: asyncio.run(work()))
+        """,
+    )
+    result, saved = suite.run_saved("--op-benchmarks")
+    result.assert_outcomes(passed=2)
+    assert [name for name, record in records(saved).items() if record] == ["test_whole"]
+    result.stdout.fnmatch_lines(
+        ["test_bench.py::test_coroutine: its function only creates a coroutine, whose work is not measured; run it: *"]
+    )
+    result.stdout.no_fnmatch_line("test_bench.py::test_whole: its function*")
+
+
 def test_a_suite_without_torch_does_not_import_it(suite):
     suite.write(
         "test_bench.py",

@@ -52,12 +52,37 @@ def test_workloads_of_a_test(project, options, conftest, test, cases):
             "def pytest_mnistbench_workloads(config): return ['tiny']\n",
             "pytest_mnistbench_workloads returned 'tiny': return a list of mnistbench Workload objects",
         ),
+        (
+            "import torch\n\ndef pytest_mnistbench_workloads(config): return [torch.nn.Sequential(torch.nn.ReLU())]\n",
+            "pytest_mnistbench_workloads returned an object of type Sequential: return a list of mnistbench Workload objects",
+        ),
     ],
-    ids=["none", "name of a built-in one", "one name twice", "no workload"],
+    ids=["none", "name of a built-in one", "one name twice", "no workload", "model"],
 )
 def test_wrong_workloads_are_one_line(project, conftest, line):
     project.write("conftest.py", conftest)
     project.assert_refused(line)
+
+
+def test_a_parameter_of_the_user_is_named_alike_in_each_process(project):
+    project.write("conftest.py", CONFTEST)
+    project.write(
+        "test_bench.py",
+        """
+        import pytest
+
+        class Option:
+            pass
+
+        @pytest.mark.parametrize("option", [Option(), "plain", [Option()], sorted, Option])
+        def test_forward(op_benchmark, option):
+            op_benchmark("forward")
+        """,
+    )
+    found = records(project.run_saved("--no-op-profile", "--bench-tensorboard=off")[1]).values()
+    options = ["option0", "plain", "option2", "<built-in function sorted>", "<class 'test_bench.Option'>"]
+    expected = {f"test_bench.py::test_forward[option={option}]" for option in options}
+    assert {record["test"] for record in found} == expected
 
 
 # ---- --bench-step ----------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Outcome, SideCas
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.gate.verdict.samples import FIRST, LEAST_PAIRS, PARTS, SETUP
-from mnistbench.measuring.timing import Clock, Sample, clocked
+from mnistbench.measuring.timing import Clock, Sample, clocked, with_queue
 
 #: Pairs of iterations of a build: (factor, fewest, most); effort * factor / sqrt(seconds of an iteration) are made.
 #: For cases whose pairs have the same variance, this minimizes the sum of the variances of the means (Neyman's allocation).
@@ -76,7 +76,7 @@ class SideRun:
         """Return the samples as JSON: times, or means of consecutive ones, and the slowest of single iterations in turn."""
         if len(self.queued_ns) != len(self.wall_ns):
             self.queued_ns.clear()  # the case started processes during a soak
-        alone_ns = sorted(map(operator.sub, self.wall_ns, self.queued_ns or itertools.repeat(0)))
+        alone_ns = sorted(map(operator.sub, self.wall_ns, self.queued_ns or itertools.repeat(0)))  # never below 0
         names = "wall_ns", "queued_ns", "cpu_ns", "device_ns", "block_ns"
         return {
             **{name: _shortened(getattr(self, name)) for name in names},
@@ -94,8 +94,11 @@ class SideRun:
         with self.side.errors_named(), self.counted(SETUP):
             self.case.build()
 
-    def run_case(self) -> Sample:
+    def run_case(self, *, counts_queue: bool = False) -> Sample:
         """Run an iteration and return its times.
+
+        Args:
+            counts_queue: the case has one thread; the sample has the time in which another process had the core.
 
         Raises:
             SideError: the code of the side raises.
@@ -105,11 +108,15 @@ class SideRun:
             with self.counted(SETUP):
                 self.case.prepare()
             try:
-                with self.counted(FIRST):
-                    sample = self.case.clocked()
-                return self._longer(sample) if self.added else sample
+                return with_queue(self._clocked) if counts_queue else self._clocked()
             finally:
                 self.case.finish()
+
+    def _clocked(self) -> Sample:
+        """Run the work of an iteration, without what precedes and follows it."""
+        with self.counted(FIRST):
+            sample = self.case.clocked()
+        return self._longer(sample) if self.added else sample
 
     def _longer(self, sample: Sample) -> Sample:
         """Compute for a share of an iteration's time, right after it, and return the times of both together."""
@@ -265,15 +272,14 @@ def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str], *, of_one_threa
     """
     began_with_children, ended_s = _children()
     for _ in turns.of(pairs):
-        queued_ns = _queued_ns()
-        sample = side_run.run_case()
+        sample = side_run.run_case(counts_queue=of_one_thread)
         side_run.wall_ns.append(sample.wall_ns)
         if sample.device_ns is not None:
             side_run.device_ns.append(sample.device_ns)
         elif _has_one_thread(side_run.case):  # of several threads the CPU clock returns the sum
             side_run.cpu_ns.append(sample.cpu_ns)
         if of_one_thread:
-            side_run.queued_ns.append(_queued_ns() - queued_ns)
+            side_run.queued_ns.append(sample.queued_ns)
     has_children, ended_later_s = _children()
     if any(turns.exchange(began_with_children or has_children or ended_later_s > ended_s)):
         side_run.queued_ns.clear()  # a process of the case may have had the core
@@ -283,17 +289,6 @@ def _shortened(times_ns: Sequence[int]) -> list[int]:
     """Return the times, or if they are more than MOST, the means of consecutive ones."""
     each = math.ceil(len(times_ns) / MOST) or 1
     return [round(statistics.fmean(times_ns[first : first + each])) for first in range(0, len(times_ns), each)]
-
-
-def _queued_ns() -> int:
-    """Return how long this thread could run while another one had its core; 0 where the system does not tell.
-
-    Source: Documentation/scheduler/sched-stats.rst of Linux, "/proc/<pid>/schedstat".
-    """
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_bytes().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def _children() -> tuple[bool, float]:

@@ -10,6 +10,7 @@ import functools
 import os
 import random
 import sys
+import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -17,8 +18,8 @@ from typing import Any
 
 from mnistbench.core.machine import gc_paused
 from mnistbench.gate.sides.fingerprint import Fingerprint, fingerprint
-from mnistbench.measuring.calls import PROFILED_NS, Call, device_in_use
-from mnistbench.measuring.timing import Clock, Sample, clocked
+from mnistbench.measuring.calls import PROFILED_NS, Call, close_unrun, device_in_use
+from mnistbench.measuring.timing import Sample, clocked, with_queue
 
 #: Warm-up iterations of a side: memory is allocated, algorithms are chosen, the optimizer creates its state.
 WARMUP_CALLS = 2
@@ -125,7 +126,7 @@ class PlainCase(SideCase):
         self._kwargs: Mapping[str, Any] = call.kwargs
         self._waits = False  # for an accelerator
         self.threads = threads
-        self.took_ns = 0  # the last call of ``result``, without setup and teardown
+        self.took_ns = 0  # the last call of ``result``, without setup, teardown and the time of other programs
         self.once = call.once
         self.may_be_repeated = call.setup is None and call.teardown is None
 
@@ -141,7 +142,7 @@ class PlainCase(SideCase):
             torch.set_num_threads(self.threads)
         for _ in range(self._call.warmup_rounds - WARMUP_CALLS):
             with self._call.prepared() as run:
-                run()
+                close_unrun(run())
 
     def prepare(self) -> None:
         """Call the setup of the test."""
@@ -178,18 +179,14 @@ class PlainCase(SideCase):
         """Return what the function returns, with freshly seeded generators."""
         seed_all(0)
         with self._call.prepared() as run:
-            began = Clock.wall_ns()
-            found = run()
-            self.took_ns = Clock.wall_ns() - began
-            return found
+            results = []
+            sample = with_queue(lambda: clocked(lambda: results.append(run())))
+            self.took_ns = sample.alone_ns
+            return results.pop()
 
     def arguments(self) -> Fingerprint:
         """Return the fingerprint of the arguments, and of what the function itself refers to."""
-        call, cells = self._call, []
-        for cell in getattr(call.function, "__closure__", None) or ():
-            with contextlib.suppress(ValueError):  # still empty
-                cells.append(cell.cell_contents)
-        return fingerprint(call.args, dict(call.kwargs), getattr(call.function, "__self__", None), *cells)
+        return fingerprint(self._call.args, self._call.kwargs, *_referred_to(self._call.function))
 
     @functools.cached_property
     def _seen(self) -> tuple[bool, bool]:
@@ -242,6 +239,25 @@ class PlainCase(SideCase):
 
         with contextlib.nullcontext() if self._seen[1] else marks.marked_calls():
             yield run
+
+
+def _referred_to(function: object) -> Iterator[object]:
+    """Yield the objects that a function refers to: that of a method, those of a closure, and arguments of ``partial``.
+
+    Runs no code of the user: other callables may compute such attributes.
+    """
+    if type(function) is types.FunctionType:
+        for cell in function.__closure__ or ():
+            with contextlib.suppress(ValueError):  # still empty
+                yield cell.cell_contents
+    elif type(function) is types.MethodType:
+        yield function.__self__
+        yield from _referred_to(function.__func__)
+    elif type(function) is types.BuiltinMethodType or type(function) is types.MethodWrapperType:
+        yield function.__self__
+    elif type(function) is functools.partial:
+        yield from (function.args, function.keywords)
+        yield from _referred_to(function.func)
 
 
 @contextlib.contextmanager

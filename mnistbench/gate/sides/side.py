@@ -34,10 +34,11 @@ from typing import Any
 
 import pytest
 
-from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.errors import MnistbenchError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import CALL
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
+from mnistbench.gate.sides.fingerprint import Limits, fingerprint
 from mnistbench.gate.verdict.samples import ALL_CASES, FIXTURES, IMPORT, SETUP
 from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
 from mnistbench.measuring.timing import Clock
@@ -57,6 +58,9 @@ _BENCHMARK_OPTIONS = {
 }  # fmt: skip
 
 _PACKAGE = "mnistbench"
+
+#: What is read of the parameters of a test, to know them again in another process: of all tests of a suite.
+_OF_PARAMETERS = Limits(objects=500, n_bytes=2**20, seconds=1.0)
 
 #: The module for cases of workloads, which needs torch.
 WORKLOAD_CASE = "mnistbench.gate.sides.workload_case"
@@ -105,6 +109,7 @@ class Side:
     fallback: str  # folder with mnistbench and pytest-benchmark, for a side whose environment does not have them
     threads: int = 0  # of all its cases; 0: each case has its own number
     left_out: dict[str, str] = field(default_factory=dict)  # node id of a test that was not taken -> why
+    parameters: dict[str, str] = field(default_factory=dict)  # node id of a collected test -> hash of its parameters
     say: Callable[..., None] = lambda **_: None  # sends a message of the process
     plugins: list[object] = field(default_factory=list)  # more of pytest's
     # Name of a cost that occurs once -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes
@@ -240,8 +245,7 @@ class Side:
             raise
         except Exception as error:  # the side's code may raise anything
             traceback.print_exc()  # the log of the launch
-            text = str(error).strip().splitlines()
-            raise SideError(f"{self.name}: {type(error).__name__}: {text[0] if text else 'no message'}") from error
+            raise SideError(f"{self.name}: {type(error).__name__}: {first_line(error)}") from error
 
     @property
     def files(self) -> dict[str, str]:
@@ -338,6 +342,7 @@ class _Session:
                 ours[node_id] = item
             elif code and "getfixturevalue" in code.co_names and _FIXTURES.intersection(code.co_consts):
                 self.side.left_out[node_id] = "gets its fixture from request.getfixturevalue; name it as an argument"
+        self.side.parameters = {node_id: _hash_of_parameters(item) for node_id, item in ours.items()}
         if self.failures:  # pytest runs no test, so there is nothing to agree about with the other side
             return
         kept: dict[str, pytest.Item] = {}
@@ -378,7 +383,7 @@ class _Session:
         if fixturedef.argname == _BENCHMARK and not measures_workload:
             value.disabled = False  # what a test asks of it is as in a run that measures
             before = functools.partial(self._take_call, request.node, value)
-            intercept(value, before, after=functools.partial(self._give_stats, value))
+            intercept(value, before, after=functools.partial(self._give_stats, value), tears_down=True)
             refuse_weave(value)
         return value
 
@@ -413,7 +418,7 @@ class _Session:
         benchmark.disabled = True  # it calls the function once
         self._called_ns = Clock.wall_ns()
 
-    def _give_stats(self, benchmark: Any, _: Call) -> None:
+    def _give_stats(self, benchmark: Any, *_: object) -> None:
         """Give the fixture the statistics of its call, which a test may read."""
         seconds = (Clock.wall_ns() - self._called_ns) / 1e9
         benchmark.disabled = False
@@ -457,6 +462,15 @@ class _Session:
             self.side.left_out[node_id] = ": ".join(filter(None, what))
         elif report.when == "call" and node_id not in self._taken:
             self.side.left_out[node_id] = "does not call its benchmark fixture"
+
+
+def _hash_of_parameters(item: pytest.Item) -> str:
+    """Return the hash of what a test is parametrized with; empty if there is nothing, or reading takes too long."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return ""
+    found = fingerprint(*callspec.params.values(), limits=_OF_PARAMETERS)
+    return "" if found.is_timed_out else found.digest
 
 
 def _last_line(report: pytest.CollectReport | pytest.TestReport) -> str:

@@ -27,9 +27,10 @@ from mnistbench.gate.launcher import ListedCase, Listing
 from mnistbench.gate.reproducers.script import VALUES
 from mnistbench.gate.sides.alternate import SideRun, rehearse
 from mnistbench.gate.sides.case import WARMUP_CALLS, PlainCase, SideCase
-from mnistbench.gate.sides.fingerprint import fingerprint
+from mnistbench.gate.sides.fingerprint import fingerprint, type_name
 from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase, stray_modules
 from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
+from mnistbench.measuring.calls import close_unrun, only_created
 from mnistbench.measuring.timing import Clock
 
 #: Measured if the user names no tests: the cases of this phase.
@@ -67,6 +68,7 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
         raise
     for node_id, case in taken.cases.items():
         case.sources = sources.of_test[node_id]
+        case.parameters = side.parameters[node_id]
     found = Listing(
         cases={node_id: case for node_id, case in taken.cases.items() if node_id not in side.left_out},
         packages=installed,
@@ -74,11 +76,23 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
         files=side.files,
         shared=taken.shared,
         left_out=side.left_out,
+        unmeasurable=taken.unmeasurable,
         longest_s=sources.longest_s,
         resident=peak_resident_bytes(),
         cpu=taken.cpu,
     )
     say(surveyed=asdict(found))
+
+
+def collect(job: dict[str, Any], say: Callable[..., None]) -> None:
+    """Send which tests pytest collects in this process, with the hash of the parameters of each. Run none of them."""
+    side = Side.of(job, say)
+
+    def none(_: list[str]) -> list[str]:
+        say(collected=side.parameters)
+        return []
+
+    side.run(job["arguments"], none, lambda _: None)
 
 
 def refuse_old_torch(side: str) -> None:
@@ -129,6 +143,7 @@ class _Survey:
         self._side = side
         self._repository, self._phases = Path(job["repository"]), job["phases"]
         self.cases: dict[str, ListedCase] = {}  # by node id
+        self.unmeasurable: dict[str, str] = {}  # node id -> why
         self.shared: dict[str, str] = {}
         self.cpu: dict[str, str] = {}
         self._imported_bytes: int | None = None  # of tensors, before the first case of a workload was built
@@ -144,23 +159,36 @@ class _Survey:
             return
         made, began_ns = case.make(), Clock.wall_ns()
         try:
-            (self._call if case.is_plain else self._measure_memory)(made, listed)
+            if case.is_plain:
+                if why := self._call(made, listed):
+                    self.unmeasurable[case.node_id] = why
+                    del self.cases[case.node_id]
+                    return
+            else:
+                self._measure_memory(made, listed)
             listed.seconds = (Clock.wall_ns() - began_ns) / 1e9
             self._find_paths(made, listed)
         except SideError as error:
             listed.failed = str(error)
 
-    def _call(self, case: PlainCase, listed: ListedCase) -> None:
-        """Run a plain test's function twice, to see what it changes and what it returns."""
+    def _call(self, case: PlainCase, listed: ListedCase) -> str:
+        """Run a plain test's function twice, to see what it changes and what it returns.
+
+        Return why it cannot be measured; empty if it can.
+        """
         with self._side.errors_named():
             case.build()
             given = case.arguments()
             first, first_ns = case.result(), case.took_ns
+            if why := only_created(first):
+                close_unrun(first)
+                return why
             left = case.arguments()
             second, listed.parallel = _with_parallelism(case.result)
             one, other = fingerprint(first), fingerprint(second)
         notes = ["uses more than one core, so it is measured on all cores by wall time"] if listed.parallel else []
-        if case.may_be_repeated and given.digest != left.digest:
+        is_comparable = not (given.is_timed_out or left.is_timed_out)
+        if case.may_be_repeated and is_comparable and given.digest != left.digest:
             notes.append(
                 "changes its arguments, so each call gets what the one before has left; "
                 "make them anew with benchmark.pedantic(setup=...)"
@@ -169,12 +197,14 @@ class _Survey:
             took = f"{units.duration(case.took_ns)} instead of {units.duration(first_ns)}"
             notes.append(f"asks for one round, and its second call took {took}, so only its first iteration counts")
         listed.note = "; ".join(notes)
-        kinds = type(first).__qualname__, *(name.rpartition(".")[2] for name in one.unread)
+        kinds = type_name(first), *(name.rpartition(".")[2] for name in one.unread_types)
         listed.returns = " of ".join(dict.fromkeys(kinds))
-        if one.unread:
-            listed.uncompared = f"returns {', '.join(one.unread[:3])}"
+        if read := next((read for read in (one, other) if read.unread), None):
+            limit = [read.limit] if read.limit else []
+            listed.uncompared = f"returns {', '.join([*read.unread_types[:3], *limit])}"
         elif one.digest != other.digest:
             listed.uncompared = "returns something else at each call"
+        return ""
 
     def _measure_memory(self, case: SideCase, listed: ListedCase) -> None:
         if self._imported_bytes is None:

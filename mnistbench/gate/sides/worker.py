@@ -3,7 +3,8 @@
 The process reads a job (JSON) from the first line of its input, and writes messages (a JSON object per line) to its output:
 ``ready`` when its code is loaded, then, after a second line of input, ``case`` with the number of each case before it is
 measured, and ``result``; or ``error``. All other output goes to the log, which is its standard error. A job with the key
-``default`` is a survey of the side, one with the key ``capture`` describes calls of operations; both time nothing.
+``default`` is a survey of the side, one with the key ``capture`` describes calls of operations, one with the key ``collect``
+only collects tests; all three time nothing.
 
 Both processes of a launch have the same random generator and draw from it in the same order, so they agree about the order
 of cases, builds and iterations.
@@ -25,11 +26,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
+from mnistbench.core.errors import first_line
 from mnistbench.core.machine import gc_paused, peak_resident_bytes, touch_heap
 from mnistbench.gate.sides.alternate import SideRun, measure, rehearse
 from mnistbench.gate.sides.side import Side, SideError, TakenCase, stray_modules
-from mnistbench.gate.sides.survey import capture, survey
+from mnistbench.gate.sides.survey import capture, collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
+from mnistbench.gate.verdict.ids_of_tests import unstable
 from mnistbench.gate.verdict.samples import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.measuring.timing import Clock
 
@@ -60,6 +63,8 @@ def main() -> None:
             survey(job, say, lines)
         elif "capture" in job:
             capture(job, say)
+        elif "collect" in job:
+            collect(job, say)
         else:
             launch = _Launch(job, say, lines)
             os.register_at_fork(after_in_child=launch.turns.close)  # the other side has to notice the end of this process
@@ -73,7 +78,7 @@ def main() -> None:
         say(peer_error=str(error))
     except Exception as error:  # noqa: BLE001  # a side's code may raise anything; the log has the traceback
         traceback.print_exc()
-        say(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}")
+        say(error=f"{type(error).__name__}: {first_line(error)}")
 
 
 class _NotToMeasureError(SideError):
@@ -93,6 +98,7 @@ class _Launch:
         self._side = Side.of(job, say)
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
+        self._unmeasurable: dict[str, str] = {}  # node id of a case that this process cannot tell from others -> why
         self._efforts: dict[str, list[float]] = {}  # of each case: those of its iterations, and their seconds
         self._start: float | None = None
         self._said_s = _now_s()
@@ -110,19 +116,29 @@ class _Launch:
         self._side.run(self._job["arguments"], self._in_random_order, self._take)
         self.turns.agree("")
         if self._start is None:
-            raise SideError(f"{self._side.name}: pytest collected no case that both sides have")
+            raise SideError(self._why_nothing_is_measured())
         self._say(
             result={
                 "cases": self._cases, "case_seconds": self._seconds, "efforts": self._efforts, "order": self._order,
                 "seconds": _now_s() - self._start, "side": self._side.name, "once": self._side.once,
+                "unmeasurable": self._unmeasurable,
             }
         )  # fmt: skip
 
     def _in_random_order(self, node_ids: list[str]) -> list[str]:
         """Return the tests of the job that both sides have, in an order that both draw."""
-        own, other = self.turns.exchange(node_ids)
-        common = sorted({*own}.intersection(other, own if self._job["only"] is None else self._job["only"]))
+        wanted = node_ids if self._job["only"] is None else self._job["only"]
+        known = {node_id: self._side.parameters[node_id] for node_id in node_ids}
+        own, of_other = self.turns.exchange(unstable(wanted, self._job["parameters"], known))
+        self._unmeasurable = {**of_other, **own}
+        mine, others = self.turns.exchange(node_ids)
+        common = sorted({*mine}.intersection(others, wanted) - self._unmeasurable.keys())
         return self._coin.sample(common, len(common))
+
+    def _why_nothing_is_measured(self) -> str:
+        for node_id, why in self._unmeasurable.items():
+            return f"{self._side.name}: {node_id}: {why}"
+        return f"{self._side.name}: pytest collected no case that both sides have"
 
     def _take(self, case: TakenCase) -> None:
         """Measure a case inside its test."""

@@ -143,14 +143,15 @@ def live_storages() -> dict[int, int]:
     """Return the bytes of each CPU storage in use, by address, without those of objects frozen by ``gc.freeze``."""
     gc.collect()
     found: dict[int, int] = {}
-    for thing in gc.get_objects():
-        if issubclass(type(thing), torch.Tensor) and thing.layout is torch.strided:
-            try:
-                storage = thing.untyped_storage()
-                if storage.device.type == "cpu":  # a fake tensor has the device of a CPU tensor, its storage has not
-                    found[storage.data_ptr()] = storage.nbytes()
-            except (NotImplementedError, RuntimeError):
-                continue  # a wrapper without a storage
+    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001  # a subclass of Tensor may compute or raise
+        for thing in gc.get_objects():
+            if issubclass(type(thing), torch.Tensor):
+                try:
+                    storage = torch.Tensor.untyped_storage(thing)
+                    if storage.device.type == "cpu":  # a fake tensor has the device of a CPU tensor, its storage has not
+                        found[storage.data_ptr()] = storage.nbytes()
+                except (NotImplementedError, RuntimeError):
+                    continue  # sparse, or a wrapper without a storage
     return found
 
 

@@ -35,6 +35,7 @@ from mnistbench.gate.verdict.decision import (
     decide_together,
 )
 from mnistbench.gate.verdict.samples import BASE, HEAD, ITERATION, OTHER, End, GateHeader, Launch, Recorded, SideSample
+from mnistbench.gate.verdict.shards import NAMED
 from mnistbench.gate.verdict.soak import Soak, reasons, soaks
 
 #: How a sentence begins if the sides ran other implementations of oneDNN.
@@ -81,6 +82,7 @@ class Verdict:
     exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
     different: tuple[str, ...]  # cases in which the sides compute different numbers, or results of other types
     not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
+    unmeasurable: Mapping[str, str]  # case -> why it cannot be measured as it is
     unmeasured: tuple[str, ...]  # cases without a time in every launch
     unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
     soaks: tuple[Soak, ...] = ()  # the cases of the long launch, if there was one
@@ -124,6 +126,8 @@ class Verdict:
                 more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
                 shown = ", ".join(f"{case} ({why_missing[case]})" if case in why_missing else case for case in cases[:3])
                 yield Reason(MISSING, f"{what}, so not judged: {shown}{more}; add --allow-missing if this is intended")
+        for text in [] if self.options.allow_missing else reasons_with_cases(self.unmeasurable):
+            yield Reason(MISSING, f"not measured: {text}; add --allow-missing to judge without it")
         for case in self.unmeasured:
             yield Reason(UNMEASURED, f"{case}: not measured in every launch; measure again")
         for case in self.unprofiled:
@@ -156,8 +160,18 @@ class Verdict:
         return all(reason.is_excusable for reason in self.reasons)
 
 
+def reasons_with_cases(unmeasurable: Mapping[str, str]) -> Iterator[str]:
+    """Yield a text for each reason why cases cannot be measured, with the first of these cases and the number of others."""
+    for why in dict.fromkeys(unmeasurable.values()):
+        cases = [case for case, other in unmeasurable.items() if other == why]
+        more = f" and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
+        yield f"{', '.join(cases[:NAMED])}{more}: {why}"
+
+
 def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     """Judge the samples of a gate."""
+    unmeasurable = recorded.unmeasurable
+    recorded = recorded.measurable()
     header, launches = recorded.header, recorded.launches
     builds: dict[str, list[samples.Build]] = {case: [] for case in header.labels}
     for launch in launches:
@@ -213,6 +227,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
             or (case not in header.uncompared and any(_differs(build, header.exact[case]) for build in builds[case]))
         ),
         not_finite={header.name(case): sides for case, sides in not_finite.items() if sides},
+        unmeasurable={header.name(case): why for case, why in unmeasurable.items()},
         unmeasured=tuple(unmeasured),
         unprofiled=tuple(header.name(case) for case, is_profiled in profiled.items() if len(is_profiled) > 1),
         soaks=tuple(one._replace(case=header.name(one.case)) for one in soaks(launches)),
@@ -282,7 +297,7 @@ def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
     (base_bits, base_number), (new_bits, new_number) = build[BASE].outcome, build[HEAD].outcome
-    if base_bits == new_bits:
+    if base_bits == new_bits or not base_bits or not new_bits:  # one side had no time to read its result
         return False
     if exact or base_number is None or new_number is None:
         return True

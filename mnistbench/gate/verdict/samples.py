@@ -17,7 +17,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -195,6 +195,7 @@ class Launch:
     seconds: float
     # Side -> name of a cost -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.
     once: Annotated[Mapping[str, Mapping[str, Mapping[str, Nanoseconds]]], OPTIONAL] = field(default_factory=dict)
+    unmeasurable: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)  # node id of a missing case -> why
 
     @classmethod
     def from_stored(cls, stored: Any) -> Launch:
@@ -206,7 +207,7 @@ class Launch:
             if not read:
                 raise builds.wrong("a build or more")
             cases[case] = read
-        return cls(cases=cases, **line.members(cls, ("stage", "seconds", "once")))
+        return cls(cases=cases, **line.members(cls, ("stage", "seconds", "once", "unmeasurable")))
 
 
 class Replaced(NamedTuple):
@@ -678,6 +679,7 @@ class GateHeader:
     generated: Annotated[tuple[str, ...], OPTIONAL] = ()  # files that git ignores, copied to the sides
     # Side -> node id -> why the test is no case.
     left_out: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
+    unmeasurable: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)  # node id -> why it cannot be measured
     notes: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)  # node id -> what a reader has to know of it
     # Node id -> why the results of the sides are not compared.
     uncompared: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
@@ -750,6 +752,26 @@ class Recorded:
     def seconds(self) -> float:
         """Duration of all launches."""
         return sum(launch.seconds for launch in self.launches)
+
+    @property
+    def unmeasurable(self) -> dict[str, str]:
+        """Node id -> why the case cannot be measured: of the surveys, and of cases that some launches did not find again."""
+        return {**self.header.unmeasurable, **{case: why for one in self.launches for case, why in one.unmeasurable.items()}}
+
+    def measurable(self) -> Recorded:
+        """Return the samples of the other cases."""
+        left_out = self.unmeasurable.keys()
+        header = replace(
+            self.header,
+            labels={case: label for case, label in self.header.labels.items() if case not in left_out},
+            exact={case: is_exact for case, is_exact in self.header.exact.items() if case not in left_out},
+        )
+        launches = [
+            replace(launch, cases={case: builds for case, builds in launch.cases.items() if case not in left_out})
+            for launch in self.launches
+        ]
+        shards = tuple(shard.measurable() for shard in self.shards)
+        return replace(self, header=header, launches=launches, shards=shards)
 
 
 def append(path: Path, line: Mapping[str, Any]) -> None:

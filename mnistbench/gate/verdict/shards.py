@@ -9,6 +9,7 @@ from typing import Any
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.verdict.decision import BROKEN, BUDGET, LEAST_LAUNCHES, MISSING, Reason
+from mnistbench.gate.verdict.ids_of_tests import OTHER_ID, without_counterpart
 from mnistbench.gate.verdict.samples import End, GateHeader, Recorded, load
 
 #: Most tests in a sentence.
@@ -46,7 +47,11 @@ def _difference(first: Recorded, other: Recorded) -> str:
         if of_first != of_other:
             return f"{what} is {_shown(of_other)} instead of {_shown(of_first)}"
     more, fewer = (sorted({*a.shard.tests} - {*b.shard.tests}) for a, b in ((another, one), (one, another)))
-    return f"it has the test {more[0]}" if more else f"it lacks the test {fewer[0]}" if fewer else ""
+    if not more and not fewer:
+        return ""
+    text = f"it has the test {more[0]}" if more else f"it lacks the test {fewer[0]}"
+    is_unstable = (more or fewer)[0] in without_counterpart(one.shard.tests, another.shard.tests)
+    return f"{text}: {OTHER_ID}, or set PYTHONHASHSEED=0 on all machines" if is_unstable else text
 
 
 def _shown(value: Any) -> str:

@@ -202,12 +202,6 @@ class TestSides:
         found = measure(side_run(threads=threads), shares_core=shares_core)
         assert (found["block_ns"], len(found["wall_ns"])) == ([], 16)
 
-    def test_time_in_which_another_process_had_the_core_is_known(self, monkeypatch):
-        clock = itertools.count(5, 7)
-        monkeypatch.setattr(alternate, "_children", lambda: (False, 0.5))  # those of the test session
-        monkeypatch.setattr(alternate, "_queued_ns", lambda: next(clock))
-        assert measure(side_run())["queued_ns"] == [7] * 16
-
     @pytest.mark.parametrize("after", [(True, 0.5), (False, 0.501)], ids=["one runs", "one has ended"])
     def test_a_case_that_starts_processes_may_have_waited_for_them(self, monkeypatch, after):
         children = iter([(False, 0.5), after])
@@ -235,10 +229,10 @@ class TestSides:
         busy = subprocess.Popen([sys.executable, "-c", code])
         try:
             os.sched_setaffinity(0, [min(cores)])
-            queued, began, cpu = alternate._queued_ns(), time.perf_counter_ns(), time.thread_time_ns()
+            queued, began, cpu = Clock.queued_ns(), time.perf_counter_ns(), time.thread_time_ns()
             while time.thread_time_ns() - cpu < 100_000_000:
                 pass
-            elapsed, queued = time.perf_counter_ns() - began, alternate._queued_ns() - queued
+            elapsed, queued = time.perf_counter_ns() - began, Clock.queued_ns() - queued
         finally:
             os.sched_setaffinity(0, cores)
             busy.kill()
@@ -374,6 +368,21 @@ class TestMemory:
         assert live_storages() == before
         del fake
 
+    def test_no_code_of_a_tensor_of_a_subclass_runs(self):
+        class Lazy(torch.Tensor):
+            layout = property(lambda _: 1 / 0)
+
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                raise ValueError(func)
+
+        before = sum(live_storages().values())
+        lazy = torch.zeros(1_000).as_subclass(Lazy)
+        assert sum(live_storages().values()) - before == 4_000
+        sparse = torch.eye(1).to_sparse()  # has no storage of its own
+        assert sum(live_storages().values()) - before < 5_000
+        del lazy, sparse
+
     def test_an_epoch_has_no_number(self):
         from torch_builders import whole_tiny_set
 
@@ -428,6 +437,70 @@ def test_the_build_of_a_case_is_a_part_of_its_setup_until_its_first_iteration(cl
         side_run.run_case()
     assert side.once["setup"] == {"t.py::t": pytest.approx(30_000_000, rel=0.01)}
     assert side.once["first iteration"] == {"t.py::t": pytest.approx(10_000_000, rel=0.01)}
+
+
+class Queueing(Clocked):
+    """A case on a busy machine: before, in and after each call another program has the core for a time."""
+
+    setup_ns, call_ns, teardown_ns = 4_000_000, 5_000_000, 3_000_000
+
+    def __init__(self):
+        self.now = {"wall": 0, "cpu": 0, "queued": 0}
+
+    def wait(self, ns):
+        self.now["wall"] += ns
+        self.now["queued"] += ns
+
+    def prepare(self):
+        self.wait(self.setup_ns)
+
+    def __call__(self):
+        super().__call__()
+        self.wait(self.call_ns)
+
+    def finish(self):
+        self.wait(self.teardown_ns)
+
+
+@pytest.fixture
+def queueing(monkeypatch):
+    case = Queueing()
+    for clock in case.now:
+        monkeypatch.setattr(Clock, f"{clock}_ns", staticmethod(functools.partial(case.now.__getitem__, clock)))
+    monkeypatch.setattr(alternate, "_children", lambda: (False, 0.5))  # those of the test session
+    return case
+
+
+def test_only_time_in_which_the_function_itself_waits_for_its_core_is_subtracted(queueing):
+    found = measure(SideRun(Side(BASE, Path(), Path(), ""), queueing))
+    assert set(found["queued_ns"]) == {queueing.call_ns}
+    assert set(found["wall_ns"]) == {queueing.cpu_ns + queueing.waits_ns + queueing.call_ns}
+    assert found["slowest_ns"] == [queueing.cpu_ns + queueing.waits_ns]
+
+
+def test_time_that_is_added_to_an_iteration_may_wait_for_the_core_too(queueing, monkeypatch):
+    side_run = SideRun(Side(HEAD, Path(), Path(), ""), queueing, added=0.1)
+
+    def busy():
+        queueing.now["cpu"] += 100_000
+        queueing.wait(100_000)
+        queueing.now["wall"] += 100_000
+        return queueing.now["cpu"]
+
+    monkeypatch.setattr(Clock, "cpu_ns", staticmethod(busy))
+    sample = side_run.run_case(counts_queue=True)
+    assert queueing.call_ns < sample.queued_ns < queueing.setup_ns + queueing.call_ns
+
+
+def test_a_core_that_is_lost_between_the_readings_leaves_no_time_below_that_of_the_processor(queueing):
+    def clocked():
+        queueing.wait(50_000_000)  # before the first reading of a clock
+        return Sample(30_000_000, 10_000_000)
+
+    queueing.clocked = clocked
+    found = measure(SideRun(Side(BASE, Path(), Path(), ""), queueing))
+    assert set(found["queued_ns"]) == {20_000_000}
+    assert found["slowest_ns"] == [10_000_000]
 
 
 def test_an_iteration_on_an_accelerator_is_longer_by_its_events_too(clocks):

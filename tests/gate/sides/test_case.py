@@ -1,5 +1,6 @@
 """A call of pytest-benchmark's fixture is run as pytest-benchmark would run it, and clocked alone."""
 
+import functools
 import gc
 import importlib
 import itertools
@@ -106,10 +107,20 @@ class TestResults:
 
     def test_arguments_and_what_the_function_refers_to_have_a_fingerprint(self):
         data = [2, 1]
-        calls = [case(sorted, data), case(data.sort), case(lambda: data.sort() or 1)]
+        calls = [case(sorted, data), case(data.sort), case(lambda: data.sort() or 1), case(functools.partial(sorted, data))]
         before = [made.arguments() for made in calls]
         data.sort()
         assert all(made.arguments() != earlier for made, earlier in zip(calls, before, strict=True))
+
+    def test_arguments_are_read_without_code_of_the_user(self):
+        class Computing:
+            def __call__(self):
+                return 1
+
+            def __getattribute__(self, name):
+                raise AssertionError(name)
+
+        assert case(Computing()).arguments() == case(Computing()).arguments()
 
 
 class TestOperations:
@@ -188,9 +199,35 @@ class TestFixture:
 
     def test_two_interceptions_see_a_call_once_each(self, benchmark, taken):
         after = []
-        intercept(benchmark, after=after.append)
+        intercept(benchmark, after=lambda *call_and_result: after.append(call_and_result))
         assert benchmark(max, 1, 2) == 2
-        assert len(taken) == len(after) == 1
+        assert len(taken) == 1
+        assert after == [(taken[0], 2)]
+
+    @pytest.mark.parametrize("disabled", [True, False])
+    @pytest.mark.parametrize("makes_arguments", [True, False])
+    def test_each_setup_of_pedantic_has_a_teardown(self, benchmark, disabled, makes_arguments):
+        opened, closed = [], []
+
+        def setup():
+            opened.append(len(opened))
+            return ((opened[-1],), {"key": 1}) if makes_arguments else None
+
+        def teardown(*args, **kwargs):
+            closed.append(args[0] if makes_arguments else len(closed))
+            assert kwargs == ({"key": 1} if makes_arguments else {})
+
+        benchmark.disabled = disabled
+        intercept(benchmark, tears_down=True)
+        benchmark.pedantic(lambda *_, **__: len(opened), setup=setup, teardown=teardown, rounds=3, warmup_rounds=2)
+        assert opened == closed == ([0] if disabled else [0, 1, 2, 3, 4])
+
+    def test_a_teardown_without_a_setup_gets_the_arguments_of_the_test(self, benchmark):
+        closed = []
+        benchmark.disabled = True
+        intercept(benchmark, tears_down=True)
+        assert benchmark.pedantic(abs, args=(-1,), teardown=closed.append) == 1
+        assert closed == [-1]
 
     def test_another_fixture_of_that_name_is_left_alone(self):
         def own(function):
@@ -280,7 +317,7 @@ class TestShortFunctions:
         """Measure both sides for a time by clocks that are faked, a call of 10 ms; return parts of each."""
         now = [0]
         monkeypatch.setattr(alternate.Clock, "wall_ns", lambda: now[0])
-        monkeypatch.setattr(alternate, "_queued_ns", lambda: 0)
+        monkeypatch.setattr(alternate.Clock, "queued_ns", lambda: 0)
         monkeypatch.setattr(alternate, "_children", lambda: (False, 0.0))
 
         def both_sides(seconds, rare=0):

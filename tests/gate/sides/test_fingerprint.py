@@ -1,6 +1,15 @@
 """Values that two sides compute or are given have the same hash if they are equal, and another one if they are not."""
 
-from dataclasses import dataclass
+import collections
+import copy
+import itertools
+import random
+import sys
+import types
+import unittest.mock
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_values, many
 
-from mnistbench.gate.sides.fingerprint import fingerprint
+from mnistbench.gate.sides.fingerprint import Limits, fingerprint
+from mnistbench.measuring.timing import Clock
 
 
 class Point(NamedTuple):
@@ -111,7 +121,383 @@ def test_an_object_is_named_by_its_type():
     assert fingerprint({Opaque()}).unread == (f"{__name__}.Opaque",)
 
 
-def test_a_container_may_contain_itself():
-    endless = []
-    endless.append(endless)
-    assert fingerprint(endless).unread == ("a deeper nesting",)
+# ---- Parts that are shared, and cycles -----------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Node:
+    name: str
+    parent: "Node | None" = None
+    children: list["Node"] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    name: str
+    peers: frozenset = frozenset()
+
+
+def tree(*names, breadth=10, depth=1):
+    root = Node("root")
+
+    def grow(node, left):
+        node.children = [Node(f"{node.name}.{name}", node) for name in names or range(breadth)]
+        for child in node.children if left > 1 else ():
+            grow(child, left - 1)
+
+    grow(root, depth)
+    return root
+
+
+def ring(*values):
+    found = list(values)
+    found += [found, found]
+    return found
+
+
+def linked(length):
+    first = Node("0")
+    node = first
+    for number in range(1, length):
+        node.children = [Node(str(number), node)]
+        node = node.children[0]
+    return first
+
+
+def in_dict():
+    found = {"a": 1}
+    found["self"] = [found, {"again": found}]
+    return found
+
+
+def in_tuple():
+    inner = []
+    found = (1, inner)
+    inner.append(found)
+    return found
+
+
+def in_set():
+    peers = []
+    node = Slotted("a", frozenset([Slotted("b", frozenset()), Slotted("c", frozenset())]))
+    peers.append(peers)
+    return [node, peers]
+
+
+def complete_graph(size=30):
+    """Each node has all others as its children: more simple paths than can be read."""
+    nodes = [Node(str(number)) for number in range(size)]
+    for node in nodes:
+        node.children = nodes
+    return nodes[0]
+
+
+def shared_many_times():
+    """A hundred levels, each of which has the one below twice."""
+    value = [1, "x"]
+    for _ in range(100):
+        value = [value, value]
+    return value
+
+
+CYCLIC = {
+    "tree with links to the parents": tree,
+    "deep tree": lambda: tree(breadth=3, depth=6),
+    "list in itself": lambda: ring(1, 2),
+    "empty list in itself": ring,
+    "dict in itself": in_dict,
+    "tuple in its list": in_tuple,
+    "set of slotted objects": in_set,
+    "linked list": lambda: linked(20_000),
+    "complete graph": complete_graph,
+    "shared parts": shared_many_times,
+}
+
+
+@pytest.mark.parametrize("name", CYCLIC)
+def test_a_value_with_cycles_or_shared_parts_is_read_to_its_end(name):
+    found = fingerprint(CYCLIC[name]())
+    assert found == fingerprint(CYCLIC[name]())
+    assert found.unread == ()
+
+
+def test_values_with_cycles_differ_if_a_part_of_them_does():
+    found = {name: fingerprint(make()).digest for name, make in CYCLIC.items()}
+    assert len(set(found.values())) == len(found)
+    assert fingerprint(ring(1)).digest != fingerprint(ring(2)).digest
+    assert fingerprint(linked(100)).digest != fingerprint(linked(101)).digest
+    other = tree()
+    other.children[7].children = [other]  # another reference
+    assert fingerprint(tree()).digest != fingerprint(other).digest
+
+
+def test_a_shared_part_has_the_hash_of_an_equal_copy():
+    part = {"a": [1, (2, 3)]}
+    assert fingerprint([part, part]) == fingerprint([part, copy.deepcopy(part)])
+    assert fingerprint([part, part]).number == 2
+    ends_in_it = [ring(1), part, part]
+    assert fingerprint(ends_in_it) == fingerprint([ring(1), part, copy.deepcopy(part)])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_a_set_does_not_matter_even_if_its_elements_refer_to_each_other(seed):
+    """The addresses of objects, which are their hashes, are in another order each time."""
+    numbers = random.Random(seed).sample(range(6), 6)
+    nodes = {number: Node(str(number)) for number in numbers}
+    outer = Node("outer")
+    for number, node in nodes.items():
+        node.parent = outer
+        node.children = [nodes[other] for other in range(6) if other != number]
+    value = [outer, {*nodes.values()}, {frozenset({node, outer}) for node in nodes.values()}]
+    in_order = [Node(str(number), outer) for number in range(6)]
+    for number, node in enumerate(in_order):
+        node.children = [other for position, other in enumerate(in_order) if position != number]
+    expected = [outer, {*in_order}, {frozenset({node, outer}) for node in in_order}]
+    assert fingerprint(value) == fingerprint(expected)
+    in_order[3].name = "another"
+    assert fingerprint(value) != fingerprint(expected)
+
+
+@many(200)
+@given(json_values(), st.randoms(use_true_random=False))
+def test_the_hash_is_that_of_the_value_whatever_is_shared(value, coin):
+    made = {}
+
+    def rebuilt(part):
+        """Return an equal value, some of whose equal parts are one object."""
+        if isinstance(part, list):
+            again = [rebuilt(item) for item in part]
+        elif isinstance(part, dict):
+            again = {name: rebuilt(item) for name, item in part.items()}
+        else:
+            return part
+        return made.setdefault(repr(again), again) if coin.random() < 0.7 else again
+
+    assert fingerprint(rebuilt(value)) == fingerprint(value)
+
+
+# ---- No code of the user runs ------------------------------------------------------------------------------------------------
+
+
+class CodeRunError(BaseException):
+    """Raised by code that must not run; not an Exception, which a reader may catch."""
+
+
+def forbidden(*_, **__):
+    raise CodeRunError
+
+
+#: Names of what a class may define that reading a value could call.
+METHODS = """
+    __getattribute__ __getattr__ __repr__ __str__ __eq__ __ne__ __lt__ __hash__ __iter__ __len__ __contains__ __getitem__
+    __bool__ __abs__ __int__ __float__ __index__ __bytes__ __format__ __reduce__ __reduce_ex__ __sizeof__ __dir__
+    __length_hint__ __next__ __array__ __array_ufunc__ __array_function__ keys values items get encode bit_length tobytes
+"""
+
+HOSTILE = dict.fromkeys(METHODS.split(), forbidden) | dict.fromkeys(["__class__", "__dict__"], property(forbidden))
+
+
+class HostileMeta(type):
+    __getattribute__ = __instancecheck__ = __subclasscheck__ = __hash__ = __eq__ = __repr__ = forbidden
+
+
+def hostile(base, *values):
+    """Return a value of a subclass of a builtin type, each time of another one of the same name."""
+    return type.__call__(HostileMeta("Hostile", (base,), HOSTILE), *values)
+
+
+def hostile_counter():
+    made = collections.Counter.__new__(HostileMeta("Hostile", (collections.Counter,), HOSTILE))
+    dict.update(made, a=1)  # its own constructor calls update
+    return made
+
+
+def hostile_array():
+    used_by_numpy = {"__getattribute__", "__getattr__", "__class__"}  # to make a view
+    methods = {name: method for name, method in HOSTILE.items() if name not in used_by_numpy}
+    return np.arange(3).view(type("Hostile", (np.ndarray,), methods))
+
+
+@dataclass
+class WithProperty:
+    rows: int
+
+    rows_read = property(forbidden)
+
+
+@dataclass
+class WithCache:
+    rows: int
+    cache: object = field(default=None, compare=False)
+
+
+HOSTILE_VALUES = {
+    "integer": lambda: hostile(int, 3),
+    "number": lambda: hostile(float, 3.5),
+    "text": lambda: hostile(str, "three"),
+    "bytes": lambda: hostile(bytes, b"three"),
+    "bytearray": lambda: hostile(bytearray, b"three"),
+    "list": lambda: hostile(list, [1, 2]),
+    "tuple": lambda: hostile(tuple, (1, 2)),
+    "dict": lambda: hostile(dict, {"a": 1}),
+    "ordered dict": lambda: hostile(collections.OrderedDict, {"a": 1}),
+    "default dict": lambda: collections.defaultdict(forbidden, a=1),
+    "counter": hostile_counter,
+    "set": lambda: hostile(set, {1, 2}),
+    "frozen set": lambda: hostile(frozenset, {1, 2}),
+    "array": hostile_array,
+    "property of a dataclass": lambda: WithProperty(3),
+    "wrapper of a dict": lambda: types.MappingProxyType({"a": 1}),
+    "dict of Python": lambda: collections.UserDict(a=1),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_VALUES)
+def test_a_subclass_is_read_by_the_methods_of_its_builtin_type(name):
+    make = HOSTILE_VALUES[name]
+    found = fingerprint(make())
+    assert found == fingerprint(make())
+    assert found.unread == ()
+    assert found.digest != fingerprint(type("Hostile", (), {})()).digest
+
+
+def test_a_tensor_of_a_subclass_is_read_without_its_code():
+    class Own(torch.Tensor):
+        __torch_function__ = classmethod(forbidden)
+
+    class Dispatching(torch.Tensor):
+        __torch_dispatch__ = classmethod(forbidden)
+
+    assert fingerprint(torch.ones(2).as_subclass(Own)) == fingerprint(torch.ones(2).as_subclass(Own))
+    assert fingerprint(torch.ones(2).as_subclass(Own)) != fingerprint(torch.zeros(2).as_subclass(Own))
+    assert fingerprint(torch.ones(2).as_subclass(Own)).unread == ()
+    wrapped = torch.Tensor._make_wrapper_subclass(Dispatching, (2,))
+    assert fingerprint(wrapped).unread == (
+        f"{__name__}.test_a_tensor_of_a_subclass_is_read_without_its_code.<locals>.Dispatching",
+    )
+    assert fingerprint(torch.nn.Parameter(torch.ones(2))).unread == ()
+
+
+class Lazy(Mapping):
+    __getitem__ = __iter__ = __len__ = forbidden
+
+
+class Endless(Sequence):
+    __getitem__ = __len__ = forbidden
+
+
+class Descriptor:
+    __get__ = __set__ = forbidden
+
+
+@dataclass
+class Computed:
+    rows: int
+
+
+Computed.rows = Descriptor()
+
+
+def generator():
+    forbidden()
+    yield
+
+
+class Anything:
+    __getattr__ = forbidden
+
+
+OPAQUE = {
+    "lazy mapping": Lazy,
+    "endless sequence": Endless,
+    "field that is computed": lambda: Computed.__new__(Computed),
+    "generator": generator,
+    "weak reference": lambda: weakref.proxy(generator),
+    "mock": unittest.mock.MagicMock,
+    "any attribute": Anything,
+    "class": lambda: HostileMeta("Hostile", (), {}),
+    "object": lambda: hostile(object),
+}
+
+
+@pytest.mark.parametrize("name", OPAQUE)
+def test_what_cannot_be_read_without_code_of_the_user_is_named(name):
+    found = fingerprint([1, OPAQUE[name]()])
+    assert len(found.unread) == 1
+    assert found.number == 1
+    assert not found.limit
+
+
+@pytest.mark.parametrize("name", ["torch", "numpy"])
+def test_a_package_whose_import_is_blocked_is_not_needed(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    assert fingerprint([1, Opaque()]).unread == (f"{__name__}.Opaque",)
+
+
+def test_fields_that_a_dataclass_does_not_compare_are_not_read():
+    assert fingerprint(WithCache(1, object())) == fingerprint(WithCache(1))
+    assert fingerprint(WithCache(1)) != fingerprint(WithCache(2))
+
+
+def test_a_field_of_slots_may_be_unset_and_one_of_a_class_may_be_a_default():
+    unset = Slotted.__new__(Slotted)
+    assert fingerprint(unset) != fingerprint(Slotted("a"))
+    default = WithCache.__new__(WithCache)
+    assert fingerprint(default).unread == ()
+
+
+def test_the_order_of_an_ordered_dict_counts():
+    moved = collections.OrderedDict(a=1, b=2)
+    moved.move_to_end("a")
+    assert fingerprint(moved) != fingerprint(collections.OrderedDict(a=1, b=2))
+
+
+def test_texts_and_numbers_of_any_kind_are_read():
+    assert fingerprint("\ud800") != fingerprint("\udfff")
+    assert fingerprint(10**10_000).unread == ()  # too long for repr
+    assert fingerprint(10**10_000) != fingerprint(10**10_000 + 1)
+
+
+# ---- Limits ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_of_objects_ends_the_reading_at_the_same_place_each_time():
+    found = fingerprint([1, [2, Opaque(), 3], 4], limits=Limits(5, 100, 1.0))
+    assert found.unread == (f"{__name__}.Opaque", "more than 5 objects")
+    assert found == fingerprint([1, [2, Opaque(), 30], 40], limits=Limits(5, 100, 1.0))
+    assert found.digest != fingerprint([1, [20, Opaque(), 3], 4], limits=Limits(5, 100, 1.0)).digest
+    assert not found.is_timed_out
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "x" * 101,
+        b"x" * 101,
+        bytearray(101),
+        1 << 900,  # 113 bytes
+        np.zeros(101, np.int8),
+        torch.zeros(101, dtype=torch.int8),
+        ["x" * 60] * 2,
+    ],
+)
+def test_a_limit_of_bytes_ends_the_reading(value):
+    found = fingerprint([7, value], limits=Limits(10, 100, 1.0))
+    assert found.unread == ("more than 100 B",)
+    assert not found.is_timed_out
+
+
+def test_a_large_array_is_not_copied_as_a_whole():
+    tensor, array = torch.ones(2**22, dtype=torch.int8), np.ones(2**22, np.int8)
+    for value in (tensor, array):
+        assert fingerprint(value).number == 1
+        assert fingerprint(value).unread == ()
+
+
+@pytest.mark.parametrize("value", [list(range(5_000)), np.zeros(10), torch.zeros(10)], ids=["list", "array", "tensor"])
+def test_a_limit_of_time_ends_the_reading(monkeypatch, value):
+    now = itertools.count(0, 3_000_000_000)
+    monkeypatch.setattr(Clock, "wall_ns", lambda: next(now))
+    found = fingerprint(value, limits=Limits(10_000, 10_000, 1.0))
+    assert found.unread == ("what takes more than 1 s to read",)
+    assert found.is_timed_out

@@ -18,7 +18,8 @@ from bare_environments import linked_environment
 
 from mnistbench.core.params import params_of_call
 from mnistbench.gate import launcher
-from mnistbench.gate.launcher import LaunchError, ListedCase, launching, survey
+from mnistbench.gate.launcher import LaunchError, ListedCase, collect_again, launching, survey
+from mnistbench.gate.verdict.ids_of_tests import OTHER_ID, OTHER_PARAMETERS
 from mnistbench.gate.verdict.samples import BASE, HEAD, SOAK, Launch, Shard
 from mnistbench.gate.verdict.soak import soaks
 
@@ -144,7 +145,8 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
     for case, found in listings[HEAD].cases.items():
         params = asdict(params_of_call(case, "cpu", 1))
         assert found.seconds > 0
-        assert found == ListedCase(case, params, sources=("test_own.py",), returns=found.returns, seconds=found.seconds)
+        measured = {"returns": found.returns, "seconds": found.seconds, "parameters": found.parameters}
+        assert found == ListedCase(case, params, sources=("test_own.py",), **measured)
     returned = {case.partition("::")[2]: found.returns for case, found in listings[HEAD].cases.items()}
     assert returned == dict(zip(sorted(names), ("NoneType", "dict", "int", "int"), strict=True))
     with launching(plan, 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
@@ -214,6 +216,187 @@ def test_each_test_that_is_not_measured_as_usual_has_a_sentence(plan, tmp_path):
     assert notes == ["changes its arguments", "", "", ""]
     folders = [(tmp_path / side / "folder").read_text() for side in (BASE, HEAD)]  # each side has its own temporary folder
     assert folders[0] != folders[1]
+
+
+RESULTS = """
+import time
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False)
+class Node:
+    name: str
+    parent: "Node | None" = None
+    children: list["Node"] = field(default_factory=list)
+
+
+def parse(text):
+    root = Node("root")
+    root.children = [Node(word, root) for word in text.split()]
+    return root
+
+
+@dataclass
+class Lazy:
+    rows: int
+
+    def __getattribute__(self, name):
+        if name == "rows":
+            time.sleep(600)
+        return super().__getattribute__(name)
+
+
+class Rows(dict):
+    def items(self):
+        raise KeyboardInterrupt
+
+
+class Query:
+    def __getattr__(self, name):
+        raise SystemExit
+
+    def __iter__(self):
+        while True:
+            yield self
+
+
+class Function:
+    def __call__(self):
+        return 1
+
+    def __getattr__(self, name):
+        raise RuntimeError("the database is closed")
+
+
+def test_tree(benchmark):
+    benchmark(parse, "one two three four five six seven eight nine ten")
+
+
+def test_cycle(benchmark):
+    ring = []
+    ring += [ring, ring]
+    benchmark(len, ring)
+
+
+def test_lazy(benchmark):
+    benchmark(Lazy, 1)
+
+
+def test_rows(benchmark):
+    benchmark(Rows, a=1)
+
+
+def test_query(benchmark):
+    benchmark(Query)
+
+
+def test_function(benchmark):
+    benchmark(Function())
+"""
+
+
+def test_results_and_arguments_are_read_without_code_of_the_user(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(RESULTS)
+    _, listings = surveyed(plan, tmp_path)
+    for listing in listings.values():
+        uncompared = {case.partition("::test_")[2]: found.uncompared for case, found in listing.cases.items()}
+        expected = dict.fromkeys(("tree", "cycle", "lazy", "rows", "function"), "")
+        assert uncompared == {**expected, "query": "returns test_own.Query"}
+        assert not any(found.note or found.failed for found in listing.cases.values())
+
+
+LAZY = """
+import asyncio
+
+import pytest
+
+
+async def work():
+    return 1
+
+
+def lazy():
+    yield 1
+
+
+def test_coroutine(benchmark):
+    assert asyncio.run(benchmark(work)) == 1
+
+
+def test_generator(benchmark):
+    assert list(benchmark.pedantic(lazy, rounds=3)) == [1]
+
+
+def test_marked(benchmark):
+    coroutine = benchmark.pedantic(work, rounds=3, warmup_rounds=5)
+    coroutine.close()
+
+
+def test_whole(benchmark):
+    assert benchmark(lambda: asyncio.run(work())) == 1
+"""
+
+
+def test_a_test_whose_function_only_creates_its_work_is_not_measured(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(LAZY)  # warnings are errors: nothing is left that was never awaited
+    _, listings = surveyed(plan, tmp_path)
+    assert list(listings[HEAD].cases) == ["test_own.py::test_whole"]
+    created = {case: why.partition(", ")[0] for case, why in listings[HEAD].unmeasurable.items()}
+    assert created == {
+        "test_own.py::test_coroutine": "its function only creates a coroutine",
+        "test_own.py::test_generator": "its function only creates a generator",
+        "test_own.py::test_marked": "its function only creates a coroutine",
+    }
+    assert listings[HEAD].left_out == {}
+
+
+UNSTABLE = """
+import pytest
+
+LETTERS = frozenset("abcdefgh")
+
+
+@pytest.mark.parametrize("letters", [LETTERS], ids=lambda letters: "".join(letters))
+def test_order(benchmark, letters):
+    benchmark(len, letters)
+
+
+@pytest.mark.parametrize("pair", {(letter, letter) for letter in "abcdefgh"})
+def test_swapped(benchmark, pair):
+    benchmark(len, pair)
+
+
+@pytest.mark.parametrize("letter", LETTERS)
+def test_named(benchmark, letter):
+    benchmark(len, letter)
+"""
+
+
+def test_a_launch_with_another_hash_seed_measures_only_what_it_finds_again(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(UNSTABLE)
+    plan, listings = surveyed(plan, tmp_path)
+    assert len(listings[BASE].cases) == 17
+    with launching(plan, 2, list(listings[BASE].cases), tmp_path / "log") as launch:
+        launch.ready()
+        line = launch.measure()
+    named = {f"test_own.py::test_named[{letter}]" for letter in "abcdefgh"}
+    [order] = [case for case in listings[BASE].cases if "test_order" in case]
+    assert line["cases"].keys() >= named
+    assert line["unmeasurable"][order] == OTHER_ID
+    moved = {case for case, why in line["unmeasurable"].items() if why == OTHER_PARAMETERS}
+    assert moved
+    assert all("test_swapped[pair" in case for case in moved)
+    assert {*line["cases"], *line["unmeasurable"]} == {*listings[BASE].cases}
+    again = collect_again(plan, 1, tmp_path / "log")
+    assert again[HEAD] == plan.parameters[HEAD]  # with the hash seed of the survey
+    with (
+        pytest.raises(LaunchError, match="its id differs between processes"),
+        launching(plan, 2, [order], tmp_path / "log") as launch,
+    ):
+        launch.ready()
 
 
 RAISING = """

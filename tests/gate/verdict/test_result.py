@@ -151,6 +151,46 @@ def test_a_case_of_the_base_that_was_not_judged_is_not_passed_over(changes, reas
     assert (allowed.outcome, allowed.reasons) == (PASSED, ())
 
 
+ASYNC = "its function only creates a coroutine"
+
+
+@pytest.mark.parametrize(
+    ("unmeasurable", "reasons"),
+    [
+        ({"a": ASYNC}, [f"not measured: a: {ASYNC}; add --allow-missing to judge without it"]),
+        (
+            dict.fromkeys("abcde", ASYNC) | {"f": "its id differs"},
+            [
+                f"not measured: a, b, c and 2 more: {ASYNC}; add --allow-missing to judge without it",
+                "not measured: f: its id differs; add --allow-missing to judge without it",
+            ],
+        ),
+    ],
+)
+def test_a_case_that_cannot_be_measured_is_not_passed_over(unmeasurable, reasons):
+    verdict = concluded(series(), unmeasurable=unmeasurable)
+    assert (verdict.outcome, list(texts(verdict))) == (INCONCLUSIVE, reasons)
+    assert not verdict.is_excusable
+    assert conclude(recorded(series(), unmeasurable=unmeasurable), JudgeOptions(allow_missing=True)).outcome == PASSED
+
+
+def test_a_case_that_a_launch_does_not_find_again_is_judged_in_no_launch():
+    both = series({CASE: Measured(), OTHER_CASE: Measured(factor=1.5)}, count=4)
+    lacking = [dataclasses.replace(one, unmeasurable={OTHER_CASE: "its id differs"}) for one in series(count=4, seed=2)]
+    verdict = concluded([*both, *lacking], labels=BOTH)
+    assert verdict.unmeasurable == {OTHER_CASE: "its id differs"}
+    assert texts(verdict) == (f"not measured: {OTHER_CASE}: its id differs; add --allow-missing to judge without it",)
+    assert {one.quantity.case for one in verdict.decision.cases} == {LABEL}
+    allowed = conclude(recorded([*both, *lacking], labels=BOTH), JudgeOptions(allow_missing=True))
+    assert (allowed.outcome, list(allowed.header.labels)) == (PASSED, [CASE])
+
+
+def test_a_result_that_one_side_had_no_time_to_read_is_not_compared():
+    read, unread = side(outcome=("0123456789abcdef", 0.5)), side(outcome=("", 0.0))
+    assert concluded([launch(build(read, unread))] * 8).different == ()
+    assert concluded([launch(build(read, side(outcome=("f", 0.1))))] * 8).different == (LABEL,)
+
+
 def test_operations_that_some_launch_has_not_profiled_are_said_not_to_be_held():
     verdict = concluded([*series()[:-1], launch(build(side(operations={})))])
     assert (verdict.unprofiled, verdict.decision.operations) == ((LABEL,), ())

@@ -269,6 +269,17 @@ def test_a_shard_of_another_gate_is_refused_with_the_difference(tmp_path, change
     assert str(raised.value) == f"{other}: is of another gate than {first}: {said}; judge the shards of one gate"
 
 
+def test_shards_whose_ids_differ_between_machines_are_refused_with_the_reason(tmp_path):
+    paths = [
+        file_of(tmp_path, number, name=f"{number}.jsonl.gz", tests=(*TESTS, f"t.py::test_set[{order}]"))
+        for number, order in ((1, "{'a', 'b'}"), (2, "{'b', 'a'}"))
+    ]
+    with pytest.raises(
+        UsageError, match=r"it has the test t\.py::test_set\[.*\]: its id differs between processes, .*PYTHONHASHSEED=0"
+    ):
+        gather(paths)
+
+
 def test_gates_that_are_no_shards_are_judged_alone(tmp_path):
     whole = write(tmp_path / "whole.jsonl.gz", series())
     assert gather([whole]) == load(whole)
