@@ -149,14 +149,15 @@ def _said_once(said: Iterable[tuple[str, str]], verdict: Verdict, what: str = "c
 
 def _head(verdict: Verdict) -> Iterable[str]:
     header, decision = verdict.header, verdict.decision
-    fresh = f" and {decision.fresh} fresh ones" if decision.fresh else ""
+    launches = units.counted(decision.launches, "launch", "launches")
+    fresh = f" and {units.counted(decision.fresh, 'fresh one')}" if decision.fresh else ""
     yield f"base {header.base} -> head {header.head}"
-    count = f"{len(header.labels)} case{'s' if len(header.labels) != 1 else ''}"
+    count = units.counted(len(header.labels), "case")
     time = units.duration(verdict.recorded.seconds * 1e9)
     if verdict.end.elapsed_s:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish"
     torch = f", torch {header.torch}" if header.torch else ""
-    yield f"measured: {count}, {decision.launches} launches{fresh}, {time}{torch}"
+    yield f"measured: {count}, {launches}{fresh}, {time}{torch}"
     if parts := ", ".join(f"{name} {units.duration(part_s * 1e9)}" for name, part_s in verdict.end.parts_s.items() if part_s):
         yield f"time: {parts}"
     cpus = (_cpu(part.header.cpu) for part in verdict.recorded.shards or (verdict.recorded,))
@@ -189,7 +190,8 @@ def _cpu(cpu: Mapping[str, Mapping[str, str]]) -> str:
 
 def _notes(verdict: Verdict) -> Iterable[str]:
     """Yield which tests are not judged, what differs beside the code, and the notes about cases."""
-    header, name, fresh, most = verdict.header, verdict.header.name, verdict.decision.fresh, verdict.options.top
+    header, name, most = verdict.header, verdict.header.name, verdict.options.top
+    fresh = units.counted(verdict.decision.fresh, "fresh launch", "fresh launches")
     for what, names in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
         ("other parameters in the head, so not compared", header.changed),
@@ -219,7 +221,7 @@ def _notes(verdict: Verdict) -> Iterable[str]:
         ((case, f"the base returns {one} and the head {other}, {result}") for case, (one, other) in verdict.returned.items()),
         ((case, f"the sides compute different numbers, {data}") for case in verdict.different if case not in verdict.returned),
         ((case, not_finite.format(" and in the ".join(sides))) for case, sides in verdict.not_finite.items()),
-        ((one.case, f"{one.title} was flagged, and {fresh} fresh launches did not confirm it") for one in unconfirmed),
+        ((one.case, f"{one.title} was flagged, and {fresh} did not confirm it") for one in unconfirmed),
     ):
         yield from _said_once(said, verdict)
     yield from (f"--accept {pattern!r} matched no regression" for pattern in verdict.unused)
@@ -378,9 +380,10 @@ def _cases(verdict: Verdict) -> Block:
         shown = [rows[case] for rank, case in enumerate(named) if rank < verdict.options.top or notable[case]]
         if quiet := rows.keys() - notable.keys():
             median, mean = (max(highs.get((case, kind), 0.0) for case in quiet) for kind in (ITERATION, MEAN))
-            lines.append(f"{len(quiet)} cases without a finding: {_covered((median, mean), 'any of them')}")
+            lines.append(f"{units.counted(len(quiet), 'case')} without a finding: {_covered((median, mean), 'any of them')}")
         if len(named) > len(shown):
-            lines.append(f"{len(named) - len(shown)} more cases in which a slowdown is not ruled out; {_SEE_ALL}")
+            more = units.counted(len(named) - len(shown), "more case")
+            lines.append(f"{more} in which a slowdown is not ruled out; {_SEE_ALL}")
 
     def by(clock: str) -> Column[Estimate]:
         return Column(_CLOCKS[clock], lambda one: changes.get((one.quantity.case, clock)), signed)

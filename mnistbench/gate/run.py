@@ -22,6 +22,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from mnistbench.core import units
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import TOUCHED_BYTES, allocator_settings, available_bytes, cpu_model, own_cores, usable_cpus
@@ -29,7 +30,7 @@ from mnistbench.core.options import after_dashes, option, path, seconds, storage
 from mnistbench.gate import planning, snapshot
 from mnistbench.gate.environments.sides import SideOptions
 from mnistbench.gate.launcher import LaunchError, Listing, Plan, capture, environment, launching, stage_home, survey
-from mnistbench.gate.planning import Efforts, Spent
+from mnistbench.gate.planning import MOST_SHARDS, Efforts, LeastGate, Spent
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, newest, qualify
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
@@ -49,9 +50,6 @@ FRESH_SHARE, FEW_CASES, LEAST_FRESH_SHARE = 0.4, 4, 0.1
 #: Time of a qualification without --launches and --budget, and of its resampling, in seconds; the share of it for launches of
 #: the same code, and the most of these.
 QUALIFYING_S, RESAMPLING_S, SAME_SHARE, MOST_SAME = 600.0, 60.0, 0.75, 5 * SIZE
-
-#: Most shards: with more, no number of fresh launches could confirm a slowdown after LEAST_LAUNCHES.
-MOST_SHARDS = 256
 
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
 DEFAULT_FOLDER = "bench"
@@ -301,13 +299,12 @@ class _Gate:
             LaunchError: they do not.
         """
         self._plan = replace(self._plan, effort=planning.first_efforts(self._request))
-        of_round_s = self._loading_s + sum(max(planning.LEAST_CASE_S, planning.CALLS * of_case) for of_case in seconds)
-        least_s = self._loading_s + math.ceil(LEAST_LAUNCHES / self._at_once) * of_round_s
-        if (budget_s := self._request.budget_s) and least_s > budget_s and not self._request.qualify:
-            shards = math.ceil(self._request.shard.of * least_s / budget_s)
+        least = LeastGate(self._loading_s, tuple(seconds), self._at_once, self._plan.shard)
+        budget_s = self._request.budget_s
+        if budget_s and least.seconds() > budget_s and not self._request.qualify:
             raise LaunchError(
-                f"{len(seconds)} cases do not fit into --budget {budget_s:g}s: {LEAST_LAUNCHES} launches, the fewest that can "
-                f"be judged, take at least {least_s:.0f} s; increase it, use --shard 1/{shards}, or select with -k"
+                f"{units.counted(len(seconds), 'case does', 'cases do')} not fit into --budget {budget_s:g}s: {LEAST_LAUNCHES} "
+                f"launches, the fewest that can be judged, take at least {least.seconds():.0f} s; {least.advice(budget_s)}"
             )
 
     @property
@@ -325,9 +322,9 @@ class _Gate:
         self._loading_s = monotonic() - began
         shard = self._plan.shard
         if shard.of > len(shard.tests) > 0:
-            raise UsageError(
-                f"--shard: {shard} are more parts than the {len(shard.tests)} tests; give {len(shard.tests)} or fewer"
-            )
+            number = len(shard.tests)
+            remedy = f"give {number} or fewer" if number > 1 else "a single test cannot be divided, so remove --shard"
+            raise UsageError(f"--shard: {shard} are more parts than there are tests ({number}); {remedy}")
         for side, tree in self._plan.trees.items():
             if not listing[side].cases and not shard.tests:
                 raise LaunchError(_no_cases(side, tree.what, self._plan, listing))
@@ -426,7 +423,7 @@ class _Gate:
             self._progress.say(too_little)
             measured.end = End(too_little)
             return
-        self._progress.say(f"measuring {len(flagged)} case{'s' if len(flagged) > 1 else ''} again, in fresh launches")
+        self._progress.say(f"measuring {units.counted(len(flagged), 'case')} again, in fresh launches")
         shards = measured.header.shard.of
         left_looks = [look for look in looks(shards) if look >= least]
         for look in left_looks:

@@ -526,12 +526,24 @@ def test_a_shard_whose_tests_are_left_out_does_not_lack_in_the_gate(gate, launch
     assert (together.outcome, together.header.left_out[HEAD]) == (PASSED, dict.fromkeys(left_out, "is skipped"))
 
 
+def test_one_test_is_not_divided(gate, launches, monkeypatch):
+    changes, survey = sharded(launches, 2, 2)
+
+    def of_one_test(*arguments):
+        plan, listings = survey(*arguments)
+        return replace(plan, shard=replace(plan.shard, tests=plan.shard.tests[:1])), listings
+
+    monkeypatch.setattr(run, "survey", of_one_test)
+    with pytest.raises(UsageError, match="a single test cannot be divided, so remove --shard$"):
+        gate(**changes)
+
+
 def test_more_shards_than_tests_are_refused(gate, launches, monkeypatch, tmp_path):
     changes, survey = sharded(launches, 3, 3)
     monkeypatch.setattr(run, "survey", survey)
     with pytest.raises(UsageError) as raised:
         gate(**changes)
-    assert str(raised.value) == "--shard: 3/3 are more parts than the 2 tests; give 2 or fewer"
+    assert str(raised.value) == "--shard: 3/3 are more parts than there are tests (2); give 2 or fewer"
     assert list(tmp_path.glob("storage/gate/*")) == []
 
 
@@ -733,7 +745,7 @@ def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launc
 
 def test_a_suite_that_does_not_fit_into_the_budget_is_refused_before_it_is_measured(gate, launches):
     with pytest.raises(
-        LaunchError, match=r"^2 cases do not fit into --budget 9s: 8 launches, .*, take at least 47 s; increase it"
+        LaunchError, match=r"^2 cases do not fit into --budget 9s: 8 launches, .*, take at least 47 s; give --budget 47s$"
     ):
         gate(launches=8, budget_s=9.0)  # loading takes 5 s, also of each launch, and a case at least 0.1 s
     assert launches.started == []
