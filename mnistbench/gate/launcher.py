@@ -6,7 +6,9 @@ import importlib.util
 import json
 import os
 import random
+import shlex
 import shutil
+import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -292,6 +294,7 @@ class _SideProcess:
 
     def __init__(self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]) -> None:
         self._side, self._seed, self._at = side, seed, "loading"
+        self._root = f"{plan.trees[side].root}{os.sep}"
         self.begins: Callable[[int], None] | None = None
         environ = {**environment(os.environ, plan.home, seed), **plan.variables[side]}
         try:
@@ -336,15 +339,14 @@ class _SideProcess:
             try:
                 line = self.child.next_line(limit_s)
             except ChildError as error:
-                advice = "; select smaller cases with -- -k" if (self.child.ended(0) or 0) < 0 else ""
-                raise LaunchError(f"{self._side}: {self._at}: {error}{advice}") from None
+                raise LaunchError(self._ended(str(error))) from None
             if not line.startswith("{"):
                 continue  # printed by the start of the interpreter
             try:
                 message = json.loads(line)
             except (ValueError, RecursionError):
                 if self.child.ended(1.0):  # usually it was killed while it wrote
-                    raise LaunchError(f"{self._side}: {self._at}: {self.child.why_ended()}") from None
+                    raise LaunchError(self._ended(self.child.why_ended())) from None
                 raise LaunchError(f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again") from None
             if "error" in message:
                 raise LaunchError(str(message["error"]))
@@ -355,6 +357,18 @@ class _SideProcess:
                 self.begins(message["case"])
             if expected in message:
                 return Reader(message)[expected]
+
+
+    def _ended(self, reason: str) -> str:
+        """Return what the process was doing when it ended, why it ended, and what to do."""
+        test = self._at.partition(", its ")[0]
+        advice = ""
+        if self.child.has_crashed:
+            command = f"pytest {shlex.quote(test)}" if "::" in test else "pytest --collect-only"
+            advice = f"; compiled code crashed: in the {self._side}, {command} prints all Python calls that led to it"
+        elif self.child.ended(0) == -signal.SIGKILL:  # out of memory, or stopped because it took too long
+            advice = "; select smaller cases with -- -k"
+        return f"{self._side}: {self._at}: {reason.replace(self._root, '')}{advice}"
 
 
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:

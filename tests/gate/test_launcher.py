@@ -267,10 +267,11 @@ def test_what_a_start_up_file_prints_is_no_message(start):
             "start_another()\nos.kill(os.getpid(), signal.SIGKILL)",  # which keeps the pipe open, as forked workers do
             "{at}: was killed by SIGKILL, probably because the system ran out of memory; select smaller cases with -- -k",
         ),
+        ("os.kill(os.getpid(), signal.SIGTERM)", "{at}: was killed by SIGTERM"),
         ("sys.stdout.write('{\"rea')\nsys.exit(3)", "{at}: ended with exit code 3: it printed nothing"),
         ("print('{\"rea', flush=True)\ntime.sleep(60)", "a launch sent a message that is not JSON: '{\"rea'; measure again"),
     ],
-    ids=["error", "failed test", "exception", "killed", "torn", "torn, and it lives"],
+    ids=["error", "failed test", "exception", "killed", "ended by another program", "torn", "torn, and it lives"],
 )
 @pytest.mark.parametrize("when", ["loading", "measuring"])
 def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program, said):
@@ -293,6 +294,32 @@ def test_a_message_that_lacks_something_is_one_line(start, program, said):
     with start(program) as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
     assert str(raised.value) == f"a launch's message cannot be used: {said}"
+
+
+@pytest.mark.parametrize(
+    ("at", "advice"),
+    [
+        ("loading", "in the head, pytest --collect-only prints all Python calls that led to it"),
+        ("t.py::t[a b], its calls", "in the head, pytest 't.py::t[a b]' prints all Python calls that led to it"),
+    ],
+)
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
+def test_a_crash_has_its_signal_and_place_and_no_advice_about_memory(start, number, at, advice):
+    file = "os.path.join(job['tree'], 'test_a.py')"
+    crash = f"def crash():\n    os.kill(os.getpid(), {int(number)})\ncrash()"
+    program = f"""
+import faulthandler
+
+faulthandler.enable()
+if name == "head":
+    say(at={at!r})
+    exec(compile({crash!r}, {file}, "exec"))
+time.sleep(60)
+"""
+    with start(program) as launch, pytest.raises(LaunchError) as raised:
+        launch.ready()
+    name = signal.Signals(number).name
+    assert str(raised.value) == f"head: {at}: was killed by {name} in crash (test_a.py:2); compiled code crashed: {advice}"
 
 
 SILENT = "was stopped because it printed nothing for 1 s; select smaller cases with -- -k"

@@ -534,7 +534,7 @@ def test_one_test_is_not_divided(gate, launches, monkeypatch):
         return replace(plan, shard=replace(plan.shard, tests=plan.shard.tests[:1])), listings
 
     monkeypatch.setattr(run, "survey", of_one_test)
-    with pytest.raises(UsageError, match="a single test cannot be divided, so remove --shard$"):
+    with pytest.raises(UsageError, match=r"a single test cannot be divided, so remove --shard$"):
         gate(**changes)
 
 

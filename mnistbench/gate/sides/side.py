@@ -15,7 +15,6 @@ import inspect
 import io
 import json
 import os
-import re
 import resource
 import sys
 import sysconfig
@@ -37,6 +36,7 @@ import pytest
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import CALL
+from mnistbench.gate.sides import failures
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
 from mnistbench.gate.verdict.samples import ALL_CASES, FIXTURES, IMPORT, SETUP
 from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
@@ -138,13 +138,15 @@ class Side:
             MnistbenchError: ``order`` or ``take`` raises it.
         """
         session = _Session(self, order, take)
-        code, errors = self._run_pytest(arguments, session, *self.plugins)
+        failure = self._run_pytest(arguments, session, *self.plugins)
         if session.failures:
             raise SideError(f"{self.name}: {session.failures[0]}")
         if session.raised:
             raise session.raised
-        if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            raise SideError(f"{self.name}: {_refusal(errors) or f'pytest ended with exit code {int(code)}'}")
+        if session.stopped_by:
+            raise SideError(f"{self.name}: {failures.of_exception(session.stopped_by, self.tree)}")
+        if failure:
+            raise SideError(f"{self.name}: {failure}")
 
     @contextmanager
     def counted(self, name: str, case: str = ALL_CASES) -> Iterator[None]:
@@ -189,8 +191,8 @@ class Side:
         found: list[str] | None = json.loads(text or "null")
         return found
 
-    def _run_pytest(self, arguments: Sequence[str], *plugins: object) -> tuple[int, str]:
-        """Run the side's pytest; return its exit code and its error output. The process keeps the side's modules and folder."""
+    def _run_pytest(self, arguments: Sequence[str], *plugins: object) -> str:
+        """Run the side's pytest; return why it failed, else "". The process keeps the side's modules and folder."""
         self._own = self._own or _modules()
         for name in _modules():
             del sys.modules[name]
@@ -199,11 +201,22 @@ class Side:
         sys.path[:] = [str(self.directory), *source, *installed, self.fallback]
         os.chdir(self.directory)
         errors, output = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
-            cache = f"cache_dir={self.tree.parent / 'pytest_cache'}"  # not in the tree; a project may ask for --ff
-            code = pytest.main([*arguments, *_plugins(self.directory), *_QUIET, "-o", cache], plugins=plugins)
+        cache = f"cache_dir={self.tree.parent / 'pytest_cache'}"  # not in the tree; a project may ask for --ff
+        command = [*arguments, *_plugins(self.directory), *_QUIET, "-o", cache]
+        raised: BaseException | None = None
+        code = int(pytest.ExitCode.INTERNAL_ERROR)
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output), failures.exits_named(self.tree):
+            try:
+                code = int(pytest.main(command, plugins=plugins))
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # a hook after the tests, a conftest.py that calls sys.exit
+                traceback.print_exc()
+                raised = error
         sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
-        return int(code), errors.getvalue()
+        if raised:
+            return failures.of_exception(raised, self.tree)
+        if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return ""
+        return failures.of_output(code, output.getvalue(), errors.getvalue(), self.tree)
 
     def load(self, name: str) -> Any:
         """Return a module of the gate's own mnistbench, also while the side's is imported."""
@@ -309,6 +322,7 @@ class _Session:
         self.side, self.order, self.take = side, order, take
         self.failures: list[str] = []
         self.raised: MnistbenchError | None = None  # by one of the functions
+        self.stopped_by: BaseException | None = None  # what a hook raised, or pytest.exit
         self._taken: set[str] = set()
         self._called_ns = 0  # when the fixture calls its function
         self._threads: Callable[[], int] = own_threads  # of a plain test
@@ -324,7 +338,12 @@ class _Session:
         for name, value in _BENCHMARK_OPTIONS.items():
             if hasattr(config.option, name):
                 setattr(config.option, name, value)
-        return (yield)
+        try:
+            return (yield)
+        except pytest.UsageError as error:  # pytest prints its message alone
+            if failures.is_of_project(error, self.side.tree):
+                self.stopped_by = error
+            raise
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -375,16 +394,19 @@ class _Session:
         if fixturedef.argname == _CODSPEED:
             value = request.getfixturevalue(_BENCHMARK)
             fixturedef.cached_result = (value, *fixturedef.cached_result[1:])  # type: ignore[index]
-        if fixturedef.argname == _BENCHMARK and not measures_workload:
-            value.disabled = False  # what a test asks of it is as in a run that measures
-            before = functools.partial(self._take_call, request.node, value)
+        if fixturedef.argname == _BENCHMARK:
+            before: Callable[[Call], object] = self._note_start
+            if not measures_workload:
+                value.disabled = False  # what a test asks of it is as in a run that measures
+                before = functools.partial(self._take_call, request.node, value)
+                refuse_weave(value)
             intercept(value, before, after=functools.partial(self._give_stats, value))
-            refuse_weave(value)
         return value
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> None:
         """Set the threads, which the test may change; measure a test that is marked as a whole, which then runs as usual."""
+        self.side.say(at=self.side.case_id(pyfuncitem.nodeid))
         self._threads = own_threads
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(own_threads())  # whatever imports, fixtures and other tests have set
@@ -411,14 +433,16 @@ class _Session:
 
         self._take(item, TakenCase(case_id, params.title, params, make))
         benchmark.disabled = True  # it calls the function once
+        self._note_start(call)
+
+    def _note_start(self, _: Call) -> None:
         self._called_ns = Clock.wall_ns()
 
     def _give_stats(self, benchmark: Any, _: Call) -> None:
-        """Give the fixture the statistics of its call, which a test may read."""
-        seconds = (Clock.wall_ns() - self._called_ns) / 1e9
+        """Give the fixture the statistics of its call, which the test and hooks at the end of the session may read."""
+        elapsed_ns = max(1, Clock.wall_ns() - self._called_ns)
         benchmark.disabled = False
-        benchmark._add_stats = lambda _: None  # noqa: SLF001  # they are in no table of pytest-benchmark
-        benchmark._make_stats(1).update(seconds)  # noqa: SLF001
+        benchmark._make_stats(1).update(elapsed_ns / 1e9)  # noqa: SLF001
 
     def _take(self, item: pytest.Item, case: TakenCase) -> None:
         self.side.end_count()
@@ -435,12 +459,29 @@ class _Session:
         """Keep pytest-timeout from ending a test that waits in the fixture."""
         return True
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Iterator[Any]:
+        """Store what a hook raises: of pytest.exit, pytest prints the message alone."""
+        try:
+            return (yield)
+        except BaseException as error:
+            self.stopped_by = self.stopped_by or error
+            raise
+
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Store what a hook raised."""
+        self.stopped_by = self.stopped_by or excinfo.value
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Store that a hook or a test ended the session, also if it asked for exit code 0."""
+        self.stopped_by = self.stopped_by or excinfo.value
+
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
         """Store why a file could not be imported, or was skipped if it may have cases."""
         report: pytest.CollectReport = yield
         if report.failed:
-            self.failures.append(f"{report.nodeid} cannot be imported: {_last_line(report)}")
+            self.failures.append(f"{report.nodeid} cannot be collected: {failures.of_report(report, self.side.tree)}")
         elif report.skipped and isinstance(report.longrepr, tuple) and b"benchmark" in collector.path.read_bytes():
             self.side.left_out[report.nodeid] = f"is skipped: {report.longrepr[2].removeprefix('Skipped: ')}"
         return report
@@ -449,7 +490,7 @@ class _Session:
         """Store why a test failed outside of the fixture, or why it is left out."""
         node_id = self.side.case_id(report.nodeid)
         if report.failed:
-            self.failures.append(f"{node_id} fails: {_last_line(report)}")
+            self.failures.append(f"{node_id} fails: {failures.of_report(report, self.side.tree)}")
         elif report.skipped:
             expected = getattr(report, "wasxfail", None)
             reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""
@@ -457,31 +498,6 @@ class _Session:
             self.side.left_out[node_id] = ": ".join(filter(None, what))
         elif report.when == "call" and node_id not in self._taken:
             self.side.left_out[node_id] = "does not call its benchmark fixture"
-
-
-def _last_line(report: pytest.CollectReport | pytest.TestReport) -> str:
-    """Return the error of a report without its traceback."""
-    return _error_of(report.longreprtext) or "no reason given"
-
-
-def _error_of(text: str) -> str:
-    """Return the error in the output of pytest: of its lines marked E the one that names an exception, or the first."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    marked = [line[2:].strip() for line in lines if line.startswith("E ")]
-    named = [line for line in marked if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt|Warning)\b", line)]
-    return (named or marked or lines[-1:] or [""])[0]
-
-
-def _refusal(text: str) -> str:
-    """Return why pytest did not start: conftest.py raises, or an option is unknown."""
-    if "ImportError while loading conftest" in text:
-        return f"conftest.py cannot be imported: {_error_of(text)}"
-    for line in text.splitlines():
-        if line.startswith("ERROR: ") and "usage: " not in line:
-            return line.removeprefix("ERROR: ")
-        if ": error: " in line:
-            return line.partition(": error: ")[2]
-    return ""
 
 
 # ---- Installed code instead of the tree's -----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ cost of its imports.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import os
@@ -44,6 +45,7 @@ ALIVE_S = 10.0
 
 def main() -> None:
     """Do one job; report errors as messages, too."""
+    faulthandler.enable()  # also while conftest.py is imported, before pytest does
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of the sides must not be read as a message
     lines = os.fdopen(os.dup(0), encoding="utf-8")

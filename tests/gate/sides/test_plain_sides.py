@@ -226,7 +226,7 @@ def test_a_test_that_fails_ends_the_gate_with_its_error(plan, tmp_path):
     (tmp_path / HEAD / "test_own.py").write_text(RAISING)
     with pytest.raises(LaunchError) as raised:
         surveyed(plan, tmp_path)
-    assert str(raised.value) == "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero"
+    assert str(raised.value) == "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero (test_own.py:3)"
 
 
 PATHS = """

@@ -61,6 +61,10 @@ def pytest_runtest_call(item):
     item.ihook.pytest_timeout_set_timer(item=item, settings=None)
 
 
+def pytest_sessionfinish(session):
+    Path("statistics").write_text(str(len(session.config._benchmarksession.benchmarks)))
+
+
 def pytest_mnistbench_workloads(config):
     print("a side may print")
     return [
@@ -191,7 +195,7 @@ def whole(tree):
     one.run([], lambda node_ids: sorted(node_ids, reverse=True), take)
     return {
         "taken": taken, "ran": (folder / tree / "ran").exists(), "seen": sys.modules["model"].SEEN, "files": one.files,
-        "own": sys.modules["mnistbench"] is not ours,
+        "own": sys.modules["mnistbench"] is not ours, "statistics": (folder / tree / "statistics").read_text(),
     }
 
 
@@ -277,6 +281,7 @@ def test_cases_are_taken_in_the_given_order_and_no_other_test_runs(folder, tree)
         ),
     ]
     assert not found["ran"]
+    assert found["statistics"] == "3"  # a hook at the end finds those of each case
 
 
 def test_a_side_imports_its_own_modules(folder):
@@ -304,11 +309,14 @@ def test_files_name_where_each_module_came_from(folder):
     [
         (
             "file",
-            "file: test_tiny.py cannot be imported: ModuleNotFoundError: No module named 'nothing_of_that_name'",
+            (
+                "file: test_tiny.py cannot be collected: ModuleNotFoundError: No module named 'nothing_of_that_name' "
+                "(test_tiny.py:1)"
+            ),
         ),
-        ("conftest", "conftest: conftest.py cannot be imported: RuntimeError: first line"),
-        ("syntax", "syntax: test_tiny.py cannot be imported: SyntaxError: invalid syntax"),
-        ("test", "test: test_tiny.py::test_tiny[tiny-b4-cpu] fails: AssertionError: arithmetic"),
+        ("conftest", "conftest: conftest.py cannot be imported: RuntimeError: first line (conftest.py:1)"),
+        ("syntax", "syntax: test_tiny.py cannot be collected: SyntaxError: invalid syntax (test_tiny.py:1)"),
+        ("test", "test: test_tiny.py::test_tiny[tiny-b4-cpu] fails: AssertionError: arithmetic (test_tiny.py:2)"),
         ("workload", "workload: --bench-model: 'tiny' is not a workload; choose of convnet, lenet5, smallnet"),
         ("arguments", "base: unrecognized arguments: --nonsense"),
         ("path", "base: file or directory not found: nowhere.py"),
