@@ -358,7 +358,6 @@ class _SideProcess:
             if expected in message:
                 return Reader(message)[expected]
 
-
     def _ended(self, reason: str) -> str:
         """Return what the process was doing when it ended, why it ended, and what to do."""
         test = self._at.partition(", its ")[0]

@@ -43,9 +43,7 @@ TREES = {
         "base: conftest.py:2, pytest_configure: RuntimeError: the database is down",
     ),
     "collection": (
-        {
-            "conftest.py": "def helps(items):\n    items[7]\n\ndef pytest_collection_modifyitems(items):\n    helps(items)\n"
-        },
+        {"conftest.py": "def helps(items):\n    items[7]\n\ndef pytest_collection_modifyitems(items):\n    helps(items)\n"},
         "base: conftest.py:2, pytest_collection_modifyitems: IndexError: list index out of range",
     ),
     "report of a test": (
