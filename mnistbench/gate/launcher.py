@@ -21,6 +21,7 @@ from mnistbench.core.child import Child, ChildError, measuring_environment, unin
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.files import DIGITS_VARIABLE, digits_file
+from mnistbench.gate.imports import Imports, Outside, refusal
 from mnistbench.gate.snapshot import Tree
 from mnistbench.gate.verdict.samples import BASE, HEAD, WHOLE, Shard
 
@@ -99,11 +100,15 @@ class Listing:
     packages: Mapping[str, str] = field(default_factory=dict)  # installed distribution -> version
     torch: str = ""  # version; empty if no test imports it
     files: Mapping[str, str] = field(default_factory=dict)  # module -> file
-    shared: Mapping[str, str] = field(default_factory=dict)  # modules of the project that are not from the tree -> file
+    outside: Mapping[str, Outside] = field(default_factory=dict)  # modules of the project that are not from the tree
     left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
     resident: int = 0  # peak resident memory of the process, bytes
     longest_s: float = 0.0  # of loading and each test, seconds
     cpu: Mapping[str, str] = field(default_factory=dict)  # what decides which code runs, with torch: name -> value
+
+    def imports(self, tree: Path) -> Imports:
+        """Return what the side has imported, for the tree of the side."""
+        return Imports(tree, self.outside, self.files)
 
 
 def stage_home(folder: Path) -> Path:
@@ -121,8 +126,8 @@ def stage_home(folder: Path) -> Path:
 class Launching:
     """A running launch: a process for each side, which take turns. They load the sides at once."""
 
-    def __init__(self, processes: Sequence[_SideProcess], limit_s: float) -> None:
-        self._processes, self._limit_s = processes, limit_s
+    def __init__(self, processes: Sequence[_SideProcess], plan: Plan) -> None:
+        self._processes, self._plan = processes, plan
 
     def ready(self) -> None:
         """Wait until the sides are loaded.
@@ -130,9 +135,16 @@ class Launching:
         Raises:
             LaunchError: a side cannot be loaded.
         """
-        for message in self._receive("ready"):
-            with _usable():
-                _check_shared(message["shared"].read(Mapping[str, str]))
+        with _usable():
+            imports = {
+                process.side: Imports(
+                    self._plan.trees[process.side].root,
+                    message["outside"].read(Mapping[str, Outside]),
+                    message["files"].read(Mapping[str, str]),
+                )
+                for process, message in zip(self._processes, self._receive("ready"), strict=True)
+            }
+            _check_imports(self._plan, imports)
 
     def measure(self, begins: Callable[[int], None] | None = None) -> dict[str, Any]:
         """Measure the sides; return the line for the file. ``begins`` gets the number of each case, 1 for the first one.
@@ -152,7 +164,7 @@ class Launching:
         found, ended = [], None
         for process in self._processes:
             try:
-                found.append(process.receive(expected, self._limit_s))
+                found.append(process.receive(expected, self._plan.limit_s))
             except _PeerError as error:
                 ended = error
             except LaunchError as error:
@@ -176,7 +188,7 @@ def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path, core
             processes = running.enter_context(_processes(plan, seed, log, descriptors))
         for side, process in processes.items():
             process.begin(plan, only, peer=descriptors[side], cores=cores, patience_s=plan.limit_s / 2)
-        yield Launching(list(processes.values()), plan.limit_s)
+        yield Launching(list(processes.values()), plan)
 
 
 def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[str, Listing]]:
@@ -202,8 +214,8 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[st
         found, limit_s = dict[str, Listing](), PATIENCE_S
         for side in (BASE, HEAD):
             found[side] = processes[side].receive("surveyed", limit_s).read(Listing)
-            _check_shared(found[side].shared)
             limit_s = max(LEAST_LIMIT_S, *(LIMIT * listing.longest_s for listing in found.values()))
+        _check_imports(plan, {side: listing.imports(plan.trees[side].root) for side, listing in found.items()})
         parallel = frozenset(name for listing in found.values() for name, case in listing.cases.items() if case.parallel)
         with_torch = frozenset(side for side in found if found[side].torch)
         return replace(plan, with_torch=with_torch, parallel=parallel, limit_s=limit_s), found
@@ -253,12 +265,15 @@ def _usable() -> Iterator[None]:
         raise LaunchError(f"a launch's message cannot be used: {error}") from None
 
 
-def _check_shared(shared: Mapping[str, str]) -> None:
-    for name, path in shared.items():
-        raise LaunchError(
-            f"both sides import {name} from {path}, not from their own copies; "
-            "install the project without its path (no editable install), or set pythonpath in pytest's configuration"
-        )
+def _check_imports(plan: Plan, imports: Mapping[str, Imports]) -> None:
+    """Check that the sides have not imported the same code.
+
+    Raises:
+        LaunchError: they have.
+    """
+    is_same_code = plan.trees[BASE].what == plan.trees[HEAD].what
+    if reason := refusal(imports, is_same_code=is_same_code):
+        raise LaunchError(reason)
 
 
 def _merged(results: Sequence[Reader]) -> dict[str, Any]:
@@ -293,7 +308,7 @@ class _SideProcess:
     """The process of a side, which sends one message a line."""
 
     def __init__(self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]) -> None:
-        self._side, self._seed, self._at = side, seed, "loading"
+        self.side, self._seed, self._at = side, seed, "loading"
         self._root = f"{plan.trees[side].root}{os.sep}"
         self.begins: Callable[[int], None] | None = None
         environ = {**environment(os.environ, plan.home, seed), **plan.variables[side]}
@@ -308,19 +323,19 @@ class _SideProcess:
     def begin(self, plan: Plan, only: Sequence[str] | None, **more: Any) -> None:
         """Send the job; until then the process only imports the gate."""
         job = {
-            "side": self._side,
-            "tree": str(plan.trees[self._side].root),
-            "directory": str(plan.trees[self._side].directory),
+            "side": self.side,
+            "tree": str(plan.trees[self.side].root),
+            "directory": str(plan.trees[self.side].directory),
             "seed": self._seed,
             "home": str(plan.home),
             "repository": str(plan.repository),
             "arguments": plan.arguments,
             "phases": plan.phases,
-            "threads": plan.threads(self._side),
+            "threads": plan.threads(self.side),
             "only": only,
             "torch": len(plan.with_torch) == len(plan.trees),
             "parallel": sorted(plan.parallel),
-            "added": plan.added if self._side == HEAD else 0.0,
+            "added": plan.added if self.side == HEAD else 0.0,
             "soak_ns": plan.soak_ns,
             "is_shard": plan.shard.of > 1,
             "effort": plan.effort,
@@ -364,10 +379,10 @@ class _SideProcess:
         advice = ""
         if self.child.has_crashed:
             command = f"pytest {shlex.quote(test)}" if "::" in test else "pytest --collect-only"
-            advice = f"; compiled code crashed: in the {self._side}, {command} prints all Python calls that led to it"
+            advice = f"; compiled code crashed: in the {self.side}, {command} prints all Python calls that led to it"
         elif self.child.ended(0) == -signal.SIGKILL:  # out of memory, or stopped because it took too long
             advice = "; select smaller cases with -- -k"
-        return f"{self._side}: {self._at}: {reason.replace(self._root, '')}{advice}"
+        return f"{self.side}: {self._at}: {reason.replace(self._root, '')}{advice}"
 
 
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:

@@ -27,7 +27,7 @@ from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import TOUCHED_BYTES, allocator_settings, available_bytes, cpu_model, own_cores, usable_cpus
 from mnistbench.core.options import after_dashes, option, path, seconds, storage, switch, whole
-from mnistbench.gate import planning, snapshot
+from mnistbench.gate import imports, planning, snapshot
 from mnistbench.gate.environments.sides import SideOptions
 from mnistbench.gate.launcher import LaunchError, Listing, Plan, capture, environment, launching, stage_home, survey
 from mnistbench.gate.planning import MOST_SHARDS, Efforts, LeastGate, Spent
@@ -352,6 +352,7 @@ class _Gate:
         machine = f"{cpu_model()}, {usable_cpus()} cores"
         versions_of = {name: (sides[0].packages.get(name, ""), sides[1].packages.get(name, "")) for name in installed}
         shard = self._plan.shard
+        imported = {side: listing[side].imports(tree.root) for side, tree in self._plan.trees.items()}
         return GateHeader(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             base=self._plan.trees[BASE].what if self._request.base or self._request.base_dir else head,
@@ -387,8 +388,9 @@ class _Gate:
             resident={side: listing[side].resident for side in (BASE, HEAD)},
             returned={case: types for case, types in returned.items() if case not in alike},
             sources={case: names for case in common if (names := differ(names=of_base[case].sources + of_head[case].sources))},
-            remarks=tuple(
-                text.format(", ".join(found)) for text, names, word in _REMARKS if (found := differ(names, word=word))
+            remarks=(
+                *(text.format(", ".join(found)) for text, names, word in _REMARKS if (found := differ(names, word=word))),
+                *filter(None, [imports.remark(imported)]),
             ),
             notes={case: said for case in common if (said := _joined(of_base[case].note, of_head[case].note))},
             uncompared={case: said for case in alike if (said := _joined(of_base[case].uncompared, of_head[case].uncompared))},

@@ -34,12 +34,12 @@ def say(**message):
 
 
 def ready(**changes):
-    say(ready={"shared": {}, **changes})
+    say(ready={"outside": {}, "files": {}, **changes})
 
 
 def surveyed(**changes):
     said = {
-        "torch": "2.15.0", "packages": {"torch": "2.15.0"}, "shared": {},
+        "torch": "2.15.0", "packages": {"torch": "2.15.0"}, "outside": {},
         "cases": {
             "t.py::t": {
                 "label": name, "params": {"threads": 1}, "memory": 4, "failed": "", "note": "", "uncompared": "",
@@ -287,7 +287,7 @@ def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ("say(ready={})", "ready.shared: is missing"),
+        ("say(ready={})", "ready.outside: is missing"),
         ("ready()\nwait_to_go()\nsay(result={'cases': {}})", "result.case_seconds: is missing"),
     ],
 )
@@ -475,7 +475,7 @@ def test_an_interrupt_ends_both_processes_of_a_survey(look, plan, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launcher, "_check_shared", interrupted)
+    monkeypatch.setattr(launcher, "_check_imports", interrupted)
     with pytest.raises(KeyboardInterrupt):
         look("select()\nsurveyed()\ntime.sleep(60)")
     assert nobody_lives(plan)
@@ -485,10 +485,23 @@ def test_an_interrupt_ends_both_processes_of_a_survey(look, plan, monkeypatch):
 
 
 def test_a_module_that_is_in_neither_copy_is_refused(start):
-    with start("ready(shared={'model': '/home/me/model.py'})") as launch, pytest.raises(LaunchError) as raised:
+    outside = {"path": "/home/me/model.py", "copy": "", "folder": "", "in_repository": True}
+    with start(f"ready(outside={{'model': {outside!r}}})") as launch, pytest.raises(LaunchError) as raised:
         launch.ready()
     assert str(raised.value).startswith("both sides import model from /home/me/model.py, not from their own copies")
     assert "\n" not in str(raised.value)
+
+
+def test_sides_that_import_a_module_from_two_places_are_measured(start):
+    program = """
+outside = {"path": f"/home/me/{name}/model.py", "copy": "", "folder": "", "in_repository": False}
+ready(outside={"model": outside})
+wait_to_go()
+result()
+"""
+    with start(program) as launch:
+        launch.ready()
+        assert launch.measure() == NOTHING
 
 
 #: Sends what it measured of its one side, after an exchange with the other process.

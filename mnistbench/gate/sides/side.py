@@ -17,12 +17,10 @@ import json
 import os
 import resource
 import sys
-import sysconfig
-import tomllib
 import traceback
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.abc import Loader
@@ -36,6 +34,7 @@ import pytest
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import CALL
+from mnistbench.gate.imports import Outside, outside_modules, paths_of, project_table, with_copies
 from mnistbench.gate.sides import failures
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
 from mnistbench.gate.verdict.samples import ALL_CASES, FIXTURES, IMPORT, SETUP
@@ -105,17 +104,22 @@ class Side:
     fallback: str  # folder with mnistbench and pytest-benchmark, for a side whose environment does not have them
     threads: int = 0  # of all its cases; 0: each case has its own number
     left_out: dict[str, str] = field(default_factory=dict)  # node id of a test that was not taken -> why
+    repository: Path | None = None  # the user's own tree, which must not be measured
     say: Callable[..., None] = lambda **_: None  # sends a message of the process
     plugins: list[object] = field(default_factory=list)  # more of pytest's
     # Name of a cost that occurs once -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes
     once: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     _counted: tuple[str, str, int] | None = None  # the cost that is counted now, its case, and the CPU time before
+    _earlier: frozenset[str] = frozenset()  # modules that were imported before the session
     _own: dict[str, ModuleType] = field(default_factory=dict)  # modules of the gate's mnistbench
 
     @classmethod
     def of(cls, job: Mapping[str, Any], say: Callable[..., None] = lambda **_: None) -> Side:
         """Return the side that a job names."""
-        return cls(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"], say=say)
+        return cls(
+            job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"],
+            repository=Path(job["repository"]), say=say,
+        )  # fmt: skip
 
     def case_id(self, node_id: str) -> str:
         """Return the id of a test, the same on both sides if it has a path of the tree, for example that of a file of data."""
@@ -196,9 +200,12 @@ class Side:
         self._own = self._own or _modules()
         for name in _modules():
             del sys.modules[name]
+        self._earlier = self._earlier or frozenset(sys.modules)
         source = [str(self.directory / "src")] if (self.directory / "src").is_dir() else []
         installed = [path for path in sys.path if path and path != self.fallback]
-        sys.path[:] = [str(self.directory), *source, *installed, self.fallback]
+        if self.repository:  # what editable installs and PYTHONPATH name
+            installed = list(with_copies(installed, self.tree, self.repository))
+        sys.path[:] = list(dict.fromkeys([str(self.directory), *source, *installed, self.fallback]))
         os.chdir(self.directory)
         errors, output = io.StringIO(), io.StringIO()
         cache = f"cache_dir={self.tree.parent / 'pytest_cache'}"  # not in the tree; a project may ask for --ff
@@ -256,13 +263,18 @@ class Side:
             text = str(error).strip().splitlines()
             raise SideError(f"{self.name}: {type(error).__name__}: {text[0] if text else 'no message'}") from error
 
+    def outside(self) -> dict[str, Outside]:
+        """Return the imported modules of the project that are not from the tree."""
+        repository = self.repository or self.tree
+        return outside_modules(self.tree, self.directory, Path(self.fallback), repository, self._earlier)
+
     @property
     def files(self) -> dict[str, str]:
         """Imported module of the tree -> its file, relative to the tree."""
         return {
             name: os.path.relpath(path, self.tree)
             for name, module in sorted(sys.modules.items())
-            for path in _paths(module)[:1]
+            for path in paths_of(module)[:1]
             if path.startswith(f"{self.tree}{os.sep}")
         }
 
@@ -289,17 +301,6 @@ def _count_imports(side: Side) -> None:
 def _modules() -> dict[str, ModuleType]:
     """Return the imported modules of mnistbench."""
     return {name: module for name, module in sys.modules.items() if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")}
-
-
-def _paths(module: ModuleType) -> list[str]:
-    """Return the file of a module, or the folders of a namespace package."""
-    file = getattr(module, "__file__", None)
-    if isinstance(file, str):
-        return [file]
-    try:
-        return [str(path) for path in getattr(module, "__path__", ())]
-    except Exception:  # noqa: BLE001  # a lazy module, so none of a tree
-        return []
 
 
 class _PathReader:
@@ -500,69 +501,7 @@ class _Session:
             self.side.left_out[node_id] = "does not call its benchmark fixture"
 
 
-# ---- Installed code instead of the tree's -----------------------------------------------------------------------------
-
-
-def stray_modules(repository: Path, side: Side) -> dict[str, str]:
-    """Return loaded modules of the project that are not from its copy, because both sides would run the same code.
-
-    Their files are in the user's repository (an editable install), belong to the installed distribution of the project, or have
-    the names of modules that the copy has, too.
-    """
-    try:
-        installed = importlib.metadata.distribution(_project(side.directory)["name"])
-        project = {str(installed.locate_file(file)) for file in installed.files or ()}
-    except (ValueError, KeyError, TypeError, importlib.metadata.PackageNotFoundError):
-        project = set()
-    own = _packages(side.tree)
-    environment = Path(sys.prefix)
-    paths = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    if environment.is_relative_to(repository) and environment != repository:  # a virtual environment inside it
-        paths.append(sys.prefix)
-    copies = (f"{side.tree}{os.sep}", f"{side.fallback}{os.sep}")
-    apart = (*(f"{path}{os.sep}" for path in paths), *copies)
-    found = {}
-    for name, module in list(sys.modules.items()):
-        for path in _paths(module)[:1]:
-            if (
-                path in project
-                or (path.startswith(f"{repository}{os.sep}") and not path.startswith(apart))
-                or (not path.startswith(copies) and _has_module(own.get(name.partition(".")[0], ()), name))
-            ):
-                found[name] = path
-    return found
-
-
-#: Files of the folder of a project.
-_PROJECT_FILES = {"pyproject.toml", "setup.cfg", "setup.py"}
-
-#: Folders of a tree in which no project of its own is, and folders of a project in which no package of it is.
-_NO_PROJECTS = ("build", "dist", "node_modules", "site-packages", "third_party", "vendor")
-_NO_PACKAGES = ("benchmarks", "bench", "docs", "examples", "scripts", "test", "tests", "tools")
-
-
-@functools.cache  # the survey needs them for each case
-def _packages(tree: Path) -> dict[str, list[Path]]:
-    """Return the top-level packages and modules of the projects of a tree: name -> the folders that contain it.
-
-    These folders are those of the projects, and their folders such as ``src`` that are no packages themselves: a module in a
-    package has another dotted name. Names of the standard library are left out.
-    """
-    found: dict[str, list[Path]] = {}
-    for folder, subfolders, files in os.walk(tree):
-        subfolders[:] = [name for name in subfolders if name not in _NO_PROJECTS and not name.startswith((".", "_"))]
-        if folder == str(tree) or _PROJECT_FILES.intersection(files):
-            inside = [Path(folder, name) for name in subfolders if name not in _NO_PACKAGES]
-            for root in (Path(folder), *(path for path in inside if not (path / "__init__.py").exists())):
-                for name in {entry.name.partition(".")[0] for entry in root.iterdir()} - sys.stdlib_module_names:
-                    found.setdefault(name, []).append(root)
-    return found
-
-
-def _has_module(folders: Iterable[Path], name: str) -> bool:
-    """Whether one of the folders contains a module with this dotted name."""
-    relative = name.replace(".", os.sep)
-    return any((folder / f"{relative}.py").is_file() or (folder / relative / "__init__.py").is_file() for folder in folders)
+# ---- Options of pytest -------------------------------------------------------------------------------------------------
 
 
 def _plugins(directory: Path) -> list[str]:
@@ -573,7 +512,7 @@ def _plugins(directory: Path) -> list[str]:
     renamed between the two.
     """
     try:
-        declared = dict(_project(directory)["entry-points"]["pytest11"])
+        declared = dict(project_table(directory)["entry-points"]["pytest11"])
     except (KeyError, TypeError, ValueError):
         declared = {}
     installed = {point.name: point.value for point in importlib.metadata.entry_points(group="pytest11")}
@@ -584,12 +523,3 @@ def _plugins(directory: Path) -> list[str]:
         *(option for name, module in moved.items() for option in ("-p", f"no:{name}", "-p", str(module))),
         *(option for name, options in _QUIET_PLUGINS.items() if name in installed for option in options),
     ]
-
-
-def _project(directory: Path) -> dict[str, Any]:
-    """Return the table ``project`` of a folder's pyproject.toml; empty if there is none."""
-    try:
-        found = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    except (OSError, ValueError, KeyError):
-        return {}
-    return found if isinstance(found, dict) else {}

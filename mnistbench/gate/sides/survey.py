@@ -28,7 +28,7 @@ from mnistbench.gate.reproducers.script import VALUES
 from mnistbench.gate.sides.alternate import SideRun, rehearse
 from mnistbench.gate.sides.case import WARMUP_CALLS, PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint
-from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase, stray_modules
+from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase
 from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
 from mnistbench.measuring.timing import Clock
 
@@ -62,8 +62,11 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
 
     try:
         side.run(job["arguments"], selected, taken.take)
-    except SideError:
+    except SideError as error:
         refuse_old_torch(side.name)
+        if outside := side.outside():
+            name = min(outside)  # a package before its modules
+            raise SideError(f"{error}; it imports {name} from {outside[name].path}, not from its own copy") from error
         raise
     for node_id, case in taken.cases.items():
         case.sources = sources.of_test[node_id]
@@ -72,7 +75,7 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
         packages=installed,
         torch=str(getattr(sys.modules.get("torch"), "__version__", "")),
         files=side.files,
-        shared=taken.shared,
+        outside=side.outside(),
         left_out=side.left_out,
         longest_s=sources.longest_s,
         resident=peak_resident_bytes(),
@@ -127,9 +130,8 @@ def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str],
 class _Survey:
     def __init__(self, side: Side, job: dict[str, Any]) -> None:
         self._side = side
-        self._repository, self._phases = Path(job["repository"]), job["phases"]
+        self._phases = job["phases"]
         self.cases: dict[str, ListedCase] = {}  # by node id
-        self.shared: dict[str, str] = {}
         self.cpu: dict[str, str] = {}
         self._imported_bytes: int | None = None  # of tensors, before the first case of a workload was built
 
@@ -139,9 +141,6 @@ class _Survey:
         if not case.is_selected(self._phases):
             return
         listed = self.cases[case.node_id] = ListedCase(case.label, dict(vars(case.params)))
-        self.shared = self.shared or stray_modules(self._repository, self._side)
-        if self.shared:
-            return
         made, began_ns = case.make(), Clock.wall_ns()
         try:
             (self._call if case.is_plain else self._measure_memory)(made, listed)

@@ -23,12 +23,13 @@ import socket
 import traceback
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 from mnistbench.core.machine import gc_paused, peak_resident_bytes, touch_heap
 from mnistbench.gate.sides.alternate import SideRun, measure, rehearse
-from mnistbench.gate.sides.side import Side, SideError, TakenCase, stray_modules
+from mnistbench.gate.sides.side import Side, SideError, TakenCase
 from mnistbench.gate.sides.survey import capture, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.verdict.samples import ALL_CASES, BASE, HEAD, RESIDENT
@@ -171,7 +172,8 @@ class _Launch:
             rehearse(SideRun(self._side, case.make(), case.node_id))
         self._side.once[RESIDENT][ALL_CASES] = peak_resident_bytes()
         _tidy_memory()
-        self._say(ready={"shared": stray_modules(Path(self._job["repository"]), self._side)})
+        outside = {name: asdict(module) for name, module in self._side.outside().items()}
+        self._say(ready={"outside": outside, "files": self._side.files})
         if self._lines.readline().strip() != "go":
             raise _NotToMeasureError("the launch was not to be measured")
         return _now_s()
