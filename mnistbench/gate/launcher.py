@@ -105,6 +105,8 @@ class Listing:
     resident: int = 0  # peak resident memory of the process, bytes
     longest_s: float = 0.0  # of loading and each test, seconds
     cpu: Mapping[str, str] = field(default_factory=dict)  # what decides which code runs, with torch: name -> value
+    loaded: tuple[str, ...] = ()  # installed distributions that the tests import
+    has_compiled_loops: bool | None = None  # of the fast step of mnistbench; None if no case has run it
 
     def imports(self, tree: Path) -> Imports:
         """Return what the side has imported, for the tree of the side."""

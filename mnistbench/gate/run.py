@@ -27,6 +27,7 @@ from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import TOUCHED_BYTES, allocator_settings, available_bytes, cpu_model, own_cores, usable_cpus
 from mnistbench.core.options import after_dashes, option, path, seconds, storage, switch, whole
+from mnistbench.core.params import FAST
 from mnistbench.gate import imports, planning, snapshot
 from mnistbench.gate.environments.sides import SideOptions
 from mnistbench.gate.launcher import LaunchError, Listing, Plan, capture, environment, launching, stage_home, survey
@@ -53,6 +54,9 @@ QUALIFYING_S, RESAMPLING_S, SAME_SHARE, MOST_SAME = 600.0, 60.0, 0.75, 5 * SIZE
 
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
 DEFAULT_FOLDER = "bench"
+
+#: The package that compiles the loops of the fast step.
+_COMPILER = "numba"
 
 #: Remarks about files that differ between the sides: the text, names of the files, and a word of the lines that count.
 _REMARKS = (
@@ -380,6 +384,7 @@ class _Gate:
             generated=tuple(sorted({name for tree in self._plan.trees.values() for name in tree.generated})),
             left_out={side: listing[side].left_out for side in (BASE, HEAD)},
             files={side: listing[side].files for side in (BASE, HEAD)},
+            one_sided=_one_sided(listing, versions_of, common),
             memory={
                 case: {BASE: bytes_of_base, HEAD: bytes_of_head}
                 for case in common
@@ -554,6 +559,32 @@ class _Gate:
                 samples.append(measured.path, line)
                 if stage == 1:
                     self._spent.append(spent)
+
+
+def _one_sided(
+    listing: Mapping[str, Listing], versions_of: Mapping[str, tuple[str, str]], cases: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return what one side lacks of the packages that the tests of the other one import, by case or for ALL_CASES."""
+    found: dict[str, list[str]] = defaultdict(list)
+    compiled = {side: listing[side].has_compiled_loops for side in (BASE, HEAD)}
+    differs = None not in compiled.values() and compiled[BASE] != compiled[HEAD]
+    for case in cases if differs else ():
+        if listing[HEAD].cases[case].params.get("step") == FAST:
+            package = f"{_COMPILER} {_changed_version(versions_of.get(_COMPILER, ('', '')))}"
+            found[case].append(
+                f"{package}, so the fast step runs without compiled loops in the {HEAD if compiled[BASE] else BASE}"
+            )
+    for name, (of_base, of_head) in versions_of.items():
+        having = HEAD if of_head else BASE
+        is_said = differs and name == _COMPILER
+        if not (of_base and of_head) and name in listing[having].loaded and not is_said:
+            found[samples.ALL_CASES].append(f"{name} {_changed_version((of_base, of_head))}")
+    return {case: tuple(texts) for case, texts in found.items()}
+
+
+def _changed_version(versions: tuple[str, str]) -> str:
+    """Return the versions of both sides: ``1.0 -> not installed``, or one if they are equal."""
+    return " -> ".join(dict.fromkeys(version or "not installed" for version in versions))
 
 
 def _joined(of_base: str, of_head: str) -> str:

@@ -90,6 +90,8 @@ class Launches:
         self.selects = lambda arguments, folder: ((folder, *arguments), ("step",))
         self.torch = dict.fromkeys((BASE, HEAD), "2.15.0")
         self.failed = {}  # of the head
+        self.loaded = {BASE: (), HEAD: ()}  # packages that the tests import
+        self.compiled = dict.fromkeys((BASE, HEAD))  # whether the fast step has compiled loops
         self.running = 0
         self.at_once = 1  # most launches at the same time
         self.cores = []  # of each launch
@@ -138,7 +140,10 @@ class Launches:
             )
             for case, params in self.cases[side].items()
         }  # fmt: skip
-        return Listing(cases, self.packages[side], self.torch[side], {"model": f"{side}/model.py"}, resident=500_000)
+        return Listing(
+            cases, self.packages[side], self.torch[side], {"model": f"{side}/model.py"}, resident=500_000,
+            loaded=self.loaded[side], has_compiled_loops=self.compiled[side],
+        )  # fmt: skip
 
     def ready(self):
         self.clock += self.loading
@@ -310,6 +315,44 @@ def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(gate, laun
     assert header.returned == {QUICK: ("list", "generator")}
     assert header.uncompared == {}
     assert samples.load(gate(launches=8).path).header.returned == header.returned
+
+
+def test_a_package_that_one_side_lacks_and_the_tests_import_is_an_exact_difference(gate, launches):
+    launches.packages[HEAD] |= {"orjson": "3.8", "idle": "1.0", "both": "2"}
+    launches.packages[BASE] |= {"numba": "0.68.1", "both": "1"}
+    launches.loaded = {BASE: ("numba", "both", "tqdm"), HEAD: ("orjson", "tqdm")}
+    assert conclude(gate(launches=8), JudgeOptions()).exact_differences[samples.ALL_CASES] == (
+        "another path was taken: numba 0.68.1 -> not installed",
+        "another path was taken: orjson not installed -> 3.8",
+    )
+
+
+@pytest.mark.parametrize(
+    ("compiled", "head", "said"),
+    [
+        ((True, False), {}, "numba 0.68.1 -> not installed, so the fast step runs without compiled loops in the head"),
+        (
+            (True, False),
+            {"numba": "0.68.1"},
+            "numba 0.68.1, so the fast step runs without compiled loops in the head",
+        ),
+        ((False, True), {"numba": "0.69"}, "numba 0.68.1 -> 0.69, so the fast step runs without compiled loops in the base"),
+        ((True, True), {"numba": "0.68.1"}, ""),
+        ((None, None), {"numba": "0.68.1"}, ""),
+    ],
+)
+def test_a_fast_step_without_compiled_loops_on_one_side_is_an_exact_difference(gate, launches, compiled, head, said):
+    launches.packages[BASE]["numba"] = "0.68.1"
+    launches.packages[HEAD] |= head
+    launches.loaded = {BASE: ("numba",), HEAD: ("numba",) if head else ()}
+    launches.compiled = dict(zip((BASE, HEAD), compiled, strict=True))
+    for side in (BASE, HEAD):
+        launches.cases[side][SLOW] = {**PARAMS, "step": "fast"}
+    found = conclude(gate(launches=8), JudgeOptions()).exact_differences
+    texts = [text for of_case in found.values() for text in of_case if "numba" in text]
+    assert texts == ([f"another path was taken: {said}"] if said else [])
+    if said:
+        assert texts[0] in found[SLOW.rpartition("::")[2]]
 
 
 def test_other_dependencies_and_numbers_of_threads_are_remarks(gate, here, tmp_path):

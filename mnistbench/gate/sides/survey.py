@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -42,11 +42,13 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
     For a shard, the survey sends the tests that it has collected, and runs those of them that the next line of input names.
     """
     installed = packages()  # before setuptools, if a test imports it, adds its own copies of packages to sys.path
+    before = frozenset(sys.modules)
     side = Side.of(job, say)
     side.plugins.append(sources := _Sources(side))
     if any(FIXTURE.encode() in path.read_bytes() for path in side.tree.rglob("*.py") if path.is_file()):
         side.import_torch()
         refuse_old_torch(side.name)
+    by_torch = sys.modules.keys() - before
     if job["default"] is not None:
         job["arguments"], job["phases"] = selection(side, job["arguments"], job["default"])
         say(selected={"arguments": job["arguments"], "phases": job["phases"]})
@@ -80,6 +82,8 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
         longest_s=sources.longest_s,
         resident=peak_resident_bytes(),
         cpu=taken.cpu,
+        loaded=loaded_packages(by_torch | (sys.modules.keys() - sources.plugins)),
+        has_compiled_loops=has_compiled_loops(),
     )
     say(surveyed=asdict(found))
 
@@ -109,6 +113,21 @@ def packages() -> dict[str, str]:
         if distribution.name:
             found.setdefault(distribution.name, distribution.version)
     return {"mnistbench": __version__, **found}
+
+
+def loaded_packages(modules: Collection[str]) -> tuple[str, ...]:
+    """Return the installed distributions of these modules, without plug-ins of pytest."""
+    names = {name.partition(".")[0] for name in modules}
+    distributions_of = importlib.metadata.packages_distributions()
+    imported = {distribution for name in names for distribution in distributions_of.get(name, ())}
+    plugins = {point.dist.name for point in importlib.metadata.entry_points(group="pytest11") if point.dist}
+    return tuple(sorted(imported - plugins))
+
+
+def has_compiled_loops() -> bool | None:
+    """Return whether the fast step of the side's mnistbench had its compiled loops; None if no case has run it."""
+    loops = getattr(sys.modules.get("mnistbench.workloads.fast"), "compiled_loops", None)
+    return loops() is not None if loops and loops.cache_info().currsize else None
 
 
 def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str], list[str]]:
@@ -207,11 +226,17 @@ class _Sources:
         self._running: object = None  # the test or fixture; None while tests are collected
         self._read: dict[object, set[str]] = defaultdict(set)  # what ran -> files that it opened, in the tree
         self.of_test: dict[str, tuple[str, ...]] = {}  # node id -> files, relative to the tree
+        self.plugins: frozenset[str] = frozenset()  # modules that were imported before the first conftest.py
         sys.addaudithook(self._note_opened)
 
     def _note_opened(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str) and not arguments[0].endswith(_NO_DATA):
             self._read[self._running].add(os.path.abspath(arguments[0]))  # noqa: PTH100  # a Path costs more than the event
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self) -> None:
+        """Note what pytest and its plug-ins have imported."""
+        self.plugins = frozenset(sys.modules)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: object) -> Generator[None, Any, Any]:

@@ -37,7 +37,7 @@ from mnistbench.gate.verdict.decision import (
 from mnistbench.gate.verdict.samples import BASE, HEAD, ITERATION, OTHER, End, GateHeader, Launch, Recorded, SideSample
 from mnistbench.gate.verdict.soak import Soak, reasons, soaks
 
-#: How a sentence begins if the sides ran other implementations of oneDNN.
+#: How a sentence begins if the sides ran other implementations: of oneDNN, or for want of a package.
 OTHER_PATH = "another path was taken: "
 
 #: Smallest threshold of cases: three times the largest difference that remains between launches of the same code whose sides
@@ -250,13 +250,17 @@ def _differences_of_cases(header: GateHeader, launches: Sequence[Launch]) -> dic
     counted = {case: _counted_differences(build) for case, build in last.items()}
     found = {
         header.name(case): (
+            *(OTHER_PATH + text for text in header.one_sided.get(case, ())),
             *_other_paths(header.onednn.get(case, {})),
             *_more_memory("peak memory of tensors", header.memory.get(case, {})),
             *counted.get(case, ()),
         )
         for case in header.labels
     }
-    found[samples.ALL_CASES] = tuple(_more_memory("peak memory of the process", header.resident))
+    found[samples.ALL_CASES] = (
+        *(OTHER_PATH + text for text in header.one_sided.get(samples.ALL_CASES, ())),
+        *_more_memory("peak memory of the process", header.resident),
+    )
     return {case: differences for case, differences in found.items() if differences}
 
 

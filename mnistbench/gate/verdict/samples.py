@@ -697,6 +697,8 @@ class GateHeader:
     onednn: Annotated[Mapping[str, Mapping[str, Mapping[str, int]]], OPTIONAL] = field(default_factory=dict)
     # Packages that differ -> version of each side, or "".
     packages: Annotated[Mapping[str, _Versions], OPTIONAL] = field(default_factory=dict)
+    # Node id, or ALL_CASES -> other code that one side runs for want of a package that the other side has.
+    one_sided: Annotated[Mapping[str, tuple[str, ...]], OPTIONAL] = field(default_factory=dict)
     # Node id -> side -> peak memory of tensors, bytes.
     memory: Annotated[Mapping[str, Mapping[str, int]], OPTIONAL] = field(default_factory=dict)
     resident: Annotated[Mapping[str, int], OPTIONAL] = field(default_factory=dict)  # side -> peak memory of its process, bytes

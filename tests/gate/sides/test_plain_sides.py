@@ -777,6 +777,33 @@ def test_a_plain_test_has_as_many_threads_as_the_environment_of_its_side(plan, t
         assert {case.params["threads"] for case in listings[side].cases.values()} == {threads}
 
 
+OPTIONAL = """
+try:
+    from gateoptional import total
+except ImportError:
+    total = sum
+
+
+def test_total(benchmark):
+    benchmark(total, range(100))
+"""
+
+
+def test_a_package_that_the_tests_of_one_side_import_is_named(plan, tmp_path):
+    info = tmp_path / "packages" / "gate_optional-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gate-optional\nVersion: 1.0\n")
+    (info / "RECORD").write_text("gateoptional.py,,\n")
+    (tmp_path / "packages" / "gateoptional.py").write_text("total = sum\n")
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(OPTIONAL)
+    variables = {BASE: {"PYTHONPATH": str(tmp_path / "packages")}, HEAD: {}}
+    _, listings = surveyed(replace(plan, variables=variables), tmp_path)
+    assert "gate-optional" in listings[BASE].loaded
+    assert not {"gate-optional", "pytest", "pytest-xdist", "execnet"}.intersection(listings[HEAD].loaded)
+    assert listings[BASE].has_compiled_loops is None
+
+
 def test_a_side_may_have_pytest_alone(plan, tmp_path):
     python = linked_environment(tmp_path / "bare", "pytest")
     plan = replace(plan, pythons={BASE: python, HEAD: sys.executable}, arguments=("test_own.py", "-k", "decorated"))
