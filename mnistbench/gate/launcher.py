@@ -106,6 +106,7 @@ class Listing:
     longest_s: float = 0.0  # of loading and each test, seconds
     cpu: Mapping[str, str] = field(default_factory=dict)  # what decides which code runs, with torch: name -> value
     loaded: tuple[str, ...] = ()  # installed distributions that the tests import
+    missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
     has_compiled_loops: bool | None = None  # of the fast step of mnistbench; None if no case has run it
 
     def imports(self, tree: Path) -> Imports:
@@ -217,6 +218,9 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[st
         for side in (BASE, HEAD):
             found[side] = processes[side].receive("surveyed", limit_s).read(Listing)
             limit_s = max(LEAST_LIMIT_S, *(LIMIT * listing.longest_s for listing in found.values()))
+        for argument in found[BASE].missing:
+            if argument in found[HEAD].missing:
+                raise LaunchError(f"neither side has {argument}; name files and tests that exist")
         _check_imports(plan, {side: listing.imports(plan.trees[side].root) for side, listing in found.items()})
         parallel = frozenset(name for listing in found.values() for name, case in listing.cases.items() if case.parallel)
         with_torch = frozenset(side for side in found if found[side].torch)

@@ -33,7 +33,7 @@ from mnistbench.gate.verdict.decision import (
     product,
 )
 from mnistbench.gate.verdict.permutation import CONFIDENCE
-from mnistbench.gate.verdict.result import OTHER_PATH, JudgeOptions, Verdict
+from mnistbench.gate.verdict.result import NOTHING_TO_COMPARE, OTHER_PATH, JudgeOptions, Verdict
 from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, CPU, DEVICE, HEAD, ITERATION, MEAN, MEMORY, ONCE, WALL, Quantity
 from mnistbench.gate.verdict.soak import Soak
 from mnistbench.showing.output import (
@@ -540,7 +540,7 @@ def _not_seen(verdict: Verdict) -> Iterable[str]:
         # Blocks show CPU time alone, so an iteration that waits is seen in turn only.
         return min(sum(len(build[side].times.get(WALL, ())) for build in builds) for side in (BASE, HEAD))
 
-    if verdict.outcome != PASSED:
+    if verdict.outcome != PASSED or not verdict.header.labels:
         return
     case = min(verdict.header.labels, key=iterations_of)
     iterations = max(1, iterations_of(case))
@@ -564,6 +564,8 @@ def _outcome(verdict: Verdict) -> str:
         names = ", ".join(f"{f.screened.quantity.title} ({f.screened.quantity.case})" for f in regressions[:3])
         more = ", ..." if len(regressions) > 3 else ""
         return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {names}{more}"
+    if verdict.outcome == PASSED and verdict.header.are_all_new:
+        return f"{PASSED}: {NOTHING_TO_COMPARE}"
     if verdict.outcome == PASSED:
         bounds = decision.bound, decision.bound_of_means
         found = [one for one in decision.findings if one.screened.quantity.case not in verdict.returned]  # of the same result

@@ -10,6 +10,7 @@ import math
 import os
 import random
 import re
+import shlex
 import shutil
 import statistics
 from collections import defaultdict
@@ -237,9 +238,10 @@ class _Gate:
             self._check_budget([listing[HEAD].cases[case].seconds for case in measured.header.labels])
         samples.append(measured.path, measured.header.line())
         try:
-            if not measured.header.labels:
+            if measured.header.labels:
+                (self._qualify if self._request.qualify else self._compare)(measured, list(measured.header.labels))
+            elif measured.header.shard.of > 1:
                 raise LaunchError("no test of this shard is a case of both sides")  # noqa: TRY301
-            (self._qualify if self._request.qualify else self._compare)(measured, list(measured.header.labels))
         except KeyboardInterrupt:
             measured.end = INTERRUPTED
         except LaunchError as error:
@@ -330,7 +332,8 @@ class _Gate:
             remedy = f"give {number} or fewer" if number > 1 else "a single test cannot be divided, so remove --shard"
             raise UsageError(f"--shard: {shard} are more parts than there are tests ({number}); {remedy}")
         for side, tree in self._plan.trees.items():
-            if not listing[side].cases and not shard.tests:
+            all_are_new = side == BASE and listing[HEAD].cases and self._request.allow_missing
+            if not listing[side].cases and not shard.tests and not all_are_new:
                 raise LaunchError(_no_cases(side, tree.what, self._plan, listing))
         return listing
 
@@ -344,9 +347,10 @@ class _Gate:
         ignored = {"threads": 0} if any(map(self._plan.threads, (BASE, HEAD))) else {}
         params = [{case: {**found.params, **ignored} for case, found in side.cases.items()} for side in sides]
         common = [case for case in of_base if case in of_head and params[0][case] == params[1][case]]
-        if not common and not self._plan.shard.tests:
+        if not common and of_base and not self._plan.shard.tests:
             raise LaunchError(
-                f"no case in common: the base has {', '.join(list(of_base)[:3])}, the head {', '.join(list(of_head)[:3])}"
+                f"no case in common: the base has {', '.join(list(of_base)[:3])}, the head {', '.join(list(of_head)[:3])}; "
+                "cases with other node ids are not compared: if a file was renamed, compare with a commit that has the new name"
             )
         if failed := [found.cases[case].failed for case in common for found in sides if found.cases[case].failed]:
             raise LaunchError(failed[0])
@@ -610,6 +614,14 @@ def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) 
     other = BASE if side == HEAD else HEAD
     selection = " ".join(plan.arguments) or "the whole project"
     left_out = next((f" ({node_id} {why})" for node_id, why in listing[side].left_out.items()), "")
+    if listing[other].cases and (missing := listing[side].missing):
+        which = f"{missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}"
+        if side == HEAD:
+            return f"head ({what}) does not have {which}; name tests that both sides have after --"
+        return (
+            f"base ({what}) does not have {which}, so all benchmarks are new, and there is nothing to compare with; add "
+            f"--allow-missing to pass, or measure them alone: mnistbench gate --qualify -- {shlex.join(plan.arguments)}"
+        )
     if listing[other].cases:
         return (
             f"{side} ({what}) has no case in {selection}: no test there uses benchmark or op_benchmark, or its mnistbench is "

@@ -47,6 +47,7 @@ def surveyed(**changes):
             }
         },
         "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {}, "longest_s": 0.01, "cpu": {},
+        "loaded": [], "missing": [], "has_compiled_loops": None,
     }
     say(surveyed={**said, **changes})
 
@@ -439,6 +440,19 @@ surveyed(files={"own": sys.stdin.readline()})
         owned += own[BASE]
     assert set(found) == {("t.py::a", "t.py::b", "t.py::base", "t.py::head")}  # a test that one side lacks is not lost
     assert sorted(owned) == [*found[0]]
+
+
+@pytest.mark.parametrize(
+    ("of_base", "of_head", "said"),
+    [(["a.py"], [], ""), ([], ["a.py"], ""), (["a.py", "b.py::t"], ["b.py::t"], "neither side has b.py::t; name files")],
+)
+def test_an_argument_that_names_nothing_on_both_sides_is_refused(look, of_base, of_head, said):
+    program = f"select()\nsurveyed(missing={of_base} if name == 'base' else {of_head})"
+    if not said:
+        assert look(program)[1][BASE].missing == tuple(of_base)
+        return
+    with pytest.raises(LaunchError, match=f"^{said}"):
+        look(program)
 
 
 def test_both_sides_are_loaded_at_the_same_time(look):

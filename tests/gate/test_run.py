@@ -24,7 +24,7 @@ from mnistbench.gate import launcher, qualification, run
 from mnistbench.gate.launcher import LaunchError, ListedCase, Listing
 from mnistbench.gate.planning import LEAST_EFFORT
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
-from mnistbench.gate.report import report
+from mnistbench.gate.report import last_line, report
 from mnistbench.gate.run import LAUNCHES, Request, measure
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED
@@ -90,6 +90,7 @@ class Launches:
         self.selects = lambda arguments, folder: ((folder, *arguments), ("step",))
         self.torch = dict.fromkeys((BASE, HEAD), "2.15.0")
         self.failed = {}  # of the head
+        self.missing = {BASE: (), HEAD: ()}  # arguments of pytest
         self.loaded = {BASE: (), HEAD: ()}  # packages that the tests import
         self.compiled = dict.fromkeys((BASE, HEAD))  # whether the fast step has compiled loops
         self.running = 0
@@ -142,7 +143,7 @@ class Launches:
         }  # fmt: skip
         return Listing(
             cases, self.packages[side], self.torch[side], {"model": f"{side}/model.py"}, resident=500_000,
-            loaded=self.loaded[side], has_compiled_loops=self.compiled[side],
+            missing=self.missing[side], loaded=self.loaded[side], has_compiled_loops=self.compiled[side],
         )  # fmt: skip
 
     def ready(self):
@@ -470,6 +471,50 @@ NO_CASE = (
 
 
 @pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        (
+            {BASE: ("bench",)},
+            (
+                "base ({base}) does not have bench, so all benchmarks are new, and there is nothing to compare with; add "
+                "--allow-missing to pass, or measure them alone: mnistbench gate --qualify -- bench 'a b.py'"
+            ),
+        ),
+        ({BASE: ("bench", "a b.py", "c.py")}, "base ({base}) does not have bench and 2 more, so all benchmarks are new"),
+        ({HEAD: ("bench",)}, "head (working tree) does not have bench; name tests that both sides have after --"),
+    ],
+    ids=["new", "several", "removed"],
+)
+def test_what_one_side_alone_has_is_named(gate, launches, tmp_path, missing, said):
+    [side] = missing
+    launches.missing |= missing
+    launches.cases[side] = {}
+    with pytest.raises(LaunchError) as raised:
+        gate(pytest=("a b.py",))
+    assert str(raised.value).startswith(said.format(base=tmp_path / "base"))
+    assert not list((tmp_path / "storage").rglob("*.gz"))
+
+
+def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, launches):
+    launches.cases[BASE] = {}
+    measured = gate(allow_missing=True)
+    assert (launches.started, measured.launches, measured.end.cut_short) == ([], [], "")
+    assert measured.header.only_head == (QUICK, SLOW)
+    for recorded in (measured, gather([measured.path])):
+        verdict = conclude(recorded, JudgeOptions(allow_missing=True))
+        assert (verdict.outcome, last_line(verdict)) == (
+            PASSED,
+            "passed: the base has none of the cases, so nothing was compared",
+        )
+        strict = conclude(recorded, JudgeOptions())
+        assert strict.outcome == INCONCLUSIVE
+        assert [reason.text for reason in strict.reasons] == [
+            "the base has none of the cases, so nothing was compared; add --allow-missing if this is intended"
+        ]
+        assert not strict.is_excusable
+
+
+@pytest.mark.parametrize(
     ("base", "head", "said"),
     [
         ([], [QUICK], f"base ({{base}}) {NO_CASE}"),
@@ -478,7 +523,10 @@ NO_CASE = (
         (
             ["t.py::a", "t.py::b", "t.py::c", "t.py::d"],
             [QUICK],
-            f"no case in common: the base has t.py::a, t.py::b, t.py::c, the head {QUICK}",
+            (
+                f"no case in common: the base has t.py::a, t.py::b, t.py::c, the head {QUICK}; cases with other node ids are "
+                "not compared: if a file was renamed, compare with a commit that has the new name"
+            ),
         ),
     ],
     ids=["base", "head", "both", "in common"],

@@ -37,6 +37,7 @@ from mnistbench.core.params import CALL
 from mnistbench.gate.imports import Outside, outside_modules, paths_of, project_table, with_copies
 from mnistbench.gate.sides import failures
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
+from mnistbench.gate.sides.requested import Requested
 from mnistbench.gate.verdict.samples import ALL_CASES, FIXTURES, IMPORT, SETUP
 from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
 from mnistbench.measuring.timing import Clock
@@ -104,6 +105,7 @@ class Side:
     fallback: str  # folder with mnistbench and pytest-benchmark, for a side whose environment does not have them
     threads: int = 0  # of all its cases; 0: each case has its own number
     left_out: dict[str, str] = field(default_factory=dict)  # node id of a test that was not taken -> why
+    missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
     repository: Path | None = None  # the user's own tree, which must not be measured
     say: Callable[..., None] = lambda **_: None  # sends a message of the process
     plugins: list[object] = field(default_factory=list)  # more of pytest's
@@ -324,6 +326,7 @@ class _Session:
         self.failures: list[str] = []
         self.raised: MnistbenchError | None = None  # by one of the functions
         self.stopped_by: BaseException | None = None  # what a hook raised, or pytest.exit
+        self._requested = Requested(side.directory)
         self._taken: set[str] = set()
         self._called_ns = 0  # when the fixture calls its function
         self._threads: Callable[[], int] = own_threads  # of a plain test
@@ -339,6 +342,8 @@ class _Session:
         for name, value in _BENCHMARK_OPTIONS.items():
             if hasattr(config.option, name):
                 setattr(config.option, name, value)
+        if config.option.file_or_dir and not config.option.pyargs:
+            config.args = self._requested.existing(config.args)
         try:
             return (yield)
         except pytest.UsageError as error:  # pytest prints its message alone
@@ -346,10 +351,15 @@ class _Session:
                 self.stopped_by = error
             raise
 
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Note which of the named tests exist."""
+        self._requested.note(item)
+
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselect tests that use neither fixture, and arrange the others."""
-        named = {self.side.case_id(item.nodeid): item for item in items}
+        named = {self.side.case_id(item.nodeid): item for item in items if self._requested.selects(item)}
+        self.side.missing = self._requested.missing
         marks = (_BENCHMARK, _CODSPEED) if config.pluginmanager.hasplugin("codspeed") else ()
         ours: dict[str, pytest.Item] = {}
         for node_id, item in named.items():

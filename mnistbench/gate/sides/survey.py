@@ -82,6 +82,7 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
         longest_s=sources.longest_s,
         resident=peak_resident_bytes(),
         cpu=taken.cpu,
+        missing=side.missing,
         loaded=loaded_packages(by_torch | (sys.modules.keys() - sources.plugins)),
         has_compiled_loops=has_compiled_loops(),
     )

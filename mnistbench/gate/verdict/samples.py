@@ -716,6 +716,11 @@ class GateHeader:
     qualified: Annotated[str, OPTIONAL] = ""  # what the newest qualification of this machine found; empty if there is none
     shard: Annotated[Shard, OPTIONAL] = WHOLE
 
+    @property
+    def are_all_new(self) -> bool:
+        """Whether the base has no case, so that there is nothing to compare."""
+        return bool(self.only_head and not self.labels and not self.only_base and not self.changed and self.shard.of == 1)
+
     @functools.cached_property
     def _uses(self) -> Mapping[str, int]:
         return Counter(self.labels.values())

@@ -777,6 +777,33 @@ def test_a_plain_test_has_as_many_threads_as_the_environment_of_its_side(plan, t
         assert {case.params["threads"] for case in listings[side].cases.values()} == {threads}
 
 
+@pytest.mark.parametrize("arguments", [("test_new.py", "test_own.py"), ("test_own.py", "test_new.py::test_new[1]")])
+def test_a_file_or_a_test_that_only_one_side_has_is_left_out_on_the_other(plan, tmp_path, arguments):
+    (tmp_path / HEAD / "test_new.py").write_text(
+        "import pytest\n\n@pytest.mark.parametrize('n', [1, 2])\ndef test_new(benchmark, n):\n    benchmark(int)\n"
+    )
+    plan, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
+    assert not [case for case in listings[BASE].cases if "test_new" in case]
+    new = ["test_new.py::test_new[1]", "test_new.py::test_new[2]"][: 1 if "::" in arguments[1] else 2]
+    assert [case for case in listings[HEAD].cases if "test_new" in case] == new
+    assert len(listings[HEAD].cases) == len(listings[BASE].cases) + len(new)
+    assert listings[BASE].missing == tuple(argument for argument in arguments if "new" in argument)
+    assert listings[HEAD].missing == ()
+    with launching(plan, 1, list(listings[BASE].cases), tmp_path / "log") as launch:
+        launch.ready()
+        assert set(launch.measure()["cases"]) == set(listings[BASE].cases)
+
+
+def test_a_test_that_only_one_side_has_in_a_file_of_both_is_left_out_on_the_other(plan, tmp_path):
+    with (tmp_path / HEAD / "test_own.py").open("a") as stream:
+        stream.write("\n\ndef test_new(benchmark):\n    benchmark(int)\n")
+    arguments = ("test_own.py::test_new", "test_own.py::test_decorated")
+    _, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
+    assert list(listings[BASE].cases) == ["test_own.py::test_decorated"]
+    assert sorted(listings[HEAD].cases) == sorted(arguments, reverse=False)
+    assert (listings[BASE].missing, listings[HEAD].missing) == (("test_own.py::test_new",), ())
+
+
 OPTIONAL = """
 try:
     from gateoptional import total

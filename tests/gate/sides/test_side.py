@@ -319,7 +319,7 @@ def test_files_name_where_each_module_came_from(folder):
         ("test", "test: test_tiny.py::test_tiny[tiny-b4-cpu] fails: AssertionError: arithmetic (test_tiny.py:2)"),
         ("workload", "workload: --bench-model: 'tiny' is not a workload; choose of convnet, lenet5, smallnet"),
         ("arguments", "base: unrecognized arguments: --nonsense"),
-        ("path", "base: file or directory not found: nowhere.py"),
+        ("path", 0),  # the other side may have it
         ("ended", "the other one"),  # an error of the gate ends the session
         ("no case", 0),
         ("no test", 0),
