@@ -332,7 +332,8 @@ class _Gate:
             remedy = f"give {number} or fewer" if number > 1 else "a single test cannot be divided, so remove --shard"
             raise UsageError(f"--shard: {shard} are more parts than there are tests ({number}); {remedy}")
         for side, tree in self._plan.trees.items():
-            all_are_new = side == BASE and listing[HEAD].cases and self._request.allow_missing
+            has_only_new = side == BASE and listing[HEAD].cases and not listing[BASE].left_out
+            all_are_new = has_only_new and self._request.allow_missing
             if not listing[side].cases and not shard.tests and not all_are_new:
                 raise LaunchError(_no_cases(side, tree.what, self._plan, listing))
         return listing
@@ -575,9 +576,8 @@ def _one_sided(
     for case in cases if differs else ():
         if listing[HEAD].cases[case].params.get("step") == FAST:
             package = f"{_COMPILER} {_changed_version(versions_of.get(_COMPILER, ('', '')))}"
-            found[case].append(
-                f"{package}, so the fast step runs without compiled loops in the {HEAD if compiled[BASE] else BASE}"
-            )
+            lacking = HEAD if compiled[BASE] else BASE
+            found[case].append(f"{package}, so the fast step runs without compiled loops in the {lacking}")
     for name, (of_base, of_head) in versions_of.items():
         having = HEAD if of_head else BASE
         is_said = differs and name == _COMPILER

@@ -91,6 +91,7 @@ class Launches:
         self.torch = dict.fromkeys((BASE, HEAD), "2.15.0")
         self.failed = {}  # of the head
         self.missing = {BASE: (), HEAD: ()}  # arguments of pytest
+        self.left_out = {}  # of the base: case -> why
         self.loaded = {BASE: (), HEAD: ()}  # packages that the tests import
         self.compiled = dict.fromkeys((BASE, HEAD))  # whether the fast step has compiled loops
         self.running = 0
@@ -143,7 +144,8 @@ class Launches:
         }  # fmt: skip
         return Listing(
             cases, self.packages[side], self.torch[side], {"model": f"{side}/model.py"}, resident=500_000,
-            missing=self.missing[side], loaded=self.loaded[side], has_compiled_loops=self.compiled[side],
+            left_out=self.left_out if side == BASE else {}, missing=self.missing[side],
+            loaded=self.loaded[side], has_compiled_loops=self.compiled[side],
         )  # fmt: skip
 
     def ready(self):
@@ -493,6 +495,13 @@ def test_what_one_side_alone_has_is_named(gate, launches, tmp_path, missing, sai
         gate(pytest=("a b.py",))
     assert str(raised.value).startswith(said.format(base=tmp_path / "base"))
     assert not list((tmp_path / "storage").rglob("*.gz"))
+
+
+def test_tests_that_the_base_leaves_out_are_not_new(gate, launches):
+    launches.cases[BASE] = {}
+    launches.left_out = {QUICK: "is skipped: no GPU"}
+    with pytest.raises(LaunchError, match=r"has no case in bench: .*is skipped: no GPU"):
+        gate(allow_missing=True)
 
 
 def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, launches):
