@@ -78,7 +78,7 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
 def made(tmp_path, seed=1, say=None):
     """A launch of the base; its socket is closed."""
     job = {"side": BASE, "tree": tmp_path, "directory": tmp_path, "home": "", "threads": 0, "seed": seed}
-    job |= {"cores": [], "patience_s": 1.0}
+    job |= {"cores": [], "patience_s": 1.0, "repository": "nowhere"}
     mine, other = socket.socketpair()
     with other:
         launch = worker._Launch({**job, "peer": mine.detach()}, say, None)
