@@ -261,4 +261,5 @@ def test_a_test_that_fails_on_one_side_is_named(plan, tmp_path) -> None:
         (tmp_path / side / "test_bench.py").write_text(bench.format(line))
     with launching(plan, 1, None, tmp_path / "log") as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
-    assert str(raised.value).partition("; ")[0] == "head: test_bench.py::test_step[tiny-b4-cpu] fails: AssertionError: not here (test_bench.py:6)"
+    said = str(raised.value).partition("; ")[0]
+    assert said == "head: test_bench.py::test_step[tiny-b4-cpu] fails: AssertionError: not here (test_bench.py:6)"
