@@ -7,8 +7,10 @@ standard error goes to a log; the last line of it is the reason if the child fai
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
+import re
 import select
 import signal
 import subprocess
@@ -21,6 +23,9 @@ from typing import IO, Self
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.machine import PINNED
+
+#: Signals by which the system ends a process whose compiled code does what is not allowed.
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT, signal.SIGSYS)
 
 #: Longest wait without a look at whether the child has ended, in seconds: its own children may still hold its output.
 _LOOK_S = 1.0
@@ -74,6 +79,7 @@ class Child:
         end_s: float = 0.0,
     ) -> None:
         self._end_s = end_s
+        self._directory = directory
         self._log: IO[bytes] = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115  # closed by stop
         self._log_begins = self._log.seek(0, os.SEEK_END)
         self._lines: queue.Queue[str] = queue.Queue()
@@ -159,11 +165,35 @@ class Child:
     def why_ended(self) -> str:
         """Return how the child ended: its signal, or its exit code and the last line of its log."""
         code = self._process.wait()
+        if code == -signal.SIGKILL:
+            return "was killed by SIGKILL, probably because the system ran out of memory"
         if code < 0:
-            memory = ", probably because the system ran out of memory" if -code == signal.SIGKILL else ""
-            return f"was killed by {signal.Signals(-code).name}{memory}"
+            return f"was killed by {_signal_name(-code)}{self._place_of_crash()}"
         last = self.errors()[-1:]
         return f"ended with exit code {code}: {last[0] if last else 'it printed nothing'}"
+
+    @property
+    def has_crashed(self) -> bool:
+        """Whether the system ended it because its compiled code did what is not allowed."""
+        return -(self.ended(0) or 0) in CRASHES
+
+    def _place_of_crash(self) -> str:
+        """Return where the process crashed, and of SIGABRT why, if the standard library's faulthandler has printed the calls.
+
+        The place is the innermost call in the child's directory, else the innermost one.
+        """
+        lines = self.errors()
+        crash = next((number for number, line in enumerate(lines) if line.startswith("Fatal Python error: ")), None)
+        if crash is None:
+            return ""
+        thread = next((number for number, line in enumerate(lines) if line.startswith("Current thread ")), len(lines))
+        matches = (re.fullmatch(r'File "(.+)", line (\d+) in (.+)', line) for line in lines[thread + 1 :])
+        calls = [match.groups() for match in itertools.takewhile(bool, matches) if match]
+        own = [call for call in calls if self._directory and Path(call[0]).is_relative_to(self._directory)]
+        said = f" ({lines[crash - 1]})" if crash and self._process.returncode == -signal.SIGABRT else ""
+        for path, line, function in (own or calls)[:1]:
+            return f"{said} in {function} ({path}:{line})"
+        return said
 
     def stop(self) -> None:
         """End the child and all processes of its session."""
@@ -202,6 +232,13 @@ class Child:
         if rest:
             self._lines.put(rest.decode(errors="replace"))
         self._lines.put("")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal between the first and the last
+        return f"signal {number}"
 
 
 @contextlib.contextmanager

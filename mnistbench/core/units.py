@@ -77,14 +77,14 @@ def count(number: float) -> str:
     return _without_negative_zero(f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}")
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number of things: ``1 case``, ``2 cases``, ``1,000 cases``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number of things with its noun, whose plural ends in s unless it is given: ``1 case``, ``1,200 cases``."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def threads(number: int) -> str:
     """Return a number of threads: ``1 thread``, ``2 threads``."""
-    return f"{number} thread{'s' if number > 1 else ''}"
+    return counted(number, "thread")
 
 
 def tick(value: float, step: float) -> str:

@@ -6,7 +6,9 @@ import importlib.util
 import json
 import os
 import random
+import shlex
 import shutil
+import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,6 +21,7 @@ from mnistbench.core.child import Child, ChildError, measuring_environment, unin
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.files import DIGITS_VARIABLE, digits_file
+from mnistbench.gate.imports import Imports, Outside, refusal
 from mnistbench.gate.snapshot import Tree
 from mnistbench.gate.verdict.samples import BASE, HEAD, WHOLE, Shard
 
@@ -103,12 +106,19 @@ class Listing:
     packages: Mapping[str, str] = field(default_factory=dict)  # installed distribution -> version
     torch: str = ""  # version; empty if no test imports it
     files: Mapping[str, str] = field(default_factory=dict)  # module -> file
-    shared: Mapping[str, str] = field(default_factory=dict)  # modules of the project that are not from the tree -> file
+    outside: Mapping[str, Outside] = field(default_factory=dict)  # modules of the project that are not from the tree
     left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
     unmeasurable: Mapping[str, str] = field(default_factory=dict)  # node id -> why the case cannot be measured as it is
     resident: int = 0  # peak resident memory of the process, bytes
     longest_s: float = 0.0  # of loading and each test, seconds
     cpu: Mapping[str, str] = field(default_factory=dict)  # what decides which code runs, with torch: name -> value
+    loaded: tuple[str, ...] = ()  # installed distributions that the tests import
+    missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
+    has_compiled_loops: bool | None = None  # of the fast step of mnistbench; None if no case has run it
+
+    def imports(self, tree: Path) -> Imports:
+        """Return what the side has imported, for the tree of the side."""
+        return Imports(tree, self.outside, self.files)
 
 
 def stage_home(folder: Path) -> Path:
@@ -126,8 +136,8 @@ def stage_home(folder: Path) -> Path:
 class Launching:
     """A running launch: a process for each side, which take turns. They load the sides at once."""
 
-    def __init__(self, processes: Sequence[_SideProcess], limit_s: float) -> None:
-        self._processes, self._limit_s = processes, limit_s
+    def __init__(self, processes: Sequence[_SideProcess], plan: Plan) -> None:
+        self._processes, self._plan = processes, plan
 
     def ready(self) -> None:
         """Wait until the sides are loaded.
@@ -135,9 +145,16 @@ class Launching:
         Raises:
             LaunchError: a side cannot be loaded.
         """
-        for message in self._receive("ready"):
-            with _usable():
-                _check_shared(message["shared"].read(Mapping[str, str]))
+        with _usable():
+            imports = {
+                process.side: Imports(
+                    self._plan.trees[process.side].root,
+                    message["outside"].read(Mapping[str, Outside]),
+                    message["files"].read(Mapping[str, str]),
+                )
+                for process, message in zip(self._processes, self._receive("ready"), strict=True)
+            }
+            _check_imports(self._plan, imports)
 
     def measure(self, begins: Callable[[int], None] | None = None) -> dict[str, Any]:
         """Measure the sides; return the line for the file. ``begins`` gets the number of each case, 1 for the first one.
@@ -157,7 +174,7 @@ class Launching:
         found, ended = [], None
         for process in self._processes:
             try:
-                found.append(process.receive(expected, self._limit_s))
+                found.append(process.receive(expected, self._plan.limit_s))
             except _PeerError as error:
                 ended = error
             except LaunchError as error:
@@ -181,7 +198,7 @@ def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path, core
             processes = running.enter_context(_processes(plan, seed, log, descriptors))
         for side, process in processes.items():
             process.begin(plan, only, peer=descriptors[side], cores=cores, patience_s=plan.limit_s / 2)
-        yield Launching(list(processes.values()), plan.limit_s)
+        yield Launching(list(processes.values()), plan)
 
 
 def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[str, Listing]]:
@@ -207,8 +224,11 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[st
         found, limit_s = dict[str, Listing](), PATIENCE_S
         for side in (BASE, HEAD):
             found[side] = processes[side].receive("surveyed", limit_s).read(Listing)
-            _check_shared(found[side].shared)
             limit_s = max(LEAST_LIMIT_S, *(LIMIT * listing.longest_s for listing in found.values()))
+        for argument in found[BASE].missing:
+            if argument in found[HEAD].missing:
+                raise LaunchError(f"neither side has {argument}; name files and tests that exist")
+        _check_imports(plan, {side: listing.imports(plan.trees[side].root) for side, listing in found.items()})
         parallel = frozenset(name for listing in found.values() for name, case in listing.cases.items() if case.parallel)
         with_torch = frozenset(side for side in found if found[side].torch)
         parameters = {
@@ -274,12 +294,15 @@ def _usable() -> Iterator[None]:
         raise LaunchError(f"a launch's message cannot be used: {error}") from None
 
 
-def _check_shared(shared: Mapping[str, str]) -> None:
-    for name, path in shared.items():
-        raise LaunchError(
-            f"both sides import {name} from {path}, not from their own copies; "
-            "install the project without its path (no editable install), or set pythonpath in pytest's configuration"
-        )
+def _check_imports(plan: Plan, imports: Mapping[str, Imports]) -> None:
+    """Check that the sides have not imported the same code.
+
+    Raises:
+        LaunchError: they have.
+    """
+    is_same_code = plan.trees[BASE].what == plan.trees[HEAD].what
+    if reason := refusal(imports, is_same_code=is_same_code):
+        raise LaunchError(reason)
 
 
 def _merged(results: Sequence[Reader]) -> dict[str, Any]:
@@ -315,7 +338,8 @@ class _SideProcess:
     """The process of a side, which sends one message a line."""
 
     def __init__(self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]) -> None:
-        self._side, self._seed, self._at = side, seed, "loading"
+        self.side, self._seed, self._at = side, seed, "loading"
+        self._root = f"{plan.trees[side].root}{os.sep}"
         self.begins: Callable[[int], None] | None = None
         environ = {**environment(os.environ, plan.home, seed), **plan.variables[side]}
         try:
@@ -329,20 +353,20 @@ class _SideProcess:
     def begin(self, plan: Plan, only: Sequence[str] | None, **more: Any) -> None:
         """Send the job; until then the process only imports the gate."""
         job = {
-            "side": self._side,
-            "tree": str(plan.trees[self._side].root),
-            "directory": str(plan.trees[self._side].directory),
+            "side": self.side,
+            "tree": str(plan.trees[self.side].root),
+            "directory": str(plan.trees[self.side].directory),
             "seed": self._seed,
             "home": str(plan.home),
             "repository": str(plan.repository),
             "arguments": plan.arguments,
             "phases": plan.phases,
-            "threads": plan.threads(self._side),
+            "threads": plan.threads(self.side),
             "only": only,
             "torch": len(plan.with_torch) == len(plan.trees),
             "parallel": sorted(plan.parallel),
-            "parameters": plan.parameters.get(self._side, {}),
-            "added": plan.added if self._side == HEAD else 0.0,
+            "parameters": plan.parameters.get(self.side, {}),
+            "added": plan.added if self.side == HEAD else 0.0,
             "soak_ns": plan.soak_ns,
             "is_shard": plan.shard.of > 1,
             "effort": plan.effort,
@@ -361,15 +385,14 @@ class _SideProcess:
             try:
                 line = self.child.next_line(limit_s)
             except ChildError as error:
-                advice = "; select smaller cases with -- -k" if (self.child.ended(0) or 0) < 0 else ""
-                raise LaunchError(f"{self._side}: {self._at}: {error}{advice}") from None
+                raise LaunchError(self._ended(str(error))) from None
             if not line.startswith("{"):
                 continue  # printed by the start of the interpreter
             try:
                 message = json.loads(line)
             except (ValueError, RecursionError):
                 if self.child.ended(1.0):  # usually it was killed while it wrote
-                    raise LaunchError(f"{self._side}: {self._at}: {self.child.why_ended()}") from None
+                    raise LaunchError(self._ended(self.child.why_ended())) from None
                 raise LaunchError(f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again") from None
             if "error" in message:
                 raise LaunchError(str(message["error"]))
@@ -380,6 +403,17 @@ class _SideProcess:
                 self.begins(message["case"])
             if expected in message:
                 return Reader(message)[expected]
+
+    def _ended(self, reason: str) -> str:
+        """Return what the process was doing when it ended, why it ended, and what to do."""
+        test = self._at.partition(", its ")[0]
+        advice = ""
+        if self.child.has_crashed:
+            command = f"pytest {shlex.quote(test)}" if "::" in test else "pytest --collect-only"
+            advice = f"; compiled code crashed: in the {self.side}, {command} prints all Python calls that led to it"
+        elif self.child.ended(0) == -signal.SIGKILL:  # out of memory, or stopped because it took too long
+            advice = "; select smaller cases with -- -k"
+        return f"{self.side}: {self._at}: {reason.replace(self._root, '')}{advice}"
 
 
 def own_hash_seed(inherited: Mapping[str, str]) -> str:

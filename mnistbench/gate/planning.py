@@ -16,15 +16,16 @@ import math
 import operator
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.decision import LAUNCHES, Thresholds
+from mnistbench.gate.verdict.decision import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.verdict.permutation import simultaneous_bounds
-from mnistbench.gate.verdict.samples import ITERATION, OPERATION, Launch, Quantity
+from mnistbench.gate.verdict.samples import ITERATION, OPERATION, Launch, Quantity, Shard
 
 #: Smallest effort. A launch then spends less than a tenth of a second on a short test.
 LEAST_EFFORT = 1 / 32
@@ -46,6 +47,9 @@ MOST_ROWS = 2_000
 
 #: Seconds of a case in a launch with the smallest effort: at least so many, and at least this multiple of those in the survey.
 LEAST_CASE_S, CALLS = 0.1, 4.0
+
+#: Most shards: with more, no number of fresh launches could confirm a slowdown after LEAST_LAUNCHES.
+MOST_SHARDS = 256
 
 
 class Efforts(NamedTuple):
@@ -72,6 +76,41 @@ class Spent(NamedTuple):
         parts = zip((self.timed_s, self.profiled_s), efforts, self.efforts, strict=True)
         changed = sum(part_s * (effort / used - 1) for part_s, effort, used in parts if used)
         return max(self.seconds + changed, self.seconds - self.timed_s - self.profiled_s)
+
+
+@dataclass(frozen=True)
+class LeastGate:
+    """The smallest gate that can be judged: LEAST_LAUNCHES with the smallest effort."""
+
+    loading_s: float  # of both sides, with the calls of the survey
+    case_seconds: tuple[float, ...]  # of the calls of each case in the survey
+    at_once: int  # launches at the same time
+    shard: Shard
+
+    def seconds(self, case_seconds: Sequence[float] | None = None) -> float:
+        """Return how long it takes with these cases, by default with all."""
+        kept = self.case_seconds if case_seconds is None else case_seconds
+        loading_s = max(0.0, self.loading_s - sum(self.case_seconds)) + sum(kept)
+        of_launch_s = loading_s + sum(max(LEAST_CASE_S, CALLS * seconds) for seconds in kept)
+        return loading_s + math.ceil(LEAST_LAUNCHES / self.at_once) * of_launch_s
+
+    def advice(self, budget_s: float) -> str:
+        """Return what makes the cases fit into a budget that is too small: only what helps."""
+        increase = f"give --budget {math.ceil(self.seconds())}s"
+        shards = self._shards(budget_s)
+        ways = [increase, f"use --shard 1/{shards}"] if shards else [increase]
+        if len(self.case_seconds) > 1 and self.seconds([min(self.case_seconds)]) <= budget_s:
+            ways.append("select fewer tests with -k")
+        return " or ".join(ways) if len(ways) < 3 else f"{', '.join(ways[:-1])}, or {ways[-1]}"
+
+    def _shards(self, budget_s: float) -> int:
+        """Return the fewest shards of which each fits, also the one with the longest cases; 0 if no number helps."""
+        longest_first = sorted(self.case_seconds, reverse=True)
+        tests = len(self.shard.tests) or len(longest_first)
+        for shards in range(self.shard.of + 1, min(tests, MOST_SHARDS) + 1):
+            if self.seconds(longest_first[: math.ceil(tests / shards)]) <= budget_s:
+                return shards
+        return 0
 
 
 def first_efforts(limits: Thresholds) -> Efforts:

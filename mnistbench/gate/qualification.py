@@ -199,7 +199,7 @@ def _improvements(data: Mapping[str, Any], limits: Thresholds) -> Iterator[str]:
 def report(measured: Recorded, top: int) -> tuple[str, Report]:
     """Return the outcome of a qualification, PASSED or INCONCLUSIVE, and its report; ``top`` limits the rows."""
     data, sentence, elapsed = measured.end.qualification, last_line(measured), units.duration(measured.end.elapsed_s * 1e9)
-    cases = f"{len(measured.header.labels)} case{'s' if len(measured.header.labels) != 1 else ''}"
+    cases = units.counted(len(measured.header.labels), "case")
     count = f"{cases}, {len(measured.launches)} launches, {elapsed} from start to finish"
     blocks = [Block("", (f"{measured.header.head} on both sides, {measured.header.machine}", f"measured: {count}"))]
     if data:

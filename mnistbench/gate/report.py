@@ -34,7 +34,7 @@ from mnistbench.gate.verdict.decision import (
     product,
 )
 from mnistbench.gate.verdict.permutation import CONFIDENCE
-from mnistbench.gate.verdict.result import OTHER_PATH, JudgeOptions, Verdict
+from mnistbench.gate.verdict.result import NOTHING_TO_COMPARE, OTHER_PATH, JudgeOptions, Verdict
 from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, CPU, DEVICE, HEAD, ITERATION, MEAN, MEMORY, ONCE, WALL, Quantity
 from mnistbench.gate.verdict.soak import Soak
 from mnistbench.showing.output import (
@@ -150,14 +150,15 @@ def _said_once(said: Iterable[tuple[str, str]], verdict: Verdict, what: str = "c
 
 def _head(verdict: Verdict) -> Iterable[str]:
     header, decision = verdict.header, verdict.decision
-    fresh = f" and {decision.fresh} fresh ones" if decision.fresh else ""
+    launches = units.counted(decision.launches, "launch", "launches")
+    fresh = f" and {units.counted(decision.fresh, 'fresh one')}" if decision.fresh else ""
     yield f"base {header.base} -> head {header.head}"
-    count = f"{len(header.labels)} case{'s' if len(header.labels) != 1 else ''}"
+    count = units.counted(len(header.labels), "case")
     time = units.duration(verdict.recorded.seconds * 1e9)
     if verdict.end.elapsed_s:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish"
     torch = f", torch {header.torch}" if header.torch else ""
-    yield f"measured: {count}, {decision.launches} launches{fresh}, {time}{torch}"
+    yield f"measured: {count}, {launches}{fresh}, {time}{torch}"
     if parts := ", ".join(f"{name} {units.duration(part_s * 1e9)}" for name, part_s in verdict.end.parts_s.items() if part_s):
         yield f"time: {parts}"
     cpus = (_cpu(part.header.cpu) for part in verdict.recorded.shards or (verdict.recorded,))
@@ -190,7 +191,8 @@ def _cpu(cpu: Mapping[str, Mapping[str, str]]) -> str:
 
 def _notes(verdict: Verdict) -> Iterable[str]:
     """Yield which tests are not judged, what differs beside the code, and the notes about cases."""
-    header, name, fresh, most = verdict.header, verdict.header.name, verdict.decision.fresh, verdict.options.top
+    header, name, most = verdict.header, verdict.header.name, verdict.options.top
+    fresh = units.counted(verdict.decision.fresh, "fresh launch", "fresh launches")
     for what, names in (
         ("only in the base", header.only_base), ("only in the head", header.only_head),
         ("other parameters in the head, so not compared", header.changed),
@@ -221,7 +223,7 @@ def _notes(verdict: Verdict) -> Iterable[str]:
         ((case, f"the base returns {one} and the head {other}, {result}") for case, (one, other) in verdict.returned.items()),
         ((case, f"the sides compute different numbers, {data}") for case in verdict.different if case not in verdict.returned),
         ((case, not_finite.format(" and in the ".join(sides))) for case, sides in verdict.not_finite.items()),
-        ((one.case, f"{one.title} was flagged, and {fresh} fresh launches did not confirm it") for one in unconfirmed),
+        ((one.case, f"{one.title} was flagged, and {fresh} did not confirm it") for one in unconfirmed),
     ):
         yield from _said_once(said, verdict)
     yield from (f"--accept {pattern!r} matched no regression" for pattern in verdict.unused)
@@ -398,9 +400,10 @@ def _cases(verdict: Verdict) -> Block:
         shown = [rows[case] for rank, case in enumerate(named) if rank < verdict.options.top or notable[case]]
         if quiet := rows.keys() - notable.keys():
             median, mean = (max(highs.get((case, kind), 0.0) for case in quiet) for kind in (ITERATION, MEAN))
-            lines.append(f"{len(quiet)} cases without a finding: {_covered((median, mean), 'any of them')}")
+            lines.append(f"{units.counted(len(quiet), 'case')} without a finding: {_covered((median, mean), 'any of them')}")
         if len(named) > len(shown):
-            lines.append(f"{len(named) - len(shown)} more cases in which a slowdown is not ruled out; {_SEE_ALL}")
+            more = units.counted(len(named) - len(shown), "more case")
+            lines.append(f"{more} in which a slowdown is not ruled out; {_SEE_ALL}")
 
     def by(clock: str) -> Column[Estimate]:
         return Column(_CLOCKS[clock], lambda one: changes.get((one.quantity.case, clock)), signed)
@@ -557,7 +560,7 @@ def _not_seen(verdict: Verdict) -> Iterable[str]:
         # Blocks show CPU time alone, so an iteration that waits is seen in turn only.
         return min(sum(len(build[side].times.get(WALL, ())) for build in builds) for side in (BASE, HEAD))
 
-    if verdict.outcome != PASSED:
+    if verdict.outcome != PASSED or not verdict.header.labels:
         return
     case = min(verdict.header.labels, key=iterations_of)
     iterations = max(1, iterations_of(case))
@@ -581,6 +584,8 @@ def _outcome(verdict: Verdict) -> str:
         names = ", ".join(f"{f.screened.quantity.title} ({f.screened.quantity.case})" for f in regressions[:3])
         more = ", ..." if len(regressions) > 3 else ""
         return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {names}{more}"
+    if verdict.outcome == PASSED and verdict.header.are_all_new:
+        return f"{PASSED}: {NOTHING_TO_COMPARE}"
     if verdict.outcome == PASSED:
         bounds = decision.bound, decision.bound_of_means
         found = [one for one in decision.findings if one.screened.quantity.case not in verdict.returned]  # of the same result

@@ -10,6 +10,7 @@ import math
 import os
 import random
 import re
+import shlex
 import shutil
 import statistics
 from collections import defaultdict
@@ -22,11 +23,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from mnistbench.core import units
 from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import TOUCHED_BYTES, allocator_settings, available_bytes, cpu_model, own_cores, usable_cpus
 from mnistbench.core.options import after_dashes, option, path, seconds, storage, switch, whole
-from mnistbench.gate import planning, snapshot
+from mnistbench.core.params import FAST
+from mnistbench.gate import imports, planning, snapshot
 from mnistbench.gate.environments.sides import SideOptions
 from mnistbench.gate.launcher import (
     LaunchError,
@@ -40,7 +43,7 @@ from mnistbench.gate.launcher import (
     stage_home,
     survey,
 )
-from mnistbench.gate.planning import Efforts, Spent
+from mnistbench.gate.planning import MOST_SHARDS, Efforts, LeastGate, Spent
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, newest, qualify
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
@@ -62,11 +65,11 @@ FRESH_SHARE, FEW_CASES, LEAST_FRESH_SHARE = 0.4, 4, 0.1
 #: the same code, and the most of these.
 QUALIFYING_S, RESAMPLING_S, SAME_SHARE, MOST_SAME = 600.0, 60.0, 0.75, 5 * SIZE
 
-#: Most shards: with more, no number of fresh launches could confirm a slowdown after LEAST_LAUNCHES.
-MOST_SHARDS = 256
-
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
 DEFAULT_FOLDER = "bench"
+
+#: The package that compiles the loops of the fast step.
+_COMPILER = "numba"
 
 #: Remarks about files that differ between the sides: the text, names of the files, and a word of the lines that count.
 _REMARKS = (
@@ -252,9 +255,10 @@ class _Gate:
             self._check_budget([listing[HEAD].cases[case].seconds for case in measured.header.labels])
         samples.append(measured.path, measured.header.line())
         try:
-            if not measured.header.labels:
+            if measured.header.labels:
+                (self._qualify if self._request.qualify else self._compare)(measured, list(measured.header.labels))
+            elif measured.header.shard.of > 1:
                 raise LaunchError("no test of this shard is a case of both sides")  # noqa: TRY301
-            (self._qualify if self._request.qualify else self._compare)(measured, list(measured.header.labels))
         except KeyboardInterrupt:
             measured.end = INTERRUPTED
         except LaunchError as error:
@@ -318,13 +322,12 @@ class _Gate:
             LaunchError: they do not.
         """
         self._plan = replace(self._plan, effort=planning.first_efforts(self._request))
-        of_round_s = self._loading_s + sum(max(planning.LEAST_CASE_S, planning.CALLS * of_case) for of_case in seconds)
-        least_s = self._loading_s + math.ceil(LEAST_LAUNCHES / self._at_once) * of_round_s
-        if (budget_s := self._request.budget_s) and least_s > budget_s and not self._request.qualify:
-            shards = math.ceil(self._request.shard.of * least_s / budget_s)
+        least = LeastGate(self._loading_s, tuple(seconds), self._at_once, self._plan.shard)
+        budget_s = self._request.budget_s
+        if budget_s and least.seconds() > budget_s and not self._request.qualify:
             raise LaunchError(
-                f"{len(seconds)} cases do not fit into --budget {budget_s:g}s: {LEAST_LAUNCHES} launches, the fewest that can "
-                f"be judged, take at least {least_s:.0f} s; increase it, use --shard 1/{shards}, or select with -k"
+                f"{units.counted(len(seconds), 'case does', 'cases do')} not fit into --budget {budget_s:g}s: {LEAST_LAUNCHES} "
+                f"launches, the fewest that can be judged, take at least {least.seconds():.0f} s; {least.advice(budget_s)}"
             )
 
     @property
@@ -343,11 +346,14 @@ class _Gate:
         self._leave_out_unstable(listing)
         shard = self._plan.shard
         if shard.of > len(shard.tests) > 0:
-            raise UsageError(
-                f"--shard: {shard} are more parts than the {len(shard.tests)} tests; give {len(shard.tests)} or fewer"
-            )
+            number = len(shard.tests)
+            remedy = f"give {number} or fewer" if number > 1 else "a single test cannot be divided, so remove --shard"
+            raise UsageError(f"--shard: {shard} are more parts than there are tests ({number}); {remedy}")
         for side, tree in self._plan.trees.items():
-            if not listing[side].cases and not listing[side].unmeasurable and not shard.tests:
+            has_cases = listing[side].cases or listing[side].unmeasurable
+            has_only_new = side == BASE and listing[HEAD].cases and not listing[BASE].left_out
+            all_are_new = has_only_new and self._request.allow_missing
+            if not has_cases and not shard.tests and not all_are_new:
                 raise LaunchError(_no_cases(side, tree.what, self._plan, listing))
         return listing
 
@@ -388,11 +394,13 @@ class _Gate:
         common = [
             case for case in of_base if case in of_head and params[0][case] == params[1][case] and case not in unmeasurable
         ]
-        if not common and unmeasurable and not self._plan.shard.tests:
+        are_all_new = not of_base and not sides[0].unmeasurable
+        if not common and unmeasurable and not are_all_new and not self._plan.shard.tests:
             raise LaunchError(f"no case can be measured: {'; '.join(reasons_with_cases(unmeasurable))}")
-        if not common and not self._plan.shard.tests:
+        if not common and not are_all_new and not self._plan.shard.tests:
             raise LaunchError(
-                f"no case in common: the base has {', '.join(list(of_base)[:3])}, the head {', '.join(list(of_head)[:3])}"
+                f"no case in common: the base has {', '.join(list(of_base)[:3])}, the head {', '.join(list(of_head)[:3])}; "
+                "cases with other node ids are not compared: if a file was renamed, compare with a commit that has the new name"
             )
         if failed := [found.cases[case].failed for case in common for found in sides if found.cases[case].failed]:
             raise LaunchError(failed[0])
@@ -402,6 +410,7 @@ class _Gate:
         machine = f"{cpu_model()}, {usable_cpus()} cores"
         versions_of = {name: (sides[0].packages.get(name, ""), sides[1].packages.get(name, "")) for name in installed}
         shard = self._plan.shard
+        imported = {side: listing[side].imports(tree.root) for side, tree in self._plan.trees.items()}
         return GateHeader(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             base=self._plan.trees[BASE].what if self._request.base or self._request.base_dir else head,
@@ -430,6 +439,7 @@ class _Gate:
             generated=tuple(sorted({name for tree in self._plan.trees.values() for name in tree.generated})),
             left_out={side: listing[side].left_out for side in (BASE, HEAD)},
             files={side: listing[side].files for side in (BASE, HEAD)},
+            one_sided=_one_sided(listing, versions_of, common),
             memory={
                 case: {BASE: bytes_of_base, HEAD: bytes_of_head}
                 for case in common
@@ -441,6 +451,7 @@ class _Gate:
             remarks=(
                 *(text.format(", ".join(found)) for text, names, word in _REMARKS if (found := differ(names, word=word))),
                 *([_ONE_HASH_SEED.format(seed)] if (seed := own_hash_seed(os.environ)) else []),
+                *filter(None, [imports.remark(imported)]),
             ),
             notes={case: said for case in common if (said := _joined(of_base[case].note, of_head[case].note))},
             uncompared={case: said for case in alike if (said := _joined(of_base[case].uncompared, of_head[case].uncompared))},
@@ -475,7 +486,7 @@ class _Gate:
             self._progress.say(too_little)
             measured.end = End(too_little)
             return
-        self._progress.say(f"measuring {len(flagged)} case{'s' if len(flagged) > 1 else ''} again, in fresh launches")
+        self._progress.say(f"measuring {units.counted(len(flagged), 'case')} again, in fresh launches")
         shards = measured.header.shard.of
         left_looks = [look for look in looks(shards) if look >= least]
         for look in left_looks:
@@ -615,6 +626,31 @@ class _Gate:
                     self._spent.append(spent)
 
 
+def _one_sided(
+    listing: Mapping[str, Listing], versions_of: Mapping[str, tuple[str, str]], cases: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return what one side lacks of the packages that the tests of the other one import, by case or for ALL_CASES."""
+    found: dict[str, list[str]] = defaultdict(list)
+    compiled = {side: listing[side].has_compiled_loops for side in (BASE, HEAD)}
+    differs = None not in compiled.values() and compiled[BASE] != compiled[HEAD]
+    for case in cases if differs else ():
+        if listing[HEAD].cases[case].params.get("step") == FAST:
+            package = f"{_COMPILER} {_changed_version(versions_of.get(_COMPILER, ('', '')))}"
+            lacking = HEAD if compiled[BASE] else BASE
+            found[case].append(f"{package}, so the fast step runs without compiled loops in the {lacking}")
+    for name, (of_base, of_head) in versions_of.items():
+        having = HEAD if of_head else BASE
+        is_said = differs and name == _COMPILER
+        if not (of_base and of_head) and name in listing[having].loaded and not is_said:
+            found[samples.ALL_CASES].append(f"{name} {_changed_version((of_base, of_head))}")
+    return {case: tuple(texts) for case, texts in found.items()}
+
+
+def _changed_version(versions: tuple[str, str]) -> str:
+    """Return the versions of both sides: ``1.0 -> not installed``, or one if they are equal."""
+    return " -> ".join(dict.fromkeys(version or "not installed" for version in versions))
+
+
 def _joined(of_base: str, of_head: str) -> str:
     """Return what the surveys say about a case: once if both say the same, else with the sides."""
     if of_base == of_head:
@@ -638,6 +674,14 @@ def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) 
     other = BASE if side == HEAD else HEAD
     selection = " ".join(plan.arguments) or "the whole project"
     left_out = next((f" ({node_id} {why})" for node_id, why in listing[side].left_out.items()), "")
+    if listing[other].cases and (missing := listing[side].missing):
+        which = f"{missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}"
+        if side == HEAD:
+            return f"head ({what}) does not have {which}; name tests that both sides have after --"
+        return (
+            f"base ({what}) does not have {which}, so all benchmarks are new, and there is nothing to compare with; add "
+            f"--allow-missing to pass, or measure them alone: mnistbench gate --qualify -- {shlex.join(plan.arguments)}"
+        )
     if listing[other].cases:
         return (
             f"{side} ({what}) has no case in {selection}: no test there uses benchmark or op_benchmark, or its mnistbench is "

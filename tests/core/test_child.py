@@ -35,6 +35,7 @@ def test_all_output_is_returned():
         (Child.next_line, "import sys; print('a\\n\\n b \\n', file=sys.stderr); sys.exit(3)", "ended with exit code 3: b"),
         (Child.next_line, "import os; os.kill(os.getpid(), 15)", "was killed by SIGTERM"),
         (Child.output, "raise SystemExit(4)", "ended with exit code 4: it printed nothing"),
+        (Child.next_line, "import os; os.kill(os.getpid(), 35)", "was killed by signal 35"),
         (
             Child.output, "import os; os.kill(os.getpid(), 9)",
             "was killed by SIGKILL, probably because the system ran out of memory",
@@ -45,6 +46,47 @@ def test_the_reason_of_a_failure(wait, program, reason):
     with child(program) as made, pytest.raises(ChildError) as error:
         wait(made, 30)
     assert str(error.value) == reason
+
+
+CRASHING = """
+import faulthandler, os, sys, threading
+
+faulthandler.enable()
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+def crash(number):
+    print("free(): invalid pointer", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), number)
+
+crash({number})
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGSEGV, "was killed by SIGSEGV in crash (<string>:9)"),
+        (signal.SIGABRT, "was killed by SIGABRT (free(): invalid pointer) in crash (<string>:9)"),
+        (signal.SIGTERM, "was killed by SIGTERM"),
+    ],
+)
+def test_a_crash_is_named_with_the_call_that_led_to_it(number, reason):
+    with child(CRASHING.format(number=int(number))) as made, pytest.raises(ChildError) as error:
+        made.next_line(30)
+    assert str(error.value) == reason
+    assert made.has_crashed == (number != signal.SIGTERM)
+
+
+def test_of_the_calls_that_led_to_a_crash_the_innermost_in_the_directory_of_the_child_is_named(tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "library.py").write_text("import os\n\ndef crash():\n    os.kill(os.getpid(), 11)\n")
+    (tmp_path / "own" / "caller.py").write_text("import library\n\ndef call():\n    library.crash()\n")
+    program = "import faulthandler, sys; faulthandler.enable(); sys.path[:0] = sys.argv[1:]; import caller; caller.call()"
+    command = [sys.executable, "-c", program, str(tmp_path), str(tmp_path / "own")]
+    made = Child(command, dict(os.environ), directory=tmp_path / "own")
+    with made, pytest.raises(ChildError) as error:
+        made.next_line(30)
+    assert str(error.value) == f"was killed by SIGSEGV in call ({tmp_path}/own/caller.py:4)"
 
 
 @pytest.mark.parametrize(

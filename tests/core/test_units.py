@@ -162,6 +162,8 @@ def test_a_tick_has_the_decimals_of_its_step(value, step, text):
           ((4.166, "4.17"), (0.012, "0.01"), (16.16, "16.2"), (99.96, "100"), (1234.5, "1,234"))),
         *((units.percent_up(bound), text) for bound, text in ((0.0201, "2.1 %"), (0.02, "2.0 %"), (float("inf"), "inf %"))),
         *((units.threads(number), text) for number, text in ((1, "1 thread"), (2, "2 threads"))),
+        *((units.counted(number, "case"), text) for number, text in ((0, "0 cases"), (1, "1 case"), (1234, "1,234 cases"))),
+        *((units.counted(number, "launch", "launches"), text) for number, text in ((1, "1 launch"), (2, "2 launches"))),
         (units.flops(1.15e9), "1.15 GFLOP"),
         (units.bytes_per_s(20.1e9), "20.1 GB/s"),
     ],

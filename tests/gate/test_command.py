@@ -212,7 +212,8 @@ def test_work_that_moves_from_the_call_into_the_import_is_a_regression(project, 
 def test_a_base_whose_tests_cannot_be_imported_is_named_with_the_reason(repository, temporary):
     line = refused(repository, "--base", "broken", "--", "test_bench.py")
     assert line == (
-        "mnistbench: base: test_bench.py cannot be imported: ModuleNotFoundError: No module named 'nothing_of_that_name'"
+        "mnistbench: base: test_bench.py cannot be collected: ModuleNotFoundError: No module named 'nothing_of_that_name' "
+        "(test_bench.py:1)"
     )
     assert copies(temporary) == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -33,12 +34,12 @@ def say(**message):
 
 
 def ready(**changes):
-    say(ready={"shared": {}, **changes})
+    say(ready={"outside": {}, "files": {}, **changes})
 
 
 def surveyed(**changes):
     said = {
-        "torch": "2.15.0", "packages": {"torch": "2.15.0"}, "shared": {},
+        "torch": "2.15.0", "packages": {"torch": "2.15.0"}, "outside": {},
         "cases": {
             "t.py::t": {
                 "label": name, "params": {"threads": 1}, "memory": 4, "failed": "", "note": "", "uncompared": "",
@@ -46,6 +47,7 @@ def surveyed(**changes):
             }
         },
         "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {}, "unmeasurable": {}, "longest_s": 0.01, "cpu": {},
+        "loaded": [], "missing": [], "has_compiled_loops": None,
     }
     say(surveyed={**said, **changes})
 
@@ -274,10 +276,11 @@ def test_what_a_start_up_file_prints_is_no_message(start):
             "start_another()\nos.kill(os.getpid(), signal.SIGKILL)",  # which keeps the pipe open, as forked workers do
             "{at}: was killed by SIGKILL, probably because the system ran out of memory; select smaller cases with -- -k",
         ),
+        ("os.kill(os.getpid(), signal.SIGTERM)", "{at}: was killed by SIGTERM"),
         ("sys.stdout.write('{\"rea')\nsys.exit(3)", "{at}: ended with exit code 3: it printed nothing"),
         ("print('{\"rea', flush=True)\ntime.sleep(60)", "a launch sent a message that is not JSON: '{\"rea'; measure again"),
     ],
-    ids=["error", "failed test", "exception", "killed", "torn", "torn, and it lives"],
+    ids=["error", "failed test", "exception", "killed", "ended by another program", "torn", "torn, and it lives"],
 )
 @pytest.mark.parametrize("when", ["loading", "measuring"])
 def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program, said):
@@ -292,7 +295,7 @@ def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ("say(ready={})", "ready.shared: is missing"),
+        ("say(ready={})", "ready.outside: is missing"),
         ("ready()\nwait_to_go()\nsay(result={'cases': {}})", "result.case_seconds: is missing"),
     ],
 )
@@ -300,6 +303,32 @@ def test_a_message_that_lacks_something_is_one_line(start, program, said):
     with start(program) as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
     assert str(raised.value) == f"a launch's message cannot be used: {said}"
+
+
+@pytest.mark.parametrize(
+    ("at", "advice"),
+    [
+        ("loading", "in the head, pytest --collect-only prints all Python calls that led to it"),
+        ("t.py::t[a b], its calls", "in the head, pytest 't.py::t[a b]' prints all Python calls that led to it"),
+    ],
+)
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
+def test_a_crash_has_its_signal_and_place_and_no_advice_about_memory(start, number, at, advice):
+    file = "os.path.join(job['tree'], 'test_a.py')"
+    crash = f"def crash():\n    os.kill(os.getpid(), {int(number)})\ncrash()"
+    program = f"""
+import faulthandler
+
+faulthandler.enable()
+if name == "head":
+    say(at={at!r})
+    exec(compile({crash!r}, {file}, "exec"))
+time.sleep(60)
+"""
+    with start(program) as launch, pytest.raises(LaunchError) as raised:
+        launch.ready()
+    name = signal.Signals(number).name
+    assert str(raised.value) == f"head: {at}: was killed by {name} in crash (test_a.py:2); compiled code crashed: {advice}"
 
 
 SILENT = "was stopped because it printed nothing for 1 s; select smaller cases with -- -k"
@@ -420,6 +449,19 @@ surveyed(files={"own": sys.stdin.readline()})
     assert sorted(owned) == [*found[0]]
 
 
+@pytest.mark.parametrize(
+    ("of_base", "of_head", "said"),
+    [(["a.py"], [], ""), ([], ["a.py"], ""), (["a.py", "b.py::t"], ["b.py::t"], "neither side has b.py::t; name files")],
+)
+def test_an_argument_that_names_nothing_on_both_sides_is_refused(look, of_base, of_head, said):
+    program = f"select()\nsurveyed(missing={of_base} if name == 'base' else {of_head})"
+    if not said:
+        assert look(program)[1][BASE].missing == tuple(of_base)
+        return
+    with pytest.raises(LaunchError, match=f"^{said}"):
+        look(program)
+
+
 def test_both_sides_are_loaded_at_the_same_time(look):
     program = """
 select()
@@ -454,7 +496,7 @@ def test_an_interrupt_ends_both_processes_of_a_survey(look, plan, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launcher, "_check_shared", interrupted)
+    monkeypatch.setattr(launcher, "_check_imports", interrupted)
     with pytest.raises(KeyboardInterrupt):
         look("select()\nsurveyed()\ntime.sleep(60)")
     assert nobody_lives(plan)
@@ -464,10 +506,23 @@ def test_an_interrupt_ends_both_processes_of_a_survey(look, plan, monkeypatch):
 
 
 def test_a_module_that_is_in_neither_copy_is_refused(start):
-    with start("ready(shared={'model': '/home/me/model.py'})") as launch, pytest.raises(LaunchError) as raised:
+    outside = {"path": "/home/me/model.py", "copy": "", "folder": "", "in_repository": True}
+    with start(f"ready(outside={{'model': {outside!r}}})") as launch, pytest.raises(LaunchError) as raised:
         launch.ready()
     assert str(raised.value).startswith("both sides import model from /home/me/model.py, not from their own copies")
     assert "\n" not in str(raised.value)
+
+
+def test_sides_that_import_a_module_from_two_places_are_measured(start):
+    program = """
+outside = {"path": f"/home/me/{name}/model.py", "copy": "", "folder": "", "in_repository": False}
+ready(outside={"model": outside})
+wait_to_go()
+result()
+"""
+    with start(program) as launch:
+        launch.ready()
+        assert launch.measure() == NOTHING
 
 
 #: Sends what it measured of its one side, after an exchange with the other process.

@@ -7,12 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mnistbench.gate import planning
 from mnistbench.gate.planning import (
     LEAST_EFFORT,
     MOST_LAUNCHES,
     Efforts,
+    LeastGate,
     Spent,
     first_efforts,
     planned_efforts,
@@ -21,7 +24,7 @@ from mnistbench.gate.planning import (
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LAUNCHES, Thresholds
 from mnistbench.gate.verdict.permutation import simultaneous_bounds
-from mnistbench.gate.verdict.samples import BASE, HEAD, Launch, SideSample
+from mnistbench.gate.verdict.samples import BASE, HEAD, WHOLE, Launch, Shard, SideSample
 
 SPENT = Spent(1.0, Efforts(0.25, 0.25), 0.5, 0.2)
 
@@ -163,3 +166,45 @@ def test_nothing_is_expected_of_a_part_that_was_not_measured():
 
 def test_smaller_efforts_stop_at_the_smallest():
     assert Efforts(0.5, 0.1).scaled(0.125) == (0.0625, LEAST_EFFORT)
+
+
+# ---- A budget that is too small ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case_seconds", "budget_s", "advice"),
+    [
+        ([0.1], 3.0, "give --budget 14s"),
+        ([0.1] * 4, 14.0, "give --budget 26s, use --shard 1/4, or select fewer tests with -k"),
+        ([0.1] * 4, 20.0, "give --budget 26s, use --shard 1/2, or select fewer tests with -k"),
+        ([0.1] * 4, 1.0, "give --budget 26s"),  # loading alone takes longer
+        ([0.1, 10.0], 20.0, "give --budget 424s or select fewer tests with -k"),  # the shard of the long test never fits
+    ],
+)
+def test_the_advice_for_a_budget_that_is_too_small_is_only_what_helps(case_seconds, budget_s, advice):
+    gate = LeastGate(loading_s=1.0 + sum(case_seconds), case_seconds=tuple(case_seconds), at_once=1, shard=WHOLE)
+    assert gate.advice(budget_s) == advice
+
+
+def test_a_shard_that_does_not_fit_is_divided_into_more_parts_than_before():
+    tests = tuple(f"t.py::t[{number}]" for number in range(8))
+    gate = LeastGate(loading_s=1.4, case_seconds=(0.1,) * 4, at_once=1, shard=Shard(2, 2, tests))
+    assert "--shard 1/4" in gate.advice(20.0)
+
+
+@given(
+    loading_s=st.floats(0.1, 100),
+    case_seconds=st.lists(st.floats(0.001, 10), min_size=1, max_size=30),
+    at_once=st.sampled_from([1, 2]),
+    share=st.floats(0.01, 0.99),
+)
+def test_each_advised_number_of_shards_fits_into_the_budget(loading_s, case_seconds, at_once, share):
+    gate = LeastGate(loading_s + sum(case_seconds), tuple(case_seconds), at_once, WHOLE)
+    budget_s = share * gate.seconds()
+    _, _, shards = gate.advice(budget_s).partition("--shard 1/")
+    if not shards:
+        return
+    number = int(shards.partition(",")[0].partition(" ")[0])
+    assert 2 <= number <= len(case_seconds)
+    largest = sorted(case_seconds)[-math.ceil(len(case_seconds) / number) :]
+    assert gate.seconds(largest) <= budget_s

@@ -24,7 +24,7 @@ from mnistbench.gate import launcher, qualification, run
 from mnistbench.gate.launcher import LaunchError, ListedCase, Listing
 from mnistbench.gate.planning import LEAST_EFFORT
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
-from mnistbench.gate.report import report
+from mnistbench.gate.report import last_line, report
 from mnistbench.gate.run import LAUNCHES, Request, measure
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED
@@ -91,6 +91,10 @@ class Launches:
         self.selects = lambda arguments, folder: ((folder, *arguments), ("step",))
         self.torch = dict.fromkeys((BASE, HEAD), "2.15.0")
         self.failed = {}  # of the head
+        self.missing = {BASE: (), HEAD: ()}  # arguments of pytest
+        self.left_out = {}  # of the base: case -> why
+        self.loaded = {BASE: (), HEAD: ()}  # packages that the tests import
+        self.compiled = dict.fromkeys((BASE, HEAD))  # whether the fast step has compiled loops
         self.running = 0
         self.at_once = 1  # most launches at the same time
         self.cores = []  # of each launch
@@ -148,7 +152,11 @@ class Launches:
             )
             for case, params in self.cases[side].items()
         }  # fmt: skip
-        return Listing(cases, self.packages[side], self.torch[side], {"model": f"{side}/model.py"}, resident=500_000)
+        return Listing(
+            cases, self.packages[side], self.torch[side], {"model": f"{side}/model.py"}, resident=500_000,
+            left_out=self.left_out if side == BASE else {}, missing=self.missing[side],
+            loaded=self.loaded[side], has_compiled_loops=self.compiled[side],
+        )  # fmt: skip
 
     def ready(self):
         self.clock += self.loading
@@ -423,6 +431,44 @@ def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(gate, laun
     assert samples.load(gate(launches=8).path).header.returned == header.returned
 
 
+def test_a_package_that_one_side_lacks_and_the_tests_import_is_an_exact_difference(gate, launches):
+    launches.packages[HEAD] |= {"orjson": "3.8", "idle": "1.0", "both": "2"}
+    launches.packages[BASE] |= {"numba": "0.68.1", "both": "1"}
+    launches.loaded = {BASE: ("numba", "both", "tqdm"), HEAD: ("orjson", "tqdm")}
+    assert conclude(gate(launches=8), JudgeOptions()).exact_differences[samples.ALL_CASES] == (
+        "another path was taken: numba 0.68.1 -> not installed",
+        "another path was taken: orjson not installed -> 3.8",
+    )
+
+
+@pytest.mark.parametrize(
+    ("compiled", "head", "said"),
+    [
+        ((True, False), {}, "numba 0.68.1 -> not installed, so the fast step runs without compiled loops in the head"),
+        (
+            (True, False),
+            {"numba": "0.68.1"},
+            "numba 0.68.1, so the fast step runs without compiled loops in the head",
+        ),
+        ((False, True), {"numba": "0.69"}, "numba 0.68.1 -> 0.69, so the fast step runs without compiled loops in the base"),
+        ((True, True), {"numba": "0.68.1"}, ""),
+        ((None, None), {"numba": "0.68.1"}, ""),
+    ],
+)
+def test_a_fast_step_without_compiled_loops_on_one_side_is_an_exact_difference(gate, launches, compiled, head, said):
+    launches.packages[BASE]["numba"] = "0.68.1"
+    launches.packages[HEAD] |= head
+    launches.loaded = {BASE: ("numba",), HEAD: ("numba",) if head else ()}
+    launches.compiled = dict(zip((BASE, HEAD), compiled, strict=True))
+    for side in (BASE, HEAD):
+        launches.cases[side][SLOW] = {**PARAMS, "step": "fast"}
+    found = conclude(gate(launches=8), JudgeOptions()).exact_differences
+    texts = [text for of_case in found.values() for text in of_case if "numba" in text]
+    assert texts == ([f"another path was taken: {said}"] if said else [])
+    if said:
+        assert texts[0] in found[SLOW.rpartition("::")[2]]
+
+
 def test_other_dependencies_and_numbers_of_threads_are_remarks(gate, here, tmp_path):
     for folder, version in ((tmp_path / "base", "1"), (here, "2")):
         (folder / "requirements-dev.txt").write_text(f"numpy=={version}")
@@ -538,6 +584,57 @@ NO_CASE = (
 
 
 @pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        (
+            {BASE: ("bench",)},
+            (
+                "base ({base}) does not have bench, so all benchmarks are new, and there is nothing to compare with; add "
+                "--allow-missing to pass, or measure them alone: mnistbench gate --qualify -- bench 'a b.py'"
+            ),
+        ),
+        ({BASE: ("bench", "a b.py", "c.py")}, "base ({base}) does not have bench and 2 more, so all benchmarks are new"),
+        ({HEAD: ("bench",)}, "head (working tree) does not have bench; name tests that both sides have after --"),
+    ],
+    ids=["new", "several", "removed"],
+)
+def test_what_one_side_alone_has_is_named(gate, launches, tmp_path, missing, said):
+    [side] = missing
+    launches.missing |= missing
+    launches.cases[side] = {}
+    with pytest.raises(LaunchError) as raised:
+        gate(pytest=("a b.py",))
+    assert str(raised.value).startswith(said.format(base=tmp_path / "base"))
+    assert not list((tmp_path / "storage").rglob("*.gz"))
+
+
+def test_tests_that_the_base_leaves_out_are_not_new(gate, launches):
+    launches.cases[BASE] = {}
+    launches.left_out = {QUICK: "is skipped: no GPU"}
+    with pytest.raises(LaunchError, match=r"has no case in bench: .*is skipped: no GPU"):
+        gate(allow_missing=True)
+
+
+def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, launches):
+    launches.cases[BASE] = {}
+    measured = gate(allow_missing=True)
+    assert (launches.started, measured.launches, measured.end.cut_short) == ([], [], "")
+    assert measured.header.only_head == (QUICK, SLOW)
+    for recorded in (measured, gather([measured.path])):
+        verdict = conclude(recorded, JudgeOptions(allow_missing=True))
+        assert (verdict.outcome, last_line(verdict)) == (
+            PASSED,
+            "passed: the base has none of the cases, so nothing was compared",
+        )
+        strict = conclude(recorded, JudgeOptions())
+        assert strict.outcome == INCONCLUSIVE
+        assert [reason.text for reason in strict.reasons] == [
+            "the base has none of the cases, so nothing was compared; add --allow-missing if this is intended"
+        ]
+        assert not strict.is_excusable
+
+
+@pytest.mark.parametrize(
     ("base", "head", "said"),
     [
         ([], [QUICK], f"base ({{base}}) {NO_CASE}"),
@@ -546,7 +643,10 @@ NO_CASE = (
         (
             ["t.py::a", "t.py::b", "t.py::c", "t.py::d"],
             [QUICK],
-            f"no case in common: the base has t.py::a, t.py::b, t.py::c, the head {QUICK}",
+            (
+                f"no case in common: the base has t.py::a, t.py::b, t.py::c, the head {QUICK}; cases with other node ids are "
+                "not compared: if a file was renamed, compare with a commit that has the new name"
+            ),
         ),
     ],
     ids=["base", "head", "both", "in common"],
@@ -637,12 +737,24 @@ def test_a_shard_whose_tests_are_left_out_does_not_lack_in_the_gate(gate, launch
     assert (together.outcome, together.header.left_out[HEAD]) == (PASSED, dict.fromkeys(left_out, "is skipped"))
 
 
+def test_one_test_is_not_divided(gate, launches, monkeypatch):
+    changes, survey = sharded(launches, 2, 2)
+
+    def of_one_test(*arguments):
+        plan, listings = survey(*arguments)
+        return replace(plan, shard=replace(plan.shard, tests=plan.shard.tests[:1])), listings
+
+    monkeypatch.setattr(run, "survey", of_one_test)
+    with pytest.raises(UsageError, match=r"a single test cannot be divided, so remove --shard$"):
+        gate(**changes)
+
+
 def test_more_shards_than_tests_are_refused(gate, launches, monkeypatch, tmp_path):
     changes, survey = sharded(launches, 3, 3)
     monkeypatch.setattr(run, "survey", survey)
     with pytest.raises(UsageError) as raised:
         gate(**changes)
-    assert str(raised.value) == "--shard: 3/3 are more parts than the 2 tests; give 2 or fewer"
+    assert str(raised.value) == "--shard: 3/3 are more parts than there are tests (2); give 2 or fewer"
     assert list(tmp_path.glob("storage/gate/*")) == []
 
 
@@ -844,7 +956,7 @@ def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launc
 
 def test_a_suite_that_does_not_fit_into_the_budget_is_refused_before_it_is_measured(gate, launches):
     with pytest.raises(
-        LaunchError, match=r"^2 cases do not fit into --budget 9s: 8 launches, .*, take at least 47 s; increase it"
+        LaunchError, match=r"^2 cases do not fit into --budget 9s: 8 launches, .*, take at least 47 s; give --budget 47s$"
     ):
         gate(launches=8, budget_s=9.0)  # loading takes 5 s, also of each launch, and a case at least 0.1 s
     assert launches.started == []

@@ -64,10 +64,17 @@ def run(settings: Settings) -> int:
     made, kept = datetime.now(UTC).isoformat(timespec="seconds"), directory / PREDICTIONS
     found = empty = Predictions(settings.student, made, settings.dataset, cores, {})
     to_ask = {each.key: "".join(map(str, asked(each, texts))) for each in questions(settings.student, settings.dataset, cores)}
+
+    def keep(predictions: Predictions) -> None:
+        content = toml(predictions, to_ask).encode()
+        add_link(directory, PREDICTIONS, content)
+        replace_file(kept, content)
+
+    if not kept.exists():
+        keep(empty)  # the lab does not begin while it has no answers: afterwards no prediction counts
     try:
         for found in answered(empty, to_ask, settings.file, kept, texts):
-            add_link(directory, PREDICTIONS, content := toml(found, to_ask).encode())
-            replace_file(kept, content)
+            keep(found)
     except (KeyboardInterrupt, EOFError):
         print_error(f"interrupted; your answers are kept in {kept}; run the same command again to go on")
         return EXIT_STOPPED
@@ -85,7 +92,7 @@ def answered(
         raise UsageError(f"--from: {file} did not exist; your questions are there now: answer them and run the command again")
     if not file and not sys.stdin.isatty():
         raise UsageError("--from: there is no terminal to ask in; name a file of answers, or a new file for the questions")
-    found = read(kept, known) if kept.exists() else empty
+    found = read(kept, known) if read(kept).answers else empty
     if file:
         yield replace(found, answers={**found.answers, **read(file, known).answers})
         return

@@ -9,7 +9,7 @@ import json
 import random
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,16 @@ ASKED: Mapping[str, str] = {
     "accuracy": PERCENT, "first": RATIO, "threads": RATIO,
     "operation_drawn": OPERATION, "image_drawn": RATIO, "layer_drawn": PERCENT,
 }  # fmt: skip
+
+#: Units that a number of an answer may have, as a regular expression.
+_UNITS: Mapping[str, str] = {RATIO: "x|\u00d7|times|倍", PERCENT: "%|\uff05|percent|per cent"}
+
+#: What stands in a file for an answer that is not given yet.
+_BLANKS: Mapping[str, str] = {
+    OPERATION: '["best guess", "other"]',
+    RATIO: "[low, best guess, high]",
+    PERCENT: "[low, best guess, high]  # percent",
+}
 
 #: Operation that can be predicted -> parts of names in an operation table; the first operation with a part counts.
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
@@ -104,22 +114,56 @@ def check(key: str, answer: Answer) -> None:
 def parsed(key: str, text: str) -> Answer:
     """Return the answer to a question from words or numbers between spaces, commas or semicolons, Chinese ones, too.
 
+    A number may have the unit of its kind, ``20 %`` or ``5x``, a decimal comma and commas between thousands.
+
     ValueError if the text has no numbers where it needs them, FieldError as :func:`check`.
     """
-    words = re.split(r"[\s,;、\uff0c\uff1b]+", re.sub("[%\uff05]", " ", text).strip())
-    answer = tuple(dict.fromkeys(words)) if ASKED[key] == OPERATION else tuple(sorted(map(float, words)))
+    kind = ASKED[key]
+    if kind == OPERATION:
+        answer = tuple(dict.fromkeys(re.split(r"[\s,;、\uff0c\uff1b]+", text.strip())))
+    else:
+        numbers = re.split(r"[\s;、\uff0c\uff1b]+", _without_units(kind, text).strip())
+        if len(numbers) != 3:  # commas separate the numbers, and are no decimal commas
+            numbers = re.split(r"[\s,;、\uff0c\uff1b]+", _without_units(kind, text).strip())
+        answer = tuple(sorted(map(_number, numbers)))
     check(key, answer)
     return answer
 
 
-def load(path: TextFile) -> dict[str, Any]:
-    """Return the content of a TOML file that a student wrote; UsageError if it cannot be read."""
+def _without_units(kind: str, text: str) -> str:
+    return re.sub(rf"(?<=[\d.])\s*({_UNITS[kind]})(?!\w)", " ", text, flags=re.IGNORECASE)
+
+
+def _number(text: str) -> float:
+    """Return a number: ``2.5``, ``2,5``, ``1,000`` or ``1,000.5``; ValueError if it is none."""
+    text = text.strip(",")
+    if re.fullmatch(r"[1-9]\d{0,2}(,\d{3})+(\.\d*)?", text):
+        return float(text.replace(",", ""))
+    return float(text.replace(",", "."))
+
+
+def load(path: TextFile, corrected: Callable[[str], str] = str) -> dict[str, Any]:
+    """Return the content of a TOML file that a student wrote, after its text was corrected; UsageError if it cannot be read."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a byte order mark
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
+        return tomllib.loads(corrected(text))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not TOML ({error}); correct it there") from None
+
+
+def _plain_numbers(text: str) -> str:
+    """Return the text of a file of predictions in which numbers have no units: ``[20 %, 35 %, 60 %]`` is no TOML."""
+
+    def plain(line: re.Match[str]) -> str:
+        kind = ASKED.get(line["key"], OPERATION)
+        if kind == OPERATION:
+            return line[0]
+        values = re.sub(r"""["']([^"']*)["']""", r"\1", line["values"])
+        return f"{line['start']}{_without_units(kind, values)}{line['end']}"
+
+    return re.sub(r"^(?P<start>\s*(?P<key>\w+)\s*=\s*\[)(?P<values>[^\]\n]*)(?P<end>\])", plain, text, flags=re.MULTILINE)
 
 
 def read(path: TextFile, known: Mapping[str, Any] | None = None) -> Predictions:
@@ -127,7 +171,7 @@ def read(path: TextFile, known: Mapping[str, Any] | None = None) -> Predictions:
 
     UsageError if the file cannot be read or names another student; of a wrong value it names the key and what it needs.
     """
-    content = load(path)
+    content = load(path, _plain_numbers)
     if known and (other := content.get("student", known["student"])) != known["student"]:
         raise UsageError(f"{path}: student: is {other!r}, not {known['student']!r}; their questions are not the same")
     try:
@@ -144,6 +188,6 @@ def toml(found: Predictions, questions: Mapping[str, str]) -> str:
     head = {name: getattr(found, name) for name in ("student", "made", "dataset", "cores")}
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()] + ["", "[answers]"]
     for key, text in questions.items():
-        blank = '["best guess", "other"]' if ASKED[key] == OPERATION else "[low, best guess, high]"
+        blank = _BLANKS[ASKED[key]]
         lines += [f"# {text}", f"{key} = {json.dumps(found.answers[key])}" if key in found.answers else f"# {key} = {blank}"]
     return "\n".join(lines) + "\n"

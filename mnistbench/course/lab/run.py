@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -286,6 +287,12 @@ def _begin(directory: Path, settings: LabSettings, environment: Environment) -> 
         predicted = None
         if (own := directory / PREDICTIONS).exists():
             predicted = read(own)
+            if not predicted.answers:
+                command = shlex.join(["mnistbench", "lab", "predict", "--student", predicted.student, "-o", str(directory)])
+                raise UsageError(
+                    f"{own}: has no answers, and predictions count only before the lab has begun; answer the questions: "
+                    f"{command}; or remove the file, to measure without predictions"
+                )
             add_link(directory, PREDICTIONS, own.read_bytes())  # the student may have edited them
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, {"settings": identity, "environment": environment, "predictions": predicted}, directory)

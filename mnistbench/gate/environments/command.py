@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mnistbench.core.options import switch
-from mnistbench.core.units import size
+from mnistbench.core.units import counted, size
 from mnistbench.gate.environments.store import MadeEnvironment, listed, remove_all, shown
 from mnistbench.showing.output import EXIT_PASSED
 from mnistbench.showing.table import Column, Table
@@ -40,11 +40,11 @@ def run(settings: Settings) -> int:
         return EXIT_PASSED
     environments, incomplete = listed()
     if environments:
-        print(draw(Table(_counted(len(environments), "environment"), _COLUMNS, environments)))
+        print(draw(Table(counted(len(environments), "environment"), _COLUMNS, environments)))
     else:
         print("no environments; mnistbench gate and bisect make them, for --base-with, --head-with and releases")
     if incomplete:
-        print(f"{_counted(incomplete, 'folder')} incomplete or being made; --prune removes what is incomplete")
+        print(f"{counted(incomplete, 'folder')} incomplete or being made; --prune removes what is incomplete")
     return EXIT_PASSED
 
 
@@ -54,13 +54,9 @@ def _prune() -> None:
     freed, shared = sum(own for _, own in sizes), sum(of_all - own for of_all, own in sizes)
     rest = f"; uv's cache keeps the other {size(shared)}: uv cache clean" if shared else ""
     if sizes:
-        print(f"removed {_counted(len(sizes), 'environment')}; freed {size(freed)}{rest}")
+        print(f"removed {counted(len(sizes), 'environment')}; freed {size(freed)}{rest}")
     elif not found:
         print("no environments to remove")
     for folder, removed in found.items():
         if removed is None:
             print(f"not removed, because a gate uses it: {shown(folder)}")
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

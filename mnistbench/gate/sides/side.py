@@ -15,15 +15,12 @@ import inspect
 import io
 import json
 import os
-import re
 import resource
 import sys
-import sysconfig
-import tomllib
 import traceback
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.abc import Loader
@@ -37,8 +34,11 @@ import pytest
 from mnistbench.core.errors import MnistbenchError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import CALL
+from mnistbench.gate.imports import Outside, outside_modules, paths_of, project_table, with_copies
+from mnistbench.gate.sides import failures
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
 from mnistbench.gate.sides.fingerprint import Limits, fingerprint
+from mnistbench.gate.sides.requested import Requested
 from mnistbench.gate.verdict.samples import ALL_CASES, FIXTURES, IMPORT, SETUP
 from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
 from mnistbench.measuring.timing import Clock
@@ -110,17 +110,23 @@ class Side:
     threads: int = 0  # of all its cases; 0: each case has its own number
     left_out: dict[str, str] = field(default_factory=dict)  # node id of a test that was not taken -> why
     parameters: dict[str, str] = field(default_factory=dict)  # node id of a collected test -> hash of its parameters
+    missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
+    repository: Path | None = None  # the user's own tree, which must not be measured
     say: Callable[..., None] = lambda **_: None  # sends a message of the process
     plugins: list[object] = field(default_factory=list)  # more of pytest's
     # Name of a cost that occurs once -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes
     once: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     _counted: tuple[str, str, int] | None = None  # the cost that is counted now, its case, and the CPU time before
+    _earlier: frozenset[str] = frozenset()  # modules that were imported before the session
     _own: dict[str, ModuleType] = field(default_factory=dict)  # modules of the gate's mnistbench
 
     @classmethod
     def of(cls, job: Mapping[str, Any], say: Callable[..., None] = lambda **_: None) -> Side:
         """Return the side that a job names."""
-        return cls(job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"], say=say)
+        return cls(
+            job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"],
+            repository=Path(job["repository"]), say=say,
+        )  # fmt: skip
 
     def case_id(self, node_id: str) -> str:
         """Return the id of a test, the same on both sides if it has a path of the tree, for example that of a file of data."""
@@ -143,13 +149,15 @@ class Side:
             MnistbenchError: ``order`` or ``take`` raises it.
         """
         session = _Session(self, order, take)
-        code, errors = self._run_pytest(arguments, session, *self.plugins)
+        failure = self._run_pytest(arguments, session, *self.plugins)
         if session.failures:
             raise SideError(f"{self.name}: {session.failures[0]}")
         if session.raised:
             raise session.raised
-        if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            raise SideError(f"{self.name}: {_refusal(errors) or f'pytest ended with exit code {int(code)}'}")
+        if session.stopped_by:
+            raise SideError(f"{self.name}: {failures.of_exception(session.stopped_by, self.tree)}")
+        if failure:
+            raise SideError(f"{self.name}: {failure}")
 
     @contextmanager
     def counted(self, name: str, case: str = ALL_CASES) -> Iterator[None]:
@@ -194,21 +202,35 @@ class Side:
         found: list[str] | None = json.loads(text or "null")
         return found
 
-    def _run_pytest(self, arguments: Sequence[str], *plugins: object) -> tuple[int, str]:
-        """Run the side's pytest; return its exit code and its error output. The process keeps the side's modules and folder."""
+    def _run_pytest(self, arguments: Sequence[str], *plugins: object) -> str:
+        """Run the side's pytest; return why it failed, else "". The process keeps the side's modules and folder."""
         self._own = self._own or _modules()
         for name in _modules():
             del sys.modules[name]
+        self._earlier = self._earlier or frozenset(sys.modules)
         source = [str(self.directory / "src")] if (self.directory / "src").is_dir() else []
         installed = [path for path in sys.path if path and path != self.fallback]
-        sys.path[:] = [str(self.directory), *source, *installed, self.fallback]
+        if self.repository:  # what editable installs and PYTHONPATH name
+            installed = list(with_copies(installed, self.tree, self.repository))
+        sys.path[:] = list(dict.fromkeys([str(self.directory), *source, *installed, self.fallback]))
         os.chdir(self.directory)
         errors, output = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
-            cache = f"cache_dir={self.tree.parent / 'pytest_cache'}"  # not in the tree; a project may ask for --ff
-            code = pytest.main([*arguments, *_plugins(self.directory), *_QUIET, "-o", cache], plugins=plugins)
+        cache = f"cache_dir={self.tree.parent / 'pytest_cache'}"  # not in the tree; a project may ask for --ff
+        command = [*arguments, *_plugins(self.directory), *_QUIET, "-o", cache]
+        raised: BaseException | None = None
+        code = int(pytest.ExitCode.INTERNAL_ERROR)
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output), failures.exits_named(self.tree):
+            try:
+                code = int(pytest.main(command, plugins=plugins))
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # a hook after the tests, a conftest.py that calls sys.exit
+                traceback.print_exc()
+                raised = error
         sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
-        return int(code), errors.getvalue()
+        if raised:
+            return failures.of_exception(raised, self.tree)
+        if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return ""
+        return failures.of_output(code, output.getvalue(), errors.getvalue(), self.tree)
 
     def load(self, name: str) -> Any:
         """Return a module of the gate's own mnistbench, also while the side's is imported."""
@@ -247,13 +269,18 @@ class Side:
             traceback.print_exc()  # the log of the launch
             raise SideError(f"{self.name}: {type(error).__name__}: {first_line(error)}") from error
 
+    def outside(self) -> dict[str, Outside]:
+        """Return the imported modules of the project that are not from the tree."""
+        repository = self.repository or self.tree
+        return outside_modules(self.tree, self.directory, Path(self.fallback), repository, self._earlier)
+
     @property
     def files(self) -> dict[str, str]:
         """Imported module of the tree -> its file, relative to the tree."""
         return {
             name: os.path.relpath(path, self.tree)
             for name, module in sorted(sys.modules.items())
-            for path in _paths(module)[:1]
+            for path in paths_of(module)[:1]
             if path.startswith(f"{self.tree}{os.sep}")
         }
 
@@ -282,17 +309,6 @@ def _modules() -> dict[str, ModuleType]:
     return {name: module for name, module in sys.modules.items() if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")}
 
 
-def _paths(module: ModuleType) -> list[str]:
-    """Return the file of a module, or the folders of a namespace package."""
-    file = getattr(module, "__file__", None)
-    if isinstance(file, str):
-        return [file]
-    try:
-        return [str(path) for path in getattr(module, "__path__", ())]
-    except Exception:  # noqa: BLE001  # a lazy module, so none of a tree
-        return []
-
-
 class _PathReader:
     """A plug-in that reads which arguments are paths and ends the session before collection."""
 
@@ -313,6 +329,8 @@ class _Session:
         self.side, self.order, self.take = side, order, take
         self.failures: list[str] = []
         self.raised: MnistbenchError | None = None  # by one of the functions
+        self.stopped_by: BaseException | None = None  # what a hook raised, or pytest.exit
+        self._requested = Requested(side.directory)
         self._taken: set[str] = set()
         self._called_ns = 0  # when the fixture calls its function
         self._threads: Callable[[], int] = own_threads  # of a plain test
@@ -328,12 +346,24 @@ class _Session:
         for name, value in _BENCHMARK_OPTIONS.items():
             if hasattr(config.option, name):
                 setattr(config.option, name, value)
-        return (yield)
+        if config.option.file_or_dir and not config.option.pyargs:
+            config.args = self._requested.existing(config.args)
+        try:
+            return (yield)
+        except pytest.UsageError as error:  # pytest prints its message alone
+            if failures.is_of_project(error, self.side.tree):
+                self.stopped_by = error
+            raise
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Note which of the named tests exist."""
+        self._requested.note(item)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselect tests that use neither fixture, and arrange the others."""
-        named = {self.side.case_id(item.nodeid): item for item in items}
+        named = {self.side.case_id(item.nodeid): item for item in items if self._requested.selects(item)}
+        self.side.missing = self._requested.missing
         marks = (_BENCHMARK, _CODSPEED) if config.pluginmanager.hasplugin("codspeed") else ()
         ours: dict[str, pytest.Item] = {}
         for node_id, item in named.items():
@@ -380,16 +410,20 @@ class _Session:
         if fixturedef.argname == _CODSPEED:
             value = request.getfixturevalue(_BENCHMARK)
             fixturedef.cached_result = (value, *fixturedef.cached_result[1:])  # type: ignore[index]
-        if fixturedef.argname == _BENCHMARK and not measures_workload:
-            value.disabled = False  # what a test asks of it is as in a run that measures
-            before = functools.partial(self._take_call, request.node, value)
-            intercept(value, before, after=functools.partial(self._give_stats, value), tears_down=True)
-            refuse_weave(value)
+        if fixturedef.argname == _BENCHMARK:
+            before: Callable[[Call], object] = self._note_start
+            if not measures_workload:
+                value.disabled = False  # what a test asks of it is as in a run that measures
+                before = functools.partial(self._take_call, request.node, value)
+                refuse_weave(value)
+            after = functools.partial(self._give_stats, value)
+            intercept(value, before, after, tears_down=not measures_workload)
         return value
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> None:
         """Set the threads, which the test may change; measure a test that is marked as a whole, which then runs as usual."""
+        self.side.say(at=self.side.case_id(pyfuncitem.nodeid))
         self._threads = own_threads
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(own_threads())  # whatever imports, fixtures and other tests have set
@@ -416,14 +450,16 @@ class _Session:
 
         self._take(item, TakenCase(case_id, params.title, params, make))
         benchmark.disabled = True  # it calls the function once
+        self._note_start(call)
+
+    def _note_start(self, _: Call) -> None:
         self._called_ns = Clock.wall_ns()
 
     def _give_stats(self, benchmark: Any, *_: object) -> None:
-        """Give the fixture the statistics of its call, which a test may read."""
-        seconds = (Clock.wall_ns() - self._called_ns) / 1e9
+        """Give the fixture the statistics of its call, which the test and hooks at the end of the session may read."""
+        elapsed_ns = max(1, Clock.wall_ns() - self._called_ns)
         benchmark.disabled = False
-        benchmark._add_stats = lambda _: None  # noqa: SLF001  # they are in no table of pytest-benchmark
-        benchmark._make_stats(1).update(seconds)  # noqa: SLF001
+        benchmark._make_stats(1).update(elapsed_ns / 1e9)  # noqa: SLF001
 
     def _take(self, item: pytest.Item, case: TakenCase) -> None:
         self.side.end_count()
@@ -440,12 +476,29 @@ class _Session:
         """Keep pytest-timeout from ending a test that waits in the fixture."""
         return True
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Iterator[Any]:
+        """Store what a hook raises: of pytest.exit, pytest prints the message alone."""
+        try:
+            return (yield)
+        except BaseException as error:
+            self.stopped_by = self.stopped_by or error
+            raise
+
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Store what a hook raised."""
+        self.stopped_by = self.stopped_by or excinfo.value
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Store that a hook or a test ended the session, also if it asked for exit code 0."""
+        self.stopped_by = self.stopped_by or excinfo.value
+
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
         """Store why a file could not be imported, or was skipped if it may have cases."""
         report: pytest.CollectReport = yield
         if report.failed:
-            self.failures.append(f"{report.nodeid} cannot be imported: {_last_line(report)}")
+            self.failures.append(f"{report.nodeid} cannot be collected: {failures.of_report(report, self.side.tree)}")
         elif report.skipped and isinstance(report.longrepr, tuple) and b"benchmark" in collector.path.read_bytes():
             self.side.left_out[report.nodeid] = f"is skipped: {report.longrepr[2].removeprefix('Skipped: ')}"
         return report
@@ -454,7 +507,7 @@ class _Session:
         """Store why a test failed outside of the fixture, or why it is left out."""
         node_id = self.side.case_id(report.nodeid)
         if report.failed:
-            self.failures.append(f"{node_id} fails: {_last_line(report)}")
+            self.failures.append(f"{node_id} fails: {failures.of_report(report, self.side.tree)}")
         elif report.skipped:
             expected = getattr(report, "wasxfail", None)
             reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""
@@ -469,98 +522,11 @@ def _hash_of_parameters(item: pytest.Item) -> str:
     callspec = getattr(item, "callspec", None)
     if callspec is None:
         return ""
-    found = fingerprint(*callspec.params.values(), limits=_OF_PARAMETERS)
-    return "" if found.is_timed_out else found.digest
+    parameters = fingerprint(*callspec.params.values(), limits=_OF_PARAMETERS)
+    return "" if parameters.is_timed_out else parameters.digest
 
 
-def _last_line(report: pytest.CollectReport | pytest.TestReport) -> str:
-    """Return the error of a report without its traceback."""
-    return _error_of(report.longreprtext) or "no reason given"
-
-
-def _error_of(text: str) -> str:
-    """Return the error in the output of pytest: of its lines marked E the one that names an exception, or the first."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    marked = [line[2:].strip() for line in lines if line.startswith("E ")]
-    named = [line for line in marked if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt|Warning)\b", line)]
-    return (named or marked or lines[-1:] or [""])[0]
-
-
-def _refusal(text: str) -> str:
-    """Return why pytest did not start: conftest.py raises, or an option is unknown."""
-    if "ImportError while loading conftest" in text:
-        return f"conftest.py cannot be imported: {_error_of(text)}"
-    for line in text.splitlines():
-        if line.startswith("ERROR: ") and "usage: " not in line:
-            return line.removeprefix("ERROR: ")
-        if ": error: " in line:
-            return line.partition(": error: ")[2]
-    return ""
-
-
-# ---- Installed code instead of the tree's -----------------------------------------------------------------------------
-
-
-def stray_modules(repository: Path, side: Side) -> dict[str, str]:
-    """Return loaded modules of the project that are not from its copy, because both sides would run the same code.
-
-    Their files are in the user's repository (an editable install), belong to the installed distribution of the project, or have
-    the names of modules that the copy has, too.
-    """
-    try:
-        installed = importlib.metadata.distribution(_project(side.directory)["name"])
-        project = {str(installed.locate_file(file)) for file in installed.files or ()}
-    except (ValueError, KeyError, TypeError, importlib.metadata.PackageNotFoundError):
-        project = set()
-    own = _packages(side.tree)
-    environment = Path(sys.prefix)
-    paths = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    if environment.is_relative_to(repository) and environment != repository:  # a virtual environment inside it
-        paths.append(sys.prefix)
-    copies = (f"{side.tree}{os.sep}", f"{side.fallback}{os.sep}")
-    apart = (*(f"{path}{os.sep}" for path in paths), *copies)
-    found = {}
-    for name, module in list(sys.modules.items()):
-        for path in _paths(module)[:1]:
-            if (
-                path in project
-                or (path.startswith(f"{repository}{os.sep}") and not path.startswith(apart))
-                or (not path.startswith(copies) and _has_module(own.get(name.partition(".")[0], ()), name))
-            ):
-                found[name] = path
-    return found
-
-
-#: Files of the folder of a project.
-_PROJECT_FILES = {"pyproject.toml", "setup.cfg", "setup.py"}
-
-#: Folders of a tree in which no project of its own is, and folders of a project in which no package of it is.
-_NO_PROJECTS = ("build", "dist", "node_modules", "site-packages", "third_party", "vendor")
-_NO_PACKAGES = ("benchmarks", "bench", "docs", "examples", "scripts", "test", "tests", "tools")
-
-
-@functools.cache  # the survey needs them for each case
-def _packages(tree: Path) -> dict[str, list[Path]]:
-    """Return the top-level packages and modules of the projects of a tree: name -> the folders that contain it.
-
-    These folders are those of the projects, and their folders such as ``src`` that are no packages themselves: a module in a
-    package has another dotted name. Names of the standard library are left out.
-    """
-    found: dict[str, list[Path]] = {}
-    for folder, subfolders, files in os.walk(tree):
-        subfolders[:] = [name for name in subfolders if name not in _NO_PROJECTS and not name.startswith((".", "_"))]
-        if folder == str(tree) or _PROJECT_FILES.intersection(files):
-            inside = [Path(folder, name) for name in subfolders if name not in _NO_PACKAGES]
-            for root in (Path(folder), *(path for path in inside if not (path / "__init__.py").exists())):
-                for name in {entry.name.partition(".")[0] for entry in root.iterdir()} - sys.stdlib_module_names:
-                    found.setdefault(name, []).append(root)
-    return found
-
-
-def _has_module(folders: Iterable[Path], name: str) -> bool:
-    """Whether one of the folders contains a module with this dotted name."""
-    relative = name.replace(".", os.sep)
-    return any((folder / f"{relative}.py").is_file() or (folder / relative / "__init__.py").is_file() for folder in folders)
+# ---- Options of pytest -------------------------------------------------------------------------------------------------
 
 
 def _plugins(directory: Path) -> list[str]:
@@ -571,7 +537,7 @@ def _plugins(directory: Path) -> list[str]:
     renamed between the two.
     """
     try:
-        declared = dict(_project(directory)["entry-points"]["pytest11"])
+        declared = dict(project_table(directory)["entry-points"]["pytest11"])
     except (KeyError, TypeError, ValueError):
         declared = {}
     installed = {point.name: point.value for point in importlib.metadata.entry_points(group="pytest11")}
@@ -582,12 +548,3 @@ def _plugins(directory: Path) -> list[str]:
         *(option for name, module in moved.items() for option in ("-p", f"no:{name}", "-p", str(module))),
         *(option for name, options in _QUIET_PLUGINS.items() if name in installed for option in options),
     ]
-
-
-def _project(directory: Path) -> dict[str, Any]:
-    """Return the table ``project`` of a folder's pyproject.toml; empty if there is none."""
-    try:
-        found = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    except (OSError, ValueError, KeyError):
-        return {}
-    return found if isinstance(found, dict) else {}

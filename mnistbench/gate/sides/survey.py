@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -28,7 +28,7 @@ from mnistbench.gate.reproducers.script import VALUES
 from mnistbench.gate.sides.alternate import SideRun, rehearse
 from mnistbench.gate.sides.case import WARMUP_CALLS, PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint, type_name
-from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase, stray_modules
+from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase
 from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
 from mnistbench.measuring.calls import close_unrun, only_created
 from mnistbench.measuring.timing import Clock
@@ -43,11 +43,13 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
     For a shard, the survey sends the tests that it has collected, and runs those of them that the next line of input names.
     """
     installed = packages()  # before setuptools, if a test imports it, adds its own copies of packages to sys.path
+    before = frozenset(sys.modules)
     side = Side.of(job, say)
     side.plugins.append(sources := _Sources(side))
     if any(FIXTURE.encode() in path.read_bytes() for path in side.tree.rglob("*.py") if path.is_file()):
         side.import_torch()
         refuse_old_torch(side.name)
+    by_torch = sys.modules.keys() - before
     if job["default"] is not None:
         job["arguments"], job["phases"] = selection(side, job["arguments"], job["default"])
         say(selected={"arguments": job["arguments"], "phases": job["phases"]})
@@ -63,8 +65,11 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
 
     try:
         side.run(job["arguments"], selected, taken.take)
-    except SideError:
+    except SideError as error:
         refuse_old_torch(side.name)
+        if outside := side.outside():
+            name = min(outside)  # a package before its modules
+            raise SideError(f"{error}; it imports {name} from {outside[name].path}, not from its own copy") from error
         raise
     for node_id, case in taken.cases.items():
         case.sources = sources.of_test[node_id]
@@ -74,12 +79,15 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
         packages=installed,
         torch=str(getattr(sys.modules.get("torch"), "__version__", "")),
         files=side.files,
-        shared=taken.shared,
+        outside=side.outside(),
         left_out=side.left_out,
         unmeasurable=taken.unmeasurable,
         longest_s=sources.longest_s,
         resident=peak_resident_bytes(),
         cpu=taken.cpu,
+        missing=side.missing,
+        loaded=loaded_packages(by_torch | (sys.modules.keys() - sources.plugins)),
+        has_compiled_loops=has_compiled_loops(),
     )
     say(surveyed=asdict(found))
 
@@ -122,6 +130,21 @@ def packages() -> dict[str, str]:
     return {"mnistbench": __version__, **found}
 
 
+def loaded_packages(modules: Collection[str]) -> tuple[str, ...]:
+    """Return the installed distributions of these modules, without plug-ins of pytest."""
+    names = {name.partition(".")[0] for name in modules}
+    distributions_of = importlib.metadata.packages_distributions()
+    imported = {distribution for name in names for distribution in distributions_of.get(name, ())}
+    plugins = {point.dist.name for point in importlib.metadata.entry_points(group="pytest11") if point.dist}
+    return tuple(sorted(imported - plugins))
+
+
+def has_compiled_loops() -> bool | None:
+    """Return whether the fast step of the side's mnistbench had its compiled loops; None if no case has run it."""
+    loops = getattr(sys.modules.get("mnistbench.workloads.fast"), "compiled_loops", None)
+    return loops() is not None if loops and loops.cache_info().currsize else None
+
+
 def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str], list[str]]:
     """Return pytest's arguments and the phases to measure: the user's if they contain a path, else the default ones.
 
@@ -141,10 +164,9 @@ def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str],
 class _Survey:
     def __init__(self, side: Side, job: dict[str, Any]) -> None:
         self._side = side
-        self._repository, self._phases = Path(job["repository"]), job["phases"]
+        self._phases = job["phases"]
         self.cases: dict[str, ListedCase] = {}  # by node id
         self.unmeasurable: dict[str, str] = {}  # node id -> why
-        self.shared: dict[str, str] = {}
         self.cpu: dict[str, str] = {}
         self._imported_bytes: int | None = None  # of tensors, before the first case of a workload was built
 
@@ -154,9 +176,6 @@ class _Survey:
         if not case.is_selected(self._phases):
             return
         listed = self.cases[case.node_id] = ListedCase(case.label, dict(vars(case.params)))
-        self.shared = self.shared or stray_modules(self._repository, self._side)
-        if self.shared:
-            return
         made, began_ns = case.make(), Clock.wall_ns()
         try:
             if case.is_plain:
@@ -238,11 +257,17 @@ class _Sources:
         self._running: object = None  # the test or fixture; None while tests are collected
         self._read: dict[object, set[str]] = defaultdict(set)  # what ran -> files that it opened, in the tree
         self.of_test: dict[str, tuple[str, ...]] = {}  # node id -> files, relative to the tree
+        self.plugins: frozenset[str] = frozenset()  # modules that were imported before the first conftest.py
         sys.addaudithook(self._note_opened)
 
     def _note_opened(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str) and not arguments[0].endswith(_NO_DATA):
             self._read[self._running].add(os.path.abspath(arguments[0]))  # noqa: PTH100  # a Path costs more than the event
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self) -> None:
+        """Note what pytest and its plug-ins have imported."""
+        self.plugins = frozenset(sys.modules)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: object) -> Generator[None, Any, Any]:

@@ -15,6 +15,7 @@ cost of its imports.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import os
@@ -23,13 +24,14 @@ import socket
 import traceback
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import gc_paused, peak_resident_bytes, touch_heap
 from mnistbench.gate.sides.alternate import SideRun, measure, rehearse
-from mnistbench.gate.sides.side import Side, SideError, TakenCase, stray_modules
+from mnistbench.gate.sides.side import Side, SideError, TakenCase
 from mnistbench.gate.sides.survey import capture, collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.verdict.ids_of_tests import unstable
@@ -47,6 +49,7 @@ ALIVE_S = 10.0
 
 def main() -> None:
     """Do one job; report errors as messages, too."""
+    faulthandler.enable()  # also while conftest.py is imported, before pytest does
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of the sides must not be read as a message
     lines = os.fdopen(os.dup(0), encoding="utf-8")
@@ -185,7 +188,8 @@ class _Launch:
             rehearse(SideRun(self._side, case.make(), case.node_id))
         self._side.once[RESIDENT][ALL_CASES] = peak_resident_bytes()
         _tidy_memory()
-        self._say(ready={"shared": stray_modules(Path(self._job["repository"]), self._side)})
+        outside = {name: asdict(module) for name, module in self._side.outside().items()}
+        self._say(ready={"outside": outside, "files": self._side.files})
         if self._lines.readline().strip() != "go":
             raise _NotToMeasureError("the launch was not to be measured")
         return _now_s()

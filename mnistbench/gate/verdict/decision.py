@@ -205,7 +205,8 @@ def decide(
     launches = len(first[0].logs) if first else 0
     fresh = len(second[0].logs) if second else 0
     if launches < LEAST_LAUNCHES:
-        reason = Reason(BUDGET, f"{launches} launches are too few: the test needs at least {LEAST_LAUNCHES}")
+        too_few = units.counted(launches, "launch is", "launches are")
+        reason = Reason(BUDGET, f"{too_few} too few: the test needs at least {LEAST_LAUNCHES}")
         return Decision(INCONCLUSIVE, (), (), (), (), (reason,), launches, fresh, (), shards)
     estimates = _estimates(tuple(filter(_usable, first)), seed)
     by_key = {quantity.key: quantity for quantity in second if _usable(quantity)}
@@ -536,7 +537,8 @@ def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds
             text = f"{name} differs by {change}, and fresh launches have no usable sample of it; measure again"
             yield Reason(UNMEASURED, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
-            text = f"{name} differs by {change}, and {fresh} fresh launches are too few to confirm it; increase --budget"
+            too_few = units.counted(fresh, "fresh launch is", "fresh launches are")
+            text = f"{name} differs by {change}, and {too_few} too few to confirm it; increase --budget"
             yield Reason(BUDGET, text)
 
 

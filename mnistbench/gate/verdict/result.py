@@ -38,8 +38,11 @@ from mnistbench.gate.verdict.samples import BASE, HEAD, ITERATION, OTHER, End, G
 from mnistbench.gate.verdict.shards import NAMED
 from mnistbench.gate.verdict.soak import Soak, reasons, soaks
 
-#: How a sentence begins if the sides ran other implementations of oneDNN.
+#: How a sentence begins if the sides ran other implementations: of oneDNN, or for want of a package.
 OTHER_PATH = "another path was taken: "
+
+#: Why a gate whose base has none of the cases compares nothing.
+NOTHING_TO_COMPARE = "the base has none of the cases, so nothing was compared"
 
 #: Smallest threshold of cases: three times the largest difference that remains between launches of the same code whose sides
 #: have the roles that they were given (docs/gate-statistics.md).
@@ -120,6 +123,8 @@ class Verdict:
         yield from shards.not_measured(self.recorded.shards) if self.recorded.shards else ()
         if self.end.cut_short:
             yield Reason(BROKEN if self.end.broken_off else BUDGET, self.end.cut_short)
+        if self.header.are_all_new and not self.options.allow_missing:
+            yield Reason(MISSING, f"{NOTHING_TO_COMPARE}; add --allow-missing if this is intended")
         why_missing = self.header.left_out.get(HEAD, {})
         for cases, what in ((self.header.only_base, "not in the head"), (self.header.changed, "other parameters in the head")):
             if cases and not self.options.allow_missing:
@@ -187,6 +192,8 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         return any(map(functools.partial(_allows, finding), matching(finding)))
 
     def decided(part: Recorded) -> Decision:
+        if part.header.are_all_new:
+            return Decision(PASSED, (), (), (), (), (), launches=0, fresh=0)
         first, second = samples.quantities_of_stages(part.launches)
         measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
         unmeasured.extend(header.name(case) for case in part.header.labels if first and case not in measured)
@@ -265,13 +272,17 @@ def _differences_of_cases(header: GateHeader, launches: Sequence[Launch]) -> dic
     counted = {case: _counted_differences(build) for case, build in last.items()}
     found = {
         header.name(case): (
+            *(OTHER_PATH + text for text in header.one_sided.get(case, ())),
             *_other_paths(header.onednn.get(case, {})),
             *_more_memory("peak memory of tensors", header.memory.get(case, {})),
             *counted.get(case, ()),
         )
         for case in header.labels
     }
-    found[samples.ALL_CASES] = tuple(_more_memory("peak memory of the process", header.resident))
+    found[samples.ALL_CASES] = (
+        *(OTHER_PATH + text for text in header.one_sided.get(samples.ALL_CASES, ())),
+        *_more_memory("peak memory of the process", header.resident),
+    )
     return {case: differences for case, differences in found.items() if differences}
 
 

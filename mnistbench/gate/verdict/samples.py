@@ -673,6 +673,8 @@ class GateHeader:
     onednn: Annotated[Mapping[str, Mapping[str, Mapping[str, int]]], OPTIONAL] = field(default_factory=dict)
     # Packages that differ -> version of each side, or "".
     packages: Annotated[Mapping[str, _Versions], OPTIONAL] = field(default_factory=dict)
+    # Node id, or ALL_CASES -> other code that one side runs for want of a package that the other side has.
+    one_sided: Annotated[Mapping[str, tuple[str, ...]], OPTIONAL] = field(default_factory=dict)
     # Node id -> side -> peak memory of tensors, bytes.
     memory: Annotated[Mapping[str, Mapping[str, int]], OPTIONAL] = field(default_factory=dict)
     resident: Annotated[Mapping[str, int], OPTIONAL] = field(default_factory=dict)  # side -> peak memory of its process, bytes
@@ -690,6 +692,11 @@ class GateHeader:
     machine: Annotated[str, OPTIONAL] = ""  # processor and number of cores
     qualified: Annotated[str, OPTIONAL] = ""  # what the newest qualification of this machine found; empty if there is none
     shard: Annotated[Shard, OPTIONAL] = WHOLE
+
+    @property
+    def are_all_new(self) -> bool:
+        """Whether the base has no case, so that there is nothing to compare."""
+        return bool(self.only_head and not self.labels and not self.only_base and not self.changed and self.shard.of == 1)
 
     @functools.cached_property
     def _uses(self) -> Mapping[str, int]:

@@ -8,9 +8,11 @@ import tomllib
 import pytest
 
 from mnistbench import cli
+from mnistbench.core.errors import UsageError
 from mnistbench.course.classroom import predict_command
 from mnistbench.course.classroom.predictions import ASKED, OPERATION, PERCENT, PREDICTIONS, read
-from mnistbench.course.lab.run import BEGUN
+from mnistbench.course.lab.findings import LabSettings
+from mnistbench.course.lab.run import BEGUN, _begin
 
 LINE = {OPERATION: "convolution addmm", PERCENT: "20 35 60"}
 GIVEN = [LINE.get(kind, "2 5 12") for kind in ASKED.values()]
@@ -126,7 +128,31 @@ def test_without_a_terminal_one_line_names_the_option(said, tmp_path):
     assert said("--student", "s1") == (
         2, "mnistbench: --from: there is no terminal to ask in; name a file of answers, or a new file for the questions\n",
     )  # fmt: skip
-    assert list(tmp_path.iterdir()) == []
+    assert read(tmp_path / "mnistbench-lab" / PREDICTIONS).answers == {}
+
+
+@pytest.mark.parametrize("options", [("--from", "new.toml"), ("--from", "wrong.toml"), ()], ids=["new", "wrong", "no terminal"])
+def test_a_lab_does_not_begin_after_a_command_that_failed(said, tmp_path, options):
+    (tmp_path / "wrong.toml").write_text("[answers]\nimage = 3\n", encoding="utf-8")
+    assert said("--student", "s 1", *options)[0] == 2
+    lab = tmp_path / "mnistbench-lab"
+    with pytest.raises(UsageError) as raised:
+        _begin(lab, LabSettings(), None)
+    assert str(raised.value) == (
+        f"{lab / PREDICTIONS}: has no answers, and predictions count only before the lab has begun; answer the questions: "
+        f"mnistbench lab predict --student 's 1' -o {lab}; or remove the file, to measure without predictions"
+    )
+    assert not (lab / BEGUN).exists()
+    (tmp_path / "mine.toml").write_text("[answers]\nimage = [2, 5, 12]\n", encoding="utf-8")
+    assert said("--student", "s2", "--from", "mine.toml")[0] == 0  # a file without answers belongs to no student
+    assert read(lab / PREDICTIONS).student == "s2"
+
+
+def test_after_an_interrupt_before_the_first_answer_the_lab_does_not_begin(typed, tmp_path):
+    assert typed(None)[0] == 130
+    with pytest.raises(UsageError, match="has no answers"):
+        _begin(tmp_path / "mnistbench-lab", LabSettings(), None)
+    assert typed(*GIVEN)[0] == 0
 
 
 def test_a_new_file_gets_the_questions_and_then_answers_them(said, tmp_path):
@@ -136,6 +162,7 @@ def test_a_new_file_gets_the_questions_and_then_answers_them(said, tmp_path):
     path = tmp_path / "mine.toml"
     text = path.read_text(encoding="utf-8")
     assert "# image = [low, best guess, high]\n" in text
+    assert "# convolutions = [low, best guess, high]  # percent\n" in text
     path.write_text(text.replace("# image = [low, best guess, high]", "image = [2, 5, 12]"), encoding="utf-8")
     code, line = said("--student", "s1", "--from", "mine.toml", "-o", "here")
     assert code == 0
@@ -197,7 +224,9 @@ def test_an_option_that_cannot_be_used_is_one_line(said, tmp_path, options, line
     (tmp_path / "taken" / "thesis.tex").write_text("", encoding="utf-8")
     before = sorted(tmp_path.rglob("*"))
     assert said(*options) == (2, f"mnistbench: {line.format(here=tmp_path)}\n")
-    assert sorted(tmp_path.rglob("*")) == before
+    lab = tmp_path / "mnistbench-lab"
+    assert [path for path in sorted(tmp_path.rglob("*")) if lab not in (path, path.parent)] == before
+    assert all(read(file).answers == {} for file in lab.glob(PREDICTIONS))
 
 
 def test_predictions_are_refused_once_the_lab_has_begun(said, tmp_path):

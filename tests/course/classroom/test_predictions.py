@@ -131,12 +131,28 @@ def test_a_question_without_an_answer_is_a_comment(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "values", ["[30 %, 60%, 80.5 %]", "['30 %', \"60 %\", 80.5]", "[30, 60, 80.5]", "[ 30\uff05,60,80.5 ] # %"]
+)
+def test_a_percentage_in_a_file_may_have_its_unit(tmp_path, values):
+    path = written(tmp_path, f"student = '5 % [1 %]'\n[answers]\nconvolutions = {values}\nimage = [2x, '5', 12]\n")
+    found = read(path, {**HEAD, "student": "5 % [1 %]"})
+    assert found.answers == {"convolutions": (30, 60, 80.5), "image": (2, 5, 12)}
+
+
+@pytest.mark.parametrize(
     ("key", "text", "answer"),
     [
         ("image", "2 5 12", (2.0, 5.0, 12.0)),
         ("image", " 12, 2; 5 ", (2.0, 5.0, 12.0)),
         ("accuracy", "80 % 94% 99\uff05", (80.0, 94.0, 99.0)),
         ("accuracy", "80\uff0c94、99", (80.0, 94.0, 99.0)),
+        ("accuracy", "80% 94.5% 99 percent", (80.0, 94.5, 99.0)),
+        ("accuracy", "80,5 94,25 99,1 %", (80.5, 94.25, 99.1)),
+        ("accuracy", "80%,94%,99%", (80.0, 94.0, 99.0)),
+        ("image", "2x 5 x 12\u00d7", (2.0, 5.0, 12.0)),
+        ("image", "2倍、5倍、12倍", (2.0, 5.0, 12.0)),
+        ("image", "1,000 2,000.5 1,000,000", (1_000.0, 2_000.5, 1_000_000.0)),
+        ("image", "0,125 0,5 1", (0.125, 0.5, 1.0)),
         ("operation_small", "addmm, relu addmm", ("addmm", "relu")),
     ],
 )
@@ -148,6 +164,7 @@ def test_an_answer_of_the_terminal_is_read(key, text, answer):
     ("key", "text"),
     [
         ("image", ""), ("image", "1 2"), ("image", "1 2 3 4"), ("image", "1 2 x"), ("image", "1 2 nan"), ("image", "-1 2 3"),
+        ("image", "2 % 5 % 12 %"), ("accuracy", "2x 5x 12x"), ("accuracy", "%"),
         ("accuracy", "1 2 101"), ("operation_small", ""), ("operation_small", "conv2d"),
     ],
 )  # fmt: skip

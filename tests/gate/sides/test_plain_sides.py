@@ -409,7 +409,7 @@ def test_a_test_that_fails_ends_the_gate_with_its_error(plan, tmp_path):
     (tmp_path / HEAD / "test_own.py").write_text(RAISING)
     with pytest.raises(LaunchError) as raised:
         surveyed(plan, tmp_path)
-    assert str(raised.value) == "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero"
+    assert str(raised.value) == "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero (test_own.py:3)"
 
 
 PATHS = """
@@ -958,6 +958,60 @@ def test_a_plain_test_has_as_many_threads_as_the_environment_of_its_side(plan, t
     _, listings = surveyed(plan, tmp_path)
     for side, threads in ((BASE, 1), (HEAD, 2)):
         assert {case.params["threads"] for case in listings[side].cases.values()} == {threads}
+
+
+@pytest.mark.parametrize("arguments", [("test_new.py", "test_own.py"), ("test_own.py", "test_new.py::test_new[1]")])
+def test_a_file_or_a_test_that_only_one_side_has_is_left_out_on_the_other(plan, tmp_path, arguments):
+    (tmp_path / HEAD / "test_new.py").write_text(
+        "import pytest\n\n@pytest.mark.parametrize('n', [1, 2])\ndef test_new(benchmark, n):\n    benchmark(int)\n"
+    )
+    plan, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
+    assert not [case for case in listings[BASE].cases if "test_new" in case]
+    new = ["test_new.py::test_new[1]", "test_new.py::test_new[2]"][: 1 if "::" in arguments[1] else 2]
+    assert [case for case in listings[HEAD].cases if "test_new" in case] == new
+    assert len(listings[HEAD].cases) == len(listings[BASE].cases) + len(new)
+    assert listings[BASE].missing == tuple(argument for argument in arguments if "new" in argument)
+    assert listings[HEAD].missing == ()
+    with launching(plan, 1, list(listings[BASE].cases), tmp_path / "log") as launch:
+        launch.ready()
+        assert set(launch.measure()["cases"]) == set(listings[BASE].cases)
+
+
+def test_a_test_that_only_one_side_has_in_a_file_of_both_is_left_out_on_the_other(plan, tmp_path):
+    with (tmp_path / HEAD / "test_own.py").open("a") as stream:
+        stream.write("\n\ndef test_new(benchmark):\n    benchmark(int)\n")
+    arguments = ("test_own.py::test_new", "test_own.py::test_decorated")
+    _, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
+    assert list(listings[BASE].cases) == ["test_own.py::test_decorated"]
+    assert sorted(listings[HEAD].cases) == sorted(arguments, reverse=False)
+    assert (listings[BASE].missing, listings[HEAD].missing) == (("test_own.py::test_new",), ())
+
+
+OPTIONAL = """
+try:
+    from gateoptional import total
+except ImportError:
+    total = sum
+
+
+def test_total(benchmark):
+    benchmark(total, range(100))
+"""
+
+
+def test_a_package_that_the_tests_of_one_side_import_is_named(plan, tmp_path):
+    info = tmp_path / "packages" / "gate_optional-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gate-optional\nVersion: 1.0\n")
+    (info / "RECORD").write_text("gateoptional.py,,\n")
+    (tmp_path / "packages" / "gateoptional.py").write_text("total = sum\n")
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(OPTIONAL)
+    variables = {BASE: {"PYTHONPATH": str(tmp_path / "packages")}, HEAD: {}}
+    _, listings = surveyed(replace(plan, variables=variables), tmp_path)
+    assert "gate-optional" in listings[BASE].loaded
+    assert not {"gate-optional", "pytest", "pytest-xdist", "execnet"}.intersection(listings[HEAD].loaded)
+    assert listings[BASE].has_compiled_loops is None
 
 
 def test_a_side_may_have_pytest_alone(plan, tmp_path):

@@ -15,7 +15,7 @@ from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from mnistbench.gate.launcher import environment, stage_home
 from mnistbench.gate.sides import side as side_module
-from mnistbench.gate.sides.side import Side, SideError, stray_modules
+from mnistbench.gate.sides.side import Side, SideError
 
 INI = """
 [pytest]
@@ -59,6 +59,10 @@ def pytest_timeout_set_timer(item, settings):
 
 def pytest_runtest_call(item):
     item.ihook.pytest_timeout_set_timer(item=item, settings=None)
+
+
+def pytest_sessionfinish(session):
+    Path("statistics").write_text(str(len(session.config._benchmarksession.benchmarks)))
 
 
 def pytest_mnistbench_workloads(config):
@@ -191,7 +195,7 @@ def whole(tree):
     one.run([], lambda node_ids: sorted(node_ids, reverse=True), take)
     return {
         "taken": taken, "ran": (folder / tree / "ran").exists(), "seen": sys.modules["model"].SEEN, "files": one.files,
-        "own": sys.modules["mnistbench"] is not ours,
+        "own": sys.modules["mnistbench"] is not ours, "statistics": (folder / tree / "statistics").read_text(),
     }
 
 
@@ -277,6 +281,7 @@ def test_cases_are_taken_in_the_given_order_and_no_other_test_runs(folder, tree)
         ),
     ]
     assert not found["ran"]
+    assert found["statistics"] == "3"  # a hook at the end finds those of each case
 
 
 def test_a_side_imports_its_own_modules(folder):
@@ -304,14 +309,17 @@ def test_files_name_where_each_module_came_from(folder):
     [
         (
             "file",
-            "file: test_tiny.py cannot be imported: ModuleNotFoundError: No module named 'nothing_of_that_name'",
+            (
+                "file: test_tiny.py cannot be collected: ModuleNotFoundError: No module named 'nothing_of_that_name' "
+                "(test_tiny.py:1)"
+            ),
         ),
-        ("conftest", "conftest: conftest.py cannot be imported: RuntimeError: first line"),
-        ("syntax", "syntax: test_tiny.py cannot be imported: SyntaxError: invalid syntax"),
-        ("test", "test: test_tiny.py::test_tiny[tiny-b4-cpu] fails: AssertionError: arithmetic"),
+        ("conftest", "conftest: conftest.py cannot be imported: RuntimeError: first line (conftest.py:1)"),
+        ("syntax", "syntax: test_tiny.py cannot be collected: SyntaxError: invalid syntax (test_tiny.py:1)"),
+        ("test", "test: test_tiny.py::test_tiny[tiny-b4-cpu] fails: AssertionError: arithmetic (test_tiny.py:2)"),
         ("workload", "workload: --bench-model: 'tiny' is not a workload; choose of convnet, lenet5, smallnet"),
         ("arguments", "base: unrecognized arguments: --nonsense"),
-        ("path", "base: file or directory not found: nowhere.py"),
+        ("path", 0),  # the other side may have it
         ("ended", "the other one"),  # an error of the gate ends the session
         ("no case", 0),
         ("no test", 0),
@@ -389,120 +397,10 @@ def test_an_interrupt_goes_on(side, error):
 
 
 def test_a_tree_whose_name_begins_like_the_sides_is_another(side, monkeypatch):
-    monkeypatch.setitem(sys.modules, "gate_test_other", module("gate_test_other", side.tree.with_name("tree2") / "other.py"))
+    other = ModuleType("gate_test_other")
+    other.__file__ = str(side.tree.with_name("tree2") / "other.py")
+    monkeypatch.setitem(sys.modules, "gate_test_other", other)
     assert side.files == {}
-
-
-# ---- Installed code instead of the tree's -------------------------------------------------------------------------------
-
-
-def module(name, path):
-    made = ModuleType(name)
-    made.__file__ = os.path.normpath(path)
-    return made
-
-
-@pytest.fixture
-def repository(tmp_path):
-    """Where the user's own tree lies."""
-    (tmp_path / "repository").mkdir()
-    return tmp_path / "repository"
-
-
-@pytest.mark.parametrize(
-    ("file", "stray"),
-    [
-        ("repository/model.py", True),
-        ("repository/src/package/__init__.py", True),
-        ("tree/model.py", False),
-        ("repository2/model.py", False),
-        ("elsewhere/model.py", False),
-    ],
-)
-def test_a_module_of_the_users_own_tree_is_stray(side, repository, tmp_path, monkeypatch, file, stray):
-    monkeypatch.setitem(sys.modules, "gate_test_stray", module("gate_test_stray", tmp_path / file))
-    assert stray_modules(repository, side) == ({"gate_test_stray": str(tmp_path / file)} if stray else {})
-
-
-def test_a_package_without_a_file_is_stray_by_its_folder(side, repository, monkeypatch):
-    package = ModuleType("gate_test_stray")
-    package.__path__ = [str(repository / "package")]
-    monkeypatch.setitem(sys.modules, "gate_test_stray", package)
-    assert stray_modules(repository, side) == {"gate_test_stray": str(repository / "package")}
-
-
-@pytest.mark.parametrize(
-    ("prefix", "file", "stray"),
-    [
-        ("repository/.venv", "repository/.venv/lib/installed.py", False),
-        ("repository/.venv", "repository/.venv-of-another/lib/installed.py", True),
-        (".", "repository/src/model.py", True),  # the system's Python in a container: prefix /usr, project in /usr/src
-    ],
-)
-def test_only_what_is_installed_may_lie_in_the_repository(side, repository, tmp_path, monkeypatch, prefix, file, stray):
-    monkeypatch.setattr(sys, "prefix", os.path.normpath(tmp_path / prefix))
-    monkeypatch.setitem(sys.modules, "gate_test_stray", module("gate_test_stray", tmp_path / file))
-    assert bool(stray_modules(repository, side)) is stray
-
-
-def test_a_project_that_is_installed_and_not_imported_from_its_copy_is_stray(side, repository, tmp_path, monkeypatch):
-    class Installed(importlib.metadata.Distribution):
-        files = (importlib.metadata.PackagePath("package/part.py"),)
-
-        def read_text(self, filename):
-            return None
-
-        def locate_file(self, path):
-            return tmp_path / "site-packages" / path
-
-    installed = {"own-project": Installed()}
-    monkeypatch.setattr(importlib.metadata, "distribution", installed.__getitem__)
-    (side.tree / "pyproject.toml").write_text('[project]\nname = "own-project"\n')
-    path = tmp_path / "site-packages/package/part.py"
-    monkeypatch.setitem(sys.modules, "gate_test_stray", module("gate_test_stray", path))
-    assert stray_modules(repository, side) == {"gate_test_stray": str(path)}
-
-
-@pytest.mark.parametrize(
-    ("own", "name", "stray"),
-    [
-        ("setup.py lib/package/part.py", "package.part", True),
-        ("packages/one/pyproject.toml packages/one/src/package/__init__.py", "package", True),
-        ("python/package/part.py", "package.part", True),
-        ("lib/package/other.py", "package.part", False),
-        ("vendor/package/__init__.py", "package", False),
-        ("tests/package.py", "package", False),
-        ("examples_src/__init__.py examples_src/package/__init__.py", "package", False),
-        ("lib/package.py", "package", True),
-        ("statistics.py", "statistics", False),
-    ],
-)
-def test_a_module_of_the_copy_that_is_imported_from_elsewhere_is_stray(
-    side, repository, tmp_path, monkeypatch, own, name, stray
-):
-    for file in own.split():
-        (side.tree / file).parent.mkdir(parents=True, exist_ok=True)
-        (side.tree / file).touch()
-    path = tmp_path / "site-packages" / f"{name.replace('.', '/')}.py"
-    monkeypatch.setitem(sys.modules, name, module(name, path))
-    assert stray_modules(repository, side) == ({name: str(path)} if stray else {})
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[project]\n",
-        "[project]\nname = 'not-installed-anywhere'\n",
-        "project = 1\n",
-        "[project]\nname = 1\n",
-        "no toml",
-        "\xff",
-    ],
-)
-def test_a_project_file_that_names_nothing_installed_makes_nothing_stray(side, repository, text):
-    (side.tree / "pyproject.toml").write_text(text, encoding="latin-1")
-    assert stray_modules(repository, side) == {}
 
 
 # ---- Costs that occur once ---------------------------------------------------------------------------------------------

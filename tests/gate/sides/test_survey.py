@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import os
@@ -253,8 +254,7 @@ def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(mo
     rehearsed = []
     made = SimpleNamespace(peak_memory=lambda: 1_000, device="cuda")
     side = Side("head", Path(), Path(), "")
-    one = survey._Survey(side, {"repository": "nowhere", "phases": []})
-    monkeypatch.setattr(survey, "stray_modules", lambda *_: {})
+    one = survey._Survey(side, {"phases": []})
     monkeypatch.setattr(side, "load", lambda _: SimpleNamespace(live_storages=lambda: {1: 24}))
     monkeypatch.setattr(survey, "rehearse", lambda _: rehearsed.append(list(one.cases)))
     monkeypatch.setattr(survey.gc, "freeze", lambda: None)
@@ -263,3 +263,13 @@ def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(mo
         one.take(TakenCase(node_id, node_id, SimpleNamespace(phase=phase, device=device), lambda: made))
     assert rehearsed == [["plain", "one"]]
     assert [case.memory for case in one.cases.values()] == [None, 1_024, 1_000]
+
+
+@pytest.mark.parametrize(("loops", "is_compiled"), [(object(), True), (None, False)])
+def test_the_loops_of_the_fast_step_are_compiled_or_not_once_a_case_has_run_it(monkeypatch, loops, is_compiled):
+    monkeypatch.setitem(sys.modules, "mnistbench.workloads.fast", module := SimpleNamespace())
+    assert survey.has_compiled_loops() is None  # an old version
+    module.compiled_loops = functools.cache(lambda: loops)
+    assert survey.has_compiled_loops() is None
+    module.compiled_loops()
+    assert survey.has_compiled_loops() is is_compiled

@@ -78,7 +78,7 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
 def made(tmp_path, seed=1, say=None):
     """A launch of the base; its socket is closed."""
     job = {"side": BASE, "tree": tmp_path, "directory": tmp_path, "home": "", "threads": 0, "seed": seed}
-    job |= {"cores": [], "patience_s": 1.0}
+    job |= {"cores": [], "patience_s": 1.0, "repository": "nowhere"}
     mine, other = socket.socketpair()
     with other:
         launch = worker._Launch({**job, "peer": mine.detach()}, say, None)
@@ -261,4 +261,5 @@ def test_a_test_that_fails_on_one_side_is_named(plan, tmp_path) -> None:
         (tmp_path / side / "test_bench.py").write_text(bench.format(line))
     with launching(plan, 1, None, tmp_path / "log") as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
-    assert str(raised.value).partition("; ")[0] == "head: test_bench.py::test_step[tiny-b4-cpu] fails: AssertionError: not here"
+    said = str(raised.value).partition("; ")[0]
+    assert said == "head: test_bench.py::test_step[tiny-b4-cpu] fails: AssertionError: not here (test_bench.py:6)"

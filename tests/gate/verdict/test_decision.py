@@ -305,7 +305,8 @@ def test_too_few_launches_judge_nothing(count):
     first = [call(0.5, count=count) if count > 1 else gate_builders.quantity((0.5,) * count)]
     result = decided(first)
     assert (result.outcome, result.cases, result.findings, result.launches) == (INCONCLUSIVE, (), (), count)
-    assert texts(result) == [f"{count} launches are too few: the test needs at least 8"]
+    number = "1 launch is" if count == 1 else f"{count} launches are"
+    assert texts(result) == [f"{number} too few: the test needs at least 8"]
 
 
 @pytest.mark.parametrize(

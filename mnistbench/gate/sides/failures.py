@@ -1,0 +1,144 @@
+"""Why the pytest session of a side failed: one line with the file, the line, the hook and the error. Does not import torch."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+#: Packages whose frames say nothing about an error of a project: they call its hooks.
+_CALLERS = ("_pytest", "pytest", "pluggy", "mnistbench", "importlib")
+
+#: Where pytest prints a place: ``test_a.py:5: AssertionError``, ``test_a.py:5: in test_a``, ``file /a/test_a.py, line 5`` for a
+#: fixture that it does not find, or a frame as Python prints it.
+_PLACE = re.compile(
+    r'^(?P<path>[^\s:>][^:]*):(?P<line>\d+): |(File "|^file )(?P<other_path>[^"]+?)"?, line (?P<other_line>\d+)'
+)
+
+#: What pytest prints if it cannot import a conftest.py or a plug-in, with its path or name.
+_NOT_LOADED = re.compile(r"ImportError while loading conftest '(.+)'|Error while loading plugin \"(.+)\"")
+
+
+def of_report(report: pytest.CollectReport | pytest.TestReport, tree: Path) -> str:
+    """Return the error of a failed report, and the innermost line of the side's tree in its traceback."""
+    return _placed_error(report.longreprtext, tree) or "no reason given"
+
+
+def of_exception(error: BaseException, tree: Path) -> str:
+    """Return what a hook raised: ``conftest.py:2, pytest_configure: RuntimeError: the database is down``.
+
+    The place is the innermost frame in the tree; without one, the innermost frame that is not of pytest.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+    frames = traceback.extract_tb(error.__traceback__)
+    chosen = _of_project(frames, tree) or [frame for frame in frames if not _is_caller(frame.filename)]
+    if not chosen:  # pytest itself raises it, and has several lines for what is wrong
+        return _without(tree, f"{type(error).__name__}: {'; '.join(lines)}")
+    named = f"{type(error).__name__}: {lines[0]}"
+    functions = [frame.name for frame in chosen if frame.name != "<module>"]
+    hook = next((name for name in functions if name.startswith("pytest_")), functions[0] if functions else "")
+    place = f"{chosen[-1].filename}:{chosen[-1].lineno}"
+    return _without(tree, f"{place}, {hook}: {named}" if hook else f"{place}: {named}")
+
+
+def is_of_project(error: BaseException, tree: Path) -> bool:
+    """Whether code of the side's tree raised an exception."""
+    return bool(_of_project(traceback.extract_tb(error.__traceback__), tree))
+
+
+def of_output(code: int, output: str, errors: str, tree: Path) -> str:
+    """Return why pytest ended with an exit code, from what it printed: conftest.py raises, or an option is unknown."""
+    return _without(tree, _refusal(errors, tree) or _ending(code, output, errors))
+
+
+def error_of(text: str) -> str:
+    """Return the error in the output of pytest: of its lines marked E the one that names an exception, or the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    marked = [line[2:].strip() for line in lines if line.startswith("E ")]
+    named = [line for line in marked if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt|Warning)\b", line)]
+    return (named or marked or lines[-1:] or [""])[0].removeprefix("_pytest.outcomes.")
+
+
+def _placed_error(text: str, tree: Path) -> str:
+    """Return the error in the output of pytest, with the innermost line of the tree in its traceback."""
+    error = _without(tree, error_of(text))
+    place = _last_place(text, tree)
+    return f"{error} ({place})" if error and place else error
+
+
+def _refusal(errors: str, tree: Path) -> str:
+    """Return why pytest did not start; empty if it did."""
+    if not_loaded := _NOT_LOADED.search(errors):
+        return f"{not_loaded[1] or not_loaded[2]} cannot be imported: {_placed_error(errors, tree)}"
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    for number, line in enumerate(lines):
+        if line.startswith("ERROR: ") and "usage: " not in line:
+            detail = lines[number + 1 : number + 2] if line.endswith(":") else []
+            return " ".join([line.removeprefix("ERROR: "), *detail])
+        if ": error: " in line:
+            return line.partition(": error: ")[2]
+        if line.startswith("Exit: "):
+            return line
+    return ""
+
+
+def _ending(code: int, output: str, errors: str) -> str:
+    """Return the exit code of a session that ran, with the reason that pytest printed."""
+    internal = [line.removeprefix("INTERNALERROR> ") for line in (output + errors).splitlines() if "INTERNALERROR> " in line]
+    stopped = [line.strip("! ") for line in output.splitlines() if line.startswith("!!!")]
+    if reasons := [line for line in (*internal, *stopped) if line.strip()]:
+        return f"pytest ended with exit code {code}: {reasons[-1].strip()}"
+    if code == pytest.ExitCode.TESTS_FAILED:
+        return f"pytest ended with exit code {code}, although no test failed: a hook such as pytest_sessionfinish has set it"
+    last_line = [line for line in (output + errors).splitlines() if line.strip()][-1:]
+    return ": ".join([f"pytest ended with exit code {code}", *last_line])
+
+
+@contextmanager
+def exits_named(tree: Path) -> Iterator[None]:
+    """Write to the log where ``os._exit`` is called in the body, which ends the process without a message."""
+    process, end = os.getpid(), os._exit
+
+    def named(status: int) -> NoReturn:
+        if os.getpid() == process:  # not a process that a test has forked
+            caller = traceback.extract_stack()[-2]
+            called = f"os._exit({status}) was called at {caller.filename}:{caller.lineno}"
+            print(_without(tree, called), file=sys.__stderr__, flush=True)
+        end(status)
+
+    os._exit = named
+    try:
+        yield
+    finally:
+        os._exit = end
+
+
+def _last_place(text: str, tree: Path) -> str:
+    """Return the last place of the tree that is named in a traceback, relative to the tree; empty if there is none."""
+    places = [
+        (found["path"] or found["other_path"], found["line"] or found["other_line"])
+        for line in text.splitlines()
+        if (found := _PLACE.search(line))
+    ]
+    inside = [(path, number) for path, number in places if (tree / path).resolve().is_relative_to(tree.resolve())]
+    return _without(tree, "{}:{}".format(*inside[-1])) if inside else ""
+
+
+def _of_project(frames: Sequence[traceback.FrameSummary], tree: Path) -> list[traceback.FrameSummary]:
+    return [frame for frame in frames if Path(frame.filename).is_relative_to(tree)]
+
+
+def _is_caller(filename: str) -> bool:
+    return filename.startswith("<") or not {*_CALLERS}.isdisjoint(Path(filename).with_suffix("").parts)
+
+
+def _without(tree: Path, text: str) -> str:
+    """Return a text in which the files of the tree have their names in the project."""
+    return text.replace(f"{tree}{os.sep}", "")

@@ -1,0 +1,259 @@
+"""Why a session of a side failed: each way in which pytest, a hook or a test can end it is one line that names the place."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mnistbench.gate.launcher import environment, stage_home
+from mnistbench.gate.sides import failures
+
+TEST = "def test_a(benchmark):\n    benchmark(sum, range(10))\n"
+
+#: A hook that finds nothing if no benchmark has statistics, and what else hooks of a project read at the end of a session.
+READING = """
+def pytest_sessionfinish(session):
+    slowest = max(session.config._benchmarksession.benchmarks, key=lambda one: one.stats.mean)
+    assert slowest.stats.mean > 0 and slowest["rounds"] == 1
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    assert [name for name, _ in config._benchmarksession.groups] == [None]
+    assert len(terminalreporter.stats["passed"]) == len(config._benchmarksession.benchmarks) == 1
+"""
+
+FIXTURE = """
+import pytest
+
+
+@pytest.fixture
+def database():
+    {}
+    raise OSError("down")
+"""
+
+#: Name of a tree -> its files beside TEST, and how the reason ends. Tests of pytest's own words have the word that matters.
+TREES = {
+    # Hooks that raise
+    "reads the statistics": ({"conftest.py": READING}, ""),
+    "configure": (
+        {"conftest.py": "def pytest_configure(config):\n    raise RuntimeError('the database is down\\nmore')\n"},
+        "base: conftest.py:2, pytest_configure: RuntimeError: the database is down",
+    ),
+    "collection": (
+        {"conftest.py": "def helps(items):\n    items[7]\n\ndef pytest_collection_modifyitems(items):\n    helps(items)\n"},
+        "base: conftest.py:2, pytest_collection_modifyitems: IndexError: list index out of range",
+    ),
+    "report of a test": (
+        {"conftest.py": "def pytest_runtest_makereport(item):\n    raise KeyError(item.name)\n"},
+        "base: conftest.py:2, pytest_runtest_makereport: KeyError: 'test_a'",
+    ),
+    "no message": (
+        {"conftest.py": "def pytest_sessionstart(session):\n    raise RuntimeError\n"},
+        "base: conftest.py:2, pytest_sessionstart: RuntimeError: no message",
+    ),
+    "finish": (
+        {"conftest.py": "def pytest_sessionfinish(session):\n    max([])\n"},
+        "base: conftest.py:2, pytest_sessionfinish: ValueError: max() arg is an empty sequence",
+    ),
+    "summary": (
+        {"conftest.py": "def pytest_terminal_summary(terminalreporter):\n    1 / 0\n"},
+        "base: conftest.py:2, pytest_terminal_summary: ZeroDivisionError: division by zero",
+    ),
+    "unconfigure": (
+        {"conftest.py": "def pytest_unconfigure(config):\n    1 / 0\n"},
+        "base: conftest.py:2, pytest_unconfigure: ZeroDivisionError: division by zero",
+    ),
+    "options": (
+        {"conftest.py": "def pytest_addoption(parser):\n    1 / 0\n"},
+        "base: conftest.py:2, pytest_addoption: ZeroDivisionError: division by zero",
+    ),
+    "usage error of a hook": (
+        {"conftest.py": "import pytest\n\ndef pytest_configure(config):\n    raise pytest.UsageError('give --database')\n"},
+        "base: conftest.py:4, pytest_configure: UsageError: give --database",
+    ),
+    "unknown hook": ({"conftest.py": "def pytest_nothing(config):\n    pass\n"}, "'pytest_nothing' in plugin"),
+    "unknown argument of a hook": ({"conftest.py": "def pytest_configure(nothing):\n    pass\n"}, "{'nothing'}"),
+    # Sessions that code of the project ends
+    "exit of a hook": (
+        {"conftest.py": "import pytest\n\ndef pytest_configure(config):\n    pytest.exit('no database', returncode=9)\n"},
+        "base: conftest.py:4, pytest_configure: Exit: no database",
+    ),
+    "exit of conftest.py": (
+        {"conftest.py": "import pytest\npytest.exit('no database')\n"},
+        "Exit: no database",
+    ),
+    "exit of a test": (
+        {"test_b.py": "import pytest\n\ndef test_b(benchmark):\n    pytest.exit('enough', returncode=0)\n"},
+        "base: test_b.py:4, test_b: Exit: enough",
+    ),
+    "exit at the end": (
+        {"conftest.py": "import pytest\n\ndef pytest_sessionfinish(session):\n    pytest.exit('slow', returncode=7)\n"},
+        "base: conftest.py:4, pytest_sessionfinish: Exit: slow",
+    ),
+    "sys.exit of conftest.py": (
+        {"conftest.py": "import sys\nsys.exit('no database')\n"},
+        "base: conftest.py:2: SystemExit: no database",
+    ),
+    "sys.exit of a hook": (
+        {"conftest.py": "import sys\n\ndef pytest_configure(config):\n    sys.exit(4)\n"},
+        "base: conftest.py:4, pytest_configure: SystemExit: 4",
+    ),
+    "interrupt": (
+        {"test_b.py": "def test_b(benchmark):\n    raise KeyboardInterrupt\n"},
+        "base: test_b.py:2, test_b: KeyboardInterrupt: no message",
+    ),
+    "stop": (
+        {"conftest.py": "def pytest_collection_finish(session):\n    session.shouldstop = 'not today'\n"},
+        "not today",
+    ),
+    "fail": (
+        {"conftest.py": "def pytest_collection_finish(session):\n    session.shouldfail = 'not today'\n"},
+        "not today",
+    ),
+    "exit status": (
+        {"conftest.py": "def pytest_sessionfinish(session):\n    session.exitstatus = 1\n"},
+        "exit code 1, although no test failed",
+    ),
+    # Configuration
+    "plug-in that is not installed": ({"pytest.ini": "[pytest]\naddopts = -p nothing\n"}, "No module named 'nothing'"),
+    "plug-in that raises": (
+        {"pytest.ini": "[pytest]\naddopts = -p own_plugin\n", "own_plugin.py": "\n1 / 0\n"},
+        "division by zero",
+    ),
+    "missing plug-in": ({"pytest.ini": "[pytest]\nrequired_plugins = pytest-nothing\n"}, "plugins: pytest-nothing"),
+    "version": ({"pytest.ini": "[pytest]\nminversion = 99.0\n"}, "base: pytest.ini: 'minversion' requires pytest-99.0"),
+    "unknown setting": ({"pytest.ini": "[pytest]\naddopts = --strict-config\nnothing = 1\n"}, "option: nothing"),
+    "unknown setting, warned of": ({"pytest.ini": "[pytest]\nfilterwarnings = error\nnothing = 1\n"}, "option: nothing"),
+    "filter": ({"pytest.ini": "[pytest]\nfilterwarnings = nothing::of::that::kind\n"}, "nothing::of::that::kind"),
+    "syntax of pytest.ini": ({"pytest.ini": "[pytest\n"}, "base: pytest.ini:1: "),
+    "option": ({"pytest.ini": "[pytest]\naddopts = --nothing\n"}, "base: unrecognized arguments: --nothing"),
+    # Collection
+    "mark": (
+        {
+            "pytest.ini": "[pytest]\naddopts = --strict-markers\n",
+            "test_b.py": "import pytest\n\n@pytest.mark.nothing\ndef test_b(benchmark):\n    pass\n",
+        },
+        "base: test_b.py cannot be collected: 'nothing' not found in `markers` configuration option",
+    ),
+    "import in another module": (
+        {"test_b.py": "import own\n", "own.py": "\n\nraise RuntimeError('first')\n"},
+        "base: test_b.py cannot be collected: RuntimeError: first (own.py:3)",
+    ),
+    "syntax": (
+        {"test_b.py": "import own\n", "own.py": "\nx = \n"},
+        "base: test_b.py cannot be collected: SyntaxError: invalid syntax (own.py:2)",
+    ),
+    "warning as error": (
+        {"pytest.ini": "[pytest]\nfilterwarnings = error\n", "test_b.py": "import warnings\nwarnings.warn('old')\n"},
+        "base: test_b.py cannot be collected: UserWarning: old (test_b.py:2)",
+    ),
+    "conftest.py of a folder": (
+        {"below/conftest.py": "\nimport nothing\n", "below/test_c.py": TEST},
+        "No module named 'nothing' (below/conftest.py:2)",
+    ),
+    # Tests
+    "missing fixture": (
+        {"test_b.py": "\ndef test_b(benchmark, nothing):\n    pass\n"},
+        "base: test_b.py::test_b fails: fixture 'nothing' not found (test_b.py:2)",
+    ),
+    "fixture": (
+        {"conftest.py": FIXTURE.format("pass"), "test_b.py": "def test_b(benchmark, database):\n    pass\n"},
+        "base: test_b.py::test_b fails: OSError: down (conftest.py:8)",
+    ),
+    "end of a fixture": (
+        {"conftest.py": FIXTURE.format("yield"), "test_b.py": "def test_b(benchmark, database):\n    benchmark(int)\n"},
+        "base: test_b.py::test_b fails: OSError: down (conftest.py:8)",
+    ),
+    "assertion": (
+        {"test_b.py": "def test_b(benchmark):\n    benchmark(int)\n    assert 1 == 2\n"},
+        "base: test_b.py::test_b fails: assert 1 == 2 (test_b.py:3)",
+    ),
+    "native traceback": (
+        {"pytest.ini": "[pytest]\naddopts = --tb=native\n", "test_b.py": "def test_b(benchmark):\n    1 / 0\n"},
+        "base: test_b.py::test_b fails: ZeroDivisionError: division by zero (test_b.py:2)",
+    ),
+    "strict xfail": (
+        {"test_b.py": "import pytest\n\n@pytest.mark.xfail(strict=True)\ndef test_b(benchmark):\n    benchmark(int)\n"},
+        "base: test_b.py::test_b fails: [XPASS(strict)]",
+    ),
+}
+
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+
+home, folder = sys.argv[1], Path(sys.argv[2])
+sys.path.insert(0, home)
+
+from mnistbench.gate.sides.side import Side, SideError
+
+for tree in sorted(path for path in folder.iterdir() if (path / "test_a.py").is_file()):
+    child = os.fork()
+    if not child:
+        said = ""
+        try:
+            Side("base", tree, tree, home).run([], list, lambda case: None)
+        except SideError as error:
+            said = str(error)
+        (folder / f"{tree.name}.json").write_text(json.dumps(said))
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Trees, and why the session of each failed: each in a fork of one process, which has imported pytest."""
+    folder = tmp_path_factory.mktemp("trees")
+    for name, (files, _) in TREES.items():
+        for file, text in {"test_a.py": TEST, **files}.items():
+            (folder / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name / file).write_text(text, encoding="utf-8")
+    home = stage_home(folder)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", PROGRAM, str(home), str(folder)],
+        cwd=folder, env=environment(inherited, home, 1), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize("name", TREES)
+def test_the_reason_is_one_line_with_the_place_and_what_pytest_printed(folder, name):
+    said = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    expected = TREES[name][1]
+    assert expected in said
+    assert bool(said) == bool(expected)
+    assert "\n" not in said
+    assert str(folder) not in said
+
+
+def test_os_exit_in_a_hook_is_written_to_the_log_and_that_of_a_fork_is_not(tmp_path):
+    program = """
+import os, sys
+from pathlib import Path
+
+from mnistbench.gate.sides.failures import exits_named
+
+with exits_named(Path(sys.argv[1])):
+    if not os.fork():
+        os._exit(1)
+    os.wait()
+    os._exit(3)
+"""
+    file = tmp_path / "conftest.py"
+    file.write_text(program)
+    done = subprocess.run([sys.executable, file, tmp_path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "os._exit(3) was called at conftest.py:11\n")
+
+
+def test_os_exit_is_restored(tmp_path):
+    before = os._exit
+    with failures.exits_named(tmp_path):
+        assert os._exit is not before
+    assert os._exit is before
