@@ -1,6 +1,6 @@
 """Judgement -> its report: sentences and tables, which every format draws, and the data of JSON and CSV.
 
-In JSON and CSV times are integer nanoseconds, and shares are fractions of 1.
+In JSON and CSV times are nanoseconds, and shares are fractions of 1.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     unexplained = units.microseconds(case.remainder_ns, signed=True)
     whole_change_ns = case.whole_change_ns if abs(case.whole_change_ns) >= LEAST_CHANGE_TO_SHARE * case.whole_base_ns else 0
 
-    def share(nanoseconds: int) -> str:
+    def share(nanoseconds: float) -> str:
         """Return the share of the change, if that is large enough to be divided."""
         return units.percent(nanoseconds / whole_change_ns) if whole_change_ns else units.MISSING
 
@@ -213,7 +213,7 @@ def machines(case: CaseComparison) -> str:
     return "; ".join(described(case.across_machines))
 
 
-def _rows(checked: judge.CheckedQuantity, share: Callable[[int], str]) -> Iterable[tuple[str, ...]]:
+def _rows(checked: judge.CheckedQuantity, share: Callable[[float], str]) -> Iterable[tuple[str, ...]]:
     """Yield a row per operation. Operations that replace each other have one verdict, in the first of their rows."""
     for position, change in enumerate(checked.members):
         yield (
@@ -225,14 +225,16 @@ def _rows(checked: judge.CheckedQuantity, share: Callable[[int], str]) -> Iterab
         )
 
 
-def _pooled_row(name: str, pooled: Sequence[judge.CheckedQuantity], share: Callable[[int], str], text: str) -> tuple[str, ...]:
+def _pooled_row(
+    name: str, pooled: Sequence[judge.CheckedQuantity], share: Callable[[float], str], text: str
+) -> tuple[str, ...]:
     """Sum the times of the table, so that the column adds up. The verdict is of the sums of single runs."""
     members = [change for checked in pooled for change in checked.members]
     base, head = (sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "head_ns"))
     return (name, "", "", *_change_cells(base, head), "", share(head - base), text)
 
 
-def _hidden_row(hidden: Sequence[judge.CheckedQuantity], share: Callable[[int], str]) -> tuple[str, ...]:
+def _hidden_row(hidden: Sequence[judge.CheckedQuantity], share: Callable[[float], str]) -> tuple[str, ...]:
     worst = min(hidden, key=lambda checked: (_GRAVITY.index(checked.verdict), -checked.within))
     which = "all" if all(checked.verdict == worst.verdict for checked in hidden) else "some"
     members = [change for checked in hidden for change in checked.members]
@@ -269,7 +271,7 @@ def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
     )
 
 
-def _change_cells(base: int | None, head: int | None) -> tuple[str, str, str, str]:
+def _change_cells(base: float | None, head: float | None) -> tuple[str, str, str, str]:
     if base is None or head is None:
         relative = "new" if base is None else "gone"
     else:

@@ -127,7 +127,7 @@ def _case_view(case: CaseRecord, judged: CaseJudgement | None, *, is_trace: bool
     }
 
 
-def _time(nanoseconds: int | None) -> Cell:
+def _time(nanoseconds: float | None) -> Cell:
     return (units.MISSING if nanoseconds is None else units.duration(nanoseconds), nanoseconds)
 
 

@@ -104,5 +104,5 @@ def _cells(columns: Sequence[TimesOfCase], times_ns: Sequence[int | None]) -> li
     return cells
 
 
-def _times(nanoseconds: Iterable[int | None]) -> list[str]:
+def _times(nanoseconds: Iterable[float | None]) -> list[str]:
     return [cell for value in nanoseconds for cell in (units.MISSING if value is None else units.microseconds(value), "")]

@@ -59,7 +59,7 @@ class EarlierTime(NamedTuple):
 
     saved: SavedRun
     case: CaseSummary
-    ns: int
+    ns: float
     before: EarlierTime | None = None
 
     @property
@@ -131,7 +131,7 @@ def _known(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> st
     return f"its {what} with similar names: {', '.join(near) or 'none'}"
 
 
-def _time(case: CaseSummary, op: str, module: str) -> int | None:
+def _time(case: CaseSummary, op: str, module: str) -> float | None:
     if not op and not module:
         return case.wall_ns
     if case.table is None:

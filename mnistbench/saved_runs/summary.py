@@ -36,6 +36,7 @@ from mnistbench.core.record import (
     Scalars,
     check_schema,
     median_ns,
+    nanoseconds,
     read_origin,
     run_header,
     short_commit,
@@ -97,8 +98,8 @@ class CaseSummary:
     test: str
     node_id: str
     params: Params | None  # None: a plain benchmark of pytest-benchmark
-    wall_ns: int  # median of the untraced iterations
-    wall_spread_ns: int  # interquartile range of the rounds
+    wall_ns: float  # median of the untraced iterations
+    wall_spread_ns: float  # interquartile range of the rounds
     device_ns: tuple[int, ...] = ()
     parameter_count: int = 0
     tables: Mapping[str, TableSummary] = field(default_factory=dict)  # by view: host, device
@@ -264,9 +265,9 @@ def _plain_case(benchmark: Reader) -> CaseSummary:
     return CaseSummary(name, name, None, *_times(benchmark["stats"]))
 
 
-def _times(stats: Reader) -> tuple[int, int]:
+def _times(stats: Reader) -> tuple[float, float]:
     """Return median and interquartile range in nanoseconds."""
-    median, iqr = (round(stats[name].read(Seconds) * 1e9) for name in ("median", "iqr"))
+    median, iqr = (nanoseconds(stats[name].read(Seconds)) for name in ("median", "iqr"))
     return median, iqr
 
 
@@ -283,7 +284,7 @@ def _plain_environment(file: Any) -> dict[str, str]:
 _AS_RECORDED = ("test", "node_id", "device_ns", "parameter_count", "tables_in", "op_fail", "case_fail")
 
 
-def _case(record: Reader, times: tuple[int, int], shared: Shared) -> CaseSummary:
+def _case(record: Reader, times: tuple[float, float], shared: Shared) -> CaseSummary:
     record.convert(check_schema)
     members = record.members(CaseRecord, _AS_RECORDED)
     if record["scalars"].value is not None:
@@ -322,7 +323,7 @@ FOLDER = ".mnistbench_cache"
 FEWEST = 32
 
 #: Version of the file. Raise it with every change of what a summary contains or how it is made from a saved run.
-_FORMAT = 2
+_FORMAT = 3
 
 #: Environments, params, texts of counts, and the rows of the runs.
 _EMPTY: tuple[Any, ...] = ([], [], [], {})

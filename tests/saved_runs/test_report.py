@@ -203,6 +203,18 @@ def test_a_sparkline_is_never_wider_than_its_limit_and_leaves_no_run_out(count):
 # ---- CSV ---------------------------------------------------------------------------------------------------------------
 
 
+def test_times_below_a_nanosecond_keep_their_fractions():
+    seconds_of_runs = (0.40e-9, 0.49e-9)
+    runs = [
+        SavedRun(Path(f"{number:04}_x.json"), builders.plain_summary("test_x", seconds))
+        for number, seconds in enumerate(seconds_of_runs, 1)
+    ]
+    table = history_table(runs, "test_x", "", "")
+    assert table.title.endswith("0.40 ns to 0.49 ns")
+    assert [row.change for row in table.rows] == [None, pytest.approx(0.225)]
+    assert run_csv(runs[0].run).splitlines()[1] == "test_x,(iteration),,,,0.4,0.0,"
+
+
 def test_one_run_as_csv_has_a_row_per_iteration_and_operation(golden):
     run = builders.summary(step(), builders.case_record(phase="train", tables=()))
     golden(run_csv(run), "run.csv")
