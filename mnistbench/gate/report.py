@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import re
@@ -72,8 +71,11 @@ COMMENT, SUMMARY = 65_000, 1_000_000
 #: Verdicts in the order of the report.
 _FOUND = (REGRESSED, UNDECIDED, CONTRADICTED, IMPROVED, SMALL, UNCONFIRMED)
 
-#: Text of a change.
-signed = functools.partial(units.percent, signed=True)
+
+def signed(change: float) -> str:
+    """Return the text of a change; what a base of 0 does not have is ``new``."""
+    return "new" if change == math.inf else units.percent(change, signed=True)
+
 
 _CODES = {PASSED: EXIT_PASSED, REGRESSED: EXIT_REGRESSED, INCONCLUSIVE: EXIT_UNJUDGED}
 
@@ -299,7 +301,9 @@ def _change(estimate: Estimate, launches: str = "") -> str:
     """Return the change of a quantity with its interval, its times, and the change of the case."""
     quantity = estimate.quantity
     of_case = " of the case" if quantity.kind == ADDED else ""
-    change = f"{signed(estimate.change)}{of_case} ({signed(estimate.low)} to {signed(estimate.high)}{launches})"
+    interval = [] if estimate.change == math.inf else [f"{signed(estimate.low)} to {signed(estimate.high)}"]
+    beside = "".join(interval) + (launches if interval else launches.removeprefix(", "))
+    change = f"{signed(estimate.change)}{of_case}" + (f" ({beside})" if beside else "")
     told = f"{change}, {_amounts(quantity)}"
     if not quantity.is_operation or quantity.kind == ADDED:
         return told
@@ -441,8 +445,8 @@ def _columns_of_change(scale: float) -> tuple[Column[Estimate], ...]:
     edge, half = units.percent(scale), (WIDTH + 1) // 2
     return (
         Column("change", lambda one: one.change, signed),
-        Column("from", lambda one: one.low, signed),
-        Column("to", lambda one: one.high, signed),
+        Column("from", lambda one: _bound(one, one.low), signed),
+        Column("to", lambda one: _bound(one, one.high), signed),
         Column(f"-{edge}".ljust(half) + "0" + f"+{edge}".rjust(half), lambda one: forest(one, scale)),
     )
 
@@ -450,8 +454,13 @@ def _columns_of_change(scale: float) -> tuple[Column[Estimate], ...]:
 _CONFIDENCE = f"simultaneous {CONFIDENCE:.0%} confidence intervals".replace("%", " %")
 
 
+def _bound(estimate: Estimate, bound: float) -> float | None:
+    """Return a bound; None if the change is no share, because the base has no such time."""
+    return bound if estimate.change < math.inf else None
+
+
 def _excluded(estimate: Estimate) -> str:
-    return units.percent_up(max(estimate.high, 0.0))
+    return units.percent_up(max(estimate.high, 0.0)) if estimate.high < math.inf else units.MISSING
 
 
 def _scale(estimates: Sequence[Estimate], threshold: float) -> float:
@@ -494,7 +503,8 @@ def _exact_differences(verdict: Verdict) -> list[str]:
 def _bounds_of_once(verdict: Verdict) -> Iterable[str]:
     """Yield the largest bounds of what occurs once, without regressions."""
     regressed = {finding.screened.quantity.key for finding in verdict.decision.findings if finding.verdict == REGRESSED}
-    ranked = sorted((one for one in verdict.decision.once if one.quantity.key not in regressed), key=lambda one: one.high)
+    bounded = (one for one in verdict.decision.once if one.quantity.key not in regressed and one.high < math.inf)
+    ranked = sorted(bounded, key=lambda one: one.high)
     largest = {one.quantity.kind: f"{_excluded(one)} or more in" for one in ranked}
     told = ((ONCE, "slowdown of", "imports, fixtures, setup and first iterations"), (MEMORY, "growth of", "memory"))
     if largest:

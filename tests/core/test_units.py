@@ -9,33 +9,10 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shown_numbers import half_a_last_digit, read_back
 from strategies import ANY_SPEED
 
 from mnistbench.core import units
-
-FACTORS = {
-    "ns": 1,
-    "us": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "B": 1,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-}
-
-
-def read_back(text: str) -> Fraction:
-    """What a reader takes a text with a unit for, in nanoseconds or bytes."""
-    number, unit = text.split(" ")
-    return Fraction(number.replace(",", "")) * FACTORS[unit]
-
-
-def half_a_last_digit(text: str) -> Fraction:
-    """How far rounding may take a text from its value, with a little for the division in floating point."""
-    number, unit = text.split(" ")
-    last_digit = Fraction(1, 10 ** len(number.partition(".")[2]))
-    return Fraction("0.5000001") * last_digit * FACTORS[unit]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,11 @@ from collections import Counter
 import gate_builders
 import pytest
 import scipy.stats
+import strategies
 from gate_builders import ADD, CASE, CLONE, CONV, ENGINE, GEMM, LABEL, MM, Measured, recorded, rendered, series
 from hostile_builders import NAMES, is_clean
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mnistbench.compare.criteria import Acceptance
 from mnistbench.gate.report import WIDTH, deliver_verdict, forest, last_line, report
@@ -466,7 +469,69 @@ def test_a_replacement_that_got_slower_says_what_became_what_with_both_sums():
 def test_a_new_operation_says_what_it_adds_to_the_case():
     case = Measured(factor=1.025, operations={**QUIET, CLONE: (100_000, 1.0)}, only_new=[CLONE])
     line = found_line(case, "nothing -> aten::clone, forward fc1")
-    assert re.search(r"\), \+2\.\d % of the case \(.*\), 0 -> 10\d us; more than the limit of 0\.5 %$", line)
+    assert re.search(r"\), \+2\.\d % of the case \(.*\), 0 -> 9\d\.\d us; more than the limit of 0\.5 %$", line)
+
+
+# ---- base, head and change of a row --------------------------------------------------------------------------------------
+
+
+def at_speed(launch, speed, head_speed):
+    """A launch on a machine that is slower by a factor, in which the head takes another factor of the time."""
+
+    def slower_side(name, side):
+        factor = speed * (head_speed if name == "head" else 1.0)
+        return side._replace(
+            times={clock: tuple(ns * factor for ns in times) for clock, times in side.times.items()},
+            operations={
+                key: row._replace(self_ns=tuple(round(ns * factor) for ns in row.self_ns))
+                for key, row in side.operations.items()
+            },
+        )
+
+    cases = {
+        case: [{name: slower_side(name, side) for name, side in build.items()} for build in builds]
+        for case, builds in launch.cases.items()
+    }
+    return dataclasses.replace(launch, cases=cases)
+
+
+FACTORS = st.floats(0.3, 3.0)
+
+
+@st.composite
+def drifting_verdicts(draw):
+    """Verdicts about launches in which neither the machine's speed nor the head's change is the same."""
+    more = {GEMM: (900_000, 1.0), BIAS: (250_000, 1.0), FUSED: (400_000, 1.0), COPY: (8_000, 1.0)}
+    case = Measured(operations={**QUIET, **more}, only_base=[MM, ADD], only_new=[*more])
+    costs = {
+        key: (draw(st.sampled_from([base, 6_000_000, 0])) if key[0] != "resident memory" else base, draw(FACTORS))
+        for key, (base, _) in COSTS.items()
+    }
+    speeds = draw(st.lists(st.tuples(FACTORS, FACTORS), min_size=8, max_size=8))
+    launches = [
+        at_speed(launch, *of_launch)
+        for stage in (1, 2)
+        for launch, of_launch in zip(series(case, once=costs, stage=stage, seed=3), speeds, strict=True)
+    ]
+    return conclude(recorded(launches), JudgeOptions(everything=True))
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=15)
+@given(drifting_verdicts())
+def test_base_and_head_of_each_row_give_its_change(verdict):
+    data = json.loads(rendered(verdict, "json"))
+    findings = [finding[stage] for finding in data["findings"] for stage in ("screened", "confirmed") if finding[stage]]
+    rows = [*data["cases"], *data["operations"], *data["once"], *findings]
+    assert {"iteration", "mean", "replaced", "added", "once", "memory"} <= {row["kind"] for row in rows}
+    for row in rows:
+        unit = "bytes" if row["kind"] == "memory" else "ns"
+        base, head, change = row[f"base_{unit}"], row[f"head_{unit}"], row["change"]
+        if row["kind"] == "added":
+            assert (head - base) * change >= 0
+        elif change is None:
+            assert base == 0 < head
+        else:
+            assert head == pytest.approx(base * (1 + change), rel=1e-9, abs=1e-6)
 
 
 def section(text, title):

@@ -17,7 +17,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -252,6 +252,11 @@ class Quantity:
         return not self.is_case and not self.is_once
 
     @property
+    def added(self) -> float:
+        """What is added to both sides before they are compared, so that small costs have small changes: ns; bytes of MEMORY."""
+        return LEAST_ONCE_NS if self.kind == ONCE else 1 if self.kind == MEMORY else 0
+
+    @property
     def weight(self) -> float:
         """Factor that converts its change into a share of its case."""
         return 1.0 if self.kind == ADDED else self.share
@@ -342,12 +347,13 @@ def _of_once(launches: Sequence[Launch], least_ns: float) -> Iterable[Quantity]:
     sides = [side for each in launches for side in each.once.values()]
     for name, case in sorted({(name, case) for side in sides for name, cases in side.items() for case in cases}):
         values = [[each.once.get(side, {}).get(name, {}).get(case, 0) for side in (BASE, HEAD)] for each in launches]
-        kind, clock, more = (MEMORY, NO_CLOCK, 1) if name == RESIDENT else (ONCE, CPU, LEAST_ONCE_NS)
+        kind, clock = (MEMORY, NO_CLOCK) if name == RESIDENT else (ONCE, CPU)
         is_complete = all(each.once and (case == ALL_CASES or case in each.cases) for each in launches)
         if is_complete and statistics.fmean(map(statistics.fmean, values)) >= least_ns:
-            logs = tuple(math.log((head + more) / (base + more)) for base, head in values)
             base_ns, head_ns = (float(statistics.median(column)) for column in zip(*values, strict=True))
-            yield Quantity(case, kind, name, clock, (), logs, base_ns, head_ns, 0.0)
+            quantity = Quantity(case, kind, name, clock, (), (), base_ns, head_ns, 0.0)
+            logs = tuple(math.log((head + quantity.added) / (base + quantity.added)) for base, head in values)
+            yield replace(quantity, logs=logs)
 
 
 def _of_case(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Quantity]:
