@@ -162,7 +162,7 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
     has_both = case.has_busy_time and not case.is_busy_time
     busy, iteration = _change_cells(case.whole_base_ns, case.whole_head_ns), judged.iteration
-    unexplained = units.microseconds(case.remainder_ns, signed=True)
+    unexplained = units.duration(case.remainder_ns, signed=True)
     whole_change_ns = case.whole_change_ns if abs(case.whole_change_ns) >= LEAST_CHANGE_TO_SHARE * case.whole_base_ns else 0
 
     def share(nanoseconds: float) -> str:
@@ -188,7 +188,7 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     ]
     return text_table(
         title=case_title(case),
-        headings=("operation", "phase", "module", "base us", "head us", "change us", "change", "calls", "of change", "verdict"),
+        headings=("operation", "phase", "module", "base", "head", "difference", "change", "calls", "of change", "verdict"),
         rows=tuple(row for checked in shown for row in _rows(checked, share)),
         sums=tuple(sums),
         numbers_from=3,
@@ -255,7 +255,7 @@ def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
     clocks = " or ".join(sorted({_clock(judged.case) for judged in cases}))
     return text_table(
         title=f"cases without operation tables: {clocks} time of one iteration{across_machines(one.case for one in cases)}",
-        headings=("case", "operations in", "base us", "head us", "change us", "change", "verdict"),
+        headings=("case", "operations in", "base", "head", "difference", "change", "verdict"),
         rows=tuple(
             (
                 judged.case.head.label,
@@ -277,9 +277,9 @@ def _change_cells(base: float | None, head: float | None) -> tuple[str, str, str
     else:
         relative = units.percent((head - base) / base, signed=True) if base > 0 else units.MISSING
     return (
-        units.MISSING if base is None else units.microseconds(base),
-        units.MISSING if head is None else units.microseconds(head),
-        units.microseconds((head or 0) - (base or 0), signed=True),
+        units.MISSING if base is None else units.duration(base),
+        units.MISSING if head is None else units.duration(head),
+        units.duration((head or 0) - (base or 0), signed=True),
         relative,
     )
 
@@ -292,7 +292,7 @@ def _calls(change: OpChange) -> str:
 def _lines(case: CaseComparison) -> Iterable[str]:
     """Yield the change of each phase, the exact differences, and the final values of training on both sides."""
     if any(case.phases):
-        shown = (f"{name or 'between phases'} {units.microseconds(ns, signed=True)} us" for name, ns in case.phases.items())
+        shown = (f"{name or 'between phases'} {units.duration(ns, signed=True)}" for name, ns in case.phases.items())
         yield f"by phase: {', '.join(shown)}"
     different = exact_differences(case, brief=True)
     for text in different[:MOST_DIFFERENCES]:

@@ -313,7 +313,7 @@ def _change(estimate: Estimate, launches: str = "") -> str:
 def _amounts(quantity: Quantity) -> str:
     """Return the times of both sides, or their memory."""
     unit = units.size if quantity.kind == MEMORY else units.duration
-    return " -> ".join(unit(amount) if amount else "0" for amount in (quantity.base_ns, quantity.head_ns))
+    return " -> ".join(map(unit, (quantity.base_ns, quantity.head_ns)))
 
 
 def quantity(quantity: Quantity) -> str:
@@ -393,8 +393,8 @@ def _cases(verdict: Verdict) -> Block:
     if shown:
         columns = (
             Column[Estimate]("case", lambda one: one.quantity.case),
-            Column[Estimate]("base us", lambda one: one.quantity.base_ns, units.microseconds),
-            Column[Estimate]("head us", lambda one: one.quantity.head_ns, units.microseconds),
+            Column[Estimate]("base", lambda one: one.quantity.base_ns, units.duration),
+            Column[Estimate]("head", lambda one: one.quantity.head_ns, units.duration),
             *_columns_of_change(_scale(shown, verdict.options.case)),
             *(by(clock) for clock in _CLOCKS if any(clock == measured for _, measured in changes)),
             Column[Estimate]("slowdown below", lambda one: highs.get((one.quantity.case, ITERATION)), units.percent_up),
@@ -429,7 +429,7 @@ def _operations(verdict: Verdict) -> Block:
         shown = [one for rank, one in enumerate(ranked) if rank < verdict.options.top or one.quantity.key in found]
         columns = (
             Column[Estimate]("operation", lambda one: quantity(one.quantity)),
-            Column[Estimate]("base us", lambda one: one.quantity.base_ns, units.microseconds),
+            Column[Estimate]("base", lambda one: one.quantity.base_ns, units.duration),
             Column[Estimate]("share", lambda one: one.quantity.share, units.percent),
             *_columns_of_change(_scale(shown, verdict.options.operation)),
             Column[Estimate]("verdict", lambda one: found.get(one.quantity.key, f"below {_excluded(one)}")),

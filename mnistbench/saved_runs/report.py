@@ -78,7 +78,7 @@ _HISTORY = (
     Column[EarlierTime]("run", lambda past: past.saved.name),
     Column[EarlierTime]("saved (UTC)", lambda past: past.saved.run.minute or None),
     Column[EarlierTime]("commit", lambda past: past.saved.run.short_commit or None),
-    Column[EarlierTime]("us", lambda past: past.ns, units.microseconds),
+    Column[EarlierTime]("time", lambda past: past.ns, units.duration),
     Column[EarlierTime]("change", lambda past: past.change, lambda share: units.percent(share, signed=True)),
     Column[EarlierTime]("what else changed", lambda past: past.changed),
 )
