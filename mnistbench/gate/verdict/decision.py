@@ -66,10 +66,11 @@ def as_shown(estimate: Estimate) -> Estimate:
     """Return an estimate for a reader: with a base and a head that give its change.
 
     The change is that of pairs of iterations, which is tested. The medians of each side over all launches give another one if
-    the speed of the machine changes between launches: 38.2 and 40.7 us stood beside -12.6 %. So the base is its median, and the
-    head is what the change makes of it. The change of what occurs once, which is tested with 5 ms added to both sides, becomes
-    a share of the base alone; it is infinite if the base is 0. If the change is a share of the case (ADDED), it gives the
-    difference of both times.
+    the speed of the machine changes between launches: 38.2 and 40.7 us stood beside -12.6 %. So the base is its median (of what
+    occurs once its mean), and the head is what the change makes of it.
+
+    The change of what occurs once, which is tested with 5 ms added to both sides, becomes a share of the base alone; it is
+    infinite if the base is 0. If the change is a share of the case (ADDED), it gives the difference of both times.
     """
     quantity, change = estimate.quantity, estimate.change
     if not -1 < change < math.inf:
@@ -583,22 +584,24 @@ def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds
             continue
         name = f"{finding.screened.quantity.case}: {finding.screened.quantity.title}"
         shown = as_shown(finding.best)
-        change = units.percent(shown.change, signed=True)
+        is_new = shown.change == math.inf
+        differs = "is new" if is_new else f"differs by {units.percent(shown.change, signed=True)}"
         if finding.verdict == UNDECIDED:
-            limit, up_to = (units.percent(thresholds.of(finding.screened.quantity)), units.percent_up(shown.high))
+            limit = units.percent(thresholds.of(finding.screened.quantity))
+            up_to = "" if is_new else f" (up to {units.percent_up(shown.high)})"
             yield Reason(
                 NOISE,
                 f"{name} was flagged, and {fresh} fresh launches neither confirm it nor rule out a slowdown "
-                f"of {limit} (up to {up_to}); measure again",
+                f"of {limit}{up_to}; measure again",
             )
         elif finding.verdict == CONTRADICTED:
-            text = f"{name} differs by {change}, more than the time of its case shows; profile this operation alone"
+            text = f"{name} {differs}, more than the time of its case shows; profile this operation alone"
             yield Reason(CONTRADICTION, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_FRESH:
-            text = f"{name} differs by {change}, and fresh launches have no usable sample of it; measure again"
+            text = f"{name} {differs}, and fresh launches have no usable sample of it; measure again"
             yield Reason(UNMEASURED, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
-            text = f"{name} differs by {change}, and {fresh} fresh launches are too few to confirm it; increase --budget"
+            text = f"{name} {differs}, and {fresh} fresh launches are too few to confirm it; increase --budget"
             yield Reason(BUDGET, text)
 
 

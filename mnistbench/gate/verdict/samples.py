@@ -230,7 +230,7 @@ class Quantity:
     clock: str
     members: tuple[OpKey, ...]  # summed operations; none for a case
     logs: tuple[float, ...]  # per launch: log(head / base), mean over builds; NaN if there are too few usable times
-    base_ns: float  # median over builds or launches; of MEMORY in bytes
+    base_ns: float  # median over builds or launches, of ONCE the mean; of MEMORY in bytes
     head_ns: float
     # Of its case in the base, on an accelerator of its busy time; 1 for a case; for ADDED on the larger side; 0 if it is once
     share: float
@@ -350,7 +350,9 @@ def _of_once(launches: Sequence[Launch], least_ns: float) -> Iterable[Quantity]:
         kind, clock = (MEMORY, NO_CLOCK) if name == RESIDENT else (ONCE, CPU)
         is_complete = all(each.once and (case == ALL_CASES or case in each.cases) for each in launches)
         if is_complete and statistics.fmean(map(statistics.fmean, values)) >= least_ns:
-            base_ns, head_ns = (float(statistics.median(column)) for column in zip(*values, strict=True))
+            # A cost of one of several cases is in a part of the launches only, where the median may be 0.
+            typical = statistics.median if kind == MEMORY else statistics.fmean
+            base_ns, head_ns = (float(typical(column)) for column in zip(*values, strict=True))
             quantity = Quantity(case, kind, name, clock, (), (), base_ns, head_ns, 0.0)
             logs = tuple(math.log((head + quantity.added) / (base + quantity.added)) for base, head in values)
             yield replace(quantity, logs=logs)
