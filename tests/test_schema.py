@@ -400,7 +400,7 @@ def test_a_report_with_another_key_at_any_place_is_not_valid(report, change):
         ("compare", ["environment"], {"torch": ["2.14.0"]}),
         ("compare", ["cases", 0, "iteration", "kind"], "operation"),
         ("compare", ["cases", 0, "operations", 0, "kind"], "iteration"),
-        ("compare", ["cases", 0, "operations", 0, "head_ns"], 1.5),
+        ("compare", ["cases", 0, "operations", 0, "head_ns"], "1 ms"),
         ("compare", ["cases", 0, "operations", 0, "within"], 0.1),  # it is regressed
         ("compare", ["cases", 0, "operations", 0, "smallest"], 0.1),  # it is judged by its threshold
         ("compare", ["cases", 0, "incomparable"], {"torchvision": ["0.30.0", "0.31.0"]}),

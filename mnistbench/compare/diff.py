@@ -1,8 +1,9 @@
 """Base runs and a new run -> Comparison, without files, terminal or torch.
 
-All times are integer nanoseconds. The changes of the operations and the remainder add up to the change of the iteration
-without the profiler, on an accelerator to the change of its busy time. The time of an operation is its self time minus the
-profiler's overhead on its calls, so that more calls do not look slower because of the profiler.
+Times are nanoseconds: whole ones of the profiler, and with fractions those of pytest-benchmark. The changes of the operations
+and the remainder add up to the change of the iteration without the profiler, on an accelerator to the change of its busy time.
+The time of an operation is its self time minus the profiler's overhead on its calls, so that more calls do not look slower
+because of the profiler.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from mnistbench.compare.iterations import SAME, Iterations, iterations_of
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey, grouped, operation_name, shortened
-from mnistbench.core.record import median_ns
+from mnistbench.core.record import median, median_ns
 from mnistbench.saved_runs.compatibility import MACHINES, VERSIONS, blocking_differences, differences
 from mnistbench.saved_runs.summary import CaseSummary, OpSummary, RunSummary, TableSummary
 
@@ -34,7 +35,7 @@ class OpChange:
     name: str  # empty where operations of a module are summed
     phase: str  # empty where phases are summed
     module: str  # empty where modules are summed, or none can be named
-    base_runs: tuple[int, ...]  # self time minus the profiler's overhead in every base run; none where it is new
+    base_runs: tuple[float, ...]  # self time minus the profiler's overhead in every base run; none where it is new
     # Self times without the profiler's overhead; of several operations, the spread is the sum, an upper bound.
     base: OpSummary | None  # in the last base run that has it; None where it is new
     head: OpSummary | None
@@ -59,17 +60,17 @@ class OpChange:
         return self.is_operation and name in (*self.names, self.module)
 
     @functools.cached_property  # a median, asked for in every format
-    def base_ns(self) -> int | None:
+    def base_ns(self) -> float | None:
         """Median over the base runs."""
-        return median_ns(self.base_runs) if self.base_runs else None
+        return median(self.base_runs) if self.base_runs else None
 
     @property
-    def head_ns(self) -> int | None:
+    def head_ns(self) -> float | None:
         """Self time minus the profiler's overhead in the new run."""
         return self.head.self_ns if self.head else None
 
     @property
-    def change_ns(self) -> int:
+    def change_ns(self) -> float:
         """Change of the time of the operation; positive if it got slower."""
         return (self.head_ns or 0) - (self.base_ns or 0)
 
@@ -81,8 +82,8 @@ class CaseComparison:
     base: CaseSummary  # in the newest base run that counts
     head: CaseSummary
     clock: str  # cpu: wall time and host self times. device: elapsed time on the accelerator's clock and times of its kernels
-    base_runs: tuple[int, ...]  # elapsed time of one iteration in every base run that counts
-    head_ns: int
+    base_runs: tuple[float, ...]  # elapsed time of one iteration in every base run that counts
+    head_ns: float
     operations: tuple[OpChange, ...]  # by size of change, the largest first
     profiler_ns: int  # overhead per call; 0 for device times
     incomparable: Mapping[str, tuple[Any, Any]]  # why times cannot be compared: field -> (base, head)
@@ -101,12 +102,12 @@ class CaseComparison:
         return not self.incomparable and not self.iterations.unknown
 
     @functools.cached_property  # a median, asked for in every format
-    def base_ns(self) -> int:
+    def base_ns(self) -> float:
         """Time of one iteration without the profiler: median over the base runs."""
-        return median_ns(self.base_runs)
+        return median(self.base_runs)
 
     @property
-    def change_ns(self) -> int:
+    def change_ns(self) -> float:
         """Change of the time of one iteration."""
         return self.head_ns - self.base_ns
 
@@ -121,22 +122,22 @@ class CaseComparison:
         return self.has_busy_time and (self.busy_base_runs, self.busy_head_ns) == (self.base_runs, self.head_ns)
 
     @functools.cached_property
-    def whole_base_ns(self) -> int:
+    def whole_base_ns(self) -> float:
         """Time that the operations of the base are parts of: busy time on an accelerator, else the iteration."""
-        return median_ns(self.busy_base_runs) if self.has_busy_time else self.base_ns
+        return median(self.busy_base_runs) if self.has_busy_time else self.base_ns
 
     @property
-    def whole_head_ns(self) -> int:
+    def whole_head_ns(self) -> float:
         """Time that the operations of the new run are parts of."""
         return self.busy_head_ns if self.has_busy_time else self.head_ns
 
     @property
-    def whole_change_ns(self) -> int:
+    def whole_change_ns(self) -> float:
         """Change of the time that the operations are parts of."""
         return self.whole_head_ns - self.whole_base_ns
 
     @property
-    def remainder_ns(self) -> int:
+    def remainder_ns(self) -> float:
         """Change of the time that the operations are parts of, without the changes of the operations."""
         return self.whole_change_ns - sum(operation.change_ns for operation in self.operations)
 
@@ -146,9 +147,9 @@ class CaseComparison:
         return self.base.node_id if self.base.test != self.head.test else ""
 
     @property
-    def phases(self) -> dict[str, int]:
+    def phases(self) -> dict[str, float]:
         """Change of each phase, including time outside operations."""
-        found: dict[str, int] = defaultdict(int)
+        found: dict[str, float] = defaultdict(float)
         for operation in self.operations:
             found[operation.phase] += operation.change_ns
         return dict(found)
@@ -429,7 +430,7 @@ def table_of(case: CaseSummary, view: str) -> TableSummary | None:
     return None if table is None or (view == "device" and not any(table.self_ns)) else table
 
 
-def _call_ns(case: CaseSummary, clock: str) -> int:
+def _call_ns(case: CaseSummary, clock: str) -> float:
     return median_ns(case.device_ns) if clock == "device" and case.device_ns else case.wall_ns
 
 

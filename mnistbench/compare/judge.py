@@ -28,7 +28,7 @@ from mnistbench.compare.replacements import replacements
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, operation_name, replacement_title
-from mnistbench.core.record import median_ns, quartiles_ns
+from mnistbench.core.record import median, quartiles_ns
 from mnistbench.saved_runs.compatibility import BLOCKING, described
 from mnistbench.saved_runs.summary import RunSummary
 
@@ -57,8 +57,8 @@ class CheckedQuantity:
     name: str
     kind: str  # operation, replaced, outside (not an operation), other or iteration
     members: tuple[OpChange, ...]  # the operations that are summed; none for the iteration
-    base_runs: tuple[int, ...]  # ns in every base run
-    head_ns: int
+    base_runs: tuple[float, ...]  # ns in every base run
+    head_ns: float
     spread_ns: float  # change that the spread of the runs can explain
     limit: Threshold | None  # the user's
     verdict: str = INCONCLUSIVE
@@ -80,12 +80,12 @@ class CheckedQuantity:
         return self.limit.share if self.limit else DEFAULT_SHARE
 
     @functools.cached_property  # a median that every format asks for
-    def base_ns(self) -> int:
+    def base_ns(self) -> float:
         """Median over the base runs; 0 for a new operation."""
-        return median_ns(self.base_runs)
+        return median(self.base_runs)
 
     @property
-    def change_ns(self) -> int:
+    def change_ns(self) -> float:
         """Difference to the base."""
         return self.head_ns - self.base_ns
 
@@ -266,7 +266,7 @@ def _check_thresholds(run: RunSummary) -> None:
 def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
     """Return what is checked of a case, without verdicts."""
     # The spread of the iterations of each run: of its rounds, or of their times on the device's clock.
-    spreads_ns = [side.wall_spread_ns for side in (case.base, case.head)]
+    spreads_ns: list[float] = [side.wall_spread_ns for side in (case.base, case.head)]
     if case.clock == "device":
         quartiles = (quartiles_ns(side.device_ns) for side in (case.base, case.head))
         spreads_ns = [third - first for first, third in quartiles]
@@ -367,7 +367,7 @@ def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> 
     return CheckedQuantity(limits.case, name, kind, tuple(changes), base_runs, head_ns, spread_ns, limits.of(changes))
 
 
-def _spread(base_runs: Sequence[int], base_ns: int, head_ns: int) -> float:
+def _spread(base_runs: Sequence[float], base_ns: float, head_ns: float) -> float:
     """Return the root of the sum of squares of the range over base runs and the interquartile ranges inside both sides."""
     between = max(base_runs) - min(base_runs) if base_runs else 0
     return math.hypot(base_ns, head_ns, between)
@@ -430,9 +430,9 @@ def _by_threshold(checked: CheckedQuantity) -> CheckedQuantity:
 # ---- Intended regressions --------------------------------------------------------------------------------------------
 
 
-def _accept_base(checked: CheckedQuantity) -> int:
+def _accept_base(checked: CheckedQuantity) -> float:
     """Return the time that the limit of an ``--accept`` is a share of: the base, or the whole case for a new operation."""
-    return checked.base_ns if checked.change <= LARGEST_LIMIT else max(checked.case.whole_base_ns, 1)
+    return checked.base_ns if checked.change <= LARGEST_LIMIT else checked.case.whole_base_ns or 1.0
 
 
 def acceptance_for(judgement: Judgement, checked: CheckedQuantity) -> str:
@@ -440,7 +440,10 @@ def acceptance_for(judgement: Judgement, checked: CheckedQuantity) -> str:
     label, short, node_id, _ = checked.case.head.names
     patterns = [Acceptance(f"{_as_pattern(name)}:{_as_pattern(checked.name)}", None) for name in (short, label, node_id)]
     alone = (one for one in patterns if sum(_matches(one, other) for other in judgement.checked) == 1)
-    percent = -(-100 * checked.change_ns // _accept_base(checked))  # rounded up
+    share = checked.change_ns / _accept_base(checked)
+    percent = math.floor(100 * share)
+    if percent / 100 < share:  # rounded up, so that the limit is not below the change
+        percent += 1
     return f"{next(alone, patterns[-1]).pattern}:{percent}%"
 
 

@@ -23,7 +23,7 @@ FALSE_ALARM = 0.05
 _LARGEST_LOG = 700
 
 
-def prediction_interval(values: Sequence[int], risk: float) -> tuple[float, float]:
+def prediction_interval(values: Sequence[float], risk: float) -> tuple[float, float]:
     """Return the lower and the upper limit of one more value of the same log-normal population.
 
     Args:

@@ -1,6 +1,6 @@
 """Judgement -> its report: sentences and tables, which every format draws, and the data of JSON and CSV.
 
-In JSON and CSV times are integer nanoseconds, and shares are fractions of 1.
+In JSON and CSV times are nanoseconds, and shares are fractions of 1.
 """
 
 from __future__ import annotations
@@ -213,10 +213,10 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
     has_both = case.has_busy_time and not case.is_busy_time
     busy, iteration = _change_cells(case.whole_base_ns, case.whole_head_ns), judged.iteration
-    unexplained = units.microseconds(case.remainder_ns, signed=True)
+    unexplained = units.duration(case.remainder_ns, signed=True)
     whole_change_ns = case.whole_change_ns if abs(case.whole_change_ns) >= LEAST_CHANGE_TO_SHARE * case.whole_base_ns else 0
 
-    def share(nanoseconds: int) -> str:
+    def share(nanoseconds: float) -> str:
         """Return the share of the change, if that is large enough to be divided."""
         return units.percent(nanoseconds / whole_change_ns) if whole_change_ns else units.MISSING
 
@@ -239,7 +239,7 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     ]
     return text_table(
         title=case_title(case),
-        headings=("operation", "phase", "module", "base us", "head us", "change us", "change", "calls", "of change", "verdict"),
+        headings=("operation", "phase", "module", "base", "head", "difference", "change", "calls", "of change", "verdict"),
         rows=tuple(row for checked in shown for row in _rows(checked, share, top)),
         sums=tuple(sums),
         numbers_from=3,
@@ -264,7 +264,7 @@ def machines(case: CaseComparison) -> str:
     return "; ".join(described(case.across_machines))
 
 
-def _rows(checked: judge.CheckedQuantity, share: Callable[[int], str], top: int) -> Iterable[tuple[str, ...]]:
+def _rows(checked: judge.CheckedQuantity, share: Callable[[float], str], top: int) -> Iterable[tuple[str, ...]]:
     """Yield a row per operation. Operations that replace each other have one verdict, in the first of their rows.
 
     Of more than MOST_MEMBERS operations, those with small changes are one row, and so are all after the first ``top``.
@@ -289,14 +289,16 @@ def _rows(checked: judge.CheckedQuantity, share: Callable[[int], str], top: int)
         yield (*cells, *_change_cells(base_ns, head_ns), "", share(head_ns - base_ns), _INCLUDED)
 
 
-def _pooled_row(name: str, pooled: Sequence[judge.CheckedQuantity], share: Callable[[int], str], text: str) -> tuple[str, ...]:
+def _pooled_row(
+    name: str, pooled: Sequence[judge.CheckedQuantity], share: Callable[[float], str], text: str
+) -> tuple[str, ...]:
     """Sum the times of the table, so that the column adds up. The verdict is of the sums of single runs."""
     members = [change for checked in pooled for change in checked.members]
     base, head = (sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "head_ns"))
     return (name, "", "", *_change_cells(base, head), "", share(head - base), text)
 
 
-def _hidden_row(hidden: Sequence[judge.CheckedQuantity], share: Callable[[int], str]) -> tuple[str, ...]:
+def _hidden_row(hidden: Sequence[judge.CheckedQuantity], share: Callable[[float], str]) -> tuple[str, ...]:
     worst = min(hidden, key=lambda checked: (_GRAVITY.index(checked.verdict), -checked.within))
     which = "all" if all(checked.verdict == worst.verdict for checked in hidden) else "some"
     members = [change for checked in hidden for change in checked.members]
@@ -317,7 +319,7 @@ def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
     clocks = " or ".join(sorted({_clock(judged.case) for judged in cases}))
     return text_table(
         title=f"cases without operation tables: {clocks} time of one iteration{across_machines(one.case for one in cases)}",
-        headings=("case", "operations in", "base us", "head us", "change us", "change", "verdict"),
+        headings=("case", "operations in", "base", "head", "difference", "change", "verdict"),
         rows=tuple(
             (
                 judged.case.head.label,
@@ -333,15 +335,15 @@ def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
     )
 
 
-def _change_cells(base: int | None, head: int | None) -> tuple[str, str, str, str]:
+def _change_cells(base: float | None, head: float | None) -> tuple[str, str, str, str]:
     if base is None or head is None:
         relative = "new" if base is None else "gone"
     else:
         relative = units.percent((head - base) / base, signed=True) if base > 0 else units.MISSING
     return (
-        units.MISSING if base is None else units.microseconds(base),
-        units.MISSING if head is None else units.microseconds(head),
-        units.microseconds((head or 0) - (base or 0), signed=True),
+        units.MISSING if base is None else units.duration(base),
+        units.MISSING if head is None else units.duration(head),
+        units.duration((head or 0) - (base or 0), signed=True),
         relative,
     )
 
@@ -354,7 +356,7 @@ def _calls(change: OpChange) -> str:
 def _lines(case: CaseComparison) -> Iterable[str]:
     """Yield the change of each phase, the exact differences, and the final values of training on both sides."""
     if any(case.phases):
-        shown = (f"{name or 'between phases'} {units.microseconds(ns, signed=True)} us" for name, ns in case.phases.items())
+        shown = (f"{name or 'between phases'} {units.duration(ns, signed=True)}" for name, ns in case.phases.items())
         yield f"by phase: {', '.join(shown)}"
     different = exact_differences(case, brief=True)
     for text in different[:MOST_DIFFERENCES]:

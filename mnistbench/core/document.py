@@ -58,6 +58,8 @@ OPTIONAL = "optional"
 
 Packed = Annotated[_T, PACKED]
 Nanoseconds = Annotated[int, Within(0, LARGEST, "a time of at least 0 ns")]
+#: A time that was divided, as by the iterations of a round: a call may take less than a nanosecond.
+FloatNanoseconds = Annotated[float, Within(0, LARGEST, "a time of at least 0 ns")]
 Seconds = Annotated[float, Within(0, LARGEST / 1e9, "a time in seconds")]
 Positive = Annotated[int, Within(1, LARGEST, "at least 1")]
 

@@ -4,7 +4,8 @@ A record is saved in ``benchmark.extra_info["mnistbench"]`` of an ordinary pytes
 read that file. Tables and curves are one compact JSON text each: pytest-benchmark indents by four, and 1,000 files of
 indented tables take 9 s to parse; compact ones take 0.6 s. Samples are saved raw; statistics are derived from them.
 
-Times are integer nanoseconds, sizes are bytes, and a sample is always one iteration of the case.
+Times that the profiler or an accelerator recorded are integer nanoseconds. Times of pytest-benchmark are means over the
+iterations of a round, and are float nanoseconds. Sizes are bytes, and a sample is always one iteration of the case.
 """
 
 from __future__ import annotations
@@ -13,12 +14,24 @@ import functools
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from mnistbench.core.document import LARGEST, FieldError, Members, Nanoseconds, Packed, Positive, Reader, Seconds, Within
+from mnistbench.core.document import (
+    LARGEST,
+    FieldError,
+    FloatNanoseconds,
+    Members,
+    Nanoseconds,
+    Packed,
+    Positive,
+    Reader,
+    Seconds,
+    Within,
+)
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import NO_MODULE, NOT_OPERATIONS, OUTSIDE, OpKey
 from mnistbench.core.params import Params
@@ -111,7 +124,7 @@ class OpTable:
             return self
 
         def each(times: _Times) -> _Times:
-            return tuple(ns // calls for ns in times)
+            return tuple(round(ns / calls) for ns in times)
 
         rows = (
             replace(
@@ -160,18 +173,24 @@ class Scalars:
 class Timing:
     """Untraced wall time of one iteration: pytest-benchmark's own statistics."""
 
-    median_ns: int
-    iqr_ns: int  # interquartile range
-    min_ns: int
-    mean_ns: int
-    stddev_ns: int
+    median_ns: float
+    iqr_ns: float  # interquartile range
+    min_ns: float
+    mean_ns: float
+    stddev_ns: float
     rounds: int
 
     @classmethod
     def from_stats(cls, stats: Mapping[str, Any]) -> Timing:
         """Convert pytest-benchmark's statistics, which are float seconds."""
-        to_ns: Callable[[str], int] = lambda name: round(stats[name] * 1e9)  # noqa: E731
-        return cls(to_ns("median"), to_ns("iqr"), to_ns("min"), to_ns("mean"), to_ns("stddev"), stats["rounds"])
+        return cls(
+            median_ns=nanoseconds(stats["median"]),
+            iqr_ns=nanoseconds(stats["iqr"]),
+            min_ns=nanoseconds(stats["min"]),
+            mean_ns=nanoseconds(stats["mean"]),
+            stddev_ns=nanoseconds(stats["stddev"]),
+            rounds=stats["rounds"],
+        )
 
 
 @dataclass(frozen=True)
@@ -202,7 +221,7 @@ class CaseRecord:
     samples: int  # processed per iteration: the batch, or the whole set for a pass over a dataset
     first_call_ns: Nanoseconds | None = None  # wall time of the cold iteration, profiled unless profiling was off
     device_ns: Packed[_Times] = ()  # device time of single iterations, from events; empty on a CPU
-    rounds_ns: Packed[_Times] = ()  # wall time per iteration of each round in order, at most MAX_POINTS
+    rounds_ns: Packed[tuple[FloatNanoseconds, ...]] = ()  # wall time per iteration of each round in order, at most MAX_POINTS
     tables: tuple[OpTable, ...] = ()
     tables_in: str = ""  # label of the case that has the tables, for cases without tables of their own
     scalars: Scalars | None = None
@@ -317,10 +336,23 @@ def run_header(environment: Environment) -> dict[str, Any]:
     return {"schema": SCHEMA, "environment": asdict(environment)}
 
 
-def median_ns(samples: Iterable[int]) -> int:
-    """Return the median in whole nanoseconds; 0 for no samples."""
+def nanoseconds(seconds: float) -> float:
+    """Return pytest-benchmark's seconds in nanoseconds with the same digits: 4.14e-08 s is 41.4 ns, not 41.400000000000006."""
+    return float(Decimal(repr(float(seconds))).scaleb(9))
+
+
+def median(samples: Iterable[float]) -> float:
+    """Return the median; 0 for no samples."""
     values = list(samples)
-    return round(statistics.median(values)) if values else 0
+    return statistics.median(values) if values else 0
+
+
+def median_ns(samples: Iterable[int]) -> int:
+    """Return the median of times that a clock read, in whole nanoseconds; 0 for no samples.
+
+    The profiler's and the accelerator's clock have no fractions, and their shortest times are some hundred nanoseconds.
+    """
+    return round(median(samples))
 
 
 def quartiles_ns(samples: Iterable[int]) -> tuple[int, int]:

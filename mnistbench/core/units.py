@@ -1,6 +1,6 @@
 """Format times, bytes and counts as text; no other module does.
 
-mnistbench stores integer nanoseconds and bytes. A unit is chosen *after* rounding, so that
+mnistbench stores nanoseconds and bytes. A unit is chosen *after* rounding, so that
 no table ever shows ``1000.00 us`` beside ``1.00 ms``.
 """
 
@@ -18,14 +18,17 @@ _TICK_DIGITS, _TICK_DECIMALS = 9, 6
 MISSING = "-"
 
 
-def duration(nanoseconds: float) -> str:
-    """Return a time with three significant digits and a fitting unit: ``12.3 us``, ``1.00 ms``."""
-    return _scaled(nanoseconds, _TIME_UNITS)
+def duration(nanoseconds: float, *, signed: bool = False) -> str:
+    """Return a time with three significant digits and a fitting unit: ``12.3 us``, ``1.00 ms``, with a sign for a difference.
+
+    A time below 1 ns has two decimals. A time of 0 is ``0 ns``: it has no digits that could be rounded.
+    """
+    return _scaled(nanoseconds, _TIME_UNITS, signed=signed)
 
 
 def size(n_bytes: float, *, signed: bool = False) -> str:
     """Return a size in binary units: ``1.50 MiB``, with a sign for a difference."""
-    return f"{'+' if signed and n_bytes > 0 else ''}{_scaled(n_bytes, _BYTE_UNITS)}"
+    return _scaled(n_bytes, _BYTE_UNITS, signed=signed)
 
 
 def flops(number: float) -> str:
@@ -50,11 +53,6 @@ def factor(ratio: float) -> str:
         if len(text.replace(",", "").replace(".", "")) <= _SIGNIFICANT_DIGITS:
             return text
     return f"{ratio:,.0f}"
-
-
-def microseconds(nanoseconds: float, *, signed: bool = False) -> str:
-    """Return a time for a table column headed ``us``: ``1,234.5``, with a sign for a difference."""
-    return _without_negative_zero(f"{nanoseconds / 1_000:{'+' if signed else ''},.1f}")
 
 
 def kibibytes(n_bytes: float) -> str:
@@ -114,8 +112,11 @@ def listed(value: object) -> str:
     return str(value)
 
 
-def _scaled(value: float, units: tuple[tuple[str, float], ...]) -> str:
-    sign, magnitude = ("-" if value < 0 else ""), abs(value)
+def _scaled(value: float, units: tuple[tuple[str, float], ...], *, signed: bool = False) -> str:
+    if value == 0:
+        return f"0 {units[0][0]}"
+    sign = "-" if value < 0 else "+" if signed else ""
+    magnitude = abs(value)
     for position, (name, one) in enumerate(units):
         text = factor(magnitude / one)
         larger = units[position + 1] if position + 1 < len(units) else None

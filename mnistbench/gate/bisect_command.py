@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from packaging.requirements import Requirement
 
+from mnistbench.core import units
 from mnistbench.core.options import argument, options_of
 from mnistbench.gate import report as gate_report
 from mnistbench.gate.bisection import NOT_JUDGED, SLOWER, Bisection, Gate, bisect, largest_regressions
@@ -124,7 +125,7 @@ def _releases(bisection: Bisection) -> Block:
         Column[_Row]("case", lambda row: row.finding and row.finding.screened.quantity.case),
         Column[_Row]("largest regression", lambda row: row.finding and gate_report.quantity(row.finding.screened.quantity)),
         Column[_Row]("change", lambda row: row.finding and row.finding.best.change, gate_report.signed),
-        Column[_Row]("seconds", lambda row: f"{row.gate.seconds:.0f}" if row.is_first else "", str),
+        Column[_Row]("time", lambda row: units.duration(1e9 * row.gate.seconds) if row.is_first else "", str),
         Column[_Row]("raw samples", lambda row: (row.gate.raw or None) if row.is_first else ""),
     )
     reasons = tuple(f"{gate.release}: {gate.result}: {gate.reason}" for gate in gates if gate.reason)

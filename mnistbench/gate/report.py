@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import re
@@ -73,8 +72,11 @@ COMMENT, SUMMARY = 65_000, 1_000_000
 #: Verdicts in the order of the report.
 _FOUND = (REGRESSED, UNDECIDED, CONTRADICTED, IMPROVED, SMALL, UNCONFIRMED)
 
-#: Text of a change.
-signed = functools.partial(units.percent, signed=True)
+
+def signed(change: float) -> str:
+    """Return the text of a change; what a base of 0 does not have is ``new``."""
+    return "new" if change == math.inf else units.percent(change, signed=True)
+
 
 _CODES = {PASSED: EXIT_PASSED, REGRESSED: EXIT_REGRESSED, INCONCLUSIVE: EXIT_UNJUDGED}
 
@@ -304,7 +306,9 @@ def _change(estimate: Estimate, launches: str = "") -> str:
     """Return the change of a quantity with its interval, its times, and the change of the case."""
     quantity = estimate.quantity
     of_case = " of the case" if quantity.kind == ADDED else ""
-    change = f"{signed(estimate.change)}{of_case} ({signed(estimate.low)} to {signed(estimate.high)}{launches})"
+    interval = [] if estimate.change == math.inf else [f"{signed(estimate.low)} to {signed(estimate.high)}"]
+    beside = "".join(interval) + (launches if interval else launches.removeprefix(", "))
+    change = f"{signed(estimate.change)}{of_case}" + (f" ({beside})" if beside else "")
     told = f"{change}, {_amounts(quantity)}"
     if not quantity.is_operation or quantity.kind == ADDED:
         return told
@@ -314,7 +318,7 @@ def _change(estimate: Estimate, launches: str = "") -> str:
 def _amounts(quantity: Quantity) -> str:
     """Return the times of both sides, or their memory."""
     unit = units.size if quantity.kind == MEMORY else units.duration
-    return " -> ".join(unit(amount) if amount else "0" for amount in (quantity.base_ns, quantity.head_ns))
+    return " -> ".join(map(unit, (quantity.base_ns, quantity.head_ns)))
 
 
 def quantity(quantity: Quantity) -> str:
@@ -412,8 +416,8 @@ def _cases(verdict: Verdict) -> Block:
     if shown:
         columns = (
             Column[Estimate]("case", lambda one: one.quantity.case),
-            Column[Estimate]("base us", lambda one: one.quantity.base_ns, units.microseconds),
-            Column[Estimate]("head us", lambda one: one.quantity.head_ns, units.microseconds),
+            Column[Estimate]("base", lambda one: one.quantity.base_ns, units.duration),
+            Column[Estimate]("head", lambda one: one.quantity.head_ns, units.duration),
             *_columns_of_change(_scale(shown, verdict.options.case)),
             *(by(clock) for clock in _CLOCKS if any(clock == measured for _, measured in changes)),
             Column[Estimate]("slowdown below", lambda one: highs.get((one.quantity.case, ITERATION)), units.percent_up),
@@ -448,7 +452,7 @@ def _operations(verdict: Verdict) -> Block:
         shown = [one for rank, one in enumerate(ranked) if rank < verdict.options.top or one.quantity.key in found]
         columns = (
             Column[Estimate]("operation", lambda one: quantity(one.quantity)),
-            Column[Estimate]("base us", lambda one: one.quantity.base_ns, units.microseconds),
+            Column[Estimate]("base", lambda one: one.quantity.base_ns, units.duration),
             Column[Estimate]("share", lambda one: one.quantity.share, units.percent),
             *_columns_of_change(_scale(shown, verdict.options.operation)),
             Column[Estimate]("verdict", lambda one: found.get(one.quantity.key, f"below {_excluded(one)}")),
@@ -464,8 +468,8 @@ def _columns_of_change(scale: float) -> tuple[Column[Estimate], ...]:
     edge, half = units.percent(scale), (WIDTH + 1) // 2
     return (
         Column("change", lambda one: one.change, signed),
-        Column("from", lambda one: one.low, signed),
-        Column("to", lambda one: one.high, signed),
+        Column("from", lambda one: _bound(one, one.low), signed),
+        Column("to", lambda one: _bound(one, one.high), signed),
         Column(f"-{edge}".ljust(half) + "0" + f"+{edge}".rjust(half), lambda one: forest(one, scale)),
     )
 
@@ -473,8 +477,13 @@ def _columns_of_change(scale: float) -> tuple[Column[Estimate], ...]:
 _CONFIDENCE = f"simultaneous {CONFIDENCE:.0%} confidence intervals".replace("%", " %")
 
 
+def _bound(estimate: Estimate, bound: float) -> float | None:
+    """Return a bound; None if the change is no share, because the base has no such time."""
+    return bound if estimate.change < math.inf else None
+
+
 def _excluded(estimate: Estimate) -> str:
-    return units.percent_up(max(estimate.high, 0.0))
+    return units.percent_up(max(estimate.high, 0.0)) if estimate.high < math.inf else units.MISSING
 
 
 def _scale(estimates: Sequence[Estimate], threshold: float) -> float:
@@ -517,7 +526,8 @@ def _exact_differences(verdict: Verdict) -> list[str]:
 def _bounds_of_once(verdict: Verdict) -> Iterable[str]:
     """Yield the largest bounds of what occurs once, without regressions."""
     regressed = {finding.screened.quantity.key for finding in verdict.decision.findings if finding.verdict == REGRESSED}
-    ranked = sorted((one for one in verdict.decision.once if one.quantity.key not in regressed), key=lambda one: one.high)
+    bounded = (one for one in verdict.decision.once if one.quantity.key not in regressed and one.high < math.inf)
+    ranked = sorted(bounded, key=lambda one: one.high)
     largest = {one.quantity.kind: f"{_excluded(one)} or more in" for one in ranked}
     told = ((ONCE, "slowdown of", "imports, fixtures, setup and first iterations"), (MEMORY, "growth of", "memory"))
     if largest:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from mnistbench.core.record import nanoseconds
 from mnistbench.measuring.case import Case, on_device, seed
 from mnistbench.measuring.profiling import profile_first_call
 from mnistbench.measuring.timing import Timed, clocked, event_ns, times_ns
@@ -53,7 +54,7 @@ def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -
     except BaseException:  # pytest-benchmark sets this for an Exception only: it would save what Ctrl-C interrupted
         benchmark.has_error = True
         raise
-    rounds_ns = tuple(round(seconds * 1e9) for seconds in benchmark.stats.stats.data)
+    rounds_ns = tuple(map(nanoseconds, benchmark.stats.stats.data))
     return Timed(rounds_ns, device_times(case), first_call)
 
 

@@ -88,7 +88,7 @@ class Tracker:
             self._curves[shared] = self._stored(shared, workload) or self._train(shared, workload)
         return self._curves[shared]
 
-    def rounds(self, params: Params, rounds_ns: tuple[int, ...], samples: int) -> Scalars:
+    def rounds(self, params: Params, rounds_ns: tuple[float, ...], samples: int) -> Scalars:
         """Return time per iteration and samples per second over the rounds of a timed case."""
         curves = {
             "timing/ms_per_iteration": [(number, nanoseconds / 1e6) for number, nanoseconds in enumerate(rounds_ns, 1)],

@@ -56,7 +56,7 @@ class Sample(NamedTuple):
 class Timed:
     """Results of the timed passes of a case."""
 
-    rounds_ns: tuple[int, ...] = ()  # wall time per iteration of each round
+    rounds_ns: tuple[float, ...] = ()  # wall time per iteration of each round
     device_ns: tuple[int, ...] = ()  # single iterations on the accelerator's clock; empty on a CPU
     first_call: OpTable | None = field(default=None, repr=False)  # operations of the first iteration
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mnistbench.core import units
-from mnistbench.core.record import median_ns
+from mnistbench.core.record import median
 
 SPARK_WIDTH, SPARK_HEIGHT = 120, 24
 
@@ -193,10 +193,10 @@ def bar_chart(name: str, stacks: Sequence[tuple[str, Sequence[tuple[str, float, 
 # ---- Both ------------------------------------------------------------------------------------------------------------
 
 
-def median_at(values: Sequence[int]) -> float:
+def median_at(values: Sequence[float]) -> float:
     """Return the vertical position of the median in :func:`sparkline`, from the top."""
     low, high = min(values, default=0), max(values, default=0)
-    return round(_scale(median_ns(values), low, high, SPARK_HEIGHT - 2, 2), 1) if high > low else SPARK_HEIGHT / 2
+    return round(_scale(median(values), low, high, SPARK_HEIGHT - 2, 2), 1) if high > low else SPARK_HEIGHT / 2
 
 
 def _scale(value: float, low: float, high: float, start: float, end: float) -> float:

@@ -160,7 +160,7 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table
     cases = [(case, table) for case in group if (table := case.table(view))]
     tables = [table for _, table in cases]
     sort = _sort(tables[0], shown)
-    unit, text = {"memory": ("KiB", units.kibibytes), "calls": ("calls", units.count)}.get(sort, ("us", units.microseconds))
+    unit, text = {"memory": (" KiB", units.kibibytes), "calls": (" calls", units.count)}.get(sort, ("", units.duration))
     rows = [rows_of(case, table, shown.by) for case, table in cases]
     values = [{key: _VALUES[sort](row) for key, row in of_case.items()} for of_case in rows]
     wholes = [_whole(table, of_case, sort) for table, of_case in zip(tables, rows, strict=True)]
@@ -189,8 +189,8 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table
         times = {"device busy time": [median_ns(case.busy_ns) for case, _ in cases]} if view == "device" else {}
         times["one iteration without the profiler"] = [case.call_ns for case, _ in cases]
         for name, durations in times.items():
-            sums.append((name, "", "", *(cell for ns in durations for cell in (units.microseconds(ns), ""))))
-    heads = (head for case, _ in cases for head in (f"b{case.params.batch_size} {unit}", "share"))
+            sums.append((name, "", "", *(cell for ns in durations for cell in (units.duration(ns), ""))))
+    heads = (head for case, _ in cases for head in (f"b{case.params.batch_size}{unit}", "share"))
     return text_table(
         title=f"{_title(group[0], batch=False)}, {_view(tables[0])}: {SORTS[sort]} per iteration",
         headings=("operation", "phase", "module", *heads),
@@ -226,9 +226,9 @@ def _columns(whole: float, shown: Settings, *, with_work: bool) -> tuple[Column[
         Column("calls", lambda row: row.calls, units.count, key="calls"),
         Column(None, lambda row: row.self_cpu_ns, key="self_cpu_ns"),
         Column(None, lambda row: row.self_device_ns, key="self_device_ns"),
-        Column("self us", lambda row: row.self_ns, units.microseconds),
+        Column("self", lambda row: row.self_ns, units.duration),
         Column("share", lambda row: row.self_ns / whole if whole else None, units.percent),
-        Column("total us", lambda row: row.total_cpu_ns, units.microseconds, key="total_cpu_ns"),
+        Column("total", lambda row: row.total_cpu_ns, units.duration, key="total_cpu_ns"),
         Column("kept KiB" if shown.memory else None, lambda row: row.memory_bytes, units.kibibytes, key="memory_bytes"),
         *(column if with_work else replace(column, heading=None) for column in work_columns()),
         Column("shapes" if shown.shapes else None, lambda row: "; ".join(row.shapes) or None),
@@ -326,19 +326,19 @@ def cold_table(case: Profiled) -> Table:
     names = {name for column in columns for name in column}
     ordered = sorted(names, key=lambda name: (-max(column.get(name, 0) for column in columns), name))
     heads = [
-        f"first, {'trained' if call.trained else 'untrained'} us"
+        f"first, {'trained' if call.trained else 'untrained'}"
         if call.first
-        else f"{case.trained_steps} steps later, same process us"
+        else f"{case.trained_steps} steps later, same process"
         for call in case.cold
-    ] + (["warm us"] if warm else [])
+    ] + (["warm"] if warm else [])
     return text_table(
         title=f"{_title(case)}: the first call of a process, self CPU time",
         headings=("operation", *heads),
         rows=tuple(
-            (name, *(units.microseconds(column[name]) if name in column else units.MISSING for column in columns))
+            (name, *(units.duration(column[name]) if name in column else units.MISSING for column in columns))
             for name in ordered[:COLD_ROWS]
         ),
-        sums=(("whole iteration, profiled", *(units.microseconds(median_ns(table.iteration_ns)) for table in tables)),),
+        sums=(("whole iteration, profiled", *(units.duration(median_ns(table.iteration_ns)) for table in tables)),),
         numbers_from=1,
         lines=('Each "first" column was measured in a new process.',),
     )

@@ -316,7 +316,7 @@ class Session:
     def _record_of_call(self, fixture: Any, item: pytest.Item, call: Call) -> CaseRecord | None:
         import torch
 
-        from mnistbench.core.record import CaseRecord, Timing, thin
+        from mnistbench.core.record import CaseRecord, Timing, nanoseconds, thin
         from mnistbench.measuring.calls import params_of_test
         from mnistbench.measuring.profiling import profile_call
 
@@ -324,7 +324,7 @@ class Session:
         options, tables, notes = self.options, [], []
         if not options.no_op_profile:
             try:
-                duration_ns = 1e9 * fixture.stats.stats.median
+                duration_ns = nanoseconds(fixture.stats.stats.median)
                 tables = profile_call(
                     call,
                     iterations=options.op_iterations,
@@ -345,7 +345,7 @@ class Session:
             params=params,
             parameter_count=0,
             samples=1,
-            rounds_ns=thin(tuple(round(seconds * 1e9) for seconds in stats.data)),
+            rounds_ns=thin(tuple(map(nanoseconds, stats.data))),
             tables=tuple(tables),
             notes=tuple(notes),
             op_fail=op_fail,

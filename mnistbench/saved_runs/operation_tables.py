@@ -40,9 +40,9 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     params, clock = records[0].params, tables[0].clock
     step = "" if params.step == REFERENCE else f", {params.step} step"
     title = f"{params.phase} {params.workload} on {params.dataset}, {params.device}, {params.dtype}{step}"
-    sizes = [f"b{record.params.batch_size} " for record in records]
+    times = [f"b{record.params.batch_size}" for record in records]
     if params.phase == CALL:
-        title, sizes = f"{params.label}, {params.device}", [""]
+        title, times = f"{params.label}, {params.device}", ["time"]
     sums = {
         f"other ({units.counted(len(rest), 'operation')})": _cells(columns, [column.sum(rest) for column in columns]),
         **{
@@ -57,7 +57,7 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     }
     return text_table(
         title=units.printable(f"{title}: self {'device' if clock == 'device' else 'CPU'} time per iteration"),
-        headings=("operation", "phase", "module", *(head for size in sizes for head in (f"{size}us", "share"))),
+        headings=("operation", "phase", "module", *(head for time in times for head in (time, "share"))),
         rows=tuple((*operation_cells(*key), *_cells(columns, [column.sum([key]) for column in columns])) for key in shown),
         sums=tuple((name, "", "", *cells) for name, cells in sums.items() if set(cells) - {"", units.MISSING}),
         numbers_from=3,
@@ -100,9 +100,9 @@ def _cells(columns: Sequence[TimesOfCase], times_ns: Sequence[int | None]) -> li
     cells = []
     for column, ns in zip(columns, times_ns, strict=True):
         share = units.MISSING if ns is None or not column.total else units.percent(ns / column.total)
-        cells += [units.MISSING if ns is None else units.microseconds(ns), share]
+        cells += [units.MISSING if ns is None else units.duration(ns), share]
     return cells
 
 
-def _times(nanoseconds: Iterable[int | None]) -> list[str]:
-    return [cell for value in nanoseconds for cell in (units.MISSING if value is None else units.microseconds(value), "")]
+def _times(nanoseconds: Iterable[float | None]) -> list[str]:
+    return [cell for value in nanoseconds for cell in (units.MISSING if value is None else units.duration(value), "")]

@@ -69,7 +69,7 @@ class EarlierTime(NamedTuple):
 
     saved: SavedRun
     case: CaseSummary
-    ns: int
+    ns: float
     before: EarlierTime | None = None
 
     @property
@@ -88,7 +88,7 @@ class EarlierTime(NamedTuple):
 _HISTORY = (
     Column[EarlierTime]("saved (UTC)", lambda past: past.saved.run.minute or None),
     Column[EarlierTime]("commit", lambda past: past.saved.run.short_commit or None),
-    Column[EarlierTime]("us", lambda past: past.ns, units.microseconds),
+    Column[EarlierTime]("time", lambda past: past.ns, units.duration),
     Column[EarlierTime]("change", lambda past: past.change, lambda share: units.percent(share, signed=True)),
     Column[EarlierTime]("what else changed", lambda past: past.changed),
 )
@@ -143,7 +143,7 @@ def _known(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> st
     return f"its {what} with similar names: {', '.join(near) or 'none'}"
 
 
-def _time(case: CaseSummary, op: str, module: str) -> int | None:
+def _time(case: CaseSummary, op: str, module: str) -> float | None:
     if not op and not module:
         return case.wall_ns
     if case.table is None:

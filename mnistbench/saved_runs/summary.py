@@ -36,6 +36,7 @@ from mnistbench.core.record import (
     Scalars,
     check_schema,
     median_ns,
+    nanoseconds,
     read_origin,
     record_of,
     run_header,
@@ -112,8 +113,8 @@ class CaseSummary:
     test: str
     node_id: str
     params: Params | None  # None: a plain benchmark of pytest-benchmark
-    wall_ns: int  # median of the untraced iterations
-    wall_spread_ns: int  # interquartile range of the rounds
+    wall_ns: float  # median of the untraced iterations
+    wall_spread_ns: float  # interquartile range of the rounds
     device_ns: tuple[int, ...] = ()
     parameter_count: int = 0
     tables: Mapping[str, TableSummary] = field(default_factory=dict)  # by view: host, device
@@ -336,9 +337,9 @@ def _plain_case(benchmark: Reader) -> CaseSummary:
     return CaseSummary(name, name, None, *_times(Reader({"iqr": 0.0, **plain_stats(benchmark)})))
 
 
-def _times(stats: Reader) -> tuple[int, int]:
+def _times(stats: Reader) -> tuple[float, float]:
     """Return median and interquartile range in nanoseconds."""
-    median, iqr = (round(stats[name].read(Seconds) * 1e9) for name in ("median", "iqr"))
+    median, iqr = (nanoseconds(stats[name].read(Seconds)) for name in ("median", "iqr"))
     return median, iqr
 
 
@@ -346,7 +347,7 @@ def _times(stats: Reader) -> tuple[int, int]:
 _AS_RECORDED = ("test", "node_id", "device_ns", "parameter_count", "tables_in", "op_fail", "case_fail")
 
 
-def _case(record: Reader, times: tuple[int, int], shared: Shared) -> CaseSummary:
+def _case(record: Reader, times: tuple[float, float], shared: Shared) -> CaseSummary:
     record.convert(check_schema)
     members = record.members(CaseRecord, _AS_RECORDED)
     if record["scalars"].value is not None:

@@ -86,7 +86,7 @@ def _trace_blocks(trace: Analysis, peaks: Peaks, rows: Sequence[OperationSum], t
     if trace.costs.work:
         shown = [row for row in rows if row.key[0] not in NOT_OPERATIONS][:top]
         every = rows if by == "op,module" else _rows_of(trace, "op,module", peaks)
-        time = Column[OperationSum]("us", lambda row: row.self_ns, lambda ns: units.microseconds(ns / len(trace.steps)))
+        time = Column[OperationSum]("time", lambda row: row.self_ns, lambda ns: units.duration(ns / len(trace.steps)))
         title = f"work by {'device' if trace.device else 'host'} time, {_per_step(trace)}"
         columns = (*NAMES, time, _share_column(trace, every), *work_columns(len(trace.steps)))
         yield Block("", tables=(Table(title, columns, shown, lines=tuple(_work_notes(trace, every, peaks, by))),))
@@ -186,10 +186,10 @@ def _step_table(trace: Analysis, top: int) -> Table:
     step_ns, busy = trace.host.iteration_ns, trace.device.busy_ns if trace.device else ()
     longest = sorted(range(len(step_ns)), key=lambda slot: -step_ns[slot])[:top]
     rows = [
-        (units.printable(trace.steps[slot]), *(units.microseconds(times[slot]) for times in (step_ns, busy) if times))
+        (units.printable(trace.steps[slot]), *(units.duration(times[slot]) for times in (step_ns, busy) if times))
         for slot in sorted(longest)
     ]
-    typical = [units.microseconds(median_ns(times)) for times in (step_ns, busy) if times]
+    typical = [units.duration(median_ns(times)) for times in (step_ns, busy) if times]
     lines = []
     if left_out := len(step_ns) - len(rows):
         lines.append(f"{units.count(left_out)} shorter step{'s are' if left_out > 1 else ' is'} not shown.")
@@ -204,7 +204,7 @@ def _step_table(trace: Analysis, top: int) -> Table:
     lines += _launch_notes(trace)
     return text_table(
         title="steps",
-        headings=("step", "us", *(("busy us",) if busy else ())),
+        headings=("step", "time", *(("busy",) if busy else ())),
         rows=tuple(rows),
         sums=((f"median of {len(step_ns)}", *typical),) if len(step_ns) > 1 else (),
         numbers_from=1,
@@ -246,7 +246,7 @@ def _timeline_table(timelines: Sequence[Timeline], impossible: Impossible) -> Ta
     def times(name: str) -> Iterator[str]:
         for each in timelines:
             ns = getattr(each, f"{name.replace(' ', '_')}_ns")
-            yield units.microseconds(ns)
+            yield units.duration(ns)
             yield units.percent(ns / each.span_ns) if each.span_ns else units.MISSING
 
     numbers = {
@@ -261,14 +261,14 @@ def _timeline_table(timelines: Sequence[Timeline], impossible: Impossible) -> Ta
     if unlinked := sum(each.unlinked for each in timelines):
         ns = sum(each.unlinked_ns for each in timelines)
         lines.append(
-            f"{units.count(unlinked)} kernels and copies ({units.microseconds(ns)} us) have no launch in the trace; "
+            f"{units.count(unlinked)} kernels and copies ({units.duration(ns)}) have no launch in the trace; "
             "they may have been waiting in time that counts as starved."
         )
     lines += _impossible_on_device(impossible)
     names = [units.printable(f"{each.device} {each.name}".strip()) for each in timelines]
     return text_table(
         title="accelerators, from the first to the last event",
-        headings=("", *(head for name in names for head in (f"{name} us", "of span"))),
+        headings=("", *(head for name in names for head in (name, "of span"))),
         rows=[(name, *times(name)) for name in _TIMES],
         sums=[(name, *(cell for count in counts for cell in (units.count(count), ""))) for name, counts in numbers.items()],
         numbers_from=1,
@@ -281,14 +281,14 @@ def _impossible_on_device(impossible: Impossible) -> Iterator[str]:
         number = units.count(impossible.overlapping_kernels)
         yield (
             f"Impossible: kernels that overlap the next kernel of their stream ({number}, by "
-            f"{units.microseconds(impossible.overlapping_kernels_ns)} us in all). A stream runs one kernel at a time, so their "
+            f"{units.duration(impossible.overlapping_kernels_ns)} in all). A stream runs one kernel at a time, so their "
             "recorded times are too long. Here each of them ends where the next one begins; the other tables have the recorded "
             "times."
         )
     if impossible.past_wait:
         yield (
             f"Impossible: kernels and copies that end after a call that waited for them ({units.count(impossible.past_wait)}, "
-            f"by up to {units.microseconds(impossible.past_wait_ns)} us). Their recorded times are too long or too late. Here "
+            f"by up to {units.duration(impossible.past_wait_ns)}). Their recorded times are too long or too late. Here "
             "they end where that call ends; the other tables have the recorded times."
         )
     if impossible.untimed:
@@ -300,7 +300,7 @@ def _impossible_on_device(impossible: Impossible) -> Iterator[str]:
         number = units.count(impossible.before_launch)
         yield (
             f"Impossible: kernels and copies that begin before their own launch ({number}, by up to "
-            f"{units.microseconds(impossible.before_launch_ns)} us). The clocks of the host and of the accelerator differ, or "
+            f"{units.duration(impossible.before_launch_ns)}). The clocks of the host and of the accelerator differ, or "
             "these times are wrong."
         )
 
@@ -318,10 +318,10 @@ def _time_columns(trace: Analysis, ranges: Iterable[str]) -> tuple[Column[Operat
     ``ranges`` are the names of rows without a host time of their own.
     """
     steps = len(trace.steps)
-    device_us, kernels = ("device us", "kernels") if trace.device else (None, None)  # None: not on a terminal
+    device, kernels = ("device", "kernels") if trace.device else (None, None)  # None: not on a terminal
 
-    def us(ns: int) -> str:
-        return units.microseconds(ns / steps)
+    def time(ns: int) -> str:
+        return units.duration(ns / steps)
 
     def count(number: float) -> str:
         return units.count(number / steps)
@@ -335,9 +335,9 @@ def _time_columns(trace: Analysis, ranges: Iterable[str]) -> tuple[Column[Operat
     return (
         *NAMES,
         Column("calls", blank_in(lambda row: round(row.calls), OUTSIDE, UNATTRIBUTED, _SUM), count, key="calls"),
-        Column("host self us", of_host(lambda row: row.self_cpu_ns, UNATTRIBUTED, *ranges), us, key="self_cpu_ns"),
-        Column("host total us", of_host(lambda row: row.total_cpu_ns, OUTSIDE, UNATTRIBUTED), us, key="total_cpu_ns"),
-        Column(device_us, blank_in(lambda row: row.self_device_ns, OUTSIDE, RUNTIME), us, key="self_device_ns"),
+        Column("host self", of_host(lambda row: row.self_cpu_ns, UNATTRIBUTED, *ranges), time, key="self_cpu_ns"),
+        Column("host total", of_host(lambda row: row.total_cpu_ns, OUTSIDE, UNATTRIBUTED), time, key="total_cpu_ns"),
+        Column(device, blank_in(lambda row: row.self_device_ns, OUTSIDE, RUNTIME), time, key="self_device_ns"),
         Column(kernels, blank_in(lambda row: row.kernels, OUTSIDE, RUNTIME), count, key="kernels"),
         Column(None, lambda row: row.memory_bytes, key="memory_bytes"),
     )
@@ -383,7 +383,7 @@ def _notes(trace: Analysis) -> Iterator[str]:
     concurrent_ns = added_ns - trace.impossible.overlapping_calls_ns
     if concurrent_ns > 0:
         yield (
-            f"The host rows add up to {units.microseconds(concurrent_ns / len(trace.steps))} us more than a step: "
+            f"The host rows add up to {units.duration(concurrent_ns / len(trace.steps))} more than a step: "
             "calls ran at the same time, on several threads or as communication in the background."
         )
     yield from _left_out_and_repaired(trace)
@@ -393,9 +393,9 @@ def _notes(trace: Analysis) -> Iterator[str]:
 
 def _left_out_and_repaired(trace: Analysis) -> Iterator[str]:
     if trace.outside_ns:
-        yield f"Left out of the host columns: {units.microseconds(trace.outside_ns)} us of calls that began in no step."
+        yield f"Left out of the host columns: {units.duration(trace.outside_ns)} of calls that began in no step."
     if trace.outside_device_ns:
-        yield f"Left out of the device column: {units.microseconds(trace.outside_device_ns)} us that no iteration launched."
+        yield f"Left out of the device column: {units.duration(trace.outside_device_ns)} that no iteration launched."
     if trace.unfinished:
         yield f"Left out: {units.count(trace.unfinished)} events without an end; the profiler stopped before."
     if trace.left_out:
@@ -409,12 +409,12 @@ def _impossible_on_host(impossible: Impossible) -> Iterator[str]:
     if impossible.past_step:
         yield (
             f"Impossible: calls that end after the step in which they begin ({units.count(impossible.past_step)}, by "
-            f"{units.microseconds(impossible.past_step_ns)} us in all), although one thread runs both. That time is left out."
+            f"{units.duration(impossible.past_step_ns)} in all), although one thread runs both. That time is left out."
         )
     if impossible.overlapping_calls:
         yield (
             f"Impossible: calls that overlap another call of their thread ({units.count(impossible.overlapping_calls)}, by "
-            f"{units.microseconds(impossible.overlapping_calls_ns)} us in all), although a thread runs one call at a time. "
+            f"{units.duration(impossible.overlapping_calls_ns)} in all), although a thread runs one call at a time. "
             "That time is in the rows of both."
         )
 
@@ -429,19 +429,19 @@ def _kernel_table(trace: Analysis, top: int) -> Table:
         (
             units.cut(units.printable(name), _NAME_LENGTH), units.printable(operation),
             units.count(count := sum(each.count for each in kernels)),
-            units.microseconds(ns := sum(each.ns for each in kernels)), units.percent(ns / whole) if whole else units.MISSING,
-            units.microseconds(ns / count), units.microseconds(min(each.least_ns for each in kernels)),
-            units.microseconds(max(each.most_ns for each in kernels)),
+            units.duration(ns := sum(each.ns for each in kernels)), units.percent(ns / whole) if whole else units.MISSING,
+            units.duration(ns / count), units.duration(min(each.least_ns for each in kernels)),
+            units.duration(max(each.most_ns for each in kernels)),
         )
         for (name, operation), kernels in ordered[:top]
     ]  # fmt: skip
     rest = [kernel for _, kernels in ordered[top:] for kernel in kernels]
     other = (f"other ({len(ordered) - top})", "", units.count(sum(each.count for each in rest)),
-             units.microseconds(rest_ns := sum(each.ns for each in rest)),
+             units.duration(rest_ns := sum(each.ns for each in rest)),
              units.percent(rest_ns / whole) if whole else units.MISSING, "", "", "")  # fmt: skip
     return text_table(
         title="kernels, copies and fills, all steps",
-        headings=("kernel", "operation", "count", "us", "share", "mean us", "least us", "most us"),
+        headings=("kernel", "operation", "count", "time", "share", "mean", "least", "most"),
         rows=tuple(rows),
         sums=(other,) if rest else (),
         numbers_from=2,
@@ -481,13 +481,13 @@ def _ranks_table(run: RanksRun) -> Table:
         more = f" and {len(run.other_files) - _NAMES} more" if len(run.other_files) > _NAMES else ""
         lines.append(f"Left out, because nothing of PyTorch is in them: {names}{more}.")
     return text_table(
-        title=units.printable(f"{run.folder}: {len(run.ranks)} rank{'s' if len(run.ranks) > 1 else ''}, us"),
+        title=units.printable(f"{run.folder}: {len(run.ranks)} rank{'s' if len(run.ranks) > 1 else ''}"),
         headings=("rank", "steps", "step", "busy", "elapsed", "collectives", "outside collectives", "file", "note"),
         rows=tuple(
             (
-                str(rank.rank), units.count(len(rank.steps)), units.microseconds(median_ns(rank.host.iteration_ns)),
-                units.microseconds(median_ns(rank.device.busy_ns)) if rank.device else units.MISSING,
-                *map(units.microseconds, (rank.elapsed_ns, rank.collectives_ns, rank.outside_collectives_ns)),
+                str(rank.rank), units.count(len(rank.steps)), units.duration(median_ns(rank.host.iteration_ns)),
+                units.duration(median_ns(rank.device.busy_ns)) if rank.device else units.MISSING,
+                *map(units.duration, (rank.elapsed_ns, rank.collectives_ns, rank.outside_collectives_ns)),
                 units.printable(Path(rank.source).name), "slowest" if rank is slowest and len(run.ranks) > 1 else "",
             )
             for rank in run.ranks
@@ -510,10 +510,10 @@ def _spread_table(run: RanksRun, top: int, by: str) -> Table:
     def spread(ns: Sequence[float]) -> tuple[str, ...]:
         least, most = min(ns), max(ns)
         ratio = units.factor(most / least) if least else units.MISSING
-        return (*map(units.microseconds, (statistics.median(ns), least, most)), ratio, str(run.ranks[ns.index(most)].rank))
+        return (*map(units.duration, (statistics.median(ns), least, most)), ratio, str(run.ranks[ns.index(most)].rank))
 
     return text_table(
-        title=f"{clock} time per step over the ranks, us",
+        title=f"{clock} time per step over the ranks",
         headings=("operation", "phase", "module", "median", "least", "most", "most / least", "rank with the most"),
         rows=tuple((*map(units.printable, operation_cells(*key)), *spread(times[key])) for key in keys[:top]),
         numbers_from=3,

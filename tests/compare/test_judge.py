@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mnistbench.compare import judge as verdict
 from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
-from mnistbench.compare.judge import CheckedQuantity, judge
+from mnistbench.compare.judge import CheckedQuantity, acceptance_for, judge
 from mnistbench.compare.prediction_interval import FALSE_ALARM, prediction_interval
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
@@ -945,6 +945,49 @@ def test_a_plain_benchmark_beside_cases_with_operations_has_no_table_to_miss():
     assert judged(mixed, mixed, limits("10%")).outcome == "passed"
 
 
+@pytest.mark.parametrize(
+    ("base", "head", "change", "verdict"),
+    [
+        (41.4e-9, 42.6e-9, 0.029, "within 4.0 %"),  # 41 ns and 43 ns are 4.9 % apart
+        (0.40e-9, 0.49e-9, 0.225, "regressed"),  # both are 0 in whole nanoseconds
+        (0.49e-9, 0.40e-9, -0.184, "improved"),
+        (1.4e-9, 1.6e-9, 0.143, "regressed"),
+        (0.0, 0.4e-9, math.inf, "regressed"),
+    ],
+)
+def test_times_of_a_few_nanoseconds_are_compared_with_their_fractions(base, head, change, verdict):
+    quick, slow = (builders.plain_summary("test_x", seconds) for seconds in (base, head))
+    [checked] = judged(quick, slow, limits(iteration="4%")).checked
+    assert checked.change == pytest.approx(change, abs=5e-4)
+    assert checked.text == verdict
+
+
+def test_the_median_of_base_runs_is_not_rounded():
+    bases = [builders.plain_summary("test_x", seconds) for seconds in (0.40e-9, 0.46e-9)]
+    comparison = compare(bases, builders.plain_summary("test_x", 0.49e-9), pool_commits=True)
+    [checked] = judge(comparison, limits(iteration="20%")).checked
+    assert (checked.base_ns, checked.change) == (pytest.approx(0.43), pytest.approx(0.1395, abs=1e-4))
+    assert checked.uncertainty == pytest.approx(0.06 / 0.43)
+
+
+def test_runs_of_a_call_below_a_nanosecond_are_replicates():
+    bases = [builders.plain_summary("test_x", (0.400 + 0.001 * (number % 3)) * 1e-9) for number in range(8)]
+    for seconds, text in ((0.401e-9, "within 4.0 %"), (0.42e-9, "regressed")):
+        comparison = compare(bases, builders.plain_summary("test_x", seconds), pool_commits=True)
+        [checked] = judge(comparison, limits(iteration="4%")).checked
+        assert (checked.by_runs, checked.text) == (True, text)
+
+
+def test_the_acceptance_that_is_advised_for_a_short_call_accepts_it():
+    quick, slow = (builders.plain_summary("test_x", seconds) for seconds in (0.40e-9, 0.49e-9))
+    before = judged(quick, slow, limits(iteration="4%"))
+    [regression] = before.regressions
+    text = acceptance_for(before, regression)
+    assert text == "test_x:iteration:23%"
+    criteria = Criteria(case_fail=Threshold("", 0.04), accept=(Acceptance.parse(text),), reason="meant")
+    assert judged(quick, slow, criteria).outcome == "passed"
+
+
 # ---- One quantity ----------------------------------------------------------------------------------------------------
 
 
@@ -956,7 +999,7 @@ def checked(base_runs, head_ns, **changes):
 @pytest.mark.parametrize(
     ("base_runs", "head", "expected"),
     [
-        ((100, 201), 100, (150, -50, -1 / 3)),  # half a nanosecond is none
+        ((100, 201), 100, (150.5, -50.5, -50.5 / 150.5)),
         ((), 5, (0, 5, math.inf)),
         ((), 0, (0, 0, 0.0)),
         ((-3,), 5, (-3, 8, math.inf)),  # the profiler's cost may be more than what was measured

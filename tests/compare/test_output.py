@@ -1,16 +1,22 @@
 """Reports in every format, against files in golden/."""
 
 import csv
+import dataclasses
 import io
 
 import builders
 import pytest
+import strategies
 from builders import rendered
+from hypothesis import given
+from hypothesis import strategies as st
+from shown_numbers import agree, half_a_last_digit, read_back
 
 from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.compare.report import blocks as report_blocks
+from mnistbench.compare.report import blocks
+from mnistbench.core import units
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.params import params_of_call
 from mnistbench.measuring.command import environment_text
@@ -50,12 +56,11 @@ def test_operations_of_a_run_stand_beside_each_other_by_batch_size(golden):
 
 def test_each_column_adds_up():
     [table] = operation_tables([step(1), step(16, 4)], top=2)
-    number = {  # column -> the numbers above and below the line
-        column: [float(row[column].replace(",", "")) for row in (*table.rows, *table.sums[:2]) if row[column] != "-"]
-        for column in (3, 5)
-    }
-    total = [float(table.sums[2][column].replace(",", "")) for column in (3, 5)]
-    assert [sum(number[3]), sum(number[5])] == pytest.approx(total, abs=0.3)
+    for column in (3, 5):
+        times = [row[column] for row in (*table.rows, *table.sums[:2]) if row[column] != "-"]
+        total = table.sums[2][column]
+        rounded = sum(map(half_a_last_digit, (*times, total)))
+        assert abs(sum(map(read_back, times)) - read_back(total)) <= rounded
 
 
 def test_other_phases_workloads_and_devices_have_tables_of_their_own():
@@ -87,8 +92,8 @@ def test_busy_time_elapsed_time_and_what_is_no_operation_are_rows_of_a_table_by_
     [table] = operation_tables([on_accelerator(20_000, 1_500_000)], top=3)
     assert "self device time" in table.title
     sums = {row[0]: row[3] for row in table.sums}
-    assert (sums["unattributed kernels"], sums["sum of one profiled iteration"]) == ("15.0", "40.0")
-    assert (sums["device busy time"], sums["device elapsed time without the profiler"]) == ("40.0", "1,500.0")
+    assert (sums["unattributed kernels"], sums["sum of one profiled iteration"]) == ("15.0 us", "40.0 us")
+    assert (sums["device busy time"], sums["device elapsed time without the profiler"]) == ("40.0 us", "1.50 ms")
     assert not {"outside operations", "runtime calls"} & set(sums)  # they are times of the host
 
 
@@ -284,7 +289,7 @@ def test_the_table_of_a_plain_test_is_named_by_it_and_has_no_batch_size():
     record = builders.case_record(params=params_of_call("test_own.py::test_mm", "cpu", 1))
     [table] = operation_tables([record], top=2)
     assert table.title == "test_own.py::test_mm, cpu: self CPU time per iteration"
-    assert table.headings == ["operation", "phase", "module", "us", "share"]
+    assert table.headings == ["operation", "phase", "module", "time", "share"]
 
 
 def test_of_a_replacement_of_many_operations_the_smallest_changes_are_one_row_and_the_column_adds_up():
@@ -292,12 +297,36 @@ def test_of_a_replacement_of_many_operations_the_smallest_changes_are_one_row_an
     base, head = (builders.summary(builders.case_record(tables=(builders.op_table(*rows),)), commit=commit * 40)
                   for rows, commit in ((parts, "1"), ([builders.op_row("my::fused", 9_000_000)], "2")))  # fmt: skip
     judgement = judge(compare([base], head), Criteria())
-    [table] = [table for block in report_blocks(judgement, 4) for table in block.tables]
+    [table] = [table for block in blocks(judgement, 4) for table in block.tables]
     assert [(row[0], row[-1]) for row in table.rows] == [
         ("my::fused", "regressed"),
         ("my::part0", "included above"),
         ("my::part1", "included above"),
         ("28 more operations", "included above"),
     ]
-    changes = [float(row[5].replace(",", "")) for row in table.rows]
-    assert sum(changes) == pytest.approx(9_000 - sum(200 - number / 1_000 for number in range(30)), abs=0.2)
+    differences_ns = [read_back(row[5]) for row in table.rows]
+    expected_ns = 9_000_000 - sum(200_000 - number for number in range(30))
+    assert abs(sum(differences_ns) - expected_ns) <= sum(half_a_last_digit(row[5]) for row in table.rows)
+
+
+def shown_rows(judgement):
+    """Base, head, difference and change of each row of the report that has both sides."""
+    for table in (table for block in blocks(judgement, 50) for table in block.tables):
+        for cells in (*table.cells, *table.sum_cells):
+            row = dict(zip(table.headings, cells, strict=True))
+            if units.MISSING not in (row["base"], row["head"], row["change"]) and row["base"]:
+                yield row["base"], row["head"], row["difference"], row["change"]
+
+
+@given(strategies.case_records(), strategies.case_records(), st.integers(0, 10_000))
+@strategies.ANY_SPEED
+def test_base_head_and_difference_of_each_row_give_its_change(base, head, profiler_ns):
+    tables = [tuple(dataclasses.replace(table, profiler_ns=profiler_ns) for table in case.tables) for case in (base, head)]
+    same_case = {"test": base.test, "params": base.params, "timing": head.timing or builders.timing()}
+    base = dataclasses.replace(base, timing=base.timing or builders.timing(), tables=tables[0])
+    head = dataclasses.replace(head, **same_case, tables=tables[1])
+    judgement = judge(compare([builders.summary(base)], builders.summary(head)), Criteria())
+    for before, after, difference, change in shown_rows(judgement):
+        assert agree(before, after, change)
+        rounded = sum(map(half_a_last_digit, (before, after, difference)))
+        assert abs(read_back(after) - read_back(before) - read_back(difference)) <= rounded

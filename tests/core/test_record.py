@@ -39,6 +39,7 @@ from mnistbench.core.record import (
     Timing,
     finite,
     median_ns,
+    nanoseconds,
     quartiles_ns,
     run_header,
     table_to_json,
@@ -161,12 +162,19 @@ def test_a_file_that_pytest_benchmark_saved_gives_our_case_with_its_statistics(
     assert case.timing is not None
     assert case.timing.rounds == 3
     for name in ("median", "min", "mean", "stddev", "iqr"):
-        assert getattr(case.timing, f"{name}_ns") == pytest.approx(stats["test_ours"][name] * 1e9, abs=0.5)
+        assert getattr(case.timing, f"{name}_ns") == pytest.approx(stats["test_ours"][name] * 1e9, rel=1e-12)
 
 
-def test_float_seconds_become_whole_nanoseconds() -> None:
-    stats = {"median": 0.0075, "min": 1.4e-9, "mean": 1.6e-9, "stddev": 0, "rounds": 20, "iqr": 1.0}
-    assert Timing.from_stats(stats) == Timing(median_ns=7_500_000, iqr_ns=10**9, min_ns=1, mean_ns=2, stddev_ns=0, rounds=20)
+def test_float_seconds_become_nanoseconds_with_their_fractions() -> None:
+    stats = {"median": 0.0075, "min": 4e-10, "mean": 4.14e-08, "stddev": 0, "rounds": 20, "iqr": 1.0}
+    expected = Timing(median_ns=7_500_000, iqr_ns=10**9, min_ns=0.4, mean_ns=41.4, stddev_ns=0, rounds=20)
+    assert Timing.from_stats(stats) == expected
+
+
+@pytest.mark.parametrize("nanosecond", [0.0, 0.4, 0.123, 41.4, 7_500_000, 3.6e12, 1 / 3])
+def test_seconds_have_the_same_digits_in_nanoseconds(nanosecond: float) -> None:
+    seconds = float(f"{nanosecond!r}e-9") if "e" not in repr(nanosecond) else nanosecond / 1e9
+    assert nanoseconds(seconds) == nanosecond
 
 
 def test_a_file_without_cases_of_ours_is_an_empty_run() -> None:
@@ -553,10 +561,10 @@ def test_a_long_curve_is_thinned_evenly_and_keeps_its_ends(length: int) -> None:
 
 
 def test_table_of_a_repeated_call_has_the_numbers_of_one_call() -> None:
-    row = op_row("aten::mm", 40_000, calls=20, memory_bytes=-80)
-    found = op_table(row, iteration_ns=100_000).of_one_call(10)
+    row = op_row("aten::mm", 40_006, calls=20, memory_bytes=-80)
+    found = op_table(row, iteration_ns=100_004).of_one_call(10)
     [one] = found.rows
     assert (one.calls, one.memory_bytes) == (2, -8)
-    assert set(one.self_cpu_ns) == set(one.total_cpu_ns) == {4_000}
+    assert set(one.self_cpu_ns) == set(one.total_cpu_ns) == {4_001}  # to the nearest
     assert set(found.iteration_ns) == {10_000}
     assert op_table(row).of_one_call(1) == op_table(row)

@@ -11,8 +11,12 @@ from collections import Counter
 import gate_builders
 import pytest
 import scipy.stats
+import strategies
 from gate_builders import ADD, CASE, CLONE, CONV, ENGINE, GEMM, LABEL, MM, Measured, recorded, rendered, series
 from hostile_builders import NAMES, is_clean
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shown_numbers import agree
 
 from mnistbench.compare.criteria import Acceptance
 from mnistbench.gate.report import WIDTH, deliver_verdict, forest, last_line, report
@@ -299,7 +303,7 @@ def test_too_few_launches_have_no_tables():
     for form in ("terminal", "markdown"):
         text = rendered(verdict, form, 3)
         assert "3 launches are too few" in text
-        assert "base us" not in text
+        assert "cases: change of" not in text
     data = json.loads(rendered(verdict, "json", 3))
     assert (data["no_regression_of"], data["cases"], data["operations"], data["launches"]) == (None, [], [], 3)
 
@@ -468,7 +472,96 @@ def test_a_replacement_that_got_slower_says_what_became_what_with_both_sums():
 def test_a_new_operation_says_what_it_adds_to_the_case():
     case = Measured(factor=1.025, operations={**QUIET, CLONE: (100_000, 1.0)}, only_new=[CLONE])
     line = found_line(case, "nothing -> aten::clone, forward fc1")
-    assert re.search(r"\), \+2\.\d % of the case \(.*\), 0 -> 10\d us; more than the limit of 0\.5 %$", line)
+    assert re.search(r"\), \+2\.\d % of the case \(.*\), 0 ns -> 9\d\.\d us; more than the limit of 0\.5 %$", line)
+
+
+# ---- base, head and change of a row --------------------------------------------------------------------------------------
+
+
+def at_speed(launch, speed, head_speed):
+    """A launch on a machine that is slower by a factor, in which the head takes another factor of the time."""
+
+    def slower_side(name, side):
+        factor = speed * (head_speed if name == "head" else 1.0)
+        return side._replace(
+            times={clock: tuple(ns * factor for ns in times) for clock, times in side.times.items()},
+            operations={
+                key: row._replace(self_ns=tuple(round(ns * factor) for ns in row.self_ns))
+                for key, row in side.operations.items()
+            },
+        )
+
+    cases = {
+        case: [{name: slower_side(name, side) for name, side in build.items()} for build in builds]
+        for case, builds in launch.cases.items()
+    }
+    return dataclasses.replace(launch, cases=cases)
+
+
+FACTORS = st.floats(0.3, 3.0)
+
+
+def drifting_verdict(speeds, costs):
+    """The verdict about launches in which neither the machine's speed nor the head's change is the same."""
+    more = {GEMM: (900_000, 1.0), BIAS: (250_000, 1.0), FUSED: (400_000, 1.0), COPY: (8_000, 1.0)}
+    case = Measured(operations={**QUIET, **more}, only_base=[MM, ADD], only_new=[*more])
+    launches = [
+        at_speed(launch, *of_launch)
+        for stage in (1, 2)
+        for launch, of_launch in zip(series(case, once=costs, stage=stage, seed=3), speeds, strict=True)
+    ]
+    return conclude(recorded(launches), JudgeOptions(everything=True))
+
+
+#: What the base takes for a cost that occurs once, and the factor of the head; small and missing costs of times.
+SOME_COSTS = st.fixed_dictionaries(
+    {
+        key: st.tuples(st.just(base) if key[0] == "resident memory" else st.sampled_from([base, 6_000_000, 0]), FACTORS)
+        for key, (base, _) in COSTS.items()
+    }
+)
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=15)
+@given(st.lists(st.tuples(FACTORS, FACTORS), min_size=8, max_size=8), SOME_COSTS)
+def test_base_and_head_of_each_row_give_its_change(speeds, costs):
+    verdict = drifting_verdict(speeds, costs)
+    data = json.loads(rendered(verdict, "json"))
+    findings = [finding[stage] for finding in data["findings"] for stage in ("screened", "confirmed") if finding[stage]]
+    rows = [*data["cases"], *data["operations"], *data["once"], *findings]
+    assert {"iteration", "mean", "replaced", "added", "memory"} <= {row["kind"] for row in rows}
+    for row in rows:
+        unit = "bytes" if row["kind"] == "memory" else "ns"
+        base, head, change = row[f"base_{unit}"], row[f"head_{unit}"], row["change"]
+        if row["kind"] == "added":
+            assert (head - base) * change >= 0
+        elif change is None:
+            assert base == 0 < head
+        else:
+            assert head == pytest.approx(base * (1 + change), rel=1e-9, abs=1e-6)
+    of_tables = shown_in_tables(verdict)
+    assert len(of_tables) >= 2
+    for base, head, change in (*of_tables, *shown_in_lines(rendered(verdict, "terminal"))):
+        assert agree(base, head, change) or (base, change) == ("0 ns", "new")
+
+
+def shown_in_tables(verdict):
+    """Base, head and change of each row that has them."""
+    found = []
+    for table in (table for block in report(verdict).blocks for table in block.tables):
+        for row in (dict(zip(table.headings, cells, strict=True)) for cells in table.cells):
+            if "base -> head" in row:
+                found.append((*row["base -> head"].split(" -> "), row["change"]))
+            elif "head" in row:
+                found.append((row["base"], row["head"], row["change"]))
+    return found
+
+
+def shown_in_lines(text):
+    """Base, head and change of each sentence that has them; of an operation that one side has, the change is of the case."""
+    number = r"[\d.,]+ [A-Za-z]+"
+    sentences = re.finditer(rf"([-+]?[\d.,]+ %) \([^()]*\), ({number}) -> ({number})", text)
+    return [(found[2], found[3], found[1]) for found in sentences]
 
 
 def test_a_new_operation_that_may_be_a_fusion_of_other_places_says_what_is_gone_there():
@@ -681,7 +774,7 @@ def shown(verdict, form="terminal", **options):
 
 def test_a_report_begins_with_what_was_found():
     parts = shown(suite(NAMES_OF_200, slower=2, noisy=3)).split("\n\n")
-    assert parts[0].splitlines()[1] == "measured: 200 cases, 10 launches and 4 fresh ones, 0.00 ns, torch 2.15.0"
+    assert parts[0].splitlines()[1] == "measured: 200 cases, 10 launches and 4 fresh ones, 0 ns, torch 2.15.0"
     assert parts[1].splitlines() == [
         "Found:",
         *(
@@ -709,7 +802,7 @@ def test_of_many_cases_those_without_a_finding_are_one_line():
 
 def test_a_case_is_one_row_with_all_clocks_and_bounds():
     [row] = [line for line in shown(suite(["test_a"], slower=1)).splitlines() if "[" in line]
-    numbers = "4,000.0 4,000.0 +10.0 % +9.0 % +11.0 % +10.0 % 11.0 % 11.0 %"
+    numbers = "4.00 ms 4.00 ms +10.0 % +9.0 % +11.0 % +10.0 % 11.0 % 11.0 %"
     assert re.sub(r"\[.*\]", "", row).split() == ["test_a", *numbers.split(), "regressed"]
 
 

@@ -87,10 +87,10 @@ def test_a_case_without_operations_is_only_timed(log: list[str]) -> None:
 
 def test_rounds_are_in_nanoseconds(log: list[str]) -> None:
     case = FakeCase(log)
-    benchmark = FakeBenchmark(log, seconds=(0.0015, 1.2e-8, 3.0))
+    benchmark = FakeBenchmark(log, seconds=(0.0015, 1.24e-8, 3.0))
     timed = measure(case, benchmark, cold=True, first_of_process=True)
     assert not benchmark.has_error
-    assert timed.rounds_ns == (1_500_000, 12, 3_000_000_000)
+    assert timed.rounds_ns == (1_500_000, 12.4, 3_000_000_000)
     assert timed.device_ns == ()
 
 

@@ -8,6 +8,7 @@ import builders
 import pytest
 from builders import saved_file
 from page_builders import epoch, shown, step
+from shown_numbers import read_back
 
 from mnistbench.core import units
 from mnistbench.core.operation import OUTSIDE, operation_cells
@@ -154,7 +155,7 @@ def test_every_control_can_be_reached_by_keyboard(opened):
         opened.keyboard.press("Tab")
         reached.add(opened.evaluate("(({name, textContent, type}) => name || textContent || type)(document.activeElement)"))
     radios = panel.locator("input[type=radio]:checked").evaluate_all("all => all.map(one => one.name)")
-    assert {*radios, "search", "self CPU us", "operation"} <= reached
+    assert {*radios, "search", "self CPU", "operation"} <= reached
     assert len(radios) == 3
 
 
@@ -163,7 +164,7 @@ def test_every_control_can_be_reached_by_keyboard(opened):
 
 def test_operations_sort_by_any_column_both_ways(opened):
     panel = open_case(opened)
-    assert sorted_by(panel) == [("self CPU us", "descending")]
+    assert sorted_by(panel) == [("self CPU", "descending")]
     assert [row[0] for row in operations(panel)] == [
         "aten::convolution_backward", "(outside operations)", "aten::addmm", "evaluate_function: X",
     ]  # fmt: skip
@@ -180,17 +181,17 @@ def test_operations_sort_by_any_column_both_ways(opened):
         assert sorted(first) == sorted(second)
         if place < 3:
             assert first == sorted(first)
-        if title in ("self CPU us", "share"):
-            numbers = [float(text.removesuffix(" %").replace(",", "")) for text in first]
+        if title in ("self CPU", "share"):
+            numbers = [float(text.removesuffix(" %")) if title == "share" else read_back(text) for text in first]
             assert numbers == sorted(numbers, reverse=True)
 
 
 def test_numbers_sort_by_value_and_missing_ones_are_last(opened):
     panel = open_case(opened)
     panel.locator(".operations").get_by_role("button", name="memory").click()
-    assert [row[-1] for row in operations(panel)] == ["4.00 KiB", "0.00 B", "0.00 B", "-64.0 B"]
+    assert [row[-1] for row in operations(panel)] == ["4.00 KiB", "0 B", "0 B", "-64.0 B"]
     for _ in range(2):
-        panel.locator(".operations").get_by_role("button", name="per call us").click()
+        panel.locator(".operations").get_by_role("button", name="per call").click()
         assert [row[0] for row in operations(panel) if row[-2] == units.MISSING] == ["(outside operations)"]
         assert operations(panel)[-1][-2] == units.MISSING
 
@@ -216,7 +217,7 @@ def test_the_sum_is_that_of_the_visible_rows(opened):
     assert (foot[0], foot[5]) == ("sum of 4 rows", "100.0 %")
     panel.get_by_label("phase").select_option("backward")
     (foot,) = cells(panel.locator(".operations table"), "tfoot")
-    assert foot[4] == units.microseconds(round(1_234_567 * 1.5) + 1_250)
+    assert foot[4] == units.duration(round(1_234_567 * 1.5) + 1_250)
 
 
 def test_cases_sort_together_with_their_open_panel(opened):
@@ -238,19 +239,19 @@ def test_cases_sort_together_with_their_open_panel(opened):
 
 def test_total_time_includes_called_operations(opened):
     panel = open_case(opened)
-    assert next(row for row in operations(panel) if row[0] == "aten::addmm")[4] == "150.0"
+    assert next(row for row in operations(panel) if row[0] == "aten::addmm")[4] == "150 us"
     panel.get_by_role("radio", name="total").check()
-    assert next(row for row in operations(panel) if row[0] == "aten::addmm")[4] == "375.0"
+    assert next(row for row in operations(panel) if row[0] == "aten::addmm")[4] == "375 us"
     assert "totals do not add up" in panel.get_by_role("status").text_content()
     (foot,) = cells(panel.locator(".operations table"), "tfoot")
     assert foot[4:6] == ["", ""]
     panel.get_by_role("radio", name="self").check()
-    assert sorted_by(panel) == [("self CPU us", "descending")]
+    assert sorted_by(panel) == [("self CPU", "descending")]
 
 
 def test_the_device_view_sorts_by_device_time(opened):
     panel = open_case(opened, DEVICE)
-    assert sorted_by(panel) == [("self device us", "descending")]
+    assert sorted_by(panel) == [("self device", "descending")]
     assert [row[0] for row in operations(panel)] == ["aten::mm", "aten::add"]
     panel.get_by_role("radio", name="host").check()
     assert [row[0] for row in operations(panel)] == ["aten::add", "aten::mm"]
@@ -258,25 +259,25 @@ def test_the_device_view_sorts_by_device_time(opened):
 
 #: What is chosen of calls, view and time -> columns of the table and their numbers.
 CHOSEN = {
-    ("warm", "host", "self"): {"self CPU us": {"aten::mm": "10.0", "aten::add": "50.0"}},
-    ("warm", "host", "total"): {"total CPU us": {"aten::mm": "90.0", "aten::add": "50.0"}},
-    ("cold", "host", "self"): {"self CPU us": {"aten::mm": "4,000.0", "aten::empty": "20.0"}},
-    ("cold", "host", "total"): {"total CPU us": {"aten::mm": "9,000.0", "aten::empty": "20.0"}},
+    ("warm", "host", "self"): {"self CPU": {"aten::mm": "10.0 us", "aten::add": "50.0 us"}},
+    ("warm", "host", "total"): {"total CPU": {"aten::mm": "90.0 us", "aten::add": "50.0 us"}},
+    ("cold", "host", "self"): {"self CPU": {"aten::mm": "4.00 ms", "aten::empty": "20.0 us"}},
+    ("cold", "host", "total"): {"total CPU": {"aten::mm": "9.00 ms", "aten::empty": "20.0 us"}},
     ("both", "host", "self"): {
-        "cold self CPU us": {"aten::mm": "4,000.0", "aten::empty": "20.0", "aten::add": units.MISSING},
-        "warm self CPU us": {"aten::mm": "10.0", "aten::empty": units.MISSING, "aten::add": "50.0"},
+        "cold self CPU": {"aten::mm": "4.00 ms", "aten::empty": "20.0 us", "aten::add": units.MISSING},
+        "warm self CPU": {"aten::mm": "10.0 us", "aten::empty": units.MISSING, "aten::add": "50.0 us"},
     },
     ("both", "host", "total"): {
-        "cold total CPU us": {"aten::mm": "9,000.0", "aten::empty": "20.0", "aten::add": units.MISSING},
-        "warm total CPU us": {"aten::mm": "90.0", "aten::empty": units.MISSING, "aten::add": "50.0"},
+        "cold total CPU": {"aten::mm": "9.00 ms", "aten::empty": "20.0 us", "aten::add": units.MISSING},
+        "warm total CPU": {"aten::mm": "90.0 us", "aten::empty": units.MISSING, "aten::add": "50.0 us"},
     },
     ("warm", "device", "self"): {
-        "self device us": {"aten::mm": "700.0", "aten::add": "1.0"},
-        "self CPU us": {"aten::mm": "10.0", "aten::add": "50.0"},
+        "self device": {"aten::mm": "700 us", "aten::add": "1.00 us"},
+        "self CPU": {"aten::mm": "10.0 us", "aten::add": "50.0 us"},
     },
     ("warm", "device", "total"): {
-        "self device us": {"aten::mm": "700.0", "aten::add": "1.0"},
-        "total CPU us": {"aten::mm": "90.0", "aten::add": "50.0"},
+        "self device": {"aten::mm": "700 us", "aten::add": "1.00 us"},
+        "total CPU": {"aten::mm": "90.0 us", "aten::add": "50.0 us"},
     },
 }
 
@@ -296,7 +297,7 @@ def choose(panel, value):
 def columns_of_time(panel):
     titles = [title for title, _ in heads(panel)]
     rows = operations(panel)
-    times = [title for title in titles if title.endswith(("CPU us", "self device us"))]
+    times = [title for title in titles if title.endswith(("CPU", "self device"))]
     return {title: {row[0]: row[titles.index(title)] for row in rows} for title in times}
 
 
@@ -337,8 +338,8 @@ def test_cold_and_warm_are_compared(opened):
     panel = open_case(opened)
     panel.get_by_role("radio", name="cold against warm").check()
     rows = {row[0]: row[3:] for row in operations(panel)}
-    assert rows["aten::addmm"] == ["1", "2", "9,000.0", "150.0", "+8,850.0"]
-    assert rows["evaluate_function: X"] == [units.MISSING, "1", units.MISSING, "1.2", "-1.2"]  # 1.25, to the even digit
+    assert rows["aten::addmm"] == ["1", "2", "9.00 ms", "150 us", "+8.85 ms"]
+    assert rows["evaluate_function: X"] == [units.MISSING, "1", units.MISSING, "1.25 us", "-1.25 us"]
     assert operations(panel)[0][0] == "aten::addmm"
     panel.get_by_role("radio", name="cold", exact=True).check()
     assert [row[0] for row in operations(panel)] == ["aten::addmm"]
@@ -349,7 +350,7 @@ def test_changed_operations_can_be_searched(opened):
     opened.get_by_role("button", name="all operations").click()
     table = opened.locator(".changes table")
     assert cells(table)[0] == [
-        "aten::convolution_backward", "backward", "conv2", "1,234.5", "1,851.8", "+617.3", "+50.0 %", "1", "1",
+        "aten::convolution_backward", "backward", "conv2", "1.23 ms", "1.85 ms", "+617 us", "+50.0 %", "1", "1",
     ]  # fmt: skip
     opened.locator(".changes").get_by_label("module").select_option("fc1")
     assert [row[0] for row in cells(table)] == ["aten::addmm"]
@@ -478,11 +479,11 @@ def numbers():
 
 def test_numbers_are_formatted_as_by_units(opened):
     whole = numbers()
-    for name in ("microseconds", "percent", "count", "size"):
+    for name in ("duration", "percent", "count", "size"):
         given = [*whole, *(number / 1_000 for number in whole), *(number / 16 for number in whole)]
         found = opened.evaluate(f"given => given.map((number) => units.{name}(number))", given)
         assert found == [getattr(units, name)(number) for number in given], name
-        if name in ("microseconds", "percent"):
+        if name in ("duration", "percent"):
             found = opened.evaluate(f"given => given.map((number) => units.{name}(number, true))", given)
             assert found == [getattr(units, name)(number, signed=True) for number in given], name
 
@@ -496,10 +497,10 @@ def test_cells_have_the_numbers_of_the_record(opened):
         self_ns = row.self_ns("cpu")
         expected[operation_cells(*row.key)] = [
             units.count(row.calls),
-            units.microseconds(self_ns),
+            units.duration(self_ns),
             units.percent(self_ns / table.total_ns),
-            units.microseconds(row.spread_ns("cpu")),
-            units.microseconds(median_ns(row.self_cpu_ns) / row.calls) if row.calls else units.MISSING,
+            units.duration(row.spread_ns("cpu")),
+            units.duration(median_ns(row.self_cpu_ns) / row.calls) if row.calls else units.MISSING,
             units.size(row.memory_bytes),
         ]
     assert {tuple(row[:3]): row[3:] for row in operations(panel)} == expected

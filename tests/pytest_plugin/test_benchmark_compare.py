@@ -88,7 +88,7 @@ def test_operations_beneath_the_table_then_loss_and_accuracy(project):
             "base: *",
             "head: this run",
             "step tiny-b4-cpu on synthetic",
-            "*base us*head us*change us*change*calls*of change  verdict*",
+            "*base*head*difference*change*calls*of change  verdict*",
             "other (* operations)*",
             "outside operations *",
             "not explained by operations *",

@@ -7,6 +7,8 @@ import sys
 import pytest
 from projects import records
 
+from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED
+
 TESTS = """
 import pytest
 import torch
@@ -51,7 +53,7 @@ def test_calls_of_torch_have_operations(suite):
     result.stdout.fnmatch_lines(
         [
             "test_bench.py::test_mm[[]8], cpu: self CPU time per iteration",
-            "operation *phase *module *us *share",
+            "operation *phase *module *time *share",
             "aten::mm *forward *",
             "test_bench.py::test_model, cpu: self CPU time per iteration",
         ]
@@ -274,3 +276,39 @@ def test_what_cannot_be_measured_has_one_line(suite):
             "*UsageError: bench_workload='resnet' is not a workload; choose of convnet, lenet5, smallnet",
         ]
     )
+
+
+SHORT_CALL = """
+import pathlib
+import pytest
+
+now_s = 0.0
+
+
+def ticks():
+    global now_s
+    now_s += float(pathlib.Path("round_s").read_text())
+    return now_s
+
+
+@pytest.mark.benchmark(timer=ticks)
+def test_short(benchmark):
+    benchmark.pedantic(int, rounds=3, iterations=10)
+"""
+
+
+@pytest.mark.parametrize(
+    ("base_round_s", "head_round_s", "line"),
+    [
+        ("414e-9", "426e-9", "*41.4 ns*42.6 ns*+1.20 ns*+2.9 %  within 4.0 %"),  # a round has ten calls
+        ("4.0e-9", "4.9e-9", "regressed: *0.40 ns -> 0.49 ns, +22.5 %*"),
+    ],
+)
+def test_a_session_judges_times_of_a_few_nanoseconds_by_their_fractions(project, base_round_s, head_round_s, line):
+    project.write("test_bench.py", SHORT_CALL)
+    project.write("round_s", base_round_s)
+    project.run("--benchmark-autosave").assert_outcomes(passed=1)
+    project.write("round_s", head_round_s)
+    result = project.run("--benchmark-compare", "--case-fail=4%")
+    assert result.ret == (EXIT_PASSED if "within" in line else EXIT_REGRESSED)
+    result.stdout.fnmatch_lines([line])

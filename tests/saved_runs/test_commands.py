@@ -274,14 +274,14 @@ def test_the_history_of_an_operation_of_a_case(run):
     save(1), save(2, 2.0)
     lines = run("history", CASE, "--op=aten::mm", "--module=fc1")[1].splitlines()
     assert lines[:2] == ["step convnet-b16-cpu on digits: aten::mm in fc1", "▁█  1.00 ms to 2.00 ms"]
-    assert lines[-1].split() == ["0002", "2026-11-20", "10:02", "1a2b3c4", "2,000.0", "+100.0", "%"]
+    assert lines[-1].split() == ["0002", "2026-11-20", "10:02", "1a2b3c4", "2.00", "ms", "+100.0", "%"]
 
 
 def test_an_export_can_be_written_and_takes_any_reference(run):
     save(1), save(2, 2.0)
     assert run("export", "1", "--output=run.csv") == (EXIT_PASSED, "", "")
     assert Path("run.csv").read_text(encoding="utf-8").splitlines()[1:] == [
-        "step convnet-b16-cpu on digits,(iteration),,,,1000000,0,",
+        "step convnet-b16-cpu on digits,(iteration),,,,1000000.0,0.0,",
         "step convnet-b16-cpu on digits,aten::mm,forward,fc1,1.0,1000000,0,0",
     ]
 

@@ -90,10 +90,10 @@ def times(*arguments, runs=None):
 
 
 def test_operations_of_one_name_are_summed_and_the_overhead_of_the_profiler_is_subtracted():
-    assert times(CASE, "aten::addmm", "") == ["134.8", "134.8"]  # 90 + 45 us, less 100 ns for each of two calls
-    assert times(CASE, "aten::addmm", "fc2") == ["44.9", "44.9"]
-    assert times(CASE, "", "conv2") == ["1,234.5", "1,259.2"]
-    assert times(CASE, "aten::add_", "") == ["1.4", "1.4"]
+    assert times(CASE, "aten::addmm", "") == ["135 us", "135 us"]  # 90 + 45 us, less 100 ns for each of two calls
+    assert times(CASE, "aten::addmm", "fc2") == ["44.9 us", "44.9 us"]
+    assert times(CASE, "", "conv2") == ["1.23 ms", "1.26 ms"]
+    assert times(CASE, "aten::add_", "") == ["1.40 us", "1.40 us"]
 
 
 def test_the_history_of_an_operation_on_an_accelerator_is_of_its_own_clock():
@@ -101,7 +101,7 @@ def test_the_history_of_an_operation_on_an_accelerator_is_of_its_own_clock():
         builders.op_table(builders.op_row("aten::mm", 5_000, self_device_ns=800_000), view="device", profiler_ns=100),
         builders.op_table(builders.op_row("aten::mm", 6_000)),
     )
-    assert times(CASE.replace("cpu", "cuda"), "aten::mm", "", runs=[saved(1, step(device="cuda", tables=tables))]) == ["800.0"]
+    assert times(CASE.replace("cpu", "cuda"), "aten::mm", "", runs=[saved(1, step(device="cuda", tables=tables))]) == ["800 us"]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_history_of_an_operation_on_an_accelerator_is_of_its_own_clock():
 )
 def test_a_case_is_found_by_each_of_its_names(name):
     assert history_table(series(), name, "", "").title.startswith(f"{CASE} on digits: wall time of one iteration\n")
-    assert times(name, "", "") == ["2,000.0", "2,040.0"]
+    assert times(name, "", "") == ["2.00 ms", "2.04 ms"]
 
 
 def test_runs_without_the_case_or_the_operation_are_left_out():
@@ -159,12 +159,12 @@ def test_two_tests_of_one_case_are_no_series_and_each_has_its_own_by_its_node_id
     assert refused(CASE, "", "", runs=runs) == (
         f"'{CASE}' is 2 cases: bench/test_b.py::test_b, bench/test_step.py::test_step[convnet-b16-cpu]; name one"
     )
-    assert times("test_b", "", "", runs=runs) == ["4,000.0", "4,000.0"]
+    assert times("test_b", "", "", runs=runs) == ["4.00 ms", "4.00 ms"]
 
 
 def test_a_case_whose_test_was_renamed_is_one_series():
     renamed = step(2.0, test="bench/test_new.py::test_step", node_id="bench/test_new.py::test_step")
-    assert times(CASE, "", "", runs=[saved(1, step()), saved(2, renamed)]) == ["2,000.0", "4,000.0"]
+    assert times(CASE, "", "", runs=[saved(1, step()), saved(2, renamed)]) == ["2.00 ms", "4.00 ms"]
 
 
 # ---- sparklines --------------------------------------------------------------------------------------------------------
@@ -201,6 +201,18 @@ def test_a_sparkline_is_never_wider_than_its_limit_and_leaves_no_run_out(count):
 
 
 # ---- CSV ---------------------------------------------------------------------------------------------------------------
+
+
+def test_times_below_a_nanosecond_keep_their_fractions():
+    seconds_of_runs = (0.40e-9, 0.49e-9)
+    runs = [
+        SavedRun(Path(f"{number:04}_x.json"), builders.plain_summary("test_x", seconds))
+        for number, seconds in enumerate(seconds_of_runs, 1)
+    ]
+    table = history_table(runs, "test_x", "", "")
+    assert table.title.endswith("0.40 ns to 0.49 ns")
+    assert [row.change for row in table.rows] == [None, pytest.approx(0.225)]
+    assert run_csv(runs[0].run).splitlines()[1] == "test_x,(iteration),,,,0.4,0.0,"
 
 
 def test_one_run_as_csv_has_a_row_per_iteration_and_operation(golden):

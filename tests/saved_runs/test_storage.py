@@ -14,6 +14,7 @@ from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.record import nanoseconds
 from mnistbench.saved_runs.storage import LARGEST_FILE, Storage, read_json, tensorboard_directory
 
 MACHINE = "Linux-CPython-3.11-64bit"
@@ -472,7 +473,7 @@ def test_files_of_older_pytest_benchmarks_are_compared_by_case(version):
     run = found.run
     assert run.plain
     assert [case.node_id for case in run.cases] == ["test_x.py::test_sum", "test_x.py::test_sort"]
-    assert run.cases[0].wall_ns == round(json.loads(path.read_text())["benchmarks"][0]["stats"]["median"] * 1e9)
+    assert run.cases[0].wall_ns == nanoseconds(json.loads(path.read_text())["benchmarks"][0]["stats"]["median"])
     assert (run.commit, run.branch) == ("", "")
     judgement = judge(compare([run], run), Criteria(case_fail=Threshold("", 5.0)))
     assert judgement.outcome == "passed"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 from mnistbench.compare.judge import Judgement
@@ -209,16 +210,21 @@ def saved_benchmark(case: CaseRecord) -> dict[str, Any]:
         "fullname": case.node_id,
         "extra_info": {KEY: case.to_json()},
         "stats": {
-            "min": case.timing.min_ns / 1e9,
-            "max": case.timing.median_ns * 2 / 1e9,
-            "mean": case.timing.mean_ns / 1e9,
-            "stddev": case.timing.stddev_ns / 1e9,
-            "median": case.timing.median_ns / 1e9,
-            "iqr": case.timing.iqr_ns / 1e9,
+            "min": _seconds(case.timing.min_ns),
+            "max": _seconds(case.timing.median_ns * 2),
+            "mean": _seconds(case.timing.mean_ns),
+            "stddev": _seconds(case.timing.stddev_ns),
+            "median": _seconds(case.timing.median_ns),
+            "iqr": _seconds(case.timing.iqr_ns),
             "rounds": case.timing.rounds,
             "iterations": 1,
         },
     }
+
+
+def _seconds(nanoseconds: float) -> float:
+    """Seconds of the same digits, as pytest-benchmark would save them."""
+    return float(Decimal(repr(nanoseconds)).scaleb(-9))
 
 
 _PARAMS_FIELDS = tuple(field.name for field in dataclasses.fields(Params))

@@ -32,6 +32,9 @@ def many(examples):
 
 
 NANOSECONDS = st.integers(min_value=0, max_value=2**50)
+
+#: Times of pytest-benchmark, with fractions of a nanosecond.
+FLOAT_NANOSECONDS = st.integers(min_value=0, max_value=10**15).map(lambda picoseconds: picoseconds / 1000)
 BYTES = st.integers(min_value=-(2**40), max_value=2**40)
 TEXTS = st.text(max_size=12)
 NAMES = st.text(string.ascii_lowercase + string.digits + "_.:-", min_size=1, max_size=12)
@@ -127,11 +130,11 @@ def timings() -> SearchStrategy[Timing]:
     """Statistics of one benchmark."""
     return st.builds(
         Timing,
-        median_ns=NANOSECONDS,
-        iqr_ns=NANOSECONDS,
-        min_ns=NANOSECONDS,
-        mean_ns=NANOSECONDS,
-        stddev_ns=NANOSECONDS,
+        median_ns=FLOAT_NANOSECONDS,
+        iqr_ns=FLOAT_NANOSECONDS,
+        min_ns=FLOAT_NANOSECONDS,
+        mean_ns=FLOAT_NANOSECONDS,
+        stddev_ns=FLOAT_NANOSECONDS,
         rounds=st.integers(1, 1_000_000),
     )
 
@@ -166,7 +169,7 @@ def case_records() -> SearchStrategy[CaseRecord]:
         samples=st.integers(1, 60_000),
         first_call_ns=st.none() | NANOSECONDS,
         device_ns=st.lists(NANOSECONDS, max_size=4).map(tuple),
-        rounds_ns=st.lists(NANOSECONDS, max_size=4).map(tuple),
+        rounds_ns=st.lists(FLOAT_NANOSECONDS, max_size=4).map(tuple),
         tables=st.lists(op_tables(), max_size=2).map(tuple),
         tables_in=TEXTS,
         scalars=st.none() | scalars(),

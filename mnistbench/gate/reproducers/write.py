@@ -10,7 +10,7 @@ from typing import Any
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.reproducers.script import VALUES, ScriptOrigin, differ, file_name, script
 from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds, decide
+from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds, as_shown, decide
 from mnistbench.gate.verdict.samples import ADDED, BASE, HEAD, OUTSIDE_KIND, GateHeader, Launch, Quantity, Reproducer
 
 #: Rows of each side -> what ``launcher.capture`` returns.
@@ -122,15 +122,15 @@ def _reproducer(
 
 
 def _origin(gate: GateHeader, finding: Finding, threads: int) -> ScriptOrigin:
-    best, quantity = finding.best, finding.best.quantity
+    best, quantity = as_shown(finding.best), finding.best.quantity
     return ScriptOrigin(
         title=finding.screened.quantity.title,  # as in the report
         case=gate.name(quantity.case),
         change=min(best.change, _LARGEST),
         low=min(best.low, _LARGEST),
         high=min(best.high, _LARGEST),
-        base_ns=quantity.base_ns,
-        head_ns=quantity.head_ns,
+        base_ns=best.quantity.base_ns,
+        head_ns=best.quantity.head_ns,
         base=gate.base,
         head=gate.head,
         torch=gate.torch,

@@ -62,6 +62,47 @@ class Estimate:
     launches: int
 
 
+def as_shown(estimate: Estimate) -> Estimate:
+    """Return an estimate for a reader: with a base and a head that give its change.
+
+    The change is that of pairs of iterations, which is tested. The medians of each side over all launches give another one if
+    the speed of the machine changes between launches: 38.2 and 40.7 us stood beside -12.6 %. So the base is its median (of what
+    occurs once its mean), and the head is what the change makes of it.
+
+    The change of what occurs once, which is tested with 5 ms added to both sides, becomes a share of the base alone; it is
+    infinite if the base is 0. If the change is a share of the case (ADDED), it gives the difference of both times.
+    """
+    quantity, change = estimate.quantity, estimate.change
+    if not -1 < change < math.inf:
+        return estimate
+    if quantity.kind == ADDED:
+        case_ns = max(quantity.base_ns, quantity.head_ns) / quantity.share if quantity.share else 0.0
+        base, head = _with_difference(quantity.base_ns, quantity.head_ns, change * case_ns)
+        return replace(estimate, quantity=replace(quantity, base_ns=base, head_ns=head))
+    added = quantity.added
+    base, head = quantity.base_ns, (quantity.base_ns + added) * (1 + change) - added
+    if head < 0 or base + added == 0:  # the head is known, and the base is what the change was made of
+        head = max(0.0, quantity.head_ns) if base + added == 0 else 0.0
+        base = (head + added) / (1 + change) - added
+
+    def of_base(share: float) -> float:
+        if base == 0:
+            return math.inf if share > 0 else 0.0
+        return max(-1.0, share * (base + added) / base)
+
+    shown = replace(estimate, quantity=replace(quantity, base_ns=base, head_ns=head))
+    if not added:
+        return shown
+    return replace(shown, change=of_base(change), low=of_base(estimate.low), high=of_base(estimate.high))
+
+
+def _with_difference(base: float, head: float, difference: float) -> tuple[float, float]:
+    """Return times of both sides with this difference: those of the base if it fits, and 0 on a side without the operation."""
+    if head == 0 or base + difference < 0:
+        return max(0.0, -difference), max(0.0, difference)
+    return base, base + difference
+
+
 # ---- The verdict -----------------------------------------------------------------------------------------------------
 
 PASSED, REGRESSED, INCONCLUSIVE = "passed", "regressed", "inconclusive"
@@ -157,6 +198,27 @@ class Decision:
         regressed = {finding.screened.quantity.case for finding in self.findings if _is_of_case(finding)}
         bounds = [case.high for case in self.cases if case.quantity.kind == kind and case.quantity.case not in regressed]
         return max(bounds, default=math.inf)
+
+
+def decision_as_shown(decision: Decision) -> Decision:
+    """Return a decision for a report: each of its estimates as :func:`as_shown` returns it."""
+
+    def finding_as_shown(finding: Finding) -> Finding:
+        return replace(
+            finding,
+            screened=as_shown(finding.screened),
+            confirmed=as_shown(finding.confirmed) if finding.confirmed else None,
+            least=as_shown(replace(finding.best, low=finding.least)).low,
+        )
+
+    return replace(
+        decision,
+        cases=tuple(map(as_shown, decision.cases)),
+        operations=tuple(map(as_shown, decision.operations)),
+        once=tuple(map(as_shown, decision.once)),
+        findings=tuple(map(finding_as_shown, decision.findings)),
+        unbounded=tuple(map(as_shown, decision.unbounded)),
+    )
 
 
 def candidates(first: Sequence[Quantity], thresholds: Thresholds, seed: int) -> list[Estimate]:
@@ -522,23 +584,26 @@ def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds
         if finding.screened.change < 0:
             continue
         name = f"{finding.screened.quantity.case}: {finding.screened.quantity.title}"
-        change = units.percent(finding.best.change, signed=True)
+        shown = as_shown(finding.best)
+        is_new = shown.change == math.inf
+        differs = "is new" if is_new else f"differs by {units.percent(shown.change, signed=True)}"
         if finding.verdict == UNDECIDED:
-            limit, up_to = (units.percent(thresholds.of(finding.screened.quantity)), units.percent_up(finding.best.high))
+            limit = units.percent(thresholds.of(finding.screened.quantity))
+            up_to = "" if is_new else f" (up to {units.percent_up(shown.high)})"
             yield Reason(
                 NOISE,
                 f"{name} was flagged, and {fresh} fresh launches neither confirm it nor rule out a slowdown "
-                f"of {limit} (up to {up_to}); measure again",
+                f"of {limit}{up_to}; measure again",
             )
         elif finding.verdict == CONTRADICTED:
-            text = f"{name} differs by {change}, more than the time of its case shows; profile this operation alone"
+            text = f"{name} {differs}, more than the time of its case shows; profile this operation alone"
             yield Reason(CONTRADICTION, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_FRESH:
-            text = f"{name} differs by {change}, and fresh launches have no usable sample of it; measure again"
+            text = f"{name} {differs}, and fresh launches have no usable sample of it; measure again"
             yield Reason(UNMEASURED, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
             too_few = units.counted(fresh, "fresh launch is", "fresh launches are")
-            text = f"{name} differs by {change}, and {too_few} too few to confirm it; increase --budget"
+            text = f"{name} {differs}, and {too_few} too few to confirm it; increase --budget"
             yield Reason(BUDGET, text)
 
 

@@ -33,6 +33,7 @@ from mnistbench.gate.verdict.decision import (
     Thresholds,
     decide,
     decide_together,
+    decision_as_shown,
 )
 from mnistbench.gate.verdict.samples import BASE, HEAD, ITERATION, OTHER, End, GateHeader, Launch, Recorded, SideSample
 from mnistbench.gate.verdict.shards import NAMED
@@ -47,6 +48,10 @@ NOTHING_TO_COMPARE = "the base has none of the cases, so nothing was compared"
 #: Smallest threshold of cases: three times the largest difference that remains between launches of the same code whose sides
 #: have the roles that they were given (docs/gate-statistics.md).
 LEAST_THRESHOLD = 0.001
+
+
+#: Limit of --accept, as a share, that allows a cost that the base does not have; it is no share of the base.
+LIMIT_OF_NEW = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,11 +149,12 @@ class Verdict:
             matched = [finding for finding, matching in self.unlimited if matching == acceptance]
             largest = max(matched, key=lambda finding: finding.best.high)
             quantity, high = largest.screened.quantity, largest.best.high
-            limit = math.ceil(round(100 * high, 6)) if math.isfinite(high) else 1000
+            limit = math.ceil(round(100 * _limit_for(high), 6))
+            slower = f"is up to {limit} % slower" if math.isfinite(high) else "is new"
             line = shlex.quote(f"{acceptance.pattern}:{limit}%")
             text = (
-                f"--accept {acceptance.text!r} gives no limit, and {quantity.title} ({quantity.case}) is up to {limit} % "
-                f"slower; give one: --accept {line}"
+                f"--accept {acceptance.text!r} gives no limit, and {quantity.title} ({quantity.case}) {slower}; "
+                f"give one: --accept {line}"
             )
             yield Reason(ACCEPTANCE, text)
 
@@ -208,6 +214,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         decision = decide_together([decided(part) for part in recorded.shards if shards.is_judged(part)], options, accepts)
     else:
         decision = decided(recorded)
+    decision = decision_as_shown(decision)
     accepted, exceeded, unlimited = _sorted_acceptances(decision.findings, matching)
     used = {one for finding in decision.findings for one in matching(finding)}
     not_finite = {
@@ -243,7 +250,12 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
 
 def _allows(finding: Finding, acceptance: Acceptance) -> bool:
     """Whether a regression is within the limit of an --accept."""
-    return acceptance.limit is not None and finding.best.change <= acceptance.limit
+    return acceptance.limit is not None and _limit_for(finding.best.change) <= acceptance.limit
+
+
+def _limit_for(change: float) -> float:
+    """Return the limit of an --accept that allows a change."""
+    return change if math.isfinite(change) else LIMIT_OF_NEW
 
 
 _Refused = tuple[tuple[Finding, Acceptance], ...]

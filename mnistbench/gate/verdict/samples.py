@@ -228,7 +228,7 @@ class Quantity:
     clock: str
     members: tuple[OpKey, ...]  # summed operations; none for a case
     logs: tuple[float, ...]  # per launch: log(head / base), mean over builds; NaN if there are too few usable times
-    base_ns: float  # median over builds or launches; of MEMORY in bytes
+    base_ns: float  # median over builds or launches, of ONCE the mean; of MEMORY in bytes
     head_ns: float
     # Of its case in the base, on an accelerator of its busy time; 1 for a case; for ADDED on the larger side; 0 if it is once
     share: float
@@ -248,6 +248,11 @@ class Quantity:
     def is_operation(self) -> bool:
         """Whether this is the time of operations, or of a part of an iteration that is none."""
         return not self.is_case and not self.is_once
+
+    @property
+    def added(self) -> float:
+        """What is added to both sides before they are compared, so that small costs have small changes: ns; bytes of MEMORY."""
+        return LEAST_ONCE_NS if self.kind == ONCE else 1 if self.kind == MEMORY else 0
 
     @property
     def weight(self) -> float:
@@ -318,12 +323,15 @@ def _of_once(launches: Sequence[Launch], least_ns: float) -> Iterable[Quantity]:
     sides = [side for each in launches for side in each.once.values()]
     for name, case in sorted({(name, case) for side in sides for name, cases in side.items() for case in cases}):
         values = [[each.once.get(side, {}).get(name, {}).get(case, 0) for side in (BASE, HEAD)] for each in launches]
-        kind, clock, more = (MEMORY, NO_CLOCK, 1) if name == RESIDENT else (ONCE, CPU, LEAST_ONCE_NS)
+        kind, clock = (MEMORY, NO_CLOCK) if name == RESIDENT else (ONCE, CPU)
         is_complete = all(each.once and (case == ALL_CASES or case in each.cases) for each in launches)
         if is_complete and statistics.fmean(map(statistics.fmean, values)) >= least_ns:
-            logs = tuple(math.log((head + more) / (base + more)) for base, head in values)
-            base_ns, head_ns = (float(statistics.median(column)) for column in zip(*values, strict=True))
-            yield Quantity(case, kind, name, clock, (), logs, base_ns, head_ns, 0.0)
+            # A cost of one of several cases is in a part of the launches only, where the median may be 0.
+            typical = statistics.median if kind == MEMORY else statistics.fmean
+            base_ns, head_ns = (float(typical(column)) for column in zip(*values, strict=True))
+            quantity = Quantity(case, kind, name, clock, (), (), base_ns, head_ns, 0.0)
+            logs = tuple(math.log((head + quantity.added) / (base + quantity.added)) for base, head in values)
+            yield replace(quantity, logs=logs)
 
 
 def _of_case(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Quantity]:

@@ -25,7 +25,7 @@ class Soak(NamedTuple):
     low: float  # its 95 % confidence interval, from the changes of the parts
     high: float
     least_growth: float  # of the head relative to the base, from the first part to the last one: lower bound
-    means_ns: tuple[float, float]
+    means_ns: tuple[float, float]  # that of the base, and what the change makes of it
     growths: tuple[float, float]  # of each side alone
     slowest_ns: tuple[float, float]  # means of the slowest iterations in turn, of each part 1 % and at most 100
 
@@ -49,7 +49,7 @@ def soaks(launches: Sequence[Launch]) -> Iterable[Soak]:
                 case, sum(part.iterations for part in sides[0]),
                 math.expm1(middle), math.expm1(middle - reach), math.expm1(middle + reach),
                 math.expm1(logs[-1] - logs[0] - _T * step),
-                (statistics.fmean(base), statistics.fmean(head)),
+                (statistics.fmean(base), statistics.fmean(base) * math.exp(middle)),
                 (base[-1] / base[0] - 1, head[-1] / head[0] - 1),
                 (base_ns, head_ns),
             )  # fmt: skip

@@ -28,9 +28,7 @@ const units = {
     return signed && !text.startsWith("-") ? `+${text}` : text;
   },
 
-  microseconds(nanoseconds, signed = false) {
-    return units.signed(units.grouped(units.fixed(nanoseconds / 1000, 1)), signed);
-  },
+  duration: (nanoseconds, signed = false) => units.scaled(nanoseconds, [["ns", 1], ["us", 1e3], ["ms", 1e6], ["s", 1e9]], signed),
 
   percent(fraction, signed = false) {
     return `${units.signed(units.fixed(fraction * 100, 1), signed)} %`;
@@ -40,12 +38,14 @@ const units = {
     return units.signed(units.grouped(units.fixed(number, Number.isInteger(number) ? 0 : 1)), false);
   },
 
-  size(bytes) {
-    const names = ["B", "KiB", "MiB", "GiB"];
-    for (const [position, name] of names.entries()) {
-      const text = units.significant(Math.abs(bytes) / 1024 ** position);
-      if (position === names.length - 1 || Number(text.replaceAll(",", "")) < 1024) {
-        return `${units.signed((bytes < 0 ? "-" : "") + text, false)} ${name}`;
+  size: (bytes) => units.scaled(bytes, [["B", 1], ["KiB", 1024], ["MiB", 1024 ** 2], ["GiB", 1024 ** 3]], false),
+
+  scaled(value, names, signed) {
+    if (value === 0) return `0 ${names[0][0]}`;
+    for (const [position, [name, one]] of names.entries()) {
+      const text = units.significant(Math.abs(value) / one);
+      if (position === names.length - 1 || Number(text.replaceAll(",", "")) < names[position + 1][1] / one) {
+        return `${units.signed((value < 0 ? "-" : "") + text, signed)} ${name}`;
       }
     }
   },
@@ -198,7 +198,7 @@ function number(title, value, text, more = {}) {
 }
 
 function time(title, value, more = {}) {
-  return number(title, value, units.microseconds, { sum: (rows) => units.microseconds(total(rows, value)), ...more });
+  return number(title, value, units.duration, { sum: (rows) => units.duration(total(rows, value)), ...more });
 }
 
 function share(value, whole) {
@@ -244,10 +244,10 @@ function showOperations(container) {
   const hostTime = (row) => (state.time === "self" ? row.self : row.whole);
 
   function columns() {
-    const hostTitle = `${state.time} CPU us`;
+    const hostTitle = `${state.time} CPU`;
     if (state.temperature === "both") {
       const of = (row) => (row === null ? null : state.view === "device" ? row.device : hostTime(row));
-      const title = state.view === "device" ? "self device us" : hostTitle;
+      const title = state.view === "device" ? "self device" : hostTitle;
       const difference = (row) => (of(row.cold) ?? 0) - (of(row.warm) ?? 0);
       const sums = state.time === "self" || state.view === "device" ? {} : { sum: undefined };
       return [
@@ -256,10 +256,10 @@ function showOperations(container) {
         number("warm calls", (row) => row.warm && row.warm.calls, units.count),
         time(`cold ${title}`, (row) => of(row.cold), sums),
         time(`warm ${title}`, (row) => of(row.warm), sums),
-        time("cold - warm us", difference, {
+        time("cold - warm", difference, {
           first: true,
-          text: (row) => units.microseconds(difference(row), true),
-          ...(sums.sum === undefined && "sum" in sums ? sums : { sum: (some) => units.microseconds(total(some, difference), true) }),
+          text: (row) => units.duration(difference(row), true),
+          ...(sums.sum === undefined && "sum" in sums ? sums : { sum: (some) => units.duration(total(some, difference), true) }),
         }),
       ];
     }
@@ -271,13 +271,13 @@ function showOperations(container) {
       ...names,
       number("calls", (row) => row.calls, units.count),
       ...(device ? [
-        time("self device us", (row) => row.device, { first: true }),
+        time("self device", (row) => row.device, { first: true }),
         share((row) => row.device, total(all, (row) => row.device)),
       ] : []),
       time(hostTitle, hostTime, { first: !device, ...(self ? {} : { sum: undefined }) }),
       ...(device ? [] : [{ ...share(hostTime, whole), ...(self ? {} : { sum: undefined }) }]),
-      ...(state.temperature === "warm" ? [number(device ? "IQR of device us" : "IQR of self us", (row) => row.spread, units.microseconds)] : []),
-      time("per call us", (row) => (row.calls ? (device ? row.device : hostTime(row)) / row.calls : null), { sum: undefined }),
+      ...(state.temperature === "warm" ? [number(device ? "IQR of device" : "IQR of self", (row) => row.spread, units.duration)] : []),
+      time("per call", (row) => (row.calls ? (device ? row.device : hostTime(row)) / row.calls : null), { sum: undefined }),
       number("memory", (row) => row.memory, units.size, { sum: (some) => units.size(total(some, (row) => row.memory)) }),
     ];
   }
@@ -314,12 +314,12 @@ function showChanges(container) {
   const relative = (row) => (base(row) > 0 && head(row) !== null ? (head(row) - base(row)) / base(row) : null);
   const columns = () => [
     ...names,
-    time("base us", base),
-    time("head us", head),
-    time("change us", change, {
+    time("base", base),
+    time("head", head),
+    time("difference", change, {
       first: true,
       order: (row) => Math.abs(change(row)), // the largest changes first, whichever their sign
-      text: (row) => units.microseconds(change(row), true), sum: (rows) => units.microseconds(total(rows, change), true),
+      text: (row) => units.duration(change(row), true), sum: (rows) => units.duration(total(rows, change), true),
     }),
     number("change", relative, (value) => units.percent(value, true), {
       text: (row) => (base(row) === null ? "new" : head(row) === null ? "gone" : orMissing(relative(row), (value) => units.percent(value, true))),

@@ -34,6 +34,7 @@ from mnistbench.gate.verdict.decision import (
     UNDECIDED,
     Estimate,
     Thresholds,
+    as_shown,
     candidates,
     decide,
     is_settled,
@@ -633,3 +634,52 @@ def test_a_slow_launch_widens_the_upper_bound_of_a_case_and_not_of_an_operation(
     [one] = (*found.cases, *found.operations)
     above, below = (math.log1p(bound) - math.log1p(one.change) for bound in (one.high, one.low))
     assert (above > -1.1 * below) == is_wider
+
+
+# ---- what a reader sees --------------------------------------------------------------------------------------------------
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=300)
+@given(
+    kind=st.sampled_from(["iteration", "mean", "operation", "replaced", "outside", "other", "once", "memory"]),
+    base=st.sampled_from([0.0, 0.4]) | st.floats(1e-3, 1e10),
+    head=st.floats(1e-3, 1e10),
+    logs=st.tuples(*[st.floats(-5, 5)] * 3).map(sorted),
+)
+def test_base_and_head_give_the_change(kind, base, head, logs):
+    low, change, high = map(decision.change_of, logs)
+    shown = as_shown(gate_builders.estimate(change, low, high, kind=kind, base_ns=base, head_ns=head))
+    quantity = shown.quantity
+    assert min(quantity.base_ns, quantity.head_ns) >= 0
+    assert -1 <= shown.low <= shown.change <= shown.high
+    if quantity.base_ns == 0:
+        assert kind in ("once", "memory")
+        assert shown.change == (math.inf if change > 0 else 0.0)
+    else:
+        assert quantity.head_ns == pytest.approx(quantity.base_ns * (1 + shown.change), rel=1e-6, abs=1e-3)
+    if base and quantity.head_ns:
+        assert quantity.base_ns == base
+    if kind not in ("once", "memory"):
+        assert (shown.change, shown.low, shown.high) == (change, low, high)
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=100)
+@given(
+    base=st.sampled_from([0.0]) | st.floats(1, 1e6), head=st.sampled_from([0.0]) | st.floats(1, 1e6), change=st.floats(-0.9, 2)
+)
+def test_times_of_an_operation_that_one_side_has_differ_by_its_share_of_the_case(base, head, change):
+    case_ns = 1e6
+    estimate = gate_builders.estimate(
+        change, change, change, kind="added", base_ns=base, head_ns=head, share=max(base, head) / case_ns
+    )
+    shown = as_shown(estimate)
+    difference = shown.quantity.head_ns - shown.quantity.base_ns
+    assert difference == pytest.approx(change * case_ns if base or head else 0.0, abs=1e-3)
+    assert min(shown.quantity.base_ns, shown.quantity.head_ns) >= 0
+    assert (shown.change, shown.quantity.share) == (estimate.change, estimate.quantity.share)
+
+
+def test_a_cost_that_the_base_does_not_have_is_new():
+    found = as_shown(gate_builders.estimate(16.0, 12.0, 20.0, kind="once", base_ns=0.0, head_ns=80e6))
+    assert (found.quantity.base_ns, found.quantity.head_ns) == (0.0, 80e6)
+    assert (found.change, found.low, found.high) == (math.inf,) * 3

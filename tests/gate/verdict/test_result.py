@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import re
 import shlex
 
 import gate_builders
@@ -258,6 +259,7 @@ COSTS = {
     ("first iteration", CASE): (80_000_000, 1.5),
     ("setup", CASE): (90_000_000, 1.0),
 }
+COSTS_OF_THE_SAME_CODE = {key: (base, 1.0) for key, (base, _) in COSTS.items()}
 
 
 @pytest.mark.parametrize(
@@ -276,6 +278,29 @@ def test_what_occurs_once_is_accepted_by_its_name(patterns, regressed):
     verdict = concluded(launches, *patterns)
     assert {finding.screened.quantity.name for finding in verdict.regressions} == set(regressed)
     assert verdict.outcome == (REGRESSED if regressed else PASSED)
+
+
+def with_a_new_cost(launch):
+    """The launch with shared fixtures in the head alone."""
+    once = {
+        side: {**costs, "shared fixtures": {ALL_CASES: 80_000_000 if side == "head" else 0}}
+        for side, costs in launch.once.items()
+    }
+    return dataclasses.replace(launch, once=once)
+
+
+def test_a_cost_that_the_base_does_not_have_is_new_and_accepted_by_the_limit_that_is_advised():
+    launches = [
+        with_a_new_cost(one) for stage in (1, 2) for one in series(once=COSTS_OF_THE_SAME_CODE, stage=stage, seed=stage)
+    ]
+    text = gate_builders.rendered(concluded(launches), "terminal")
+    assert "regressed: shared fixtures (all cases), new (fresh launches only), 0 ns -> 80.0 ms" in text
+    table = text.partition("once in a process: ")[2].partition("\n\n")[0]
+    assert re.search(r"^shared fixtures +all cases +0 ns -> 80\.0 ms +new +- +- .* -$", table, re.MULTILINE)
+    options = JudgeOptions(accept=(Acceptance.parse(f"{ALL_CASES}:shared fixtures"),), reason="it is cached")
+    [reason] = conclude(recorded(launches), options).reasons
+    [advised] = re.findall(r"is new; give one: --accept '(.*)'$", reason.text)
+    assert concluded(launches, advised).outcome == PASSED
 
 
 def test_what_is_accepted_passes_and_what_accepted_nothing_is_listed(slower):

@@ -75,7 +75,12 @@ def test_a_cost_that_occurs_once_has_a_difference_per_launch():
     [found] = once_of(costs("import", (20, 45), (20, 20), (30, 20)))
     assert (found.key, found.clock, found.share, found.title) == ((ALL_CASES, "once", "import"), "cpu", 0.0, "import")
     assert found.logs == pytest.approx([math.log(50 / 25), 0.0, math.log(25 / 35)])
-    assert (found.base_ns, found.head_ns) == (20 * MS, 20 * MS)
+    assert (found.base_ns, found.head_ns) == (pytest.approx(70 / 3 * MS), pytest.approx(85 / 3 * MS))
+
+
+def test_a_cost_of_some_launches_has_a_base_that_its_change_can_be_a_share_of():
+    [found] = once_of(costs("first iteration", (50, 50), *[(0, 0)] * 7, case=CASE))
+    assert (found.base_ns, found.head_ns) == (6.25 * MS, 6.25 * MS)
 
 
 def test_memory_is_compared_as_it_is():

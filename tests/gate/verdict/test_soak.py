@@ -57,6 +57,13 @@ def test_what_is_slower_or_grows_by_more_than_its_interval_is_inconclusive(soak,
     assert verdict.is_excusable == (not reasons)
 
 
+def test_the_means_of_both_sides_give_the_change():
+    parts = [*soaked(1.13).cases[CASE][:5], *soaked(0.4).cases[CASE][5:]]
+    [found] = soaks([Launch(SOAK, {CASE: parts}, 60.0)])
+    base_ns, head_ns = found.means_ns
+    assert head_ns == pytest.approx(base_ns * (1 + found.change))
+
+
 def test_reasons_say_what_to_do():
     first, second = (reason.text for reason in concluded(soaked(1.3, grows=(1.0, 1.5))).reasons)
     advice = "one launch cannot confirm it; run the gate again with the same --soak, and profile the head if it comes again"

@@ -21,7 +21,7 @@ COSTS: tuple[Column[WayCost], ...] = (
     Column(None, lambda cost: str(cost.case.sizes), key="sizes"),
     Column("way", lambda cost: cost.case.way, key="way"),
     Column("dtype", lambda cost: cost.case.dtype, key="dtype"),
-    Column("us", lambda cost: cost.seconds, lambda seconds: units.microseconds(1e9 * seconds), "seconds"),
+    Column("time", lambda cost: cost.seconds, lambda seconds: units.duration(1e9 * seconds), "seconds"),
     Column("MFLOP", lambda cost: cost.flops, _decimals(1e6), "flops"),
     Column(None, lambda cost: cost.flops_by_definition, key="flops_by_definition"),
     Column("of definition", lambda cost: cost.flops / cost.flops_by_definition, units.percent, "of_definition"),

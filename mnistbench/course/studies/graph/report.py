@@ -67,9 +67,9 @@ def times_of(study: result.GraphStudy) -> tuple[Column[str], ...]:
         Column("eager operations", study.eager_operations, units.count, "eager_operations"),
         Column("generated kernels", lambda part: study.launches(part, generated=True), units.count, "generated_kernels"),
         Column("library calls", lambda part: study.launches(part, generated=False), units.count, "library_kernels"),
-        Column("eager us", lambda part: study.typical_ns(result.EAGER, part), units.microseconds, "eager_ns"),
+        Column("eager time", lambda part: study.typical_ns(result.EAGER, part), units.duration, "eager_ns"),
         Column(
-            "compiled us", lambda part: study.typical_ns(result.COMPILED, part) if study.compiled else None, units.microseconds,
+            "compiled time", lambda part: study.typical_ns(result.COMPILED, part) if study.compiled else None, units.duration,
             "compiled_ns",
         ),
         Column("times as fast", lambda part: ratio(part, 2), "{:.2f}".format, "ratio"),
@@ -81,16 +81,16 @@ def times_of(study: result.GraphStudy) -> tuple[Column[str], ...]:
 
 SCHEDULE: tuple[Column[result.Scheduled], ...] = (
     Column("way", lambda each: each.way),
-    Column("start us", lambda each: each.start_ns, units.microseconds),
-    Column("us", lambda each: each.duration_ns, units.microseconds),
+    Column("start", lambda each: each.start_ns, units.duration),
+    Column("time", lambda each: each.duration_ns, units.duration),
     Column("operation or kernel", lambda each: each.name),
 )
 
 LOADING: tuple[Column[result.Loading], ...] = (
     Column("loading", lambda each: each.name),
-    Column("step us", lambda each: each.typical_ns, units.microseconds),
-    Column("waiting us", lambda each: each.typical_wait_ns, units.microseconds),
-    Column("computing us", lambda each: each.typical_compute_ns, units.microseconds),
+    Column("step", lambda each: each.typical_ns, units.duration),
+    Column("waiting", lambda each: each.typical_wait_ns, units.duration),
+    Column("computing", lambda each: each.typical_compute_ns, units.duration),
 )
 
 

@@ -30,6 +30,11 @@ def _number(value: float | None) -> str:
     return units.MISSING if value is None else f"{value:.3f}"
 
 
+def _time(nanoseconds: float | None) -> str:
+    """Return the time of a multiply-add, which may be far below 1 ns."""
+    return units.MISSING if nanoseconds is None else f"{_number(nanoseconds)} ns"
+
+
 NESTS: tuple[Column[NestRow], ...] = (
     Column(None, lambda row: row.computation.name, key="problem"),
     Column("order", lambda row: row.nest.order, key="order"),
@@ -40,8 +45,8 @@ NESTS: tuple[Column[NestRow], ...] = (
     Column("L2 hits", lambda row: row.nest.counts.l1_misses - row.nest.counts.l2_misses, units.count, "l2_hits"),
     Column("L2 misses", lambda row: row.nest.counts.l2_misses, units.count, "l2_misses"),
     Column("L1 misses per multiply-add", lambda row: row.nest.l1_misses, _number, "l1_misses_per_multiply_add"),
-    Column("ns per multiply-add", lambda row: row.nest.ns, _number, "ns_per_multiply_add"),
-    Column("with data in L1", lambda row: row.nest.in_l1_ns, _number, "ns_per_multiply_add_in_l1"),
+    Column("time per multiply-add", lambda row: row.nest.ns, _time, "ns_per_multiply_add"),
+    Column("with data in L1", lambda row: row.nest.in_l1_ns, _time, "ns_per_multiply_add_in_l1"),
     Column("rank by misses", lambda row: result.rank_by_misses(row.nest, row.computation.nests), units.count, "rank_by_misses"),
     Column("rank by time", lambda row: result.rank_by_time(row.nest, row.computation.nests), units.count, "rank_by_time"),
 )
@@ -122,9 +127,9 @@ def _sentence(slower: str, found: Sequence[result.Disagreement]) -> str:
     others = [each.faster for each in found]
     if found[0].cause == result.INSTRUCTIONS:
         times = [other.in_l1_ns for other in others if other.in_l1_ns is not None]
-        ends = dict.fromkeys((_number(min(times)), _number(max(times))))
+        ends = dict.fromkeys((_time(min(times)), _time(max(times))))
         return (
-            f"{start}with its data in L1, a multiply-add takes {_number(one.in_l1_ns)} ns against {' to '.join(ends)} ns, "
+            f"{start}with its data in L1, a multiply-add takes {_time(one.in_l1_ns)} against {' to '.join(ends)}, "
             "so most of the difference is not due to misses."
         )
     if found[0].cause == result.L2_MISSES:
