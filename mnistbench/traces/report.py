@@ -261,8 +261,8 @@ def _timeline_table(timelines: Sequence[Timeline], impossible: Impossible) -> Ta
     if unlinked := sum(each.unlinked for each in timelines):
         ns = sum(each.unlinked_ns for each in timelines)
         lines.append(
-            f"{units.count(unlinked)} kernels and copies ({units.duration(ns)}) have no launch in the trace; "
-            "they may have been waiting in time that counts as starved."
+            f"Kernels and copies without a launch in the trace: {units.count(unlinked)}, {units.duration(ns)}. "
+            "They may have been waiting in time that counts as starved."
         )
     lines += _impossible_on_device(impossible)
     names = [units.printable(f"{each.device} {each.name}".strip()) for each in timelines]
@@ -377,7 +377,7 @@ def _notes(trace: Analysis) -> Iterator[str]:
         yield f"Ranges with kernels of their own are rows; their host time outside operations is in {OUTSIDE}."
     unattributed = sum(kernel.count for kernel in trace.kernels if kernel.key[0] == UNATTRIBUTED)
     if unattributed:
-        yield f"{UNATTRIBUTED}: {units.count(unattributed)} kernels and copies that the trace links to no operation."
+        yield f"{UNATTRIBUTED}: kernels and copies that the trace links to no operation; {units.count(unattributed)} of them."
     yield from _impossible_on_host(trace.impossible)
     added_ns = sum(sum(row.self_cpu_ns) for row in trace.host.rows) - sum(trace.host.iteration_ns)
     concurrent_ns = added_ns - trace.impossible.overlapping_calls_ns

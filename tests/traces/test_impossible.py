@@ -43,7 +43,7 @@ def test_kernels_of_one_stream_that_overlap(tmp_path):
     assert (timeline.busy_ns, timeline.span_ns, found.device.busy_ns) == (590_000, 590_000, (590_000,))
     assert sum(sum(row.self_device_ns) for row in found.device.rows) == 5_000_000
     out = text(tmp_path, *events)
-    assert "Impossible: kernels that overlap the next kernel of their stream (9, by 4,410.0 us in all)." in out
+    assert "Impossible: kernels that overlap the next kernel of their stream (9, by 4.41 ms in all)." in out
     assert "calls ran at the same time" not in out
 
 

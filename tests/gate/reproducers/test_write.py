@@ -279,7 +279,7 @@ def test_an_error_of_the_code_of_a_side_is_named(plan, tmp_path):
     text = broken.read_text()
     broken.write_text(text.replace("torch.ones(5)", "1 / 0"))
     try:
-        with pytest.raises(LaunchError, match=r"^head: test_own.py::test_plain fails: ZeroDivisionError: division by zero$"):
+        with pytest.raises(LaunchError, match=r"^head: test_own.py::test_plain fails: ZeroDivisionError: division by zero"):
             capture(plan, 1, {BASE: wanted, HEAD: wanted}, tmp_path, tmp_path / "log")
     finally:
         broken.write_text(text)

@@ -205,9 +205,9 @@ def test_single_cases_are_surveyed_if_they_are_named(folder):
     assert read(folder, "plain", "bench -vv")["surveyed"]["cases"] == {}
 
 
-def test_a_path_that_does_not_exist_is_named_in_one_line(folder):
+def test_a_path_that_does_not_exist_is_named(folder):
     said = read(folder, "operators", "nowhere.py")
-    assert said["error"] == "head: file or directory not found: nowhere.py"
+    assert said["surveyed"]["missing"] == ["nowhere.py"]
 
 
 def test_packages_are_those_that_python_imports_and_the_copy_of_mnistbench(monkeypatch):
