@@ -488,7 +488,7 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
     redefined = {id(base) for base, _, _ in comparison.redefined}
     for run, case in comparison.only_base:
         if id(case) not in redefined:
-            where = run.label if run.trace else f"last saved {run.label}"
+            where = f"last saved {run.label}" if run.saved_at else run.label
             text = f"in the base but not in this run: {case.node_id}, {where}"
             yield Problem(MISSING, text, excused=criteria.allow_missing)
     yield from _incomparable(cases, criteria)
