@@ -113,8 +113,11 @@ class CheckedQuantity:
 
     @property
     def is_open(self) -> bool:
-        """Whether the runs vary too much to rule out a slowdown of the threshold that the user gave."""
-        unclear = self.uncertainty > self.threshold or self.is_above_given
+        """Whether the runs vary too much to rule out a slowdown of the threshold that the user gave.
+
+        Time that the base does not have is above every threshold, and is judged by its share of the case.
+        """
+        unclear = self.uncertainty > self.threshold or (self.is_above_given and self.base_ns > 0)
         return self.given and self.verdict in (WITHIN, INCONCLUSIVE) and unclear and not self.accepted
 
     @property
