@@ -61,7 +61,7 @@ def ranks_report(run: RanksRun, top: int, by: str, given: Mapping[str, float | N
         folder=run.folder,
         slowest_rank=run.slowest.rank,
         missing_ranks=run.missing,
-        left_out_files=run.other_files,
+        left_out_files=(*run.merged, *run.other_files),
         traces=_data(shown),
     )
     return Report("operations of a trace", blocks, data, _csv(shown))
@@ -484,7 +484,8 @@ def _ranks_table(run: RanksRun) -> Table:
     if run.other_files:
         names = ", ".join(units.printable(name) for name in run.other_files[:_NAMES])
         more = f" and {len(run.other_files) - _NAMES} more" if len(run.other_files) > _NAMES else ""
-        lines.append(f"Left out, because nothing of PyTorch is in them: {names}{more}.")
+        them = "it" if len(run.other_files) == 1 else "them"
+        lines.append(f"Left out, because nothing of PyTorch is in {them}: {names}{more}.")
     return text_table(
         title=units.printable(f"{run.folder}: {len(run.ranks)} rank{'s' if len(run.ranks) > 1 else ''}"),
         headings=("rank", "steps", "step", "busy", "elapsed", "collectives", "outside collectives", "file", "note"),

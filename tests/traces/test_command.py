@@ -210,6 +210,22 @@ def test_other_files_beside_the_ranks_are_named(tmp_path, shown):
     assert len(json.loads(shown(tmp_path, "--format", "json"))["left_out_files"]) == 5
 
 
+def test_a_merged_file_beside_its_ranks_is_named(tmp_path, shown):
+    for rank in range(2):
+        training_step(tmp_path, name=f"rank{rank}.json", distributedInfo={"rank": rank, "world_size": 2})
+    events = [
+        {**event, "pid": f"[TP0{rank}] {event['pid']}"}
+        for rank in range(2)
+        for event in json.loads((tmp_path / f"rank{rank}.json").read_text())["traceEvents"]
+    ]
+    build.trace_file(tmp_path, events, name="merged.json", distributedInfo={"rank": 0, "world_size": 2})
+    (tmp_path / "config.json").write_text("{")
+    out = shown(tmp_path)
+    assert "Left out: merged.json: several ranks are merged into one file." in out
+    assert "Left out, because nothing of PyTorch is in it: config.json." in out
+    assert json.loads(shown(tmp_path, "--format", "json"))["left_out_files"] == ["merged.json", "config.json"]
+
+
 def test_a_device_without_a_name_is_called_so(tmp_path, shown):
     path = training_step(tmp_path, devices=("",))
     assert shown(path).splitlines()[1].startswith("an accelerator without a name (80.0 GiB)")
