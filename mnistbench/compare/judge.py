@@ -113,8 +113,11 @@ class CheckedQuantity:
 
     @property
     def is_open(self) -> bool:
-        """Whether the runs vary too much to rule out a slowdown of the threshold that the user gave."""
-        unclear = self.uncertainty > self.threshold or self.is_above_given
+        """Whether the runs vary too much to rule out a slowdown of the threshold that the user gave.
+
+        Time that the base does not have is above every threshold, and is judged by its share of the case.
+        """
+        unclear = self.uncertainty > self.threshold or (self.is_above_given and self.base_ns > 0)
         return self.given and self.verdict in (WITHIN, INCONCLUSIVE) and unclear and not self.accepted
 
     @property
@@ -488,7 +491,7 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
     redefined = {id(base) for base, _, _ in comparison.redefined}
     for run, case in comparison.only_base:
         if id(case) not in redefined:
-            where = run.label if run.trace else f"last saved {run.label}"
+            where = f"last saved {run.label}" if run.saved_at else run.label
             text = f"in the base but not in this run: {case.node_id}, {where}"
             yield Problem(MISSING, text, excused=criteria.allow_missing)
     yield from _incomparable(cases, criteria)

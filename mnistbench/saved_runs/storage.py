@@ -40,14 +40,6 @@ ENDINGS = (".json", ".json.gz")
 #: First bytes of a file that gzip compressed.
 GZIP = b"\x1f\x8b"
 
-#: First bytes of files that are archives or compressed in another way.
-_OTHER_FORMATS = {
-    b"PK\x03\x04": "a zip archive",
-    b"BZh": "compressed by bzip2",
-    b"\xfd7zXZ": "compressed by xz",
-    b"\x28\xb5\x2f\xfd": "compressed by zstd",
-}
-
 #: The first of these keys tells a trace from a saved run; texts inside JSON have no plain quotes.
 _KEY = re.compile(rb'"(traceEvents|benchmarks)"\s*:')
 
@@ -146,9 +138,12 @@ class Storage:
             return self._latest()
         if any(sign in reference for sign in "*?["):
             patterns = (reference, *(f"{reference}{ending}" for ending in ENDINGS))
-            found = [path for path in self.paths() if any(map(path.match, patterns))]
-            if not found and reference.endswith(".json"):  # a bare * means saved runs, never files of the working directory
-                found = [Path(path) for path in glob.glob(reference, recursive=True) if Path(path).is_file()]  # noqa: PTH207
+            files = []
+            if reference.endswith(ENDINGS):  # a bare * means saved runs, never files of the working directory
+                files = [Path(path) for path in glob.glob(reference, recursive=True) if Path(path).is_file()]  # noqa: PTH207
+            if files and not self.root.is_dir():
+                return files
+            found = [path for path in self.paths() if any(map(path.match, patterns))] or files
             if not found:
                 raise UsageError(f"{reference!r} matches no saved run in {self.root}; mnistbench list shows them")
             return found
@@ -320,16 +315,18 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _parsed(content: bytes, path: Path) -> Any:
-    for start, what in _OTHER_FORMATS.items():
-        if content.startswith(start):
-            raise RecordError(f"{path}: is {what}; unpack it and name the file in it")
     text = _decompressed(content, path) if content.startswith(GZIP) else content
     try:
         return json.loads(text)  # it finds out whether the text is UTF-8, UTF-16 or UTF-32, with a byte order mark or without
-    except UnicodeDecodeError:
-        raise RecordError(f"{path}: is not a text file; {_NEITHER}") from None
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        from mnistbench.traces.content import formats  # here: most files are read
+
+        if known := formats.of_bytes(text):
+            raise RecordError(f"{path}: is {known.name}; {known.remedy or _NEITHER}") from None
         begins_like_json = text.replace(b"\0", b"").lstrip(_BEFORE_JSON)[:1] in (b"{", b"[")
+        if isinstance(error, UnicodeDecodeError):
+            why = "has bytes that are not UTF-8; save it as UTF-8" if begins_like_json else f"is not a text file; {_NEITHER}"
+            raise RecordError(f"{path}: {why}") from None
         why = "the run that wrote it was cut off, or it is no saved run" if begins_like_json else _NEITHER
         raise RecordError(f"{path}: is not JSON ({error}); {why}") from None
 

@@ -185,7 +185,7 @@ class RunSummary:
 
     environment: Mapping[str, Any]  # of a plain file: only what pytest-benchmark saved
     cases: tuple[CaseSummary, ...]
-    saved_at: str = ""  # ISO 8601, UTC; empty for the running session
+    saved_at: str = ""  # ISO 8601, UTC; empty for the running session, and for a file that does not have it
     commit: str = ""  # whole id
     dirty: bool = False  # the tree had changes
     branch: str = ""
@@ -201,12 +201,13 @@ class RunSummary:
         """Time and commit: ``2026-11-20 10:31 UTC, commit 1a2b3c4``; of a trace its file."""
         if self.trace:
             return f"trace {self.trace}"
-        when = f"{self.minute} UTC" if self.saved_at else "this run"
+        without_time = "unknown time" if self.source else "this run"
+        when = f"{self.minute} UTC" if self.saved_at else without_time
         return f"{when}, commit {self.short_commit}" if self.commit else when
 
     @property
     def minute(self) -> str:
-        """Time of saving: ``2026-11-20 10:31``; empty for the running session."""
+        """Time of saving: ``2026-11-20 10:31``; empty if it is not known."""
         return self.saved_at[:16].replace("T", " ")
 
     @property

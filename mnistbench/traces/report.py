@@ -61,7 +61,7 @@ def ranks_report(run: RanksRun, top: int, by: str, given: Mapping[str, float | N
         folder=run.folder,
         slowest_rank=run.slowest.rank,
         missing_ranks=run.missing,
-        left_out_files=run.other_files,
+        left_out_files=(*run.merged, *run.other_files),
         traces=_data(shown),
     )
     return Report("operations of a trace", blocks, data, _csv(shown))
@@ -216,8 +216,11 @@ def _launch_notes(trace: Analysis) -> Iterator[str]:
     """Yield sentences about launches whose kernels the trace does not have."""
     launches = trace.launches
     if launches.captured:
-        captured = f"{units.count(launches.captured)} of {units.count(launches.n_calls)} kernel launches"
-        yield f"{captured} ran while a graph was captured: they added their kernels to the graph and ran none."
+        of_all = units.counted(launches.n_calls, "kernel launch", "kernel launches")
+        yield (
+            f"{units.count(launches.captured)} of {of_all} ran while a graph was captured, which adds kernels to the graph and "
+            "runs none."
+        )
     if not launches.n_lost:
         return
     text = f"{launches.lost_of_all} in the trace"
@@ -229,11 +232,13 @@ def _launch_notes(trace: Analysis) -> Iterator[str]:
         for name, lost, calls in zip(trace.steps, launches.lost, launches.calls, strict=True)
         if lost
     ]
+    whose = "its" if launches.n_lost == 1 else "their"
     if not trace.are_steps_marked or not steps:
-        yield f"{text}; their time is missing in the device times."
+        yield f"{text}; {whose} time is missing in the device times."
         return
     listed = ", ".join([*steps[:_NAMES], *(["..."] if len(steps) > _NAMES else [])])
-    yield f"{text} ({listed}); their time is missing in the device times of these steps, and so in all means and medians."
+    of_steps = "this step" if len(steps) == 1 else "these steps"
+    yield f"{text} ({listed}); {whose} time is missing in the device times of {of_steps}, and so in all means and medians."
 
 
 #: Rows of the table of accelerators: the times of a Timeline, by the names of its fields.
@@ -397,7 +402,7 @@ def _left_out_and_repaired(trace: Analysis) -> Iterator[str]:
     if trace.outside_device_ns:
         yield f"Left out of the device column: {units.duration(trace.outside_device_ns)} that no iteration launched."
     if trace.unfinished:
-        yield f"Left out: {units.count(trace.unfinished)} events without an end; the profiler stopped before."
+        yield f"Left out: {units.counted(trace.unfinished, 'event')} without an end; the profiler stopped before."
     if trace.left_out:
         counts = [f"{units.count(number)} of {units.printable(what)}" for what, number in trace.left_out.items()]
         yield f"Left out: events that mnistbench does not know, {', '.join(counts)}."
@@ -479,7 +484,8 @@ def _ranks_table(run: RanksRun) -> Table:
     if run.other_files:
         names = ", ".join(units.printable(name) for name in run.other_files[:_NAMES])
         more = f" and {len(run.other_files) - _NAMES} more" if len(run.other_files) > _NAMES else ""
-        lines.append(f"Left out, because nothing of PyTorch is in them: {names}{more}.")
+        them = "it" if len(run.other_files) == 1 else "them"
+        lines.append(f"Left out, because nothing of PyTorch is in {them}: {names}{more}.")
     return text_table(
         title=units.printable(f"{run.folder}: {len(run.ranks)} rank{'s' if len(run.ranks) > 1 else ''}"),
         headings=("rank", "steps", "step", "busy", "elapsed", "collectives", "outside collectives", "file", "note"),

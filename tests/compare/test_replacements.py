@@ -224,3 +224,10 @@ def test_the_quantities_of_a_case_have_each_operation_once(base, head):
     [case] = judgement.cases
     members = [change.key for checked in case.operations for change in checked.members]
     assert sorted(members) == sorted(change.key for change in case.case.operations)
+
+
+def test_small_new_operations_beside_others_leave_nothing_open():
+    judgement = judged([MATMUL], [MATMUL, row("my::new", 30_000), row("my::newer", 20_000)])
+    [new] = judgement.cases[0].operations[1:]
+    assert (new.text, new.is_open) == ("within 10.0 %", False)
+    assert judgement.outcome == "passed"

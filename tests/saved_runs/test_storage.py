@@ -1,5 +1,6 @@
 """Which saved runs a reference means, and that a file which cannot be read costs nothing but itself."""
 
+import gzip
 import json
 import os
 import shutil
@@ -97,6 +98,15 @@ def test_a_glob_of_paths_finds_files_that_are_not_in_the_storage(tmp_path):
     save("0001_base.json")
     shutil.copytree(".benchmarks", "artifacts")
     assert found("artifacts/**/*.json") == [Path("artifacts", MACHINE, "0001_base.json")]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_glob_of_files_needs_no_storage(compress):
+    path = save("0001_base.json")
+    name = "result.json.gz" if compress else "result.json"
+    Path(name).write_bytes(gzip.compress(path.read_bytes()) if compress else path.read_bytes())
+    shutil.rmtree(".benchmarks")
+    assert found(name.replace("result", "*")) == [Path(name)]
 
 
 @pytest.mark.parametrize("glob", ["*_gone", "*"])
@@ -440,6 +450,7 @@ def test_runs_are_sorted_by_the_time_they_were_saved_and_one_without_a_time_is_o
     later, sooner, never = save("0001_a.json", minute=59), save("0002_b.json", minute=1), save("0003_c.json")
     never.write_text(json.dumps(builders.saved_file(datetime=None)))
     assert [run.path for run in storage().all()] == [never, sooner, later]
+    assert storage().all()[0].run.label.startswith("unknown time")
 
 
 # ---- TensorBoard directories -------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_the_label_states_how_many_launches_have_no_kernel(tmp_path):
     del events[kernel_of_first_step]
     lacking = saved_trace(build.trace_file(tmp_path, events, name="lacking.json"))
     assert complete.run.trace.endswith("trace.json, 2 steps")
-    assert lacking.run.trace.endswith("lacking.json, 2 steps, 1 of 4 kernel launches have no kernel")
+    assert lacking.run.trace.endswith("lacking.json, 2 steps, 1 of 4 kernel launches has no kernel")
 
 
 def test_the_whole_run_has_the_samples_of_each_step(tmp_path):

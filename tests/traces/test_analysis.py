@@ -114,7 +114,10 @@ def test_files_that_are_not_one_run(tmp_path, ranks, complaint):
         read(tmp_path)
 
 
-@pytest.mark.parametrize("other", ['[{"bs": 32}]', '{"schema": 1, "nodes": []}', "3", '{"traceEvents": []}'])
+@pytest.mark.parametrize(
+    "other",
+    ['[{"bs": 32}]', '{"schema": 1, "nodes": []}', "3", '{"traceEvents": []}', "", "{", "// settings\n{}", '{"a": 1}{"a": 2}'],
+)
 def test_other_files_in_the_folder_are_left_out_and_named(tmp_path, other):
     for rank in range(2):
         save_rank(tmp_path, rank, compute_us=1)
@@ -132,6 +135,6 @@ def test_a_folder_with_other_files_alone_is_refused(tmp_path):
 
 def test_a_damaged_rank_is_named(tmp_path):
     save_rank(tmp_path, 0, compute_us=1)
-    Path(tmp_path, "rank1.json").write_text("{")
+    Path(tmp_path, "rank1.json").write_text('{"traceEvents": [{"ph": "X"')
     with pytest.raises(RecordError, match=r"rank1\.json"):
         read(tmp_path)

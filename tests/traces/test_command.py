@@ -135,11 +135,11 @@ def test_a_range_with_kernels_has_no_host_time_of_its_own(tmp_path, shown, rows)
 def test_launches_without_kernels_are_stated(tmp_path, shown):
     """In a trace of the host, of some steps, and of one rank of a folder; a complete trace has no such line."""
     lost = [build.step(3, 0, 900), build.op("aten::mm", 10, 90), build.launch(20, 10, 1)]
-    assert "1 of 1 kernel launches have no kernel" in shown(build.trace_file(tmp_path, lost))
+    assert "1 of 1 kernel launch has no kernel" in shown(build.trace_file(tmp_path, lost))
     some = [*lost, build.step(4, 1000, 900), build.op("aten::mm", 1010, 90), build.launch(1020, 10, 2)]
     some.append(build.kernel("gemm", 1100, 50, correlation=2))
     out = shown(build.trace_file(tmp_path, some, name="some.json"))
-    assert "1 of 2 kernel launches have no kernel in the trace (ProfilerStep#3: 1 of 1)" in out
+    assert "1 of 2 kernel launches has no kernel in the trace (ProfilerStep#3: 1 of 1); its time is missing in" in out
     folder = tmp_path / "ranks"
     folder.mkdir()
     for rank, events in enumerate((some, build.network())):
@@ -152,8 +152,8 @@ def test_launches_without_kernels_are_stated(tmp_path, shown):
 def test_launches_during_a_capture_are_stated(tmp_path, shown):
     begin = build.launch(5, 2, 8, name="cudaStreamBeginCapture")
     out = shown(build.trace_file(tmp_path, [begin, build.op("aten::mm", 10, 90), build.launch(20, 10, 1)]))
-    assert "1 of 1 kernel launches ran while a graph was captured" in out
-    assert "have no kernel" not in out
+    assert "1 of 1 kernel launch ran while a graph was captured" in out
+    assert "no kernel" not in out
 
 
 def test_csv_has_sums_over_all_steps(tmp_path, rows):
@@ -208,6 +208,22 @@ def test_other_files_beside_the_ranks_are_named(tmp_path, shown):
     line = r"Left out, because nothing of PyTorch is in them: a\n.json, b\n.json, c\n.json and 2 more."
     assert line in shown(tmp_path)
     assert len(json.loads(shown(tmp_path, "--format", "json"))["left_out_files"]) == 5
+
+
+def test_a_merged_file_beside_its_ranks_is_named(tmp_path, shown):
+    for rank in range(2):
+        training_step(tmp_path, name=f"rank{rank}.json", distributedInfo={"rank": rank, "world_size": 2})
+    events = [
+        {**event, "pid": f"[TP0{rank}] {event['pid']}"}
+        for rank in range(2)
+        for event in json.loads((tmp_path / f"rank{rank}.json").read_text())["traceEvents"]
+    ]
+    build.trace_file(tmp_path, events, name="merged.json", distributedInfo={"rank": 0, "world_size": 2})
+    (tmp_path / "config.json").write_text("{")
+    out = shown(tmp_path)
+    assert "Left out: merged.json: several ranks are merged into one file." in out
+    assert "Left out, because nothing of PyTorch is in it: config.json." in out
+    assert json.loads(shown(tmp_path, "--format", "json"))["left_out_files"] == ["merged.json", "config.json"]
 
 
 def test_a_device_without_a_name_is_called_so(tmp_path, shown):

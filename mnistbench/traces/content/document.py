@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,9 @@ from mnistbench.traces.content.repair import repaired
 
 #: First bytes of a compressed file.
 GZIP = b"\x1f\x8b"
+
+#: A damaged file without one of these keys is no damaged trace.
+_KEY_OF_TRACE = re.compile(rb'"(traceEvents|ph)"')
 
 #: What a user is told to do about a file that is no trace.
 ADVICE = "give a file that torch.profiler's export_chrome_trace wrote"
@@ -32,11 +36,12 @@ def read_document(path: Path) -> TraceDocument:
     """Read a file, plain or compressed with gzip. A list of events is read as an object that has nothing else.
 
     Raises:
-        RecordError: one line with the file and what is wrong with it. It is a NoTraceError if the file is of another format.
+        RecordError: one line with the file and what is wrong with it. It is a NoTraceError if the file is of another format
+            or has no part of a trace.
     """
     content = _unpacked(path)
     if not content.strip():
-        raise RecordError(f"{path}: is empty; the program may have ended before the profiler wrote the trace")
+        raise NoTraceError(f"{path}: is empty; the program may have ended before the profiler wrote the trace")
     document, repairs = _parsed(path, content)
     if isinstance(document, list) and any(isinstance(event, dict) and "ph" in event for event in document):
         document = {"traceEvents": document}  # Chrome's array form, also of torch's legacy profiler
@@ -66,9 +71,11 @@ def _parsed(path: Path, content: bytes) -> tuple[Any, tuple[str, ...]]:
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         mistake = error
     if known := formats.of_bytes(content):
-        raise NoTraceError(f"{path}: is {known}")
+        raise NoTraceError(f"{path}: is {known.name}; {known.remedy or formats.RECORD}")
     if found := repaired(content):
         return found
     if isinstance(mistake, UnicodeDecodeError) and not content.lstrip().startswith((b"{", b"[")):
         raise NoTraceError(f"{path}: is not a text file; {ADVICE}")
-    raise RecordError(f"{path}: is not JSON ({mistake}); the file is cut off or damaged, or {ADVICE}")
+    is_trace = _KEY_OF_TRACE.search(content.replace(b"\0", b""))  # UTF-16 has a zero byte beside each letter of a key
+    kind_of_error = RecordError if is_trace else NoTraceError
+    raise kind_of_error(f"{path}: is not JSON ({mistake}); the file is cut off or damaged, or {ADVICE}")
