@@ -400,8 +400,11 @@ def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> Checked
 
 def _depends_on_iterations(checked: CheckedQuantity) -> bool:
     """Whether a time is not the same part of every iteration: a trace of one has no time between two of them."""
+    if not checked.case.iterations.are_divided:
+        return False
+    has_time_between = checked.kind == ITERATION and checked.case.clock == "cpu"
     names = {change.name for change in checked.members}
-    return checked.case.iterations.are_divided and not names.isdisjoint((OUTSIDE, RUNTIME))
+    return has_time_between or not names.isdisjoint((OUTSIDE, RUNTIME))
 
 
 def _by_runs(checked: CheckedQuantity, family: int) -> CheckedQuantity:
@@ -512,6 +515,12 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
                 f"{case.head.label}: most numbers of calls differ by one factor, but not all ({case.iterations.unknown}), "
                 "and the traces have no steps, so their numbers of iterations are not known; record each iteration as a step "
                 "(torch.profiler.profile.step)"
+            )
+            yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
+        if case.iterations.are_divided and case.clock == "cpu" and criteria.case_fail:
+            text = (
+                f"{case.head.label}: --case-fail cannot judge the time of an iteration, because the traces have no steps and "
+                "different numbers of iterations; record each iteration as a step (torch.profiler.profile.step)"
             )
             yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
 

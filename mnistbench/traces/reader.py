@@ -105,6 +105,8 @@ class _Reading:
                 self._add_flow(position, raw, phase)
             elif phase == "i" and raw.get("name") == MEMORY:
                 self._add_memory(position, raw)
+            elif phase == "B":  # Chrome's format allows pairs of begin and end, which the profiler does not write
+                self._left_out["the phases B and E"] += 1
         if not self._device and not any(event.kind == OPERATION for event in self._host):
             raise NoTraceError(
                 f"{self._source}: has no operation and no kernel of PyTorch; profile while operations run, or {ADVICE}"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.iterations import SAME, Iterations, iterations_of
-from mnistbench.compare.judge import judge
+from mnistbench.compare.judge import INCOMPARABLE, judge
 from mnistbench.compare.report import blocks
 from mnistbench.core.operation import OUTSIDE, RUNTIME
 
@@ -71,6 +71,17 @@ def test_what_was_divided_is_said_with_both_numbers():
     assert line.endswith("those of the base by 10")
     [line] = said(compared(trace(rows(30)), trace(rows(20))))
     assert line.endswith("those of the base by 3 and of the head by 2")
+
+
+def test_the_wall_time_of_divided_iterations_has_no_verdict_and_a_limit_for_it_is_a_problem():
+    sides = trace(rows(10), wall_ns=1_000_000), trace(rows(1), wall_ns=200_000)
+    judgement = compared(*sides)
+    assert judgement.cases[0].iteration.verdict == INCOMPARABLE
+    assert not judgement.problems
+    [problem] = compared(*sides, case_fail=Threshold.parse("10%")).problems
+    assert (problem.verdict, problem.excused) == (INCOMPARABLE, False)
+    [problem] = compared(*sides, case_fail=Threshold.parse("10%"), allow_incomparable=True).problems
+    assert problem.excused
 
 
 def test_the_same_numbers_of_iterations_are_found_against_a_trace_with_steps():

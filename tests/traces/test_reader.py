@@ -79,6 +79,7 @@ def test_copies_of_ranges_are_no_work(tmp_path, category):
         (build.event(None, "name", 1, 2), "no category"),
         (build.event(["kernel"], "name", 1, 2), "no category"),
         (build.event(None, "MatMul", 1, 2, **{"Task Type": "AI_CORE"}), "the task type AI_CORE of Ascend"),
+        ({"ph": "B", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1}, "the phases B and E"),
     ],
 )
 def test_events_that_are_not_known_are_counted(tmp_path, unknown, what):
