@@ -400,7 +400,8 @@ class _Gate:
         if not common and not are_all_new and not self._plan.shard.tests:
             raise LaunchError(
                 f"no case in common: the base has {', '.join(list(of_base)[:3])}, the head {', '.join(list(of_head)[:3])}; "
-                "cases with other node ids are not compared: if a file was renamed, compare with a commit that has the new name"
+                "cases with other node ids are not compared: if a file or a test was renamed, compare with a commit that has the "
+                "new name"
             )
         if failed := [found.cases[case].failed for case in common for found in sides if found.cases[case].failed]:
             raise LaunchError(failed[0])
@@ -674,19 +675,24 @@ def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) 
     other = BASE if side == HEAD else HEAD
     selection = " ".join(plan.arguments) or "the whole project"
     left_out = next((f" ({node_id} {why})" for node_id, why in listing[side].left_out.items()), "")
-    if listing[other].cases and (missing := listing[side].missing):
-        which = f"{missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}"
-        if side == HEAD:
-            return f"head ({what}) does not have {which}; name tests that both sides have after --"
+    missing = listing[side].missing
+    which = f"{missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}" if missing else ""
+    if listing[other].cases and which and side == HEAD:
+        return f"head ({what}) does not have {which}; name tests that both sides have after --"
+    if listing[other].cases and side == BASE and not listing[side].left_out:
+        lacking = f"does not have {which}" if which else f"has no case in {selection}"
+        selecting = f" -- {shlex.join(plan.arguments)}" if plan.arguments else ""
         return (
-            f"base ({what}) does not have {which}, so all benchmarks are new, and there is nothing to compare with; add "
-            f"--allow-missing to pass, or measure them alone: mnistbench gate --qualify -- {shlex.join(plan.arguments)}"
+            f"base ({what}) {lacking}, so all benchmarks are new, and there is nothing to compare with; add "
+            f"--allow-missing to pass, or measure them alone: mnistbench gate --qualify{selecting}"
         )
     if listing[other].cases:
         return (
             f"{side} ({what}) has no case in {selection}: no test there uses benchmark or op_benchmark, or its mnistbench is "
             f"too old for the gate{left_out}; choose another base, or other tests after --"
         )
+    if unmeasurable := listing[other].unmeasurable:
+        return f"no case can be measured: {'; '.join(reasons_with_cases(unmeasurable))}"
     return f"no case in {selection}{left_out}: select tests that use the fixture benchmark or op_benchmark after --"
 
 

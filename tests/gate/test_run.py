@@ -637,7 +637,14 @@ def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, la
 @pytest.mark.parametrize(
     ("base", "head", "said"),
     [
-        ([], [QUICK], f"base ({{base}}) {NO_CASE}"),
+        (
+            [],
+            [QUICK],
+            (
+                "base ({base}) has no case in bench, so all benchmarks are new, and there is nothing to compare with; add "
+                "--allow-missing to pass, or measure them alone: mnistbench gate --qualify -- bench"
+            ),
+        ),
         ([QUICK], [], f"head (working tree) {NO_CASE}"),
         ([], [], "no case in bench: select tests that use the fixture benchmark or op_benchmark after --"),
         (
@@ -645,7 +652,7 @@ def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, la
             [QUICK],
             (
                 f"no case in common: the base has t.py::a, t.py::b, t.py::c, the head {QUICK}; cases with other node ids are "
-                "not compared: if a file was renamed, compare with a commit that has the new name"
+                "not compared: if a file or a test was renamed, compare with a commit that has the new name"
             ),
         ),
     ],
@@ -657,6 +664,16 @@ def test_nothing_to_measure_is_one_line_and_leaves_no_file(gate, launches, tmp_p
         gate()
     assert str(raised.value) == said.format(base=tmp_path / "base")
     assert list(tmp_path.glob("storage/gate/*")) == []
+
+
+def test_cases_of_one_side_that_cannot_be_measured_are_named(gate, launches):
+    launches.cases = {BASE: {}, HEAD: {}}
+    listing = launches.listing
+    why = {BASE: {}, HEAD: {"t.py::a": "only creates"}}
+    launches.listing = lambda side: replace(listing(side), unmeasurable=why[side])
+    with pytest.raises(LaunchError) as raised:
+        gate()
+    assert str(raised.value) == "no case can be measured: t.py::a: only creates"
 
 
 def test_what_the_survey_selects_is_measured_in_every_launch_and_kept(gate, launches):
@@ -735,6 +752,47 @@ def test_a_shard_whose_tests_are_left_out_does_not_lack_in_the_gate(gate, launch
     assert conclude(second, JudgeOptions()).outcome == INCONCLUSIVE
     together = conclude(gather([first.path, second.path]), JudgeOptions())
     assert (together.outcome, together.header.left_out[HEAD]) == (PASSED, dict.fromkeys(left_out, "is skipped"))
+
+
+def test_shards_with_new_benchmarks_alone_compare_nothing(gate, launches, monkeypatch):
+    launches.cases[BASE] = {}
+    launches.again = {BASE: {}, HEAD: dict.fromkeys((QUICK, SLOW), "")}
+    parts = []
+    for number in (1, 2):
+        changes, survey = sharded(launches, number, 2)
+        monkeypatch.setattr(run, "survey", survey)
+        parts.append(gate(allow_missing=True, **changes))
+    together = gather([part.path for part in parts])
+    allowed = conclude(together, JudgeOptions(allow_missing=True))
+    said = "the base has none of the cases, so nothing was compared"
+    assert (allowed.outcome, last_line(allowed)) == (PASSED, f"passed: {said}")
+    strict = conclude(together, JudgeOptions())
+    assert strict.outcome == INCONCLUSIVE
+    assert [reason.text for reason in strict.reasons] == [f"{said}; add --allow-missing if this is intended"]
+    # The base may have the tests of another shard.
+    for recorded in (parts[0], gather([parts[0].path])):
+        alone = conclude(recorded, JudgeOptions(allow_missing=True))
+        assert alone.outcome == INCONCLUSIVE
+        assert said not in last_line(alone)
+
+
+def test_shards_of_which_none_has_a_case_do_not_pass(gate, launches, monkeypatch):
+    left_out = dict.fromkeys((QUICK, SLOW), "is skipped")
+    parts = []
+    for number in (1, 2):
+        changes, survey = sharded(launches, number, 2)
+
+        def skipped(plan, *arguments, survey=survey):
+            found, listings = survey(plan, *arguments)
+            return found, {side: replace(one, cases={}, left_out=left_out) for side, one in listings.items()}
+
+        monkeypatch.setattr(run, "survey", skipped)
+        parts.append(gate(**changes))
+    for is_allowed in (False, True):
+        verdict = conclude(gather([part.path for part in parts]), JudgeOptions(allow_missing=is_allowed))
+        assert verdict.outcome == INCONCLUSIVE
+        assert last_line(verdict) == "inconclusive: no test of any shard is a case of both sides"
+        assert not verdict.is_excusable
 
 
 def test_one_test_is_not_divided(gate, launches, monkeypatch):
