@@ -400,8 +400,8 @@ class _Gate:
         if not common and not are_all_new and not self._plan.shard.tests:
             raise LaunchError(
                 f"no case in common: the base has {', '.join(list(of_base)[:3])}, the head {', '.join(list(of_head)[:3])}; "
-                "cases with other node ids are not compared: if a file or a test was renamed, compare with a commit that has the "
-                "new name"
+                "cases with other node ids are not compared: if a file or a test was renamed, compare with a commit that has "
+                "the new name"
             )
         if failed := [found.cases[case].failed for case in common for found in sides if found.cases[case].failed]:
             raise LaunchError(failed[0])
