@@ -360,22 +360,25 @@ class _Gate:
     def _leave_out_unstable(self, listing: Mapping[str, Listing]) -> None:
         """Take cases from the listings whose ids another process of the same side does not find again.
 
-        These have no counterpart on the other side, so the tests are collected again only if there are such ids. Ids that
-        depend on the hash seed, which both sides share, are found by the first launches.
+        These have no counterpart on the other side, or belong to other parameters there, so the tests are collected again only
+        if there are such ids. Ids that depend on the hash seed, which both sides share, are found by the first launches.
         """
         suspected = without_counterpart(listing[BASE].cases, listing[HEAD].cases)
         if self._plan.shard.of > 1:  # another shard may have the counterpart
             suspected = {case for case in listing[BASE].cases.keys() ^ listing[HEAD].cases.keys() if case.endswith("]")}
+        suspected |= moved(self._plan.parameters[BASE], self._plan.parameters[HEAD])
         if not suspected:
             return
-        self._progress.say("collecting the tests again, because parameters in their ids differ between the sides")
+        self._progress.say("collecting the tests again, because their ids or parameters differ between the sides")
         again = collect_again(self._plan, self._seed + 1, self._log)
+        differing: dict[str, str] = {}
         for side, found in listing.items():
-            own = suspected.intersection(found.cases)
-            differing = unstable(own, self._plan.parameters[side], again[side])
-            tests = {f"{name_of_test(case)}[...]": why for case, why in differing.items()}  # no process has these ids again
+            differing |= unstable(suspected.intersection(found.cases), self._plan.parameters[side], again[side])
+        for found in listing.values():
+            own = {case: why for case, why in differing.items() if case in found.cases}
+            tests = {f"{name_of_test(case)}[...]": why for case, why in own.items()}  # these ids mean nothing in another process
             found.unmeasurable = {**found.unmeasurable, **tests}
-            found.cases = {case: listed for case, listed in found.cases.items() if case not in differing}
+            found.cases = {case: listed for case, listed in found.cases.items() if case not in own}
 
     def _header(self, here: Path, listing: Mapping[str, Listing]) -> GateHeader:
         commit, dirty = snapshot.head_of(here)

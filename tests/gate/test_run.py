@@ -28,7 +28,7 @@ from mnistbench.gate.report import last_line, report
 from mnistbench.gate.run import LAUNCHES, Request, measure
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED
-from mnistbench.gate.verdict.ids_of_tests import OTHER_ID, REORDERED
+from mnistbench.gate.verdict.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, REORDERED
 from mnistbench.gate.verdict.result import JudgeOptions, conclude
 from mnistbench.gate.verdict.samples import BASE, HEAD, NO_END, End, Shard
 from mnistbench.gate.verdict.shards import gather
@@ -339,10 +339,31 @@ def test_parameters_that_belong_to_another_id_in_the_head_are_not_compared(gate,
         return found
 
     launches.listing = swapped
+    of_base, of_head = ({"t.py::t[x0]": "one", "t.py::t[x1]": "two"}, {"t.py::t[x0]": "two", "t.py::t[x1]": "one"})
+    launches.again = {BASE: of_base, HEAD: of_head}
     header = gate(launches=8).header
     assert header.unmeasurable == {"t.py::t[x0]": REORDERED, "t.py::t[x1]": REORDERED}
     assert list(header.labels) == [QUICK, SLOW]
     assert header.changed == ()
+
+
+def test_parameters_whose_order_is_random_are_not_said_to_have_changed_in_the_head(gate, launches):
+    listing = launches.listing
+    of_base = {"t.py::t[x0]": "one", "t.py::t[x1]": "two"}
+    of_head = {"t.py::t[x0]": "two", "t.py::t[x1]": "one"}
+
+    def swapped(side):
+        found = listing(side)
+        for case, parameters in (of_base if side == BASE else of_head).items():
+            found.cases[case] = ListedCase(case, PARAMS, parameters=parameters)
+        return found
+
+    launches.listing = swapped
+    launches.again = {BASE: of_head, HEAD: of_head}  # the head has the same order twice by chance
+    header = gate(launches=8).header
+    assert header.unmeasurable == {"t.py::t[...]": OTHER_PARAMETERS}
+    assert (header.only_base, header.only_head, header.changed) == ((), (), ())
+    assert list(header.labels) == [QUICK, SLOW]
 
 
 def test_cases_that_a_survey_cannot_measure_have_a_reason(gate, launches):
