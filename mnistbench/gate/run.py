@@ -376,7 +376,7 @@ class _Gate:
             differing |= unstable(suspected.intersection(found.cases), self._plan.parameters[side], again[side])
         for found in listing.values():
             own = {case: why for case, why in differing.items() if case in found.cases}
-            tests = {f"{name_of_test(case)}[...]": why for case, why in own.items()}  # these ids mean nothing in another process
+            tests = {f"{name_of_test(case)}[...]": why for case, why in own.items()}  # another process has no such ids
             found.unmeasurable = {**found.unmeasurable, **tests}
             found.cases = {case: listed for case, listed in found.cases.items() if case not in own}
 
