@@ -594,7 +594,7 @@ def _outcome(verdict: Verdict) -> str:
         names = ", ".join(f"{f.screened.quantity.title} ({f.screened.quantity.case})" for f in regressions[:3])
         more = ", ..." if len(regressions) > 3 else ""
         return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {names}{more}"
-    if verdict.outcome == PASSED and verdict.header.are_all_new:
+    if verdict.outcome == PASSED and verdict.are_all_new:
         return f"{PASSED}: {NOTHING_TO_COMPARE}"
     if verdict.outcome == PASSED:
         bounds = decision.bound, decision.bound_of_means

@@ -360,22 +360,25 @@ class _Gate:
     def _leave_out_unstable(self, listing: Mapping[str, Listing]) -> None:
         """Take cases from the listings whose ids another process of the same side does not find again.
 
-        These have no counterpart on the other side, so the tests are collected again only if there are such ids. Ids that
-        depend on the hash seed, which both sides share, are found by the first launches.
+        These have no counterpart on the other side, or belong to other parameters there, so the tests are collected again only
+        if there are such ids. Ids that depend on the hash seed, which both sides share, are found by the first launches.
         """
         suspected = without_counterpart(listing[BASE].cases, listing[HEAD].cases)
         if self._plan.shard.of > 1:  # another shard may have the counterpart
             suspected = {case for case in listing[BASE].cases.keys() ^ listing[HEAD].cases.keys() if case.endswith("]")}
+        suspected |= moved(self._plan.parameters[BASE], self._plan.parameters[HEAD])
         if not suspected:
             return
-        self._progress.say("collecting the tests again, because parameters in their ids differ between the sides")
+        self._progress.say("collecting the tests again, because their ids or parameters differ between the sides")
         again = collect_again(self._plan, self._seed + 1, self._log)
+        differing: dict[str, str] = {}
         for side, found in listing.items():
-            own = suspected.intersection(found.cases)
-            differing = unstable(own, self._plan.parameters[side], again[side])
-            tests = {f"{name_of_test(case)}[...]": why for case, why in differing.items()}  # no process has these ids again
+            differing |= unstable(suspected.intersection(found.cases), self._plan.parameters[side], again[side])
+        for found in listing.values():
+            own = {case: why for case, why in differing.items() if case in found.cases}
+            tests = {f"{name_of_test(case)}[...]": why for case, why in own.items()}  # another process has no such ids
             found.unmeasurable = {**found.unmeasurable, **tests}
-            found.cases = {case: listed for case, listed in found.cases.items() if case not in differing}
+            found.cases = {case: listed for case, listed in found.cases.items() if case not in own}
 
     def _header(self, here: Path, listing: Mapping[str, Listing]) -> GateHeader:
         commit, dirty = snapshot.head_of(here)
@@ -400,7 +403,8 @@ class _Gate:
         if not common and not are_all_new and not self._plan.shard.tests:
             raise LaunchError(
                 f"no case in common: the base has {', '.join(list(of_base)[:3])}, the head {', '.join(list(of_head)[:3])}; "
-                "cases with other node ids are not compared: if a file was renamed, compare with a commit that has the new name"
+                "cases with other node ids are not compared: if a file or a test was renamed, compare with a commit that has "
+                "the new name"
             )
         if failed := [found.cases[case].failed for case in common for found in sides if found.cases[case].failed]:
             raise LaunchError(failed[0])
@@ -674,19 +678,24 @@ def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) 
     other = BASE if side == HEAD else HEAD
     selection = " ".join(plan.arguments) or "the whole project"
     left_out = next((f" ({node_id} {why})" for node_id, why in listing[side].left_out.items()), "")
-    if listing[other].cases and (missing := listing[side].missing):
-        which = f"{missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}"
-        if side == HEAD:
-            return f"head ({what}) does not have {which}; name tests that both sides have after --"
+    missing = listing[side].missing
+    which = f"{missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}" if missing else ""
+    if listing[other].cases and which and side == HEAD:
+        return f"head ({what}) does not have {which}; name tests that both sides have after --"
+    if listing[other].cases and side == BASE and not listing[side].left_out:
+        lacking = f"does not have {which}" if which else f"has no case in {selection}"
+        selecting = f" -- {shlex.join(plan.arguments)}" if plan.arguments else ""
         return (
-            f"base ({what}) does not have {which}, so all benchmarks are new, and there is nothing to compare with; add "
-            f"--allow-missing to pass, or measure them alone: mnistbench gate --qualify -- {shlex.join(plan.arguments)}"
+            f"base ({what}) {lacking}, so all benchmarks are new, and there is nothing to compare with; add "
+            f"--allow-missing to pass, or measure them alone: mnistbench gate --qualify{selecting}"
         )
     if listing[other].cases:
         return (
             f"{side} ({what}) has no case in {selection}: no test there uses benchmark or op_benchmark, or its mnistbench is "
             f"too old for the gate{left_out}; choose another base, or other tests after --"
         )
+    if unmeasurable := listing[other].unmeasurable:
+        return f"no case can be measured: {'; '.join(reasons_with_cases(unmeasurable))}"
     return f"no case in {selection}{left_out}: select tests that use the fixture benchmark or op_benchmark after --"
 
 

@@ -28,7 +28,7 @@ from mnistbench.gate.report import last_line, report
 from mnistbench.gate.run import LAUNCHES, Request, measure
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED
-from mnistbench.gate.verdict.ids_of_tests import OTHER_ID, REORDERED
+from mnistbench.gate.verdict.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, REORDERED
 from mnistbench.gate.verdict.result import JudgeOptions, conclude
 from mnistbench.gate.verdict.samples import BASE, HEAD, NO_END, End, Shard
 from mnistbench.gate.verdict.shards import gather
@@ -339,10 +339,31 @@ def test_parameters_that_belong_to_another_id_in_the_head_are_not_compared(gate,
         return found
 
     launches.listing = swapped
+    of_base, of_head = ({"t.py::t[x0]": "one", "t.py::t[x1]": "two"}, {"t.py::t[x0]": "two", "t.py::t[x1]": "one"})
+    launches.again = {BASE: of_base, HEAD: of_head}
     header = gate(launches=8).header
     assert header.unmeasurable == {"t.py::t[x0]": REORDERED, "t.py::t[x1]": REORDERED}
     assert list(header.labels) == [QUICK, SLOW]
     assert header.changed == ()
+
+
+def test_parameters_whose_order_is_random_are_not_said_to_have_changed_in_the_head(gate, launches):
+    listing = launches.listing
+    of_base = {"t.py::t[x0]": "one", "t.py::t[x1]": "two"}
+    of_head = {"t.py::t[x0]": "two", "t.py::t[x1]": "one"}
+
+    def swapped(side):
+        found = listing(side)
+        for case, parameters in (of_base if side == BASE else of_head).items():
+            found.cases[case] = ListedCase(case, PARAMS, parameters=parameters)
+        return found
+
+    launches.listing = swapped
+    launches.again = {BASE: of_head, HEAD: of_head}  # the head has the same order twice by chance
+    header = gate(launches=8).header
+    assert header.unmeasurable == {"t.py::t[...]": OTHER_PARAMETERS}
+    assert (header.only_base, header.only_head, header.changed) == ((), (), ())
+    assert list(header.labels) == [QUICK, SLOW]
 
 
 def test_cases_that_a_survey_cannot_measure_have_a_reason(gate, launches):
@@ -637,7 +658,14 @@ def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, la
 @pytest.mark.parametrize(
     ("base", "head", "said"),
     [
-        ([], [QUICK], f"base ({{base}}) {NO_CASE}"),
+        (
+            [],
+            [QUICK],
+            (
+                "base ({base}) has no case in bench, so all benchmarks are new, and there is nothing to compare with; add "
+                "--allow-missing to pass, or measure them alone: mnistbench gate --qualify -- bench"
+            ),
+        ),
         ([QUICK], [], f"head (working tree) {NO_CASE}"),
         ([], [], "no case in bench: select tests that use the fixture benchmark or op_benchmark after --"),
         (
@@ -645,7 +673,7 @@ def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, la
             [QUICK],
             (
                 f"no case in common: the base has t.py::a, t.py::b, t.py::c, the head {QUICK}; cases with other node ids are "
-                "not compared: if a file was renamed, compare with a commit that has the new name"
+                "not compared: if a file or a test was renamed, compare with a commit that has the new name"
             ),
         ),
     ],
@@ -657,6 +685,16 @@ def test_nothing_to_measure_is_one_line_and_leaves_no_file(gate, launches, tmp_p
         gate()
     assert str(raised.value) == said.format(base=tmp_path / "base")
     assert list(tmp_path.glob("storage/gate/*")) == []
+
+
+def test_cases_of_one_side_that_cannot_be_measured_are_named(gate, launches):
+    launches.cases = {BASE: {}, HEAD: {}}
+    listing = launches.listing
+    why = {BASE: {}, HEAD: {"t.py::a": "only creates"}}
+    launches.listing = lambda side: replace(listing(side), unmeasurable=why[side])
+    with pytest.raises(LaunchError) as raised:
+        gate()
+    assert str(raised.value) == "no case can be measured: t.py::a: only creates"
 
 
 def test_what_the_survey_selects_is_measured_in_every_launch_and_kept(gate, launches):
@@ -735,6 +773,47 @@ def test_a_shard_whose_tests_are_left_out_does_not_lack_in_the_gate(gate, launch
     assert conclude(second, JudgeOptions()).outcome == INCONCLUSIVE
     together = conclude(gather([first.path, second.path]), JudgeOptions())
     assert (together.outcome, together.header.left_out[HEAD]) == (PASSED, dict.fromkeys(left_out, "is skipped"))
+
+
+def test_shards_with_new_benchmarks_alone_compare_nothing(gate, launches, monkeypatch):
+    launches.cases[BASE] = {}
+    launches.again = {BASE: {}, HEAD: dict.fromkeys((QUICK, SLOW), "")}
+    parts = []
+    for number in (1, 2):
+        changes, survey = sharded(launches, number, 2)
+        monkeypatch.setattr(run, "survey", survey)
+        parts.append(gate(allow_missing=True, **changes))
+    together = gather([part.path for part in parts])
+    allowed = conclude(together, JudgeOptions(allow_missing=True))
+    said = "the base has none of the cases, so nothing was compared"
+    assert (allowed.outcome, last_line(allowed)) == (PASSED, f"passed: {said}")
+    strict = conclude(together, JudgeOptions())
+    assert strict.outcome == INCONCLUSIVE
+    assert [reason.text for reason in strict.reasons] == [f"{said}; add --allow-missing if this is intended"]
+    # The base may have the tests of another shard.
+    for recorded in (parts[0], gather([parts[0].path])):
+        alone = conclude(recorded, JudgeOptions(allow_missing=True))
+        assert alone.outcome == INCONCLUSIVE
+        assert said not in last_line(alone)
+
+
+def test_shards_of_which_none_has_a_case_do_not_pass(gate, launches, monkeypatch):
+    left_out = dict.fromkeys((QUICK, SLOW), "is skipped")
+    parts = []
+    for number in (1, 2):
+        changes, survey = sharded(launches, number, 2)
+
+        def skipped(plan, *arguments, survey=survey):
+            found, listings = survey(plan, *arguments)
+            return found, {side: replace(one, cases={}, left_out=left_out) for side, one in listings.items()}
+
+        monkeypatch.setattr(run, "survey", skipped)
+        parts.append(gate(**changes))
+    for is_allowed in (False, True):
+        verdict = conclude(gather([part.path for part in parts]), JudgeOptions(allow_missing=is_allowed))
+        assert verdict.outcome == INCONCLUSIVE
+        assert last_line(verdict) == "inconclusive: no test of any shard is a case of both sides"
+        assert not verdict.is_excusable
 
 
 def test_one_test_is_not_divided(gate, launches, monkeypatch):

@@ -59,11 +59,16 @@ def of_output(code: int, output: str, errors: str, tree: Path) -> str:
 
 
 def error_of(text: str) -> str:
-    """Return the error in the output of pytest: of its lines marked E the one that names an exception, or the first."""
+    """Return the error in the output of pytest: of its lines marked E the one that names an exception, or the first.
+
+    Without such lines, a traceback of Python ends with the error, and a message, which may have several lines, begins with it.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [line[2:].strip() for line in lines if line.startswith("E ")]
     named = [line for line in marked if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt|Warning)\b", line)]
-    return (named or marked or lines[-1:] or [""])[0].removeprefix("_pytest.outcomes.")
+    is_traceback = "Traceback (most recent call last):" in lines
+    unmarked = lines[-1:] if is_traceback else lines
+    return (named or marked or unmarked or [""])[0].removeprefix("_pytest.outcomes.")
 
 
 def _placed_error(text: str, tree: Path) -> str:

@@ -222,7 +222,7 @@ class Side:
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output), failures.exits_named(self.tree):
             try:
                 code = int(pytest.main(command, plugins=plugins))
-            except (Exception, SystemExit) as error:  # noqa: BLE001  # a hook after the tests, a conftest.py that calls sys.exit
+            except BaseException as error:  # noqa: BLE001  # a hook after the tests, a conftest.py that calls sys.exit
                 traceback.print_exc()
                 raised = error
         sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch

@@ -93,6 +93,7 @@ class Verdict:
     unmeasurable: Mapping[str, str]  # case -> why it cannot be measured as it is
     unmeasured: tuple[str, ...]  # cases without a time in every launch
     unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
+    are_all_new: bool = False  # the base has none of the cases
     soaks: tuple[Soak, ...] = ()  # the cases of the long launch, if there was one
 
     @property
@@ -128,8 +129,10 @@ class Verdict:
         yield from shards.not_measured(self.recorded.shards) if self.recorded.shards else ()
         if self.end.cut_short:
             yield Reason(BROKEN if self.end.broken_off else BUDGET, self.end.cut_short)
-        if self.header.are_all_new and not self.options.allow_missing:
+        if self.are_all_new and not self.options.allow_missing:
             yield Reason(MISSING, f"{NOTHING_TO_COMPARE}; add --allow-missing if this is intended")
+        if len(self.recorded.shards) == self.header.shard.of and not self.header.labels and not self.are_all_new:
+            yield Reason(MISSING, "no test of any shard is a case of both sides")
         why_missing = self.header.left_out.get(HEAD, {})
         for cases, what in ((self.header.only_base, "not in the head"), (self.header.changed, "other parameters in the head")):
             if cases and not self.options.allow_missing:
@@ -182,6 +185,7 @@ def reasons_with_cases(unmeasurable: Mapping[str, str]) -> Iterator[str]:
 def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     """Judge the samples of a gate."""
     unmeasurable = recorded.unmeasurable
+    are_all_new = recorded.are_all_new
     recorded = recorded.measurable()
     header, launches = recorded.header, recorded.launches
     builds: dict[str, list[samples.Build]] = {case: [] for case in header.labels}
@@ -198,7 +202,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         return any(map(functools.partial(_allows, finding), matching(finding)))
 
     def decided(part: Recorded) -> Decision:
-        if part.header.are_all_new:
+        if are_all_new:
             return Decision(PASSED, (), (), (), (), (), launches=0, fresh=0)
         first, second = samples.quantities_of_stages(part.launches)
         measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
@@ -244,6 +248,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         unmeasurable={header.name(case): why for case, why in unmeasurable.items()},
         unmeasured=tuple(unmeasured),
         unprofiled=tuple(header.name(case) for case, is_profiled in profiled.items() if len(is_profiled) > 1),
+        are_all_new=are_all_new,
         soaks=tuple(one._replace(case=header.name(one.case)) for one in soaks(launches)),
     )
 

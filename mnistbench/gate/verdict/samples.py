@@ -701,11 +701,6 @@ class GateHeader:
     qualified: Annotated[str, OPTIONAL] = ""  # what the newest qualification of this machine found; empty if there is none
     shard: Annotated[Shard, OPTIONAL] = WHOLE
 
-    @property
-    def are_all_new(self) -> bool:
-        """Whether the base has no case, so that there is nothing to compare."""
-        return bool(self.only_head and not self.labels and not self.only_base and not self.changed and self.shard.of == 1)
-
     @functools.cached_property
     def _uses(self) -> Mapping[str, int]:
         return Counter(self.labels.values())
@@ -772,6 +767,16 @@ class Recorded:
     def unmeasurable(self) -> dict[str, str]:
         """Node id -> why the case cannot be measured: of the surveys, and of cases that some launches did not find again."""
         return {**self.header.unmeasurable, **{case: why for one in self.launches for case, why in one.unmeasurable.items()}}
+
+    @property
+    def are_all_new(self) -> bool:
+        """Whether the base has no case, so that there is nothing to compare; it may have those of a shard that is not here."""
+        header = self.header
+        is_whole = len(self.shards or (self,)) == header.shard.of
+        # A gate without shards ends before it writes a file if the base has only cases that cannot be measured.
+        has_unmeasurable = bool(self.shards and self.unmeasurable)
+        of_base = header.labels or header.only_base or header.changed or has_unmeasurable
+        return bool(is_whole and header.only_head and not of_base)
 
     def measurable(self) -> Recorded:
         """Return the samples of the other cases."""

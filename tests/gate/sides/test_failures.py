@@ -101,6 +101,18 @@ TREES = {
         {"conftest.py": "import sys\n\ndef pytest_configure(config):\n    sys.exit(4)\n"},
         "base: conftest.py:4, pytest_configure: SystemExit: 4",
     ),
+    "exception that is no Exception": (
+        {"conftest.py": "raise BaseException('no database')\n"},
+        "base: conftest.py:1: BaseException: no database",
+    ),
+    "exception of a hook that is no Exception": (
+        {"conftest.py": "def pytest_configure(config):\n    raise BaseException('no database')\n"},
+        "base: conftest.py:2, pytest_configure: BaseException: no database",
+    ),
+    "interrupt of conftest.py": (
+        {"conftest.py": "raise KeyboardInterrupt\n"},
+        "base: conftest.py:1: KeyboardInterrupt: no message",
+    ),
     "interrupt": (
         {"test_b.py": "def test_b(benchmark):\n    raise KeyboardInterrupt\n"},
         "base: test_b.py:2, test_b: KeyboardInterrupt: no message",
@@ -174,6 +186,14 @@ TREES = {
     "native traceback": (
         {"pytest.ini": "[pytest]\naddopts = --tb=native\n", "test_b.py": "def test_b(benchmark):\n    1 / 0\n"},
         "base: test_b.py::test_b fails: ZeroDivisionError: division by zero (test_b.py:2)",
+    ),
+    "failure of several lines without a traceback": (
+        {"test_b.py": "import pytest\n\ndef test_b(benchmark):\n    pytest.fail('no database\\n- a\\n- b', pytrace=False)\n"},
+        "base: test_b.py::test_b fails: no database",
+    ),
+    "coroutine": (
+        {"test_b.py": "async def test_b(benchmark):\n    benchmark(int)\n"},
+        "base: test_b.py::test_b fails: async def functions are not natively supported",
     ),
     "strict xfail": (
         {"test_b.py": "import pytest\n\n@pytest.mark.xfail(strict=True)\ndef test_b(benchmark):\n    benchmark(int)\n"},
