@@ -366,14 +366,14 @@ class _Gate:
         suspected = without_counterpart(listing[BASE].cases, listing[HEAD].cases)
         if self._plan.shard.of > 1:  # another shard may have the counterpart
             suspected = {case for case in listing[BASE].cases.keys() ^ listing[HEAD].cases.keys() if case.endswith("]")}
-        suspected |= moved(self._plan.parameters[BASE], self._plan.parameters[HEAD])
+        suspected |= moved(_parameters(listing[BASE]), _parameters(listing[HEAD]))
         if not suspected:
             return
         self._progress.say("collecting the tests again, because their ids or parameters differ between the sides")
         again = collect_again(self._plan, self._seed + 1, self._log)
         differing: dict[str, str] = {}
         for side, found in listing.items():
-            differing |= unstable(suspected.intersection(found.cases), self._plan.parameters[side], again[side])
+            differing |= unstable(suspected.intersection(found.cases), _parameters(found), again[side])
         for found in listing.values():
             own = {case: why for case, why in differing.items() if case in found.cases}
             tests = {f"{name_of_test(case)}[...]": why for case, why in own.items()}  # another process has no such ids
@@ -389,7 +389,7 @@ class _Gate:
         # On a side with OMP_NUM_THREADS the threads of a plain test are those of the side.
         ignored = {"threads": 0} if any(map(self._plan.threads, (BASE, HEAD))) else {}
         params = [{case: {**found.params, **ignored} for case, found in side.cases.items()} for side in sides]
-        reordered = moved(*({case: found.parameters for case, found in side.cases.items()} for side in sides))
+        reordered = moved(*map(_parameters, sides))
         unmeasurable = {
             case: _joined(*(side.unmeasurable.get(case, "") for side in sides))
             for case in dict.fromkeys(case for side in sides for case in side.unmeasurable)
@@ -672,6 +672,11 @@ def _checked(line: Mapping[str, Any]) -> tuple[Launch, Mapping[str, Spent]]:
         return reader.read(Launch), spent
     except RecordError as error:
         raise LaunchError(f"the result of a launch cannot be used: {error}") from None
+
+
+def _parameters(listing: Listing) -> dict[str, str]:
+    """Return the hash of what each case is parametrized with: node id -> hash."""
+    return {node_id: case.parameters for node_id, case in listing.cases.items()}
 
 
 def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) -> str:
