@@ -34,6 +34,8 @@ def database():
     raise OSError("down")
 """
 
+COROUTINE_FAILS = "base: test_b.py::test_b fails: async def functions are not natively supported"
+
 #: Name of a tree -> its files beside TEST, and how the reason ends. Tests of pytest's own words have the word that matters.
 TREES = {
     # Hooks that raise
@@ -194,7 +196,7 @@ TREES = {
     "coroutine": (
         {"test_b.py": "async def test_b(benchmark):\n    benchmark(int)\n"},
         # Before pytest 8.4 such a test is skipped.
-        "base: test_b.py::test_b fails: async def functions are not natively supported" if pytest.version_tuple >= (8, 4) else "",
+        COROUTINE_FAILS if pytest.version_tuple >= (8, 4) else "",
     ),
     "strict xfail": (
         {"test_b.py": "import pytest\n\n@pytest.mark.xfail(strict=True)\ndef test_b(benchmark):\n    benchmark(int)\n"},
