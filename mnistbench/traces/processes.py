@@ -22,6 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import ITERATION
 from mnistbench.traces.events import (
@@ -109,7 +110,7 @@ def _parts(trace: Trace, owners: _Owners) -> Iterable[Trace]:
     for position, (owner, name) in enumerate(owners.names.items()):
         yield replace(
             trace,
-            source=f"{trace.source} ({name})",
+            source=f"{trace.source} ({units.printable(name)})",
             host=host[owner],
             device=device[owner],
             flows=flows[owner],
@@ -268,7 +269,7 @@ def _by_launches(trace: Trace, processes: Sequence[Hashable]) -> list[Hashable]:
         return [launched.process for launched in trace.device]
     owners = [of_device[launched.process].owner_of(process) for launched, process in zip(trace.device, certain, strict=True)]
     if None in owners:
-        listed = ", ".join([*map(str, processes[:_NAMED]), *(["..."] if len(processes) > _NAMED else [])])
+        listed = units.printable(", ".join([*map(str, processes[:_NAMED]), *(["..."] if len(processes) > _NAMED else [])]))
         raise RecordError(
             f"{trace.source}: {len(processes)} processes are merged into it ({listed}), whose External ids and "
             "correlations are the same, so that it cannot be told which of them launched a kernel; give the trace of one"

@@ -291,3 +291,22 @@ def test_where_one_trace_is_needed_a_merged_file_is_refused(tmp_path):
     path = merged(tmp_path, labelled, [rank_events(rank, device=rank) for rank in range(2)])
     with pytest.raises(RecordError, match=r"2 processes are merged into it \(TP00-EP00, TP01-EP01\)"):
         analyse(path)
+
+
+def of_two_lines(events, rank):
+    for event in events:
+        event["pid"] = f"[TP{rank:02d}\n] {event['pid']}"
+
+
+def joined_of_two_lines(events, rank):
+    joined(events, rank)
+    for event in events:
+        event["pid"] = f"{event['pid']}\nrank"
+
+
+@pytest.mark.parametrize("tool", [of_two_lines, joined_of_two_lines])
+def test_a_refusal_is_one_line_whatever_the_processes_are_called(tmp_path, tool):
+    path = merged(tmp_path, tool, [rank_events(rank, device=rank) for rank in range(2)])
+    with pytest.raises(RecordError, match="2 processes are merged into it") as refusal:
+        analyse(path)
+    assert str(refusal.value).isprintable()
