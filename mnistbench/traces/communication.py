@@ -19,7 +19,7 @@ _COLLECTIVE = "record_param_comms"
 class KernelNames(NamedTuple):
     """The kernels of a library that communicate."""
 
-    library: str
+    libraries: str
     pattern: str  # regular expression for a part of the name; upper and lower case are equal
     source: str  # repository, and the files with the kernels
 

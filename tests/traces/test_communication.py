@@ -97,7 +97,7 @@ def test_kernels_that_compute(name):
 
 def test_each_library_has_an_example():
     without = [
-        kernels.library
+        kernels.libraries
         for kernels in KERNELS
         if not any(re.search(kernels.pattern, name, re.IGNORECASE) for name in COMMUNICATION)
     ]
