@@ -89,7 +89,7 @@ def outside_modules(tree: Path, directory: Path, home: Path, repository: Path, e
     packages = own_packages(tree)
     installations = tuple(f"{folder}{os.sep}" for folder in _installations(repository))
     copies = (f"{_real(str(tree))}{os.sep}", f"{_real(str(home))}{os.sep}")
-    found = {}
+    outside = {}
     for name, module in list(sys.modules.items()):
         paths = [_real_file(path) for path in paths_of(module)]
         if not paths or any(path.startswith(copies) for path in paths):
@@ -105,8 +105,8 @@ def outside_modules(tree: Path, directory: Path, home: Path, repository: Path, e
             copy = place if place.exists() else None
         if in_repository or copy or path in distribution:
             folder = _helping_folder(copy, name, directory, is_earlier=name in earlier) if copy else ""
-            found[name] = Outside(path, str(copy or ""), folder, in_repository)
-    return found
+            outside[name] = Outside(path, str(copy or ""), folder, in_repository)
+    return outside
 
 
 def paths_of(module: ModuleType) -> list[str]:
@@ -177,15 +177,15 @@ def own_packages(tree: Path) -> dict[str, list[Path]]:
     These folders are those of the projects, and their folders such as ``src`` that are no packages themselves: a module in a
     package has another dotted name. Names of the standard library are left out.
     """
-    found: dict[str, list[Path]] = {}
+    folders_of: dict[str, list[Path]] = {}
     for folder, subfolders, files in os.walk(tree):
         subfolders[:] = [name for name in subfolders if name not in _NO_PROJECTS and not name.startswith((".", "_"))]
         if folder == str(tree) or _PROJECT_FILES.intersection(files):
             inside = [Path(folder, name) for name in subfolders if name not in _NO_PACKAGES]
             for root in (Path(folder), *(path for path in inside if not (path / "__init__.py").exists())):
                 for name in {entry.name.partition(".")[0] for entry in root.iterdir()} - sys.stdlib_module_names:
-                    found.setdefault(name, []).append(root)
-    return found
+                    folders_of.setdefault(name, []).append(root)
+    return folders_of
 
 
 def _file_of(folder: Path, name: str) -> Path | None:
@@ -282,10 +282,11 @@ def _are_equal(first: str, second: str) -> bool:
     """Whether two files have the same content. Folders of namespace packages have none, so they are equal."""
     if not first or not second:
         return False
-    one, other = Path(first), Path(second)
-    if one.is_dir() and other.is_dir():
+    first_path = Path(first)
+    second_path = Path(second)
+    if first_path.is_dir() and second_path.is_dir():
         return True
     try:
-        return one.read_bytes() == other.read_bytes()
+        return first_path.read_bytes() == second_path.read_bytes()
     except OSError:  # in an archive
         return False

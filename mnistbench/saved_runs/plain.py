@@ -64,8 +64,8 @@ def plain_environment(file: Any) -> dict[str, str]:
     machine = file.get("machine_info")
     machine = machine if isinstance(machine, Mapping) else {}
     cpu = machine.get("cpu")
-    found = {"python": machine.get("python_version"), "cpu_model": cpu.get("brand_raw") if isinstance(cpu, Mapping) else None}
-    return {name: text for name, text in found.items() if text and isinstance(text, str)}
+    fields = {"python": machine.get("python_version"), "cpu_model": cpu.get("brand_raw") if isinstance(cpu, Mapping) else None}
+    return {name: text for name, text in fields.items() if text and isinstance(text, str)}
 
 
 def _interquartile_range(stats: Mapping[str, Any], samples: Sequence[float]) -> dict[str, float]:

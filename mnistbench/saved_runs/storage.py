@@ -70,8 +70,8 @@ class SavedRun:
     @property
     def number(self) -> str:
         """``0003`` of ``0003_name.json``, compressed or not; empty for a file without a number."""
-        found = _NUMBERED.fullmatch(self.path.name)
-        return found[1] if found else ""
+        numbered = _NUMBERED.fullmatch(self.path.name)
+        return numbered[1] if numbered else ""
 
     @property
     def name(self) -> str:
@@ -81,8 +81,8 @@ class SavedRun:
     @property
     def given_name(self) -> str:
         """``new-parser`` of ``0002_new-parser.json``, which ``--benchmark-save`` gave; empty for an automatic name."""
-        found = _NUMBERED.fullmatch(self.path.name)
-        return found[2] if found and not _AUTOSAVED.fullmatch(found[2]) else ""
+        numbered = _NUMBERED.fullmatch(self.path.name)
+        return numbered[2] if numbered and not _AUTOSAVED.fullmatch(numbered[2]) else ""
 
 
 class Storage:
@@ -101,10 +101,10 @@ class Storage:
         """
         folders = (self.root, *(path for path in _members(self.root) if path.is_dir()))
         files = [path for folder in folders for path in _members(folder) if path.name.endswith(ENDINGS)]
-        found = [path for path in files if _NUMBERED.fullmatch(path.name)]
-        if not found:
+        numbered_files = [path for path in files if _NUMBERED.fullmatch(path.name)]
+        if not numbered_files:
             return sorted(path for path in files if has_key(path) == "benchmarks")
-        return sorted(found, key=lambda path: (int(path.name.partition("_")[0]), path.name, path.parent))
+        return sorted(numbered_files, key=lambda path: (int(path.name.partition("_")[0]), path.name, path.parent))
 
     def all(self) -> list[SavedRun]:
         """Return all readable runs, oldest first; errors of the others are added to ``refused``."""
@@ -124,12 +124,12 @@ class Storage:
                 paths = self._named(reference)
                 if not paths:
                     raise
-        found = self._sorted(paths)
-        if not found:
+        saved_runs = self._sorted(paths)
+        if not saved_runs:
             raise UsageError(
                 f"{reference!r} is {paths[0] if len(paths) == 1 else f'{len(paths)} files'}: nothing there can be read"
             )
-        return found
+        return saved_runs
 
     def _paths_of(self, reference: str) -> list[Path]:
         if os.path.isfile(reference):  # noqa: PTH113  # Path.is_file raises where a name is too long
@@ -143,25 +143,25 @@ class Storage:
                 files = [Path(path) for path in glob.glob(reference, recursive=True) if Path(path).is_file()]  # noqa: PTH207
             if files and not self.root.is_dir():
                 return files
-            found = [path for path in self.paths() if any(map(path.match, patterns))] or files
-            if not found:
+            matching = [path for path in self.paths() if any(map(path.match, patterns))] or files
+            if not matching:
                 raise UsageError(f"{reference!r} matches no saved run in {self.root}; mnistbench list shows them")
-            return found
+            return matching
         folder, _, name = reference.rpartition("/")
         if name.isdecimal() and len(name) <= 6:  # longer, it is the id of a commit
             numbered = [(path, number[1]) for path in self.paths() if (number := _NUMBERED.fullmatch(path.name))]
-            found = [path for path, number in numbered if int(number) == int(name) and folder in ("", path.parent.name)]
-            return _only_one(found, f"{reference!r} is the number of")
+            matching = [path for path, number in numbered if int(number) == int(name) and folder in ("", path.parent.name)]
+            return _only_one(matching, f"{reference!r} is the number of")
         return []
 
     def _named(self, reference: str) -> list[Path]:
         """Return the file of a name: as it is, without its ending, or without its number."""
         folder, _, name = reference.rpartition("/")
         paths = [path for path in self.paths() if folder in ("", path.parent.name)] if name else []
-        found = [path for path in paths if path.name in (name, *(f"{name}{ending}" for ending in ENDINGS))]
-        if not found:
-            found = [path for path in paths if (number := _NUMBERED.fullmatch(path.name)) and number[2] == name]
-        return _only_one(found, f"{reference!r} is the name of")
+        matching = [path for path in paths if path.name in (name, *(f"{name}{ending}" for ending in ENDINGS))]
+        if not matching:
+            matching = [path for path in paths if (number := _NUMBERED.fullmatch(path.name)) and number[2] == name]
+        return _only_one(matching, f"{reference!r} is the name of")
 
     def _latest(self) -> list[Path]:
         """Return the newest readable run: the one with the highest number, as in pytest-benchmark; by date without numbers."""
@@ -178,18 +178,18 @@ class Storage:
         identity = _resolve(reference)
         runs = [saved for saved in self.all() if saved.run.commit]
         if identity:
-            found = [saved for saved in runs if saved.run.commit == identity]
+            matching = [saved for saved in runs if saved.run.commit == identity]
         else:
             # An unset variable of a script is no branch: where git failed, a run has none either.
             of_branch = [saved for saved in runs if reference and saved.run.branch == reference and not saved.run.dirty]
             newest = {saved.run.commit for saved in of_branch[-1:]}
-            found = _starting_with(reference, runs) or [saved for saved in runs if saved.run.commit in newest]
-        clean = [saved for saved in found if not saved.run.dirty]
+            matching = _starting_with(reference, runs) or [saved for saved in runs if saved.run.commit in newest]
+        clean = [saved for saved in matching if not saved.run.dirty]
         if clean:
             return clean
         of = f"{reference!r} is commit {identity[:7]}, which" if identity and identity != reference else f"{reference!r}"
-        if found:
-            files = ", ".join(str(saved.path) for saved in found)
+        if matching:
+            files = ", ".join(str(saved.path) for saved in matching)
             raise UsageError(f"{of} has saved runs only with changes on top of it: {files}; name one of these files")
         raise UsageError(
             f"{of} has no saved run in {self.root}; give a file, a number, a name, a glob, latest, "
@@ -199,10 +199,10 @@ class Storage:
     def _sorted(self, paths: Sequence[Path]) -> list[SavedRun]:
         with gc_paused():
             cache = SummaryCache(self.root, self._shared) if len(paths) >= FEWEST else None
-            found = [saved for path in paths if (saved := self._load(path, cache))]
+            loaded = [saved for path in paths if (saved := self._load(path, cache))]
             if cache:
                 cache.save()
-        return sorted(found, key=lambda saved: (saved.run.saved_at, saved.path.name))
+        return sorted(loaded, key=lambda saved: (saved.run.saved_at, saved.path.name))
 
     def _load(self, path: Path, cache: SummaryCache | None = None) -> SavedRun | None:
         if path not in self._read:
@@ -239,16 +239,16 @@ def _members(folder: Path) -> list[Path]:
         raise UsageError(f"{folder} cannot be read ({error.strerror}); name another with --storage") from None
 
 
-def _only_one(found: list[Path], what: str) -> list[Path]:
+def _only_one(matching: list[Path], what: str) -> list[Path]:
     """Return the files that a reference means.
 
     Raises:
         UsageError: they are several; ``what`` begins the sentence.
     """
-    if len(found) > 1:
-        shown = ", ".join(str(path) for path in found)
-        raise UsageError(f"{what} {len(found)} saved runs: {shown}; give one's file")
-    return found
+    if len(matching) > 1:
+        shown = ", ".join(str(path) for path in matching)
+        raise UsageError(f"{what} {len(matching)} saved runs: {shown}; give one's file")
+    return matching
 
 
 def has_key(path: Path) -> str:
@@ -284,11 +284,11 @@ def _first_key(file: BufferedIOBase) -> str:
 def _starting_with(reference: str, runs: Iterable[SavedRun]) -> list[SavedRun]:
     if not re.fullmatch(r"[0-9a-f]{4,40}", reference):
         return []
-    found = [saved for saved in runs if saved.run.commit.startswith(reference)]
-    commits = sorted({saved.run.commit for saved in found})
+    matching = [saved for saved in runs if saved.run.commit.startswith(reference)]
+    commits = sorted({saved.run.commit for saved in matching})
     if len(commits) > 1:
         raise UsageError(f"{reference!r} is the start of {len(commits)} commits: {', '.join(commits)}; give more of one")
-    return found
+    return matching
 
 
 def read_json(path: Path) -> Any:

@@ -168,7 +168,11 @@ def _by_labels(trace: Trace, processes: set[Hashable], of_device: set[Hashable])
 def _labelled(trace: Trace, labels: Iterable[str | None], place: int) -> _Owners:
     ordered = sorted((label for label in labels if label), key=lambda label: ([*map(int, _NUMBER.findall(label))], label))
     numbers = [_NUMBER.findall(label) for label in ordered]
-    ranks: dict[_Owner, int] = {label: int(found[0]) for label, found in zip(ordered, numbers, strict=True) if len(found) == 1}
+    ranks: dict[_Owner, int] = {
+        label: int(numbers_of_rank[0])
+        for label, numbers_of_rank in zip(ordered, numbers, strict=True)
+        if len(numbers_of_rank) == 1
+    }
     have_ranks = len(set(ranks.values())) == len(ordered)
     processes = {process_of(thread) for thread in {event.thread for event in trace.host}}
     return _Owners(

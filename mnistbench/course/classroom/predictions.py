@@ -33,7 +33,7 @@ ASKED: Mapping[str, str] = {
 #: Units that a number of an answer may have, as a regular expression.
 _UNITS: Mapping[str, str] = {RATIO: "x|\u00d7|times|倍", PERCENT: "%|\uff05|percent|per cent"}
 
-#: What stands in a file for an answer that is not given yet.
+#: The value in a file of an answer that is not given yet.
 _BLANKS: Mapping[str, str] = {
     OPERATION: '["best guess", "other"]',
     RATIO: "[low, best guess, high]",

@@ -128,9 +128,9 @@ def exits_named(tree: Path) -> Iterator[None]:
 def _last_place(text: str, tree: Path) -> str:
     """Return the last place of the tree that is named in a traceback, relative to the tree; empty if there is none."""
     places = [
-        (found["path"] or found["other_path"], found["line"] or found["other_line"])
+        (place["path"] or place["other_path"], place["line"] or place["other_line"])
         for line in text.splitlines()
-        if (found := _PLACE.search(line))
+        if (place := _PLACE.search(line))
     ]
     inside = [(path, number) for path, number in places if (tree / path).resolve().is_relative_to(tree.resolve())]
     return _without(tree, "{}:{}".format(*inside[-1])) if inside else ""

@@ -189,17 +189,17 @@ class _Reader:
     def _read_member(self, member: object, kind: _Kind, container: _Container) -> _Container | None:
         """Add a value to its container; return it instead if it is a container itself."""
         try:
-            found = kind.read(self, member)
+            content_or_container = kind.read(self, member)
         except _LimitError:
             raise
         except Exception:  # noqa: BLE001  # an array of an extension, or memory that is missing
-            found = self._unread(member)
-        if isinstance(found, _Container):
-            found.hasher.update(_framed(kind.name, b"("))
-            if found.is_set:
-                found.cycles_before = len(self._cyclic)
-            return found
-        content, number = found
+            content_or_container = self._unread(member)
+        if isinstance(content_or_container, _Container):
+            content_or_container.hasher.update(_framed(kind.name, b"("))
+            if content_or_container.is_set:
+                content_or_container.cycles_before = len(self._cyclic)
+            return content_or_container
+        content, number = content_or_container
         is_counted = number is not None and math.isfinite(number)
         container.add(_framed(kind.name, content), number if number is not None and is_counted else 0.0, float(is_counted))
         return None
@@ -431,8 +431,8 @@ def _read_function(kind: type) -> Callable[[_Reader, Any], _Container | _Leaf]:
         ("numpy", ("ndarray", "generic"), _Reader.read_array),
     ):
         loaded = sys.modules.get(module)  # None if an import is blocked
-        found = [vars(loaded).get(name) for name in names] if loaded is not None else []
-        if any(parent is known for parent in parents for known in found):
+        array_types = [vars(loaded).get(name) for name in names] if loaded is not None else []
+        if any(parent is known for parent in parents for known in array_types):
             return read
     is_dataclass = _class_attribute(kind, "__dataclass_fields__")
     return _Reader.read_dataclass if type(is_dataclass) is dict else _Reader._unread  # noqa: SLF001
@@ -451,14 +451,14 @@ _STORED_NAME = type.__dict__["__qualname__"]
 
 
 def _namespace(kind: type) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = _STORED_NAMESPACE.__get__(kind)
-    return found
+    namespace: Mapping[str, Any] = _STORED_NAMESPACE.__get__(kind)
+    return namespace
 
 
 def _parents(kind: type) -> tuple[type, ...]:
     """Return the type and those that it inherits from, in the order in which Python looks for an attribute."""
-    found: tuple[type, ...] = _STORED_PARENTS.__get__(kind)
-    return found
+    parents: tuple[type, ...] = _STORED_PARENTS.__get__(kind)
+    return parents
 
 
 def _qualified_name(kind: type) -> str:
@@ -485,8 +485,8 @@ def _instance_attributes(value: object) -> Mapping[str, Any]:
     for parent in _parents(type(value)):
         descriptor = _namespace(parent).get("__dict__")
         if type(descriptor) is types.GetSetDescriptorType:
-            found = descriptor.__get__(value)
-            return found if type(found) is dict else {}
+            attributes = descriptor.__get__(value)
+            return attributes if type(attributes) is dict else {}
     return {}
 
 
@@ -502,16 +502,16 @@ def _fields(value: object) -> Sequence[object]:
     """
     kind, attributes = type(value), _instance_attributes(value)
     declared = SimpleNamespace(__dataclass_fields__=_class_attribute(kind, "__dataclass_fields__"))
-    found = []
+    field_values = []
     for name in [each.name for each in fields(declared) if each.compare]:  # type: ignore[arg-type]
         of_class = _class_attribute(kind, name)
         if type(of_class) is types.MemberDescriptorType:  # of __slots__
             with contextlib.suppress(AttributeError):  # not set
-                found.append(of_class.__get__(value))
+                field_values.append(of_class.__get__(value))
         elif name in attributes:
-            found.append(attributes[name])
+            field_values.append(attributes[name])
         elif of_class is not None:
             if _class_attribute(type(of_class), "__get__") is not None:
                 raise _ComputedError
-            found.append(of_class)  # a default
-    return found
+            field_values.append(of_class)  # a default
+    return field_values

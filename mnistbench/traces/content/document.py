@@ -72,8 +72,8 @@ def _parsed(path: Path, content: bytes) -> tuple[Any, tuple[str, ...]]:
         mistake = error
     if known := formats.of_bytes(content):
         raise NoTraceError(f"{path}: is {known.name}; {known.remedy or formats.RECORD}")
-    if found := repaired(content):
-        return found
+    if repaired_document := repaired(content):
+        return repaired_document
     if isinstance(mistake, UnicodeDecodeError) and not content.lstrip().startswith((b"{", b"[")):
         raise NoTraceError(f"{path}: is not a text file; {ADVICE}")
     is_trace = _KEY_OF_TRACE.search(content.replace(b"\0", b""))  # UTF-16 has a zero byte beside each letter of a key

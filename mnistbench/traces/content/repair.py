@@ -78,11 +78,11 @@ def repaired(content: bytes) -> Repaired | None:
         if changed != text:
             repairs.append(phrase)
         text = changed
-    found = _parsed(text)
-    if found is None and text.lstrip().startswith("["):
-        found = _parsed(text.rstrip().removesuffix(",") + "]")
+    document = _parsed(text)
+    if document is None and text.lstrip().startswith("["):
+        document = _parsed(text.rstrip().removesuffix(",") + "]")
         repairs.append("the list of events has no end, so that events may be missing")
-    return None if found is None else Repaired(found, tuple(repairs))
+    return None if document is None else Repaired(document, tuple(repairs))
 
 
 def _parsed(text: str) -> Any:
@@ -138,9 +138,9 @@ def _inside(text: str, position: int, start: int) -> str | None:
     return None
 
 
-def _escape(found: re.Match[str]) -> str:
+def _escape(backslash: re.Match[str]) -> str:
     """Escape a single backslash or quote; leave an escaped one."""
-    return found[0] if len(found[0]) == 2 else f"\\{found[0]}"
+    return backslash[0] if len(backslash[0]) == 2 else f"\\{backslash[0]}"
 
 
 def _with_values(text: str) -> str:
