@@ -10,7 +10,8 @@ LEFT_OUT = pytest.StashKey[int]()
 
 @pytest.hookimpl(optionalhook=True)  # so that pytest -p no:mnistbench still runs
 def pytest_mnistbench_workloads(config):
-    from mnistbench.pytest_plugin.hooks import builtin_workloads  # here: the root conftest.py may load the plug-in first
+    # Here: the root conftest.py may load the plug-in first.
+    from mnistbench.pytest_plugin.hooks import builtin_workloads
 
     return builtin_workloads(config)
 

@@ -64,7 +64,8 @@ def tensor(content, dtype, layout):
 def prepared(call, contents, dtype, layout, direction):
     """Return the function to measure and its arguments; that of the gradient has none."""
     made = {name: tensor(content, dtype, layout) for name, content in contents.items()}
-    function = eval(f"lambda {', '.join(made)}: {call}", {"torch": torch, "F": torch.nn.functional})  # noqa: S307  # our own table
+    # Our own table.
+    function = eval(f"lambda {', '.join(made)}: {call}", {"torch": torch, "F": torch.nn.functional})  # noqa: S307
     if direction == "forward":
         return function, list(made.values())
     inputs = [made[name] for name, content in contents.items() if made[name].is_floating_point() and "constant" not in content]

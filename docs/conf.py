@@ -20,7 +20,8 @@ html_show_copyright = False
 html_show_sourcelink = False
 html_copy_source = False
 html_static_path = ["_static"]
-html_extra_path = ["schema"]  # beside each other at the top of the site, because one refers to another by its name
+#: Beside each other at the top of the site, because one refers to another by its name.
+html_extra_path = ["schema"]
 html_css_files = ["site.css"]
 smartquotes = False  # options are --op-fail, not an en dash; values are in straight quotes
 

@@ -126,20 +126,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if (name := " ".join(given[:2])) in COMMANDS and COMMANDS[given[0]][0]:
         given[:2] = [name]
     if arguments is None and given[:1] in (["lab"], ["train"]):
-        restart_pinned(short_waits=given[0] == "train")  # glibc and OpenMP read them only when a process starts
+        # glibc and OpenMP read them only when a process starts.
+        restart_pinned(short_waits=given[0] == "train")
     try:
         code = _main(given)
     except Exception:  # noqa: BLE001  # a fault of ours
         traceback.print_exc()
         code = EXIT_UNJUDGED
     bisecting = given[:1] == ["gate"] and "--bisect" in given
-    return BISECT_STOPS if bisecting and code == EXIT_UNJUDGED else code  # git bisect would read 2 as a bad commit
+    # git bisect would read 2 as a bad commit.
+    return BISECT_STOPS if bisecting and code == EXIT_UNJUDGED else code
 
 
 def _main(given: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # the terminal's encoding may lack a character of a table
+            # The terminal's encoding may lack a character of a table.
+            stream.reconfigure(errors="backslashreplace")
     if not given:
         parser().print_help()
         return EXIT_PASSED

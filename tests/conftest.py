@@ -26,4 +26,5 @@ def pytest_sessionstart():
     # A script that starts the tests in the background makes them ignore Ctrl-C, and the processes that they start inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ.pop("PYTHONHASHSEED", None)  # tox sets one, and a gate has that of its user in all launches
+    # tox sets one, and a gate has that of its user in all launches.
+    os.environ.pop("PYTHONHASHSEED", None)

@@ -123,7 +123,8 @@ def _run(contexts, variables, seen):
         script = seen / "script.sh"
         script.write_text(step["run"])
         done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", script],  # what GitHub runs for `shell: bash`
+            # What GitHub runs for `shell: bash`.
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", script],
             env={**variables, **own}, cwd=seen, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
         failed, log = failed or done.returncode, log + done.stdout
@@ -201,7 +202,8 @@ def test_an_error_is_reported_in_the_comment_and_in_the_summary_without_the_repo
     assert second.body == f"### mnistbench: the gate could not measure\n\n    loading both sides\n    mnistbench: {ERROR}\n"
     assert second.summary == second.body
     assert second.upload["path"] == second.outputs["folder"]
-    assert first.outputs["artifact"] != second.outputs["artifact"]  # two artifacts of one name are an error
+    # Two artifacts of one name are an error.
+    assert first.outputs["artifact"] != second.outputs["artifact"]
     assert Path(first.outputs["report"]).read_text() == REPORT
 
 

@@ -164,7 +164,8 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     ):  # fmt: skip
         monkeypatch.setattr(f"mnistbench.{where}", measure)
     monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda wanted: (wanted.first, wanted.last))
-    monkeypatch.setattr("mnistbench.gate.environments.sides.SideOptions.interpreters", measure)  # it would download PyTorch
+    # It would download PyTorch.
+    monkeypatch.setattr("mnistbench.gate.environments.sides.SideOptions.interpreters", measure)
     if words[0] == "reproduce":
         path = Path(words[1])
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -220,7 +221,8 @@ def test_shown_pytest_commands_collect_tests(tmp_path):
     )  # fmt: skip
     codes = json.loads(done.stdout.splitlines()[-1])
     assert len(codes) == len(given) > 0
-    collected = (pytest.ExitCode.OK, plugin.EXIT_UNJUDGED)  # thresholds judge nothing where nothing was measured
+    # Thresholds judge nothing where nothing was measured.
+    collected = (pytest.ExitCode.OK, plugin.EXIT_UNJUDGED)
     assert [words for words, code in zip(given, codes, strict=True) if code not in collected] == [], done.stdout + done.stderr
 
 

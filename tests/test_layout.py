@@ -142,7 +142,8 @@ def test_commands_and_the_plug_in_load_nothing_heavy():
         assert not loaded_with(name) & HEAVY, name
     program = "import sys; from mnistbench import cli; cli.parser(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert not roots(done.stdout.split()) & (HEAVY - {"numpy"})  # the gate's permutations are arrays
+    # The gate's permutations are arrays.
+    assert not roots(done.stdout.split()) & (HEAVY - {"numpy"})
 
 
 @pytest.mark.parametrize("name", sorted(LOADED_IN_A_SIDE))

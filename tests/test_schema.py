@@ -402,7 +402,8 @@ def test_a_report_with_another_key_at_any_place_is_not_valid(report, change):
         ("compare", ["cases", 0, "operations", 0, "kind"], "iteration"),
         ("compare", ["cases", 0, "operations", 0, "head_ns"], "1 ms"),
         ("compare", ["cases", 0, "operations", 0, "within"], 0.1),  # it is regressed
-        ("compare", ["cases", 0, "operations", 0, "smallest"], 0.1),  # it is judged by its threshold
+        # It is judged by its threshold.
+        ("compare", ["cases", 0, "operations", 0, "smallest"], 0.1),
         ("compare", ["cases", 0, "incomparable"], {"torchvision": ["0.30.0", "0.31.0"]}),
         ("bisect", ["gates"], []),
         ("bisect", ["gates", 0, "report", "schema"], 2),

@@ -94,7 +94,8 @@ class Part:
     most_s: float
     figure: Callable[[str], str]  # gets what it printed
     directory: Path = ROOT
-    results: Mapping[int, str] = field(default_factory=lambda: {0: OK})  # by exit code; FAILED with any other
+    # By exit code; FAILED with any other.
+    results: Mapping[int, str] = field(default_factory=lambda: {0: OK})
     needs_device: bool = True
 
 
@@ -237,7 +238,8 @@ def interrupt(process: subprocess.Popen[bytes]) -> None:
 
 def supervise() -> None:
     """Let SIGINT and SIGTERM interrupt this process, and make it the parent of orphans, so that they can be found."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script that starts this one may ignore Ctrl-C
+    # A script that starts this one may ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     set_child_subreaper = 36  # of prctl(2), Linux
     with contextlib.suppress(OSError, AttributeError):
@@ -677,7 +679,8 @@ def environ_of(scratch: Path, carried: Carried) -> dict[str, str]:
 
     paths = [str(scratch / "site"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environ = {**os.environ, **PINNED, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
-    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # without bytecode each process compiles torch's sources again
+    # Without bytecode each process compiles torch's sources again.
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
     environ.pop("MNISTBENCH_DATA", None)
     if carried.raw:
         environ["MNISTBENCH_DATA"] = str(scratch)

@@ -89,7 +89,9 @@ def floor(threads: int) -> None:
         with FlopCounterMode(display=False) as flops:
             step(*next(batches))
         used = sum(each.grad._nnz() if each.grad.is_sparse else each.numel() for each in model.parameters())  # noqa: SLF001
-        n_bytes = 4 * 6 * used  # the forward pass reads a weight; an update reads two averages and writes them and the weight
+        # The forward pass reads a weight; an update reads two averages and writes them and the
+        # weight.
+        n_bytes = 4 * 6 * used
         least = call_s * counted.calls, n_bytes / ceilings.bytes_per_s, flops.get_total_flops() / ceilings.flops_per_s
         print(
             f"{kind}: {1e3 * step_s:.2f} ms; at least {1e3 * sum(least):.2f} ms: {counted.calls} calls {1e3 * least[0]:.2f}, "

@@ -56,7 +56,9 @@ class Suite:
     file: str  # with the function
     added: str = ""  # at its end, after SLOWER
     replaced: tuple[tuple[str, str], ...] = ()
-    kept: str = ""  # the only folder that is kept: compiled modules are not built, the installed package is measured
+    # The only folder that is kept: compiled modules are not built, the installed package is
+    # measured.
+    kept: str = ""
 
     @property
     def name(self) -> str:
@@ -109,7 +111,8 @@ class Claim:
     budget: str = "4m"
     variables: tuple[str, ...] = ()  # NAME=VALUE, of both sides
     core: str = ""  # the only one: the tests share a file, so one launch may run at a time
-    built: bool = False  # has compiled modules, so both commits are in folders of their own, built before
+    # Has compiled modules, so both commits are in folders of their own, built before.
+    built: bool = False
 
     kept = ""
 

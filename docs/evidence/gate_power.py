@@ -188,7 +188,8 @@ Question = tuple[list[int], float, Thresholds, bool]
 def _questions(recorded: Pool) -> dict[str, Question]:
     questions: dict[str, Question] = {"the same code": ([], 0.0, LIMITS, True)}
     for row in calls_of(recorded):
-        for change in (0.01, 0.02):  # launches of the default threshold, 2 %, are shorter than those of 1 %
+        # Launches of the default threshold, 2 %, are shorter than those of 1 %.
+        for change in (0.01, 0.02):
             text = f"+{change:.0%} on {recorded.quantities[row].case}, --threshold {change:.0%}"
             questions[text] = ([row], change, replace(LIMITS, case=change), True)
     operations = [row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "operation"]

@@ -47,7 +47,8 @@ class Report:
     threshold: str = "5%"
     threads: int = 1
     is_reported: bool = True
-    launches: str = ""  # of the only gate; without it the default, then 20 if that gate is inconclusive
+    # Of the only gate; without it the default, then 20 if that gate is inconclusive.
+    launches: str = ""
 
 
 REPORTS = {

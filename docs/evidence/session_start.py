@@ -31,7 +31,8 @@ def took(folder, *arguments):
 
 def main():
     rng = random.Random(1)  # no secret
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the plug-in would be compiled in every session
+    # The plug-in would be compiled in every session.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     pairs = []
     with tempfile.TemporaryDirectory() as folder:
         for sides in ([], WITHOUT):  # caches of bytecode and of the disk

@@ -28,7 +28,8 @@ MIN_COST = 20
 #: The largest limit of an ``--accept``, as a share; a larger one would accept anything.
 LARGEST_LIMIT = 1e4
 
-_LIMITED = re.compile(r"(?P<pattern>.*\S)\s*:\s*(?P<percent>\d+(?:\.\d+)?)\s*%", re.DOTALL)  # a name may have any character
+#: A name may have any character.
+_LIMITED = re.compile(r"(?P<pattern>.*\S)\s*:\s*(?P<percent>\d+(?:\.\d+)?)\s*%", re.DOTALL)
 
 
 # ---- Values ----------------------------------------------------------------------------------------------------------
@@ -51,7 +52,8 @@ class Threshold:
         name, colon, percent = text.strip().rpartition(":")  # names have colons, too
         try:
             if (colon and not name.strip()) or "\n" in name:
-                raise ValueError  # noqa: TRY301  # a name was meant and is missing: that is not every operation
+                # A name was meant and is missing: that is not every operation.
+                raise ValueError  # noqa: TRY301
             return cls(name.strip(), share()(percent))
         except ValueError:
             raise ValueError("is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module") from None
@@ -74,7 +76,9 @@ class Acceptance:
     """An intended regression, as ``--accept`` names it."""
 
     pattern: str  # CASE:OP; * matches anything
-    limit: float | None  # how much slower it may get, as a share of the base: 0.05 is 5 %; None where no limit was given
+    # How much slower it may get, as a share of the base: 0.05 is 5 %; None where no limit was
+    # given.
+    limit: float | None
 
     @classmethod
     def parse(cls, text: str) -> Acceptance:

@@ -35,7 +35,8 @@ class OpChange:
     name: str  # empty where operations of a module are summed
     phase: str  # empty where phases are summed
     module: str  # empty where modules are summed, or none can be named
-    base_runs: tuple[float, ...]  # self time minus the profiler's overhead in every base run; none where it is new
+    # Self time minus the profiler's overhead in every base run; none where it is new.
+    base_runs: tuple[float, ...]
     # Self times without the profiler's overhead; of several operations, the spread is the sum, an upper bound.
     base: OpSummary | None  # in the last base run that has it; None where it is new
     head: OpSummary | None
@@ -81,20 +82,27 @@ class CaseComparison:
 
     base: CaseSummary  # in the newest base run that counts
     head: CaseSummary
-    clock: str  # cpu: wall time and host self times. device: elapsed time on the accelerator's clock and times of its kernels
+    # cpu: wall time and host self times. device: elapsed time on the accelerator's clock and times
+    # of its kernels.
+    clock: str
     base_runs: tuple[float, ...]  # elapsed time of one iteration in every base run that counts
     head_ns: float
     operations: tuple[OpChange, ...]  # by size of change, the largest first
     profiler_ns: int  # overhead per call; 0 for device times
-    incomparable: Mapping[str, tuple[Any, Any]]  # why times cannot be compared: field -> (base, head)
-    used: tuple[RunSummary, ...] = ()  # the base runs that count, oldest first; none where the case is incomparable
-    left_out: Mapping[str, int] = field(default_factory=dict)  # the other base runs: reason -> how many
-    across_machines: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # compared all the same: field -> (base, head)
+    # Why times cannot be compared: field -> (base, head).
+    incomparable: Mapping[str, tuple[Any, Any]]
+    # The base runs that count, oldest first; none where the case is incomparable.
+    used: tuple[RunSummary, ...] = ()
+    # The other base runs: reason -> how many.
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    # Compared all the same: field -> (base, head).
+    across_machines: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     # Time of one iteration in which the accelerator ran kernels or copies, in every base run that has it. Elapsed time also has
     # the gaps between kernels. Empty and 0 where the clock is the CPU's, or one side is of a version that did not save it.
     busy_base_runs: tuple[int, ...] = ()
     busy_head_ns: int = 0
-    iterations: Iterations = SAME  # of traces without steps: what the times and calls of both sides are divided by
+    # Of traces without steps: what the times and calls of both sides are divided by.
+    iterations: Iterations = SAME
 
     @property
     def is_comparable(self) -> bool:
@@ -305,11 +313,13 @@ def _without_earlier_forms(
 
     Two cases that one run has are two cases, whatever they have in common.
     """
-    having: dict[tuple[Any, ...], int] = defaultdict(int)  # key of a case -> the base runs that have it, a bit each
+    # Key of a case -> the base runs that have it, a bit each.
+    having: dict[tuple[Any, ...], int] = defaultdict(int)
     for position, run in enumerate(bases):
         for case in run.cases:
             having[case.key] |= 1 << position
-    current: dict[_Form, set[int]] = defaultdict(set)  # what the current cases with a form have in ``having``
+    # What the current cases with a form have in ``having``.
+    current: dict[_Form, set[int]] = defaultdict(set)
 
     def forms(case: CaseSummary) -> tuple[_Form, ...]:
         return (*_forms(case), *([(case.params,)] if case.params else []))

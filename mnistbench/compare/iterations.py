@@ -33,9 +33,11 @@ Calls = Mapping[OpKey, float]
 class Iterations:
     """How the numbers of calls of two sides differ, as far as that shows different numbers of iterations."""
 
-    bases: tuple[int, ...] = ()  # what times and calls of each base run are divided by; none if nothing is divided
+    # What times and calls of each base run are divided by; none if nothing is divided.
+    bases: tuple[int, ...] = ()
     head: int = 1  # the same of the head
-    unknown: str = ""  # why the numbers of iterations cannot be compared: examples of calls; empty if they can
+    # Why the numbers of iterations cannot be compared: examples of calls; empty if they can.
+    unknown: str = ""
     others: str = ""  # examples of calls that differ by several factors; nothing is divided
 
     @property

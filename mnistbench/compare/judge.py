@@ -64,9 +64,11 @@ class CheckedQuantity:
     verdict: str = INCONCLUSIVE
     within: float = 0.0  # the X of "within X %", as a share
     by_runs: bool = False  # the verdict is by the rule of runs
-    smallest: float | None = None  # the minimum detectable change under the rule of runs, as a share
+    # The minimum detectable change under the rule of runs, as a share.
+    smallest: float | None = None
     accepted: bool = False
-    accept_limit: float | None = None  # largest limit of a matching --accept, as a share; None where none has a limit
+    # Largest limit of a matching --accept, as a share; None where none has a limit.
+    accept_limit: float | None = None
     accept_unlimited: bool = False  # only an --accept without a limit matches
 
     @property
@@ -155,7 +157,8 @@ class CaseJudgement:
 
     case: CaseComparison
     iteration: CheckedQuantity
-    operations: tuple[CheckedQuantity, ...]  # single operations by size of change; then what is no operation, and other
+    # Single operations by size of change; then what is no operation, and other.
+    operations: tuple[CheckedQuantity, ...]
 
     @property
     def checked(self) -> tuple[CheckedQuantity, ...]:
@@ -303,7 +306,8 @@ def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Ch
     yield from sorted(checked_operations, key=lambda checked: (-abs(checked.change_ns), checked.name))
     for name in dict.fromkeys(change.name for change in case.operations if not change.is_operation):
         outside = [change for change in case.operations if change.name == name]
-        if case.clock == "cpu" or any(change.base_ns or change.head_ns for change in outside):  # the host has no device time
+        # The host has no device time.
+        if case.clock == "cpu" or any(change.base_ns or change.head_ns for change in outside):
             yield _sum(outside, operation_name(name, "", ""), "outside", limits)
     by_limit: dict[str, list[OpChange]] = defaultdict(list)  # by the name that a threshold has
     for change in small:
@@ -387,7 +391,8 @@ def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> Checked
         # Subtracting the profiler's overhead left no time that a change could be a share of.
         return replace(checked, verdict=WITHIN, within=checked.threshold)
     if any(run.trace for run in case.used):
-        checked = replace(checked, spread_ns=0.0)  # a trace is one process, whose steps are no replicates
+        # A trace is one process, whose steps are no replicates.
+        checked = replace(checked, spread_ns=0.0)
     judged = _by_runs(checked, family) if len(checked.base_runs) >= RUNS_NEEDED else _by_threshold(checked)
     if judged.is_noise:
         judged = replace(judged, verdict=INCONCLUSIVE)
@@ -466,7 +471,8 @@ def _matches(acceptance: Acceptance, checked: CheckedQuantity) -> bool:
     """Whether an ``--accept`` names this quantity."""
     names = {checked.name}
     if checked.kind == OTHER:
-        names.add(OTHER)  # also of a module; the name of one operation does not accept those pooled with it
+        # Also of a module; the name of one operation does not accept those pooled with it.
+        names.add(OTHER)
     elif checked.kind != ITERATION:
         names.update(name for change in checked.members for name in (*change.names, change.module) if name)
     return acceptance.matches(checked.case.head.names, names)
@@ -538,7 +544,8 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
         sides = [name for name, side in both if not side.tables]
         is_without = case.head.tables_in or (case.base.params is None and case.head.params is None)
         if is_without and len(sides) == 2 and not case.head.op_fail:
-            continue  # such a case never has a table of its own, and no threshold of its test asks for one
+            # Such a case never has a table of its own, and no threshold of its test asks for one.
+            continue
         where = " and in ".join(sides) or "both by the same view"
         yield Problem(MISSING, f"no operation table of {case.head.node_id} in {where}", excused=criteria.allow_missing)
 

@@ -33,7 +33,8 @@ def prediction_interval(values: Sequence[float], risk: float) -> tuple[float, fl
     Returns:
         Both limits in the unit of the values; the upper one is infinite where it is too large for a float.
     """
-    from scipy.special import stdtrit  # Student's quantile alone; scipy.stats takes a second to import
+    # Student's quantile alone; scipy.stats takes a second to import.
+    from scipy.special import stdtrit
 
     logs = [math.log(value) for value in values]
     n = len(logs)

@@ -43,7 +43,8 @@ def measuring_environment(inherited: Mapping[str, str], bytecode: Path) -> dict[
         bytecode: cache directory for a child that may not write beside its sources (``PYTHONDONTWRITEBYTECODE``);
             without one, each process would compile torch's sources again, which takes 10 s.
     """
-    found = {**inherited, **PINNED, "KINETO_LOG_LEVEL": "99"}  # without it Kineto reports a missing GPU as an error
+    # Without it Kineto reports a missing GPU as an error.
+    found = {**inherited, **PINNED, "KINETO_LOG_LEVEL": "99"}
     if found.pop("PYTHONDONTWRITEBYTECODE", ""):
         found["PYTHONPYCACHEPREFIX"] = str(bytecode)
     if found.get("MNISTBENCH_DATA"):  # a child may run in another directory
@@ -80,7 +81,8 @@ class Child:
     ) -> None:
         self._end_s = end_s
         self._directory = directory
-        self._log: IO[bytes] = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115  # closed by stop
+        # Closed by stop.
+        self._log: IO[bytes] = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115
         self._log_begins = self._log.seek(0, os.SEEK_END)
         self._lines: queue.Queue[str] = queue.Queue()
         self._stopped = threading.Event()
@@ -249,7 +251,8 @@ def uninterrupted() -> Iterator[None]:
         return
     received: list[int] = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    put_off = {number: handler for number, handler in handlers.items() if callable(handler)}  # ignored signals stay ignored
+    # Ignored signals stay ignored.
+    put_off = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in put_off:
         signal.signal(number, lambda received_number, _: received.append(received_number))
     try:

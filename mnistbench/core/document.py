@@ -249,7 +249,8 @@ def _whole(value: object) -> int:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:  # nor NaN
+    # Nor NaN.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise wrong(value, "a finite number")
     return float(value)
 
@@ -273,7 +274,8 @@ def _within(limits: Within, convert: _Convert, value: object) -> Any:
 def _unpacked(value: object) -> Any:
     try:
         return json.loads(_text(value))
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of more digits than Python takes
+    # ValueError: also a number of more digits than Python takes.
+    except (ValueError, RecursionError) as error:
         raise FieldError(f"is not JSON ({error})") from None
 
 

@@ -105,7 +105,8 @@ def available_bytes() -> float:
 
 def peak_resident_bytes() -> int:
     """Return the peak resident memory of this process so far, in bytes."""
-    with contextlib.suppress(OSError, IndexError):  # ru_maxrss of Linux has that of the process that started this one, too
+    # ru_maxrss of Linux has that of the process that started this one, too.
+    with contextlib.suppress(OSError, IndexError):
         return 1024 * int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 

@@ -52,7 +52,8 @@ class Option(Generic[_T]):
     kind: Kind[_T]
     default: str | None  # as on the command line; None for no value
     help: str
-    many: bool = False  # an option that can be repeated, or a positional argument with one or more values
+    # An option that can be repeated, or a positional argument with one or more values.
+    many: bool = False
     required: bool = True  # of a positional argument
     configurable: bool = False  # allowed in a configuration file
     after_dashes: bool = False  # the texts after --, which argparse does not read

@@ -91,11 +91,14 @@ class OpTable:
     """All operations of a case in one profiled pass."""
 
     temperature: Annotated[str, Literal["cold", "warm"]]  # cold: first iteration in a process
-    view: Annotated[str, Literal["host", "device"]]  # host: host activities only. device: host and device activities
+    # host: host activities only. device: host and device activities.
+    view: Annotated[str, Literal["host", "device"]]
     iteration_ns: _Times  # wall time of each profiled iteration, profiler overhead included
     rows: tuple[OpRow, ...]
-    first_of_process: bool = False  # cold tables: no case had run before, so libraries were initialised too
-    profiler_ns: Nanoseconds = 0  # profiler overhead per operation call, measured in this process; 0: not measured
+    # Cold tables: no case had run before, so libraries were initialised too.
+    first_of_process: bool = False
+    # Profiler overhead per operation call, measured in this process; 0: not measured.
+    profiler_ns: Nanoseconds = 0
     # Time of each iteration in which the accelerator ran at least one kernel or copy; empty in a host table. Of kernels that
     # run at once it counts one, so it is at most the sum of the rows.
     busy_ns: _Times = ()
@@ -145,7 +148,8 @@ class OpTable:
         table = Reader(stored)
         operations, times, samples = (table[name].parsed() for name in ("operations", "times", "samples"))
         columns = {**operations.columns(OpRow, COUNTED), **samples.columns(OpRow, _SAMPLED)}
-        medians = [times[name].read(_Times) for name in MEASURED]  # they follow from the samples, but must be sound too
+        # They follow from the samples, but must be sound too.
+        medians = [times[name].read(_Times) for name in MEASURED]
         if len(set(map(len, [*columns.values(), *medians]))) > 1:
             raise FieldError("has columns of different length")
         return cls(
@@ -206,8 +210,10 @@ class Environment:
     cpu_count: int  # logical CPUs available to the process
     threads: Positive  # intra-op threads of torch
     blas: str
-    allocator: Mapping[str, str]  # malloc thresholds of the process; empty for the defaults of the C library
-    devices: tuple[Mapping[str, str], ...]  # accelerators: name, memory, driver, CUDA, cuDNN, TF32 settings
+    # Malloc thresholds of the process; empty for the defaults of the C library.
+    allocator: Mapping[str, str]
+    # accelerators: name, memory, driver, CUDA, cuDNN, TF32 settings.
+    devices: tuple[Mapping[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -219,14 +225,18 @@ class CaseRecord:
     params: Params
     parameter_count: int  # of the model
     samples: int  # processed per iteration: the batch, or the whole set for a pass over a dataset
-    first_call_ns: Nanoseconds | None = None  # wall time of the cold iteration, profiled unless profiling was off
+    # Wall time of the cold iteration, profiled unless profiling was off.
+    first_call_ns: Nanoseconds | None = None
     device_ns: Packed[_Times] = ()  # device time of single iterations, from events; empty on a CPU
-    rounds_ns: Packed[tuple[FloatNanoseconds, ...]] = ()  # wall time per iteration of each round in order, at most MAX_POINTS
+    # Wall time per iteration of each round in order, at most MAX_POINTS.
+    rounds_ns: Packed[tuple[FloatNanoseconds, ...]] = ()
     tables: tuple[OpTable, ...] = ()
-    tables_in: str = ""  # label of the case that has the tables, for cases without tables of their own
+    # Label of the case that has the tables, for cases without tables of their own.
+    tables_in: str = ""
     scalars: Scalars | None = None
     notes: tuple[str, ...] = ()  # what could not be attached, and why
-    attached: Packed[Mapping[str, Any]] = field(default_factory=dict)  # JSON values that a conftest.py attached
+    # JSON values that a conftest.py attached.
+    attached: Packed[Mapping[str, Any]] = field(default_factory=dict)
     op_fail: tuple[str, ...] = ()  # thresholds of the test's own opgate mark, as written there
     case_fail: str = ""  # the same for the time of the case
     timing: Timing | None = None  # pytest-benchmark's statistics; not saved a second time
@@ -264,7 +274,8 @@ class CaseRecord:
                 self, tables=(*self.tables, *tables), scalars=scalars, notes=(*self.notes, *notes),
                 attached={**self.attached, **others},
             )  # fmt: skip
-            return CaseRecord.from_json(merged.to_json(), self.timing)  # a value that cannot be read back is an error now
+            # A value that cannot be read back is an error now.
+            return CaseRecord.from_json(merged.to_json(), self.timing)
         except (TypeError, ValueError, AttributeError, RecursionError) as error:
             raise RecordError(f"{', '.join(sorted(map(str, attachments)))}: not JSON ({error})") from None
 
@@ -530,7 +541,8 @@ class RowSums:
         """Return the row of a table of the view ``host`` or ``device``; ``unit_ns`` is the length of the unit of the times."""
 
         def whole_ns(times: list[float]) -> tuple[int, ...]:
-            return tuple(max(0, round(value * unit_ns)) for value in times)  # a difference of rounded times can be below 0
+            # A difference of rounded times can be below 0.
+            return tuple(max(0, round(value * unit_ns)) for value in times)
 
         name, phase, module = key
         on_device = view == "device"

@@ -22,7 +22,8 @@ class Cost:
 
     flops: int | None  # a multiply-add counts as two; None if there is no formula for the operation
     n_bytes: int  # every tensor read plus every tensor written, ignoring caches
-    precision: str = ""  # number format of the multiplications: float32 and tf32; empty if it is not known
+    # Number format of the multiplications: float32 and tf32; empty if it is not known.
+    precision: str = ""
 
 
 def total_cost(costs: Iterable[Cost]) -> Cost:
@@ -52,8 +53,10 @@ class OperationSum:
     key: OpKey
     calls: float
     self_cpu_ns: int
-    total_cpu_ns: int | None  # with the operations that they called; None for a sum of rows that contain each other
-    self_device_ns: int | None  # of the kernels, copies and fills that they launched; None in a host table
+    # With the operations that they called; None for a sum of rows that contain each other.
+    total_cpu_ns: int | None
+    # Of the kernels, copies and fills that they launched; None in a host table.
+    self_device_ns: int | None
     memory_bytes: int = 0
     kernels: int = 0  # launched, copies and fills included
     shapes: tuple[str, ...] = ()

@@ -192,7 +192,8 @@ def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
         quantity, change = finding.best.quantity, finding.best.change
         case = verdict.header.name(node_id)
         bounds = (_bound_as(quantity, one) for one in estimates if _is_same(quantity, one.quantity, case))
-        bound = max(bounds, default=-math.inf)  # an operation that only later releases have has none
+        # An operation that only later releases have has none.
+        bound = max(bounds, default=-math.inf)
         if bound >= change:
             return NOT_JUDGED, (
                 f"{quantity.title} ({case}) may be up to {units.percent_up(bound)} slower, and the last release is "

@@ -46,8 +46,11 @@ class Outside:
 
     path: str  # of its file, or of the folder of a namespace package
     copy: str = ""  # path of its copy in the tree; empty if there is none
-    folder: str = ""  # the PYTHONPATH with which its copy is imported, relative to pytest's folder; empty if none helps
-    in_repository: bool = False  # imported from the user's own repository, whose code is that of the head
+    # The PYTHONPATH with which its copy is imported, relative to pytest's folder; empty if none
+    # helps.
+    folder: str = ""
+    # Imported from the user's own repository, whose code is that of the head.
+    in_repository: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class Imports:
 
     tree: Path
     outside: Mapping[str, Outside] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)  # module of the tree -> its file, relative to the tree
+    # Module of the tree -> its file, relative to the tree.
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def path(self, name: str) -> str:
         """Return the path from which a module is imported; empty if it is not imported."""
@@ -162,11 +166,13 @@ def _installations(repository: Path) -> Iterator[str]:
     """Yield the folders of installed packages; those inside the repository contain no code of the project itself."""
     yield from {_real(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
     for environment in {_real(prefix) for prefix in (sys.prefix, sys.base_prefix)}:
-        if environment.startswith(f"{repository}{os.sep}"):  # not the system's Python with the project below /usr
+        # Not the system's Python with the project below /usr.
+        if environment.startswith(f"{repository}{os.sep}"):
             yield environment
     for path in sys.path:
         real = _real(path)
-        if real.startswith(f"{repository}{os.sep}") and any(Path(real).glob("*.dist-info")):  # such as __pypackages__
+        # Such as __pypackages__.
+        if real.startswith(f"{repository}{os.sep}") and any(Path(real).glob("*.dist-info")):
             yield real
 
 
@@ -225,7 +231,8 @@ def _real(folder: str) -> str:
 def _real_file(path: str) -> str:
     """Return a path with the links of its folders resolved, which many modules share; a link to the file itself stays."""
     folder, name = os.path.split(path)
-    return os.path.join(_real(folder), name)  # noqa: PTH118  # thousands of modules: a Path costs more
+    # Thousands of modules: a Path costs more.
+    return os.path.join(_real(folder), name)  # noqa: PTH118
 
 
 # ---- Of both sides -----------------------------------------------------------------------------------------------------

@@ -58,21 +58,26 @@ class Plan:
 
     trees: Mapping[str, Tree]  # BASE and HEAD
     pythons: Mapping[str, str]  # the interpreter of each
-    variables: Mapping[str, Mapping[str, str]]  # environment variables of each, beside those of the gate
+    # Environment variables of each, beside those of the gate.
+    variables: Mapping[str, Mapping[str, str]]
     home: Path  # contains the copy of mnistbench that measures both sides
     repository: Path  # the user's own tree, which must not be measured
     arguments: tuple[str, ...]  # for pytest
     phases: tuple[str, ...]  # to measure; all if empty
     only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
-    shard: Shard = WHOLE  # with the tests of all shards after the survey, which runs those of this one
+    # With the tests of all shards after the survey, which runs those of this one.
+    shard: Shard = WHOLE
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
     added: float = 0.0  # share of its time by which each iteration of the head is made longer
     soak_ns: float = 0  # time for each case in a soak
-    effort: tuple[float, float] = (1.0, 1.0)  # of timed and of profiled iterations, as gate.planning has them
-    efforts: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # node id -> those of a case, if they differ
+    # Of timed and of profiled iterations, as gate.planning has them.
+    effort: tuple[float, float] = (1.0, 1.0)
+    # Node id -> those of a case, if they differ.
+    efforts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # Side -> node id -> hash of what a test is parametrized with, in its survey
     parameters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    parallel: frozenset[str] = frozenset()  # node ids of cases that use more than one core, on a side or on both
+    # Node ids of cases that use more than one core, on a side or on both.
+    parallel: frozenset[str] = frozenset()
     limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
 
     def threads(self, side: str) -> int:
@@ -86,7 +91,8 @@ class ListedCase:
 
     label: str
     params: Mapping[str, Any]
-    memory: int | None = None  # peak memory of tensors in an iteration, bytes; None if it is not known
+    # Peak memory of tensors in an iteration, bytes; None if it is not known.
+    memory: int | None = None
     failed: str = ""  # why it cannot be run
     note: str = ""  # what a reader of the report has to know
     uncompared: str = ""  # why its results cannot be compared between the sides
@@ -95,7 +101,8 @@ class ListedCase:
     sources: tuple[str, ...] = ()  # files of the tree: of the test, its fixtures and its data
     returns: str = ""  # types of the result
     seconds: float = 0.0  # of its calls in the survey
-    onednn: Mapping[str, int] = field(default_factory=dict)  # implementation of oneDNN -> how often its iteration runs it
+    # Implementation of oneDNN -> how often its iteration runs it.
+    onednn: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -106,15 +113,19 @@ class Listing:
     packages: Mapping[str, str] = field(default_factory=dict)  # installed distribution -> version
     torch: str = ""  # version; empty if no test imports it
     files: Mapping[str, str] = field(default_factory=dict)  # module -> file
-    outside: Mapping[str, Outside] = field(default_factory=dict)  # modules of the project that are not from the tree
+    # Modules of the project that are not from the tree.
+    outside: Mapping[str, Outside] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
-    unmeasurable: Mapping[str, str] = field(default_factory=dict)  # node id -> why the case cannot be measured as it is
+    # Node id -> why the case cannot be measured as it is.
+    unmeasurable: Mapping[str, str] = field(default_factory=dict)
     resident: int = 0  # peak resident memory of the process, bytes
     longest_s: float = 0.0  # of loading and each test, seconds
-    cpu: Mapping[str, str] = field(default_factory=dict)  # what decides which code runs, with torch: name -> value
+    # What decides which code runs, with torch: name -> value.
+    cpu: Mapping[str, str] = field(default_factory=dict)
     loaded: tuple[str, ...] = ()  # installed distributions that the tests import
     missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
-    has_compiled_loops: bool | None = None  # of the fast step of mnistbench; None if no case has run it
+    # Of the fast step of mnistbench; None if no case has run it.
+    has_compiled_loops: bool | None = None
 
     def imports(self, tree: Path) -> Imports:
         """Return what the side has imported, for the tree of the side."""
@@ -192,7 +203,8 @@ def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path, core
     """
     order = random.Random(seed).sample([BASE, HEAD], 2)  # noqa: S311  # no secret
     with ExitStack() as running:
-        with ExitStack() as starting:  # the processes have their own ends, and notice when the other one's is closed
+        # The processes have their own ends, and notice when the other one's is closed.
+        with ExitStack() as starting:
             peers = {side: starting.enter_context(peer) for side, peer in zip(order, socket.socketpair(), strict=True)}
             descriptors = {side: peer.fileno() for side, peer in peers.items()}
             processes = running.enter_context(_processes(plan, seed, log, descriptors))
@@ -411,7 +423,8 @@ class _SideProcess:
         if self.child.has_crashed:
             command = f"pytest {shlex.quote(test)}" if "::" in test else "pytest --collect-only"
             advice = f"; compiled code crashed: in the {self.side}, {command} prints all Python calls that led to it"
-        elif self.child.ended(0) == -signal.SIGKILL:  # out of memory, or stopped because it took too long
+        # Out of memory, or stopped because it took too long.
+        elif self.child.ended(0) == -signal.SIGKILL:
             advice = "; select smaller cases with -- -k"
         return f"{self.side}: {self._at}: {reason.replace(self._root, '')}{advice}"
 
@@ -433,9 +446,11 @@ def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str
     if not own_hash_seed(inherited):
         found[HASH_SEED] = str(seed % 2**32)
     found.setdefault(THREADS, "1")
-    found["PYTEST_DEBUG_TEMPROOT"] = str(home.parent)  # pytest keeps three temporary folders of a user and removes older ones
+    # pytest keeps three temporary folders of a user and removes older ones.
+    found["PYTEST_DEBUG_TEMPROOT"] = str(home.parent)
     if file := digits_file():
         found[DIGITS_VARIABLE] = str(file)
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CODSPEED_ENV"):  # set by a git hook, and by CodSpeed
+    # Set by a git hook, and by CodSpeed.
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CODSPEED_ENV"):
         found.pop(name, None)
     return found

@@ -132,7 +132,8 @@ def planned_efforts(
         errors = [samples.squared_error(quantity, launch) for launch in launches]
         used = [of[quantity.case].efforts[position] for of in spent]
         allowed = (SHARE * math.log1p(limits.of(quantity)) / reach) ** 2
-        if len(launches) >= LEAST_KNOWN:  # more launches help against what differs between processes, a larger effort does not
+        # More launches help against what differs between processes, a larger effort does not.
+        if len(launches) >= LEAST_KNOWN:
             allowed = max(allowed, (_spread(quantity) ** 2 - statistics.fmean(errors)) / 2)
         effort = statistics.fmean(map(operator.mul, errors, used)) / allowed
         if math.isfinite(effort):

@@ -121,7 +121,8 @@ def qualify(measured: Recorded, limits: Thresholds, gate_s: float, may_go_on: Ca
         may_go_on: whether there is time for more gates, asked after a tenth of them.
     """
     same, live = (samples.quantities([one for one in measured.launches if one.stage == stage]) for stage in (1, LONGER))
-    of_live = {one.case: one.logs for one in live if one.kind == ITERATION and one.clock in (WALL, CPU)}  # CPU if it has both
+    # CPU if it has both.
+    of_live = {one.case: one.logs for one in live if one.kind == ITERATION and one.clock in (WALL, CPU)}
     hits = [one for one in same if (one.kind, one.clock) == (ITERATION, WALL)]
     hits = [one for one in hits if np.isfinite([*one.logs, *of_live.get(one.case, (math.nan,))]).all()]
     if not hits:
@@ -161,7 +162,8 @@ def qualify(measured: Recorded, limits: Thresholds, gate_s: float, may_go_on: Ca
         "found": [sum(of_case) for of_case in zip(*found, strict=True)],
         "cases": cases,
     }  # fmt: skip
-    judged = {*(hit.case for hit in hits), *measured.unmeasurable}  # the latter say nothing of the machine
+    # The latter say nothing of the machine.
+    judged = {*(hit.case for hit in hits), *measured.unmeasurable}
     without = [measured.header.name(case) for case in measured.header.labels if case not in judged]
     reasons = [f"{name} has no usable time in every launch" for name in without]
     return {**data, "reasons": [*reasons, *_reasons(data)], "improvements": list(_improvements(data, limits))}

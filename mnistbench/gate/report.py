@@ -598,7 +598,8 @@ def _outcome(verdict: Verdict) -> str:
         return f"{PASSED}: {NOTHING_TO_COMPARE}"
     if verdict.outcome == PASSED:
         bounds = decision.bound, decision.bound_of_means
-        found = [one for one in decision.findings if one.screened.quantity.case not in verdict.returned]  # of the same result
+        # Of the same result.
+        found = [one for one in decision.findings if one.screened.quantity.case not in verdict.returned]
         improved = sum(finding.verdict == IMPROVED for finding in _without_echoes(found))
         better = f"; {improved} improved" if improved else ""
         if not verdict.accepted:

@@ -241,10 +241,13 @@ class _Gate:
     _seed: int
     _began: float
     _loading_s: float = 0.0  # of the sides, before anything is measured
-    _durations_s: Mapping[int, list[float]] = field(default_factory=lambda: defaultdict(list))  # of the rounds of each stage
-    _spent: list[Mapping[str, Spent]] = field(default_factory=list)  # of each launch of the first stage, by case
+    # Of the rounds of each stage.
+    _durations_s: Mapping[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    # Of each launch of the first stage, by case.
+    _spent: list[Mapping[str, Spent]] = field(default_factory=list)
     _at_once: int = 1  # launches of a round
-    _unmeasurable: dict[str, str] = field(default_factory=dict)  # node id of a case that a launch did not find again -> why
+    # Node id of a case that a launch did not find again -> why.
+    _unmeasurable: dict[str, str] = field(default_factory=dict)
 
     def run(self, here: Path) -> Recorded:
         listing = self._listing()
@@ -376,7 +379,8 @@ class _Gate:
             differing |= unstable(suspected.intersection(found.cases), _parameters(found), again[side])
         for found in listing.values():
             own = {case: why for case, why in differing.items() if case in found.cases}
-            tests = {f"{name_of_test(case)}[...]": why for case, why in own.items()}  # another process has no such ids
+            # Another process has no such ids.
+            tests = {f"{name_of_test(case)}[...]": why for case, why in own.items()}
             found.unmeasurable = {**found.unmeasurable, **tests}
             found.cases = {case: listed for case, listed in found.cases.items() if case not in own}
 
@@ -470,7 +474,8 @@ class _Gate:
 
     def _launches_at_once(self, header: GateHeader, listing: Mapping[str, Listing]) -> int:
         """Return how many launches run at the same time: as many as cores and memory allow, at most MOST_AT_ONCE."""
-        cases = [listing[HEAD].cases[case].params for case in header.labels]  # those of the base are equal
+        # Those of the base are equal.
+        cases = [listing[HEAD].cases[case].params for case in header.labels]
         if any(params["device"] != "cpu" for params in cases) or self._plan.parallel.intersection(header.labels):
             return 1
         by_cores = len(own_cores()) // max(max(self._threads(params)) for params in cases)
@@ -542,7 +547,8 @@ class _Gate:
         while (done := sum(launch.stage == stage for launch in measured.launches)) < count:
             if durations:
                 each = self._round_s(cases) if stage == 1 else statistics.fmean(durations)
-            too_few = done < self._least(measured, stage)  # to judge: time reserved for fresh launches would be of no use
+            # To judge: time reserved for fresh launches would be of no use.
+            too_few = done < self._least(measured, stage)
             limit = self._deadline
             if not too_few:
                 limit = max(deadline, self._for_fewer_fresh(done, each)) if stage == 1 else deadline
@@ -619,7 +625,8 @@ class _Gate:
             ]
             for launch in launches:
                 launch.ready()
-            shown = [begins, *[None] * (count - 1)]  # the launches of a round measure equally many cases
+            # The launches of a round measure equally many cases.
+            shown = [begins, *[None] * (count - 1)]
             for future in list(map(threads.submit, [launch.measure for launch in launches], shown)):
                 line = {"stage": stage, **future.result()}
                 checked, spent = _checked(line)

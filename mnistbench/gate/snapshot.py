@@ -63,7 +63,8 @@ class Tree:
     root: Path  # of the copy
     directory: Path  # in the copy: corresponds to the user's current directory
     what: str  # shown in reports: "1a2b3c4", "working tree", a folder
-    generated: tuple[str, ...] = ()  # files that git ignores, copied from the working tree beside its own
+    # Files that git ignores, copied from the working tree beside its own.
+    generated: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -175,7 +176,8 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
             source, target = top / name, into / name
             if _RAW in f"/{name}" or any((top / parent).is_symlink() for parent in Path(name).parents[:-1]):
                 continue  # raw samples; files of a folder that is a link now
-            if source.is_symlink() or source.is_file():  # else: removed and not committed, or a submodule
+            # else: removed and not committed, or a submodule.
+            if source.is_symlink() or source.is_file():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target, follow_symlinks=False)
         generated = _add_generated(top, into)
@@ -200,7 +202,8 @@ def contents_of(path: Path) -> dict[str, str]:
             names = [name for name in found if left_out.isdisjoint(Path(name).parts)]
     contents = {}
     for name in sorted(name for name in names if ".egg-info/" not in name):
-        with contextlib.suppress(OSError), (path / name).open("rb") as stream:  # a folder, removed, a link to nothing
+        # A folder, removed, a link to nothing.
+        with contextlib.suppress(OSError), (path / name).open("rb") as stream:
             contents[name] = hashlib.file_digest(stream, "sha256").hexdigest()
     return contents
 

@@ -132,7 +132,8 @@ def device_in_use() -> str:
 
 def params_of_test(node_id: str, threads: int) -> Params:
     """Return the parameters of a plain test in this process, whose calls have so many intra-op threads."""
-    name = node_id[node_id.rfind("/", 0, node_id.find("::")) + 1 :]  # the parameters of a test may contain a path
+    # The parameters of a test may contain a path.
+    name = node_id[node_id.rfind("/", 0, node_id.find("::")) + 1 :]
     return params_of_call(name, device_in_use(), threads)
 
 

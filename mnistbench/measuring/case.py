@@ -42,7 +42,9 @@ class Case:
     inputs: torch.Tensor | None  # the batch of a forward or step case
     runner: Step | Inference | None
     samples: int  # processed per iteration
-    whole_set: int  # samples that an epoch case processes at a larger batch size; for other cases the same as samples
+    # Samples that an epoch case processes at a larger batch size; for other cases the same as
+    # samples.
+    whole_set: int
     _work: Callable[[], object]
     _synchronize: Callable[[], None]
     _restore: Callable[[], None]
@@ -92,7 +94,8 @@ def build(params: Params, workload: Workload, data_dir: str | Path | None = None
     def restore() -> None:
         model.load_state_dict(weights)
         if optimizer:
-            optimizer.load_state_dict(copy.deepcopy(optimizer_state))  # it keeps a reference to its argument and changes it
+            # It keeps a reference to its argument and changes it.
+            optimizer.load_state_dict(copy.deepcopy(optimizer_state))
             optimizer.zero_grad()
         seed(device, params.seed)
         generator.manual_seed(params.seed)
@@ -108,7 +111,8 @@ def seeded_model(params: Params, workload: Workload) -> nn.Module:
     device = torch.device(params.device)
     seed(device, params.seed)
     model = workload.make_model().to(device)
-    seed(device, params.seed)  # so that the first iteration draws the same dropout masks as after a reset
+    # So that the first iteration draws the same dropout masks as after a reset.
+    seed(device, params.seed)
     return model
 
 
@@ -224,7 +228,8 @@ def memory_suffices(otherwise: str) -> Iterator[None]:
     """Run the body; turn an out-of-memory error into a UsageError with this text."""
     try:
         yield
-    except RuntimeError as error:  # the base class of torch.OutOfMemoryError; the CPU allocator raises it directly
+    # The base class of torch.OutOfMemoryError; the CPU allocator raises it directly.
+    except RuntimeError as error:
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
         raise UsageError(otherwise) from None

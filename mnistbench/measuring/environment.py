@@ -136,7 +136,8 @@ def _describe(device: str) -> Mapping[str, str]:
         "driver": _driver(),
         "cuda": torch.version.cuda or torch.version.hip or "unknown",
         "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
-        "matmul_fp32": torch.backends.cuda.matmul.fp32_precision,  # "tf32", or "none" and "ieee" for full precision
+        # "tf32", or "none" and "ieee" for full precision.
+        "matmul_fp32": torch.backends.cuda.matmul.fp32_precision,
         "conv_fp32": torch.backends.cudnn.conv.fp32_precision,  # type: ignore[attr-defined]
         "cudnn_benchmark": str(torch.backends.cudnn.benchmark),
     }

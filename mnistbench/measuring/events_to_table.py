@@ -233,7 +233,8 @@ def _row_of(event: Event, scope: operation.Scope) -> operation.OpKey:
 def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_host: bool) -> dict[operation.OpKey, RowSums]:
     """Sum the events of each row in each iteration."""
     samples: dict[operation.OpKey, RowSums] = defaultdict(lambda: RowSums(len(iterations.events)))
-    elsewhere: dict[tuple[str, int], float] = defaultdict(float)  # (phase, iteration) -> self time on other threads
+    # (phase, iteration) -> self time on other threads.
+    elsewhere: dict[tuple[str, int], float] = defaultdict(float)
     for event, scope in _walked(host, _forward_modules(host)):
         slot = iterations.slot_of(event)
         beside = operation.runs_beside(event.name)
@@ -247,7 +248,8 @@ def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_h
         row.calls += 1
         row.total_cpu[slot] += event.cpu_time_total
         row.memory[slot] += event.self_cpu_memory_usage if on_host else event.self_device_memory_usage
-        if view == "device" and _launches(event):  # torch 2.11 may give a runtime call the kernels of an equal number
+        # torch 2.11 may give a runtime call the kernels of an equal number.
+        if view == "device" and _launches(event):
             row.self_device[slot] += event.self_device_time_total
             row.kernels.update(kernel.name for kernel in event.kernels)
         if event.input_shapes:

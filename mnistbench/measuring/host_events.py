@@ -132,7 +132,8 @@ def _is_hidden(event: Any) -> bool:
 
 @functools.cache
 def _name(name: str) -> str:
-    readable: str = torch._C._demangle(name) if len(name) > 1 else name  # noqa: SLF001  # as profile.events() does
+    # As profile.events() does.
+    readable: str = torch._C._demangle(name) if len(name) > 1 else name  # noqa: SLF001
     return "ProfilerStep*" if readable.startswith("ProfilerStep#") else readable
 
 
@@ -157,7 +158,8 @@ class _Memory:
         self._sums, self._device_sums = (
             [0, *itertools.accumulate(map(count, self._records))] for count in (_n_bytes, _n_device_bytes)
         )
-        self._changes = [0] * (len(self._records) + 1)  # of the number of events around a record, against the one before
+        # Of the number of events around a record, against the one before.
+        self._changes = [0] * (len(self._records) + 1)
 
     def between(self, start: int, end: int) -> tuple[int, int]:
         """Return the bytes allocated minus freed from one time to another, both included, of the host and of accelerators."""

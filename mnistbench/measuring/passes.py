@@ -51,7 +51,8 @@ def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -
         case.reset()
     try:
         benchmark(case)
-    except BaseException:  # pytest-benchmark sets this for an Exception only: it would save what Ctrl-C interrupted
+    # pytest-benchmark sets this for an Exception only: it would save what Ctrl-C interrupted.
+    except BaseException:
         benchmark.has_error = True
         raise
     rounds_ns = tuple(map(nanoseconds, benchmark.stats.stats.data))

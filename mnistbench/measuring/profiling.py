@@ -228,7 +228,8 @@ def in_ranges(runner: Step | Inference, model: nn.Module | None, make_range: Ran
             if method is not None:
                 names = [PHASE + phase, *([MODULE + LOSS] if part == "loss" else [])]
                 setattr(runner, part, _in_ranges(method, names, make_range))
-                undo.callback(delattr, runner, part)  # the instance's attribute hid the class's method
+                # The instance's attribute hid the class's method.
+                undo.callback(delattr, runner, part)
         if model is not None:
             _mark_modules(model, make_range, undo)
         yield

@@ -142,7 +142,8 @@ class Tracker:
             check = run.check() if self._store else ()
         scalars = scalars_of(params.dataset, curves, directory)
         if self._store:
-            events = b"".join(file.read_bytes() for file in directory.iterdir()) if directory else b""  # one file
+            # One file.
+            events = b"".join(file.read_bytes() for file in directory.iterdir()) if directory else b""
             self._store.save(params, Curve(check, scalars.curves, tuple(notes), events))
         return scalars, tuple(notes)
 
@@ -169,7 +170,8 @@ class _TrainingRun:
         optimizer = optimizer_maker(params, workload)(model.parameters())
         self.step = Step(model, self._loss, optimizer, self.autocast)
         self._workload = workload
-        self._first: list[tuple[Tensor, Tensor | None]] = []  # loss and metric, on the device: reading them would wait for it
+        # Loss and metric, on the device: reading them would wait for it.
+        self._first: list[tuple[Tensor, Tensor | None]] = []
 
     def _loss(self, output: Tensor, targets: Tensor) -> Tensor:
         loss = self._workload.loss(output, targets)
@@ -263,7 +265,8 @@ def _captioned(images: Tensor, captions: Sequence[str]) -> np.ndarray:
     import numpy as np
     from PIL import Image, ImageDraw, ImageFont
 
-    side, line, gap = 84, 28, 6  # pixels: captions must be readable at 40 %, the size at which TensorBoard shows the grid
+    # pixels: captions must be readable at 40 %, the size at which TensorBoard shows the grid.
+    side, line, gap = 84, 28, 6
     font = ImageFont.load_default(size=24)  # built into Pillow
     columns, rows = min(8, len(images)), -(-len(images) // 8)
     grid = Image.new("RGB", (gap + columns * (side + gap), gap + rows * (side + line + gap)), "white")
@@ -292,6 +295,7 @@ def write_graph(writer: Any, model: torch.nn.Module, inputs: Tensor) -> list[str
                 copy.deepcopy(model).cpu().eval(), inputs, check_trace=False
             )
             writer.add_graph(traced, inputs)
-    except Exception as error:  # noqa: BLE001  # a deprecated tracer can raise anything on a user's model
+    # A deprecated tracer can raise anything on a user's model.
+    except Exception as error:  # noqa: BLE001
         return [f"no model graph: {type(error).__name__}: {first_line(error)}"]
     return []

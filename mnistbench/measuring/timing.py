@@ -44,7 +44,8 @@ class Sample(NamedTuple):
     wall_ns: int
     cpu_ns: int  # summed over all threads of the process
     device_ns: int | None = None  # on the accelerator's own clock; None on a CPU
-    queued_ns: int = 0  # part of wall_ns in which another process had the core; 0 if that is not known
+    # Part of wall_ns in which another process had the core; 0 if that is not known.
+    queued_ns: int = 0
 
     @property
     def alone_ns(self) -> int:
@@ -58,13 +59,15 @@ class Timed:
 
     rounds_ns: tuple[float, ...] = ()  # wall time per iteration of each round
     device_ns: tuple[int, ...] = ()  # single iterations on the accelerator's clock; empty on a CPU
-    first_call: OpTable | None = field(default=None, repr=False)  # operations of the first iteration
+    # Operations of the first iteration.
+    first_call: OpTable | None = field(default=None, repr=False)
 
 
 def clocked(work: Callable[[], object]) -> Sample:
     """Run one iteration and return its times. The readings of the CPU clock enclose those of the wall clock."""
     wall_ns, cpu_ns = Clock.wall_ns, Clock.cpu_ns
-    (lambda: None)()  # noqa: PLC3002  # its frame touches the page of those of the work, which is new
+    # Its frame touches the page of those of the work, which is new.
+    (lambda: None)()  # noqa: PLC3002
     cpu_start, start = cpu_ns(), wall_ns()
     work()
     end, cpu_end = wall_ns(), cpu_ns()

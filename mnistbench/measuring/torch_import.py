@@ -7,7 +7,8 @@ import os
 
 def import_torch() -> None:
     """Import torch; silence Kineto first, which otherwise warns of missing GPUs."""
-    from mnistbench.core.machine import gc_paused  # here: a pytest run without cases loads no more modules than it needs
+    # Here: a pytest run without cases loads no more modules than it needs.
+    from mnistbench.core.machine import gc_paused
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with gc_paused():

@@ -83,14 +83,16 @@ def _sizes(device: torch.device) -> Sizes:
             free_bytes, _ = module.mem_get_info(device)
         except RuntimeError:  # some XPU devices do not tell
             return _ON_ACCELERATOR
-        free_bytes += module.memory_reserved(device) - module.memory_allocated(device)  # torch's allocator keeps it unused
+        # torch's allocator keeps it unused.
+        free_bytes += module.memory_reserved(device) - module.memory_allocated(device)
     most = _SHARE_OF_FREE * free_bytes
     side, copied_bytes, batch, channels = _ON_ACCELERATOR
     while 3 * 4 * side**2 > most and side > _LEAST.side:  # two operands and the product, float32
         side //= 2
     while 2 * copied_bytes > most and copied_bytes > _LEAST.copied_bytes:
         copied_bytes //= 2
-    while 3 * 4 * batch * channels * _SIDE**2 > most and batch > _LEAST.batch:  # inputs, outputs and cuDNN's workspace
+    # Inputs, outputs and cuDNN's workspace.
+    while 3 * 4 * batch * channels * _SIDE**2 > most and batch > _LEAST.batch:
         batch //= 2
     return Sizes(side, copied_bytes, batch, channels)
 

@@ -47,7 +47,8 @@ def run(settings: Settings) -> int:
         settings = replace(settings, batch_sizes=sizes)
         if settings.output:
             check(settings.output)
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of memory allocated before the profile began
+        # torch warns of memory allocated before the profile began.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         import_torch()
         if rank.world_size == 1:
             from mnistbench.measuring.environment import resolve_devices

@@ -107,7 +107,8 @@ class _Counting(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func.overloadpacket not in flop_registry:
-            with self:  # without autograd aten::conv2d is not decomposed yet; its parts have formulas
+            # Without autograd aten::conv2d is not decomposed yet; its parts have formulas.
+            with self:
                 decomposed = func.decompose(*args, **kwargs)
             if decomposed is not NotImplemented:
                 return decomposed
@@ -120,7 +121,8 @@ class _Counting(TorchDispatchMode):
 
 def _flops(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> int | None:
     """Apply the formula of ``torch.utils.flop_counter``; operations such as batch norm and ReLU have none."""
-    if func._schema.name == "mkldnn::_linear_pointwise":  # noqa: SLF001  # the counter does not know it
+    # The counter does not know it.
+    if func._schema.name == "mkldnn::_linear_pointwise":  # noqa: SLF001
         return 2 * int(out.numel()) * int(args[0].shape[-1])
     formula = flop_registry.get(func.overloadpacket)
     return int(formula(*args, **kwargs, out_val=out)) if formula else None
@@ -137,7 +139,8 @@ def _bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
     if (returned and all(alias is not None and not alias.is_write for alias in returned)) or "empty" in schema.name:
         return 0
     changed = [argument for argument in schema.arguments if argument.alias_info is not None and argument.alias_info.is_write]
-    only_written = {argument.name for argument in changed if argument.kwarg_only}  # out= and the like
+    # out= and the like.
+    only_written = {argument.name for argument in changed if argument.kwarg_only}
     given = {**{argument.name: value for argument, value in zip(schema.arguments, args, strict=False)}, **kwargs}
     read = [
         value

@@ -87,8 +87,10 @@ class Processes:
             UsageError: the process failed.
         """
         try:
-            if self._fork and job["params"]["device"] == "cpu":  # an accelerator may not be usable after a fork
-                self._server = self._server or _start({"OPENBLAS_NUM_THREADS": "1"})  # else numpy starts a thread on import
+            # An accelerator may not be usable after a fork.
+            if self._fork and job["params"]["device"] == "cpu":
+                # Else numpy starts a thread on import.
+                self._server = self._server or _start({"OPENBLAS_NUM_THREADS": "1"})
                 try:
                     answer = _ask(self._server, {**job, "fork": True})
                 except BaseException:
@@ -171,7 +173,8 @@ def _forked(job: dict[str, Any]) -> dict[str, Any]:
     """
     for name in _IMPORTED:
         importlib.import_module(name)
-    if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:  # a fork has one thread: libraries would wait for the others
+    # A fork has one thread: libraries would wait for the others.
+    if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:
         return {"unfit": True}
     pages = _present_pages()
     reading, writing = os.pipe()
@@ -213,7 +216,8 @@ def _present_pages() -> list[tuple[int, int, int]]:
         for line in Path("/proc/self/maps").read_text().splitlines():
             addresses, rights = line.split()[:2]
             first, last = (int(address, 16) // mmap.PAGESIZE for address in addresses.split("-"))
-            if rights[0] != "r" or rights[3] != "p" or "[v" in line:  # [vdso] and the like belong to the kernel
+            # [vdso] and the like belong to the kernel.
+            if rights[0] != "r" or rights[3] != "p" or "[v" in line:
                 continue
             pagemap.seek(8 * first)
             present = np.frombuffer(pagemap.read(8 * (last - first)), np.uint64) >> np.uint64(63)

@@ -52,7 +52,8 @@ def profile_report(cases: Sequence[Profiled], shown: Settings) -> Report:
 def blocks(cases: Sequence[Profiled], shown: Settings) -> list[Block]:
     """Return the whole report: batch sizes side by side, then each case, its layers and its first calls."""
     found: list[Block] = []
-    groups: dict[tuple[str, ...], list[Profiled]] = defaultdict(list)  # by everything but the batch size
+    # By everything but the batch size.
+    groups: dict[tuple[str, ...], list[Profiled]] = defaultdict(list)
     for case in cases:
         groups[case.params.phase, case.params.workload, case.params.device, case.params.dtype].append(case)
     for group in groups.values():

@@ -166,7 +166,8 @@ class Profiled:
     params: Params
     parameter_count: int
     samples: int  # per iteration
-    calls_ns: tuple[Nanoseconds, ...]  # wall time of single iterations without the profiler; empty if they were not timed
+    # Wall time of single iterations without the profiler; empty if they were not timed.
+    calls_ns: tuple[Nanoseconds, ...]
     tables: tuple[OpTable, ...]  # warm: a host table, and a device table if there is an accelerator
     costs: Mapping[OpKey, Cost] = field(default_factory=dict)
     ceilings: Ceilings | None = None  # None if they could not be measured

@@ -102,7 +102,8 @@ class OpBenchmark:
             return
         try:
             with thread_count(params.threads), fork_random(device):
-                with gc_paused():  # the first optimizer, or torchvision, imports torch._dynamo: a thousand modules
+                # The first optimizer, or torchvision, imports torch._dynamo: a thousand modules.
+                with gc_paused():
                     case = build_case()
                 self._measure(case)
         except torch.OutOfMemoryError as error:
@@ -114,7 +115,8 @@ class OpBenchmark:
 
     def _measure(self, case: Case) -> None:
         params = case.params
-        if self._benchmark.group is None:  # the title of a table: only times of the same work share one
+        # The title of a table: only times of the same work share one.
+        if self._benchmark.group is None:
             part = f", {case.samples:,} of {case.whole_set:,} samples" if case.samples < case.whole_set else ""
             self._benchmark.group = f"{params.phase} {params.workload} on {params.dataset}{part}"
         first, self._session.case_has_run = not self._session.case_has_run, True
@@ -131,7 +133,8 @@ class OpBenchmark:
             workload=workload.name,
             phase=phase,
             batch_size=self._batch_size,
-            device=resolve_devices([self._device])[0],  # a mark may name a device that is not in --bench-device
+            # A mark may name a device that is not in --bench-device.
+            device=resolve_devices([self._device])[0],
             dtype=options.dtype,
             threads=options.threads,
             compile=options.compile,
@@ -170,7 +173,8 @@ class OpBenchmark:
             try:
                 for attached in make():
                     record = record.with_attachments(attached or {})
-            except Exception as error:  # noqa: BLE001  # a user's hook, a tracer, a full disk: the timing is kept
+            # A user's hook, a tracer, a full disk: the timing is kept.
+            except Exception as error:  # noqa: BLE001
                 note = f"not attached: {type(error).__name__}: {first_line(error)}"
                 record = replace(record, notes=(*record.notes, note))
         for table in record.tables:
@@ -182,7 +186,8 @@ class OpBenchmark:
         return record
 
 
-def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:  # noqa: ARG001  # as the hook
+# As the hook.
+def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:  # noqa: ARG001
     """Return the table of the first iteration, and of warm ones: host alone and, on an accelerator, with the device.
 
     Empty for cases that are not profiled per operation, and with ``--no-op-profile``.
@@ -195,7 +200,8 @@ def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> d
     return {"operation_tables": [*([first_call] if first_call else []), *warm]}
 
 
-def training_scalars(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:  # noqa: ARG001  # as the hook
+# As the hook.
+def training_scalars(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:  # noqa: ARG001
     """Return loss and accuracy of a short training run; for a case that does not train, the times of its rounds.
 
     Write them to TensorBoard too, unless that is off.

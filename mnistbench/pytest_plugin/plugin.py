@@ -63,7 +63,8 @@ def _one_line_errors() -> Iterator[None]:
 # ---- Collection ------------------------------------------------------------------------------------------------------
 
 
-@pytest.hookimpl(trylast=True)  # after pytest's own marks, so that a marked workload comes first in the id, too
+# After pytest's own marks, so that a marked workload comes first in the id, too.
+@pytest.hookimpl(trylast=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize the tests that measure a phase of a workload; a parameter that a test's own mark sets is left alone."""
     if FIXTURE not in metafunc.fixturenames:
@@ -87,7 +88,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(BATCH_SIZE, options.batch_sizes, ids=[f"b{size}" for size in options.batch_sizes])
     if DEVICE not in marked:
         metafunc.parametrize(DEVICE, devices, ids=[device_label(device, options.dtype, options.compile) for device in devices])
-    if STEP not in marked and options.steps != (REFERENCE,):  # the ids of the default stay as they are
+    # The ids of the default stay as they are.
+    if STEP not in marked and options.steps != (REFERENCE,):
         metafunc.parametrize(STEP, options.steps)
 
 
@@ -145,7 +147,8 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
     if not session.collected or session.usage_error or config.option.collectonly:
         return None  # pytest calls this even if the check above raised
     if config.hook.pytest_mnistbench_take_case.get_hookimpls():
-        return None  # the cases are measured elsewhere, maybe without the packages that describe the machine
+        # The cases are measured elsewhere, maybe without the packages that describe the machine.
+        return None
     from mnistbench.pytest_plugin.terminal_summary import session_line
 
     return session_line(session.environment, session.options.dataset, session.devices)

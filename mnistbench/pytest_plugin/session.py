@@ -55,7 +55,8 @@ class Session:
         self.baselines: list[Mapping[str, Any]] = []  # parsed files that --benchmark-compare named
         self.refused: list[str] = []  # a line for each baseline that cannot be read
         self.notes: list[str] = []  # for the terminal summary, a line each
-        self.usage_error: MnistbenchError | None = None  # found while collecting, raised when collection ends
+        # Found while collecting, raised when collection ends.
+        self.usage_error: MnistbenchError | None = None
         self.collected = False  # a test uses op_benchmark
         self.case_has_run = False
         self._known_workloads: set[str] = set()
@@ -114,7 +115,8 @@ class Session:
             self._check_options()
             needed = set(measured)
             selected = [workload for workload in self.builtin_workloads if workload.name in needed]
-            if self.options.dataset == "mnist" and selected and selected[0].load:  # it may be missing or damaged
+            # It may be missing or damaged.
+            if self.options.dataset == "mnist" and selected and selected[0].load:
                 import torch
 
                 selected[0].load(torch.device("cpu"))
@@ -332,7 +334,8 @@ class Session:
                     device=params.device,
                     shapes=options.op_shapes,
                 )
-            except Exception as error:  # noqa: BLE001  # a call that cannot be repeated: the timing is kept
+            # A call that cannot be repeated: the timing is kept.
+            except Exception as error:  # noqa: BLE001
                 notes.append(f"not profiled: {type(error).__name__}: {first_line(error)}")
                 self.notes.append(f"{item.nodeid}: {notes[0]}")
         if not tables and not notes:

@@ -108,7 +108,8 @@ def plan(runs: Sequence[SavedRun], keep: int, tensorboard: Path) -> tuple[list[P
         for saved in old
         for case in saved.run.cases
         if case.directory
-        and os.path.isdir(case.directory)  # noqa: PTH112  # Path.is_dir raises where a name is too long
+        # Path.is_dir raises where a name is too long.
+        and os.path.isdir(case.directory)  # noqa: PTH112
         and tensorboard_directory(case.directory, tensorboard) is None
     }
     left = [f"left alone, outside {tensorboard}: {directory!r}" for directory in sorted(elsewhere)]

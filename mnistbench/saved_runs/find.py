@@ -25,7 +25,8 @@ def find(root: Path, *references: str) -> list[list[SavedRun]]:
     """
     traces = [reference for reference in references if is_trace(reference)]
     if len(traces) == len(references):
-        from mnistbench.saved_runs.trace import saved_trace  # here: most commands read saved runs only
+        # Here: most commands read saved runs only.
+        from mnistbench.saved_runs.trace import saved_trace
 
         return [[saved_trace(Path(reference))] for reference in references]
     storage = Storage(root)

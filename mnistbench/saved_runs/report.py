@@ -116,7 +116,8 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
         raise UsageError(f"{case_name!r} is {len(several)} cases: {', '.join(sorted(several))}; name one")
     times = [past.ns for past in found]
     of = " ".join(filter(None, (op, f"in {module}" if module else ""))) or "wall time of one iteration"
-    heading = units.printable(f"{labels.pop()}: {of}")  # a name may contain line ends; only this title may have two lines
+    # A name may contain line ends; only this title may have two lines.
+    heading = units.printable(f"{labels.pop()}: {of}")
     rows = [past._replace(before=before) for before, past in zip([None, *found], found, strict=False)]
     references = run_references(runs)
     columns = (Column[EarlierTime]("run", lambda past: references[past.saved.path]), *_HISTORY)

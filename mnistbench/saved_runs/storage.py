@@ -65,7 +65,8 @@ class SavedRun:
 
     path: Path
     run: RunSummary
-    whole: Run | None = None  # of a trace: its cases with samples; those of a saved run are in its file
+    # Of a trace: its cases with samples; those of a saved run are in its file.
+    whole: Run | None = None
 
     @property
     def number(self) -> str:
@@ -132,14 +133,16 @@ class Storage:
         return saved_runs
 
     def _paths_of(self, reference: str) -> list[Path]:
-        if os.path.isfile(reference):  # noqa: PTH113  # Path.is_file raises where a name is too long
+        # Path.is_file raises where a name is too long.
+        if os.path.isfile(reference):  # noqa: PTH113
             return [Path(reference)]
         if reference == "latest":
             return self._latest()
         if any(sign in reference for sign in "*?["):
             patterns = (reference, *(f"{reference}{ending}" for ending in ENDINGS))
             files = []
-            if reference.endswith(ENDINGS):  # a bare * means saved runs, never files of the working directory
+            # A bare * means saved runs, never files of the working directory.
+            if reference.endswith(ENDINGS):
                 files = [Path(path) for path in glob.glob(reference, recursive=True) if Path(path).is_file()]  # noqa: PTH207
             if files and not self.root.is_dir():
                 return files
@@ -317,7 +320,9 @@ def _read_bytes(path: Path) -> bytes:
 def _parsed(content: bytes, path: Path) -> Any:
     text = _decompressed(content, path) if content.startswith(GZIP) else content
     try:
-        return json.loads(text)  # it finds out whether the text is UTF-8, UTF-16 or UTF-32, with a byte order mark or without
+        # It finds out whether the text is UTF-8, UTF-16 or UTF-32, with a byte order mark or
+        # without.
+        return json.loads(text)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         from mnistbench.traces.content import formats  # here: most files are read
 

@@ -73,7 +73,9 @@ class TableSummary(NamedTuple):
     counted: TableCounts
     self_ns: tuple[int, ...]
     spread_ns: tuple[int, ...]
-    busy_ns: int = 0  # median time per iteration in which the accelerator ran; 0 in a host table and if it is unknown
+    # Median time per iteration in which the accelerator ran; 0 in a host table and if it is
+    # unknown.
+    busy_ns: int = 0
 
     @property
     def operations(self) -> dict[OpKey, OpSummary]:
@@ -101,7 +103,8 @@ class TableSummary(NamedTuple):
         )
 
 
-@functools.lru_cache(maxsize=1024)  # runs of the same code have the same calls, and whole nanoseconds repeat
+# Runs of the same code have the same calls, and whole nanoseconds repeat.
+@functools.lru_cache(maxsize=1024)
 def _overheads(calls: tuple[float, ...], cost: int) -> tuple[int, ...]:
     return tuple(round(count * cost) for count in calls)
 
@@ -124,7 +127,8 @@ class CaseSummary:
     directory: str = ""  # of the TensorBoard run
     op_fail: tuple[str, ...] = ()  # thresholds of the test's own mark, as written there
     case_fail: str = ""
-    repetition: int = 1  # 2 for the second benchmark of one test in its file, after a rerun or in a merged file
+    # 2 for the second benchmark of one test in its file, after a rerun or in a merged file.
+    repetition: int = 1
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -185,16 +189,19 @@ class RunSummary:
 
     environment: Mapping[str, Any]  # of a plain file: only what pytest-benchmark saved
     cases: tuple[CaseSummary, ...]
-    saved_at: str = ""  # ISO 8601, UTC; empty for the running session, and for a file that does not have it
+    # ISO 8601, UTC; empty for the running session, and for a file that does not have it.
+    saved_at: str = ""
     commit: str = ""  # whole id
     dirty: bool = False  # the tree had changes
     branch: str = ""
     plain: bool = False  # no benchmark has a record: compared by case only
     source: str = ""  # the file, as errors name it; empty for the running session
-    left_out: tuple[str, ...] = ()  # a line for each benchmark of another program that has no usable time
+    # A line for each benchmark of another program that has no usable time.
+    left_out: tuple[str, ...] = ()
     trace: str = ""  # of a trace: its file and its steps; empty for a saved run
     why_empty: str = ""  # of the running session: why no benchmark ran; empty if one did
-    has_steps: bool = True  # False: a trace without steps, whose times and calls are those of the whole trace
+    # False: a trace without steps, whose times and calls are those of the whole trace.
+    has_steps: bool = True
 
     @property
     def label(self) -> str:
@@ -255,7 +262,8 @@ class RunSummary:
             return _run(Reader(data), source, shared or Shared())
         except RecordError as error:
             complaint = f"{source}: {error}; save the run again or leave the file out"
-            raise RecordError(units.printable(complaint)) from None  # the name of a field may have any character
+            # The name of a field may have any character.
+            raise RecordError(units.printable(complaint)) from None
 
 
 def summarised(records: Iterable[CaseRecord]) -> tuple[CaseSummary, ...]:
@@ -316,7 +324,8 @@ def _run(file: Reader, source: str, shared: Shared) -> RunSummary:
             continue
         try:
             cases.append(_plain_case(benchmark))
-        except FieldError as error:  # of another program, or of a test that failed: the others can be compared
+        # Of another program, or of a test that failed: the others can be compared.
+        except FieldError as error:
             left_out.append(error)
     if left_out and not cases:
         raise left_out[0]
@@ -478,7 +487,8 @@ def _header(payload: bytes) -> bytes:
 def _content(runs: Mapping[str, RunSummary], shared: Shared) -> list[Any]:
     """Return what :class:`SummaryCache` reads."""
     texts = {id(counted): text for text, counted in shared.counted.items()}
-    pools: tuple[dict[int, tuple[int, Any]], ...] = ({}, {}, {})  # id of an object that runs share -> position, what is stored
+    # Id of an object that runs share -> position, what is stored.
+    pools: tuple[dict[int, tuple[int, Any]], ...] = ({}, {}, {})
     environments, params, operations = pools
 
     def position(pool: dict[int, tuple[int, Any]], one: object, stored: Any) -> int:

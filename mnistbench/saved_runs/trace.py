@@ -76,7 +76,8 @@ def _record(name: str, table: OpTable, steps_ns: Sequence[int], *, device_ns: tu
     return CaseRecord(
         test=name,
         node_id=name,
-        params=params_of_call(name, name, 1),  # a record needs some; the page shows none of them for a trace
+        # A record needs some; the page shows none of them for a trace.
+        params=params_of_call(name, name, 1),
         parameter_count=0,
         samples=1,
         device_ns=device_ns,

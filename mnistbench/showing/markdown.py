@@ -39,7 +39,8 @@ def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = Fals
     """
     parts = [f"### mnistbench: {escaped(outcome)}"]
     for block in blocks:
-        ranks = (line.partition(". ")[0].isdigit() for line in block.lines)  # they number themselves
+        # They number themselves.
+        ranks = (line.partition(". ")[0].isdigit() for line in block.lines)
         lines = [f"{'' if is_rank else '- '}{escaped(line)}" for is_rank, line in zip(ranks, block.lines, strict=True)]
         parts.append(
             "\n".join([*([f"**{escaped(block.title)}**", ""] if block.title and (lines or block.drawing) else []), *lines])
@@ -63,7 +64,8 @@ def _cut(part: str, most_bytes: int, see_all: str) -> str:
     if len(encoded) <= most_bytes or len(lines) == 1:  # the heading
         return part
     end = [line for line in lines[-2:] if line.startswith("</")]
-    shown = encoded[: max(0, most_bytes - 120)].decode(errors="ignore").split("\n")[:-1]  # room for the rest
+    # Room for the rest.
+    shown = encoded[: max(0, most_bytes - 120)].decode(errors="ignore").split("\n")[:-1]
     more = f"{len(lines) - len(shown) - len(end)} more lines; {see_all}"
     return "\n".join([*shown, more if end else f"- {more}", *end])
 

@@ -32,7 +32,8 @@ class Report:
     blocks: Sequence[Block]
     data: Mapping[str, Any] = field(default_factory=dict)  # the JSON; see document
     table: Table | None = None  # the CSV; None for reports without one
-    drawn: bool = False  # Markdown has the tables as on a terminal: a plot made of characters needs their width
+    # Markdown has the tables as on a terminal: a plot made of characters needs their width.
+    drawn: bool = False
     limit: tuple[int, str] | None = None  # most bytes of the Markdown, and how to see what is cut
 
     @property

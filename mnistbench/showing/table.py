@@ -29,7 +29,8 @@ class Column(Generic[_Row]):
 
     heading: str | None  # None: only in CSV and JSON
     value: Callable[[_Row], Any]  # None for a cell without a value
-    shown: Callable[[Any], str] | None = None  # value -> text of a number, drawn at the right; None for a column of words
+    # Value -> text of a number, drawn at the right; None for a column of words.
+    shown: Callable[[Any], str] | None = None
     key: str = ""  # name in CSV and JSON; empty: only in terminal, Markdown and HTML
 
     @property

@@ -55,7 +55,8 @@ class Analysis:
     kernels: tuple[Kernel, ...]  # the longest first
     launches: Launches  # of kernels, and how many of them have none in the trace
     timelines: tuple[Timeline, ...]  # of each accelerator that ran something
-    unplaced: Mapping[str, float | None]  # shares of the time whose phase or module is not recorded; see :func:`_unplaced`
+    # Shares of the time whose phase or module is not recorded; see :func:`_unplaced`.
+    unplaced: Mapping[str, float | None]
     machine: tuple[tuple[str, int], ...]  # name and bytes of memory of these accelerators
     versions: Mapping[str, str]  # of CUDA or HIP, its driver and its profiling library
     rank: int | None  # None: the run was not distributed
@@ -64,9 +65,11 @@ class Analysis:
     left_out: Mapping[str, int]  # events that are not known, by their category
     repairs: tuple[str, ...]  # how a file that is no JSON was read
     impossible: Impossible
-    outside_ns: int  # host self time of operations and runtime calls that started in no step, which is left out
+    # Host self time of operations and runtime calls that started in no step, which is left out.
+    outside_ns: int
     outside_device_ns: int  # device time that was launched in no step, if that is left out
-    elapsed_ns: int  # from the first to the last event of the accelerator; without one, the sum of the steps
+    # From the first to the last event of the accelerator; without one, the sum of the steps.
+    elapsed_ns: int
     collectives_ns: int  # of that, time in which communication between ranks ran
 
     @property
@@ -282,7 +285,8 @@ class RanksRun:
     ranks: tuple[Analysis, ...]
     missing: tuple[int, ...]  # ranks of the run without a file
     other_files: tuple[str, ...] = ()  # names of those that have nothing of PyTorch
-    merged: tuple[str, ...] = ()  # files of the folder that several ranks are merged into, which are left out
+    # Files of the folder that several ranks are merged into, which are left out.
+    merged: tuple[str, ...] = ()
 
     @property
     def slowest(self) -> Analysis:
@@ -332,8 +336,10 @@ class _FolderContent:
     """The files of a folder of ranks."""
 
     of_rank: dict[int, Analysis] = field(default_factory=dict)
-    merged: list[str] = field(default_factory=list)  # names of files that several ranks are merged into
-    other_files: list[str] = field(default_factory=list)  # names of those that have nothing of PyTorch
+    # Names of files that several ranks are merged into.
+    merged: list[str] = field(default_factory=list)
+    # Names of those that have nothing of PyTorch.
+    other_files: list[str] = field(default_factory=list)
     first_error: NoTraceError | None = None  # of the other files
 
     def add(self, path: Path) -> None:

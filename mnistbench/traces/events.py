@@ -41,9 +41,11 @@ class ThreadEvent:
         self.external = _whole(args.get("External id"))
         self.correlation = _whole(args.get("correlation"))
         self.sequence = _whole(args.get("Sequence number"))  # autograd's
-        self.forward_thread = _whole(args.get("Fwd thread id"))  # of an operation of backward; autograd's number of a thread
+        # Of an operation of backward; autograd's number of a thread.
+        self.forward_thread = _whole(args.get("Fwd thread id"))
         self.parent: ThreadEvent | None = None  # the innermost event around it
-        self.caller: ThreadEvent | None = None  # the innermost event around it that is no Python function
+        # The innermost event around it that is no Python function.
+        self.caller: ThreadEvent | None = None
         self.children = 0  # events of which it is the caller
         self.self_ns = end - start  # without the time of these
         self.is_beside = False  # it runs beside its thread: communication of a backend for the CPU
@@ -110,16 +112,19 @@ class DeviceEvent:
         number = args.get("stream", stream)
         # streams of two processes or contexts may have one number
         self.stream = f"{process} {self.device} {args.get('context')} {number}" if type(number) in (int, str) else ""
-        self.is_of_graph = bool(_whole(args.get("graph id")))  # known in newer files; see launch for others
+        # Known in newer files; see launch for others.
+        self.is_of_graph = bool(_whole(args.get("graph id")))
         self.is_timed = True  # False: its time is impossible, so it is in no time line
         self.ran_until = end  # earlier, if it cannot have run so long
-        self.process = process if type(process) in (int, str) else ""  # as the file has it: mostly the number of the device
+        # As the file has it: mostly the number of the device.
+        self.process = process if type(process) in (int, str) else ""
         self.rank = _whole(args.get("rank"))  # if a tool that merges files wrote it
         self.external = _whole(args.get("External id"))
         self.correlation = _whole(args.get("correlation"))
         self.launch: ThreadEvent | None = None  # the runtime call that launched it
         self.operation: ThreadEvent | None = None  # the innermost operation around that call
-        self.range: ThreadEvent | None = None  # without an operation: the innermost named range around that call
+        # Without an operation: the innermost named range around that call.
+        self.range: ThreadEvent | None = None
 
     @property
     def ns(self) -> int:
@@ -163,9 +168,11 @@ class Impossible:
     overlapping_calls_ns: int = 0  # time in which both run
     overlapping_kernels: int = 0  # kernels that run until after the next one of their stream begins
     overlapping_kernels_ns: int = 0  # time in which both run
-    past_wait: int = 0  # kernels, copies and fills that end after a call that waited for the accelerator
+    # Kernels, copies and fills that end after a call that waited for the accelerator.
+    past_wait: int = 0
     past_wait_ns: int = 0  # the most by which one does
-    untimed: int = 0  # kernels, copies and fills without a time that can be; they are in no time line
+    # Kernels, copies and fills without a time that can be; they are in no time line.
+    untimed: int = 0
     before_launch: int = 0  # others that begin before their own launch
     before_launch_ns: int = 0  # the most by which one does
 
@@ -177,15 +184,19 @@ class Trace:
     source: str  # the file
     host: list[ThreadEvent]
     device: list[DeviceEvent]
-    flows: list[tuple[Place, Place]]  # from an operation of forward to the one of backward that autograd ran for it
+    # From an operation of forward to the one of backward that autograd ran for it.
+    flows: list[tuple[Place, Place]]
     memory: list[MemoryRecord]
-    devices: Mapping[str, tuple[str, int]]  # number -> name and bytes of memory, 0 where they are not recorded
-    versions: Mapping[str, str] = field(default_factory=dict)  # of CUDA or HIP, its driver and its profiling library
+    # Number -> name and bytes of memory, 0 where they are not recorded.
+    devices: Mapping[str, tuple[str, int]]
+    # Of CUDA or HIP, its driver and its profiling library.
+    versions: Mapping[str, str] = field(default_factory=dict)
     rank: int | None = None  # None: the run was not distributed
     ranks: int | None = None
     unfinished: int = 0  # events without an end, which are left out
     is_rounded: bool = False  # all times are whole microseconds, as in files of earlier versions
-    left_out: Mapping[str, int] = field(default_factory=dict)  # events that are not known: "the category x" -> number
+    # Events that are not known: "the category x" -> number.
+    left_out: Mapping[str, int] = field(default_factory=dict)
     repairs: tuple[str, ...] = ()  # how a file that is no JSON was read
     impossible: Impossible = field(default_factory=Impossible)
 
@@ -226,7 +237,9 @@ class Steps:
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     thread: Hashable  # that ran them
-    is_exclusive: bool  # what the accelerator ran for no step is left out; else it counts to the step before, or to the first
+    # What the accelerator ran for no step is left out; else it counts to the step before, or to the
+    # first.
+    is_exclusive: bool
     are_marked: bool  # False: the only step is the whole trace
 
     def slot_of(self, ns: int) -> int:

@@ -71,7 +71,8 @@ def mark_device_times(trace: Trace) -> None:
         of_device[event.device].append(event)
     for events in of_device.values():
         _mark_lost(trace, events)
-    if len(of_device) == 1:  # a call waits for one accelerator, and the trace does not tell for which
+    # A call waits for one accelerator, and the trace does not tell for which.
+    if len(of_device) == 1:
         _end_before_waits(trace)
     of_stream: dict[str, list[DeviceEvent]] = defaultdict(list)
     for event in trace.device:

@@ -160,7 +160,8 @@ def _own_launch(event: DeviceEvent, launches: list[ThreadEvent], trace: Trace) -
         if launch.start <= event.end and (launch.external == event.external or None in (launch.external, event.external))
     ]
     for launch, later in pairwise(possible):
-        if later.caller is not launch or later.name == launch.name:  # else the runtime calls the driver: it is one launch
+        # Else the runtime calls the driver: it is one launch.
+        if later.caller is not launch or later.name == launch.name:
             raise RecordError(
                 f"{trace.source}: several launches have the correlation {event.correlation}, so that it cannot be told which "
                 "of them launched a kernel; several traces are merged into the file: give one of them"
@@ -215,7 +216,8 @@ def set_scopes(trace: Trace) -> None:
     """
     by_marks = any(event.name.startswith(PHASE) for event in trace.host if event.kind == RANGE)
     links = _forward_operations(trace)
-    forward: set[int] = set()  # ids of operations that have one of backward, and of the operations around them
+    # Ids of operations that have one of backward, and of the operations around them.
+    forward: set[int] = set()
     for origin in () if by_marks else links.values():
         each: ThreadEvent | None = origin
         while each is not None and each.kind != RANGE and id(each) not in forward:
@@ -276,7 +278,8 @@ def _cached(phase: str, module: str) -> Scope:
 def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
     """Map the id of each event of backward to the operation of forward that it belongs to."""
     links = _by_flows(trace)
-    of_number: dict[int, dict[Hashable, ThreadEvent]] = defaultdict(dict)  # number -> last operation of each thread
+    # Number -> last operation of each thread.
+    of_number: dict[int, dict[Hashable, ThreadEvent]] = defaultdict(dict)
     threads = {event.forward_thread: links[id(event)].thread for event in trace.host if id(event) in links}
     for event in trace.host:
         if event.kind != OPERATION or event.sequence is None:

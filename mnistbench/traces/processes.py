@@ -224,10 +224,14 @@ def _by_processes(trace: Trace, processes: set[Hashable]) -> _Owners | None:
 class _Evidence:
     """Which processes may have launched the events of one device."""
 
-    launched: Counter[Hashable] = field(default_factory=Counter)  # events that only this process may have launched
-    proven: set[Hashable] = field(default_factory=set)  # processes with such an event that has an External id
+    # Events that only this process may have launched.
+    launched: Counter[Hashable] = field(default_factory=Counter)
+    # Processes with such an event that has an External id.
+    proven: set[Hashable] = field(default_factory=set)
     ambiguous: int = 0  # events that several may have launched
-    agreeing: int = 0  # events that the process with the number of the device may have launched, minus those of others
+    # Events that the process with the number of the device may have launched, minus those of
+    # others.
+    agreeing: int = 0
 
     def owner_of(self, process: Hashable) -> Hashable | None:
         """Return the process that launched an event of the device, if known.

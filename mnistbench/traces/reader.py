@@ -31,8 +31,10 @@ _DEVICE_KINDS = {
     "kernel": events.KERNEL, "gpu_memcpy": events.COPY, "gpu_memset": events.FILL,
     "Kernel": events.KERNEL, "Memcpy": events.COPY, "Memset": events.FILL,
 }  # fmt: skip
-_OVERHEAD = "overhead"  # of the profiler: of its buffers, which have a thread of their own, or of loading a kernel
-_RUNTIME_ENDS = ("_runtime", "_driver", _OVERHEAD)  # cuda_runtime, cuda_driver, xpu_runtime, privateuse1_runtime, ...
+#: Of the profiler: of its buffers, which have a thread of their own, or of loading a kernel.
+_OVERHEAD = "overhead"
+#: cuda_runtime, cuda_driver, xpu_runtime, privateuse1_runtime, ...
+_RUNTIME_ENDS = ("_runtime", "_driver", _OVERHEAD)
 
 #: Categories of earlier versions have no ranges: these names are ranges all the same.
 _RANGES = ("ProfilerStep#", "Optimizer.")
@@ -105,17 +107,20 @@ class _Reading:
                 self._add_flow(position, raw, phase)
             elif phase == "i" and raw.get("name") == MEMORY:
                 self._add_memory(position, raw)
-            elif phase == "B":  # Chrome's format allows pairs of begin and end, which the profiler does not write
+            # Chrome's format allows pairs of begin and end, which the profiler does not write.
+            elif phase == "B":
                 self._left_out["the phases B and E"] += 1
         if not self._device and not any(event.kind == OPERATION for event in self._host):
             raise NoTraceError(
                 f"{self._source}: has no operation and no kernel of PyTorch; profile while operations run, or {ADVICE}"
             )
-        threads = {event.thread for event in self._host}  # nothing waits for overhead on another thread
+        # Nothing waits for overhead on another thread.
+        threads = {event.thread for event in self._host}
         self._host += [event for event in self._overhead if event.thread in threads]
         self._host.sort(key=lambda event: (event.start, -event.end))
         self._device.sort(key=lambda event: (event.start, event.end))
-        self._memory.sort(key=operator.itemgetter(0, 1, 2))  # without processes: numbers and texts have no order
+        # Without processes: numbers and texts have no order.
+        self._memory.sort(key=operator.itemgetter(0, 1, 2))
         rank, ranks = self._ranks()
         return Trace(
             source=self._source, host=self._host, device=self._device, flows=self._flows, memory=self._memory,
@@ -176,7 +181,8 @@ class _Reading:
             return
         place = (self._thread(raw), self._ns(position, raw, "ts"))
         process = events.process_of(place[0])
-        first = self._starts.pop((phase == "s", process, number), None)  # the end of a flow may come before its start
+        # The end of a flow may come before its start.
+        first = self._starts.pop((phase == "s", process, number), None)
         if first is None:
             self._starts[phase == "f", process, number] = place
         else:

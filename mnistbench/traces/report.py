@@ -323,7 +323,8 @@ def _time_columns(trace: Analysis, ranges: Iterable[str]) -> tuple[Column[Operat
     ``ranges`` are the names of rows without a host time of their own.
     """
     steps = len(trace.steps)
-    device, kernels = ("device", "kernels") if trace.device else (None, None)  # None: not on a terminal
+    # None: not on a terminal.
+    device, kernels = ("device", "kernels") if trace.device else (None, None)
 
     def time(ns: int) -> str:
         return units.duration(ns / steps)
@@ -335,7 +336,8 @@ def _time_columns(trace: Analysis, ranges: Iterable[str]) -> tuple[Column[Operat
         return lambda row: None if row.key[0] in names else value(row)
 
     def of_host(value: Callable[[OperationSum], Any], *names: str) -> Callable[[OperationSum], Any]:
-        return lambda row: None if is_runtime_call(row.key[0]) else blank_in(value, *names)(row)  # its time is in RUNTIME
+        # Its time is in RUNTIME.
+        return lambda row: None if is_runtime_call(row.key[0]) else blank_in(value, *names)(row)
 
     return (
         *NAMES,

@@ -19,7 +19,8 @@ class Tables(NamedTuple):
 
     host: OpTable
     device: OpTable | None  # None: no accelerator was recorded
-    memory_bytes: Mapping[OpKey, int]  # of each row, allocated minus freed in all steps; a table has the median of a step
+    # Of each row, allocated minus freed in all steps; a table has the median of a step.
+    memory_bytes: Mapping[OpKey, int]
 
 
 def tables(trace: Trace, steps: Steps) -> Tables:

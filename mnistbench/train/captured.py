@@ -49,7 +49,8 @@ class CapturedSteps:
         self._loss = torch.zeros((), device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
         self._samples = 0  # of the current window
-        self._captured: dict[int, tuple[Tensor, Callable[[], None]]] = {}  # batch size -> indices, and the step on them
+        # Batch size -> indices, and the step on them.
+        self._captured: dict[int, tuple[Tensor, Callable[[], None]]] = {}
         for group in step.optimizer.param_groups:
             group["lr"] = torch.tensor(float(group["lr"]), device=device)
             if "capturable" in group:

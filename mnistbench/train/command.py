@@ -99,7 +99,8 @@ def _train(settings: Settings, begun: Path | None, checkpoint: Checkpoint | None
     workload = workload_of_ranks(settings.model, settings.dataset, settings.data_dir, ranks.world_size)
     assert workload.load is not None, "models of ours have a whole set"
     with ranks.rank_0_first():
-        workload.load(torch.device(settings.device))  # errors of the dataset come before the directory is created
+        # Errors of the dataset come before the directory is created.
+        workload.load(torch.device(settings.device))
     output, done = None, len(checkpoint.epochs) if checkpoint else 0
     if reports:
         output = begun or make_output(settings)
@@ -155,7 +156,8 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag}: {wanted} cannot continue {directory}, which was trained with {kept}; leave {flag} out")
     given = {name: getattr(settings, name) for name in settings.given.difference(_KEPT)}
-    device = kind_of(before.device) if rank.world_size > 1 else before.device  # each rank has a device of its own
+    # Each rank has a device of its own.
+    device = kind_of(before.device) if rank.world_size > 1 else before.device
     device = "cpu" if settings.no_accel else given.get("device", device)
     made = replace(before, **{**given, "device": device})
     if RECIPES[made.recipe].warm_up and made.epochs != before.epochs:
@@ -195,7 +197,8 @@ def resolved(settings: Settings, rank: Rank, before: str | None = None) -> Setti
     dtype, threads = settings.dtype, settings.threads
     if dtype == AUTO:
         dtype = "bfloat16" if multiplies_bfloat16(device) else "float32"
-    if threads is None and rank.world_size > 1:  # torchrun sets one for each rank where several are on a node
+    # torchrun sets one for each rank where several are on a node.
+    if threads is None and rank.world_size > 1:
         threads = max(1, usable_cpus() // rank.local_world_size)
     step = default_step(device) if settings.step == AUTO else settings.step
     return replace(settings, device=device, step=step, dtype=dtype, threads=threads)

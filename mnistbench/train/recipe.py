@@ -15,7 +15,8 @@ class Recipe:
     """Values of options, by field; and the learning rate over a run."""
 
     values: Mapping[str, Any]
-    warm_up: float = 0.0  # share of the steps; 0: the rate is constant in an epoch, and ``gamma`` reduces it after each
+    # Share of the steps; 0: the rate is constant in an epoch, and ``gamma`` reduces it after each.
+    warm_up: float = 0.0
 
     def rate(self, done: float) -> float:
         """Return the factor of the learning rate after a share of the steps: it rises to 1, then falls to 0 (one cycle).

@@ -71,7 +71,8 @@ class Settings:
         "--output -o", path, None, "new directory for all files (default: runs/TIME-MODEL-BATCH-DEVICE-DATASET)", "DIR"
     )
     profile: bool = switch("--profile", "profile a few steps after training: table and trace.json.gz")
-    given: frozenset[str] = frozenset()  # fields whose options were given; a run that is continued keeps the others
+    # Fields whose options were given; a run that is continued keeps the others.
+    given: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if {"batch_size", "batch_size_per_rank"} <= self.given:
@@ -119,7 +120,8 @@ class EpochResult:
     step: int  # training batches from the start of the run to the end of the epoch
     learning_rate: float
     train_samples: int
-    train_loss: float | None  # mean over the samples, computed during training; None if it is not finite
+    # Mean over the samples, computed during training; None if it is not finite.
+    train_loss: float | None
     train_accuracy: float | None  # percent of the samples
     train_ns: int  # wall time of the steps, without testing and writing of curves
     test_samples: int = 0  # 0: the run was interrupted before or during the test
@@ -167,7 +169,9 @@ class Result:
     parameter_count: int  # trainable
     epochs: tuple[EpochResult, ...]  # the last one may be incomplete
     scalars: Scalars  # curves as in TensorBoard: train/... over steps, test/... over epochs
-    wall_ns: int  # from the creation of the optimizer to the end of the last test, including writing; of all its parts
+    # From the creation of the optimizer to the end of the last test, including writing; of all its
+    # parts.
+    wall_ns: int
     world_size: int = 1  # number of ranks
     profiled: CaseRecord | None = None  # operations of one training step
     notes: tuple[str, ...] = ()  # what failed, and why

@@ -118,8 +118,10 @@ class _Run:
         self._points: list[Point] = []
         self._epochs: list[EpochResult] = []
         self._notes: list[str] = []
-        self._tested: list[tuple[Tensor, Tensor]] = []  # predicted and true classes of the last test, by batch
-        self._keeps_tested = output is not None or ranks.world_size > 1  # rank 0 may write what this rank has tested
+        # Predicted and true classes of the last test, by batch.
+        self._tested: list[tuple[Tensor, Tensor]] = []
+        # Rank 0 may write what this rank has tested.
+        self._keeps_tested = output is not None or ranks.world_size > 1
         self._writer: Any = None
         self._n_epochs = 1 if settings.dry_run else settings.epochs
         self._epoch, self._learning_rate, self._since = 0, 0.0, 0
@@ -138,7 +140,8 @@ class _Run:
                 self._add(_of_test(epoch), epoch.number)
         with tensorboard.open_writer(output, begun.steps + 1 if begun else None) as self._writer:
             if self._writer and not begun:
-                with fork_random(self._device):  # writing images must not change training's random numbers
+                # Writing images must not change training's random numbers.
+                with fork_random(self._device):
                     generator = torch.Generator().manual_seed(settings.seed)
                     images, _ = self._workload.make_batch(tensorboard.GRID_IMAGES, self._device, generator)
                     tensorboard.write_images(self._writer, self._workload.dataset, images)
@@ -227,7 +230,8 @@ class _Run:
             if recipe.warm_up:
                 before, self._learning_rate = self._learning_rate, self._settings.lr * recipe.rate(number / (steps + 1))
                 for group in optimizer.param_groups:
-                    group["lr"] *= self._learning_rate / before  # in place, as a captured step needs it
+                    # In place, as a captured step needs it.
+                    group["lr"] *= self._learning_rate / before
             yield indices
 
     def _test(self, steps: int) -> Window:
@@ -278,7 +282,8 @@ class _Run:
 
     def _end_epoch(self, test: Window | None) -> None:
         """Keep the result of the epoch; ``test`` is None if it was stopped before the end of its test."""
-        test_ns = time.perf_counter_ns() - self._since  # the device has finished: the test has read its sums
+        # The device has finished: the test has read its sums.
+        test_ns = time.perf_counter_ns() - self._since
         points = [point for point in self._points if point.epoch == self._epoch]
         samples = sum(point.samples for point in points)
         losses = [point.loss * point.samples for point in points if point.loss is not None]
@@ -309,7 +314,8 @@ class _Run:
         self._points.append(point)
         self._add(_of_point(point), point.step)
         self._listener.point(point)
-        self._since = time.perf_counter_ns()  # the time of writing curves does not count as training
+        # The time of writing curves does not count as training.
+        self._since = time.perf_counter_ns()
 
     # ---- Files ----
 
@@ -322,7 +328,8 @@ class _Run:
 
     def _write_misclassified(self, tested: Sequence[list[tuple[Tensor, Tensor]]]) -> None:
         """Write the test images that the model of the last epoch misclassifies; ``tested`` has a list for each rank."""
-        in_order = [part for batch in zip(*tested, strict=True) for part in batch]  # the order of the file
+        # The order of the file.
+        in_order = [part for batch in zip(*tested, strict=True) for part in batch]
         outputs, targets = (torch.cat(part).cpu() for part in zip(*in_order, strict=True))
         wrong = (outputs != targets).nonzero().flatten()  # positions of the images
         split, first = self._whole.test, wrong[: tensorboard.GRID_IMAGES].to(self._whole.test.images.device)

@@ -42,7 +42,9 @@ MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
 #: The same of the 1,437 training images of digits; a test recomputes them.
 DIGITS_MEAN, DIGITS_STD = 0.2244, 0.3491
 
-_DIGITS_TRAIN = 1437  # of 1,797, drawn at random: the file seems ordered by writer, and training on its first part is worse
+#: Of 1,797, drawn at random: the file seems ordered by writer, and training on its first part is
+#: worse.
+_DIGITS_TRAIN = 1437
 _DIGITS_SEED = 0
 _DIGITS_LEVELS = 16  # scikit-learn's pixels go from 0 to 16
 
@@ -138,7 +140,8 @@ class Dataset:
         # Decimal arithmetic: as a float, 0.07 of 60,000 is slightly above 4,200 and would give 4,201 samples.
         n_samples = math.ceil(Fraction(str(fraction)) * len(split))
         order = torch.arange(len(split)) if generator is None else torch.randperm(len(split), generator=generator)
-        order = order[:n_samples].to(split.images.device)  # one transfer per epoch instead of one per batch
+        # One transfer per epoch instead of one per batch.
+        order = order[:n_samples].to(split.images.device)
         return torch.split(order, batch_size)
 
 
@@ -208,7 +211,8 @@ def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) 
     return ((images, labels) for images, labels in chain.from_iterable(repeat(loader)))
 
 
-@functools.lru_cache(maxsize=1)  # every batch size has a loader: files of 55 MB are checked and parsed once
+# Every batch size has a loader: files of 55 MB are checked and parsed once.
+@functools.lru_cache(maxsize=1)
 def _torchvision_mnist(raw: Path, _changed_ns: tuple[int, ...]) -> Any:
     """Return torchvision's training set, after a check of the files."""
     for name in _MNIST_FILES:
@@ -303,7 +307,8 @@ def _read(raw: Path, name: str) -> bytearray:
             path = raw / f"{name}.gz"
             stream = gzip.open(path)  # noqa: SIM115 - closed by the with below, like the plain file
         with stream:
-            content = bytearray(stream.read(n_bytes + 1))  # one byte more detects a longer file without reading all of it
+            # One byte more detects a longer file without reading all of it.
+            content = bytearray(stream.read(n_bytes + 1))
     except FileNotFoundError:
         raise DataError(f"{raw / name}: missing, and no .gz of it either") from None
     except (OSError, EOFError, zlib.error) as error:
@@ -340,9 +345,11 @@ def _download(raw: Path) -> None:
 
 def _torchvision_download(root: str) -> None:
     timeout = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_NETWORK_TIMEOUT_S)  # torchvision sets none, so a firewall that drops packets would block it
+    # torchvision sets none, so a firewall that drops packets would block it.
+    socket.setdefaulttimeout(_NETWORK_TIMEOUT_S)
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # progress bars
+        # Progress bars.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             from torchvision import datasets
 
             datasets.MNIST(root, download=True)

@@ -75,7 +75,8 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
     if not isinstance(model, nn.Sequential):
         raise TypeError(f"a fast step can be made of an nn.Sequential, not of {type(model).__name__}")
     _make_first_sparse_tensor()
-    modules: list[tuple[str, Any]] = list(model._modules.items())  # noqa: SLF001  # children() names a module once
+    # children() names a module once.
+    modules: list[tuple[str, Any]] = list(model._modules.items())  # noqa: SLF001
     for last in range(len(modules) - 1, 0, -1):
         for position in range(last):
             first, second = (type(module) for _, module in modules[position : position + 2])
@@ -86,7 +87,8 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
     for position, (name, module) in enumerate(modules):
         if name not in result:
             after = dict(itertools.takewhile(lambda each: _is_pooled(each[1]), modules[position + 1 :]))
-            is_of_torch = type(module).__module__.startswith("torch.nn.modules")  # a derived class may compute something else
+            # A derived class may compute something else.
+            is_of_torch = type(module).__module__.startswith("torch.nn.modules")
             before = result[name] = _fast(module, before, list(after.values()), sparse_gradients) if is_of_torch else module
             before.training = module.training
             if isinstance(before, _Pooled):
@@ -191,8 +193,10 @@ class _Linear(nn.Module):
         weight, is_one = self.weight, False
         if torch.is_grad_enabled():
             is_one = self._skips_zeros and inputs.shape == (1, weight.shape[1]) and compiled_loops() is not None
-            is_one = is_one and weight.dtype in _OF_NUMPY and weight.grad is None  # to add to it would be slow
-            if is_one == weight.is_contiguous():  # its elements are in memory by inputs, or by outputs
+            # To add to it would be slow.
+            is_one = is_one and weight.dtype in _OF_NUMPY and weight.grad is None
+            # Its elements are in memory by inputs, or by outputs.
+            if is_one == weight.is_contiguous():
                 weight.data = weight.data.t().contiguous().t() if is_one else weight.data.contiguous()
         if inputs.dim() != 2:
             return functional.linear(inputs, weight, self.bias)
@@ -231,7 +235,8 @@ class _Convolution(torch.autograd.Function):
             arguments = (inputs, weight, None, [1, 1], [height, width], [1, 1], False, [0, 0], 1, [needed[0], True, False])
             of_inputs, of_weight, _ = torch.ops.aten.convolution_backward(gradient, *arguments)
             return of_inputs, of_weight, gradient.sum((0, 2, 3)) if needed[2] else None, None
-        elements = _array(gradient._indices()), _array(gradient._values())  # noqa: SLF001  # not coalesced
+        # Not coalesced.
+        elements = _array(gradient._indices()), _array(gradient._values())  # noqa: SLF001
         images = functional.pad(inputs, (width, width, height, height)) if any(ctx.padding) else inputs
         by_rows = [each.permute(0, 2, 3, 1) for each in (images, weight)]
         pixels, weights = (_array(each.flatten(2)) for each in by_rows)
@@ -272,7 +277,8 @@ class _Pooling(torch.autograd.Function):
         kept = [torch.from_numpy(each) for each in _at_once(output.numel() >= POOLED_AT_ONCE, calls)]
         ctx.save_for_backward(torch.cat(kept, dim=1))
         in_shape = output if is_flat else output.view(n, *grid, n_channels).permute(0, 3, 1, 2)
-        result = in_shape.view(inputs.dtype)  # last, so that it is no view for autograd, which modules after it may change
+        # Last, so that it is no view for autograd, which modules after it may change.
+        result = in_shape.view(inputs.dtype)
         return result.mul_(ctx.scale) if p else result
 
     @staticmethod
@@ -334,7 +340,8 @@ def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
 
     In float32 PyTorch calls MKL, which takes up to twice the time of oneDNN.
     """
-    has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    # torch leaves it untyped.
+    has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if has_onednn and left.dtype == torch.float32 and left.numel() * right.shape[1] >= ONEDNN_FROM:
         product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.t(), bias, "none", [], "")  # noqa: SLF001
         return product
@@ -430,7 +437,8 @@ class _Arrays:
         """Update them by the compiled loops."""
         loops = compiled_loops()
         if gradient.is_sparse and gradient.sparse_dim() == len(self._order) == 2:
-            values, indices = _array(gradient._values()), _array(gradient._indices())  # noqa: SLF001  # not coalesced
+            # Not coalesced.
+            values, indices = _array(gradient._values()), _array(gradient._indices())  # noqa: SLF001
             rows, columns = (indices[each] for each in self._order)
             if loops.update_elements(*self._arrays, rows, columns, values, values.dtype.type(constants)):
                 return

@@ -65,7 +65,8 @@ def pool(
                 for k in range(n_kept):
                     chosen = np.uintp(channels[k])  # a channel
                     position, place = window * np.uintp(strides[0]) + chosen * np.uintp(strides[1]), 0
-                    for i in range(size[0] - 1, -1, -1):  # so that the first of equal values is found last
+                    # So that the first of equal values is found last.
+                    for i in range(size[0] - 1, -1, -1):
                         for j in range(size[1] - 1, -1, -1):
                             value = images[sample, y * height + np.uintp(i), x * width + np.uintp(j), chosen]
                             place = i * size[1] + j if value == largest[chosen] else place
@@ -86,7 +87,8 @@ def pool_rows(rows: Any, width: Any, limits: Any, maxima: Any) -> None:
     for i in range(np.uintp(len(rows))):
         row = rows[i].reshape(-1)
         for k in range(np.uintp(len(row))):
-            pixel = nan if (row[k] > minus_infinity) & (row[k] < 0) else row[k]  # NaN may be negative
+            # NaN may be negative.
+            pixel = nan if (row[k] > minus_infinity) & (row[k] < 0) else row[k]
             of_columns[k] = max(of_columns[k], pixel)
     maxima[:] = 0
     for x in range(np.uintp(len(maxima))):

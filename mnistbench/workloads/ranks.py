@@ -57,7 +57,8 @@ class Alone:
         """Return the model whose backward pass adds the gradients of all ranks."""
         return model
 
-    def no_sync(self, model: nn.Module) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002  # Group's
+    # Group's.
+    def no_sync(self, model: nn.Module) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002
         """Return a context in which the backward pass of the result of ``model`` adds no gradients of other ranks.
 
         The weights of the ranks then differ: their caller sets them to the same values again.
@@ -110,14 +111,17 @@ class Group(Alone):
             UsageError: they cannot be reached.
         """
         import torch.distributed as dist
-        import torch.distributed.nn.functional  # if it is imported later, its functions keep the process group: see `end`
+        # If it is imported later, its functions keep the process group: see `end`.
+        import torch.distributed.nn.functional
         from torch.distributed.rendezvous import rendezvous
 
         if device.type == "cuda":
             torch.cuda.set_device(device)  # where NCCL puts the objects that are gathered
-            device = torch.device("cuda", torch.cuda.current_device())  # NCCL refuses a device without an index
+            # NCCL refuses a device without an index.
+            device = torch.device("cuda", torch.cuda.current_device())
         self.rank, self.world_size, self._device = rank.rank, rank.world_size, device
-        self.weight, self._counted = 1.0, 0  # the share of the last batch that is this rank's part; its samples that count
+        # The share of the last batch that is this rank's part; its samples that count.
+        self.weight, self._counted = 1.0, 0
         self._stop_requested = self._stop_agreed = False  # by this rank; by all ranks
         try:
             self._store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
@@ -231,7 +235,8 @@ class Group(Alone):
             self._fail(f"{me} was interrupted")
         except OSError as error:
             self._fail(f"{me} cannot write or read ({error.strerror or error})")
-        except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for this one
+        # Whatever it is, the other ranks wait for this one.
+        except Exception as error:  # noqa: BLE001
             text = str(error)
             is_of_gloo = isinstance(error, RuntimeError) and ("gloo" in text or "Connection" in text)
             if not isinstance(error, torch.distributed.DistError) and not is_of_gloo:
@@ -271,7 +276,8 @@ class Group(Alone):
 
         Threads of PyTorch may wait for ranks that have ended.
         """
-        with self._ending:  # never released: the other thread waits here until the process has ended
+        # Never released: the other thread waits here until the process has ended.
+        with self._ending:
             first = bool(line)
             with contextlib.suppress(Exception):
                 first = bool(line) and self._store.add("lines", 1) == 1
@@ -324,7 +330,8 @@ def joined(rank: Rank, device: torch.device, print_error: Callable[[str], None])
         ranks.end()
 
 
-def _weighted_sum(group, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # DDP refuses ours, which are texts
+# DDP refuses ours, which are texts.
+def _weighted_sum(group, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Sum the ranks' mean gradients, weighted by their samples: the mean over the whole batch, also where parts differ."""
     import torch.distributed as dist
 

@@ -95,7 +95,8 @@ class Window:
     step: int  # number of batches up to the last one of the window
     samples: int
     loss: float  # mean over the samples of the window
-    accuracy: float | None  # percent of the samples of the window; None for a workload without a metric
+    # Percent of the samples of the window; None for a workload without a metric.
+    accuracy: float | None
 
 
 class _Totals:
@@ -110,7 +111,8 @@ class _Totals:
     def add(self, output: Tensor, loss: Tensor, targets: Tensor) -> None:
         samples = self._ranks.counted(len(targets))
         self.samples += samples
-        self._loss = self._loss + loss.detach().float() * samples  # the loss is a mean: weigh it by its batch
+        # The loss is a mean: weigh it by its batch.
+        self._loss = self._loss + loss.detach().float() * samples
         if self._metric:
             if samples < len(targets):
                 output, targets = output[:samples], targets[:samples]
@@ -197,7 +199,8 @@ def evaluate(
     with torch.inference_mode():
         for inputs, targets in batches:
             output = inference(inputs)
-            with inference.autocast():  # as in training; without autocast a bfloat16 loss has three digits
+            # As in training; without autocast a bfloat16 loss has three digits.
+            with inference.autocast():
                 mean_loss = loss(output, targets)
             totals.add(output, mean_loss, targets)
             samples = ranks.counted(len(targets))

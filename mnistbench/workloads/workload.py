@@ -28,14 +28,19 @@ class Workload:
 
     name: str
     make_model: Callable[[], nn.Module]  # returns it on the CPU
-    make_batch: Callable[[int, torch.device, torch.Generator], Batch]  # batch size, device, generator
+    # Batch size, device, generator.
+    make_batch: Callable[[int, torch.device, torch.Generator], Batch]
     loss: Callable[[Tensor, Tensor], Tensor]  # (output, targets) -> 0-d mean over the samples
     make_optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-    metric: Callable[[Tensor, Tensor], Tensor] | None = None  # (output, targets) -> 0-d number of correct samples
+    # (output, targets) -> 0-d number of correct samples.
+    metric: Callable[[Tensor, Tensor], Tensor] | None = None
     dataset: str = "synthetic"  # name of the data in records, tables and curves
-    load: Callable[[torch.device], data.Dataset] | None = None  # the whole dataset, for the phases "train" and "eval"
-    make_fast_model: Callable[[nn.Module], nn.Module] | None = None  # shares the parameters; for --bench-step=fast on a CPU
-    make_fast_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None  # None: make_optimizer
+    # The whole dataset, for the phases "train" and "eval".
+    load: Callable[[torch.device], data.Dataset] | None = None
+    # Shares the parameters; for --bench-step=fast on a CPU.
+    make_fast_model: Callable[[nn.Module], nn.Module] | None = None
+    # None: make_optimizer.
+    make_fast_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
 
     def __post_init__(self) -> None:
         if not self.name or not all(character.isalnum() or character == "_" for character in self.name):

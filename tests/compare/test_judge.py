@@ -133,7 +133,8 @@ def test_the_range_over_base_runs_counts_as_spread_and_adds_as_independent_error
 @pytest.mark.parametrize(
     ("base", "head", "iqr_ns", "criteria", "verdict"),
     [
-        (7_500_000, 8_000_000, 0, limits("1%"), "within 10.0 %"),  # the threshold of operations does not apply
+        # The threshold of operations does not apply.
+        (7_500_000, 8_000_000, 0, limits("1%"), "within 10.0 %"),
         (7_500_000, 8_000_000, 0, limits(iteration="5%"), "regressed"),
         (1_000, 1_300, 250, limits(), "suspect"),  # the spread of its rounds
         (1_000, 1_300, 250, limits(iteration="10%"), "regressed"),
@@ -1229,4 +1230,5 @@ def test_the_spread_of_elapsed_time_on_a_device_is_that_of_its_own_clock():
         builders.summary(builders.case_record(device="cuda", device_ns=(ns - 40, ns, ns + 40), tables=(table,)))
         for ns in (1_000, 1_000)
     )
-    assert judged(base, head).cases[0].iteration.spread_ns == pytest.approx(40 * 2**0.5)  # not the 300 us of the rounds
+    # Not the 300 us of the rounds.
+    assert judged(base, head).cases[0].iteration.spread_ns == pytest.approx(40 * 2**0.5)

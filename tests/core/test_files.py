@@ -58,7 +58,8 @@ def put(folder: Path) -> Path:
 
 def test_digits_are_those_of_scikit_learn_else_of_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = ModuleSpec("sklearn", None, is_package=True)
-    spec.submodule_search_locations = [str(tmp_path / "sklearn")]  # stands in for the installed scikit-learn, without a file
+    # Stands in for the installed scikit-learn, without a file.
+    spec.submodule_search_locations = [str(tmp_path / "sklearn")]
     found = {"sklearn": spec}
     monkeypatch.setattr(importlib.util, "find_spec", found.get)
     monkeypatch.delenv(DIGITS_VARIABLE, raising=False)

@@ -108,7 +108,8 @@ def test_a_set_threshold_or_a_launcher_prevents_the_restart(restarted: list[obje
     ("module", "name", "value"),
     [
         (platform, "libc_ver", lambda: ("", "")),  # another C library has no thresholds
-        (sys, "orig_argv", ["python", "-c", "from multiprocessing.forkserver import main"]),  # a program that calls the command
+        # A program that calls the command.
+        (sys, "orig_argv", ["python", "-c", "from multiprocessing.forkserver import main"]),
     ],
 )
 def test_other_processes_are_not_restarted(

@@ -104,7 +104,8 @@ def test_a_table_is_three_compact_texts_of_columns() -> None:
     row = op_row("aten::mm", (10, 20, 40), module="fc1", calls=2, memory_bytes=64, shapes=["[2, 2]"])
     (table,) = case_record(tables=(op_table(row, row),)).to_json()["tables"]
     parts = {name: json.loads(table[name]) for name in ("operations", "times", "samples")}
-    assert not any(re.search(r"\s", table[name].replace("[2, 2]", "")) for name in parts)  # no line ends for pytest-benchmark
+    # No line ends for pytest-benchmark.
+    assert not any(re.search(r"\s", table[name].replace("[2, 2]", "")) for name in parts)
     assert parts["operations"] == {
         "name": ["aten::mm"] * 2, "phase": ["forward"] * 2, "module": ["fc1"] * 2, "calls": [2] * 2, "memory_bytes": [64] * 2,
         "shapes": [["[2, 2]"]] * 2, "kernels": [[]] * 2,

@@ -61,7 +61,8 @@ def test_the_first_slower_release_is_among_the_candidates_whatever_cannot_be_jud
     results = [NOT_JUDGED if number in gone else SLOWER if number >= first else NOT_SLOWER for number in range(count)]
     found, measured = searched(results)
     assert str(first) in found.candidates
-    assert set(map(int, found.candidates[:-1])) <= gone  # each other one is measured and could not be judged
+    # Each other one is measured and could not be judged.
+    assert set(map(int, found.candidates[:-1])) <= gone
     assert found.outcome == (REGRESSED if len(found.candidates) == 1 else INCONCLUSIVE)
     assert len(set(measured)) == len(measured)
 

@@ -88,7 +88,8 @@ def test_a_namespace_package_is_outside_if_none_of_its_folders_is_in_the_tree(tr
     [
         ("repository/.venv", "repository/.venv/lib/installed.py", False),
         ("repository/.venv", "repository/.venv-of-another/lib/installed.py", True),
-        (".", "repository/src/model.py", True),  # the system's Python in a container: prefix /usr, project in /usr/src
+        # The system's Python in a container: prefix /usr, project in /usr/src.
+        (".", "repository/src/model.py", True),
     ],
 )
 def test_only_what_is_installed_may_lie_in_the_repository(outside, tmp_path, monkeypatch, prefix, file, is_outside):

@@ -273,7 +273,8 @@ def test_what_a_start_up_file_prints_is_no_message(start):
         ),
         ("raise ValueError('a reason')", "{at}: ended with exit code 1: ValueError: a reason"),
         (
-            "start_another()\nos.kill(os.getpid(), signal.SIGKILL)",  # which keeps the pipe open, as forked workers do
+            # Which keeps the pipe open, as forked workers do.
+            "start_another()\nos.kill(os.getpid(), signal.SIGKILL)",
             "{at}: was killed by SIGKILL, probably because the system ran out of memory; select smaller cases with -- -k",
         ),
         ("os.kill(os.getpid(), signal.SIGTERM)", "{at}: was killed by SIGTERM"),
@@ -445,7 +446,8 @@ surveyed(files={"own": sys.stdin.readline()})
         assert own[BASE] == own[HEAD] == chosen.shard.own()
         found.append(chosen.shard.tests)
         owned += own[BASE]
-    assert set(found) == {("t.py::a", "t.py::b", "t.py::base", "t.py::head")}  # a test that one side lacks is not lost
+    # A test that one side lacks is not lost.
+    assert set(found) == {("t.py::a", "t.py::b", "t.py::base", "t.py::head")}
     assert sorted(owned) == [*found[0]]
 
 
@@ -552,7 +554,8 @@ def test_sides_have_a_process_each_and_reach_each_other(start, plan):
         sides = [{BASE: {"wall_ns": [number]}, HEAD: {"wall_ns": [number]}} for number in range(2)]
         assert builds == [{"first": HEAD, "sides": each} for each in sides]
         assert said["order"] == [HEAD, BASE]
-        assert (said["seconds"], said["case_seconds"]) == (0.75, {"t": 0.75})  # both at the same time
+        # Both at the same time.
+        assert (said["seconds"], said["case_seconds"]) == (0.75, {"t": 0.75})
     assert firsts == {BASE, HEAD}  # the coin of the launch decides which process is started first
     assert nobody_lives(plan)
 

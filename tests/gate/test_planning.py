@@ -178,7 +178,8 @@ def test_smaller_efforts_stop_at_the_smallest():
         ([0.1] * 4, 14.0, "give --budget 26s, use --shard 1/4, or select fewer tests with -k"),
         ([0.1] * 4, 20.0, "give --budget 26s, use --shard 1/2, or select fewer tests with -k"),
         ([0.1] * 4, 1.0, "give --budget 26s"),  # loading alone takes longer
-        ([0.1, 10.0], 20.0, "give --budget 424s or select fewer tests with -k"),  # the shard of the long test never fits
+        # The shard of the long test never fits.
+        ([0.1, 10.0], 20.0, "give --budget 424s or select fewer tests with -k"),
     ],
 )
 def test_the_advice_for_a_budget_that_is_too_small_is_only_what_helps(case_seconds, budget_s, advice):

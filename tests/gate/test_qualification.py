@@ -75,7 +75,8 @@ def test_an_error_of_the_roles_shows_only_with_the_roles_as_recorded():
 
 def test_drawn_gates_begin_at_any_launch_and_go_on_at_the_first_one():
     one = [0.0] * 40
-    one[0] = one[39] = 1.0  # of windows that do not go round, few have one of these, and none has both
+    # Of windows that do not go round, few have one of these, and none has both.
+    one[0] = one[39] = 1.0
     gates = [Pool([quantity(tuple(one))], seed).gate(Thresholds(case=10.0))[1] for seed in range(200)]
     changed = {round(math.log1p(gate.cases[0].change) * LAUNCHES) for gate in gates}
     assert changed == {-2, -1, 0, 1, 2}
@@ -153,7 +154,8 @@ def noisy(spread, **changes):
 def test_a_quiet_machine_is_qualified(quiet):
     data = quiet.end.qualification
     assert 0 < data["rules_out"] < 0.01
-    assert (data["gates"], data["regressed"]) == (2 * FEW, 0)  # a tenth of them, because there is no time for more
+    # A tenth of them, because there is no time for more.
+    assert (data["gates"], data["regressed"]) == (2 * FEW, 0)
     assert (data["windows"], data["windows_regressed"]) == (3, 0)
     assert data["added"] == list(AMOUNTS)
     assert data["found"] == [sum(column) for column in zip(*(case["found"] for case in data["cases"]), strict=True)]
@@ -189,7 +191,8 @@ def test_false_alarms_are_counted_with_drawn_roles_and_with_those_recorded(monke
     data = found.end.qualification
     assert (data["gates"], data["regressed"], data["windows"], data["windows_regressed"]) == (12, 4, 3, 3)
     last = qualification.last_line(found)
-    assert "false alarms in 33.3 % (9.9 % to 65.1 %) of 12 resampled gates" in last  # R: binom.test(4, 12)
+    # R: binom.test(4, 12).
+    assert "false alarms in 33.3 % (9.9 % to 65.1 %) of 12 resampled gates" in last
     assert last.endswith("and in 3 of 3 with the roles as recorded")
 
 

@@ -732,7 +732,8 @@ def test_names_are_shown_as_text(plain, name):
     name = NAMES[name]
     verdict = hostile(name)
     assert verdict.outcome == plain.outcome
-    for form in ("terminal", "markdown"):  # a name that ends a line could write a verdict of its own
+    # A name that ends a line could write a verdict of its own.
+    for form in ("terminal", "markdown"):
         text = rendered(verdict, form, 10)
         assert is_clean(text)
         assert len(text.splitlines()) == len(rendered(plain, form, 10).splitlines())

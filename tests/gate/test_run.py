@@ -77,7 +77,8 @@ class Heard(Progress):
 class Launches:
     """Starts launches that nobody measures, by a clock of their own."""
 
-    loading, of_case = 5.0, 10.0  # seconds: of each launch and of the survey, and of a case that is measured
+    # seconds: of each launch and of the survey, and of a case that is measured.
+    loading, of_case = 5.0, 10.0
 
     def __init__(self):
         self.cases = {side: dict.fromkeys((QUICK, SLOW), PARAMS) for side in (BASE, HEAD)}
@@ -571,7 +572,8 @@ def test_threads_of_a_side_count_instead_of_those_of_the_case(gate, launches, ba
     variables = [{"OMP_NUM_THREADS": threads} if threads else {} for threads in (base, head)]
     measured = gate(launches=8, base_env=tuple(variables[0].items()), head_env=tuple(variables[1].items()))
     assert set(measured.header.exact.values()) == {exact}
-    assert list(measured.header.labels) == list(launches.cases[BASE])  # the cases have the same parameters
+    # The cases have the same parameters.
+    assert list(measured.header.labels) == list(launches.cases[BASE])
 
 
 def test_a_plain_test_has_the_threads_of_its_side_and_is_compared(gate, launches):
@@ -857,7 +859,8 @@ def test_two_launches_run_at_the_same_time_on_a_core_each(gate, launches, cores)
     measured = gate(heard, launches=9)
     assert stages_of(measured) == [1] * 9
     assert [sorted(one + other) for one, other in zip(launches.cores[:8:2], launches.cores[1:8:2], strict=True)] == [[0, 1]] * 4
-    assert len({tuple(drawn) for drawn in launches.cores[:8]}) == 2  # by chance: each core has been that of the first
+    # By chance: each core has been that of the first.
+    assert len({tuple(drawn) for drawn in launches.cores[:8]}) == 2
     assert launches.cores[8] in ([0, 1], [1, 0])
     assert len({seed for _, seed, _ in launches.started}) == 9
     assert [text for text, _ in heard.launches] == [f"launch {number} of 9" for number in (1, 3, 5, 7, 9)]
@@ -1037,7 +1040,8 @@ def test_a_suite_that_does_not_fit_into_the_budget_is_refused_before_it_is_measu
     with pytest.raises(
         LaunchError, match=r"^2 cases do not fit into --budget 9s: 8 launches, .*, take at least 47 s; give --budget 47s$"
     ):
-        gate(launches=8, budget_s=9.0)  # loading takes 5 s, also of each launch, and a case at least 0.1 s
+        # Loading takes 5 s, also of each launch, and a case at least 0.1 s.
+        gate(launches=8, budget_s=9.0)
     assert launches.started == []
 
 

@@ -171,7 +171,8 @@ def test_no_hook_runs(repository, into):
         repository.write(f".git/hooks/{hook}", f"#!/bin/sh\ntouch '{repository.path.parent}/{hook} ran'\n").chmod(0o755)
     repository.git("checkout", "--quiet", "-b", "other")
     ran = sorted(path.name for path in repository.path.parent.glob("* ran"))
-    assert ran == ["post-checkout ran", "post-index-change ran", "reference-transaction ran"]  # the hooks are good ones
+    # The hooks are good ones.
+    assert ran == ["post-checkout ran", "post-index-change ran", "reference-transaction ran"]
     for name in ran:
         (repository.path.parent / name).unlink()
     of_revision(repository.path, "HEAD", into / "base")
@@ -197,7 +198,8 @@ def test_neither_the_repository_nor_the_tree_changes(repository, into, setting):
         repository.git("config", setting, "true")
         repository.git("status")  # git may have written down what it wanted to
     for path in (repository.path / "model.py", repository.path / ".gitignore"):
-        os.utime(path, (1_000_000_000, 1_000_000_000))  # what git's index knows of them is out of date
+        # What git's index knows of them is out of date.
+        os.utime(path, (1_000_000_000, 1_000_000_000))
     before = repository.state()
     of_revision(repository.path, "HEAD", into / "base")
     of_working_tree(repository.path, into / "head")
@@ -500,7 +502,8 @@ def left_behind(name="mnistbench-gate-dead"):
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
 def test_the_folder_goes_however_the_body_ends(error):
-    with pytest.raises(error) if error else nullcontext(), scratch() as folder, scratch():  # of two gates at once
+    # Of two gates at once.
+    with pytest.raises(error) if error else nullcontext(), scratch() as folder, scratch():
         (folder / "base").mkdir()
         assert folder.parent == temporary().resolve()
         if error:

@@ -161,7 +161,8 @@ def test_a_part_leaves_later_ones_their_least(accelerator):
     assert accelerator.limit_of(parts, 0, 500) == 100
     assert accelerator.limit_of(parts, 0, 150) == 150 - 60 - 40 - stopping_s
     assert accelerator.limit_of(parts, 1, 500) == 300
-    assert accelerator.limit_of(parts, 1, 90) == 60 - stopping_s  # too little for both: its own least
+    # Too little for both: its own least.
+    assert accelerator.limit_of(parts, 1, 90) == 60 - stopping_s
     assert accelerator.limit_of(parts, 2, 30) == 30 - stopping_s
     assert accelerator.limit_of(parts, 2, 10) < 0
 

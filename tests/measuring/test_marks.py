@@ -69,7 +69,8 @@ def test_other_hooks_stay() -> None:
 
 def test_modules_of_a_compiled_model_are_not_marked() -> None:
     case = build(tiny_params(), tiny_workload())
-    case = replace(case, params=tiny_params(compile=True))  # the marks depend on the parameter; compiling would take long
+    # The marks depend on the parameter; compiling would take long.
+    case = replace(case, params=tiny_params(compile=True))
     modules = {name: trace for name, trace in traces_of_marks(case).items() if name != "runner"}
     with marked(case):
         assert {name: trace for name, trace in traces_of_marks(case).items() if name != "runner"} == modules

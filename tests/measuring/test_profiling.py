@@ -178,7 +178,8 @@ def test_garbage_is_collected_in_the_case_and_not_while_events_are_parsed(monkey
         parsing.append(gc.isenabled())
         return events(*arguments)
 
-    profiling.cost_per_call(tuple(profiling.activities_of("cpu", "host")))  # has profiles of its own, once
+    # Has profiles of its own, once.
+    profiling.cost_per_call(tuple(profiling.activities_of("cpu", "host")))
     monkeypatch.setattr(host_events, "_link", link_and_note)
     monkeypatch.setattr(torch.profiler.profile, "events", events_and_note)
     case = build(tiny_params(), tiny_workload())

@@ -97,7 +97,8 @@ def found(name: str) -> OpTable:
 @pytest.mark.parametrize("name", TRACES)
 def test_the_device_column_adds_up_to_all_kernels_and_copies(name: str) -> None:
     work = [event["dur"] for event in events_of(name) if event["cat"] in WORK]
-    assert found(name).total_ns == pytest.approx(1e3 * sum(work), abs=len(found(name).rows))  # each is rounded to 1 ns
+    # Each is rounded to 1 ns.
+    assert found(name).total_ns == pytest.approx(1e3 * sum(work), abs=len(found(name).rows))
 
 
 @pytest.mark.parametrize("name", TRACES)
@@ -109,7 +110,8 @@ def test_the_kernels_without_a_link_are_the_unattributed_ones(name: str) -> None
     assert (UNATTRIBUTED in rows) == bool(unlinked)
     if unlinked:
         assert rows[UNATTRIBUTED].calls == len(unlinked)
-        assert rows[UNATTRIBUTED].self_device_ns[0] == pytest.approx(1e3 * sum(unlinked), abs=100)  # times have 0.1 ns
+        # Times have 0.1 ns.
+        assert rows[UNATTRIBUTED].self_device_ns[0] == pytest.approx(1e3 * sum(unlinked), abs=100)
 
 
 @pytest.mark.parametrize("name", TRACES)

@@ -161,7 +161,8 @@ def test_events_lie_around_each_call_on_the_cases_device(
 ) -> None:
     times = device_times(FakeCase(accelerator, device=device))
     assert accelerator == ["reset", *before, *EACH_CALL * EVENT_CALLS, *after]
-    assert times == tuple(number * 1_000_000 + 250_000 for number in range(EVENT_CALLS))  # nanoseconds
+    # Nanoseconds.
+    assert times == tuple(number * 1_000_000 + 250_000 for number in range(EVENT_CALLS))
 
 
 def test_device_times_come_after_the_rounds(accelerator: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +206,8 @@ def test_a_short_function_takes_as_long_at_any_depth_of_the_stack():
     def short():
         pass
 
-    short.__code__ = short.__code__.replace(co_stacksize=30)  # the frame of a function of ordinary size
+    # The frame of a function of ordinary size.
+    short.__code__ = short.__code__.replace(co_stacksize=30)
 
     def repeated():
         for _ in range(200):
@@ -214,5 +216,6 @@ def test_a_short_function_takes_as_long_at_any_depth_of_the_stack():
     def at(depth):
         return at(depth - 1) if depth else min(clocked(repeated).cpu_ns for _ in range(3))
 
-    each_ns = [at(depth) for depth in range(160)]  # a chunk of CPython's stack has the frames of some 130 calls
+    # A chunk of CPython's stack has the frames of some 130 calls.
+    each_ns = [at(depth) for depth in range(160)]
     assert max(each_ns) < 5 * min(each_ns)

@@ -106,7 +106,8 @@ def test_a_case_opens_and_closes_by_mouse(opened):
     assert case(opened, STEP).get_attribute("aria-expanded") == "true"
     assert panel.locator(".operations tbody tr").count() == 4
     assert panel.get_by_text("About this case").is_visible()
-    opened.locator("tr.case", has=case(opened, STEP)).locator("td").nth(1).click()  # anywhere in the row
+    # Anywhere in the row.
+    opened.locator("tr.case", has=case(opened, STEP)).locator("td").nth(1).click()
     assert case(opened, STEP).get_attribute("aria-expanded") == "false"
     assert opened.locator(".panel:visible").count() == 0
 
@@ -131,7 +132,8 @@ def test_a_case_opens_if_text_is_selected(opened):
     case(opened, STEP).focus()
     opened.keyboard.press("Enter")
     assert opened.locator(".panel:visible .operations tbody tr").count() == 4
-    opened.locator("tr.case:visible").first.evaluate(SELECT)  # not even a row's own numbers keep its button from working
+    # Not even a row's own numbers keep its button from working.
+    opened.locator("tr.case:visible").first.evaluate(SELECT)
     case(opened, STEP).focus()
     opened.keyboard.press("Enter")
     assert opened.locator(".panel:visible").count() == 0

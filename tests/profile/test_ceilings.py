@@ -22,7 +22,8 @@ def test_rates_are_work_divided_by_time(monkeypatch):
     sizes = Sizes(side=8, copied_bytes=1_000, batch=2, channels=4)
     assert module._matmul_flops_per_s(sizes, CPU, "float32") == pytest.approx(2 * 8**3 / 1e-3)
     assert module._convolution_flops_per_s(sizes, CPU, "float32") == pytest.approx(2 * (2 * 54 * 54 * 4 * 4 * 9) / 1e-3)
-    assert module._copy_bytes_per_s(sizes, CPU) == pytest.approx(2 * 1_000 / 1e-3)  # read and written
+    # Read and written.
+    assert module._copy_bytes_per_s(sizes, CPU) == pytest.approx(2 * 1_000 / 1e-3)
 
 
 GIB = 2**30
@@ -54,7 +55,8 @@ def test_the_kernels_fit_into_half_of_the_free_memory_of_an_accelerator(sizes_of
 
 def test_memory_that_is_free(sizes_of):
     assert sizes_of(GIB) != sizes_of(5 * GIB)
-    assert sizes_of(GIB, reserved=6 * GIB, allocated=2 * GIB) == sizes_of(5 * GIB)  # the allocator keeps 4 GiB unused
+    # The allocator keeps 4 GiB unused.
+    assert sizes_of(GIB, reserved=6 * GIB, allocated=2 * GIB) == sizes_of(5 * GIB)
     assert sizes_of(2 * GIB, allocated=GIB, device="mps") == sizes_of(GIB)
 
 

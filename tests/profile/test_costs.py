@@ -67,7 +67,8 @@ def test_a_convolution_has_cost_and_time_in_the_same_row():
     found = {key[2]: (key[0], cost) for key, cost in operation_costs(case).items() if cost.flops}
     name, cost = found["conv2"]
     assert name != "aten::conv2d"
-    assert cost.flops == 2 * (2 * 64 * 24 * 24 * 32 * 9)  # 2 samples; a multiplication and an addition
+    # 2 samples; a multiplication and an addition.
+    assert cost.flops == 2 * (2 * 64 * 24 * 24 * 32 * 9)
     inputs, weights, bias, outputs = 2 * 32 * 26 * 26, 64 * 32 * 9, 64, 2 * 64 * 24 * 24
     assert cost.n_bytes == 4 * (inputs + weights + bias + outputs)
 
@@ -90,16 +91,19 @@ OUT, INDICES = torch.zeros(3, 4), torch.zeros(3, 2, dtype=torch.int64)
         (lambda x: x + 1, 2 * 4 * 12),
         (lambda x: x * x, 2 * 4 * 12),  # one tensor is read, once
         (lambda x: x.add_(1), 2 * 4 * 12),  # in place: read and written
-        (lambda x: torch.cat([x, x.clone()]), (2 + 2 + 2) * 4 * 12),  # clone, then two read and twice as much written
+        # Clone, then two read and twice as much written.
+        (lambda x: torch.cat([x, x.clone()]), (2 + 2 + 2) * 4 * 12),
         (lambda x: torch._foreach_add([x, x.clone()], 1.0), (2 + 4) * 4 * 12),
         (lambda x: x.half(), (4 + 2) * 12),
         (lambda x: x.mul_(x), 2 * 4 * 12),
-        (lambda x: x.copy_(x.clone()), (2 + 2) * 4 * 12),  # clone, then one read and the other written
+        # Clone, then one read and the other written.
+        (lambda x: x.copy_(x.clone()), (2 + 2) * 4 * 12),
         (lambda x: x.fill_(1.0), 4 * 12),
         (lambda x: x.fill_(torch.tensor(1.0)), 4 * 12 + 4),
         *[(methodcaller(name), 4 * 12) for name in ("zero_", "uniform_", "normal_", "random_", "cauchy_", "log_normal_")],
         *[(methodcaller(name, 0.5), 4 * 12) for name in ("bernoulli_", "geometric_", "exponential_")],
-        (lambda x: x.bernoulli_(x.clone()), (2 + 2) * 4 * 12),  # clone, then the probabilities are read
+        # Clone, then the probabilities are read.
+        (lambda x: x.bernoulli_(x.clone()), (2 + 2) * 4 * 12),
         (torch.zeros_like, 4 * 12),  # the shape is not read from memory
         (lambda x: torch.add(x, 1, out=OUT), 2 * 4 * 12),
         (lambda x: torch.add(x, 1, out=x), 2 * 4 * 12),  # read as input, written as output
@@ -120,8 +124,10 @@ def test_bytes_are_those_read_and_written(call, n_bytes):
     ("times", "doer"),
     [
         ({"aten::relu": 1.0, "aten::clamp_min": 99.0}, "aten::clamp_min"),
-        ({"aten::max_pool2d_backward": 30.0, "aten::fill_": 70.0}, "aten::max_pool2d_backward"),  # it works itself
-        ({"aten::copy_": 5.0, "aten::empty": 4.0}, "aten::copy_"),  # the operation itself has no event
+        # It works itself.
+        ({"aten::max_pool2d_backward": 30.0, "aten::fill_": 70.0}, "aten::max_pool2d_backward"),
+        # The operation itself has no event.
+        ({"aten::copy_": 5.0, "aten::empty": 4.0}, "aten::copy_"),
     ],
 )
 def test_which_operation_has_the_cost(times, doer):

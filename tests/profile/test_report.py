@@ -20,7 +20,8 @@ from mnistbench.showing.terminal import draw_report
 @pytest.mark.parametrize(
     ("name", "cases", "shown"),
     [
-        ("cpu", [profiled(16), profiled(1)], Settings()),  # in any order: the smallest batch comes first
+        # In any order: the smallest batch comes first.
+        ("cpu", [profiled(16), profiled(1)], Settings()),
         ("accelerator", [on_accelerator()], Settings()),
         ("cold", [profiled(cold=cold_calls(), trained_steps=20)], Settings()),
         ("by_module", [profiled(1), profiled(16)], Settings(by="module", sort="total", memory=True)),
@@ -42,7 +43,8 @@ def test_csv_has_every_operation_and_leaves_out_what_is_not_known():
     conv = rows[0]
     assert (conv["operation"], conv["self_cpu_ns"], conv["flops"]) == (CONV[0], "12800000", str(21_233_664 * 16))
     assert (conv["self_device_ns"], rows[-1]["self_device_ns"]) == ("", "20000")
-    assert [bool(row["of_roof"]) for row in rows[4:]] == [False, False, True, True]  # launching work is not doing it
+    # Launching work is not doing it.
+    assert [bool(row["of_roof"]) for row in rows[4:]] == [False, False, True, True]
     assert rows[3]["operation"] == "aten::view"
     assert (rows[3]["flops"], rows[3]["bytes"], rows[3]["of_roof"]) == ("", "", "")
 
@@ -51,7 +53,8 @@ def test_csv_has_every_operation_and_leaves_out_what_is_not_known():
     ("cost", "ns", "share"),
     [
         (Cost(50_000_000, 1_000_000), 1_000_000, 0.5),  # 50 FLOP/byte, 50 of 100 GFLOP/s
-        (Cost(1_000_000, 1_000_000), 100_000, 0.5),  # 1 FLOP/byte: 10 of the 20 GFLOP/s that memory allows
+        # 1 FLOP/byte: 10 of the 20 GFLOP/s that memory allows.
+        (Cost(1_000_000, 1_000_000), 100_000, 0.5),
         (Cost(5_000_000, 1_000_000), 100_000, 0.5),  # 5 FLOP/byte, the ridge: 50 of 100 GFLOP/s
         (Cost(50_000_000, 0), 1_000_000, 0.5),
         (Cost(None, 20_000_000), 2_000_000, 0.5),  # 10 of 20 GB/s
@@ -136,7 +139,8 @@ def test_without_one_of_its_parts_there_is_no_utilisation(lacking):
 
 def test_idle_time_is_the_time_without_a_kernel():
     assert on_accelerator(calls_ns=(1_000,), busy_ns=(250, 250, 900)).idle == 0.75
-    assert on_accelerator(calls_ns=(1_000,), busy_ns=(1_100,)).idle == 0.0  # profiled it took longer
+    # Profiled it took longer.
+    assert on_accelerator(calls_ns=(1_000,), busy_ns=(1_100,)).idle == 0.0
     assert profiled().idle is None
 
 

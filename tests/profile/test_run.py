@@ -32,7 +32,8 @@ def test_every_part_is_of_the_same_case(tmp_path: Path) -> None:
     (table,) = found.tables
     assert (table.view, table.temperature, len(table.iteration_ns), found.samples) == ("host", "warm", 2, 4)
     assert found.costs.keys() <= {row.key for row in table.rows}
-    assert found.flops == (2 + 4) * 8 * 3 * 4 + (2 + 2) * 16 * 8 * 4  # the first layer's inputs need no gradient
+    # The first layer's inputs need no gradient.
+    assert found.flops == (2 + 4) * 8 * 3 * 4 + (2 + 2) * 16 * 8 * 4
     assert [layer.name for layer in found.layers][:2] == ["flatten", "hidden"]
     assert found.ceilings == Ceilings(1e9, 1e9, "float32")
     assert found.utilisation is not None

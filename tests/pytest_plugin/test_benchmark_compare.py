@@ -100,7 +100,8 @@ def test_operations_beneath_the_table_then_loss_and_accuracy(project):
             "thresholds: none given, so nothing fails; *",
         ]
     )
-    assert "mnistbench: operations -" not in result.stdout.str()  # the comparison stands in place of the plain tables
+    # The comparison stands in place of the plain tables.
+    assert "mnistbench: operations -" not in result.stdout.str()
 
 
 @pytest.mark.versions
@@ -168,7 +169,8 @@ def test_without_a_saved_run_operations_are_shown_and_how_to_save_one(project):
 
 @pytest.mark.versions
 def test_our_table_is_printed_even_when_pytest_benchmarks_own_check_raises(project):
-    change(project.save_base(), lambda saved: saved["benchmarks"][0]["stats"].update(min=1e-9))  # faster than any run can be
+    # Faster than any run can be.
+    change(project.save_base(), lambda saved: saved["benchmarks"][0]["stats"].update(min=1e-9))
     result = project.run("--benchmark-compare", "--benchmark-compare-fail=min:5%")
     result.stdout.fnmatch_lines([HEADING, "wall time of one iteration *"])
     assert result.ret != EXIT_PASSED

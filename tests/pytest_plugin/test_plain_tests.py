@@ -49,7 +49,8 @@ def test_calls_of_torch_have_operations(suite):
     assert found["test_mm[8]"]["params"]["phase"] == "call"
     assert found["test_mm[8]"]["params"]["workload"] == "test_bench.py::test_mm[8]"
     threads = saved["mnistbench"]["environment"]["threads"]
-    assert threads == found["test_mm[8]"]["params"]["threads"] != 3  # the option is for our own cases
+    # The option is for our own cases.
+    assert threads == found["test_mm[8]"]["params"]["threads"] != 3
     result.stdout.fnmatch_lines(
         [
             "test_bench.py::test_mm[[]8], cpu: self CPU time per iteration",
@@ -145,7 +146,8 @@ def test_a_suite_without_torch_does_not_import_it(suite):
         "test_bench.py",
         "import sys\n\n\ndef test_sum(benchmark):\n    benchmark(sum, [1])\n    assert 'torch' not in sys.modules\n",
     )
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--op-benchmarks"]  # a fork has torch
+    # A fork has torch.
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--op-benchmarks"]
     done = subprocess.run(command, cwd=suite.path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
@@ -300,7 +302,8 @@ def test_short(benchmark):
 @pytest.mark.parametrize(
     ("base_round_s", "head_round_s", "line"),
     [
-        ("414e-9", "426e-9", "*41.4 ns*42.6 ns*+1.20 ns*+2.9 %  within 4.0 %"),  # a round has ten calls
+        # A round has ten calls.
+        ("414e-9", "426e-9", "*41.4 ns*42.6 ns*+1.20 ns*+2.9 %  within 4.0 %"),
         ("4.0e-9", "4.9e-9", "regressed: *0.40 ns -> 0.49 ns, +22.5 %*"),
     ],
 )

@@ -33,7 +33,8 @@ def test_on_a_terminal_there_is_a_bar_on_a_line_of_its_own(project):
     arguments = ("--benchmark-max-time=0.01", "--no-op-profile", "-p", "no:cacheprovider")
     status, text = run_on_terminal("pytest", *arguments, columns=100, cwd=project.path)
     assert status == 0
-    assert re.search(rf"\n\r *\d+ % \|#* *{re.escape(BAR)}, about \d+ s left", text), text  # the dots before it stay
+    # The dots before it stay.
+    assert re.search(rf"\n\r *\d+ % \|#* *{re.escape(BAR)}, about \d+ s left", text), text
 
 
 def test_in_a_log_file_there_is_none(project):

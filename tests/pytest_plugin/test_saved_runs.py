@@ -95,7 +95,8 @@ def test_pytest_benchmarks_own_commands_read_our_files(project):
         return forks.run("pytest_benchmark", *arguments, cwd=project.path)
 
     listed = command("list").stdout
-    assert [line.split("_")[-1] for line in listed.splitlines()] == ["one.json", "two.json"]  # and nothing of TensorBoard's
+    # And nothing of TensorBoard's.
+    assert [line.split("_")[-1] for line in listed.splitlines()] == ["one.json", "two.json"]
     compared = command("compare", "--histogram=plot")
     assert compared.returncode == 0, compared.stderr
     assert "test_forward[tiny-b4-cpu] (0001_one)" in compared.stdout

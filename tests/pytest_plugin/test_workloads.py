@@ -99,7 +99,8 @@ def test_both_steps_are_measured_as_cases_of_one_test_with_names_of_the_same_mod
         modules[step] = {module for table in record["tables"] for module in json.loads(table["operations"])["module"]}
     layers = {"conv1", "pool1", "conv2", "pool2", "fc1", "relu3", "fc2", "fc3", "log_softmax", "(loss)"}
     assert layers <= modules["fast"]  # max-pooling computes ReLU and flattening after it
-    assert layers | {"relu1", "relu2"} <= modules["reference"]  # flattening contiguous values is no operation
+    # Flattening contiguous values is no operation.
+    assert layers | {"relu1", "relu2"} <= modules["reference"]
 
 
 def test_data_has_no_fast_step(project):

@@ -94,7 +94,8 @@ def test_without_a_whole_name_the_short_one_counts():
 )
 def test_statistics_that_are_missing_follow_from_others(stats, median_ns, range_ns):
     [case] = summary(benchmark(stats=stats)).cases
-    assert (case.wall_ns, case.wall_spread_ns) == pytest.approx((median_ns, range_ns), rel=1e-12)  # seconds are subtracted
+    # Seconds are subtracted.
+    assert (case.wall_ns, case.wall_spread_ns) == pytest.approx((median_ns, range_ns), rel=1e-12)
 
 
 UNUSABLE = {

@@ -90,7 +90,8 @@ def times(*arguments, runs=None):
 
 
 def test_operations_of_one_name_are_summed_and_the_overhead_of_the_profiler_is_subtracted():
-    assert times(CASE, "aten::addmm", "") == ["135 us", "135 us"]  # 90 + 45 us, less 100 ns for each of two calls
+    # 90 + 45 us, less 100 ns for each of two calls.
+    assert times(CASE, "aten::addmm", "") == ["135 us", "135 us"]
     assert times(CASE, "aten::addmm", "fc2") == ["44.9 us", "44.9 us"]
     assert times(CASE, "", "conv2") == ["1.23 ms", "1.26 ms"]
     assert times(CASE, "aten::add_", "") == ["1.40 us", "1.40 us"]

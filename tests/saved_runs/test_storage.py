@@ -479,7 +479,8 @@ def test_a_file_cannot_name_a_directory_that_is_not_one_of_a_session(tmp_path, d
 
 @pytest.mark.parametrize("version", ["4.0.0", "5.1.0"])
 def test_files_of_older_pytest_benchmarks_are_compared_by_case(version):
-    path = Path(__file__).parents[1] / "data" / f"pytest_benchmark_{version}.json"  # written by that version, samples left out
+    # Written by that version, samples left out.
+    path = Path(__file__).parents[1] / "data" / f"pytest_benchmark_{version}.json"
     [found] = Storage(path.parent).find(str(path))
     run = found.run
     assert run.plain

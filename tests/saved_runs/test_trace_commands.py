@@ -67,7 +67,8 @@ def test_operations_that_were_fused_are_compared_with_what_replaced_them_whateve
     code, text, _ = run("compare", "parts.json", "fused.json", "--op-fail", "10%")
     assert code == EXIT_PASSED
     assert "nothing ->" not in text
-    assert text.count("my::part0 + my::part1 + 2 others -> my::fused") == 2  # on the host and on the device
+    # On the host and on the device.
+    assert text.count("my::part0 + my::part1 + 2 others -> my::fused") == 2
     code, text, _ = run("compare", "fused.json", "parts.json", "--op-fail", "10%")
     assert code == EXIT_REGRESSED
     assert "regressed: my::fused -> my::part0 + my::part1 + 2 others (host), 46.0 us -> 72.0 us, +56.5 %" in text

@@ -116,7 +116,8 @@ def test_markdown_has_the_structure_that_it_was_drawn_with(name):
     for number, line in enumerate(lines):
         if line.startswith(("<", "</")):
             assert re.fullmatch(r"<details><summary>[^\n]*</summary>|</details>", line)
-            assert lines[number - 1] == lines[number + 1] == ""  # Markdown starts after an empty line
+            # Markdown starts after an empty line.
+            assert lines[number - 1] == lines[number + 1] == ""
         elif line.startswith("|"):
             assert lines[number - 1] == "" or lines[number - 1].startswith("|")
         else:

@@ -66,7 +66,8 @@ def test_text_is_literal_in_a_paragraph_or_a_cell(text, expected):
     ("text", "expected"),
     [
         ("", ""),
-        ("a_b *c* | `d` [e](f) \\", "a_b *c* | `d` [e](f) \\"),  # nothing of this means anything in HTML
+        # Nothing of this means anything in HTML.
+        ("a_b *c* | `d` [e](f) \\", "a_b *c* | `d` [e](f) \\"),
         ("</summary>", "&lt;/summary&gt;"),
         ("@a #1 http://x www.x", f"@{COMMENT}a #{COMMENT}1 http:{COMMENT}//x w{COMMENT}ww.x"),
         ("a\n\nb", r"a\n\nb"),  # an empty line would end the element
@@ -102,7 +103,8 @@ def test_no_text_becomes_markup(text):
         ([], "<x> a_b", "### mnistbench: &lt;x&gt; a\\_b\n"),
         ([Block("A_b", ("one", "two *"))], "x", "### mnistbench: x\n\n**A\\_b**\n\n- one\n- two \\*\n"),
         ([Block("", ("one",))], "x", "### mnistbench: x\n\n- one\n"),
-        ([Block("Look at", ("1. a", "2. b"))], "x", "### mnistbench: x\n\n**Look at**\n\n1. a\n2. b\n"),  # numbered by itself
+        # Numbered by itself.
+        ([Block("Look at", ("1. a", "2. b"))], "x", "### mnistbench: x\n\n**Look at**\n\n1. a\n2. b\n"),
         ([Block("Plot", drawing="<a>\n b")], "x", "### mnistbench: x\n\n**Plot**\n\n\n<pre>\n&lt;a&gt;\n b\n</pre>\n"),
     ],
 )

@@ -47,7 +47,8 @@ def test_terminal_shows_a_bar_the_step_and_the_remaining_time(clock):
         measure(progress, clock)
     assert terminal.updates[:3] == ["  0 % |                        | a", " 25 % |######                  | a, about 60 s left",
                                     " 25 % |######                  | b, about 60 s left"]  # fmt: skip
-    assert terminal.updates[-3:] == ["100 % |########################| d", "", ""]  # the line is removed
+    # The line is removed.
+    assert terminal.updates[-3:] == ["100 % |########################| d", "", ""]
     assert "\n" not in terminal.getvalue()
 
 

@@ -16,7 +16,8 @@ import warnings
 from pathlib import Path
 
 _FORKS = multiprocessing.get_context("forkserver")
-multiprocessing.util.get_temp_dir()  # for its sockets, before a test sets a folder whose path is too long for them
+# For its sockets, before a test sets a folder whose path is too long for them.
+multiprocessing.util.get_temp_dir()
 #: What takes long to import. No pytest plug-in: pytest warns of plug-ins that it cannot rewrite because they are imported.
 _PRELOADED = (
     "torch torch._dynamo torch.utils.data torch.utils.tensorboard torchvision tensorboard "

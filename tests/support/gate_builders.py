@@ -222,7 +222,8 @@ class Measured:
             FORWARD: (1_080_000, 1.0),
         }  # as much as the call takes, as in a profile
     )
-    base: Mapping[OpKey, Mapping[str, Any]] = field(default_factory=dict)  # what is counted: calls, bytes, kernels
+    # What is counted: calls, bytes, kernels.
+    base: Mapping[OpKey, Mapping[str, Any]] = field(default_factory=dict)
     new: Mapping[OpKey, Mapping[str, Any]] = field(default_factory=dict)
     only_base: Sequence[OpKey] = ()
     only_new: Sequence[OpKey] = ()

@@ -147,7 +147,8 @@ class Project:
 
     def run_saved(self, *arguments):
         """Run and return pytest-benchmark's JSON beside the result."""
-        (self.path / "saved.json").unlink(missing_ok=True)  # one of a run before must not stand in for this one's
+        # One of a run before must not stand in for this one's.
+        (self.path / "saved.json").unlink(missing_ok=True)
         result = self.run("--benchmark-json=saved.json", *arguments)
         return result, json.loads((self.path / "saved.json").read_text(encoding="utf-8"))
 

@@ -129,7 +129,8 @@ class LossSpy:
 
 
 @contextmanager
-def no_bar(batches: Iterable[Batch], total: int, description: str) -> Iterator[Iterable[Batch]]:  # Progress's
+# Progress's.
+def no_bar(batches: Iterable[Batch], total: int, description: str) -> Iterator[Iterable[Batch]]:
     """Show no progress."""
     yield batches
 

@@ -364,7 +364,8 @@ def test_csv_and_json_have_every_operation(tmp_path, shown, rows):
     large, mixed, silu = (found[name] for name in ("aten::mm", "aten::addmm", "aten::silu"))
     assert (int(large["flops"]), int(large["bytes"])) == (2 * 4096**3, 3 * 2 * 4096**2)
     assert float(large["of_roof"]) == pytest.approx(2 * 4096**3 / 200e-6 / 989.4e12, abs=1e-4)
-    assert mixed["precision"] == "float32 and tf32"  # as many FLOPs in both: the peak of one after the other
+    # As many FLOPs in both: the peak of one after the other.
+    assert mixed["precision"] == "float32 and tf32"
     assert float(mixed["peak_flops_per_s"]) == pytest.approx(2 / (1 / 66.9e12 + 1 / 494.7e12))
     assert float(silu["of_roof"]) == pytest.approx(2 * 2 * 4096**2 / 30e-6 / 3350e9, abs=1e-4)
     assert (silu["flops"], silu["peak_flops_per_s"]) == ("", "")

@@ -21,7 +21,8 @@ def read_events(tmp_path, events, **top):
     ("ts", "dur", "ns", "is_rounded"),
     [
         (3743411230047.485, 67.321, (3743411230047485, 3743411230114806), False),
-        (1695835542514261, 43425283, (1695835542514261000, 1695835585939544000), True),  # whole microseconds since 1970
+        # Whole microseconds since 1970.
+        (1695835542514261, 43425283, (1695835542514261000, 1695835585939544000), True),
     ],
 )
 def test_times_are_nanoseconds_to_the_last_digit(tmp_path, ts, dur, ns, is_rounded):

@@ -56,7 +56,8 @@ def test_training_is_the_same_with_a_short_last_batch(
     plain, repeated = (trained(is_captured=is_captured) for is_captured in (False, True))
     assert len(captured) == 2  # 20 samples: batches of 6, and one of 2
     assert counts(repeated) == counts(plain)
-    assert losses(repeated) == pytest.approx(losses(plain), rel=1e-6)  # a rate in a tensor is rounded to single precision
+    # A rate in a tensor is rounded to single precision.
+    assert losses(repeated) == pytest.approx(losses(plain), rel=1e-6)
 
 
 def test_fast_steps_on_a_cuda_device_are_captured() -> None:

@@ -39,7 +39,8 @@ def result_in(directory: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("world_size", "batch_size", "step"),
-    [(2, 256, "reference"), (3, 359, "fast")],  # 1,437 samples: of the last batch of 1 sample, two of three ranks have none
+    # 1,437 samples: of the last batch of 1 sample, two of three ranks have none.
+    [(2, 256, "reference"), (3, 359, "fast")],
 )
 def test_ranks_have_the_losses_of_one_process(world_size: int, batch_size: int, step: str, tmp_path: Path) -> None:
     arguments = (*SMALL, "--batch-size", str(batch_size), "--step", step, "--epochs", "2", "--test-batch-size", "100")
@@ -57,14 +58,16 @@ def test_ranks_have_the_losses_of_one_process(world_size: int, batch_size: int, 
         # float32 sums in another order; ten steps at this learning rate amplify the difference.
         assert mine["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
         assert mine["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-3)
-        assert mine["test_accuracy"] == pytest.approx(theirs["test_accuracy"], abs=100 / 360)  # one image
+        # One image.
+        assert mine["test_accuracy"] == pytest.approx(theirs["test_accuracy"], abs=100 / 360)
     weights, others = (torch.load(tmp_path / name / WEIGHTS, weights_only=True) for name in ("alone", "together"))
     for name, value in weights.items():
         torch.testing.assert_close(others[name], value, rtol=1e-2, atol=1e-3)
 
 
 def test_a_restart_by_the_launcher_continues_the_run_with_the_same_losses(tmp_path: Path) -> None:
-    arguments = (*SMALL, "--model", "convnet", "--batch-size-per-rank", "250", "--epochs")  # convnet has dropout
+    # convnet has dropout.
+    arguments = (*SMALL, "--model", "convnet", "--batch-size-per-rank", "250", "--epochs")
     for output, epochs in (("whole", "2"), ("parts", "1")):
         assert [rank.returncode for rank in wait(start(2, *arguments, epochs, "--output", output, cwd=tmp_path))] == [0, 0]
     restarted = {"TORCHELASTIC_RESTART_COUNT": "1"}

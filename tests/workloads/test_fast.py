@@ -108,7 +108,8 @@ def test_steps_have_the_losses_of_the_reference(
     fast = losses(fast_model(twin, sparse_gradients=True), Adadelta(twin.parameters(), lr=1.0), n_steps, dtype)
     assert fast == pytest.approx(reference, rel=rel)
     if n_steps == 50:
-        assert reference[-1] < 0.5 * reference[0]  # it learns: equal losses of a model that stays as it is would be easy
+        # It learns: equal losses of a model that stays as it is would be easy.
+        assert reference[-1] < 0.5 * reference[0]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -128,7 +129,8 @@ def test_every_gradient_is_that_of_the_reference(make_model: type[nn.Sequential]
     reference, rewritten = found
     for name, gradient in rewritten.items():
         assert gradient.dtype == torch.float32
-        close = 1e-4 if dtype == "float32" else 0.05  # bfloat16 has eight bits, and sums of other orders are rounded to it
+        # bfloat16 has eight bits, and sums of other orders are rounded to it.
+        close = 1e-4 if dtype == "float32" else 0.05
         assert torch.dist(gradient, reference[name]) <= close * torch.linalg.vector_norm(reference[name])
 
 
@@ -152,7 +154,8 @@ def test_parameters_are_shared_and_names_stay() -> None:
 @pytest.mark.parametrize(
     "modules",
     [
-        (nn.ReLU(), nn.Conv2d(1, 2, 3), nn.Flatten()),  # overwriting its input would change the images
+        # Overwriting its input would change the images.
+        (nn.ReLU(), nn.Conv2d(1, 2, 3), nn.Flatten()),
         (nn.Conv2d(1, 4, 3, stride=2), nn.Conv2d(4, 4, 3, groups=2), nn.ReLU(), nn.Dropout(0.3), nn.Flatten()),
         (nn.Conv2d(1, 4, 3, padding="same", padding_mode="reflect"), nn.Sigmoid(), nn.ReLU(), nn.Flatten()),
         (nn.Conv2d(1, 4, 3, bias=False, padding=(0, 2)), nn.Conv2d(4, 2, 3, bias=False), nn.MaxPool2d(3, 2), nn.Flatten()),
@@ -182,7 +185,8 @@ def test_the_gradient_of_a_pooled_convolution_is_dense_or_sparse(
     model = nn.Sequential(nn.Conv2d(3, 5, kernel_size, padding=padding, bias=bias), nn.ReLU(), nn.MaxPool2d((2, 3)))
     twin = copy.deepcopy(model.to(dtype))
     images = torch.randn(4, 3, 9, 13, dtype=dtype)
-    weights = torch.randn_like(model(images)) * (torch.rand(4, 1, 1, 1) > 0.5)  # some samples have no gradient, and
+    # Some samples have no gradient, and.
+    weights = torch.randn_like(model(images)) * (torch.rand(4, 1, 1, 1) > 0.5)
     weights[:, 2] = 0  # neither has one channel
     found = []
     for each in (model, fast_model(twin)):
@@ -208,7 +212,8 @@ def test_a_model_of_another_kind_is_refused() -> None:
         fast_model(nn.Linear(2, 2))
 
 
-@pytest.mark.parametrize("smallest_factor", [1e-8, 0.7])  # never reached, and reached every four steps
+# Never reached, and reached every four steps.
+@pytest.mark.parametrize("smallest_factor", [1e-8, 0.7])
 def test_adadelta_updates_as_pytorchs_does(loops: str, smallest_factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mnistbench.workloads.fast.SMALLEST_FACTOR", smallest_factor)
     plain, fast = (nn.Parameter(torch.ones(50)) for _ in range(2))
@@ -223,7 +228,8 @@ def test_adadelta_updates_as_pytorchs_does(loops: str, smallest_factor: float, m
     assert torch.equal(unused, torch.ones(2))
 
 
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch 2.11, once, of the test's own tensors
+# torch 2.11, once, of the test's own tensors.
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize("sparse_dim", [1, 2])
 def test_elements_without_a_gradient_are_updated_as_by_zeros(loops: str, sparse_dim: int, is_transposed: bool) -> None:
@@ -325,7 +331,8 @@ def test_pooled_values_and_their_gradients_are_those_of_pytorch(
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr("mnistbench.workloads.fast.POOLED_AT_ONCE", 0)
-    values = torch.randint(-3, 3, (5, 7, 9, 13)).to(dtype).to(memory_format=torch.channels_last)  # most windows have equal ones
+    # Most windows have equal ones.
+    values = torch.randint(-3, 3, (5, 7, 9, 13)).to(dtype).to(memory_format=torch.channels_last)
     values[0, 0, 0, 0], values[0, 1, 3, 2], values[2, 1, 0, 3] = torch.inf, -torch.inf, -0.0
     fast, plain = (values.clone().requires_grad_() for _ in range(2))
     found, expected = _Pooling.apply(fast, (2, 3), 0.0, is_flat), nn.functional.max_pool2d(plain, (2, 3)).relu()
@@ -353,7 +360,8 @@ def test_dropout_after_pooling_has_its_probability(ps: tuple[float, ...], batch_
     assert not kept or torch.allclose(values[~dropped], torch.tensor(1 / kept, dtype=torch.float64))
     for found, p in (
         (dropped, 1 - kept),
-        ((dropped[:, 1:] & dropped[:, :-1])[:, ::2], (1 - kept) ** 2),  # bytes of one random word must not depend on each other
+        # Bytes of one random word must not depend on each other.
+        ((dropped[:, 1:] & dropped[:, :-1])[:, ::2], (1 - kept) ** 2),
         (dropped & (others == 0), (1 - kept) ** 2),  # nor must two masks
     ):
         assert stats.binomtest(int(found.sum()), found.numel(), p).pvalue > 1e-4
@@ -526,7 +534,8 @@ def test_a_fork_has_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     assert _at_once(True, [int, float]) == [0, 0.0]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, which is what this is about
+        # Of a fork beside threads, which is what this is about.
+        warnings.simplefilter("ignore", DeprecationWarning)
         child = multiprocessing.get_context("fork").Process(target=_at_once, args=(True, [int, float]), daemon=True)
         child.start()
     child.join(60)

@@ -85,7 +85,8 @@ class TestBuiltin:
         assert (images.shape, images.dtype) == ((7, 1, 28, 28), torch.float32)
         assert (labels.shape, labels.dtype) == ((7,), torch.int64)
         every_image, every_label = whole.batch(whole.train, torch.arange(len(whole.train)))
-        for image, label in zip(images, labels, strict=True):  # each is a training image with the label of that image
+        # Each is a training image with the label of that image.
+        for image, label in zip(images, labels, strict=True):
             same = (every_image == image).flatten(1).all(dim=1)
             assert label in every_label[same]
 

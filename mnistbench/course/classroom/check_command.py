@@ -73,7 +73,8 @@ def run(settings: Settings) -> int:
             raise
         print_error(error)
         output, found = None, Submission("", {})
-        wrong = tuple(Flaw(INCONSISTENT, name, str(error)) for name in CHECKS)  # the grader shows it
+        # The grader shows it.
+        wrong = tuple(Flaw(INCONSISTENT, name, str(error)) for name in CHECKS)
     if output:
         write(output, found)
         advice = "solve the problems above, then run this again" if wrong else "complete, hand it in"

@@ -71,7 +71,8 @@ def run(settings: Settings) -> int:
         replace_file(kept, content)
 
     if not kept.exists():
-        keep(empty)  # the lab does not begin while it has no answers: afterwards no prediction counts
+        # The lab does not begin while it has no answers: afterwards no prediction counts.
+        keep(empty)
     try:
         for found in answered(empty, to_ask, settings.file, kept, texts):
             keep(found)

@@ -145,7 +145,8 @@ def _number(text: str) -> float:
 def load(path: TextFile, corrected: Callable[[str], str] = str) -> dict[str, Any]:
     """Return the content of a TOML file that a student wrote, after its text was corrected; UsageError if it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
+        # Some editors begin a file with a byte order mark.
+        text = path.read_text(encoding="utf-8-sig")
         return tomllib.loads(corrected(text))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None

@@ -62,7 +62,8 @@ class Answer(NamedTuple):
     """What a side computed in a turn."""
 
     losses: tuple[float, ...]  # of each step, from before its update
-    values: Mapping[str, tuple[float, ...]]  # parameter -> values at random positions after the last step
+    # Parameter -> values at random positions after the last step.
+    values: Mapping[str, tuple[float, ...]]
     start: Mapping[str, tuple[float, ...]]  # the same before the turn
 
 
@@ -83,7 +84,8 @@ class Score:
     file: str
     text: str  # of the file
     batch_size: Positive
-    dtype: Annotated[str, Literal["float32", "bfloat16"]]  # the least precise format that was allowed
+    # The least precise format that was allowed.
+    dtype: Annotated[str, Literal["float32", "bfloat16"]]
     environment: Environment
     floor_ns: Positive  # least time of a step by the roofline
     accuracies: tuple[float, float]  # of the reference and of the student after an epoch

@@ -92,7 +92,8 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
     """Measure the step of a text; RefusedError if a result is wrong, UsageError if it fails, or its process ends or hangs."""
     from mnistbench.profile.ceilings import ceilings_of
 
-    coin, cores, size, launches = random.Random(), own_cores(), settings.batch_size, list[Any]()  # noqa: S311  # of the order
+    # Of the order.
+    coin, cores, size, launches = random.Random(), own_cores(), settings.batch_size, list[Any]()  # noqa: S311
     with tempfile.TemporaryDirectory(prefix="mnistbench-") as folder:
         environ = measuring_environment(os.environ, Path(folder, "bytecode"))
         weights = {name: f"{folder}/{name}.pt" for name in (REFERENCE, STUDENT)}
@@ -134,7 +135,8 @@ class ScoredSide(Child):
     def cpu_ns(self) -> int:
         """CPU time of all threads of the process so far; 0 where the system does not tell."""
         with suppress(OSError):
-            return time.clock_gettime_ns(~self._process.pid << 3 | 2)  # clock_getcpuclockid(3) of Linux
+            # clock_getcpuclockid(3) of Linux.
+            return time.clock_gettime_ns(~self._process.pid << 3 | 2)
         return 0
 
 

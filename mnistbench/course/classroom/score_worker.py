@@ -44,7 +44,8 @@ class ScoreWorker:
         """Train for an epoch of whole batches, and save the weights."""
         generator = torch.manual_seed(seed)
         self._begin({})
-        train, steps = self._data.train, max(22, len(self._data.train) // self._batch_size)  # 22 of large batches
+        # 22 of large batches.
+        train, steps = self._data.train, max(22, len(self._data.train) // self._batch_size)
         for indices in self._data.draw(train, steps * self._batch_size, generator).view(steps, -1):
             self._step(*self._data.batch(train, indices))
         torch.save({name: value.detach().float().contiguous() for name, value in self._model.named_parameters()}, weights)
@@ -82,7 +83,8 @@ class ScoreWorker:
         self._model = self._workload.make_model()
         for module in self._model.modules():
             if isinstance(module, nn.Dropout):
-                module.p = 0.0  # it passes its input on: both sides have to compute the same function
+                # It passes its input on: both sides have to compute the same function.
+                module.p = 0.0
         self._model.load_state_dict(weights, strict=bool(weights))
         self._step = self._make_step(self._model)
 

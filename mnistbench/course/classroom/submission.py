@@ -99,7 +99,8 @@ class Submission:
             return ()
         try:
             return tuple(with_predictions(self.findings, sheets_of(self.findings)).predictions.rows)
-        except Exception as error:  # noqa: BLE001  # made-up findings may contradict each other in any way
+        # made-up findings may contradict each other in any way.
+        except Exception as error:  # noqa: BLE001
             raise RecordError(f"{FILE}: its measurements contradict each other ({type(error).__name__})") from None
 
     def file(self, name: str) -> Reader | None:
@@ -122,7 +123,8 @@ def pack(directory: Path) -> Submission:
     """Return the submission of a lab's directory; RecordError if there is none, or a file is no text, too large or a link."""
     steps = directory / STEPS
     there = [*_listed(directory), *(f"{STEPS.name}/{name}" for name in _listed(steps))]
-    if steps.is_symlink() or not {PREDICTIONS, FILE, CHAIN, BEGUN.as_posix()} & {*there}:  # others may be a project's
+    # Others may be a project's.
+    if steps.is_symlink() or not {PREDICTIONS, FILE, CHAIN, BEGUN.as_posix()} & {*there}:
         raise RecordError(f"{directory} is not the directory of a lab; name one, or a submission")
     names = [*(name for name in NAMES if name in there), *filter(_STEP.fullmatch, there)]
     found = Submission("", {name: _text(directory / name) for name in names})
@@ -214,14 +216,16 @@ def _score(submission: Submission) -> Iterator[tuple[str, str]]:
 
 def _files(submission: Submission) -> Iterator[tuple[str, str]]:
     others = {name: text for name, text in submission.files.items() if name != CHAIN}
-    kind = INCONSISTENT if submission.files else INCOMPLETE  # the commands write a line with the first file
+    # The commands write a line with the first file.
+    kind = INCONSISTENT if submission.files else INCOMPLETE
     yield from ((kind, text) for text in changes(submission.files.get(CHAIN, ""), others, BEGUN.as_posix()))
 
 
 def _machine(submission: Submission) -> Iterator[tuple[str, str]]:
     again = f"remove {QUIET} and run mnistbench lab check on the machine of the lab"
     if not submission.quiet:
-        kind = DOUBTFUL if SCORE in submission.files else INCOMPLETE  # a score needs a quiet machine
+        # A score needs a quiet machine.
+        kind = DOUBTFUL if SCORE in submission.files else INCOMPLETE
         yield kind, f"{QUIET}, the self-test, is missing; run mnistbench lab check on the machine of the lab"
     elif submission.quiet.text != REFERENCE_STEP:
         yield INCONSISTENT, f"{QUIET} is not of code that is equal to the reference; {again}"

@@ -89,7 +89,8 @@ class Chapters:
         self._texts = texts
         self._pictures = pictures
         self._predicted = predicted
-        self._entries: dict[CitedNumber, int] = {}  # the numbers that the report cites, in their order, each once
+        # The numbers that the report cites, in their order, each once.
+        self._entries: dict[CitedNumber, int] = {}
         self._sentences = explain(findings, sheets)
 
     def document(self) -> tuple[Document, Sheet]:
@@ -399,7 +400,8 @@ class Merged:
             measured = self._texts.plain("column", column.removesuffix("_ns"))
             found = self._by_case("first_iterations", column, phase="forward", weights=UNTRAINED)
             rows += [((*case, measured), times) for case, times in found]
-        rows.sort(key=lambda row: (row[0][0], int(row[0][1])))  # stable: the first iteration of a case before the warm one
+        # Stable: the first iteration of a case before the warm one.
+        rows.sort(key=lambda row: (row[0][0], int(row[0][1])))
         return self._table("merged_first", "first-forward", ("device", "batch_size", "measured"), rows, "time")
 
     def _claims(self) -> Exhibit:

@@ -43,7 +43,8 @@ class Exhibit:
     shown: Table | str  # the table, or the name of the figure
     caption: str  # also the alternative text of a figure
     files: tuple[str, ...] = ()  # sources of its numbers, below the report's directory
-    first_entry: int = 0  # if not 0, rows are entries of the sources, and this is the first one's number
+    # If not 0, rows are entries of the sources, and this is the first one's number.
+    first_entry: int = 0
 
 
 #: A paragraph, a list of sentences, a table or a figure.

@@ -380,10 +380,12 @@ def _spent_on(sheet: Sheet, words: Words) -> Sentence:
     totals = {str(name): sheet.total("extra_ns", operation=str(name)) for name in sheet.values("operation")}
     costs = {name: number for name, number in totals.items() if number}
     most = max(costs, key=lambda name: (costs[name].value, name), default="")
-    extra = sheet.total("extra_ns")  # of self times: the median of an iteration is not the sum of its operations' medians
+    # Of self times: the median of an iteration is not the sum of its operations' medians.
+    extra = sheet.total("extra_ns")
     if not most or not extra or extra.value <= 0:
         return Sentence("spent_unknown", words)
-    numbers = {"extra": extra, "cost": costs[most]}  # no share: it exceeds 100 % if other operations take less time
+    # No share: it exceeds 100 % if other operations take less time.
+    numbers = {"extra": extra, "cost": costs[most]}
     if most in NOT_OPERATIONS:
         return Sentence("spent_outside", words, numbers)
     key = "spent_on" if costs[most].value >= SPENT * extra.value else "spent_widely"
@@ -435,7 +437,8 @@ def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         if math.isclose(reached[best].value, reached[worst].value):
             yield Sentence("trained_one" if len(reached) == 1 else "trained_alike", words, {"accuracy": reached[best]})
             continue
-        steps = list(itertools.pairwise(quantity.value for quantity in reached.values()))  # smallest batch size first
+        # Smallest batch size first.
+        steps = list(itertools.pairwise(quantity.value for quantity in reached.values()))
         falls, rises = all(after <= before for before, after in steps), all(after >= before for before, after in steps)
         key = "trained_falls" if falls else "trained_rises" if rises else "trained_to"
         updates = _complete(best_updates=total("updates", best), worst_updates=total("updates", worst))

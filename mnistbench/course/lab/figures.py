@@ -49,7 +49,8 @@ def font_for(signs: Iterable[str]) -> str:
     if family := _known_font(needed):
         return family
     known = {entry.fname for entry in font_manager.fontManager.ttflist}
-    installed = [path for path in font_manager.findSystemFonts() if path not in known]  # after matplotlib made its list
+    # After matplotlib made its list.
+    installed = [path for path in font_manager.findSystemFonts() if path not in known]
     for path in installed:
         with contextlib.suppress(OSError, RuntimeError):  # FreeType cannot read the font
             font_manager.fontManager.addfont(path)
@@ -81,7 +82,8 @@ class Figures:
     def __init__(self, directory: Path, texts: Texts) -> None:
         """Draw into ``directory``/figures: in the language of the texts if a font has all its characters, else in English."""
         self._directory = directory / "figures"
-        self._family = "" if texts.language == "en" else font_for(texts.signs("label"))  # empty: matplotlib's default
+        # Empty: matplotlib's default.
+        self._family = "" if texts.language == "en" else font_for(texts.signs("label"))
         self.texts = texts if self._family or texts.language == "en" else Texts("en")
         self.drawn: list[str] = []
 
@@ -272,7 +274,8 @@ class Figures:
             for (name, rows), colour in zip(families.items(), itertools.cycle(COLOURS), strict=False):
                 places = [next(position) for _ in rows]
                 names, *values = zip(*rows, strict=True)
-                ratios, lows, highs = ([min(max(0.1, number), 10.0) for number in each] for each in values)  # one may be forged
+                # One may be forged.
+                ratios, lows, highs = ([min(max(0.1, number), 10.0) for number in each] for each in values)
                 axes.hlines(places, lows, highs, color=colour, linewidth=1.6)
                 axes.plot(ratios, places, "o", color=colour, markersize=5, label=self._literal(name))
                 ticks.update(zip(places, map(self._literal, names), strict=True))

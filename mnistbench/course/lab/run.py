@@ -62,7 +62,8 @@ class LabStep:
     seconds: float  # estimate, for the remaining time
     field: str  # of the findings, to which its result belongs
     work: Callable[[Advance], _Result]
-    what: Mapping[str, Any] | None = None  # parameters of the measurement: if they change, the step is measured again
+    # Parameters of the measurement: if they change, the step is measured again.
+    what: Mapping[str, Any] | None = None
     files: tuple[str, ...] = ()  # written beside its result
 
 
@@ -130,7 +131,8 @@ class LabPlan:
         for device in settings.devices:
             yield from (self._first_iteration_step("forward", device, size) for size in sizes)
             yield from (self._first_iteration_step("step", device, size) for size in sorted({ONE_IMAGE, sizes[-1]}))
-        ends = functools.cache(lambda: time.monotonic() + STUDIES_S)  # of all studies, from the start of the first one
+        # Of all studies, from the start of the first one.
+        ends = functools.cache(lambda: time.monotonic() + STUDIES_S)
         for name, arguments in STUDIES.items() if self.studies else ():
 
             def work(_: Advance, name: str = name) -> _Result:
@@ -261,7 +263,8 @@ class Lab:
 
     def _measure(self, step: LabStep, progress: Progress) -> _Result:
         path = self._path(step)
-        path.unlink(missing_ok=True)  # after an interruption it would not match the files of the new run
+        # After an interruption it would not match the files of the new run.
+        path.unlink(missing_ok=True)
         advanced = 0.0
 
         def advance(share: float) -> None:

@@ -59,7 +59,8 @@ class Wanted:
     asked: tuple[str, ...]  # requirements that the user has given
     lines: tuple[str, ...]  # all requirements
     size_bytes: int  # expected
-    loose: tuple[str, ...] = ()  # of these requirements those whose versions may change if others exclude them
+    # Of these requirements those whose versions may change if others exclude them.
+    loose: tuple[str, ...] = ()
 
 
 def installed(distributions: Iterable[importlib.metadata.Distribution] | None = None) -> list[Installed]:
@@ -92,7 +93,8 @@ def _source(text: str) -> tuple[str, bool]:
         if record.get("subdirectory"):
             url += f"#subdirectory={record['subdirectory']}"
         return url, bool((record.get("dir_info") or {}).get("editable"))
-    except (ValueError, AttributeError, KeyError, TypeError):  # not as specified: as if it came from an index
+    # Not as specified: as if it came from an index.
+    except (ValueError, AttributeError, KeyError, TypeError):
         return "", False
 
 

@@ -41,7 +41,8 @@ def python(text: str) -> str:
     try:
         with Child([found, "-P", "-c", _NEEDS_PYTEST], os.environ) as child:
             code, errors = child.ended(_START_S), child.errors()
-    except ChildError:  # not found, not executable, or a script without a first line that names its interpreter
+    # Not found, not executable, or a script without a first line that names its interpreter.
+    except ChildError:
         raise ValueError("cannot be started; name a Python interpreter") from None
     if _NO_OPTION_P in "".join(errors):
         raise ValueError("is older than Python 3.11, the oldest that the gate runs; name another interpreter")

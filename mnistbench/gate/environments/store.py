@@ -145,7 +145,8 @@ def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -
     )
     install = ["pip", "install", "--python", f"{folder}/bin/python"]
     for line in wanted.lines:
-        if " @ file:" in line:  # uv would use what it has built from a folder until the pyproject.toml there changes
+        # uv would use what it has built from a folder until the pyproject.toml there changes.
+        if " @ file:" in line:
             install += ["--refresh-package", line.partition(" @ ")[0].partition("[")[0]]
     try:
         _remove(folder)
@@ -199,7 +200,8 @@ def _locked(folder: Path, mode: int, say: Callable[[str], None] = lambda _: None
                     raise
                 say(f"waiting for another process that makes or removes {shown(folder)}")
                 fcntl.flock(stream, mode)
-            if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):  # else removed before it was locked
+            # Else removed before it was locked.
+            if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
                 yield stream.fileno()
                 return
 
@@ -233,7 +235,8 @@ def _sizes(folder: Path) -> tuple[int, int]:
     total = own = 0
     for directory, _, names in os.walk(folder):
         for name in names:
-            status = os.lstat(os.path.join(directory, name))  # noqa: PTH118  # a Path per file takes twice as long
+            # A Path per file takes twice as long.
+            status = os.lstat(os.path.join(directory, name))  # noqa: PTH118
             total += status.st_size
             own += status.st_size if status.st_nlink == 1 else 0
     return total, own

@@ -47,7 +47,8 @@ def settings() -> list[Any]:
     found: list[Any] = [variables, *(contents_of(path) for path in files)]
     for folder in folders:
         found.append(contents_of(folder.expanduser() / "uv.toml"))
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # uv itself says what is wrong with it
+        # uv itself says what is wrong with it.
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             found.append(repr(tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["uv"]))
     return found
 
@@ -62,7 +63,8 @@ def find() -> str:
     if os.access(beside, os.X_OK):
         return str(beside)
     try:
-        return str(import_module("uv").find_uv_bin())  # an import statement would make mypy ask for uv
+        # An import statement would make mypy ask for uv.
+        return str(import_module("uv").find_uv_bin())
     except (ImportError, FileNotFoundError):
         pass
     if found := shutil.which("uv"):

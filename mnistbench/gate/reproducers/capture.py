@@ -61,11 +61,14 @@ class CapturedCall:
     overload: str  # Tensor; ``default`` if it has none
     args: list[Any] = field(default_factory=list)
     kwargs: dict[str, Any] = field(default_factory=dict)
-    writes: list[int] = field(default_factory=list)  # numbers of the tensors that it reads and changes
+    # Numbers of the tensors that it reads and changes.
+    writes: list[int] = field(default_factory=list)
     why_not: str = ""  # why a script cannot make this call
     saved: dict[int, Tensor] = field(default_factory=dict)  # values, by the number of the tensor
-    since: tuple[int, int] = (0, 0)  # bytes and ns, as before_calls returns them, of the memory of its largest new result
-    tensors: list[dict[str, Any]] = field(default_factory=list)  # their descriptions, each once, in order
+    # Bytes and ns, as before_calls returns them, of the memory of its largest new result.
+    since: tuple[int, int] = (0, 0)
+    # Their descriptions, each once, in order.
+    tensors: list[dict[str, Any]] = field(default_factory=list)
     elements: int = 0  # of the tensors that it reads and changes; 0 for a view
     self_ns: int = 0  # of the row that it belongs to
     position: int = 0  # among all calls of the iteration
@@ -85,7 +88,8 @@ class CapturedRow:
     calls: tuple[CapturedCall, ...]  # those that a script makes, in the order of the program
     number: int = 0  # of all calls, in one iteration
     whole_ns: int = 0  # self time of the row in all calls, in the one iteration
-    self_share: float = 1.0  # of the row in the time of its calls: below 1 if other operations run inside them
+    # Of the row in the time of its calls: below 1 if other operations run inside them.
+    self_share: float = 1.0
     why_not: str = ""  # why there is no call
 
     @property
@@ -136,7 +140,8 @@ def capture(
 
 
 def _is_of_the_program(func: Any) -> bool:
-    return isinstance(func, torch._ops.OpOverload) and func.namespace != "profiler"  # noqa: SLF001  # the type of operations
+    # The type of operations.
+    return isinstance(func, torch._ops.OpOverload) and func.namespace != "profiler"  # noqa: SLF001
 
 
 def _uses_memory(func: Any) -> bool:
@@ -151,7 +156,8 @@ class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.names: list[str] = []  # of each call, with the overload
         self.used: list[list[HostBlock]] = []  # memory that it reads or writes
-        self.wanted: list[list[HostBlock | None]] = []  # that of its largest new result, and of each tensor among its arguments
+        # That of its largest new result, and of each tensor among its arguments.
+        self.wanted: list[list[HostBlock | None]] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -219,7 +225,8 @@ def described(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Capt
         call.why_not = "is not an operation of torch"
         return call
     arguments = _Arguments(call, values_matter=name.partition("::")[2].startswith(_ORDERED))
-    schema = func._schema.arguments  # noqa: SLF001  # there is no public way to the names of arguments
+    # There is no public way to the names of arguments.
+    schema = func._schema.arguments  # noqa: SLF001
     overwrites = name.partition("::")[2] in _OVERWRITING
     for value, argument in zip(args, schema, strict=False):
         call.args.append(arguments.stored(value, writes=_is_changed(argument) and not overwrites))

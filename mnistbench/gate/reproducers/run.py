@@ -113,7 +113,8 @@ def _launch(
 ) -> tuple[list[float], list[float]]:
     """Return the seconds of the measurements of the base and of the head."""
     if cores:
-        os.sched_setaffinity(0, cores)  # of this thread, which ends with its round of launches; its processes inherit them
+        # Of this thread, which ends with its round of launches; its processes inherit them.
+        os.sched_setaffinity(0, cores)
     seconds: dict[str, list[float]] = {BASE: [], HEAD: []}
     order = coin.sample([BASE, HEAD], 2)
     children = {}
@@ -123,7 +124,8 @@ def _launch(
         except ChildError as error:
             raise MnistbenchError(f"{side}: {error}; name a Python interpreter") from None
     for side in order:
-        _seconds(side, children[side])  # the first one is not counted: memory is allocated, pages are touched
+        # The first one is not counted: memory is allocated, pages are touched.
+        _seconds(side, children[side])
     for side in in_pairs(order, coin, pairs):
         seconds[side].append(_seconds(side, children[side]))
     return seconds[BASE], seconds[HEAD]

@@ -70,11 +70,15 @@ class ScriptOrigin:
     base: str  # commit or folder
     head: str
     torch: str  # version, or both versions with an arrow
-    packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # those that differ -> both versions
-    variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # side -> environment variables of it alone
+    # Those that differ -> both versions.
+    packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Side -> environment variables of it alone.
+    variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     threads: int = 1  # of the case
-    case_ns: float = 0.0  # time of the case if changes are shares of it: only one side makes the calls
-    has_base: bool = False  # whether the script has the arguments of the base, too: the sides make different calls
+    # Time of the case if changes are shares of it: only one side makes the calls.
+    case_ns: float = 0.0
+    # Whether the script has the arguments of the base, too: the sides make different calls.
+    has_base: bool = False
     made_share: float = 1.0  # of the time of the head's calls, those that the script makes
     schema: Annotated[int, Within(SCHEMA, SCHEMA, "the version of this mnistbench")] = SCHEMA
 
@@ -190,7 +194,8 @@ class _Program:
         # A variable that only one side has may set the number of threads.
         by_variable = any("OMP_NUM_THREADS" in found for found in origin.variables.values())
         self._threads = 'int(os.environ.get("OMP_NUM_THREADS", "1"))' if by_variable else str(origin.threads)
-        self._timer_threads = "torch.get_num_threads()" if by_variable else str(origin.threads)  # the timer's default is 1
+        # The timer's default is 1.
+        self._timer_threads = "torch.get_num_threads()" if by_variable else str(origin.threads)
 
     def lines(self, *, width: int | None, joins: bool, most_calls: int) -> Iterator[str]:
         """Yield the lines.
@@ -379,7 +384,8 @@ class _CallText:
     def __init__(self, call: Mapping[str, Any], key: str, numbered: int) -> None:
         self.lines: list[str] = []
         self.numbered = numbered
-        self.used: list[tuple[str, _Use]] = []  # tensor, and the program's use of memory between its last use and the call
+        # Tensor, and the program's use of memory between its last use and the call.
+        self.used: list[tuple[str, _Use]] = []
         self._key, self._names = key, list[str]()
         namespace, _, name = call["name"].partition("::")
         arguments = [*map(self._text, call["args"]), *(f"{name}={self._text(value)}" for name, value in call["kwargs"].items())]

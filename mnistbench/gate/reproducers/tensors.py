@@ -155,7 +155,8 @@ def before_calls(
         total_us: time of each call, in microseconds, by its number; 0 if it is missing.
     """
     start_us = [0.0, *itertools.accumulate(total_us.get(number, 0.0) for number in range(len(used)))]
-    last: dict[int, tuple[int, int]] = {}  # address -> bytes, and the number of the last call that used them; the latest last
+    # Address -> bytes, and the number of the last call that used them; the latest last.
+    last: dict[int, tuple[int, int]] = {}
     found: list[list[tuple[int, int] | None]] = []
     for number, (asked, blocks) in enumerate(zip(wanted, used, strict=True)):
         found.append([_after(block, last) if block and block.n_bytes else (0, number - 1) for block in asked])
@@ -200,7 +201,8 @@ def allocated(recorded: torch.profiler.profile, call: str) -> dict[int, list[Hos
         if node.name.startswith(call):
             number = int(node.name.removeprefix(call))
         kind, values = node.typed
-        is_allocation = kind == torch._C._profiler._EventType.Allocation  # noqa: SLF001  # nothing public has addresses
+        # Nothing public has addresses.
+        is_allocation = kind == torch._C._profiler._EventType.Allocation  # noqa: SLF001
         if is_allocation and number >= 0 and values.alloc_size > 0 and values.ptr and values.device.type == "cpu":
             found[number].append(HostBlock(values.ptr, values.alloc_size))
         waiting += [(child, number) for child in node.children]

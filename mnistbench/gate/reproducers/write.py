@@ -105,7 +105,8 @@ def _reproducer(
         return Reproducer(quantity.key, "", why_not)
     base, head = (found[side].get(name, {"rows": (), "why_not": "its test did not run again"}) for side in (BASE, HEAD))
     for side, captured in ((BASE, base), (HEAD, head)):
-        if not captured["rows"] and not (side == BASE and quantity.kind == ADDED):  # whose operations the base need not have
+        # Whose operations the base need not have.
+        if not captured["rows"] and not (side == BASE and quantity.kind == ADDED):
             where = "" if base["why_not"] == head["why_not"] else f" in the {side}"
             return Reproducer(quantity.key, "", f"{captured['why_not']}{where}")
     has_two = differ(base["rows"], head["rows"])

@@ -63,7 +63,8 @@ class SideRun:
     added: float = 0.0  # share of its time for which each iteration is made longer
     efforts: tuple[float, float] = (1.0, 1.0)  # of timed and of profiled iterations
     used: tuple[float, float] = (0.0, 0.0)  # the efforts that the numbers of iterations amount to
-    seconds: tuple[float, float] = (0.0, 0.0)  # of both sides, for timed and for profiled iterations
+    # Of both sides, for timed and for profiled iterations.
+    seconds: tuple[float, float] = (0.0, 0.0)
     outcome: Outcome = field(init=False)  # after the warm-up
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
@@ -76,7 +77,8 @@ class SideRun:
         """Return the samples as JSON: times, or means of consecutive ones, and the slowest of single iterations in turn."""
         if len(self.queued_ns) != len(self.wall_ns):
             self.queued_ns.clear()  # the case started processes during a soak
-        alone_ns = sorted(map(operator.sub, self.wall_ns, self.queued_ns or itertools.repeat(0)))  # never below 0
+        # Never below 0.
+        alone_ns = sorted(map(operator.sub, self.wall_ns, self.queued_ns or itertools.repeat(0)))
         names = "wall_ns", "queued_ns", "cpu_ns", "device_ns", "block_ns"
         return {
             **{name: _shortened(getattr(self, name)) for name in names},
@@ -210,7 +212,8 @@ def _timed(
             _time(part, turns, in_pairs(order, coin, size if soak_ns else pairs), of_one_thread=of_one_thread)
             for _ in turns.at_once(itertools.islice(in_pairs(order, coin, blocks), blocks)) if in_blocks else ():
                 part.block_ns.append(sum(part.run_case().cpu_ns for _ in range(size)) // size)
-            later = [Clock.wall_ns() >= ends_ns, min(part.wall_ns[-3:])]  # iterations may get longer, and rare ones are slow
+            # Iterations may get longer, and rare ones are slow.
+            later = [Clock.wall_ns() >= ends_ns, min(part.wall_ns[-3:])]
             over, durations_ns = zip(*turns.exchange(later), strict=True)
             is_over, longest = any(over), max(1, *durations_ns)
         yield part

@@ -126,7 +126,8 @@ class PlainCase(SideCase):
         self._kwargs: Mapping[str, Any] = call.kwargs
         self._waits = False  # for an accelerator
         self.threads = threads
-        self.took_ns = 0  # the last call of ``result``, without setup, teardown and the time of other programs
+        # The last call of ``result``, without setup, teardown and the time of other programs.
+        self.took_ns = 0
         self.once = call.once
         self.may_be_repeated = call.setup is None and call.teardown is None
 

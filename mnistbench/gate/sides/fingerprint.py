@@ -102,7 +102,8 @@ class _Container:
     total: float = 0.0  # of absolute numbers that are finite
     count: float = 0.0  # of these numbers
     is_cyclic: bool = False  # it has a part that refers to an object of a cycle
-    elements: list[tuple[bytes, float, float]] = field(default_factory=list)  # of a set: hash, total and count of each
+    # Of a set: hash, total and count of each.
+    elements: list[tuple[bytes, float, float]] = field(default_factory=list)
     cycles_before: int = 0  # of a set: objects of cycles that were read before
 
     def add(self, content: bytes, total: float = 0.0, count: float = 0.0) -> None:
@@ -135,8 +136,10 @@ class _Reader:
         self._left_objects, self._left_bytes = limits.objects, limits.n_bytes
         self._deadline_ns = Clock.wall_ns() + 1e9 * limits.seconds
         self.unread_types: list[str] = []
-        self._kinds: dict[int, tuple[type, _Kind]] = {}  # by the id of a type, whose hash may be computed by its metaclass
-        self._depths: dict[int, int] = {}  # id of each object that is being read -> its position on the stack
+        # By the id of a type, whose hash may be computed by its metaclass.
+        self._kinds: dict[int, tuple[type, _Kind]] = {}
+        # Id of each object that is being read -> its position on the stack.
+        self._depths: dict[int, int] = {}
         # Id of an object that was read and is not part of a cycle -> the object, which keeps its id, and hash, total and count
         self._known: dict[int, tuple[object, bytes, float, float]] = {}
         self._numbers: dict[int, int] = {}  # id of an object of a cycle that was read -> its number
@@ -370,7 +373,8 @@ class _Reader:
             for part in self.chunks(flat.numel(), item_bytes):
                 numbers = flat[part]
                 hasher.update(ctypes.string_at(address + part.start * item_bytes, numbers.numel() * item_bytes))
-                sizes = numbers.abs() if numbers.is_complex() else numbers.double().abs()  # there is no abs of truth values
+                # There is no abs of truth values.
+                sizes = numbers.abs() if numbers.is_complex() else numbers.double().abs()
                 total += float(sizes.double().nan_to_num(0.0, 0.0, 0.0).sum())
         content = f"{tensor.dtype} {tuple(tensor.shape)} {hasher.hexdigest()}".encode()
         return content, total / flat.numel() if flat.numel() else None

@@ -106,17 +106,21 @@ class Side:
     name: str
     tree: Path  # of the snapshot
     directory: Path  # in it: where pytest runs
-    fallback: str  # folder with mnistbench and pytest-benchmark, for a side whose environment does not have them
+    # Folder with mnistbench and pytest-benchmark, for a side whose environment does not have them.
+    fallback: str
     threads: int = 0  # of all its cases; 0: each case has its own number
-    left_out: dict[str, str] = field(default_factory=dict)  # node id of a test that was not taken -> why
-    parameters: dict[str, str] = field(default_factory=dict)  # node id of a collected test -> hash of its parameters
+    # Node id of a test that was not taken -> why.
+    left_out: dict[str, str] = field(default_factory=dict)
+    # Node id of a collected test -> hash of its parameters.
+    parameters: dict[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
     repository: Path | None = None  # the user's own tree, which must not be measured
     say: Callable[..., None] = lambda **_: None  # sends a message of the process
     plugins: list[object] = field(default_factory=list)  # more of pytest's
     # Name of a cost that occurs once -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes
     once: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
-    _counted: tuple[str, str, int] | None = None  # the cost that is counted now, its case, and the CPU time before
+    # The cost that is counted now, its case, and the CPU time before.
+    _counted: tuple[str, str, int] | None = None
     _earlier: frozenset[str] = frozenset()  # modules that were imported before the session
     _own: dict[str, ModuleType] = field(default_factory=dict)  # modules of the gate's mnistbench
 
@@ -186,7 +190,8 @@ class Side:
         """
         reading, writing = os.pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about forking with threads: those of imported libraries are idle
+            # About forking with threads: those of imported libraries are idle.
+            warnings.simplefilter("ignore")
             child = os.fork()
         if not child:
             try:
@@ -215,14 +220,16 @@ class Side:
         sys.path[:] = list(dict.fromkeys([str(self.directory), *source, *installed, self.fallback]))
         os.chdir(self.directory)
         errors, output = io.StringIO(), io.StringIO()
-        cache = f"cache_dir={self.tree.parent / 'pytest_cache'}"  # not in the tree; a project may ask for --ff
+        # Not in the tree; a project may ask for --ff.
+        cache = f"cache_dir={self.tree.parent / 'pytest_cache'}"
         command = [*arguments, *_plugins(self.directory), *_QUIET, "-o", cache]
         raised: BaseException | None = None
         code = int(pytest.ExitCode.INTERNAL_ERROR)
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output), failures.exits_named(self.tree):
             try:
                 code = int(pytest.main(command, plugins=plugins))
-            except BaseException as error:  # noqa: BLE001  # a hook after the tests, a conftest.py that calls sys.exit
+            # A hook after the tests, a conftest.py that calls sys.exit.
+            except BaseException as error:  # noqa: BLE001
                 traceback.print_exc()
                 raised = error
         sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
@@ -293,7 +300,8 @@ def _spent_ns() -> int:
 
 def _count_imports(side: Side) -> None:
     """Count the execution of the modules of a side's tree, with what they import, for the rest of this process."""
-    loaders: list[Any] = [type(finder) for finder in sys.meta_path if isinstance(finder, Loader)]  # that of pytest
+    # That of pytest.
+    loaders: list[Any] = [type(finder) for finder in sys.meta_path if isinstance(finder, Loader)]
     for loader in (*loaders, SourceFileLoader, ExtensionFileLoader):
 
         def execute(self: Any, module: ModuleType, original: Callable[[Any, ModuleType], None] = loader.exec_module) -> None:
@@ -373,7 +381,8 @@ class _Session:
             elif code and "getfixturevalue" in code.co_names and _FIXTURES.intersection(code.co_consts):
                 self.side.left_out[node_id] = "gets its fixture from request.getfixturevalue; name it as an argument"
         self.side.parameters = {node_id: _hash_of_parameters(item) for node_id, item in ours.items()}
-        if self.failures:  # pytest runs no test, so there is nothing to agree about with the other side
+        # pytest runs no test, so there is nothing to agree about with the other side.
+        if self.failures:
             return
         kept: dict[str, pytest.Item] = {}
         try:
@@ -426,7 +435,8 @@ class _Session:
         self.side.say(at=self.side.case_id(pyfuncitem.nodeid))
         self._threads = own_threads
         if torch := sys.modules.get("torch"):
-            torch.set_num_threads(own_threads())  # whatever imports, fixtures and other tests have set
+            # Whatever imports, fixtures and other tests have set.
+            torch.set_num_threads(own_threads())
             self._threads = torch.get_num_threads
         if not _FIXTURES.intersection(pyfuncitem.fixturenames):
             if inspect.iscoroutinefunction(pyfuncitem.obj):
@@ -469,7 +479,8 @@ class _Session:
             self.take(case)
         except MnistbenchError as error:
             self.raised = self.raised or error
-            item.session.shouldstop = str(error)  # after this test, whose fixtures are torn down as usual
+            # After this test, whose fixtures are torn down as usual.
+            item.session.shouldstop = str(error)
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self) -> bool:

@@ -42,7 +42,8 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
 
     For a shard, the survey sends the tests that it has collected, and runs those of them that the next line of input names.
     """
-    installed = packages()  # before setuptools, if a test imports it, adds its own copies of packages to sys.path
+    # Before setuptools, if a test imports it, adds its own copies of packages to sys.path.
+    installed = packages()
     before = frozenset(sys.modules)
     side = Side.of(job, say)
     side.plugins.append(sources := _Sources(side))
@@ -168,7 +169,8 @@ class _Survey:
         self.cases: dict[str, ListedCase] = {}  # by node id
         self.unmeasurable: dict[str, str] = {}  # node id -> why
         self.cpu: dict[str, str] = {}
-        self._imported_bytes: int | None = None  # of tensors, before the first case of a workload was built
+        # Of tensors, before the first case of a workload was built.
+        self._imported_bytes: int | None = None
 
     def take(self, case: TakenCase) -> None:
         """Build and run a case, and store a failure: it does not matter for a case that the other side does not have."""
@@ -253,16 +255,20 @@ class _Sources:
 
     def __init__(self, side: Side) -> None:
         self._side, self._began_s = side, time.time()
-        self._ended_ns, self.longest_s = Clock.wall_ns(), 0.0  # of the last test; of the longest one, the first with loading
+        # Of the last test; of the longest one, the first with loading.
+        self._ended_ns, self.longest_s = Clock.wall_ns(), 0.0
         self._running: object = None  # the test or fixture; None while tests are collected
-        self._read: dict[object, set[str]] = defaultdict(set)  # what ran -> files that it opened, in the tree
+        # What ran -> files that it opened, in the tree.
+        self._read: dict[object, set[str]] = defaultdict(set)
         self.of_test: dict[str, tuple[str, ...]] = {}  # node id -> files, relative to the tree
-        self.plugins: frozenset[str] = frozenset()  # modules that were imported before the first conftest.py
+        # Modules that were imported before the first conftest.py.
+        self.plugins: frozenset[str] = frozenset()
         sys.addaudithook(self._note_opened)
 
     def _note_opened(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str) and not arguments[0].endswith(_NO_DATA):
-            self._read[self._running].add(os.path.abspath(arguments[0]))  # noqa: PTH100  # a Path costs more than the event
+            # A Path costs more than the event.
+            self._read[self._running].add(os.path.abspath(arguments[0]))  # noqa: PTH100
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self) -> None:

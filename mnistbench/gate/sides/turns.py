@@ -39,7 +39,8 @@ class Turns:
     def __init__(self, name: str, peer: socket.socket, first: str, alive: Callable[[], None] = lambda: None) -> None:
         self._name, self._peer, self._first, self._alive = name, peer, first, alive
         self._lines = peer.makefile("rb")
-        self._holder = first  # the side that had the last turn; both processes begin with the same one
+        # The side that had the last turn; both processes begin with the same one.
+        self._holder = first
 
     def close(self) -> None:
         """Close the socket; the other process notices."""
@@ -82,7 +83,8 @@ class Turns:
         Raises:
             PeerError: the other process has ended.
         """
-        if self._name == (first or self._first):  # one sends first: two long values would fill the buffers of both directions
+        # One sends first: two long values would fill the buffers of both directions.
+        if self._name == (first or self._first):
             self._send(value)
             return [value, self._receive()]
         other = self._receive()

@@ -54,7 +54,8 @@ def main() -> None:
     os.dup2(2, 1)  # output of the sides must not be read as a message
     lines = os.fdopen(os.dup(0), encoding="utf-8")
     with Path(os.devnull).open() as nothing:
-        os.dup2(nothing.fileno(), 0)  # a test or a child that reads its input must not wait for the gate's next line
+        # A test or a child that reads its input must not wait for the gate's next line.
+        os.dup2(nothing.fileno(), 0)
 
     def say(**message: Any) -> None:
         out.write(json.dumps(message, separators=(",", ":")) + "\n")
@@ -70,7 +71,8 @@ def main() -> None:
             collect(job, say)
         else:
             launch = _Launch(job, say, lines)
-            os.register_at_fork(after_in_child=launch.turns.close)  # the other side has to notice the end of this process
+            # The other side has to notice the end of this process.
+            os.register_at_fork(after_in_child=launch.turns.close)
             with closing(launch.turns):
                 launch.run()
     except _NotToMeasureError:
@@ -79,7 +81,8 @@ def main() -> None:
         say(error=str(error))
     except PeerError as error:
         say(peer_error=str(error))
-    except Exception as error:  # noqa: BLE001  # a side's code may raise anything; the log has the traceback
+    # A side's code may raise anything; the log has the traceback.
+    except Exception as error:  # noqa: BLE001
         traceback.print_exc()
         say(error=f"{type(error).__name__}: {first_line(error)}")
 
@@ -101,8 +104,10 @@ class _Launch:
         self._side = Side.of(job, say)
         self._cases: dict[str, list[dict[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
-        self._unmeasurable: dict[str, str] = {}  # node id of a case that this process cannot tell from others -> why
-        self._efforts: dict[str, list[float]] = {}  # of each case: those of its iterations, and their seconds
+        # Node id of a case that this process cannot tell from others -> why.
+        self._unmeasurable: dict[str, str] = {}
+        # Of each case: those of its iterations, and their seconds.
+        self._efforts: dict[str, list[float]] = {}
         self._start: float | None = None
         self._said_s = _now_s()
         self._cores: list[int] = job["cores"]
@@ -148,7 +153,8 @@ class _Launch:
         if not case.is_selected(self._job["phases"]):
             return
         self.turns.agree(case.node_id)  # a test may be skipped or fail on one side
-        cores = self._coin.sample(self._cores, len(self._cores))  # both sides draw alike, also if one has more threads
+        # Both sides draw alike, also if one has more threads.
+        cores = self._coin.sample(self._cores, len(self._cores))
         if self._start is None:
             self._start = self._begin(case, cores)
         self._say(case=len(self._cases) + 1)
@@ -182,7 +188,8 @@ class _Launch:
     def _begin(self, case: TakenCase, cores: list[int]) -> float:
         """Import what the first case needs, wait until the launch may measure, and return the time."""
         threads = self._side.threads_of(case.params)
-        if threads > 1:  # they keep the cores with which they are started; one thread uses any core for imports
+        # They keep the cores with which they are started; one thread uses any core for imports.
+        if threads > 1:
             _use_cores(cores, threads, case.params.device)
         with gc_paused():  # imports a thousand modules
             rehearse(SideRun(self._side, case.make(), case.node_id))

@@ -36,7 +36,8 @@ class WorkloadCase(SideCase):
 
     def build(self) -> None:
         """Make the case in one thread, from fresh seeds."""
-        torch.set_num_threads(1)  # the previous case may have more; the initial weights must not depend on it
+        # The previous case may have more; the initial weights must not depend on it.
+        torch.set_num_threads(1)
         seed_all(0)  # the case seeds torch's generator; a user's model may use the others
         self._built = self._build()
         self.parameters = self._built.parameter_count
@@ -68,7 +69,8 @@ class WorkloadCase(SideCase):
         """
         with torch.inference_mode():
             case = self._built
-            state = case.model.state_dict().values()  # contains other objects for modules with get_extra_state
+            # Contains other objects for modules with get_extra_state.
+            state = case.model.state_dict().values()
             found = [tensor.detach().cpu().contiguous() for tensor in state if isinstance(tensor, torch.Tensor)]
             number = sum(float(tensor.double().abs().sum()) for tensor in found)
             training = case.model.training
@@ -81,7 +83,8 @@ class WorkloadCase(SideCase):
             digest = hashlib.sha256()
             for tensor in found:
                 content = tensor.reshape(-1).view(torch.uint8)
-                digest.update(ctypes.string_at(content.data_ptr(), content.numel()))  # tensor.numpy() needs numpy
+                # tensor.numpy() needs numpy.
+                digest.update(ctypes.string_at(content.data_ptr(), content.numel()))
         return digest.hexdigest()[:16], finite(number)
 
     def is_finite(self) -> bool:
@@ -143,12 +146,14 @@ def live_storages() -> dict[int, int]:
     """Return the bytes of each CPU storage in use, by address, without those of objects frozen by ``gc.freeze``."""
     gc.collect()
     found: dict[int, int] = {}
-    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001  # a subclass of Tensor may compute or raise
+    # A subclass of Tensor may compute or raise.
+    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
         for thing in gc.get_objects():
             if issubclass(type(thing), torch.Tensor):
                 try:
                     storage = torch.Tensor.untyped_storage(thing)
-                    if storage.device.type == "cpu":  # a fake tensor has the device of a CPU tensor, its storage has not
+                    # A fake tensor has the device of a CPU tensor, its storage has not.
+                    if storage.device.type == "cpu":
                         found[storage.data_ptr()] = storage.nbytes()
                 except (NotImplementedError, RuntimeError):
                     continue  # sparse, or a wrapper without a storage

@@ -81,7 +81,8 @@ def as_shown(estimate: Estimate) -> Estimate:
         return replace(estimate, quantity=replace(quantity, base_ns=base, head_ns=head))
     added = quantity.added
     base, head = quantity.base_ns, (quantity.base_ns + added) * (1 + change) - added
-    if head < 0 or base + added == 0:  # the head is known, and the base is what the change was made of
+    # The head is known, and the base is what the change was made of.
+    if head < 0 or base + added == 0:
         head = max(0.0, quantity.head_ns) if base + added == 0 else 0.0
         base = (head + added) / (1 + change) - added
 
@@ -160,7 +161,8 @@ class Finding:
     # REGRESSED; IMPROVED; SMALL: significant, but bounded below the threshold; CONTRADICTED: its whole case did not get slower;
     # UNCONFIRMED: not significant in fresh launches; UNDECIDED: not significant there, and not bounded below the threshold.
     verdict: str
-    least: float = 0.0  # the slowdown that the confirming test shows: lower bound of the fresh launches at its level
+    # The slowdown that the confirming test shows: lower bound of the fresh launches at its level.
+    least: float = 0.0
 
     @property
     def best(self) -> Estimate:
@@ -180,7 +182,8 @@ class Decision:
     reasons: tuple[Reason, ...]  # why it is inconclusive
     launches: int  # of the first stage; the fewest of all shards
     fresh: int  # of the second; the most of all shards
-    unbounded: tuple[Estimate, ...] = ()  # operations whose upper bound reaches their threshold, by share, the largest first
+    # Operations whose upper bound reaches their threshold, by share, the largest first.
+    unbounded: tuple[Estimate, ...] = ()
     shards: int = 1  # number of machines that measure the gate
     without_bounds: tuple[Reason, ...] = ()  # the reasons that are no bounds
 
@@ -374,7 +377,8 @@ def _usable(quantity: Quantity) -> bool:
     return all(map(math.isfinite, quantity.logs))
 
 
-@functools.lru_cache(maxsize=1)  # those of the first stage are needed again at each look at the fresh launches
+# Those of the first stage are needed again at each look at the fresh launches.
+@functools.lru_cache(maxsize=1)
 def _estimates(quantities: tuple[Quantity, ...], seed: int) -> Sequence[Estimate]:
     """Return estimates: p-values adjusted over all quantities together, bounds within each family."""
     if not quantities:

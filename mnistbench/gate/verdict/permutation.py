@@ -70,7 +70,8 @@ def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int, *,
     reached, exchanges = np.zeros(len(logs)), _exchanges(logs.shape[1], seed, most)
     for drawn in _parts(exchanges, len(logs)):
         values = _statistic(drawn, logs[order], floor[order])
-        null = np.maximum.accumulate(values[:, ::-1], axis=1)[:, ::-1]  # of each quantity and those with smaller statistics
+        # Of each quantity and those with smaller statistics.
+        null = np.maximum.accumulate(values[:, ::-1], axis=1)[:, ::-1]
         reached += (null >= limits[order]).sum(axis=0)
     steps = np.maximum.accumulate(_shares(reached, len(exchanges), sampled))
     count = int((steps <= LEVEL).sum())  # significant ones
@@ -145,7 +146,8 @@ def _floor(logs: Array, kinds: Sequence[str]) -> Array:
 def _statistic(signs: Array, logs: Array, floor: Array) -> Array:
     """Return mean / (se + s0) for each exchange of signs, [exchanges, quantities]."""
     launches = logs.shape[1]
-    return _statistic_of(signs @ logs.T / launches, np.sum(logs**2, axis=1), launches, floor)  # squares do not depend on signs
+    # Squares do not depend on signs.
+    return _statistic_of(signs @ logs.T / launches, np.sum(logs**2, axis=1), launches, floor)
 
 
 def _statistic_of(mean: Array, squares: Array, launches: int, floor: Array) -> Array:
@@ -168,7 +170,8 @@ def _parts(rows: Array, quantities: int) -> list[Array]:
     return np.array_split(rows, math.ceil(len(rows) * quantities / _AT_ONCE))
 
 
-@functools.lru_cache(maxsize=16)  # the tests of a gate share them, and so do those of resampled gates
+# The tests of a gate share them, and so do those of resampled gates.
+@functools.lru_cache(maxsize=16)
 def _exchanges(launches: int, seed: int, most: int) -> Array:
     """Return the signs of all exchanges, or of ``most`` random ones if there are more, [exchanges, launches]."""
     if 2**launches > most:

@@ -88,7 +88,8 @@ class Verdict:
     unlimited: tuple[tuple[Finding, Acceptance], ...]  # matched by an --accept without a limit
     unused: tuple[str, ...]  # --accept values that matched no regression
     exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
-    different: tuple[str, ...]  # cases in which the sides compute different numbers, or results of other types
+    # Cases in which the sides compute different numbers, or results of other types.
+    different: tuple[str, ...]
     not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
     unmeasurable: Mapping[str, str]  # case -> why it cannot be measured as it is
     unmeasured: tuple[str, ...]  # cases without a time in every launch
@@ -325,7 +326,8 @@ def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
     (base_bits, base_number), (new_bits, new_number) = build[BASE].outcome, build[HEAD].outcome
-    if base_bits == new_bits or not base_bits or not new_bits:  # one side had no time to read its result
+    # One side had no time to read its result.
+    if base_bits == new_bits or not base_bits or not new_bits:
         return False
     if exact or base_number is None or new_number is None:
         return True

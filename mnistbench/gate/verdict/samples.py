@@ -104,7 +104,8 @@ class SideSample(NamedTuple):
     by_share: bool = True  # operations are compared by their share of the iteration as well
     queued: float = 0.0  # share of the wall time in which another process had the core
     iterations: int = 0  # untraced; repeated calls count
-    slowest_ns: tuple[float, ...] = ()  # wall times of the slowest iterations in turn; of long times the above are means
+    # Wall times of the slowest iterations in turn; of long times the above are means.
+    slowest_ns: tuple[float, ...] = ()
 
     @classmethod
     def from_stored(cls, stored: _StoredSide) -> SideSample:
@@ -195,7 +196,8 @@ class Launch:
     seconds: float
     # Side -> name of a cost -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.
     once: Annotated[Mapping[str, Mapping[str, Mapping[str, Nanoseconds]]], OPTIONAL] = field(default_factory=dict)
-    unmeasurable: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)  # node id of a missing case -> why
+    # Node id of a missing case -> why.
+    unmeasurable: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
 
     @classmethod
     def from_stored(cls, stored: Any) -> Launch:
@@ -227,7 +229,8 @@ class Quantity:
     name: str  # the clock for a case, else the operation
     clock: str
     members: tuple[OpKey, ...]  # summed operations; none for a case
-    logs: tuple[float, ...]  # per launch: log(head / base), mean over builds; NaN if there are too few usable times
+    # Per launch: log(head / base), mean over builds; NaN if there are too few usable times.
+    logs: tuple[float, ...]
     base_ns: float  # median over builds or launches, of ONCE the mean; of MEMORY in bytes
     head_ns: float
     # Of its case in the base, on an accelerator of its busy time; 1 for a case; for ADDED on the larger side; 0 if it is once
@@ -631,8 +634,10 @@ class Shard:
 
     number: Positive
     of: Positive
-    tests: Annotated[tuple[str, ...], OPTIONAL] = ()  # node ids of all tests that either side has, sorted
-    installed: Annotated[Mapping[str, _Versions], OPTIONAL] = field(default_factory=dict)  # package -> version of each side
+    # Node ids of all tests that either side has, sorted.
+    tests: Annotated[tuple[str, ...], OPTIONAL] = ()
+    # Package -> version of each side.
+    installed: Annotated[Mapping[str, _Versions], OPTIONAL] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return the value of ``--shard``."""
@@ -672,7 +677,8 @@ class GateHeader:
     changed: tuple[str, ...]  # cases whose Params differ between the sides
     torch: str
     allocator: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)  # its settings
-    files: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)  # side -> module -> file
+    # Side -> module -> file.
+    files: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
     # Side -> environment variables of it alone.
     variables: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
     # Side -> what decides which code runs on a CPU: name -> value; nothing without torch.
@@ -685,12 +691,16 @@ class GateHeader:
     one_sided: Annotated[Mapping[str, tuple[str, ...]], OPTIONAL] = field(default_factory=dict)
     # Node id -> side -> peak memory of tensors, bytes.
     memory: Annotated[Mapping[str, Mapping[str, int]], OPTIONAL] = field(default_factory=dict)
-    resident: Annotated[Mapping[str, int], OPTIONAL] = field(default_factory=dict)  # side -> peak memory of its process, bytes
-    generated: Annotated[tuple[str, ...], OPTIONAL] = ()  # files that git ignores, copied to the sides
+    # Side -> peak memory of its process, bytes.
+    resident: Annotated[Mapping[str, int], OPTIONAL] = field(default_factory=dict)
+    # Files that git ignores, copied to the sides.
+    generated: Annotated[tuple[str, ...], OPTIONAL] = ()
     # Side -> node id -> why the test is no case.
     left_out: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
-    unmeasurable: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)  # node id -> why it cannot be measured
-    notes: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)  # node id -> what a reader has to know of it
+    # Node id -> why it cannot be measured.
+    unmeasurable: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
+    # Node id -> what a reader has to know of it.
+    notes: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
     # Node id -> why the results of the sides are not compared.
     uncompared: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
     # Node id -> types of both results, and files of the test, its fixtures and its data, if they differ.
@@ -698,7 +708,8 @@ class GateHeader:
     sources: Annotated[Mapping[str, tuple[str, ...]], OPTIONAL] = field(default_factory=dict)
     remarks: Annotated[tuple[str, ...], OPTIONAL] = ()  # what a reader has to know of the sides
     machine: Annotated[str, OPTIONAL] = ""  # processor and number of cores
-    qualified: Annotated[str, OPTIONAL] = ""  # what the newest qualification of this machine found; empty if there is none
+    # What the newest qualification of this machine found; empty if there is none.
+    qualified: Annotated[str, OPTIONAL] = ""
     shard: Annotated[Shard, OPTIONAL] = WHOLE
 
     @functools.cached_property
@@ -719,7 +730,8 @@ class GateHeader:
 class Reproducer:
     """The script of an operation that was found slower, or why there is none."""
 
-    key: Annotated[tuple[str, str, str], Members("case, kind and name of a quantity")]  # of its quantity; the case is a node id
+    # Of its quantity; the case is a node id.
+    key: Annotated[tuple[str, str, str], Members("case, kind and name of a quantity")]
     script: str  # path; empty if there is none
     why_not: str
 
@@ -731,9 +743,12 @@ class End:
     cut_short: str = ""  # why the run is incomplete; empty for a complete run
     broken_off: bool = False  # by an error or a user, not by a time limit
     elapsed_s: float = 0.0  # from start to finish, in seconds
-    parts_s: Annotated[Mapping[str, float], OPTIONAL] = field(default_factory=dict)  # what most of it went to -> seconds
-    reproducers: Annotated[tuple[Reproducer, ...], OPTIONAL] = ()  # of the operations that were found slower
-    qualification: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)  # what a machine finds; empty if none
+    # What most of it went to -> seconds.
+    parts_s: Annotated[Mapping[str, float], OPTIONAL] = field(default_factory=dict)
+    # Of the operations that were found slower.
+    reproducers: Annotated[tuple[Reproducer, ...], OPTIONAL] = ()
+    # What a machine finds; empty if none.
+    qualification: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)
 
     def line(self) -> dict[str, Any]:
         """Return the line of the file."""
@@ -756,7 +771,8 @@ class Recorded:
     header: GateHeader
     launches: list[Launch]
     end: End = COMPLETE
-    shards: tuple[Recorded, ...] = ()  # of a gate whose parts were measured by several machines; the rest is of all together
+    # Of a gate whose parts were measured by several machines; the rest is of all together.
+    shards: tuple[Recorded, ...] = ()
 
     @property
     def seconds(self) -> float:

@@ -24,10 +24,12 @@ class Soak(NamedTuple):
     change: float  # of the mean
     low: float  # its 95 % confidence interval, from the changes of the parts
     high: float
-    least_growth: float  # of the head relative to the base, from the first part to the last one: lower bound
+    # Of the head relative to the base, from the first part to the last one: lower bound.
+    least_growth: float
     means_ns: tuple[float, float]  # that of the base, and what the change makes of it
     growths: tuple[float, float]  # of each side alone
-    slowest_ns: tuple[float, float]  # means of the slowest iterations in turn, of each part 1 % and at most 100
+    # Means of the slowest iterations in turn, of each part 1 % and at most 100.
+    slowest_ns: tuple[float, float]
 
 
 def soaks(launches: Sequence[Launch]) -> Iterable[Soak]:

@@ -67,7 +67,8 @@ def _unpacked(path: Path) -> bytes:
 def _parsed(path: Path, content: bytes) -> tuple[Any, tuple[str, ...]]:
     """Return the parsed JSON and the repairs that it needed."""
     try:
-        return json.loads(content, strict=False), ()  # torch 2.0 writes names of code with line breaks as they are
+        # torch 2.0 writes names of code with line breaks as they are.
+        return json.loads(content, strict=False), ()
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         mistake = error
     if known := formats.of_bytes(content):
@@ -76,6 +77,7 @@ def _parsed(path: Path, content: bytes) -> tuple[Any, tuple[str, ...]]:
         return repaired_document
     if isinstance(mistake, UnicodeDecodeError) and not content.lstrip().startswith((b"{", b"[")):
         raise NoTraceError(f"{path}: is not a text file; {ADVICE}")
-    is_trace = _KEY_OF_TRACE.search(content.replace(b"\0", b""))  # UTF-16 has a zero byte beside each letter of a key
+    # UTF-16 has a zero byte beside each letter of a key.
+    is_trace = _KEY_OF_TRACE.search(content.replace(b"\0", b""))
     kind_of_error = RecordError if is_trace else NoTraceError
     raise kind_of_error(f"{path}: is not JSON ({mistake}); the file is cut off or damaged, or {ADVICE}")

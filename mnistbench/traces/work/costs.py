@@ -47,7 +47,8 @@ class Costs:
     """The rows of a table, each in one of both."""
 
     work: Mapping[OpKey, Work] = field(default_factory=dict)  # in all steps
-    uncounted: Mapping[OpKey, str] = field(default_factory=dict)  # why the work of at least one call is not known
+    # Why the work of at least one call is not known.
+    uncounted: Mapping[OpKey, str] = field(default_factory=dict)
 
 
 def costs_of(trace: Trace, steps: Steps, launches: UnrecordedLaunches) -> Costs:
@@ -129,7 +130,8 @@ def _work(event: ThreadEvent | None, launched: Sequence[DeviceEvent]) -> Work:
         raise UncountedError(COMMUNICATION)
     if event.name in VIEWS and not launched:
         raise UncountedError(NO_DATA)
-    arguments = Arguments(event.args)  # first, because a trace without any shapes has a message of its own
+    # First, because a trace without any shapes has a message of its own.
+    arguments = Arguments(event.args)
     rule = PRODUCTS.get(event.name) or MOVES.get(event.name)
     if rule is None:
         raise UncountedError(NO_RULE)
@@ -150,7 +152,8 @@ _TERA, _GIGA = 1e12, 1e9
 class Peaks:
     """Peak rates of an accelerator. None, or no entry: not known."""
 
-    flops_per_s: Mapping[str, float] = field(default_factory=dict)  # by number format: bfloat16, tf32
+    # By number format: bfloat16, tf32.
+    flops_per_s: Mapping[str, float] = field(default_factory=dict)
     flops_per_s_of_all: float | None = None  # of any number format
     bytes_per_s: float | None = None
     source: str = ""
@@ -228,7 +231,8 @@ def peaks_of(machine: Iterable[tuple[str, int]], tflops: float | None = None, gb
         flops_per_s=found.flops_per_s,
         flops_per_s_of_all=tflops * _TERA if tflops else None,
         bytes_per_s=gbs * _GIGA if gbs else found.bytes_per_s,
-        source=", ".join([*sources, *([found.source] if found.source and len(sources) < 2 else [])]),  # both
+        # Both.
+        source=", ".join([*sources, *([found.source] if found.source and len(sources) < 2 else [])]),
     )
 
 

@@ -83,7 +83,8 @@ def _format(form: str, arguments: Arguments, inputs: Sequence[Tensor], read: int
     if promoted.is_floating:
         return promoted.dtype
     if form == _FLOATING or not _are_whole(arguments, read):
-        raise UncountedError(NO_RULE)  # the result has torch's default number format, which no trace has
+        # The result has torch's default number format, which no trace has.
+        raise UncountedError(NO_RULE)
     return promoted.dtype
 
 

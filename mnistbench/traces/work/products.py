@@ -21,9 +21,11 @@ from mnistbench.traces.work.arguments import NO_RULE, NOT_RECORDED, Arguments, T
 class Work:
     """FLOPs and bytes of one call, or of all calls of a row."""
 
-    flops: dict[str, int] = field(default_factory=dict)  # by the number format of the multiplication: bfloat16, tf32
+    # By the number format of the multiplication: bfloat16, tf32.
+    flops: dict[str, int] = field(default_factory=dict)
     n_bytes: int = 0
-    is_bound: bool = False  # the FLOPs are an upper bound: those that a causal mask leaves out count
+    # The FLOPs are an upper bound: those that a causal mask leaves out count.
+    is_bound: bool = False
 
     def add(self, other: Work) -> None:
         """Add the work of other calls."""

@@ -13,7 +13,8 @@ from mnistbench import cli
 from mnistbench.course.classroom import check_command, score_command
 from mnistbench.course.classroom.submission import pack, write
 from mnistbench.course.classroom.teacher.cohort import UNREADABLE, gather
-from mnistbench.course.lab import figures  # noqa: F401  # matplotlib makes directories where the administrator may
+# matplotlib makes directories where the administrator may.
+from mnistbench.course.lab import figures  # noqa: F401
 
 NOBODY = 65534
 

@@ -144,7 +144,8 @@ def test_a_lab_does_not_begin_after_a_command_that_failed(said, tmp_path, option
     )
     assert not (lab / BEGUN).exists()
     (tmp_path / "mine.toml").write_text("[answers]\nimage = [2, 5, 12]\n", encoding="utf-8")
-    assert said("--student", "s2", "--from", "mine.toml")[0] == 0  # a file without answers belongs to no student
+    # A file without answers belongs to no student.
+    assert said("--student", "s2", "--from", "mine.toml")[0] == 0
     assert read(lab / PREDICTIONS).student == "s2"
 
 

@@ -74,8 +74,10 @@ def with_cpu(student=1.0, idle=0.0, ratio=1.3):
     [
         (score(accuracies=(0.9, 0.84)), "its accuracy after an epoch is 84.0 %, not 90.0 %"),
         (score(9.0, floor_ns=12_000_000), "a step took 8.98 ms, but its forward pass takes 12.0 ms at the core's peak rate"),
-        (with_cpu(student=1.9), "1.30 times as fast by wall time and 0.68 times by CPU time"),  # two threads
-        (with_cpu(student=0.02), "1.30 times as fast by wall time and 65.0 times by CPU time"),  # another process computes
+        # Two threads.
+        (with_cpu(student=1.9), "1.30 times as fast by wall time and 0.68 times by CPU time"),
+        # Another process computes.
+        (with_cpu(student=0.02), "1.30 times as fast by wall time and 65.0 times by CPU time"),
         (with_cpu(idle=0.08), "it computed during 8.0 % of the reference's time"),
     ],
 )

@@ -110,7 +110,8 @@ def test_small_layers_are_measured_in_training_where_dropout_works():
     assert found.verdict == FAILS
     # relu1, pool and dropout1, of the forward part of a step; the backward part does not count.
     assert values(found.right)[0] == pytest.approx(60 / (400 + 4 + 100 + 4 * 20))
-    assert values(found.reports) == pytest.approx([0.05])  # in inference, the first call on one image
+    # In inference, the first call on one image.
+    assert values(found.reports) == pytest.approx([0.05])
     small = ("relu1", "pool", "dropout1")
     tiny = with_operations(laptop(), lambda row, _: taking(row, US) if row.module in small else row)
     assert claim(tiny, "negligible").verdict == HOLDS
@@ -154,7 +155,8 @@ def test_the_speedup_of_an_accelerator_is_compared_with_the_bounds_of_the_report
         assert claim(found, key).verdict == verdict
         assert values(claim(found, key).right) == pytest.approx(list(factors))
     [first] = values(claim(found, "speedup_test").reports)
-    assert first == pytest.approx((20 * MS + MS // 8) / (900 * MS))  # the first call: CUDA is initialised
+    # The first call: CUDA is initialised.
+    assert first == pytest.approx((20 * MS + MS // 8) / (900 * MS))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,8 @@ def test_without_numbers_no_verdict_is_given():
 
 
 def test_every_claim_has_a_wording_of_its_reason_for_every_verdict():
-    keys = {claim.key for claim in claims(cluster()) if "low" not in claim.words} - {"bug_of_the_cluster"}  # more than verdicts
+    # More than verdicts.
+    keys = {claim.key for claim in claims(cluster()) if "low" not in claim.words} - {"bug_of_the_cluster"}
     keys.add("bounds")
     assert {f"{key}_{verdict}" for key in keys for verdict in (HOLDS, PARTLY, FAILS)} <= set(wording("en")["reason"])
 

@@ -51,7 +51,8 @@ def measured(tmp_path_factory):
 
     directory = tmp_path_factory.mktemp("lab") / "here"
     monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(directory.parent / "cache"))  # this machine's ceilings are not to be remembered
+    # This machine's ceilings are not to be remembered.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(directory.parent / "cache"))
     monkeypatch.setattr(predictions, "_SIZES", (64, 64))  # the drawn batch size is measured anyway
     answers = {key: ("convolution",) if kind == predictions.OPERATION else (0, 50, 100) for key, kind in ASKED.items()}
     made = predictions.Predictions("s123", "2026-11-25T07:00:00+00:00", "digits", 2, answers)
@@ -130,7 +131,8 @@ def test_a_real_lab_answers_the_questions(measured):
         found = {row["question"]: row["measured"] for row in csv.DictReader(stream)}
     assert set(found) == set(ASKED)
     not_measured = {key for key, value in found.items() if not value}
-    assert {"operation_small", "image"} <= not_measured <= {"operation_small", "image", "threads"}  # batch size 1; one thread
+    # Batch size 1; one thread.
+    assert {"operation_small", "image"} <= not_measured <= {"operation_small", "image", "threads"}
     assert 0 < float(found["layer_drawn"]) < 100
     assert found["operation_large"].startswith("aten::")
     assert float(found["accuracy"]) == findings.trainings[0].epochs[0].test_accuracy
@@ -150,7 +152,8 @@ def test_the_report_in_chinese_and_two_labs_side_by_side(measured, tmp_path, mon
     assert json.loads((tmp_path / "both" / "labs.json").read_text(encoding="utf-8")) == {
         "schema": 1, "labs": {"here": str(directory), "cluster": str(tmp_path / "cluster")},
     }  # fmt: skip
-    assert cli.main(["lab", "--merge", str(directory), "cluster", "-o", "both", "--lang", "zh"]) == 0  # its own report
+    # Its own report.
+    assert cli.main(["lab", "--merge", str(directory), "cluster", "-o", "both", "--lang", "zh"]) == 0
 
 
 # ---- Options and errors -----------------------------------------------------------------------------------------------

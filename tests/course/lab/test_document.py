@@ -241,7 +241,8 @@ def test_every_table_and_picture_names_files_that_are_written(machine):
         for block in section.blocks:
             if isinstance(block, Exhibit):
                 assert set(block.files) <= written
-                assert block.files or section.name == "claims", block.caption  # whose numbers are cited one by one
+                # Whose numbers are cited one by one.
+                assert block.files or section.name == "claims", block.caption
 
 
 def test_the_tables_of_several_machines_are_written_too():
@@ -320,7 +321,8 @@ def test_both_languages_have_the_same_keys_and_places():
     file = tomllib.loads((Path(explain_module.__file__).parent / "wording" / "en.toml").read_text(encoding="utf-8"))
     assert [(section, key) for section, texts in file.items() for key in texts if key not in chinese[section]] == []
     of_keys = {section for section, texts in english.items() for key in texts if key not in file.get(section, {})}
-    assert of_keys <= {"column", "field", "label", "noun", "class", "predictions", "verdict"}  # words, no sentences
+    # Words, no sentences.
+    assert of_keys <= {"column", "field", "label", "noun", "class", "predictions", "verdict"}
     for section, wordings in english.items():
         for key, text in wordings.items():
             assert places(text) == places(chinese[section][key]), f"{section}.{key}"
@@ -365,7 +367,8 @@ def test_every_wording_is_used():
     """A wording that no code asks for is a leftover."""
     package = Path(explain_module.__file__).parent
     code = "".join((package / name).read_text(encoding="utf-8") for name in ("explain.py", "claims.py"))
-    built = ("ratio_", "batch_", "epoch_", "ceiling_")  # whose ends are put together from the numbers
+    # Whose ends are put together from the numbers.
+    built = ("ratio_", "batch_", "epoch_", "ceiling_")
     english = wording("en")
     assert {key for key in english["explain"] if key.startswith("speedup_")} == set(speedups())
     for key in english["explain"]:

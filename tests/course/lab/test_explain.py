@@ -430,7 +430,8 @@ def test_time_added_by_the_profiler(iteration, added, key):
         ((98.9, 98.3, 96.4), "trained_falls", 1, 64),
         ((98.9, 98.9, 96.4), "trained_falls", 1, 64),
         ((96.4, 98.3, 98.9), "trained_rises", 64, 1),
-        ((96.4, 94.2, 96.4), "trained_to", 1, 16),  # the best is no more than another, and no cause is seen
+        # The best is no more than another, and no cause is seen.
+        ((96.4, 94.2, 96.4), "trained_to", 1, 16),
         ((94.2, 96.4, 96.2), "trained_to", 16, 1),
     ],
 )

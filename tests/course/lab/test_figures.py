@@ -56,7 +56,8 @@ def test_what_is_missing_is_not_drawn(tmp_path):
     drawing.draw(empty, sheets_of(empty))
     assert drawing.drawn == ["graph"]
     broken = dataclasses.replace(laptop().trainings[0], curve=(dataclasses.replace(laptop().trainings[0].curve[0], loss=None),))
-    drawing.draw(dataclasses.replace(empty, trainings=(broken,)), sheets_of(empty))  # a loss that is not finite is a gap
+    # A loss that is not finite is a gap.
+    drawing.draw(dataclasses.replace(empty, trainings=(broken,)), sheets_of(empty))
 
 
 def test_a_host_s_table_is_no_picture_of_an_accelerator(tmp_path):

@@ -26,7 +26,8 @@ SETTINGS = LabSettings("digits", (1, 64), ("cpu",), 1, "convnet", 1)
     "part",
     [
         lambda found: found.epoch("train", "cpu", 1, 64),
-        lambda found: found.iterations([("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None),  # held all at once
+        # Held all at once.
+        lambda found: found.iterations([("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None),
     ],
 )
 def test_memory_that_does_not_suffice_is_one_line(monkeypatch: pytest.MonkeyPatch, part: Callable[[Measures], object]) -> None:

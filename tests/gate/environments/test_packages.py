@@ -50,7 +50,8 @@ def test_what_is_pinned_to_a_changed_package_is_left_to_uv():
         "torchvision==0.30.0", "Vision_Extras==1.0",
     }  # fmt: skip
     assert {"torch==2.13.0", "torchvision", "Vision_Extras"} <= set(lines("torch==2.13.0"))
-    assert {"nvidia-fft==12.2.0", "sympy==1.14.0", "numpy==2.4.6"} <= set(lines("torch==2.13.0"))  # others require numpy
+    # Others require numpy.
+    assert {"nvidia-fft==12.2.0", "sympy==1.14.0", "numpy==2.4.6"} <= set(lines("torch==2.13.0"))
 
 
 def test_a_package_that_does_not_allow_the_new_version_has_no_version():

@@ -155,7 +155,8 @@ def test_other_requirements_another_interpreter_and_a_wheel_that_was_built_again
     monkeypatch.setattr(sys, "version", "3.99.0")
     names.append(store._name(TQDM))
     assert len(set(names)) == 5
-    assert store._name(TQDM) == store._name(Wanted(TQDM.asked, TQDM.lines, 0))  # an estimate identifies nothing
+    # An estimate identifies nothing.
+    assert store._name(TQDM) == store._name(Wanted(TQDM.asked, TQDM.lines, 0))
 
 
 def test_a_changed_folder_gives_another_environment_and_uv_builds_it_again(uv, home):
@@ -175,7 +176,8 @@ def test_a_changed_folder_gives_another_environment_and_uv_builds_it_again(uv, h
     first = store._name(local)
     os.utime(source, (1, 1))
     assert name_with(folder / "run.log", "1") == first  # neither times nor what git ignores
-    assert name_with(folder / "kernels.egg-info" / "SOURCES.txt", "code.py") == first  # written by uv's own build
+    # Written by uv's own build.
+    assert name_with(folder / "kernels.egg-info" / "SOURCES.txt", "code.py") == first
     second = name_with(source, "2")
     assert second != first
     assert name_with(folder / "kernels" / "new.py", "2") not in (first, second)

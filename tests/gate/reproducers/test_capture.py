@@ -132,7 +132,8 @@ def test_the_time_between_calls_is_that_of_the_calls_between_them():
 
     found = captured(run, "aten::sin_", "aten::mm")
     before, after, at_once = (call.args[0]["tensor"]["since_ns"] for call in found["aten::sin_"].calls)
-    assert found["aten::mm"].whole_ns <= after < before / 2  # before the first call, there was an iteration of each side
+    # Before the first call, there was an iteration of each side.
+    assert found["aten::mm"].whole_ns <= after < before / 2
     assert at_once == 0
 
 
@@ -271,7 +272,8 @@ def test_the_bytes_that_are_used_after_a_tensor_are_counted_once():
     found = captured(run, *names)
     cat, neg, dot, add = (found[name].calls for name in names)
     iteration = 4 * (10 + 100 + 1_000 + 1_110 + 1 + 10 + 10)
-    assert [one["tensor"]["since"] for one in cat[0].args[0]] == [2 * iteration] * 3  # one of each side
+    # One of each side.
+    assert [one["tensor"]["since"] for one in cat[0].args[0]] == [2 * iteration] * 3
     assert [since(call) for call in neg] == [[4 * (1_000 + 1_110)], [0]]
     assert since(dot[0]) == [0, 4 * (100 + 1_000 + 1_110)]
     assert since(add[0]) == [4 * 10, 0]
@@ -287,7 +289,8 @@ def test_the_bytes_that_are_used_after_the_memory_of_a_result_are_counted():
 
     found = captured(run, "aten::sin", "aten::exp", "aten::cos_", "aten::add_")
     calls = {name: row.calls[0].since[0] for name, row in found.items()}
-    assert calls["aten::sin"] == calls["aten::cos_"] == calls["aten::add_"] == 0  # they have no new result
+    # They have no new result.
+    assert calls["aten::sin"] == calls["aten::cos_"] == calls["aten::add_"] == 0
     everything = 2 * 3 * 400_000  # of both sides, as it was not used before in this iteration
     assert calls["aten::exp"] == pytest.approx(everything, rel=1e-3)
 

@@ -48,7 +48,8 @@ def test_a_call_without_a_time_took_none():
 
 
 def test_memory_inside_an_operation_belongs_to_its_call():
-    images, kernels = torch.randn(1, 3, 20, 20).double(), torch.randn(4, 3, 5, 5).double()  # oneDNN computes no doubles
+    # oneDNN computes no doubles.
+    images, kernels = torch.randn(1, 3, 20, 20).double(), torch.randn(4, 3, 5, 5).double()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         with record_function("call:7"):
             output = torch.nn.functional.conv2d(images, kernels)

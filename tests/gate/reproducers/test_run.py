@@ -108,14 +108,16 @@ def test_a_script_that_fails_is_one_line(run, body, said):
 
 
 def test_an_interruption_ends_the_scripts_that_run(run, tmp_path):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background of a script ignores it
+    # A process in the background of a script ignores it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     body = "import signal, time\nopen('pid', 'w').write(str(os.getpid()))\nos.kill(os.getppid(), signal.SIGINT)\ntime.sleep(60)"
     try:
         with pytest.raises(KeyboardInterrupt):
             run(body, launches=1)
     finally:
         signal.signal(signal.SIGINT, before)
-    with pytest.raises(ProcessLookupError):  # otherwise its thread would delay the end of this process
+    # Otherwise its thread would delay the end of this process.
+    with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 

@@ -413,7 +413,8 @@ def test_a_script_waits_no_longer_than_a_cache_keeps_its_contents():
 def test_memory_of_a_result_is_as_cold_as_in_the_program(reproduced):
     large = torch.randn(300, 300)
     names, _, row = reproduced(lambda: large @ large, "aten::mm")
-    assert row.calls[0].since[0] == 2 * 2 * large.nbytes  # all that the iterations of both sides use
+    # All that the iterations of both sides use.
+    assert row.calls[0].since[0] == 2 * 2 * large.nbytes
     in_hot = {**row.calls[0].stored(), "since_ns": 0, "args": [builders.tensor(300, 300), {"same": 0}]}
     text = script(builders.header(), [builders.row(in_hot)])
     assert "[(None, 1440000, 0), (x1, 0, 0)]" in text

@@ -269,7 +269,8 @@ def test_both_sides_describe_the_calls_of_their_own_code(plan, tmp_path):
     assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["loss.base.pt", "loss.pt"]
     program = "import sys, torch; print({key: list(value.shape) for key, value in torch.load(sys.argv[1]).items()})"
     done = subprocess.run([sys.executable, "-c", program, tmp_path / "loss.pt"], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "{'0.0.1': [4]}"  # the targets, second argument of the first call of the first row
+    # The targets, second argument of the first call of the first row.
+    assert done.stdout.strip() == "{'0.0.1': [4]}"
     assert json.loads(json.dumps(found)) == found
 
 

@@ -135,7 +135,8 @@ class TestSides:
         assert base.turns == head.turns
         assert base.firsts == head.firsts
         in_twos = list(zip(base.firsts[::2], base.firsts[1::2], strict=False))
-        assert {frozenset(two) for two in in_twos} == {frozenset((BASE, HEAD))}  # each side begins half of the blocks
+        # Each side begins half of the blocks.
+        assert {frozenset(two) for two in in_twos} == {frozenset((BASE, HEAD))}
         assert coins[0].getstate() == coins[1].getstate()
 
     def test_what_is_measured_of_a_side_has_a_time_for_each_iteration(self):
@@ -195,7 +196,8 @@ class TestSides:
         assert (len(found["wall_ns"]), len(found["block_ns"])) == (pairs, blocks)
         assert found["iterations"] == pairs + blocks * calls_of_block
         assert run.used[0] == pytest.approx(used)
-        assert run.used[1] == pytest.approx(max(5 / 8, effort))  # of 8 profiled pairs there are at least 5
+        # Of 8 profiled pairs there are at least 5.
+        assert run.used[1] == pytest.approx(max(5 / 8, effort))
 
     @pytest.mark.parametrize(("threads", "shares_core"), [(1, False), (2, True)])
     def test_there_are_no_blocks_of_several_threads_or_on_several_cores(self, threads, shares_core):
@@ -267,7 +269,8 @@ class TestSides:
 
         assert measure(side_run(diverging_late))["outcome"][1] is None
 
-    @pytest.mark.parametrize("iteration", [1, 5, 22])  # of the warm-up, of the timed and of the profiled ones
+    # Of the warm-up, of the timed and of the profiled ones.
+    @pytest.mark.parametrize("iteration", [1, 5, 22])
     def test_an_error_of_the_code_names_the_side(self, iteration):
         calls = []
 

@@ -293,7 +293,8 @@ class TestShortFunctions:
 
     def test_a_disturbed_sample_does_not_end_the_calibration(self, run, monkeypatch):
         one = run(int)
-        samples = itertools.cycle([SAMPLE_NS * 2, 100, 200])  # another program had the core in the first of each three
+        # Another program had the core in the first of each three.
+        samples = itertools.cycle([SAMPLE_NS * 2, 100, 200])
         monkeypatch.setattr(one.case, "clocked", lambda: Sample(next(samples) * one.case.loops, 0))
         assert alternate._calibrated(one, Alone(), (BASE, HEAD)) == 100
 
@@ -326,7 +327,8 @@ class TestShortFunctions:
                 case.rare = rare if name == HEAD else 0
                 one = alternate.SideRun(Side(name, Path(), Path(), ""), case)
                 parts = alternate.measure(one, turns, (BASE, HEAD), random.Random(1), shares_core=True, soak_ns=seconds * 1e9)
-                assert sum(part["sides"][name]["iterations"] for part in parts) == case.calls - WARMUP_CALLS - 3  # calibrated
+                # Calibrated.
+                assert sum(part["sides"][name]["iterations"] for part in parts) == case.calls - WARMUP_CALLS - 3
                 return [part["sides"][name] for part in parts]
 
             return both(work)
@@ -349,7 +351,8 @@ class TestShortFunctions:
             assert part["iterations"] == pytest.approx(2_400, rel=0.05)
             assert max(len(column) for column in part.values() if isinstance(column, list)) <= 100
         assert all(set(part["slowest_ns"]) == {10_000_000} for part in base)
-        assert sum(ns == 310_000_000 for part in head for ns in part["slowest_ns"]) in range(20, 60)  # half of 80 are at once
+        # Half of 80 are at once.
+        assert sum(ns == 310_000_000 for part in head for ns in part["slowest_ns"]) in range(20, 60)
 
     def test_a_soak_of_slow_iterations_has_one_in_each_part_at_least(self, soak):
         base, head = soak(0.001)

@@ -195,7 +195,8 @@ def test_a_soak_shows_a_leak_that_a_launch_is_too_short_for(plan, tmp_path):
 def test_each_test_that_is_not_measured_as_usual_has_a_sentence(plan, tmp_path):
     for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(ODD)
-        (tmp_path / side / "pytest.ini").unlink()  # pytest-benchmark warns of a fixture that is not used
+        # pytest-benchmark warns of a fixture that is not used.
+        (tmp_path / side / "pytest.ini").unlink()
         for name, text in (("test_whole.py", "# benchmark"), ("test_none.py", "")):
             (tmp_path / side / name).write_text(f"import pytest\npytest.skip('not here', allow_module_level=True)\n{text}\n")
     plan, listings = surveyed(replace(plan, arguments=("test_own.py", "test_whole.py", "test_none.py")), tmp_path)
@@ -214,7 +215,8 @@ def test_each_test_that_is_not_measured_as_usual_has_a_sentence(plan, tmp_path):
     ]  # fmt: skip
     notes = [case.note.partition(", ")[0] for case in listings[HEAD].cases.values()]
     assert notes == ["changes its arguments", "", "", ""]
-    folders = [(tmp_path / side / "folder").read_text() for side in (BASE, HEAD)]  # each side has its own temporary folder
+    # Each side has its own temporary folder.
+    folders = [(tmp_path / side / "folder").read_text() for side in (BASE, HEAD)]
     assert folders[0] != folders[1]
 
 
@@ -340,7 +342,8 @@ def test_whole(benchmark):
 
 def test_a_test_whose_function_only_creates_its_work_is_not_measured(plan, tmp_path):
     for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(LAZY)  # warnings are errors: nothing is left that was never awaited
+        # Warnings are errors: nothing is left that was never awaited.
+        (tmp_path / side / "test_own.py").write_text(LAZY)
     _, listings = surveyed(plan, tmp_path)
     assert list(listings[HEAD].cases) == ["test_own.py::test_whole"]
     created = {case: why.partition(", ")[0] for case, why in listings[HEAD].unmeasurable.items()}
@@ -560,7 +563,8 @@ def test_a_case_has_the_files_of_its_test_its_fixtures_and_its_data(plan, tmp_pa
         (tmp_path / side / "pytest.ini").write_text("[pytest]\npythonpath = . bench\n")
     _, listings = surveyed(replace(plan, arguments=("bench",)), tmp_path)
     found = {case.partition("::test_")[2]: listed.sources for case, listed in listings[HEAD].cases.items()}
-    of_all = ("bench/conftest.py", "bench/module.json", "bench/shared.json")  # those read while tests are collected are for all
+    # Those read while tests are collected are for all.
+    of_all = ("bench/conftest.py", "bench/module.json", "bench/shared.json")
     more = {
         "plain": (), "reads": ("bench/call.json",), "session": ("bench/session.json",), "again": ("bench/session.json",),
         "each[a.json]": ("bench/a.json",), "each[b.json]": ("bench/b.json",), "far": ("parts/fixtures.py",),

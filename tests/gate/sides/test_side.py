@@ -274,7 +274,8 @@ def test_cases_are_taken_in_the_given_order_and_no_other_test_runs(folder, tree)
     found = read(folder, tree)
     place = [str(folder / tree)] * 2
     assert found["taken"] == [
-        ["test_tiny.py::test_with_a_fixture[tiny-b4-cpu]", True, False],  # its fixtures are set up; it has no timeout
+        # Its fixtures are set up; it has no timeout.
+        ["test_tiny.py::test_with_a_fixture[tiny-b4-cpu]", True, False],
         *(
             [f"test_tiny.py::test_tiny[{phase}-tiny-b4-cpu]", f"{phase} tiny-b4-cpu on synthetic", phase, *place]
             for phase in ("step", "forward")

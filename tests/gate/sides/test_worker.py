@@ -63,7 +63,8 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
     assert numbers == [1]
     iterations = [json.loads(line) for line in (tmp_path / "iterations").read_text().splitlines()[loaded:]]
     assert len(iterations) > 100
-    assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(iterations))  # one at a time
+    # One at a time.
+    assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(iterations))
     assert set(found["order"]) == {BASE, HEAD}
     first, second = found["cases"][case]
     assert (first["first"], second["first"]) == (*found["order"],)

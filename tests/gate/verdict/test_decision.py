@@ -50,7 +50,8 @@ LIMITS = Thresholds()
 
 
 def test_a_false_alarm_has_a_probability_of_1_in_1_000():
-    first = (np.arange(2_000_000) + 0.5) / 2_000_000 * SCREENING  # p-values of unchanged code are uniform
+    # p-values of unchanged code are uniform.
+    first = (np.arange(2_000_000) + 0.5) / 2_000_000 * SCREENING
     assert len(LOOKS) * SCREENING * np.minimum(PRODUCT / first, CONFIRMING).mean() < 1.0e-3
 
 
@@ -207,7 +208,8 @@ def test_what_does_not_differ_passes_and_says_what_is_excluded():
     ("first", "second", "verdict", "outcome"),
     [
         (operation(0.1), fresh(operation, 0.1), REGRESSED, REGRESSED),
-        (operation(0.1), fresh(operation, 0.04, spread=0.03), REGRESSED, REGRESSED),  # 5 % cannot be excluded
+        # 5 % cannot be excluded.
+        (operation(0.1), fresh(operation, 0.04, spread=0.03), REGRESSED, REGRESSED),
         (operation(0.1), fresh(operation, 0.03), SMALL, PASSED),
         (operation(-0.1), fresh(operation, -0.03), SMALL, PASSED),
         (call(0.03), fresh(call, 0.03), REGRESSED, REGRESSED),
@@ -387,7 +389,8 @@ def test_what_was_flagged_and_measured_again_too_little_asks_for_more_time(count
         ([call(0.03)], [call(count=4)], 4, False),
         ([call(0.008)], [call(-0.008, count=4)], 4, True),  # 2 % is ruled out
         ([call(0.008), operation(-0.1)], [call(-0.008, count=4)], 4, False),
-        ([call(-0.03)], [call(-0.03, count=4)], 4, False),  # four launches cannot confirm an improvement
+        # Four launches cannot confirm an improvement.
+        ([call(-0.03)], [call(-0.03, count=4)], 4, False),
         ([once(0.3, case="case")], [once(0.3, case="case", count=4)], 4, True),
         ([operation(0.1, share=0.005), once(0.3, case="case")], [operation(0.1, share=0.005, count=4)], 4, False),
         # Later ones settle a gate that has regressed, and one without an open slowdown.

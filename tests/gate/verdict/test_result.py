@@ -195,7 +195,8 @@ def test_a_result_that_one_side_had_no_time_to_read_is_not_compared():
 def test_operations_that_some_launch_has_not_profiled_are_said_not_to_be_held():
     verdict = concluded([*series()[:-1], launch(build(side(operations={})))])
     assert (verdict.unprofiled, verdict.decision.operations) == ((LABEL,), ())
-    assert concluded([launch(build(side(operations={})))] * 8).unprofiled == ()  # a case that has none
+    # A case that has none.
+    assert concluded([launch(build(side(operations={})))] * 8).unprofiled == ()
 
 
 def test_accepting_an_operation_does_not_excuse_the_noise_of_its_case():
@@ -266,7 +267,8 @@ COSTS_OF_THE_SAME_CODE = {key: (base, 1.0) for key, (base, _) in COSTS.items()}
     ("patterns", "regressed"),
     [
         ((), ["import", "first iteration"]),
-        (("*:iteration",), ["import", "first iteration"]),  # the time of an iteration is another quantity
+        # The time of an iteration is another quantity.
+        (("*:iteration",), ["import", "first iteration"]),
         ((f"{ALL_CASES}:import:80%",), ["first iteration"]),
         ((f"{LABEL}:first iteration:80%",), ["import"]),
         ((f"{CASE}:first iteration:10%",), ["import", "first iteration"]),

@@ -122,7 +122,8 @@ def test_costs_of_a_case_that_was_not_measured_do_not_count():
         # A pair with a time of nothing is left out, and the others count.
         ([0, 100, 100, 100], [110, 110, 110, 110], 1.1),
         ([100, 100, 100, 100], [110, 0, 110, 110], 1.1),
-        ([0, 100, 0, 100, 0, 100], [0, 110, 0, 110, 0, 110], 1.1),  # it runs in every other iteration
+        # It runs in every other iteration.
+        ([0, 100, 0, 100, 0, 100], [0, 110, 0, 110, 0, 110], 1.1),
     ],
 )
 def test_a_difference_is_the_median_over_pairs(base, new, ratio):
@@ -348,7 +349,8 @@ def test_exchanging_roles_does_not_change_how_a_replacement_is_judged(exchanged)
         ))
         for each, turned in zip(sizes, exchanged, strict=True)
     ]  # fmt: skip
-    assert ("added", "new and gone operations, forward fc1") in grouped(*builds)  # the smaller sums are 1.7 % on average
+    # The smaller sums are 1.7 % on average.
+    assert ("added", "new and gone operations, forward fc1") in grouped(*builds)
 
 
 def test_an_irregular_operation_has_no_logarithm_and_is_judged_by_what_it_adds():
@@ -363,10 +365,13 @@ def test_an_irregular_operation_has_no_logarithm_and_is_judged_by_what_it_adds()
 @pytest.mark.parametrize(
     ("base", "new", "log"),
     [
-        ({MM: 100_000, TINY: 50_000}, {GEMM: 120_000, TINY: 30_000}, 0.0),  # all of it came from the remaining one
-        ({MM: 100_000, TINY: 50_000}, {GEMM: 120_000, TINY: 60_000}, math.log(1.2)),  # the remaining one grew as well
+        # All of it came from the remaining one.
+        ({MM: 100_000, TINY: 50_000}, {GEMM: 120_000, TINY: 30_000}, 0.0),
+        # The remaining one grew as well.
+        ({MM: 100_000, TINY: 50_000}, {GEMM: 120_000, TINY: 60_000}, math.log(1.2)),
         ({MM: 100_000, TINY: 50_000}, {GEMM: 80_000, TINY: 70_000}, 0.0),
-        ({MM: 100_000, TINY: 50_000}, {GEMM: 120_000, TINY: 40_000}, math.log(1.2) / 2),  # half of it
+        # Half of it.
+        ({MM: 100_000, TINY: 50_000}, {GEMM: 120_000, TINY: 40_000}, math.log(1.2) / 2),
         ({MM: 150_000}, {MOVED: 150_000}, 0.0),  # a renamed module
     ],
 )
@@ -377,7 +382,8 @@ def test_work_that_moves_between_a_replaced_and_a_remaining_operation_is_no_chan
 @pytest.mark.parametrize(
     ("base", "new", "place", "log"),
     [
-        ({MM: 500_000, TINY: 2_000}, {MM: 400_000, TINY: 2_000, CLONE: 100_000}, "forward fc1", 0.0),  # work that moved there
+        # Work that moved there.
+        ({MM: 500_000, TINY: 2_000}, {MM: 400_000, TINY: 2_000, CLONE: 100_000}, "forward fc1", 0.0),
         ({MM: 900_000, CONV: 100_000}, {MM: 900_000, CONV: 100_000, CLONE: 20_000}, "forward fc1", math.log(1.02)),
         # What went is set against what came.
         ({MM: 10_000, CONV: 990_000}, {GEMM: 19_000, CONV: 990_000}, "forward fc1", math.log(1.009)),
@@ -477,7 +483,8 @@ def test_cpu_time_is_compared_over_blocks_if_pairs_vary_more():
 
 
 def test_blocks_and_pairs_count_by_the_inverse_squares_of_their_errors():
-    turns, blocks = (98, 102, 100, 104, 96), (1.00, 1.02, 1.04, 1.06, 1.08)  # the same spread, and half of it
+    # The same spread, and half of it.
+    turns, blocks = (98, 102, 100, 104, 96), (1.00, 1.02, 1.04, 1.06, 1.08)
     base = side(times={"wall": (100,) * 5, "cpu": (100,) * 5}, block_ns=(100,) * 5)
     pairs_alone, blocks_alone = (
         of_case(base, side(times={"wall": new, "cpu": new}, block_ns=()))["iteration", "cpu"]
@@ -528,7 +535,8 @@ def test_an_iteration_without_cpu_time_has_no_wall_time_either():
 
 @pytest.mark.parametrize(
     ("cpu_ns", "wall_ns"),
-    [([80, 150, 290], (90, 180, 290)), ([], (90, 180, 0))],  # the third lost its core outside of the wall time as well
+    # The third lost its core outside of the wall time as well.
+    [([80, 150, 290], (90, 180, 290)), ([], (90, 180, 0))],
 )
 def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path, cpu_ns, wall_ns):
     stored = line(launch(build(side((100, 200, 300)))))
@@ -644,7 +652,8 @@ def test_costs_that_occur_once_are_kept(tmp_path):
     without = {name: value for name, value in line(launches[1]).items() if name != "once"}
     path = written(tmp_path / "x.jsonl.gz", header().line(), line(launches[0]), without)
     assert load(path) == Recorded(path, header(), launches, NO_END)
-    assert not any(quantity.is_once for quantity in quantities(load(path).launches))  # one launch has none
+    # One launch has none.
+    assert not any(quantity.is_once for quantity in quantities(load(path).launches))
 
 
 def test_what_was_appended_is_loaded(tmp_path):

@@ -209,7 +209,8 @@ def test_a_missing_shard_is_named_and_the_others_are_judged(tmp_path):
         == f"shard 2/3 is missing, so its tests are not judged: {len(own)} ({', '.join(own)}); run it, or add its file"
     )
     assert (verdict.outcome, verdict.is_excusable) == (INCONCLUSIVE, False)
-    assert judged(first, third, allow_missing=True).outcome == INCONCLUSIVE  # it is about cases that the head lacks
+    # It is about cases that the head lacks.
+    assert judged(first, third, allow_missing=True).outcome == INCONCLUSIVE
     assert judged(file_of(tmp_path, 1, slower={test: 1.2}), third).outcome == REGRESSED
 
 

@@ -37,7 +37,8 @@ def test_the_same_code_passes_with_a_line_that_says_what_was_seen():
 @pytest.mark.parametrize(
     ("soak", "outcome", "reasons"),
     [
-        ({"factor": 1.08}, PASSED, []),  # less than five times the threshold: the process may be slow by itself
+        # Less than five times the threshold: the process may be slow by itself.
+        ({"factor": 1.08}, PASSED, []),
         ({"factor": 1.13}, INCONCLUSIVE, [SLOWER]),
         ({"factor": 1.13, "spread": 0.1}, PASSED, []),
         ({"factor": 0.7}, PASSED, []),

@@ -143,7 +143,8 @@ def test_valid_json_is_not_changed(indent, value, is_ascii):
 
 #: Characters of which no two are an escape, and none begins a key of an event.
 RAW = st.text('xyz "\\{}[]:,()é', min_size=1, max_size=30).filter(
-    lambda name: not re.search(r'\\"|\\\\|"\s*\}\s*[,}\]]', name)  # read as escapes, or as the end of an object
+    # Read as escapes, or as the end of an object.
+    lambda name: not re.search(r'\\"|\\\\|"\s*\}\s*[,}\]]', name)
 )
 
 

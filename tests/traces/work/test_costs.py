@@ -54,7 +54,8 @@ def test_one_call_that_cannot_be_counted_leaves_the_row_without_work(tmp_path):
     counted = [op("aten::mm", 0, 80, Of((4, 8)), Of((8, 2)), external=1), *build.run(20, 1, "gemm")]
     found = costs(tmp_path, *counted, op("aten::mm", 100, 80, external=2), *build.run(120, 2, "gemm"))
     assert (found.work, by_name(found.uncounted)) == ({}, {"aten::mm": NOT_RECORDED})
-    found = costs(tmp_path, *counted, op("aten::mm", 100, 80, Of((4, 8)), Of((8, 2)), external=2))  # which has no kernel
+    # Which has no kernel.
+    found = costs(tmp_path, *counted, op("aten::mm", 100, 80, Of((4, 8)), Of((8, 2)), external=2))
     assert by_name(found.work)["aten::mm"].flops == {"bfloat16": 2 * 4 * 8 * 2}
 
 
@@ -118,7 +119,8 @@ def test_copies_within_the_accelerator_have_bytes_and_others_have_none(tmp_path)
         ("triton_poi_fused_add_0", "triton_poi_fused_add_0", (Of((4, 8)), Of((4, 8)), 32), NO_RULE),
         ("record_param_comms", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", (Of((4, 8)),), reasons.COMMUNICATION),
         ("aten::relu", "relu", (), NOT_RECORDED),
-        ("aten::mm", "gemm", (Of((2**62, 2**62)), Of((2**62, 2**62))), NO_RULE),  # larger than all machines
+        # Larger than all machines.
+        ("aten::mm", "gemm", (Of((2**62, 2**62)), Of((2**62, 2**62))), NO_RULE),
     ],
 )
 def test_why_an_operation_is_not_counted(tmp_path, name, kernel, arguments, reason):
@@ -173,7 +175,8 @@ def work_of(name):
 @pytest.mark.parametrize("machine", ["h100", "mi300"])
 def test_a_small_bert(machine):
     tokens, hidden, inner, vocabulary, layers, heads = 141, 512, 2048, 30522, 4, 8
-    of_layer = 4 * hidden * hidden + 2 * hidden * inner  # query, key, value, output; two of the feed-forward network
+    # Query, key, value, output; two of the feed-forward network.
+    of_layer = 4 * hidden * hidden + 2 * hidden * inner
     head = hidden * hidden + hidden * vocabulary
     found = work_of(f"{machine}_bert_small")
     assert found["aten::addmm"] == 2 * tokens * (layers * of_layer + head)
@@ -186,8 +189,10 @@ def test_a_qwen_of_half_a_billion_parameters(machine):
     batch, length, hidden, inner, layers = 16, 559, 1024, 2816, 24
     tokens = batch * length
     found = work_of(f"{machine}_qwen_0.5b")
-    assert found["aten::addmm"] == layers * 3 * 2 * tokens * hidden * hidden  # query, key and value, which have a bias
-    assert found["aten::mm"] == layers * 2 * tokens * (hidden * hidden + 3 * hidden * inner)  # output; gate, up and down
+    # Query, key and value, which have a bias.
+    assert found["aten::addmm"] == layers * 3 * 2 * tokens * hidden * hidden
+    # Output; gate, up and down.
+    assert found["aten::mm"] == layers * 2 * tokens * (hidden * hidden + 3 * hidden * inner)
     assert found["aten::_flash_attention_forward"] == layers * 4 * batch * length * length * hidden
 
 

@@ -100,7 +100,9 @@ def test_gradients_of_convolutions(case, mask):
     forward = aten.convolution(meta(*images), meta(*weight), None, *rest)
     arguments = (meta(*forward.shape), meta(*images), meta(*weight), [forward.shape[1]], *rest, mask)
     flops, n_bytes = counted_by_torch("aten::convolution_backward", *arguments)
-    if rest[5] > 1:  # torch counts the gradient of the weight without regard to groups; each gradient takes as much as forward
+    # torch counts the gradient of the weight without regard to groups; each gradient takes as much
+    # as forward.
+    if rest[5] > 1:
         flops = sum(mask[:2]) * counted_by_torch("aten::convolution", meta(*images), meta(*weight), None, *rest)[0]
     assert count("aten::convolution_backward", *arguments) == Work({"bfloat16": flops}, n_bytes)
 
@@ -241,7 +243,8 @@ def test_batch_norm_writes_its_statistics_in_training_alone():
         ("aten::mm", (Of((3, 5)), Of((6, 7)))),
         # sequences packed into one tensor: their lengths are not recorded
         ("aten::_flash_attention_forward", (*[Of((64, 4, 8))] * 3, *[Of((5,), "int32")] * 2, 16, 16, 0.0, False)),
-        ("aten::div", (Of((4,), "int64"), Of((4,), "int64"))),  # the result has the default number format
+        # The result has the default number format.
+        ("aten::div", (Of((4,), "int64"), Of((4,), "int64"))),
         ("aten::mul", (Of((4,), "int64"), 0.5)),
         ("aten::add", (Of((4,), "int64"), Of((), "float64"), 1)),  # a number of Python, or a tensor
         ("aten::add", (Of((4,)), Of((5,)), 1)),

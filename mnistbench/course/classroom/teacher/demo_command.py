@@ -93,14 +93,16 @@ class DemoStudent:
         begun = self.lab.file(BEGUN.as_posix())
         assert begun and found.predictions, "checked"  # noqa: PT018
         first = {**begun.read(Any), "environment": found.environment, "predictions": found.predictions}
-        quiet = self._score(found, score.REFERENCE_STEP, 1.2 if self.number % 10 == 6 else 1.0, 0.01)  # some are disturbed
+        # Some are disturbed.
+        quiet = self._score(found, score.REFERENCE_STEP, 1.2 if self.number % 10 == 6 else 1.0, 0.01)
         contents: dict[str, Any] = {PREDICTIONS: predictions.toml(found.predictions, dict.fromkeys(ASKED, "generated"))}
         contents |= {BEGUN.as_posix(): first, **steps, FILE: stored(found), QUIET: quiet.content}
         if self.number % 10 != 9:  # those have no score, or a refused step
             ratio = 1.0 if self.number % 7 == 0 else self.draw.lognormvariate(0.25, 0.2)
             choices = {name: ways[self.number >> bit & 1] for bit, (name, ways) in enumerate(self.texts["choices"].items())}
             contents[SCORE] = self._score(found, self.texts["code"].format(**choices), ratio, 0.025).content
-        contents[EXPLANATIONS] = "" if self.number % 10 == 4 else self._explanations(outcomes)  # those explain nothing
+        # Those explain nothing.
+        contents[EXPLANATIONS] = "" if self.number % 10 == 4 else self._explanations(outcomes)
         with TemporaryDirectory(prefix="mnistbench-") as folder:
             directory = Path(folder)
             (directory / STEPS).mkdir()
@@ -135,7 +137,8 @@ class DemoStudent:
         """Return a measurement of this machine; one at the lab's drawn batch size becomes one at the student's own."""
         params, factor = getattr(item, "params", item), self.factor
         if params.batch_size == self.was:
-            factor *= (6 + 1.1 * self.size) / (6 + 1.1 * self.was)  # as the lab estimates the time of a step
+            # As the lab estimates the time of a step.
+            factor *= (6 + 1.1 * self.size) / (6 + 1.1 * self.was)
             factor *= self.was / self.size if getattr(params, "phase", "train") in ("train", "eval") else 1
         return self._varied(item, "", factor)
 
@@ -143,7 +146,8 @@ class DemoStudent:
         """Return a value in which times have another factor and noise; the shares of operations follow from the machine."""
         if is_dataclass(value) and not isinstance(value, type):
             if isinstance(value, OpRow):
-                share = random.Random(f"{self.machine} {value.name}").uniform(0.7, 1.4)  # noqa: S311  # no secret
+                # No secret.
+                share = random.Random(f"{self.machine} {value.name}").uniform(0.7, 1.4)  # noqa: S311
                 factor *= share * self.draw.lognormvariate(0, 0.1)
             parts = {each.name: self._varied(getattr(value, each.name), each.name, factor) for each in fields(value)}
             return replace(value, **parts)
@@ -172,7 +176,8 @@ class DemoStudent:
             others = self.draw.sample([name for name in OPERATIONS if name != right], 2)
             return (right, others[0]) if self.draw.random() < (0.85 if is_careful else 0.4) else tuple(others)
         guess = (5.0 if truth.number is None else truth.number) * self.draw.lognormvariate(0, 0.25)
-        half, most = 0.35 if is_careful else 0.08, 100.0 if kind == PERCENT else 1e6  # half of the range, as a logarithm
+        # Half of the range, as a logarithm.
+        half, most = 0.35 if is_careful else 0.08, 100.0 if kind == PERCENT else 1e6
         return tuple(float(f"{min(most, guess * math.exp(by)):.2g}") for by in (-half, 0.0, half))
 
     def _explanations(self, outcomes: Sequence[Outcome]) -> str:

@@ -66,7 +66,8 @@ def run(settings: Settings) -> int:
     here, rows = score_command.this_machine(), list[dict[str, Any]]()
     for row in measured(entries, settings, here):
         rows.append(row)
-        write_file(output, {"environment": asdict(here), "students": rows})  # a later one may be interrupted
+        # A later one may be interrupted.
+        write_file(output, {"environment": asdict(here), "students": rows})
     headings = ("student", "CPU", "own speed-up (95 %)", "speed-up here (95 %)", "agrees")
     cells = [
         (each["student"], each["machine"], interval(each["own"]), each["problem"] or interval(each["here"]), each["agrees"])

@@ -83,8 +83,10 @@ def three_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Ten
     """Add all channels at a time: a matrix product [F / groups, C / groups] x [C / groups, OH * OW]. As ``seven_loops``."""
     image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
     groups, channels = sizes.groups, sizes.channels_of_group
-    kernel = weights.reshape(groups, -1, *weights.shape[1:])  # [groups, F / groups, C / groups, KH, KW]
-    of_groups = output.view(sizes.batch, groups, sizes.filters // groups, -1)  # [B, groups, F / groups, OH * OW]
+    # [groups, F / groups, C / groups, KH, KW].
+    kernel = weights.reshape(groups, -1, *weights.shape[1:])
+    # [B, groups, F / groups, OH * OW].
+    of_groups = output.view(sizes.batch, groups, sizes.filters // groups, -1)
     for b in range(sizes.batch):
         for kh in range(sizes.kernel_height):
             for kw in range(sizes.kernel_width):

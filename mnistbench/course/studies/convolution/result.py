@@ -106,9 +106,12 @@ class WayCost:
     ceilings: Ceilings  # of the device in this dtype
     flops: int  # done; a multiply-add counts as two
     flops_by_definition: int
-    n_bytes: int  # read and written by operations, ignoring caches; at least inputs, weights and output, each once
+    # Read and written by operations, ignoring caches; at least inputs, weights and output, each
+    # once.
+    n_bytes: int
     seconds: float  # median
-    error: float | None = None  # largest difference from the result in double precision; None for gradients
+    # Largest difference from the result in double precision; None for gradients.
+    error: float | None = None
     bound: float | None = None  # of the error
     algorithm: str = ""  # that the library took; empty if it does not say
 

@@ -98,7 +98,8 @@ def fourier(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     image = functional.pad(inputs, [sizes.padding] * 4)
     size = (image.shape[2], image.shape[3])
     spectrum = torch.fft.rfft2(image)  # [B, C, H', W' / 2 + 1]
-    kernel = torch.fft.rfft2(weights, s=size).conj()  # the kernel, with zeros up to the size of the image
+    # The kernel, with zeros up to the size of the image.
+    kernel = torch.fft.rfft2(weights, s=size).conj()
     product = torch.einsum("bchw,fchw->bfhw", spectrum, kernel)
     # The correlation is circular: positions where the kernel would leave the image have sums of both edges.
     output: Tensor = torch.fft.irfft2(product, s=size)
@@ -220,13 +221,15 @@ class Way:
     """A way to compute a convolution, or its gradients."""
 
     name: str
-    compute: Callable[..., Any]  # of inputs, weights and sizes; for gradients of the output's gradient before them
+    # Of inputs, weights and sizes; for gradients of the output's gradient before them.
+    compute: Callable[..., Any]
     flops: Callable[[ConvolutionSizes], int] = by_definition  # that it does
     passes: Callable[[ConvolutionSizes], int] = lambda _: 1  # of its innermost loop in Python
     kernel: int = 0  # side of the only kernel that it can compute; 0: any
     strides: bool = True  # whether it can compute strides above 1
     groups: bool = True  # whether it can compute several groups
-    bound: Callable[[Tensor, Tensor, ConvolutionSizes], Tensor] = bound_of_sum  # of the error of each output
+    # Of the error of each output.
+    bound: Callable[[Tensor, Tensor, ConvolutionSizes], Tensor] = bound_of_sum
     backward: bool = False
     is_library: bool = False  # computes in any dtype; the library chooses the algorithm
 

@@ -64,7 +64,8 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
                         progress(line.removeprefix(PROGRESS).strip())
         except ChildError as error:
             raise ChildError(f"the process that studies the program {error}") from None
-        found = pickle.loads(answer.read_bytes())  # noqa: S301  # the process that was started wrote it
+        # The process that was started wrote it.
+        found = pickle.loads(answer.read_bytes())  # noqa: S301
     if isinstance(found, str):
         raise UsageError(found)
     assert isinstance(found, GraphStudy)

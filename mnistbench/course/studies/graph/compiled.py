@@ -140,7 +140,8 @@ def compiled(program: Program, folder: Path, device: str) -> tuple[Callable[...,
     try:
         start_ns = _start(device)
         first = timed_step(program, compute)
-    except Exception as error:  # a compiler fails in many ways, and what is eager can still be shown
+    # A compiler fails in many ways, and what is eager can still be shown.
+    except Exception as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_WIDTH]
         raise CompileError(f"the generated code and compiled times: the compiler failed ({text})") from error
     modules = sorted(folder.rglob("output_code.py"), key=_number)

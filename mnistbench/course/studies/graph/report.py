@@ -98,7 +98,8 @@ def report_of(study: result.GraphStudy) -> Report:
     """Return the tables, and the texts that are shown in full: by default all of the expression, and none of a workload."""
     settings = study.settings
     shown = (result.TEXTS if settings.program == result.EXPRESSION else ()) if settings.show is None else settings.show
-    parts = [part for part in result.PARTS if part != "update" or settings.program != result.EXPRESSION]  # it has no weights
+    # It has no weights.
+    parts = [part for part in result.PARTS if part != "update" or settings.program != result.EXPRESSION]
     columns, where = times_of(study), machine(settings.device, settings.threads)
     graph_lines, time_lines, loading_lines = (tuple(of(study)) for of in (_graph_lines, _time_lines, _loading_lines))
     times = Table(f"{study.source}, {where}: eager and compiled", columns, parts, ["step"], time_lines)

@@ -77,7 +77,8 @@ class Settings:
     )
     format: str = output_format(["csv"])
     output: Path | None = output()
-    seconds: float = 3.0  # to fill with timed steps, eager and compiled; the same for each way to load batches
+    # To fill with timed steps, eager and compiled; the same for each way to load batches.
+    seconds: float = 3.0
 
     def __post_init__(self) -> None:
         usual = {name: each.empty for name, each in options_of(Settings).items()}
@@ -96,7 +97,8 @@ class Graph:
     inputs: int  # placeholders
     operations: tuple[str, ...]  # targets of the nodes that call something, in order
     outputs: int
-    moved_bytes: int | None  # all inputs and all outputs that are no inputs, each once; None where nodes have no shapes
+    # All inputs and all outputs that are no inputs, each once; None where nodes have no shapes.
+    moved_bytes: int | None
     text: str  # as code, with shapes and the lines of the program
 
 

@@ -138,7 +138,8 @@ def scheduled(events: Sequence[Any], way: str, *, on_device: bool) -> Iterator[S
     begin, end = fastest.start, fastest.end
     for event in sorted(events, key=lambda event: event.time_range.start):
         inside = begin <= event.time_range.start <= end
-        is_kernel = event.device_type != DeviceType.CPU and not is_annotation(event)  # the copy of a range is none
+        # The copy of a range is none.
+        is_kernel = event.device_type != DeviceType.CPU and not is_annotation(event)
         if inside and (is_kernel if on_device else _is_outermost(event)):
             start, duration = event.time_range.start - begin, event.time_range.end - event.time_range.start
             generated = _KERNEL.fullmatch(event.name)

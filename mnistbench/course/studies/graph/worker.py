@@ -74,7 +74,8 @@ def _say(line: str) -> None:
 def main() -> int:
     """Study what the first file names; write the result, or the line of an error, to the second."""
     job, answer = map(Path, sys.argv[1:3])
-    settings = pickle.loads(job.read_bytes())  # noqa: S301  # the process that started this one wrote it
+    # The process that started this one wrote it.
+    settings = pickle.loads(job.read_bytes())  # noqa: S301
     smaller = "a smaller size" if settings.program == EXPRESSION else "a smaller batch size"
     try:
         device = resolve_devices([settings.device])[-1]  # auto: the accelerator, if there is one

@@ -130,7 +130,8 @@ class Traced:
 
     def __init__(self, first: int, strides: Any, of_l1_line: int, of_l2_line: int, l1: Any, l2: Any) -> None:
         self.first = first  # number of the first element in memory
-        self.strides = strides  # elements that an index of each dimension skips; a tuple of ``DIMENSIONS``
+        # Elements that an index of each dimension skips; a tuple of ``DIMENSIONS``.
+        self.strides = strides
         self.of_l1_line = of_l1_line  # elements of a line of L1
         self.of_l2_line = of_l2_line
         self.l1 = l1  # the lines that L1 has, as :func:`touch` takes them; shared by all arrays

@@ -37,7 +37,8 @@ class Nest:
 
     order: str
     loops: Callable[..., None]  # of three arrays, and of ``lengths``
-    shapes: Mapping[str, tuple[int, ...]]  # name of an array -> its shape, in the order of the arguments
+    # Name of an array -> its shape, in the order of the arguments.
+    shapes: Mapping[str, tuple[int, ...]]
     lengths: tuple[int, ...]
     multiply_adds: int
 

@@ -85,7 +85,8 @@ class NestResult:
     multiply_adds: int
     arrays: Mapping[str, CacheCounts]  # of one run that begins with empty caches
     rounds_ns: tuple[float, ...] = ()  # time of a multiply-add in each round; empty without numba
-    in_l1_ns: float | None = None  # median, of the same innermost loop with its data in L1; None if not measured
+    # Median, of the same innermost loop with its data in L1; None if not measured.
+    in_l1_ns: float | None = None
 
     @property
     def counts(self) -> CacheCounts:
@@ -217,7 +218,8 @@ def disagreements(nests: Sequence[NestResult]) -> list[Disagreement]:
 
 def agreement(nests: Sequence[NestResult]) -> Agreement:
     """Compare all pairs of nests that have times."""
-    pairs = []  # whether the first has more misses (1), fewer (-1) or as many (0), and the same of its time
+    # Whether the first has more misses (1), fewer (-1) or as many (0), and the same of its time.
+    pairs = []
     for one, other in itertools.combinations([nest for nest in nests if nest.ns is not None], 2):
         mine, its = one.counts.l1_misses, other.counts.l1_misses
         pairs.append((has_fewer(its, mine) - has_fewer(mine, its), is_faster(other, one) - is_faster(one, other)))

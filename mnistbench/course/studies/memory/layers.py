@@ -29,7 +29,8 @@ def storages(values: Any, device: torch.device) -> dict[int, torch.UntypedStorag
     """Return the storages of all tensors among values on a device, by their address in C++."""
     tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and leaf.device.type == device.type)
     found = (tensor.untyped_storage() for tensor in tensors)
-    return {storage._cdata: storage for storage in found}  # noqa: SLF001  # as torch's own StorageWeakRef: data_ptr is 0 without data
+    # As torch's own StorageWeakRef: data_ptr is 0 without data.
+    return {storage._cdata: storage for storage in found}  # noqa: SLF001
 
 
 def n_bytes(storage: torch.UntypedStorage, device: torch.device) -> int:
@@ -120,7 +121,8 @@ class Ledger:
         self.live = held  # bytes now
         self.peak = held  # the largest number of live bytes after an allocation
         self.site = Site()  # of the peak
-        self.peaks: dict[str, int] = {}  # layer -> the largest number of live bytes after an allocation in it
+        # Layer -> the largest number of live bytes after an allocation in it.
+        self.peaks: dict[str, int] = {}
 
     def change(self, n_bytes: int, site: Site) -> None:
         """Add the allocation of an operation at a site, or subtract a free, whose bytes are below 0."""
@@ -136,14 +138,16 @@ def run_and_divide(iteration: Iteration) -> tuple[LayerMemory, ...]:
     """Run an iteration, which makes gradients and optimizer state; return the storages of each layer, without peaks."""
     named = {name: module for name, module in iteration.model.named_modules() if not any(True for _ in module.children())}
     rows: dict[str, dict[str, int]] = {}  # layer -> role -> bytes
-    seen: dict[str, dict[int, torch.UntypedStorage]] = {role: {} for role in ROLES}  # kept, so that no address is used again
+    # Kept, so that no address is used again.
+    seen: dict[str, dict[int, torch.UntypedStorage]] = {role: {} for role in ROLES}
     places = Places()
     base = storages([list(iteration.model.parameters()), list(iteration.model.buffers()), iteration.given], iteration.device)
 
     def count(layer: str, role: str, values: Any, without: Iterable[int] = ()) -> None:
         row = rows.setdefault(layer, dict.fromkeys(ROLES, 0))
         for address, storage in storages(values, iteration.device).items():
-            if address not in seen[role] and address not in without:  # a storage counts once in each role
+            # A storage counts once in each role.
+            if address not in seen[role] and address not in without:
                 seen[role][address] = storage
                 row[role] += n_bytes(storage, iteration.device)
 

@@ -196,7 +196,8 @@ def _by_profiler(case: Case) -> tuple[Peak, Mapping[str, int]]:
             place = places[id(event)]
             operation: Any = event
             while operation is not None and (operation.name in _ALLOCATE or "::" not in operation.name):
-                operation = operation.cpu_parent  # the innermost one that does more than to allocate
+                # The innermost one that does more than to allocate.
+                operation = operation.cpu_parent
             site = Site(place.module or f"({place.phase})", place.phase, operation.name if operation is not None else "")
             ledger.change(n_bytes, site)
     return Peak(ledger.peak, before, ledger.site), ledger.peaks
@@ -224,7 +225,8 @@ class _Readings:
     def __init__(self, device: torch.device, before: int) -> None:
         self.ledger = Ledger(before)
         self._device = device
-        self._others = torch.cuda.memory_allocated(device) - before  # copies of the initial weights, workspaces of libraries
+        # Copies of the initial weights, workspaces of libraries.
+        self._others = torch.cuda.memory_allocated(device) - before
         self._places = Places(splits_backward=False)
         torch.cuda.reset_peak_memory_stats(device)
 

@@ -35,12 +35,14 @@ def predicted_peak(workload: Workload, phase: str, batch_size: int, device: str)
         places = Places(splits_backward=on.type == "cpu")  # as it can be measured
         ledger = Ledger(iteration.held_bytes())
         following = _Following(places, ledger, on)
-        following.follow(iteration.held())  # kept by no name: that would keep the gradients that the iteration drops
+        # Kept by no name: that would keep the gradients that the iteration drops.
+        following.follow(iteration.held())
         with in_ranges(runner, model, places.within), following:
             iteration()
     peak = Peak(ledger.peak, iteration.held_bytes(), ledger.site)
     names = {layer.name for layer in layers}
-    others = [LayerMemory(name) for name in ledger.peaks if name not in names]  # what allocates and is no layer
+    # What allocates and is no layer.
+    others = [LayerMemory(name) for name in ledger.peaks if name not in names]
     return peak, tuple(replace(layer, peak=ledger.peaks.get(layer.name)) for layer in (*layers, *others))
 
 

@@ -81,7 +81,9 @@ class LayerMemory:
     gradient: int = 0  # of the parameters
     state: int = 0  # of the optimizer
     saved: int = 0  # kept for backward, without parameters, buffers and the batch
-    peak: int | None = None  # largest number of live bytes while the layer allocates, predicted; None if it allocates nothing
+    # Largest number of live bytes while the layer allocates, predicted; None if it allocates
+    # nothing.
+    peak: int | None = None
     measured_peak: int | None = None  # None if it allocates nothing, or was not measured
 
     @property
@@ -95,7 +97,9 @@ class Peak:
     """The largest number of live bytes in an iteration."""
 
     n_bytes: int
-    held: int  # of it before the iteration: parameters, gradients and optimizer state of the step before, and the batch
+    # Of it before the iteration: parameters, gradients and optimizer state of the step before, and
+    # the batch.
+    held: int
     site: Site  # that allocates last
 
 

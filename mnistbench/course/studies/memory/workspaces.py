@@ -51,7 +51,8 @@ def changes(name: str, args: Sequence[Any], out: Any) -> list[int] | None:
         return None
     if inputs.device.type != "cpu" or inputs.dim() != 4:
         return None
-    backend = torch._C._select_conv_backend(inputs, weight, bias, *options, biases)  # noqa: SLF001  # nothing public tells it
+    # Nothing public tells it.
+    backend = torch._C._select_conv_backend(inputs, weight, bias, *options, biases)  # noqa: SLF001
     if backend == torch._C._ConvBackend.Slow2d:  # type: ignore[attr-defined]  # noqa: SLF001
         if name == _FORWARD:
             columns = _columns(weight, out)

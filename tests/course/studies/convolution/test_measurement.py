@@ -38,7 +38,8 @@ def case(way, sizes, dtype="float32"):
 def test_onednn_names_the_algorithms_of_the_library_alone(monkeypatch, capfd):
     monkeypatch.setattr(measurement, "ceilings_of", lambda *_: Ceilings(1e9, 1e9, "float32"))
     ways = ("library", "im2col", "library_backward")
-    found = study(Settings(images=(1, 32, 26, 26), filters=(64, 3, 3), ways=ways))  # PyTorch computes small ones itself
+    # PyTorch computes small ones itself.
+    found = study(Settings(images=(1, 32, 26, 26), filters=(64, 3, 3), ways=ways))
     forward, im2col, backward = (cost.algorithm for cost in found.costs)
     assert ":" in forward
     assert im2col == ""

@@ -59,7 +59,8 @@ def test_the_library_in_bfloat16_is_below_its_bound():
 @pytest.mark.parametrize("way", [way for way in FORWARD if way.name != "seven_loops"], ids=lambda way: way.name)
 def test_the_output_is_on_the_device_of_the_inputs(way):
     one = ConvolutionSizes(1, 2, 6, 6, 3, 3, 3)
-    inputs, weights = (tensor.to("meta") for tensor in one.tensors())  # a device that every machine has
+    # A device that every machine has.
+    inputs, weights = (tensor.to("meta") for tensor in one.tensors())
     assert way.compute(inputs, weights, one).device.type == "meta"
 
 

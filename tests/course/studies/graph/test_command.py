@@ -139,7 +139,8 @@ def test_the_csv_has_a_row_for_each_part():
 @pytest.mark.versions
 @pytest.mark.skipif(bool(missing_compiler("cpu")), reason="there is no C++ compiler")
 def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")  # do not test the vector instructions: nine compilations, half the time
+    # Do not test the vector instructions: nine compilations, half the time.
+    monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")
     monkeypatch.setattr(command, "study", lambda settings, progress: study(replace(settings, seconds=0.2), progress))
     folder = tmp_path / "new" / "files"
     output = tmp_path / "study.json"

@@ -76,7 +76,8 @@ def test_a_dot_product_in_a_direct_mapped_cache(padding, expected):
     ("order", "expected"),
     [
         # 16 elements a line, rows of two lines. The column that is read between evicts everything.
-        ("ijk", {"a": 32 * 32 * 2, "b": 32**3, "c": 32 * 32 + 32 * 2}),  # c: each write, and each first read of a line
+        # c: each write, and each first read of a line.
+        ("ijk", {"a": 32 * 32 * 2, "b": 32**3, "c": 32 * 32 + 32 * 2}),
         # A row of each stays: a is missed once a line, b once for each row of c, c once.
         ("ikj", {"a": 32 * 2, "b": 32 * 32 * 2, "c": 32 * 2}),
         # Both columns are missed at each element; b at each, because it is read once between two columns.

@@ -71,7 +71,8 @@ def test_a_step_of_two_linear_layers():
 def test_state_of_an_optimizer_counts_in_the_layer_of_its_parameters():
     adadelta = partial(torch.optim.Adadelta, lr=1.0)
     peak, layers = predicted(workload(*LINEAR, optimizer=adadelta), "step")
-    assert [layers[name].state for name in "012"] == [2 * 60 + 2 * 4, 0, 2 * 32 + 2 * 4]  # two tensors, and a number of steps
+    # Two tensors, and a number of steps.
+    assert [layers[name].state for name in "012"] == [2 * 60 + 2 * 4, 0, 2 * 32 + 2 * 4]
     assert peak.held == 4 * 92 + 4 * 4 + 32 + 16
     assert layers["(optimizer)"].peak > 0
 
@@ -135,7 +136,8 @@ def test_a_weight_of_two_layers_counts_in_the_first():
 
 def test_buffers_are_weights():
     _, layers = predicted(workload(partial(nn.BatchNorm1d, 4), classes=4), "forward")
-    assert layers["0"].weight == 4 * 4 * 4 + 8  # two parameters, two buffers, and the number of batches
+    # Two parameters, two buffers, and the number of batches.
+    assert layers["0"].weight == 4 * 4 * 4 + 8
 
 
 def test_sizes_on_cuda_are_rounded_as_its_allocator_does():
