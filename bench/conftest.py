@@ -21,7 +21,9 @@ def pytest_collection_modifyitems(config, items):
     if "study" in config.option.markexpr:
         return
     named = {Path(argument.partition("::")[0]).resolve() for argument in config.args}
-    left_out = [item for item in items if item.get_closest_marker("study") and item.path not in named]
+    left_out = [
+        item for item in items if item.get_closest_marker("study") and item.path not in named
+    ]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]

@@ -20,10 +20,14 @@ MOST_PASSES = 1_300
 
 
 def runs(way, sizes):
-    return not way.refusal(sizes) and (way.name == "seven_loops" or way.passes(sizes) <= MOST_PASSES)
+    return not way.refusal(sizes) and (
+        way.name == "seven_loops" or way.passes(sizes) <= MOST_PASSES
+    )
 
 
-CASES = [(size, way.name) for size, sizes in GRID.items() for way in WAYS.values() if runs(way, sizes)]
+CASES = [
+    (size, way.name) for size, sizes in GRID.items() for way in WAYS.values() if runs(way, sizes)
+]
 
 
 @pytest.mark.study
@@ -34,5 +38,7 @@ def test_conv(benchmark, op_benchmark, size, way):
         op_benchmark(call_of(WAYS[way], GRID[size]))
         if benchmark.enabled:
             case = WayCase(size, GRID[size], way, "float32")
-            found = cost(case, ceilings_of("cpu", case.dtype, 1), seconds=benchmark.stats.stats.median)
+            found = cost(
+                case, ceilings_of("cpu", case.dtype, 1), seconds=benchmark.stats.stats.median
+            )
             [benchmark.extra_info["convolution"]] = Table("", COSTS, [found]).records()

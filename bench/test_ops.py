@@ -23,15 +23,24 @@ def cases():
     """Yield the parameters of each case: those of ``test_op``."""
     defaults = TABLE["defaults"]
     for group in [defaults | group for key, group in TABLE.items() if key != "defaults"]:
-        contents = {name: [found] if isinstance(found, str) else found for name, found in group["tensors"].items()}
+        contents = {
+            name: [found] if isinstance(found, str) else found
+            for name, found in group["tensors"].items()
+        }
         threads = dict.fromkeys(count or usable_cpus() for count in group["threads"])
         directions = ["forward", "backward"] if group["backward"] else ["forward"]
-        for (name, call), number in product(group["calls"].items(), range(max(map(len, contents.values())))):
+        for (name, call), number in product(
+            group["calls"].items(), range(max(map(len, contents.values())))
+        ):
             tensors = {key: found[min(number, len(found) - 1)] for key, found in contents.items()}
             shape = next(iter(tensors.values())).split()[0]
-            for dtype, layout, count, direction in product(group["dtypes"], group["layouts"], threads, directions):
+            for dtype, layout, count, direction in product(
+                group["dtypes"], group["layouts"], threads, directions
+            ):
                 case = f"{name}-{shape}-{dtype}-{layout}-{count}t-{direction}"
-                yield pytest.param(call, tensors, dtype, layout, count, direction, group.get("needs"), id=case)
+                yield pytest.param(
+                    call, tensors, dtype, layout, count, direction, group.get("needs"), id=case
+                )
 
 
 def expression(content, dtype, layout):
@@ -68,17 +77,34 @@ def prepared(call, contents, dtype, layout, direction):
     function = eval(f"lambda {', '.join(made)}: {call}", {"torch": torch, "F": torch.nn.functional})  # noqa: S307
     if direction == "forward":
         return function, list(made.values())
-    inputs = [made[name] for name, content in contents.items() if made[name].is_floating_point() and "constant" not in content]
-    results = function(*(each.requires_grad_() if any(each is one for one in inputs) else each for each in made.values()))
-    outputs = [each for each in (results if isinstance(results, tuple) else [results]) if each.requires_grad]
+    inputs = [
+        made[name]
+        for name, content in contents.items()
+        if made[name].is_floating_point() and "constant" not in content
+    ]
+    results = function(
+        *(
+            each.requires_grad_() if any(each is one for one in inputs) else each
+            for each in made.values()
+        )
+    )
+    outputs = [
+        each
+        for each in (results if isinstance(results, tuple) else [results])
+        if each.requires_grad
+    ]
     weights = [torch.ones_like(each) for each in outputs]
-    return lambda: torch.autograd.grad(outputs, inputs, weights, retain_graph=True, allow_unused=True), []
+    return lambda: torch.autograd.grad(
+        outputs, inputs, weights, retain_graph=True, allow_unused=True
+    ), []
 
 
 @pytest.mark.study
 @pytest.mark.benchmark(min_rounds=5, max_time=0.1)
 @pytest.mark.filterwarnings("ignore:torch.quantize:UserWarning")  # deprecated, and still in use
-@pytest.mark.parametrize(("call", "tensors", "dtype", "layout", "threads", "direction", "needs"), list(cases()))
+@pytest.mark.parametrize(
+    ("call", "tensors", "dtype", "layout", "threads", "direction", "needs"), list(cases())
+)
 def test_op(op_benchmark, call, tensors, dtype, layout, threads, direction, needs):
     if needs and needs not in cpu_info().get("flags", ()):
         pytest.skip(f"needs a processor with {needs}")

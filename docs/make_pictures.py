@@ -57,13 +57,19 @@ def selection(profile: str) -> str:
 
 def main(report: str, changes: str, lab: str, students: str, profile: str) -> None:
     """Make all pictures."""
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    chromium = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    )
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page, compared, document, merged = (Path(file).resolve().as_uri() for file in (report, changes, lab, students))
+        page, compared, document, merged = (
+            Path(file).resolve().as_uri() for file in (report, changes, lab, students)
+        )
         screenshot(browser, page, "report.png", ["text=step convnet-b16-cpu on digits"])
         screenshot(browser, compared, "report-changes.png", [CHANGED], top=CHANGED)
-        screenshot(browser, document, "lab.png", [], top="text=The most expensive operations >> nth=-1")
+        screenshot(
+            browser, document, "lab.png", [], top="text=The most expensive operations >> nth=-1"
+        )
         screenshot(browser, merged, "class.png", [], top="figure")
         terminal(browser, selection(Path(profile).read_text(encoding="utf-8")), "terminal.png")
         browser.close()

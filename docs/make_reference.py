@@ -29,7 +29,11 @@ def _lines() -> Iterator[str]:
     for name, (path, text) in cli.COMMANDS.items():
         yield from (f"### `mnistbench {name}`", "", f"{_text(text[0].upper() + text[1:])}.", "")
         where, _, settings = path.partition(":")
-        options = options_of(getattr(import_module(f"mnistbench.{where}"), settings or "Settings")) if path else {}
+        options = (
+            options_of(getattr(import_module(f"mnistbench.{where}"), settings or "Settings"))
+            if path
+            else {}
+        )
         if options:
             rows = ((_usage(each), _text(each.shown)) for each in options.values())
             yield from (*_table(("Argument", "Meaning"), rows), "")
@@ -43,17 +47,25 @@ def _lines() -> Iterator[str]:
     yield from (*_settings(Criteria), "")
     yield "## `[tool.mnistbench]`"
     yield ""
-    yield ("`mnistbench compare` and `report` read these settings from the nearest `pyproject.toml`; options override them.")
+    yield (
+        "`mnistbench compare` and `report` read these settings from the nearest `pyproject.toml`; options override them."
+    )
     yield ""
     configurable = [each for each in options_of(Criteria).values() if each.configurable]
-    rows = ((f"`{each.key}`", "list of texts" if each.many else "text", _text(each.shown)) for each in configurable)
+    rows = (
+        (f"`{each.key}`", "list of texts" if each.many else "text", _text(each.shown))
+        for each in configurable
+    )
     yield from _table(("Setting", "Type", "Meaning"), rows)
 
 
 def _settings(settings: type) -> Iterator[str]:
     """Yield a table of pytest's options, with their keys in its configuration."""
     options = options_of(settings).values()
-    rows = ((_usage(each), f"`{each.key}`" if each.configurable else "-", _text(each.shown)) for each in options)
+    rows = (
+        (_usage(each), f"`{each.key}`" if each.configurable else "-", _text(each.shown))
+        for each in options
+    )
     return _table(("Option", "Setting", "Meaning"), rows)
 
 
@@ -61,7 +73,9 @@ def _usage(option: Option) -> str:
     """Return the spellings of an option, each with its placeholder: ``-o FILE``, ``--output FILE``."""
     if not option.flags:
         return f"`{option.metavar} ...`" if option.many else f"`{option.metavar}`"
-    return ", ".join(f"`{flag} {option.metavar}`" if option.metavar else f"`{flag}`" for flag in option.flags)
+    return ", ".join(
+        f"`{flag} {option.metavar}`" if option.metavar else f"`{flag}`" for flag in option.flags
+    )
 
 
 def _text(shown: str) -> str:

@@ -29,12 +29,17 @@ COMMANDS = {
         "compare saved runs or two traces, operation by operation; exit code 0 passed, 1 regressed, 2 undecided",
     ),
     "list": ("saved_runs.command:List", "list saved runs, oldest first"),
-    "history": ("saved_runs.command:History", "show the time of a case or of its operations in every saved run"),
+    "history": (
+        "saved_runs.command:History",
+        "show the time of a case or of its operations in every saved run",
+    ),
     "export": (
-        "saved_runs.command:Export", "write the cases and operations of one saved run or trace as CSV",
+        "saved_runs.command:Export",
+        "write the cases and operations of one saved run or trace as CSV",
     ),
     "prune": (
-        "saved_runs.command:Prune", "list the oldest saved runs with their TensorBoard files; remove them with --yes",
+        "saved_runs.command:Prune",
+        "list the oldest saved runs with their TensorBoard files; remove them with --yes",
     ),
     "gate": (
         "gate.command",
@@ -53,14 +58,21 @@ COMMANDS = {
         "run scripts of slower operations on both sides and compare with the gate; exit code 0 done, 2 failed",
     ),
     "environments": (
-        "gate.environments.command", "list the environments that the gate has made; remove them with --prune",
+        "gate.environments.command",
+        "list the environments that the gate has made; remove them with --prune",
     ),
-    "profile": ("profile.command", "show the time, the FLOPs and bytes, and the roofline limit of each operation"),
+    "profile": (
+        "profile.command",
+        "show the time, the FLOPs and bytes, and the roofline limit of each operation",
+    ),
     "trace": (
         "traces.command",
         "show the operations and kernels of a recorded trace of torch.profiler, and the accelerator's idle time",
     ),
-    "study": ("", "measure what an operator becomes on this machine: convolution, locality, memory, graph"),
+    "study": (
+        "",
+        "measure what an operator becomes on this machine: convolution, locality, memory, graph",
+    ),
     "study convolution": (
         "course.studies.convolution.command",
         "compute a convolution in many ways: FLOPs, bytes, errors, and the algorithm that the library takes",
@@ -86,14 +98,18 @@ COMMANDS = {
         "ask what you expect before the lab measures, for its report; exit code 0 done, 2 failed, 130 interrupted",
     ),
     "lab score": (
-        "course.classroom.score_command", "time your step against the reference; exit code 0 scored, 1 refused, 2 failed",
+        "course.classroom.score_command",
+        "time your step against the reference; exit code 0 scored, 1 refused, 2 failed",
     ),
     "lab check": (
         "course.classroom.check_command",
         "check a lab and write the file to hand in; exit code 0 all right, 1 something is missing or wrong, 2 failed",
     ),
     "class": ("", "work with the submissions of a class: merge, verify, rerun, demo"),
-    "class merge": ("course.classroom.teacher.merge_command", "write one page and a CSV file of the submissions of a class"),
+    "class merge": (
+        "course.classroom.teacher.merge_command",
+        "write one page and a CSV file of the submissions of a class",
+    ),
     "class verify": (
         "course.classroom.check_command:Verify",
         "name what was changed in submissions after it was written; exit code 0 nothing, 1 something, 2 failed",
@@ -103,18 +119,23 @@ COMMANDS = {
         "measure the code of the best students again; exit code 0 it agrees, 1 it does not or is refused, 2 failed",
     ),
     "class demo": (
-        "course.classroom.teacher.demo_command", "generate the submissions of a class from one lab, to try the commands on",
+        "course.classroom.teacher.demo_command",
+        "generate the submissions of a class from one lab, to try the commands on",
     ),
-    "report": ("page.command", "write saved runs or traces as one HTML page: cases, operations, curves, comparisons"),
+    "report": (
+        "page.command",
+        "write saved runs or traces as one HTML page: cases, operations, curves, comparisons",
+    ),
     "train": (
         "train.command",
         "train with the options of pytorch/examples mnist/main.py; exit code 0 done, 2 failed, 130 interrupted",
     ),
     "scale": (
-        "train.scale.command", "time training steps over numbers of ranks; exit code 0 done, 2 failed, 130 interrupted",
+        "train.scale.command",
+        "time training steps over numbers of ranks; exit code 0 done, 2 failed, 130 interrupted",
     ),
     "env": ("measuring.command", "print machine and software, for a bug report"),
-}  # fmt: skip
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -150,7 +171,9 @@ def _main(given: list[str]) -> int:
     if given[0] in ("gate", "bisect") and "--" in given:  # pytest's arguments follow
         given, after = given[: given.index("--")], given[given.index("--") + 1 :]
     try:
-        parsed, unknown = parser(*given[:2]).parse_known_args(given, argparse.Namespace(pytest=after))
+        parsed, unknown = parser(*given[:2]).parse_known_args(
+            given, argparse.Namespace(pytest=after)
+        )
         if unknown:
             raise UsageError(f"{unknown[0]!r} is not known; see: mnistbench {given[0]} --help")
         settings, run = parsed._command  # noqa: SLF001  # no option has this name
@@ -172,7 +195,9 @@ def _print_os_error(error: OSError) -> None:
     if error.filename is None:  # of stdout, which the interpreter flushes once more at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):  # a pager or head closed the pipe: not an error
-        print_error(f"cannot write or read{'' if error.filename is None else f' {error.filename}'} ({error.strerror})")
+        print_error(
+            f"cannot write or read{'' if error.filename is None else f' {error.filename}'} ({error.strerror})"
+        )
 
 
 def parser(*called: str) -> argparse.ArgumentParser:
@@ -182,14 +207,22 @@ def parser(*called: str) -> argparse.ArgumentParser:
     """
     made = Parser(prog="mnistbench", description="Find the PyTorch operation that got slower.")
     made.add_argument("--version", action="version", version=f"mnistbench {__version__}")
-    subparsers = {"": made.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)}
+    subparsers = {
+        "": made.add_subparsers(
+            title="commands", required=True, metavar="COMMAND", parser_class=Parser
+        )
+    }
     for name, (path, text) in COMMANDS.items():
         group, _, last = name.rpartition(" ")
         if group and COMMANDS[group][0]:
             group, last = "", name
-        subparser = subparsers[group].add_parser(last, help=text, description=text[0].upper() + text[1:])
+        subparser = subparsers[group].add_parser(
+            last, help=text, description=text[0].upper() + text[1:]
+        )
         if not path:
-            subparsers[name] = subparser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+            subparsers[name] = subparser.add_subparsers(
+                title="commands", required=True, metavar="COMMAND"
+            )
         elif not called or name in (called[0], " ".join(called)):
             where, _, shared = path.partition(":")
             module = import_module(f"mnistbench.{where}")

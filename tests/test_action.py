@@ -81,31 +81,59 @@ def job(tmp_path, monkeypatch):
     for name, text in (("python", PYTHON), ("gh", GH)):
         (fakes / name).write_text(text)
         (fakes / name).chmod(0o755)
-    for name in [name for name in os.environ if name.startswith(("GITHUB_", "RUNNER_", "INPUT_", "GH_"))]:
+    for name in [
+        name for name in os.environ if name.startswith(("GITHUB_", "RUNNER_", "INPUT_", "GH_"))
+    ]:
         monkeypatch.delenv(name)
     (tmp_path / "temp").mkdir()
 
-    def run(*, event="pull_request", code=EXIT_PASSED, report=REPORT, gh_code=0, missing=False, name="1.jsonl.gz", **inputs):
+    def run(
+        *,
+        event="pull_request",
+        code=EXIT_PASSED,
+        report=REPORT,
+        gh_code=0,
+        missing=False,
+        name="1.jsonl.gz",
+        **inputs,
+    ):
         assert inputs.keys() <= INPUTS.keys()
         seen = tmp_path / "seen"
         shutil.rmtree(seen, ignore_errors=True)
         seen.mkdir()
         (seen / "report").write_text(report or "")
-        given = {name: str(each["default"]) for name, each in INPUTS.items()} | {"token": "a token"} | inputs
+        given = (
+            {name: str(each["default"]) for name, each in INPUTS.items()}
+            | {"token": "a token"}
+            | inputs
+        )
         contexts = {f"inputs.{name}": value for name, value in given.items()}
         contexts |= {
-            "github.event_name": event, "github.repository": "owner/project",
+            "github.event_name": event,
+            "github.repository": "owner/project",
             "github.event.pull_request.number": "12" if event == "pull_request" else "",
-        }  # fmt: skip
+        }
         variables = {
-            **os.environ, "PATH": f"{fakes}{os.pathsep}{os.environ['PATH']}", "GITHUB_ACTION_PATH": "/the action",
-            "GITHUB_BASE_REF": "main" if event == "pull_request" else "", "GITHUB_SERVER_URL": "https://github.example",
-            "GITHUB_REPOSITORY": "owner/project", "GITHUB_RUN_ID": "34", "GITHUB_OUTPUT": str(seen / "output"),
-            "GITHUB_STEP_SUMMARY": str(seen / "summary"), "RUNNER_TEMP": str(tmp_path / "temp"), "FAKE": str(seen),
-            "FAKE_PYTHON": sys.executable, "FAKE_MISSING": str(int(missing)), "FAKE_CODE": str(code), "FAKE_ERROR": ERROR,
-            "FAKE_REPORT": str(seen / "report") if report else "", "FAKE_GH_CODE": str(gh_code),
-            "FAKE_NAME": name, "GITHUB_JOB": "gate",
-        }  # fmt: skip
+            **os.environ,
+            "PATH": f"{fakes}{os.pathsep}{os.environ['PATH']}",
+            "GITHUB_ACTION_PATH": "/the action",
+            "GITHUB_BASE_REF": "main" if event == "pull_request" else "",
+            "GITHUB_SERVER_URL": "https://github.example",
+            "GITHUB_REPOSITORY": "owner/project",
+            "GITHUB_RUN_ID": "34",
+            "GITHUB_OUTPUT": str(seen / "output"),
+            "GITHUB_STEP_SUMMARY": str(seen / "summary"),
+            "RUNNER_TEMP": str(tmp_path / "temp"),
+            "FAKE": str(seen),
+            "FAKE_PYTHON": sys.executable,
+            "FAKE_MISSING": str(int(missing)),
+            "FAKE_CODE": str(code),
+            "FAKE_ERROR": ERROR,
+            "FAKE_REPORT": str(seen / "report") if report else "",
+            "FAKE_GH_CODE": str(gh_code),
+            "FAKE_NAME": name,
+            "GITHUB_JOB": "gate",
+        }
         return _run(contexts, variables, seen)
 
     return run
@@ -125,11 +153,18 @@ def _run(contexts, variables, seen):
         done = subprocess.run(
             # What GitHub runs for `shell: bash`.
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", script],
-            env={**variables, **own}, cwd=seen, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-        )  # fmt: skip
+            env={**variables, **own},
+            cwd=seen,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
         failed, log = failed or done.returncode, log + done.stdout
         if step.get("id") == "gate" and (seen / "output").exists():
-            outputs = dict(line.split("=", 1) for line in (seen / "output").read_text().splitlines())
+            outputs = dict(
+                line.split("=", 1) for line in (seen / "output").read_text().splitlines()
+            )
             contexts |= {f"steps.gate.outputs.{name}": value for name, value in outputs.items()}
 
     def text(name):
@@ -137,7 +172,17 @@ def _run(contexts, variables, seen):
 
     words = {name: (text(name) or "").split("\0")[:-1] or None for name in ("gate", "gh")}
     pip = (text("pip") or "").splitlines() or None
-    return Ran(failed, log, words["gate"], pip, words["gh"], text("body"), text("summary") or "", outputs, upload)
+    return Ran(
+        failed,
+        log,
+        words["gate"],
+        pip,
+        words["gh"],
+        text("body"),
+        text("summary") or "",
+        outputs,
+        upload,
+    )
 
 
 def _filled(value, contexts):
@@ -151,9 +196,20 @@ def _holds(condition, contexts, failed):
     """
     if failed and "()" not in condition:
         return False
-    words = re.findall(r"'[^']*'|&&|[!=]=|!?[a-z_.]+(?:\(\))?", condition.removeprefix("${{").removesuffix("}}"))
-    known = {"&&": "and", "==": "==", "!=": "!=", "!cancelled()": "True", "success()": str(not failed)}
-    told = [known[word] if word in known else word if word[0] == "'" else repr(contexts.get(word, "")) for word in words]
+    words = re.findall(
+        r"'[^']*'|&&|[!=]=|!?[a-z_.]+(?:\(\))?", condition.removeprefix("${{").removesuffix("}}")
+    )
+    known = {
+        "&&": "and",
+        "==": "==",
+        "!=": "!=",
+        "!cancelled()": "True",
+        "success()": str(not failed),
+    }
+    told = [
+        known[word] if word in known else word if word[0] == "'" else repr(contexts.get(word, ""))
+        for word in words
+    ]
     return eval(" ".join(told))
 
 
@@ -165,27 +221,51 @@ def test_a_gate_that_passes(job, tmp_path):
     assert ran.code == EXIT_PASSED
     report, folder = ran.outputs["report"], ran.outputs["folder"]
     assert ran.gate == [
-        "gate", "--base=origin/main...", "--budget=7m", "--inconclusive=fail", "--format=markdown", f"--output={report}",
-        f"--storage={folder}", "--", "bench/test_step.py",
-    ]  # fmt: skip
+        "gate",
+        "--base=origin/main...",
+        "--budget=7m",
+        "--inconclusive=fail",
+        "--format=markdown",
+        f"--output={report}",
+        f"--storage={folder}",
+        "--",
+        "bench/test_step.py",
+    ]
     assert Path(report).read_text() == REPORT
     assert REPORT in ran.log
     assert (ran.pip, ran.summary) == (None, "")  # the gate writes to the summary itself
-    assert ran.gh == ["pr", "comment", "12", "--edit-last", "--create-if-none", "--body-file", report]
+    assert ran.gh == [
+        "pr",
+        "comment",
+        "12",
+        "--edit-last",
+        "--create-if-none",
+        "--body-file",
+        report,
+    ]
     assert ran.body == REPORT
     assert (tmp_path / "seen" / "gh_environment").read_text() == "owner/project a token\n"
     assert ran.upload == {
-        "name": ran.outputs["artifact"], "path": folder, "if-no-files-found": "ignore", "overwrite": "True",
-    }  # fmt: skip
+        "name": ran.outputs["artifact"],
+        "path": folder,
+        "if-no-files-found": "ignore",
+        "overwrite": "True",
+    }
     assert {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.*")} == {
-        "report.md", "log.txt", "gate/1.jsonl.gz",
-    }  # fmt: skip
+        "report.md",
+        "log.txt",
+        "gate/1.jsonl.gz",
+    }
 
 
 def test_the_arguments_of_the_gate_are_those_that_the_command_takes(job):
     words = job().gate
     parsed = cli.parser("gate").parse_args(words[: words.index("--")])
-    assert (parsed.base, parsed.format, parsed.inconclusive) == ("origin/main...", "markdown", "fail")
+    assert (parsed.base, parsed.format, parsed.inconclusive) == (
+        "origin/main...",
+        "markdown",
+        "fail",
+    )
     assert seconds(parsed.budget_s) == 420
 
 
@@ -196,10 +276,15 @@ def test_a_gate_that_fails_is_the_exit_code_and_is_reported_too(job, code):
     assert ran.upload["path"] == ran.outputs["folder"]
 
 
-def test_an_error_is_reported_in_the_comment_and_in_the_summary_without_the_report_of_an_earlier_step(job):
+def test_an_error_is_reported_in_the_comment_and_in_the_summary_without_the_report_of_an_earlier_step(
+    job,
+):
     first, second = job(code=EXIT_REGRESSED), job(code=EXIT_UNJUDGED, report=None)
     assert second.code == EXIT_UNJUDGED
-    assert second.body == f"### mnistbench: the gate could not measure\n\n    loading both sides\n    mnistbench: {ERROR}\n"
+    assert (
+        second.body
+        == f"### mnistbench: the gate could not measure\n\n    loading both sides\n    mnistbench: {ERROR}\n"
+    )
     assert second.summary == second.body
     assert second.upload["path"] == second.outputs["folder"]
     # Two artifacts of one name are an error.
@@ -211,11 +296,17 @@ def test_an_error_is_reported_in_the_comment_and_in_the_summary_without_the_repo
     ("paths", "words"),
     [
         ("", []),
-        ("bench -k 'b16 and not b1' --bench-model=convnet", ["bench", "-k", "b16 and not b1", "--bench-model=convnet"]),
+        (
+            "bench -k 'b16 and not b1' --bench-model=convnet",
+            ["bench", "-k", "b16 and not b1", "--bench-model=convnet"],
+        ),
         ("'a folder/test_x.py::test_y[a b]' -v", ["a folder/test_x.py::test_y[a b]", "-v"]),
         ("a\nb  c\n", ["a", "b", "c"]),
         ("-k '' *", ["-k", "", "*"]),
-        ('"$(touch hacked)" `touch hacked` ; touch hacked', ["$(touch hacked)", "`touch", "hacked`", ";", "touch", "hacked"]),
+        (
+            '"$(touch hacked)" `touch hacked` ; touch hacked',
+            ["$(touch hacked)", "`touch", "hacked`", ";", "touch", "hacked"],
+        ),
         (r'"a \" b" \'c', ['a " b', "'c"]),
         ("größe", ["größe"]),
     ],
@@ -242,7 +333,10 @@ def test_an_input_is_one_argument_whatever_it_is(job, tmp_path, name):
 def test_what_is_no_pull_request_needs_a_base_and_has_no_comment(job):
     ran = job(event="push")
     assert (ran.code, ran.gate, ran.upload) == (EXIT_UNJUDGED, None, None)
-    assert "::error title=mnistbench::base: is empty, and this is not a pull request; give a commit" in ran.log
+    assert (
+        "::error title=mnistbench::base: is empty, and this is not a pull request; give a commit"
+        in ran.log
+    )
     ran = job(event="push", base="HEAD^", code=EXIT_REGRESSED)
     assert (ran.code, ran.gate[1], ran.gh) == (EXIT_REGRESSED, "--base=HEAD^", None)
     assert ran.upload["path"] == ran.outputs["folder"]
@@ -296,8 +390,12 @@ def test_the_samples_of_all_shards_are_judged_as_one_gate(job, tmp_path, code, e
     ran = job(event=event, code=code, judge=f"{folder}/shard-*", paths="bench")
     assert ran.code == code
     assert ran.gate == [
-        "judge", *map(str, files), "--inconclusive=fail", "--format=markdown", f"--output={ran.outputs['report']}",
-    ]  # fmt: skip
+        "judge",
+        *map(str, files),
+        "--inconclusive=fail",
+        "--format=markdown",
+        f"--output={ran.outputs['report']}",
+    ]
     assert ran.body == (REPORT if event == "pull_request" else None)
 
 
@@ -310,7 +408,9 @@ def test_no_samples_of_shards_are_an_error_with_the_pattern(job, tmp_path):
 
 @pytest.mark.parametrize("missing", [False, True])
 def test_it_is_installed_from_the_folder_of_the_action_if_it_is_missing(job, missing):
-    assert job(missing=missing).pip == (["-m", "pip", "install", "/the action"] if missing else None)
+    assert job(missing=missing).pip == (
+        ["-m", "pip", "install", "/the action"] if missing else None
+    )
 
 
 # ---- The file --------------------------------------------------------------------------------------------------------------
@@ -342,7 +442,9 @@ def test_the_page_lists_the_inputs():
     rows = dict(re.findall(r"^\| `([a-z]+)` \| (.*?) \|", PAGE, re.MULTILINE))
     assert list(rows) == list(INPUTS)
     shown = {
-        name: default.strip("`") for name, default in rows.items() if name in ("budget", "inconclusive", "comment", "python")
+        name: default.strip("`")
+        for name, default in rows.items()
+        if name in ("budget", "inconclusive", "comment", "python")
     }
     assert shown == {name: INPUTS[name]["default"] for name in shown}
 
@@ -368,9 +470,13 @@ def lint(tmp_path):
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
 
     def run(workflow, action=None):
-        (tmp_path / "action.yml").write_text(action or (REPOSITORY / "action.yml").read_text(encoding="utf-8"))
+        (tmp_path / "action.yml").write_text(
+            action or (REPOSITORY / "action.yml").read_text(encoding="utf-8")
+        )
         (folder / "operations.yml").write_text(workflow)
-        done = subprocess.run([actionlint, "-no-color"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [actionlint, "-no-color"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
         assert (done.returncode == 0) is (done.stdout == "")
         return done.stdout + done.stderr
 
@@ -399,28 +505,53 @@ def test_actionlint_accepts_the_workflow(lint):
 
 def test_actionlint_accepts_the_action_and_all_its_inputs(lint):
     given = ", ".join(f"{name}: x" for name in INPUTS)
-    local = WORKFLOW.replace("OWNER/mnistbench@v1", "./").replace("{paths: bench/test_step.py}", f"{{{given}}}")
+    local = WORKFLOW.replace("OWNER/mnistbench@v1", "./").replace(
+        "{paths: bench/test_step.py}", f"{{{given}}}"
+    )
     assert local.count("./\n") == 1
     assert lint(local) == ""
     assert 'input "path" is not defined' in lint(local.replace("paths:", "path:"))
     text = (REPOSITORY / "action.yml").read_text(encoding="utf-8")
-    assert 'invalid runner name "node16"' in lint(local, text.replace("using: composite", "using: node16"))
+    assert 'invalid runner name "node16"' in lint(
+        local, text.replace("using: composite", "using: node16")
+    )
 
 
 def test_actionlint_accepts_the_steps_as_those_of_a_workflow(lint):
     # It does not check the steps of an action. Those of a workflow that is called with the same inputs have the same contexts.
-    called = {name: {"type": "string", "default": str(each["default"])} for name, each in INPUTS.items() if name != "token"}
+    called = {
+        name: {"type": "string", "default": str(each["default"])}
+        for name, each in INPUTS.items()
+        if name != "token"
+    }
     called["token"] = {"type": "string"}
 
     def workflow(steps):
         jobs = {"gate": {"runs-on": "ubuntu-24.04", "steps": steps}}
-        return yaml.safe_dump({"name": "steps", "on": {"workflow_call": {"inputs": called}}, "jobs": jobs}, sort_keys=False)
+        return yaml.safe_dump(
+            {"name": "steps", "on": {"workflow_call": {"inputs": called}}, "jobs": jobs},
+            sort_keys=False,
+        )
 
     assert lint(workflow(STEPS)) == ""
     install, gate, comment, upload = STEPS
     for change, complaint in (
-        ([install, gate, {**comment, "env": {"REPORT": "${{ steps.gat.outputs.report }}"}}, upload], '"gat" is not defined'),
-        ([install, gate, comment, {**upload, "with": {"title": "x"}}], 'input "title" is not defined'),
-        ([install, {**gate, "run": "echo ${{ github.event.pull_request.title }}"}], "potentially untrusted"),
+        (
+            [
+                install,
+                gate,
+                {**comment, "env": {"REPORT": "${{ steps.gat.outputs.report }}"}},
+                upload,
+            ],
+            '"gat" is not defined',
+        ),
+        (
+            [install, gate, comment, {**upload, "with": {"title": "x"}}],
+            'input "title" is not defined',
+        ),
+        (
+            [install, {**gate, "run": "echo ${{ github.event.pull_request.title }}"}],
+            "potentially untrusted",
+        ),
     ):
         assert complaint in lint(workflow(change))

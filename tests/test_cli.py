@@ -22,8 +22,17 @@ def test_version_and_environment_in_a_process():
     assert (done.returncode, done.stderr) == (0, "")
     fields = [line.split("  ")[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
     assert fields[:10] == [
-        "mnistbench", "python", "torch", "torchvision", "platform", "cpu model", "cpu count", "threads", "blas", "allocator",
-    ]  # fmt: skip
+        "mnistbench",
+        "python",
+        "torch",
+        "torchvision",
+        "platform",
+        "cpu model",
+        "cpu count",
+        "threads",
+        "blas",
+        "allocator",
+    ]
     assert "accelerator" in fields
 
 
@@ -37,7 +46,10 @@ def test_command_without_a_subcommand_prints_its_help(capsys):
     [
         (["profle"], "mnistbench: COMMAND: invalid choice: 'profle'"),
         (["env", "--loud"], "mnistbench: '--loud' is not known; see: mnistbench env --help"),
-        (["list", "--storage"], "mnistbench: --storage: expected one argument; see: mnistbench list --help"),
+        (
+            ["list", "--storage"],
+            "mnistbench: --storage: expected one argument; see: mnistbench list --help",
+        ),
         # No abbreviations.
         (["list", "--stor", "x"], "mnistbench: '--stor' is not known; see: mnistbench list --help"),
     ],
@@ -48,8 +60,12 @@ def test_wrong_usage_is_one_line(capsys, arguments, start):
     assert line.startswith(start)
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["env"], 2), (["gate", "--bisect", "--base", "HEAD"], 128)], ids=str)
-def test_unexpected_exception_is_a_traceback_and_no_regression(monkeypatch, capsys, arguments, code):
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["env"], 2), (["gate", "--bisect", "--base", "HEAD"], 128)], ids=str
+)
+def test_unexpected_exception_is_a_traceback_and_no_regression(
+    monkeypatch, capsys, arguments, code
+):
     def fail(_):
         raise ZeroDivisionError("a fault")
 
@@ -70,7 +86,9 @@ def test_interrupted_bisection_does_not_blame_a_commit(monkeypatch):
 
 def subparsers(parser):
     """Return the parsers of all subcommands."""
-    actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    actions = [
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    ]
     children = [child for action in actions for child in action.choices.values()]
     return [*children, *(below for child in children for below in subparsers(child))]
 
@@ -80,14 +98,21 @@ def test_options_have_one_spelling_in_all_subcommands():
     flags = {flag for parser in found for flag in parser._option_string_actions}
     assert {flag for flag in flags if f"{flag}s" in flags} == set()
     for short, long in (("-o", "--output"), ("-h", "--help")):
-        assert all(parser._option_string_actions[long].option_strings.count(short) for parser in found
-                   if long in parser._option_string_actions)  # fmt: skip
+        assert all(
+            parser._option_string_actions[long].option_strings.count(short)
+            for parser in found
+            if long in parser._option_string_actions
+        )
 
 
 def test_fields_of_settings_are_options_with_help():
     for path, _ in cli.COMMANDS.values():
         module, _, settings = path.partition(":")
-        options = options_of(getattr(cli.import_module(f"mnistbench.{module}"), settings or "Settings")) if module else {}
+        options = (
+            options_of(getattr(cli.import_module(f"mnistbench.{module}"), settings or "Settings"))
+            if module
+            else {}
+        )
         for name, option in options.items():
             assert option.help, (module, name)
             assert not option.help.endswith("."), (module, name)

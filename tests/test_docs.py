@@ -42,7 +42,11 @@ EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
 REPOSITORY = Path(__file__).parent.parent
 PAGES = {
     path.relative_to(REPOSITORY).as_posix(): path.read_text(encoding="utf-8")
-    for path in (REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md")))
+    for path in (
+        REPOSITORY / "README.md",
+        REPOSITORY / "CONTRIBUTING.md",
+        *sorted((REPOSITORY / "docs").glob("*.md")),
+    )
 }
 README, COMPARING, GATE = PAGES["README.md"], PAGES["docs/comparing.md"], PAGES["docs/gate.md"]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
@@ -60,7 +64,11 @@ def tox():
 
 def lines_of_commands(page):
     """Return the lines of fenced blocks without a language, and the commands of tables that list commands."""
-    blocks = [text for language, text in re.findall(r"^```(.*)\n((?:.*\n)*?)```$", page, re.MULTILINE) if not language]
+    blocks = [
+        text
+        for language, text in re.findall(r"^```(.*)\n((?:.*\n)*?)```$", page, re.MULTILINE)
+        if not language
+    ]
     tables = re.findall(r"^\|.*\bcommand\b.*\n((?:\|.*\n)*)", page, re.MULTILINE | re.IGNORECASE)
     cells = re.findall(r"`((?:python -m tox|tox|mnistbench|pytest)\b[^`]*)`", "".join(tables))
     return [*"".join(blocks).replace("\\\n", " ").splitlines(), *cells]
@@ -87,7 +95,11 @@ def first(*start):
 
 OURS = first("mnistbench") + first("git", "bisect", "run", "mnistbench")
 TOX = first("python", "-m", "tox") + first("tox")
-PYTEST = first("pytest") + [words[words.index("--") + 1 :] for words in TOX if words[:2] == ["-e", "bench"] and "--" in words]
+PYTEST = first("pytest") + [
+    words[words.index("--") + 1 :]
+    for words in TOX
+    if words[:2] == ["-e", "bench"] and "--" in words
+]
 
 
 def named(words):
@@ -96,9 +108,21 @@ def named(words):
 
 def test_every_command_that_is_shown_is_of_a_kind_that_a_test_runs():
     kinds = {words[0] for words in ALL}
-    assert kinds == {"mnistbench", "tox", "pytest", "python", "python3", "git", "docker", "torchrun"}
+    assert kinds == {
+        "mnistbench",
+        "tox",
+        "pytest",
+        "python",
+        "python3",
+        "git",
+        "docker",
+        "torchrun",
+    }
     assert {words[1:3] for words in ALL if words[0] == "python"} == {("-m", "tox"), ("-m", "pip")}
-    assert {words[1:3] for words in ALL if words[0] == "git"} == {("bisect", "start"), ("bisect", "run")}
+    assert {words[1:3] for words in ALL if words[0] == "git"} == {
+        ("bisect", "start"),
+        ("bisect", "run"),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -113,11 +137,17 @@ def saved_runs(tmp_path_factory):
         git(folder, "commit", "--quiet", "--allow-empty", "--message", branch)
         table = builders.op_table(builders.op_row("aten::mm", number * 1_000_000, phase="backward"))
         document = builders.saved_file(
-            *(builders.case_record(tables=(table,), params=builders.params(step=step)) for step in STEPS),
+            *(
+                builders.case_record(tables=(table,), params=builders.params(step=step))
+                for step in STEPS
+            ),
             commit_info={"id": git(folder, "rev-parse", "HEAD"), "dirty": False, "branch": branch},
             datetime=f"2026-11-20T10:0{number}:00+00:00",
         )
-        for path in (storage / f"000{number}_{branch}.json", folder / ("before.json", "after.json")[number - 1]):
+        for path in (
+            storage / f"000{number}_{branch}.json",
+            folder / ("before.json", "after.json")[number - 1],
+        ):
             path.write_text(json.dumps(document), encoding="utf-8")
     return folder
 
@@ -153,17 +183,27 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     if words[0] == "profile":
         monkeypatch.setattr("mnistbench.profile.run.profile_case", measure)
     for where in (
-        "train.scale.command.measured", "course.studies.convolution.measurement.study",
-        "course.studies.locality.command.study", "course.studies.memory.measurement.study",
-        "course.studies.graph.command.study", "gate.command.measure", "gate.bisect_command.measure",
-        "gate.reproducers.command.measure", "course.lab.command._measure", "course.lab.command._merge",
+        "train.scale.command.measured",
+        "course.studies.convolution.measurement.study",
+        "course.studies.locality.command.study",
+        "course.studies.memory.measurement.study",
+        "course.studies.graph.command.study",
+        "gate.command.measure",
+        "gate.bisect_command.measure",
+        "gate.reproducers.command.measure",
+        "course.lab.command._measure",
+        "course.lab.command._merge",
         "course.classroom.predict_command.answered",
-        "course.classroom.score_command.measure", "course.classroom.check_command.read",
-        "course.classroom.teacher.merge_command.gather", "course.classroom.teacher.rerun_command.gather",
+        "course.classroom.score_command.measure",
+        "course.classroom.check_command.read",
+        "course.classroom.teacher.merge_command.gather",
+        "course.classroom.teacher.rerun_command.gather",
         "course.classroom.submission.pack",
-    ):  # fmt: skip
+    ):
         monkeypatch.setattr(f"mnistbench.{where}", measure)
-    monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda wanted: (wanted.first, wanted.last))
+    monkeypatch.setattr(
+        "mnistbench.gate.bisect_command.releases", lambda wanted: (wanted.first, wanted.last)
+    )
     # It would download PyTorch.
     monkeypatch.setattr("mnistbench.gate.environments.sides.SideOptions.interpreters", measure)
     if words[0] == "reproduce":
@@ -181,8 +221,17 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         words = ["judge", *map(str, Path().glob(words[1]))]
     write_traces(words)
     if "--resume" in words:
-        begun = ["--dataset=digits", "--model=lenet5", "--batch-size=512", "--epochs=1", "--no-accel"]
-        assert cli.main(["train", *begun, "--output", words[words.index("--resume") + 1]]) == EXIT_PASSED
+        begun = [
+            "--dataset=digits",
+            "--model=lenet5",
+            "--batch-size=512",
+            "--epochs=1",
+            "--no-accel",
+        ]
+        assert (
+            cli.main(["train", *begun, "--output", words[words.index("--resume") + 1]])
+            == EXIT_PASSED
+        )
         words = [*words, "--epochs=2"]
     elif words[0] == "train":
         words = [*words, *SHORT]
@@ -214,16 +263,25 @@ print([int(pytest.main([*words, *ours, "--benchmark-storage", sys.argv[2]])) for
 
 
 def test_shown_pytest_commands_collect_tests(tmp_path):
-    given = [["bench", *words] if words[0].startswith("-") else words for words in PYTEST if words != ["tests"]]
+    given = [
+        ["bench", *words] if words[0].startswith("-") else words
+        for words in PYTEST
+        if words != ["tests"]
+    ]
     done = subprocess.run(
         [sys.executable, "-c", COLLECT, json.dumps(given), tmp_path],
-        cwd=REPOSITORY, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     codes = json.loads(done.stdout.splitlines()[-1])
     assert len(codes) == len(given) > 0
     # Thresholds judge nothing where nothing was measured.
     collected = (pytest.ExitCode.OK, plugin.EXIT_UNJUDGED)
-    assert [words for words, code in zip(given, codes, strict=True) if code not in collected] == [], done.stdout + done.stderr
+    assert [
+        words for words, code in zip(given, codes, strict=True) if code not in collected
+    ] == [], done.stdout + done.stderr
 
 
 def test_shown_tox_environments_exist():
@@ -242,7 +300,11 @@ def test_shown_pip_commands_name_dependency_groups_that_exist():
 @pytest.mark.parametrize("page", PAGES)
 def test_scripts_and_subcommands_that_a_page_names_exist(page):
     text = PAGES[page]
-    assert [path for path in re.findall(r"docs/\w+(?:/\w+)*\.(?:py|json\.gz)", text) if not (REPOSITORY / path).is_file()] == []
+    assert [
+        path
+        for path in re.findall(r"docs/\w+(?:/\w+)*\.(?:py|json\.gz)", text)
+        if not (REPOSITORY / path).is_file()
+    ] == []
     for subcommand in set(re.findall(r"`mnistbench ([a-z]+)", text)):
         with pytest.raises(SystemExit, match=r"\b0\b"):
             cli.main([subcommand, "--help"])
@@ -301,15 +363,31 @@ def test_the_page_on_comparing_lists_the_options_that_need_the_command_line():
 
 def test_the_exit_codes_are_those_of_the_code():
     lines = [line for line in COMPARING.splitlines() if re.search(r"(\| \d +){4}", line)]
-    ours = {line.split("`")[1].split()[0]: [int(cell) for cell in re.findall(r"\| (\d) ", line)] for line in lines}
+    ours = {
+        line.split("`")[1].split()[0]: [int(cell) for cell in re.findall(r"\| (\d) ", line)]
+        for line in lines
+    }
     assert ours == {
         "mnistbench": [EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, EXIT_UNJUDGED],
-        "pytest": [pytest.ExitCode.OK, plugin.EXIT_REGRESSED, plugin.EXIT_UNJUDGED, pytest.ExitCode.USAGE_ERROR],
+        "pytest": [
+            pytest.ExitCode.OK,
+            plugin.EXIT_REGRESSED,
+            plugin.EXIT_UNJUDGED,
+            pytest.ExitCode.USAGE_ERROR,
+        ],
     }
 
 
 def test_the_page_on_comparing_has_each_verdict():
-    for verdict in ("regressed", "improved", "within X %", "suspect", "inconclusive", "incomparable", "missing"):
+    for verdict in (
+        "regressed",
+        "improved",
+        "within X %",
+        "suspect",
+        "inconclusive",
+        "incomparable",
+        "missing",
+    ):
         assert f"| `{verdict}`" in COMPARING
 
 
@@ -319,22 +397,36 @@ def test_the_page_on_comparing_has_every_reason_for_leaving_out_a_base_run():
 
 
 def test_every_schema_is_linked_and_every_link_to_a_schema_has_its_file():
-    linked = {name for page in PAGES.values() for name in re.findall(r"\]\((?:docs/)?schema/([^)]+)\)", page)}
+    linked = {
+        name
+        for page in PAGES.values()
+        for name in re.findall(r"\]\((?:docs/)?schema/([^)]+)\)", page)
+    }
     assert linked == {path.name for path in (REPOSITORY / "docs" / "schema").iterdir()}
 
 
 def test_pictures_are_small_and_all_are_shown():
-    pictures = {path.name: path.stat().st_size for path in (REPOSITORY / "docs" / "images").iterdir()}
-    shown = {Path(path).name for page in PAGES.values() for path in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page)}
+    pictures = {
+        path.name: path.stat().st_size for path in (REPOSITORY / "docs" / "images").iterdir()
+    }
+    shown = {
+        Path(path).name
+        for page in PAGES.values()
+        for path in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page)
+    }
     assert shown == set(pictures)
     assert all(size < 150_000 for size in pictures.values())
 
 
 def test_the_reference_is_current():
-    spec = importlib.util.spec_from_file_location("make_reference", REPOSITORY / "docs" / "make_reference.py")
+    spec = importlib.util.spec_from_file_location(
+        "make_reference", REPOSITORY / "docs" / "make_reference.py"
+    )
     make_reference = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make_reference)
-    assert PAGES["docs/reference.md"] == make_reference.reference(), "run: python docs/make_reference.py"
+    assert PAGES["docs/reference.md"] == make_reference.reference(), (
+        "run: python docs/make_reference.py"
+    )
 
 
 # ---- The site ------------------------------------------------------------------------------------------------------------

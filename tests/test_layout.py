@@ -20,9 +20,22 @@ MODULES = {
 
 #: The packages and the modules beside them, each of which may import only those before it, also inside functions.
 FLOORS = (
-    "core", "showing", "traces", "workloads", "measuring", "saved_runs", "compare", "page", "profile", "train", "gate",
-    "course", "pytest_plugin", "cli", "__main__",
-)  # fmt: skip
+    "core",
+    "showing",
+    "traces",
+    "workloads",
+    "measuring",
+    "saved_runs",
+    "compare",
+    "page",
+    "profile",
+    "train",
+    "gate",
+    "course",
+    "pytest_plugin",
+    "cli",
+    "__main__",
+)
 
 #: Packages that know fewer others than their place in FLOORS allows.
 ONLY = {
@@ -43,7 +56,12 @@ TORCH = {"torch", "torchvision", "tensorboard", "sklearn"}
 HEAVY = TORCH | {"numpy", "matplotlib", "scipy", "jinja2"}
 
 #: What the process of a side of the gate loads: its environment may have pytest and torch alone.
-LOADED_IN_A_SIDE = {"gate.sides.worker", "pytest_plugin.plugin", "pytest_plugin.fixture", "workloads.workload"}
+LOADED_IN_A_SIDE = {
+    "gate.sides.worker",
+    "pytest_plugin.plugin",
+    "pytest_plugin.fixture",
+    "workloads.workload",
+}
 
 #: Most modules in a folder.
 MOST_MODULES = 12
@@ -77,7 +95,9 @@ def imported(name, *, at_import=False):
 
 def ours(names):
     """Return the modules of mnistbench among dotted names: of ``core.units`` and ``core``, the package, only the first."""
-    known = {name.removeprefix("mnistbench.") for name in names if name.startswith("mnistbench.")} & set(MODULES)
+    known = {
+        name.removeprefix("mnistbench.") for name in names if name.startswith("mnistbench.")
+    } & set(MODULES)
     return {name for name in known if not any(other.startswith(f"{name}.") for other in known)}
 
 
@@ -99,14 +119,24 @@ def test_every_module_is_in_a_package_of_the_floors():
 @pytest.mark.parametrize("package", FLOORS)
 def test_a_package_imports_only_packages_before_it(package):
     allowed = {*FLOORS[: FLOORS.index(package) + 1]}
-    found = {(name, other) for name in within(package) for other in ours(imported(name)) if not roots([other]) <= allowed}
+    found = {
+        (name, other)
+        for name in within(package)
+        for other in ours(imported(name))
+        if not roots([other]) <= allowed
+    }
     assert found == set()
 
 
 @pytest.mark.parametrize("package", ONLY)
 def test_a_package_that_knows_few_others_imports_no_more(package):
     allowed = tuple(f"{other}." for other in {package, *ONLY[package]})
-    found = {(name, other) for name in within(package) for other in ours(imported(name)) if not f"{other}.".startswith(allowed)}
+    found = {
+        (name, other)
+        for name in within(package)
+        for other in ours(imported(name))
+        if not f"{other}.".startswith(allowed)
+    }
     assert found == set()
 
 
@@ -141,7 +171,9 @@ def test_commands_and_the_plug_in_load_nothing_heavy():
     for name in ("pytest_plugin.plugin", "cli"):
         assert not loaded_with(name) & HEAVY, name
     program = "import sys; from mnistbench import cli; cli.parser(); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     # The gate's permutations are arrays.
     assert not roots(done.stdout.split()) & (HEAVY - {"numpy"})
 
@@ -164,8 +196,15 @@ def test_one_module_starts_processes():
 
 def test_a_folder_has_few_modules():
     folders = {path.parent for path in TREES}
-    counted = {folder: len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) for folder in folders}
-    assert {folder.relative_to(SIZE.PACKAGE).as_posix(): n for folder, n in counted.items() if n > MOST_MODULES} == {}
+    counted = {
+        folder: len([path for path in folder.glob("*.py") if path.name != "__init__.py"])
+        for folder in folders
+    }
+    assert {
+        folder.relative_to(SIZE.PACKAGE).as_posix(): n
+        for folder, n in counted.items()
+        if n > MOST_MODULES
+    } == {}
 
 
 def test_chains_of_imports_are_short():
@@ -183,5 +222,7 @@ def test_a_command_loads_few_modules(command, most):
 @pytest.mark.parametrize("study", ["convolution", "graph", "locality", "memory"])
 def test_a_study_is_named_outside_its_folder_only_by_the_list_of_commands(study):
     named = f"course.studies.{study}"
-    others = {name for name in MODULES if named in MODULES[name].read_text(encoding="utf-8")} - set(within("course.studies"))
+    others = {name for name in MODULES if named in MODULES[name].read_text(encoding="utf-8")} - set(
+        within("course.studies")
+    )
     assert others <= {"cli", "course.lab.studies"}

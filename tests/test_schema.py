@@ -38,11 +38,17 @@ from mnistbench.saved_runs.compatibility import BLOCKING
 
 REPOSITORY = Path(__file__).parents[1]
 DOCUMENTS = {
-    path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted((REPOSITORY / "docs" / "schema").iterdir())
+    path.name: json.loads(path.read_text(encoding="utf-8"))
+    for path in sorted((REPOSITORY / "docs" / "schema").iterdir())
 }
 
 #: Report -> its schema of this version.
-CURRENT = {"compare": "comparison.json", "gate": "gate.json", "bisect": "bisection.json", "qualify": "qualification.json"}
+CURRENT = {
+    "compare": "comparison.json",
+    "gate": "gate.json",
+    "bisect": "bisection.json",
+    "qualify": "qualification.json",
+}
 
 #: Report and golden file.
 GOLDEN = [
@@ -74,12 +80,16 @@ MAPS["qualify"] = set[str]()
 
 @functools.cache
 def validator(report):
-    registry = Registry().with_resources((name, Resource.from_contents(document)) for name, document in DOCUMENTS.items())
+    registry = Registry().with_resources(
+        (name, Resource.from_contents(document)) for name, document in DOCUMENTS.items()
+    )
     return Draft202012Validator(DOCUMENTS[CURRENT[report]], registry=registry)
 
 
 def complaints(report, document):
-    return [f"{error.json_path}: {error.message}" for error in validator(report).iter_errors(document)]
+    return [
+        f"{error.json_path}: {error.message}" for error in validator(report).iter_errors(document)
+    ]
 
 
 # ---- Documents -----------------------------------------------------------------------------------------------------------
@@ -92,8 +102,9 @@ def as_json(verdict):
 def concluded(measured, fresh=0, once=None, **changes):
     """The verdict over eight launches of a case, and so many fresh ones; keywords are of the header or of the options."""
     launches = [
-        *series(measured, seed=3, once=once), *(series(measured, stage=2, seed=4, count=fresh, once=once) if fresh else []),
-    ]  # fmt: skip
+        *series(measured, seed=3, once=once),
+        *(series(measured, stage=2, seed=4, count=fresh, once=once) if fresh else []),
+    ]
     options = {name: changes.pop(name) for name in ("reason", "allow_missing") if name in changes}
     accept = tuple(map(Acceptance.parse, changes.pop("accept", ())))
     return conclude(recorded(launches, **changes), JudgeOptions(accept=accept, **options))
@@ -112,39 +123,71 @@ OTHER = "bench/test_step.py::test_step[mlp-b1-cpu]"
 VERDICTS = {
     "passed": (PASSED, lambda: concluded(Measured())),
     "regressed": (REGRESSED, lambda: concluded(SLOWER_CASE, 8)),
-    "accepted": (PASSED, lambda: concluded(SLOWER_CASE, 8, accept=("*:*:50%",), reason="it is exact now")),
-    "accepted without a limit": (INCONCLUSIVE, lambda: concluded(SLOWER_CASE, 8, accept=("*:*",), reason="it is exact now")),
+    "accepted": (
+        PASSED,
+        lambda: concluded(SLOWER_CASE, 8, accept=("*:*:50%",), reason="it is exact now"),
+    ),
+    "accepted without a limit": (
+        INCONCLUSIVE,
+        lambda: concluded(SLOWER_CASE, 8, accept=("*:*",), reason="it is exact now"),
+    ),
     "flagged and not measured again": (INCONCLUSIVE, lambda: concluded(SLOWER_CASE)),
     "replaced": (REGRESSED, lambda: concluded(REPLACED_CASE, 8)),
     "once": (
         REGRESSED,
-        lambda: concluded(Measured(), 8, {("import", ALL_CASES): (50_000_000, 1.6), (RESIDENT, ALL_CASES): (90_000_000, 1.0)}),
+        lambda: concluded(
+            Measured(),
+            8,
+            {("import", ALL_CASES): (50_000_000, 1.6), (RESIDENT, ALL_CASES): (90_000_000, 1.0)},
+        ),
     ),
     "interrupted": (INCONCLUSIVE, lambda: concluded(Measured(), end=INTERRUPTED)),
     "nothing measured": (INCONCLUSIVE, lambda: conclude(recorded(series(count=3)), JudgeOptions())),
-    "soaked": (INCONCLUSIVE, lambda: conclude(recorded([*series(), soaked(1.3, (1.0, 1.2))]), JudgeOptions())),
+    "soaked": (
+        INCONCLUSIVE,
+        lambda: conclude(recorded([*series(), soaked(1.3, (1.0, 1.2))]), JudgeOptions()),
+    ),
     "no operations": (PASSED, lambda: concluded(Measured(operations={}))),
     "not finite": (PASSED, lambda: concluded(Measured(outcomes=(("aa", 0.5), ("bb", None))))),
     "everything in the header": (
         INCONCLUSIVE,
         lambda: concluded(
-            Measured(), torch="2.14.0 -> 2.15.0", variables={BASE: {}, HEAD: {"OMP_NUM_THREADS": "2"}},
-            packages={"torch": ["2.14.0", "2.15.0"], "numpy": ["", "2.0"]}, memory={CASE: {BASE: 4_096, HEAD: 8_192}},
-            resident={BASE: 400_000_000, HEAD: 800_000_000}, only_base=[OTHER], only_head=["a"], changed=["b"],
-            left_out={BASE: {}, HEAD: {OTHER: "it is skipped"}}, notes={CASE: "a note"},
-            uncompared={CASE: "it returns nothing"}, cpu={BASE: {}, HEAD: {"instruction set": "AVX2"}},
+            Measured(),
+            torch="2.14.0 -> 2.15.0",
+            variables={BASE: {}, HEAD: {"OMP_NUM_THREADS": "2"}},
+            packages={"torch": ["2.14.0", "2.15.0"], "numpy": ["", "2.0"]},
+            memory={CASE: {BASE: 4_096, HEAD: 8_192}},
+            resident={BASE: 400_000_000, HEAD: 800_000_000},
+            only_base=[OTHER],
+            only_head=["a"],
+            changed=["b"],
+            left_out={BASE: {}, HEAD: {OTHER: "it is skipped"}},
+            notes={CASE: "a note"},
+            uncompared={CASE: "it returns nothing"},
+            cpu={BASE: {}, HEAD: {"instruction set": "AVX2"}},
             onednn={CASE: {BASE: {}, HEAD: {"matmul ref:any": 1}}},
         ),
     ),
-}  # fmt: skip
+}
 
 
 def compared():
     """A comparison with replaced, new and small operations, several base runs, problems and an accepted regression."""
-    rows = [builders.op_row("aten::mm", 900_000), builders.op_row("aten::add", 90_000), builders.op_row("aten::t", 10)]
-    slower = [builders.op_row("aten::mm", 1_900_000), builders.op_row("aten::clone", 80_000), builders.op_row("aten::t", 10)]
+    rows = [
+        builders.op_row("aten::mm", 900_000),
+        builders.op_row("aten::add", 90_000),
+        builders.op_row("aten::t", 10),
+    ]
+    slower = [
+        builders.op_row("aten::mm", 1_900_000),
+        builders.op_row("aten::clone", 80_000),
+        builders.op_row("aten::t", 10),
+    ]
     bases = [
-        builders.summary(builders.case_record(tables=(builders.op_table(*rows),)), builders.case_record(batch_size=1)),
+        builders.summary(
+            builders.case_record(tables=(builders.op_table(*rows),)),
+            builders.case_record(batch_size=1),
+        ),
         builders.summary(builders.case_record(tables=(builders.op_table(*rows),)), dirty=True),
     ]
     new = builders.summary(
@@ -170,11 +213,16 @@ def searched():
 def qualified(spread=0.5):
     """A qualification of a noisy machine by two gates of the same code."""
     measured = {CASE: Measured(spread=spread), OTHER: Measured()}
-    launches = [*series(measured, count=qualification.SIZE), *series(measured, count=4, stage=samples.LONGER)]
+    launches = [
+        *series(measured, count=qualification.SIZE),
+        *series(measured, count=4, stage=samples.LONGER),
+    ]
     found = recorded(launches, labels={CASE: LABEL, OTHER: "other"}, machine="EPYC, 2 cores")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(qualification, "GATES", 2)
-        found.end = samples.End(qualification=qualification.qualify(found, Thresholds(), 240.0, lambda: True))
+        found.end = samples.End(
+            qualification=qualification.qualify(found, Thresholds(), 240.0, lambda: True)
+        )
     return found
 
 
@@ -229,7 +277,9 @@ def effect(logs, **changes):
     return dataclasses.replace(gate_builders.quantity((0.0,) * 8, case=LABEL, **changes), logs=logs)
 
 
-LOGS = st.sampled_from([0.0, 0.01, -0.01, 0.3, 43.0, -43.0, 800.0, -800.0, math.nan]) | st.floats(-43, 43)
+LOGS = st.sampled_from([0.0, 0.01, -0.01, 0.3, 43.0, -43.0, 800.0, -800.0, math.nan]) | st.floats(
+    -43, 43
+)
 
 
 @st.composite
@@ -238,15 +288,43 @@ def any_effects(draw):
     found = []
     for number in range(draw(st.integers(1, 4))):
         kind = draw(
-            st.sampled_from(["iteration", "mean", "operation", "replaced", "added", "outside", "other", "once", "memory"])
+            st.sampled_from(
+                [
+                    "iteration",
+                    "mean",
+                    "operation",
+                    "replaced",
+                    "added",
+                    "outside",
+                    "other",
+                    "once",
+                    "memory",
+                ]
+            )
         )
-        clocks = {"iteration": ["wall", "cpu", "device"], "mean": ["wall", "cpu"], "once": ["cpu"], "memory": ["none"]}
+        clocks = {
+            "iteration": ["wall", "cpu", "device"],
+            "mean": ["wall", "cpu"],
+            "once": ["cpu"],
+            "memory": ["none"],
+        }
         clock = draw(st.sampled_from(clocks.get(kind, [""])))
         sides = st.none() | st.floats(0, 1e15)
-        replaced = tuple(Replaced(key, draw(sides), draw(sides)) for key in (MM, ADD)) if kind in ("replaced", "added") else ()
+        replaced = (
+            tuple(Replaced(key, draw(sides), draw(sides)) for key in (MM, ADD))
+            if kind in ("replaced", "added")
+            else ()
+        )
         logs = draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8))
         found.append(
-            effect(logs, kind=kind, name=clock or f"{number}", clock=clock, share=draw(st.floats(0, 10)), replaced=replaced)
+            effect(
+                logs,
+                kind=kind,
+                name=clock or f"{number}",
+                clock=clock,
+                share=draw(st.floats(0, 10)),
+                replaced=replaced,
+            )
         )
     return list({effect.key: effect for effect in found}.values())
 
@@ -265,7 +343,9 @@ def empty_verdict() -> Verdict:
 
 
 def test_a_qualification_without_a_result_is_valid():
-    document = json.loads(qualification.report(recorded(series(count=3), end=INTERRUPTED), 10)[1].json)
+    document = json.loads(
+        qualification.report(recorded(series(count=3), end=INTERRUPTED), 10)[1].json
+    )
     assert (document["found"], complaints("qualify", document)) == (None, [])
 
 
@@ -282,9 +362,11 @@ def with_timing(record):
 
 
 LIMITS = Criteria(
-    op_fail=(Threshold.parse("10%"), Threshold.parse("conv2:5%")), case_fail=Threshold.parse("5%"),
-    accept=(Acceptance.parse("*:*:50%"), Acceptance.parse("*:*mm*")), reason="x",
-)  # fmt: skip
+    op_fail=(Threshold.parse("10%"), Threshold.parse("conv2:5%")),
+    case_fail=Threshold.parse("5%"),
+    accept=(Acceptance.parse("*:*:50%"), Acceptance.parse("*:*mm*")),
+    reason="x",
+)
 
 
 @strategies.many(900)
@@ -304,7 +386,9 @@ def test_whatever_runs_are_compared_the_judgement_is_valid(
     same = {"test": head[0].test, "params": head[0].params}
     runs = [
         builders.summary(
-            with_timing(record), with_timing(dataclasses.replace(record, **same)), environment=environments[number % 2]
+            with_timing(record),
+            with_timing(dataclasses.replace(record, **same)),
+            environment=environments[number % 2],
         )
         for number, record in enumerate(bases)
     ]
@@ -315,12 +399,17 @@ def test_whatever_runs_are_compared_the_judgement_is_valid(
     assert complaints("compare", json.loads(compare_report.report(judgement, 10).json)) == []
 
 
-@pytest.mark.parametrize("times", [(1_000_000,) * 3, (1_000_000, 1_500_000, 800_000, 1_200_000) * 2], ids=["few", "eight"])
+@pytest.mark.parametrize(
+    "times",
+    [(1_000_000,) * 3, (1_000_000, 1_500_000, 800_000, 1_200_000) * 2],
+    ids=["few", "eight"],
+)
 @pytest.mark.parametrize("factor", [0.2, 0.9, 1, 1.3, 5])
 @pytest.mark.parametrize("criteria", [Criteria(), LIMITS], ids=["no threshold", "thresholds"])
 def test_a_judgement_by_either_rule_is_valid(times, factor, criteria):
     judgement = judge.judge(
-        compare(builders.base_runs(8, *times), builders.base_runs(1, round(1_000_000 * factor))[0]), criteria
+        compare(builders.base_runs(8, *times), builders.base_runs(1, round(1_000_000 * factor))[0]),
+        criteria,
     )
     assert complaints("compare", json.loads(compare_report.report(judgement, 10).json)) == []
 
@@ -329,7 +418,9 @@ def test_a_benchmark_without_a_record_has_no_params():
     plain = builders.saved_file()
     plain["benchmarks"][0]["extra_info"] = {}
     run = diff.RunSummary.from_json(plain, "0001_plain.json")
-    document = json.loads(compare_report.report(judge.judge(compare([run], run), Criteria()), 10).json)
+    document = json.loads(
+        compare_report.report(judge.judge(compare([run], run), Criteria()), 10).json
+    )
     assert document["cases"][0]["params"] is None
     assert complaints("compare", document) == []
 
@@ -337,7 +428,9 @@ def test_a_benchmark_without_a_record_has_no_params():
 # ---- What is spoiled is not ----------------------------------------------------------------------------------------------
 
 
-def places(value: Any, free: set[str], path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+def places(
+    value: Any, free: set[str], path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[str | int, ...]]:
     """Yield the path of each key of a closed object. Of a list only the first object counts."""
     if isinstance(value, Mapping):
         for name, member in value.items():
@@ -378,7 +471,9 @@ def test_a_report_with_another_key_at_any_place_is_not_valid(report, change):
     top = {path[0] for path in found}
     assert top == set(DOCUMENTS[CURRENT[report]]["required"])
     assert len(found) > len(top) + 10  # also inside of cases, findings, gates
-    assert [path for path in found if not complaints(report, spoiled(made(report), path, change))] == []
+    assert [
+        path for path in found if not complaints(report, spoiled(made(report), path, change))
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -449,15 +544,26 @@ def test_every_object_is_closed_or_a_map_and_every_property_is_described(name):
             assert schema["additionalProperties"] is not False, path
             continue
         assert schema["additionalProperties"] is False, path
-        assert set(schema.get("required", ())) == names or (names == {BASE, HEAD} and "required" not in schema), path
-        assert [each for each, property_ in schema["properties"].items() if not property_.get("description")] == [], path
+        assert set(schema.get("required", ())) == names or (
+            names == {BASE, HEAD} and "required" not in schema
+        ), path
+        assert [
+            each
+            for each, property_ in schema["properties"].items()
+            if not property_.get("description")
+        ] == [], path
 
 
 #: How the name of a number ends -> its unit. "memory" and "resident" have their unit in no name, and changes are shares.
 UNITS = {
-    "_ns": "in nanoseconds", "seconds": "in seconds", "_bytes": "in bytes", "memory": "in bytes", "resident": "in bytes",
-    "threshold": "as a share", "change": "as a share",
-}  # fmt: skip
+    "_ns": "in nanoseconds",
+    "seconds": "in seconds",
+    "_bytes": "in bytes",
+    "memory": "in bytes",
+    "resident": "in bytes",
+    "threshold": "as a share",
+    "change": "as a share",
+}
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -472,20 +578,34 @@ def test_the_unit_of_a_number_is_stated(name):
 @pytest.mark.parametrize(
     ("report", "path", "words"),
     [
-        ("gate", "properties/outcome/enum", {decision.PASSED, decision.REGRESSED, decision.INCONCLUSIVE}),
+        (
+            "gate",
+            "properties/outcome/enum",
+            {decision.PASSED, decision.REGRESSED, decision.INCONCLUSIVE},
+        ),
         (
             "gate",
             "properties/reasons/items/properties/kind/enum",
             {
-                decision.NOISE, decision.BUDGET, decision.CONTRADICTION, decision.UNMEASURED, decision.MISSING,
-                decision.ACCEPTANCE, decision.BROKEN, decision.SOAKED,
+                decision.NOISE,
+                decision.BUDGET,
+                decision.CONTRADICTION,
+                decision.UNMEASURED,
+                decision.MISSING,
+                decision.ACCEPTANCE,
+                decision.BROKEN,
+                decision.SOAKED,
             },
         ),
         (
             "gate",
             "properties/findings/items/properties/verdict/enum",
             {
-                decision.REGRESSED, decision.IMPROVED, decision.UNCONFIRMED, decision.CONTRADICTED, decision.SMALL,
+                decision.REGRESSED,
+                decision.IMPROVED,
+                decision.UNCONFIRMED,
+                decision.CONTRADICTED,
+                decision.SMALL,
                 decision.UNDECIDED,
             },
         ),
@@ -493,8 +613,15 @@ def test_the_unit_of_a_number_is_stated(name):
             "gate",
             "$defs/estimate/properties/kind/enum",
             {
-                samples.ITERATION, samples.MEAN, samples.OPERATION, samples.REPLACED, samples.ADDED, samples.OUTSIDE_KIND,
-                samples.OTHER, samples.ONCE, samples.MEMORY,
+                samples.ITERATION,
+                samples.MEAN,
+                samples.OPERATION,
+                samples.REPLACED,
+                samples.ADDED,
+                samples.OUTSIDE_KIND,
+                samples.OTHER,
+                samples.ONCE,
+                samples.MEMORY,
             },
         ),
         (
@@ -503,15 +630,27 @@ def test_the_unit_of_a_number_is_stated(name):
             {samples.WALL, samples.CPU, samples.DEVICE, samples.BUSY, samples.NO_CLOCK, "profiled"},
         ),
         ("qualify", "properties/outcome/enum", {decision.PASSED, decision.INCONCLUSIVE}),
-        ("bisect", "properties/outcome/enum", {decision.PASSED, decision.REGRESSED, decision.INCONCLUSIVE}),
+        (
+            "bisect",
+            "properties/outcome/enum",
+            {decision.PASSED, decision.REGRESSED, decision.INCONCLUSIVE},
+        ),
         (
             "bisect",
             "properties/gates/items/properties/result/enum",
             {bisection.SLOWER, bisection.NOT_SLOWER, bisection.NOT_JUDGED},
         ),
         ("compare", "properties/by/enum", set(GROUPINGS)),
-        ("compare", "properties/problems/items/properties/verdict/enum", {judge.INCOMPARABLE, judge.MISSING}),
-        ("compare", "properties/cases/items/properties/incomparable/propertyNames/enum", set(BLOCKING)),
+        (
+            "compare",
+            "properties/problems/items/properties/verdict/enum",
+            {judge.INCOMPARABLE, judge.MISSING},
+        ),
+        (
+            "compare",
+            "properties/cases/items/properties/incomparable/propertyNames/enum",
+            set(BLOCKING),
+        ),
         (
             "compare",
             "properties/cases/items/properties/left_out/propertyNames/enum",
@@ -523,9 +662,23 @@ def test_the_unit_of_a_number_is_stated(name):
         (
             "compare",
             "$defs/quantity/properties/verdict/enum",
-            {judge.REGRESSED, judge.IMPROVED, judge.WITHIN, judge.SUSPECT, judge.INCONCLUSIVE, judge.INCOMPARABLE},
+            {
+                judge.REGRESSED,
+                judge.IMPROVED,
+                judge.WITHIN,
+                judge.SUSPECT,
+                judge.INCONCLUSIVE,
+                judge.INCOMPARABLE,
+            },
         ),
     ],
-)  # fmt: skip
+)
 def test_the_words_of_a_schema_are_those_of_the_code(report, path, words):
-    assert set(functools.reduce(lambda value, step: value[step], path.split("/"), DOCUMENTS[CURRENT[report]])) == words
+    assert (
+        set(
+            functools.reduce(
+                lambda value, step: value[step], path.split("/"), DOCUMENTS[CURRENT[report]]
+            )
+        )
+        == words
+    )

@@ -68,10 +68,22 @@ FIGURE_LENGTH = 400
 PACKAGES = ("jinja2", "packaging", "platformdirs", "pytest-benchmark", "tabulate", "tensorboard")
 
 #: Versions of manylinux whose wheels are accepted; pip matches each exactly.
-PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014", "manylinux1")
+PLATFORMS = (
+    "manylinux_2_28",
+    "manylinux_2_27",
+    "manylinux_2_24",
+    "manylinux_2_17",
+    "manylinux2014",
+    "manylinux1",
+)
 
 #: Files of MNIST, as torchvision names them.
-MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+MNIST_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 
 #: pytest-benchmark warns if there is nothing to save, because every case failed: as an error it would hide theirs.
 NOTHING_SAVED = ("-W", "default::pytest_benchmark.logger.PytestBenchmarkWarning")
@@ -143,7 +155,11 @@ class Run:
     def _why_not(self, part: Part) -> str:
         """Return why a part cannot be run, empty if it can: it needs a device that is not there."""
         environment = self.outcomes.get(ENVIRONMENT)
-        return environment.figure if environment and environment.result == FAILED and part.needs_device else ""
+        return (
+            environment.figure
+            if environment and environment.result == FAILED and part.needs_device
+            else ""
+        )
 
     def _run(self, part: Part, limit_s: float) -> None:
         print(f"{part.name}: {part.what}, at most {limit_s:.0f} s", flush=True)
@@ -168,7 +184,10 @@ class Run:
 
     def _ends(self, outcome: Outcome) -> None:
         self.outcomes[outcome.part.name] = outcome
-        print(f"{outcome.part.name}: {outcome.result}, {outcome.seconds:.0f} s, {outcome.figure}", flush=True)
+        print(
+            f"{outcome.part.name}: {outcome.result}, {outcome.seconds:.0f} s, {outcome.figure}",
+            flush=True,
+        )
         self.write()
 
 
@@ -189,7 +208,13 @@ def summary(heading: str, outcomes: Iterable[Outcome]) -> str:
     lines = [heading, "", "| part | result | seconds | figure | log |", "|---|---|---|---|---|"]
     for outcome in outcomes:
         figure = outcome.figure[:FIGURE_LENGTH].replace("|", "\\|")
-        cells = (outcome.part.what, outcome.result, f"{outcome.seconds:.0f}", figure, f"{outcome.part.name}.log")
+        cells = (
+            outcome.part.what,
+            outcome.result,
+            f"{outcome.seconds:.0f}",
+            figure,
+            f"{outcome.part.name}.log",
+        )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
@@ -197,7 +222,9 @@ def summary(heading: str, outcomes: Iterable[Outcome]) -> str:
 # ---- Processes -------------------------------------------------------------------------------------------------------
 
 
-def run(command: Sequence[str], log: Path, environ: Mapping[str, str], directory: Path, limit_s: float) -> int | None:
+def run(
+    command: Sequence[str], log: Path, environ: Mapping[str, str], directory: Path, limit_s: float
+) -> int | None:
     """Run a command with its output in a log; return its exit code, None if it was stopped at its limit.
 
     Afterwards all processes that descend from this one are killed: the next part must have the machine for itself.
@@ -264,7 +291,9 @@ def descendants(ancestor: int) -> Iterator[int]:
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            state, parent = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:2]
+            state, parent = (
+                stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:2]
+            )
             if state != "Z":  # it has ended, and its parent has not asked for its exit code
                 children.setdefault(int(parent), []).append(int(stat.parent.name))
     waiting = [ancestor]
@@ -294,7 +323,11 @@ def tests_figure(text: str) -> str:
     counts = last_match(r"^=+ (.*(?:passed|failed|skipped|error).*) in .*=+$", text)
     counts = re.sub(r", \d+ deselected", "", counts)
     reasons = re.findall(r"^SKIPPED \[\d+\] \S+: (.+)$", text, re.MULTILINE)
-    return f"{SKIPPED}: {reasons[0]} ({counts})" if reasons and not re.search("passed|failed|error", counts) else counts
+    return (
+        f"{SKIPPED}: {reasons[0]} ({counts})"
+        if reasons and not re.search("passed|failed|error", counts)
+        else counts
+    )
 
 
 def suite_figure(results: Path, text: str) -> str:
@@ -337,7 +370,17 @@ TRAINING = "08-training"
 SUITE_COMPILED = "09-suite-compiled"
 
 #: In their order.
-PARTS = (PREPARATION, ENVIRONMENT, GPU_TESTS, KEY_AVERAGES, SUITE, GATE_SAME, GATE_INJECTED, TRAINING, SUITE_COMPILED)
+PARTS = (
+    PREPARATION,
+    ENVIRONMENT,
+    GPU_TESTS,
+    KEY_AVERAGES,
+    SUITE,
+    GATE_SAME,
+    GATE_INJECTED,
+    TRAINING,
+    SUITE_COMPILED,
+)
 
 
 @dataclass(frozen=True)
@@ -393,13 +436,37 @@ def parts_of(device: str, out: Path, scratch: Path, carried: Carried) -> list[Pa
 
     def suite(name: str, arguments: Sequence[str]) -> Callable[[float], Sequence[str]]:
         saved = (f"--benchmark-json={suites[name]}", f"--bench-tensorboard={scratch / name}")
-        return lambda _: (*python, "pytest", *arguments, on_device, *saved, *NOTHING_SAVED, "-v", "-p", "no:cacheprovider")
+        return lambda _: (
+            *python,
+            "pytest",
+            *arguments,
+            on_device,
+            *saved,
+            *NOTHING_SAVED,
+            "-v",
+            "-p",
+            "no:cacheprovider",
+        )
 
     def gate(name: str, arguments: Sequence[str]) -> Callable[[float], Sequence[str]]:
         def command(limit_s: float) -> Sequence[str]:
             budget = f"--budget={max(1.0, limit_s - GATE_REPORTS_S):.0f}s"
-            options = (f"--base-dir={scratch / 'base'}", budget, f"--launches={LAUNCHES}", f"--storage={out / name}")
-            return (*python, "mnistbench", "gate", *options, "--", "bench/test_step.py", on_device, *arguments)
+            options = (
+                f"--base-dir={scratch / 'base'}",
+                budget,
+                f"--launches={LAUNCHES}",
+                f"--storage={out / name}",
+            )
+            return (
+                *python,
+                "mnistbench",
+                "gate",
+                *options,
+                "--",
+                "bench/test_step.py",
+                on_device,
+                *arguments,
+            )
 
         return command
 
@@ -450,7 +517,13 @@ def parts_of(device: str, out: Path, scratch: Path, carried: Carried) -> list[Pa
         Part(
             KEY_AVERAGES,
             "`mnistbench trace` beside `key_averages()`",
-            lambda _: (sys.executable, str(EVIDENCE / "key_averages.py"), str(out / KEY_AVERAGES), "--device", device),
+            lambda _: (
+                sys.executable,
+                str(EVIDENCE / "key_averages.py"),
+                str(out / KEY_AVERAGES),
+                "--device",
+                device,
+            ),
             least_s=20,
             most_s=70,
             figure=last_line,
@@ -512,10 +585,29 @@ def prepare(folder: Path, packages: Sequence[str], data: Path | None, peer: Path
     for earlier in wheels.glob("*.whl"):
         earlier.unlink()
     platforms = [word for name in PLATFORMS for word in ("--platform", f"{name}_x86_64")]
-    options = ["--no-deps", "--only-binary=:all:", "--python-version=3.12", "--implementation=cp", *platforms]
-    command = [sys.executable, "-m", "pip", "download", "--quiet", *options, "-d", str(wheels), *packages]
+    options = [
+        "--no-deps",
+        "--only-binary=:all:",
+        "--python-version=3.12",
+        "--implementation=cp",
+        *platforms,
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        *options,
+        "-d",
+        str(wheels),
+        *packages,
+    ]
     if subprocess.run(command, check=False).returncode:
-        print(f"the wheels were not downloaded; PYTHON must name an interpreter with pip: {sys.executable}", file=sys.stderr)
+        print(
+            f"the wheels were not downloaded; PYTHON must name an interpreter with pip: {sys.executable}",
+            file=sys.stderr,
+        )
         return 1
     if peer:
         shutil.copyfile(peer, folder / "main.py")
@@ -525,11 +617,19 @@ def prepare(folder: Path, packages: Sequence[str], data: Path | None, peer: Path
         packed.mkdir(parents=True, exist_ok=True)
         for name in MNIST_FILES:
             source = raw / name
-            content = source.read_bytes() if source.exists() else gzip.decompress(source.with_name(f"{name}.gz").read_bytes())
+            content = (
+                source.read_bytes()
+                if source.exists()
+                else gzip.decompress(source.with_name(f"{name}.gz").read_bytes())
+            )
             (packed / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
     files = [path for path in folder.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files) / 2**20
-    lacking = [text for text, is_there in (("MNIST (--data)", raw), ("the peer (--peer)", peer)) if not is_there]
+    lacking = [
+        text
+        for text, is_there in (("MNIST (--data)", raw), ("the peer (--peer)", peer))
+        if not is_there
+    ]
     without = f", without {' and '.join(lacking)}" if lacking else ""
     print(f"{folder}: {len(files)} files, {size:.1f} MiB{without}")
     return 0
@@ -545,12 +645,19 @@ def mnist_in(folder: Path) -> Path | None:
 def carried_in(folder: Path | None) -> Carried:
     """Return what is in a prepared folder; without MNIST there, that of MNISTBENCH_DATA."""
     environ_data = os.environ.get("MNISTBENCH_DATA")
-    places = [place for place in (folder, Path(environ_data).resolve() if environ_data else None) if place]
+    places = [
+        place for place in (folder, Path(environ_data).resolve() if environ_data else None) if place
+    ]
     raw = next(filter(None, map(mnist_in, places)), None)
     if folder is None:
         return Carried(raw=raw)
     peer = folder / "main.py"
-    return Carried(folder, tuple(sorted((folder / "wheels").glob("*.whl"))), raw, peer if peer.exists() else None)
+    return Carried(
+        folder,
+        tuple(sorted((folder / "wheels").glob("*.whl"))),
+        raw,
+        peer if peer.exists() else None,
+    )
 
 
 def unpack(scratch: Path, folder: Path | None) -> int:
@@ -565,7 +672,9 @@ def unpack(scratch: Path, folder: Path | None) -> int:
             if source.exists():
                 (unpacked / name).symlink_to(source)
             else:
-                (unpacked / name).write_bytes(gzip.decompress(source.with_name(f"{name}.gz").read_bytes()))
+                (unpacked / name).write_bytes(
+                    gzip.decompress(source.with_name(f"{name}.gz").read_bytes())
+                )
     return install(scratch / "site", carried.wheels)
 
 
@@ -584,7 +693,8 @@ def install(site: Path, wheels: Sequence[Path]) -> int:
         command = [sys.executable, "-m", "pip", "install", "--quiet", *options, *map(str, needed)]
         code = subprocess.run(command, check=False).returncode
     print(
-        f"{len(needed)} of {len(wheels)} wheels are needed: {', '.join(wheel.name for wheel in needed) or 'none'}", flush=True
+        f"{len(needed)} of {len(wheels)} wheels are needed: {', '.join(wheel.name for wheel in needed) or 'none'}",
+        flush=True,
     )
     return code
 
@@ -598,8 +708,12 @@ def unmet() -> dict[str, str]:
     for requirement in map(Requirement, project["dependencies"]):
         if not is_installed(requirement.name):
             reasons[requirement.name] = NOT_INSTALLED
-        elif not requirement.specifier.contains(version := importlib.metadata.version(requirement.name), prereleases=True):
-            reasons[requirement.name] = f"{version} is installed, and {requirement.specifier} is needed"
+        elif not requirement.specifier.contains(
+            version := importlib.metadata.version(requirement.name), prereleases=True
+        ):
+            reasons[requirement.name] = (
+                f"{version} is installed, and {requirement.specifier} is needed"
+            )
     return reasons
 
 
@@ -619,7 +733,9 @@ def environment(device: str) -> int:
     for name, why in reasons.items():
         print(f"{name}: {why}")
     if shutil.which("nvidia-smi"):
-        quantities = "name,driver_version,memory.total,power.limit,clocks.sm,clocks.mem,temperature.gpu"
+        quantities = (
+            "name,driver_version,memory.total,power.limit,clocks.sm,clocks.mem,temperature.gpu"
+        )
         subprocess.run(["nvidia-smi", f"--query-gpu={quantities}", "--format=csv"], check=False)
     subprocess.run([sys.executable, "-P", "-m", "mnistbench", "env"], check=False)
     versions = f"torch {torch.__version__}, Python {platform.python_version()}"
@@ -635,7 +751,9 @@ def environment(device: str) -> int:
     return 0
 
 
-def run_parts(out: Path, folder: Path | None, device: str, seconds: float, names: Sequence[str]) -> int:
+def run_parts(
+    out: Path, folder: Path | None, device: str, seconds: float, names: Sequence[str]
+) -> int:
     """Run the parts with these names; return the exit code."""
     deadline = time.monotonic() + seconds
     supervise()
@@ -678,7 +796,12 @@ def environ_of(scratch: Path, carried: Carried) -> dict[str, str]:
     from mnistbench.core.machine import PINNED
 
     paths = [str(scratch / "site"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environ = {**os.environ, **PINNED, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    environ = {
+        **os.environ,
+        **PINNED,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONUNBUFFERED": "1",
+    }
     # Without bytecode each process compiles torch's sources again.
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
     environ.pop("MNISTBENCH_DATA", None)
@@ -688,21 +811,41 @@ def environ_of(scratch: Path, carried: Carried) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    preparing = commands.add_parser("prepare", help="gather what a machine without a network may lack")
+    preparing = commands.add_parser(
+        "prepare", help="gather what a machine without a network may lack"
+    )
     preparing.add_argument("folder", type=Path)
-    preparing.add_argument("--packages", nargs="+", default=PACKAGES, metavar="NAME", help="packages that the machine lacks")
     preparing.add_argument(
-        "--data", type=Path, default=os.environ.get("MNISTBENCH_DATA"), help="folder with MNIST/raw (default: MNISTBENCH_DATA)"
+        "--packages",
+        nargs="+",
+        default=PACKAGES,
+        metavar="NAME",
+        help="packages that the machine lacks",
+    )
+    preparing.add_argument(
+        "--data",
+        type=Path,
+        default=os.environ.get("MNISTBENCH_DATA"),
+        help="folder with MNIST/raw (default: MNISTBENCH_DATA)",
     )
     preparing.add_argument("--peer", type=Path, help="mnist/main.py of pytorch/examples at 77f55b9")
     running = commands.add_parser("run", help="run all parts and write the summary")
     running.add_argument("out", type=Path)
     running.add_argument("--carried", type=Path, help="the prepared folder")
-    running.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: try everything without an accelerator")
+    running.add_argument(
+        "--device",
+        choices=("cuda", "cpu"),
+        default="cuda",
+        help="cpu: try everything without an accelerator",
+    )
     running.add_argument("--seconds", type=float, default=WHOLE_S)
-    running.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="NAME", help=", ".join(PARTS))
+    running.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=PARTS, metavar="NAME", help=", ".join(PARTS)
+    )
     unpacking = commands.add_parser("unpack", help="a part of run")
     unpacking.add_argument("scratch", type=Path)
     unpacking.add_argument("--carried", type=Path)
@@ -718,7 +861,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if settings.command == "run":
         if settings.carried and not settings.carried.is_dir():
             running.error(f"--carried: {settings.carried} is not a folder; make it with prepare")
-        return run_parts(settings.out, settings.carried, settings.device, settings.seconds, settings.parts)
+        return run_parts(
+            settings.out, settings.carried, settings.device, settings.seconds, settings.parts
+        )
     if settings.command == "unpack":
         return unpack(settings.scratch, settings.carried)
     return environment(settings.device)

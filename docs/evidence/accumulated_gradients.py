@@ -30,7 +30,10 @@ def seconds(function, before, repetitions=20):
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    for name, sparse in (("embedding_bag, dense gradient", False), ("embedding_bag, sparse gradient", True)):
+    for name, sparse in (
+        ("embedding_bag, dense gradient", False),
+        ("embedding_bag, sparse gradient", True),
+    ):
         layer = torch.nn.EmbeddingBag(1_000, 64, mode="sum", sparse=sparse)
         output = layer(torch.randint(1_000, (8,)), torch.tensor([0])).mean()
 
@@ -45,7 +48,10 @@ def main():
                 done += 1
             times.append(seconds(step, lambda: None, 3))
             done += 3
-        shown = ", ".join(f"{1e6 * each:,.0f} after {number:,}" for number, each in zip(PASSES, times, strict=True))
+        shown = ", ".join(
+            f"{1e6 * each:,.0f} after {number:,}"
+            for number, each in zip(PASSES, times, strict=True)
+        )
         print(f"{name}: zeroed {1e6 * zeroed:,.0f} us; accumulated {shown}")
     for name, function, shapes in (
         ("add", torch.add, ((64, 64, 128), (64, 64, 128))),
@@ -54,11 +60,17 @@ def main():
     ):
         times = []
         for of in ((True, False), (False, True), (True, True)):
-            inputs = [torch.rand(shape, requires_grad=one) for shape, one in zip(shapes, of, strict=True)]
+            inputs = [
+                torch.rand(shape, requires_grad=one) for shape, one in zip(shapes, of, strict=True)
+            ]
             output = function(*inputs).mean()
-            times.append(seconds(lambda output=output: output.backward(retain_graph=True), lambda: None, 300))
+            times.append(
+                seconds(lambda output=output: output.backward(retain_graph=True), lambda: None, 300)
+            )
         first, second, both = (f"{1e6 * each:,.0f} us" for each in times)
-        print(f"gradient of {name}: of the first input {first}, of the second {second}, of both {both}")
+        print(
+            f"gradient of {name}: of the first input {first}, of the second {second}, of both {both}"
+        )
 
 
 if __name__ == "__main__":

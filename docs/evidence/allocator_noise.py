@@ -21,7 +21,12 @@ SECONDS_PER_CASE = 1.0
 def launch(environment):
     """Median step time in milliseconds for each batch size, in a process of its own."""
     child = subprocess.run(
-        [sys.executable, __file__, "--measure"], env=environment, capture_output=True, text=True, check=True, cwd=Path.cwd()
+        [sys.executable, __file__, "--measure"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path.cwd(),
     )
     return json.loads(child.stdout)
 
@@ -37,7 +42,9 @@ def measure():
     workload = builtin_workloads("digits", None)[0]
     medians = []
     for batch_size in BATCH_SIZES:
-        case = build(Params("convnet", "step", batch_size, "cpu", "float32", 1, False, 1, "digits"), workload)
+        case = build(
+            Params("convnet", "step", batch_size, "cpu", "float32", 1, False, 1, "digits"), workload
+        )
         for _ in range(3):
             case()
         times = []
@@ -60,7 +67,8 @@ def main(launches):
     print(f"{'':10}" + "".join(f"{f'batch {size}':>24}" for size in BATCH_SIZES))
     for name, rows in samples.items():
         cells = [
-            f"{statistics.median(x):.2f} ms +- {statistics.stdev(x) / statistics.mean(x):.1%}" for x in zip(*rows, strict=True)
+            f"{statistics.median(x):.2f} ms +- {statistics.stdev(x) / statistics.mean(x):.1%}"
+            for x in zip(*rows, strict=True)
         ]
         print(f"{name:10}" + "".join(f"{cell:>24}" for cell in cells))
 

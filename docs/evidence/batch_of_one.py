@@ -74,12 +74,23 @@ def seconds(calls: Iterable[Callable[[], object]]) -> float:
 def floor(threads: int) -> None:
     torch.set_num_threads(threads)
     workload, whole, values = builtin_workloads("mnist", None)[0], load("mnist"), torch.zeros(1)
-    ceilings, call_s = ceilings_of("cpu", "float32", threads), seconds(itertools.repeat(lambda: values.add_(1)))
+    ceilings, call_s = (
+        ceilings_of("cpu", "float32", threads),
+        seconds(itertools.repeat(lambda: values.add_(1))),
+    )
     for kind in STEPS:
         params = Params(
-            workload=workload.name, phase="step", batch_size=1, device="cpu", dtype="float32", threads=threads,
-            compile=False, seed=0, dataset="mnist", step=kind,
-        )  # fmt: skip
+            workload=workload.name,
+            phase="step",
+            batch_size=1,
+            device="cpu",
+            dtype="float32",
+            threads=threads,
+            compile=False,
+            seed=0,
+            dataset="mnist",
+            step=kind,
+        )
         model = in_step(params, workload, seeded_model(params, workload))
         step = Step(model, workload.loss, optimizer_maker(params, workload)(model.parameters()))
         batches = whole.epoch(whole.train, 1, torch.Generator().manual_seed(0))
@@ -88,11 +99,19 @@ def floor(threads: int) -> None:
             step(*next(batches))
         with FlopCounterMode(display=False) as flops:
             step(*next(batches))
-        used = sum(each.grad._nnz() if each.grad.is_sparse else each.numel() for each in model.parameters())  # noqa: SLF001
+        used = sum(
+            each.grad._nnz() if each.grad.is_sparse else each.numel()  # noqa: SLF001
+            for each in model.parameters()
+            for each in model.parameters()
+        )
         # The forward pass reads a weight; an update reads two averages and writes them and the
         # weight.
         n_bytes = 4 * 6 * used
-        least = call_s * counted.calls, n_bytes / ceilings.bytes_per_s, flops.get_total_flops() / ceilings.flops_per_s
+        least = (
+            call_s * counted.calls,
+            n_bytes / ceilings.bytes_per_s,
+            flops.get_total_flops() / ceilings.flops_per_s,
+        )
         print(
             f"{kind}: {1e3 * step_s:.2f} ms; at least {1e3 * sum(least):.2f} ms: {counted.calls} calls {1e3 * least[0]:.2f}, "
             f"{n_bytes / 1e6:.1f} MB {1e3 * least[1]:.2f}, {flops.get_total_flops() / 1e6:.0f} MFLOP {1e3 * least[2]:.2f} ms"
@@ -107,15 +126,24 @@ def accuracy(seeds: int = 5, steps: int = 6_000) -> None:
     found = {step: [] for step in STEPS}
     for seed in range(seeds):
         for step in STEPS:
-            settings = Settings(device="cpu", step=step, batch_size=1, epochs=1, seed=seed, threads=1)
+            settings = Settings(
+                device="cpu", step=step, batch_size=1, epochs=1, seed=seed, threads=1
+            )
             found[step].append(run(settings, workload=workload).epochs[-1].test_accuracy)
-        print(f"seed {seed}: " + ", ".join(f"{step} {found[step][-1]:.2f} %" for step in STEPS), flush=True)
+        print(
+            f"seed {seed}: " + ", ".join(f"{step} {found[step][-1]:.2f} %" for step in STEPS),
+            flush=True,
+        )
     for step, accuracies in found.items():
-        print(f"{step}: mean {statistics.fmean(accuracies):.2f} %, SD {statistics.stdev(accuracies):.2f}")
+        print(
+            f"{step}: mean {statistics.fmean(accuracies):.2f} %, SD {statistics.stdev(accuracies):.2f}"
+        )
     reference, fast = (found[step] for step in STEPS)
     pairs = [one - other for one, other in zip(fast, reference, strict=True)]
     interval = stats.ttest_1samp(pairs, 0).confidence_interval()
-    print(f"fast - reference: {statistics.fmean(pairs):+.2f} points ({interval.low:+.2f} to {interval.high:+.2f})")
+    print(
+        f"fast - reference: {statistics.fmean(pairs):+.2f} points ({interval.low:+.2f} to {interval.high:+.2f})"
+    )
 
 
 def main() -> None:

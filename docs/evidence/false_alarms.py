@@ -27,8 +27,17 @@ def measure(repetitions, folder):
     plain = {name: value for name, value in os.environ.items() if name not in PINNED}
     for _ in range(repetitions):
         for name, environment in (("pinned", {**plain, **PINNED}), ("default", plain)):
-            arguments = [*SUITE, f"--benchmark-storage={folder.absolute() / name}", f"--benchmark-save={name}"]
-            subprocess.run([sys.executable, "-m", "pytest", *arguments], env=environment, check=True, stdout=subprocess.DEVNULL)
+            arguments = [
+                *SUITE,
+                f"--benchmark-storage={folder.absolute() / name}",
+                f"--benchmark-save={name}",
+            ]
+            subprocess.run(
+                [sys.executable, "-m", "pytest", *arguments],
+                env=environment,
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
 
 
 def alarms(pairs, criteria):
@@ -44,10 +53,16 @@ def share(flags):
 def of_pytest_benchmark(paths, statistic):
     """What --benchmark-compare-fail=STATISTIC:10% does with each ordered neighbour."""
     stats = [
-        {benchmark["fullname"]: benchmark["stats"][statistic] for benchmark in json.loads(path.read_text())["benchmarks"]}
+        {
+            benchmark["fullname"]: benchmark["stats"][statistic]
+            for benchmark in json.loads(path.read_text())["benchmarks"]
+        }
         for path in paths
     ]
-    return lambda pairs: [any(stats[now][name] > 1.10 * before for name, before in stats[base].items()) for base, now in pairs]
+    return lambda pairs: [
+        any(stats[now][name] > 1.10 * before for name, before in stats[base].items())
+        for base, now in pairs
+    ]
 
 
 def evaluate(folder):
@@ -60,15 +75,27 @@ def evaluate(folder):
         print(f"{'':42}{'next run':>22}{'any other run':>24}")
         for statistic in ("mean", "min"):
             fails = of_pytest_benchmark([one.path for one in saved], statistic)
-            print(f"{f'--benchmark-compare-fail={statistic}:10%':42}{share(fails(neighbours)):>22}{share(fails(every)):>24}")
+            print(
+                f"{f'--benchmark-compare-fail={statistic}:10%':42}{share(fails(neighbours)):>22}{share(fails(every)):>24}"
+            )
         call = Criteria(case_fail=Threshold("", 0.10))
-        for label, criteria in (("--case-fail 10%, one base run", call), ("--op-fail 10%, one base run", OPERATIONS)):
+        for label, criteria in (
+            ("--case-fail 10%, one base run", call),
+            ("--op-fail 10%, one base run", OPERATIONS),
+        ):
             near, _ = alarms([([runs[a]], runs[b]) for a, b in neighbours], criteria)
             far, count = alarms([([runs[a]], runs[b]) for a, b in every], criteria)
-            print(f"{label:42}{share(near):>22}{share(far):>24}   {sum(count) / len(count):.1f} verdicts a report")
+            print(
+                f"{label:42}{share(near):>22}{share(far):>24}   {sum(count) / len(count):.1f} verdicts a report"
+            )
         for size in (8, 15, 24):
-            windows = [(runs[start : start + size], runs[start + size]) for start in range(len(runs) - size)]
-            judged = [judge(compare(bases, now, pool_commits=True), TEN_PERCENT) for bases, now in windows]
+            windows = [
+                (runs[start : start + size], runs[start + size])
+                for start in range(len(runs) - size)
+            ]
+            judged = [
+                judge(compare(bases, now, pool_commits=True), TEN_PERCENT) for bases, now in windows
+            ]
             flags = [bool(one.regressions) for one in judged]
             seen = sorted(
                 checked.smallest
@@ -86,7 +113,9 @@ def evaluate(folder):
 
 
 def median_of_calls(judged):
-    seen = sorted(case.call.smallest for one in judged for case in one.cases if case.call.smallest is not None)
+    seen = sorted(
+        case.call.smallest for one in judged for case in one.cases if case.call.smallest is not None
+    )
     return seen[len(seen) // 2]
 
 

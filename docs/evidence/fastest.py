@@ -37,7 +37,11 @@ PLAIN = Settings(model="", dataset="mnist", device="cpu", step=REFERENCE, epochs
 
 def without_norms(*, pools_last: bool) -> nn.Sequential:
     """Return SmallNet without normalisation, with its second ReLU after pooling or before it."""
-    layers = [(name, module) for name, module in SmallNet().named_children() if not name.startswith("norm")]
+    layers = [
+        (name, module)
+        for name, module in SmallNet().named_children()
+        if not name.startswith("norm")
+    ]
     names = [name for name, _ in layers]
     if pools_last:
         pool, relu = names.index("pool"), names.index("relu2")
@@ -56,23 +60,34 @@ def path() -> list[tuple[str, Workload, Settings]]:
     last, settings = step("one epoch of pytorch/examples", CONVNET, PLAIN)
     step("its fast step: the same training in other operations", CONVNET, replace(PLAIN, step=FAST))
     last, settings = step("LeNet5 instead of its network: a 29th of the arithmetic", LENET5, PLAIN)
-    small: Callable[..., Workload] = functools.partial(replace, last, name="small", loss=nn.functional.cross_entropy)
+    small: Callable[..., Workload] = functools.partial(
+        replace, last, name="small", loss=nn.functional.cross_entropy
+    )
     last, settings = step(
         "a wider network that skips pixels, with one linear layer: twice the arithmetic",
-        small(make_model=functools.partial(without_norms, pools_last=True)), settings,
-    )  # fmt: skip
-    last, settings = step("ReLU after pooling", small(make_model=functools.partial(without_norms, pools_last=False)), settings)
-    last, settings = step("batch normalisation after the second pooling", replace(last, make_model=SmallNet), settings)
+        small(make_model=functools.partial(without_norms, pools_last=True)),
+        settings,
+    )
     last, settings = step(
-        "Adam, with a learning rate that rises and falls", replace(last, make_optimizer=SMALL.make_optimizer),
+        "ReLU after pooling",
+        small(make_model=functools.partial(without_norms, pools_last=False)),
+        settings,
+    )
+    last, settings = step(
+        "batch normalisation after the second pooling", replace(last, make_model=SmallNet), settings
+    )
+    last, settings = step(
+        "Adam, with a learning rate that rises and falls",
+        replace(last, make_optimizer=SMALL.make_optimizer),
         replace(settings, recipe=FASTEST, lr=RECIPES[FASTEST].values["lr"]),
-    )  # fmt: skip
+    )
     last, settings = step("smoothed labels", replace(last, loss=SMALL.loss), settings)
     last, settings = step("batches of 128", last, replace(settings, batch_size=128))
     last, settings = step(
-        "channels last in memory", replace(last, make_fast_model=SMALL.make_fast_model, make_fast_optimizer=None),
+        "channels last in memory",
+        replace(last, make_fast_model=SMALL.make_fast_model, make_fast_optimizer=None),
         replace(settings, step=FAST),
-    )  # fmt: skip
+    )
     step("bfloat16 (the recipe)", last, replace(settings, dtype="bfloat16"))
     return made
 
@@ -105,14 +120,34 @@ def commands(seeds: int) -> None:
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for seed in range(seeds):
         with tempfile.TemporaryDirectory() as folder:
-            command = ["train", "--recipe", FASTEST, "--no-accel", "--seed", str(seed), "--output", f"{folder}/run"]
+            command = [
+                "train",
+                "--recipe",
+                FASTEST,
+                "--no-accel",
+                "--seed",
+                str(seed),
+                "--output",
+                f"{folder}/run",
+            ]
             began = time.perf_counter()
-            subprocess.run([sys.executable, "-P", "-m", "mnistbench", *command], check=True, capture_output=True, env=environ)
+            subprocess.run(
+                [sys.executable, "-P", "-m", "mnistbench", *command],
+                check=True,
+                capture_output=True,
+                env=environ,
+            )
             command_s = time.perf_counter() - began
             result = json.loads(Path(folder, "run", "result.json").read_text())
         (epoch,) = result["epochs"]
         found.append(
-            (epoch["train_ns"] / 1e9, epoch["test_ns"] / 1e9, result["wall_ns"] / 1e9, command_s, epoch["test_accuracy"])
+            (
+                epoch["train_ns"] / 1e9,
+                epoch["test_ns"] / 1e9,
+                result["wall_ns"] / 1e9,
+                command_s,
+                epoch["test_accuracy"],
+            )
         )
         print(seed, *(f"{value:.2f}" for value in found[-1]), flush=True)
     names = ("training s", "test s", "training with its files s", "command s", "accuracy %")
@@ -126,4 +161,6 @@ def commands(seeds: int) -> None:
 if __name__ == "__main__":
     what, *number = sys.argv[1:]
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    {"path": walk, "seeds": commands}[what](int(number[0]) if number else {"path": 5, "seeds": 30}[what])
+    {"path": walk, "seeds": commands}[what](
+        int(number[0]) if number else {"path": 5, "seeds": 30}[what]
+    )

@@ -17,9 +17,16 @@ from mnistbench.core.params import Params
 from mnistbench.profile.first_call import Processes
 
 PARAMS = Params(
-    workload="convnet", phase="step", batch_size=1, device="cpu", dtype="float32", threads=1, compile=False, seed=1,
+    workload="convnet",
+    phase="step",
+    batch_size=1,
+    device="cpu",
+    dtype="float32",
+    threads=1,
+    compile=False,
+    seed=1,
     dataset="digits",
-)  # fmt: skip
+)
 #: Operations with at least this share of the sum are listed by themselves.
 LARGE = 0.1
 
@@ -29,15 +36,28 @@ def main():
     ways = {"fresh": Processes(fork=False), "forked": Processes()}
     with tempfile.TemporaryDirectory() as folder, ways["fresh"], ways["forked"]:
         weights = str(Path(folder) / "weights.pt")
-        ways["fresh"].run({"params": asdict(PARAMS), "data_dir": None, "weights": weights, "trained": False})
+        ways["fresh"].run(
+            {"params": asdict(PARAMS), "data_dir": None, "weights": weights, "trained": False}
+        )
         found = {}
         print(
-            "| case | time, ms: median (minimum; IQR) | fresh | forked | ratio of medians |", "|---|---|---|---|---|", sep="\n"
+            "| case | time, ms: median (minimum; IQR) | fresh | forked | ratio of medians |",
+            "|---|---|---|---|---|",
+            sep="\n",
         )
-        cases = [replace(PARAMS, phase=phase, batch_size=size) for phase in ("forward", "step") for size in (1, 64)]
+        cases = [
+            replace(PARAMS, phase=phase, batch_size=size)
+            for phase in ("forward", "step")
+            for size in (1, 64)
+        ]
         for _ in range(pairs):
             for params in random.sample(cases, len(cases)):
-                job = {"params": asdict(params), "data_dir": None, "weights": weights, "trained": True}
+                job = {
+                    "params": asdict(params),
+                    "data_dir": None,
+                    "weights": weights,
+                    "trained": True,
+                }
                 for way in random.sample(sorted(ways), 2):
                     (call,) = ways[way].run(job)
                     found.setdefault(params, {}).setdefault(way, []).append(call)
@@ -46,11 +66,22 @@ def main():
 
 
 def show(params, calls):
-    kinds = {tuple(sorted((row.key, row.calls) for row in call.table.rows)) for each in calls.values() for call in each}
+    kinds = {
+        tuple(sorted((row.key, row.calls) for row in call.table.rows))
+        for each in calls.values()
+        for call in each
+    }
     name = f"{params.phase}, batch {params.batch_size}"
-    row(f"{name}; {'the same operations' if len(kinds) == 1 else f'{len(kinds)} lists of operations'}", "iteration",
-        {way: [call.ns for call in each] for way, each in calls.items()})  # fmt: skip
-    row("", "sum of operations", {way: [total(call) for call in each] for way, each in calls.items()})
+    row(
+        f"{name}; {'the same operations' if len(kinds) == 1 else f'{len(kinds)} lists of operations'}",
+        "iteration",
+        {way: [call.ns for call in each] for way, each in calls.items()},
+    )
+    row(
+        "",
+        "sum of operations",
+        {way: [total(call) for call in each] for way, each in calls.items()},
+    )
     typical = statistics.median(total(call) for call in calls["fresh"])
     for key in dict.fromkeys(row.key for call in calls["fresh"] for row in call.table.rows):
         times = {way: [of(call, key) for call in each] for way, each in calls.items()}
@@ -70,7 +101,9 @@ def row(case, what, times):
     shown = []
     for way in ("fresh", "forked"):
         first, median, third = statistics.quantiles(times[way], n=4)
-        shown.append(f"{median / 1e6:.2f} ({min(times[way]) / 1e6:.2f}; {(third - first) / 1e6:.2f})")
+        shown.append(
+            f"{median / 1e6:.2f} ({min(times[way]) / 1e6:.2f}; {(third - first) / 1e6:.2f})"
+        )
     ratio = statistics.median(times["forked"]) / statistics.median(times["fresh"])
     print(f"| {case} | {what} | {' | '.join(shown)} | {ratio:.3f} |")
 

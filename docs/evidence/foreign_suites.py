@@ -67,37 +67,59 @@ class Suite:
 
 SUITES = (
     Suite(
-        "executablebooks/markdown-it-py", "2c3f71e", ("mdurl", "linkify-it-py"), ("benchmarking/bench_core.py",),
-        "markdown_it/main.py", "MarkdownIt.parse = _slower(MarkdownIt.parse)",
+        "executablebooks/markdown-it-py",
+        "2c3f71e",
+        ("mdurl", "linkify-it-py"),
+        ("benchmarking/bench_core.py",),
+        "markdown_it/main.py",
+        "MarkdownIt.parse = _slower(MarkdownIt.parse)",
     ),
     Suite(
         # A call takes 1.6 us, too short for a clock: two passes of an empty loop are 5 to 6 % of it.
-        "hgrecco/pint", "0.24.4", ("flexcache", "flexparser", "typing_extensions"),
-        ("pint/testsuite/benchmarks/test_10_registry.py", "-k", "test_parse_units and False and (meter or second)"),
+        "hgrecco/pint",
+        "0.24.4",
+        ("flexcache", "flexparser", "typing_extensions"),
+        (
+            "pint/testsuite/benchmarks/test_10_registry.py",
+            "-k",
+            "test_parse_units and False and (meter or second)",
+        ),
         "pint/facets/plain/registry.py",
         replaced=((PARSE_UNITS, "        for _ in (1, 2):\n            pass\n" + PARSE_UNITS),),
     ),
     Suite(
-        "kornia/kornia", "b4f5a78", ("kornia_rs",),
+        "kornia/kornia",
+        "b4f5a78",
+        ("kornia_rs",),
         ("--optimizer=", "benchmarks/augmentation/2d_intensity_test.py", "-k", "box_blur and 5-3"),
-        "kornia/augmentation/_2d/intensity/box_blur.py", "RandomBoxBlur.forward = _slower(RandomBoxBlur.forward)",
+        "kornia/augmentation/_2d/intensity/box_blur.py",
+        "RandomBoxBlur.forward = _slower(RandomBoxBlur.forward)",
     ),
     Suite(
-        "pytorch/tensordict", "a1a061e3d", ("tensordict==0.15.3",),
+        "pytorch/tensordict",
+        "a1a061e3d",
+        ("tensordict==0.15.3",),
         ("benchmarks/common/common_ops_test.py", "-k", "test_unbind_speed_stack1 or test_chunk"),
-        "benchmarks/common/common_ops_test.py", "TensorDict.chunk = _slower(TensorDict.chunk)", kept="benchmarks",
+        "benchmarks/common/common_ops_test.py",
+        "TensorDict.chunk = _slower(TensorDict.chunk)",
+        kept="benchmarks",
     ),
     Suite(
-        "pydantic/pydantic-core", "383eb95", ("pydantic-core==2.50.4", "hypothesis"),
+        "pydantic/pydantic-core",
+        "383eb95",
+        ("pydantic-core==2.50.4", "hypothesis"),
         ("tests/benchmarks/test_complete_benchmark.py", "-k", "core_isinstance or core_error"),
         "tests/benchmarks/test_complete_benchmark.py",
         replaced=(
-            ("    def f():\n        v.isinstance_python", "    @_slower\n    def f():\n        v.isinstance_python"),
+            (
+                "    def f():\n        v.isinstance_python",
+                "    @_slower\n    def f():\n        v.isinstance_python",
+            ),
             ("import json\n", f"import json\n{SLOWER}\n"),
         ),
         kept="tests",
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -124,39 +146,82 @@ class Claim:
 CLAIMS = (
     Claim(
         # Asynchronous: client and server in one event loop, over the loopback interface.
-        "aio-libs/aiohttp", "452458a95",
-        ("aiohttp==3.12.0", "blockbuster", "freezegun", "isal", "proxy.py", "pytest<9", "pytest-codspeed", "pytest-cov",
-         "pytest-mock", "pytest-xdist", "re-assert", "trustme", "zlib-ng"),
-        ("tests/test_benchmarks_client.py", "-k", "simple_get_requests or simple_post or json_post or 1024"),
-        budget="6m", variables=("AIOHTTP_NO_EXTENSIONS=1",),
+        "aio-libs/aiohttp",
+        "452458a95",
+        (
+            "aiohttp==3.12.0",
+            "blockbuster",
+            "freezegun",
+            "isal",
+            "proxy.py",
+            "pytest<9",
+            "pytest-codspeed",
+            "pytest-cov",
+            "pytest-mock",
+            "pytest-xdist",
+            "re-assert",
+            "trustme",
+            "zlib-ng",
+        ),
+        (
+            "tests/test_benchmarks_client.py",
+            "-k",
+            "simple_get_requests or simple_post or json_post or 1024",
+        ),
+        budget="6m",
+        variables=("AIOHTTP_NO_EXTENSIONS=1",),
     ),
     Claim(
         # Compiled: C.
-        "aio-libs/multidict", "9d3c53f2", ("objgraph", "pytest<9", "pytest-codspeed", "pytest-cov", "setuptools"),
-        ("tests/test_multidict_benchmarks.py", "tests/test_views_benchmarks.py", "-k",
-         "c-extension and case-sensitive and (add or extend or update or get_hit or fetch or keys_view_and)"),
+        "aio-libs/multidict",
+        "9d3c53f2",
+        ("objgraph", "pytest<9", "pytest-codspeed", "pytest-cov", "setuptools"),
+        (
+            "tests/test_multidict_benchmarks.py",
+            "tests/test_views_benchmarks.py",
+            "-k",
+            "c-extension and case-sensitive and (add or extend or update or get_hit or fetch or keys_view_and)",
+        ),
         built=True,
     ),
     Claim(
         # Asynchronous, with a file of SQLite in the current folder.
-        "ormar-orm/ormar", "853caad4",
-        ("ormar==0.25.0", "aiosqlite<0.23", "fastapi", "nest-asyncio", "pytest<9", "pytest-asyncio<2", "pytest-cov"),
-        ("benchmarks", "-k", "250 and (iterate or get_all or test_initializing_models)"), budget="8m", core="0",
+        "ormar-orm/ormar",
+        "853caad4",
+        (
+            "ormar==0.25.0",
+            "aiosqlite<0.23",
+            "fastapi",
+            "nest-asyncio",
+            "pytest<9",
+            "pytest-asyncio<2",
+            "pytest-cov",
+        ),
+        ("benchmarks", "-k", "250 and (iterate or get_all or test_initializing_models)"),
+        budget="8m",
+        core="0",
     ),
     Claim(
         # Django: the session's fixtures make a database of SQLite in memory.
-        "taobojlen/django-zeal", "6b15475", ("django==4.2.13", "factory-boy==3.3.0", "pytest<9", "pytest-django==4.8.0"),
-        ("tests/test_performance.py",), budget="10m",
+        "taobojlen/django-zeal",
+        "6b15475",
+        ("django==4.2.13", "factory-boy==3.3.0", "pytest<9", "pytest-django==4.8.0"),
+        ("tests/test_performance.py",),
+        budget="10m",
     ),
-)  # fmt: skip
+)
 
 
 def environment(place: Path, *packages: str) -> Path:
     """Return the interpreter of an environment with these packages; make it if it is not there."""
     python = place / "bin/python"
     if not python.exists():
-        subprocess.run(["uv", "venv", "--quiet", str(place), "--python", sys.executable], check=True)
-        subprocess.run(["uv", "pip", "install", "--quiet", "--python", str(python), *packages], check=True)
+        subprocess.run(
+            ["uv", "venv", "--quiet", str(place), "--python", sys.executable], check=True
+        )
+        subprocess.run(
+            ["uv", "pip", "install", "--quiet", "--python", str(python), *packages], check=True
+        )
     return python
 
 
@@ -164,8 +229,19 @@ def checked_out(folder: Path, suite: Suite | Claim) -> Path:
     """Return a clone of the project at its commit, without changes."""
     repository = folder / suite.name
     if not repository.exists():
-        subprocess.run(["git", "clone", "--quiet", f"https://github.com/{suite.project}", str(repository)], check=True)
-    git = ["git", "-C", str(repository), "-c", "user.name=study", "-c", "user.email=study@localhost"]
+        subprocess.run(
+            ["git", "clone", "--quiet", f"https://github.com/{suite.project}", str(repository)],
+            check=True,
+        )
+    git = [
+        "git",
+        "-C",
+        str(repository),
+        "-c",
+        "user.name=study",
+        "-c",
+        "user.email=study@localhost",
+    ]
     subprocess.run([*git, "checkout", "--quiet", "--force", suite.commit], check=True)
     if suite.kept:
         subprocess.run([*git, "rm", "-r", "--quiet", "."], check=True)
@@ -187,11 +263,23 @@ def judge(command: Sequence[str], repository: Path, part: Sequence[str], report:
     began, code = time.monotonic(), None
     if not report.exists():
         command = [
-            *command, "--format", "json", "--output", str(report), "--storage", str(report.with_suffix("")), "--", *part,
-        ]  # fmt: skip
-        code = subprocess.run(command, cwd=repository, check=False, stderr=subprocess.DEVNULL).returncode
+            *command,
+            "--format",
+            "json",
+            "--output",
+            str(report),
+            "--storage",
+            str(report.with_suffix("")),
+            "--",
+            *part,
+        ]
+        code = subprocess.run(
+            command, cwd=repository, check=False, stderr=subprocess.DEVNULL
+        ).returncode
     taken = "before" if code is None else f"exit {code}, {time.monotonic() - began:.0f} s"
-    return f"{taken}, {json.loads(report.read_text())['sentence'] if report.exists() else 'no report'}"
+    return (
+        f"{taken}, {json.loads(report.read_text())['sentence'] if report.exists() else 'no report'}"
+    )
 
 
 def test_claim(folder: Path, claim: Claim) -> None:
@@ -202,18 +290,31 @@ def test_claim(folder: Path, claim: Claim) -> None:
     if claim.built:
         parent = folder / f"{claim.name}-base"
         if not all(any(place.rglob("*.so")) for place in (parent, repository)):
-            print(f"{claim.name}: check out and build {claim.commit} in {repository} and its parent in {parent}, for {python}")
+            print(
+                f"{claim.name}: check out and build {claim.commit} in {repository} and its parent in {parent}, for {python}"
+            )
             return
         of_parent, of_itself = ["--base-dir", str(parent)], ["--base-dir", str(repository)]
     command = [
         *(("taskset", "-c", claim.core) if claim.core else ()),
-        sys.executable, "-P", "-m", "mnistbench", "gate", "--budget", claim.budget,
+        sys.executable,
+        "-P",
+        "-m",
+        "mnistbench",
+        "gate",
+        "--budget",
+        claim.budget,
         *(f"--{side}-python={python}" for side in ("base", "head")),
         *(f"--{side}-env={variable}" for side in ("base", "head") for variable in claim.variables),
-    ]  # fmt: skip
+    ]
     for name, base in (("same", of_itself), ("claim", of_parent)):
-        line = judge([*command, *base], repository, claim.part, folder / f"{claim.name}-{name}.json")
-        print(f"{claim.name}, {'the same code' if base is of_itself else claim.commit}: {line}", flush=True)
+        line = judge(
+            [*command, *base], repository, claim.part, folder / f"{claim.name}-{name}.json"
+        )
+        print(
+            f"{claim.name}, {'the same code' if base is of_itself else claim.commit}: {line}",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -226,12 +327,19 @@ def main() -> None:
     suites = [suite for suite in SUITES if not wanted or suite.name in wanted]
     if not suites:
         return
-    python = environment(folder / "venv", "-e", str(ROOT), *(package for suite in SUITES for package in suite.packages))
+    python = environment(
+        folder / "venv",
+        "-e",
+        str(ROOT),
+        *(package for suite in SUITES for package in suite.packages),
+    )
     command = [str(python), "-P", "-m", "mnistbench", "gate", "--base", "HEAD", "--budget", "3m"]
     for suite in suites:
         repository = checked_out(folder, suite)
         for number in range(SAME):
-            line = judge(command, repository, suite.part, folder / f"{suite.name}-same{number}.json")
+            line = judge(
+                command, repository, suite.part, folder / f"{suite.name}-same{number}.json"
+            )
             print(f"{suite.name}, the same code: {line}", flush=True)
         slow_down(repository, suite)
         line = judge(command, repository, suite.part, folder / f"{suite.name}-slower.json")

@@ -25,11 +25,21 @@ ARMS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "as built": (),
     "default allocator": (),
     "huge pages": (),
-    "untouched memory": (("worker.py", "    torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(1)\n", ""),),
+    "untouched memory": (
+        ("worker.py", "    torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(1)\n", ""),
+    ),
     "no coin": (
-        ("worker.py", "self._order = self._coin.sample([BASE, HEAD], 2)", "self._order = [BASE, HEAD]"),
+        (
+            "worker.py",
+            "self._order = self._coin.sample([BASE, HEAD], 2)",
+            "self._order = [BASE, HEAD]",
+        ),
         ("worker.py", "order = self._order[:: -1 if rebuild % 2 else 1]", "order = self._order"),
-        ("alternate.py", "order = order[::-1] if pair % 2 else coin.sample(order, len(order))", "pass"),
+        (
+            "alternate.py",
+            "order = order[::-1] if pair % 2 else coin.sample(order, len(order))",
+            "pass",
+        ),
     ),
 }
 
@@ -40,10 +50,14 @@ def measure(launches: int, folder: Path, arms: list[str]) -> None:
     with snapshot.scratch() as scratch:
         trees = {name: snapshot.of_revision(ROOT, "HEAD", scratch / name) for name in (BASE, HEAD)}
         plan = Plan(
-            trees=trees, pythons=dict.fromkeys(trees, sys.executable), variables={name: {} for name in trees},
-            home=stage_home(scratch), repository=ROOT,
-            arguments=("bench/test_step.py", "--bench-model=convnet"), phases=(),
-        )  # fmt: skip
+            trees=trees,
+            pythons=dict.fromkeys(trees, sys.executable),
+            variables={name: {} for name in trees},
+            home=stage_home(scratch),
+            repository=ROOT,
+            arguments=("bench/test_step.py", "--bench-model=convnet"),
+            phases=(),
+        )
         for number in range(launches):
             for arm in arms:
                 home = stage_home(scratch / f"{arm.replace(' ', '-')}-{number}")
@@ -56,7 +70,11 @@ def measure(launches: int, folder: Path, arms: list[str]) -> None:
                 def environment(*arguments, arm=arm):
                     found = plain(*arguments)
                     if arm == "default allocator":
-                        found = {name: value for name, value in found.items() if not name.startswith("MALLOC_")}
+                        found = {
+                            name: value
+                            for name, value in found.items()
+                            if not name.startswith("MALLOC_")
+                        }
                     if arm == "huge pages":
                         found["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
                     return found
@@ -76,15 +94,23 @@ def judge(folder: Path) -> None:
     arms = [arm for arm in ARMS if (folder / f"{arm}.jsonl.gz").exists()]
     for arm in arms:
         launches = samples.load(folder / f"{arm}.jsonl.gz").launches
-        print(f"{arm}: {len(launches)} launches, {statistics.fmean(launch.seconds for launch in launches):.1f} s each")
+        print(
+            f"{arm}: {len(launches)} launches, {statistics.fmean(launch.seconds for launch in launches):.1f} s each"
+        )
         for quantity in samples.quantities(launches):
             found.setdefault(quantity.key, {})[arm] = quantity
     print(f"{'':70}" + "".join(f"{arm:>20}" for arm in arms))
     for (case, kind, name), by_arm in found.items():
         quantities = [by_arm.get(arm) for arm in arms]
         if all(quantities) and (kind == "iteration" or quantities[0].share >= 0.05):
-            cells = (f"{statistics.fmean(e.logs):+7.2%} SD {statistics.stdev(e.logs):6.2%}" for e in quantities)
-            print(f"{case.removesuffix(' on digits')[:24]:24} {name[:44]:45}" + "".join(f"{cell:>20}" for cell in cells))
+            cells = (
+                f"{statistics.fmean(e.logs):+7.2%} SD {statistics.stdev(e.logs):6.2%}"
+                for e in quantities
+            )
+            print(
+                f"{case.removesuffix(' on digits')[:24]:24} {name[:44]:45}"
+                + "".join(f"{cell:>20}" for cell in cells)
+            )
 
 
 def main() -> None:

@@ -84,16 +84,34 @@ def restore(repository: Path) -> None:
     subprocess.run(["git", "checkout", "--quiet", "--", "."], cwd=repository, check=True)
 
 
-def judge(repository: Path, folder: Path, name: str, batch_sizes: str, options: Sequence[str]) -> str:
+def judge(
+    repository: Path, folder: Path, name: str, batch_sizes: str, options: Sequence[str]
+) -> str:
     """Run the gate once; return what it said."""
     start = time.monotonic()
     report = folder / f"{name}.json"
     selection = ("bench/test_step.py", "--bench-model=convnet", f"--bench-batch-size={batch_sizes}")
     command = [
-        sys.executable, "-P", "-m", "mnistbench", "gate", "--base", "HEAD", "--format", "json", "--output", str(report),
-        "--storage", str(folder / name), *options, "--", *selection,
-    ]  # fmt: skip
-    code = subprocess.run(command, cwd=repository, check=False, stderr=subprocess.DEVNULL).returncode
+        sys.executable,
+        "-P",
+        "-m",
+        "mnistbench",
+        "gate",
+        "--base",
+        "HEAD",
+        "--format",
+        "json",
+        "--output",
+        str(report),
+        "--storage",
+        str(folder / name),
+        *options,
+        "--",
+        *selection,
+    ]
+    code = subprocess.run(
+        command, cwd=repository, check=False, stderr=subprocess.DEVNULL
+    ).returncode
     sentence = json.loads(report.read_text())["sentence"] if report.exists() else "no report"
     return f"{name}: exit {code}, {time.monotonic() - start:.0f} s, {sentence}"
 

@@ -51,7 +51,10 @@ WAYS = {
 
 def pool(target: Path, files: Sequence[str]) -> None:
     launches = [
-        (Path(file).name, launch) for file in files for launch in samples.load(Path(file)).launches if launch.stage == 1
+        (Path(file).name, launch)
+        for file in files
+        for launch in samples.load(Path(file)).launches
+        if launch.stage == 1
     ]
     found = {}
     checked: dict[str, list[samples.Group]] = {}
@@ -59,10 +62,14 @@ def pool(target: Path, files: Sequence[str]) -> None:
     keys = {quantity.key for quantity in quantities}
     for quantity in quantities:
         if quantity.is_operation:
-            checked.setdefault(quantity.case, []).append((quantity.kind, quantity.name, quantity.members))
+            checked.setdefault(quantity.case, []).append(
+                (quantity.kind, quantity.name, quantity.members)
+            )
 
     def logs_of(measured: Sequence[samples.Launch]) -> list[list[float]]:
-        kept = [quantity for quantity in samples.quantities(measured, checked) if quantity.key in keys]
+        kept = [
+            quantity for quantity in samples.quantities(measured, checked) if quantity.key in keys
+        ]
         return [[round(log, 5) for log in quantity.logs] for quantity in kept]
 
     for name, way in WAYS.items():
@@ -70,14 +77,25 @@ def pool(target: Path, files: Sequence[str]) -> None:
         found[name] = logs_of([launch for _, launch in launches])
     samples.difference = WAYS["pairs"]
     in_turn = [
-        replace(launch, cases={case: list(map(_without_blocks, builds)) for case, builds in launch.cases.items()})
+        replace(
+            launch,
+            cases={
+                case: list(map(_without_blocks, builds)) for case, builds in launch.cases.items()
+            },
+        )
         for _, launch in launches
     ]
     found["in turn"] = logs_of(in_turn)
-    one_build = [replace(launch, cases={case: builds[:1] for case, builds in launch.cases.items()}) for _, launch in launches]
+    one_build = [
+        replace(launch, cases={case: builds[:1] for case, builds in launch.cases.items()})
+        for _, launch in launches
+    ]
     found["one build"] = logs_of(one_build)
     data = {
-        "quantities": [[e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in quantities],
+        "quantities": [
+            [e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)]
+            for e in quantities
+        ],
         "files": [name for name, _ in launches],
         "seconds": [round(launch.seconds, 1) for _, launch in launches],
         "logs": found,
@@ -102,9 +120,17 @@ class Pool:
         self._pools: dict[tuple[object, ...], qualification.Pool] = {}
 
     def verdict(
-        self, target: int | None, change: float, *, way: str = "pairs", clocks: Sequence[str] = ("wall", "cpu"),
-        launches: int = LAUNCHES, recorded_from: int | None = None, limits: Thresholds = LIMITS, once: bool = True,
-    ) -> tuple[list[decision.Estimate], decision.Decision]:  # fmt: skip
+        self,
+        target: int | None,
+        change: float,
+        *,
+        way: str = "pairs",
+        clocks: Sequence[str] = ("wall", "cpu"),
+        launches: int = LAUNCHES,
+        recorded_from: int | None = None,
+        limits: Thresholds = LIMITS,
+        once: bool = True,
+    ) -> tuple[list[decision.Estimate], decision.Decision]:
         """Return what the first stage flagged, and the decision.
 
         ``recorded_from`` takes the launches from there on, with the roles that they had. Without ``once``, what occurs once is
@@ -130,21 +156,29 @@ def main() -> None:
     trials = int(sys.argv[3]) if len(sys.argv) > 3 else 200
     recorded = Pool(Path(sys.argv[2]))
     looks = ", ".join(map(str, LOOKS))
-    print(f"{recorded.launches} launches recorded; {trials} verdicts a line; {LAUNCHES} launches and {looks} fresh ones each\n")
+    print(
+        f"{recorded.launches} launches recorded; {trials} verdicts a line; {LAUNCHES} launches and {looks} fresh ones each\n"
+    )
     if sys.argv[1] in ("targets", "once"):
         {"targets": targets, "once": once}[sys.argv[1]](Path(sys.argv[2]), trials)
         return
     print("spread (SD) of a launch's difference")
     for row, quantity in enumerate(recorded.quantities):
         if quantity.kind == "iteration" or quantity.share >= 0.05:
-            spreads = " ".join(f"{way} {100 * logs[row].std(ddof=1):5.2f} %" for way, logs in recorded.logs.items())
+            spreads = " ".join(
+                f"{way} {100 * logs[row].std(ddof=1):5.2f} %" for way, logs in recorded.logs.items()
+            )
             print(f"  {quantity.case:32} {quantity.name:44} {quantity.share:6.1%}  {spreads}")
     print("\nthe same code on both sides, recorded roles")
     with_recorded_roles(recorded)
     print("\nthe same code on both sides, roles drawn anew")
     same(recorded, trials)
     print("\na slower case")
-    medians = [row for row, each in enumerate(recorded.quantities) if each.kind == "iteration" and each.clock == "wall"]
+    medians = [
+        row
+        for row, each in enumerate(recorded.quantities)
+        if each.kind == "iteration" and each.clock == "wall"
+    ]
     for change in (0.01, 0.02, 0.03, 0.05, 0.10):
         for row in medians:
             caught(recorded, row, change, trials)
@@ -152,7 +186,9 @@ def main() -> None:
     for row in medians:
         caught(recorded, row, 0.01, trials, limits=Thresholds(case=0.01))
     print("\na slower operation")
-    operations = [row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "operation"]
+    operations = [
+        row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "operation"
+    ]
     for least, most in ((0.02, 0.05), (0.05, 0.10), (0.10, 1.0)):
         rows = [row for row in operations if least <= recorded.quantities[row].share < most]
         for change in (0.03, 0.05, 0.10, 0.20):
@@ -174,11 +210,20 @@ def once(path: Path, trials: int) -> None:
     for row, one in enumerate(recorded.quantities):
         changes = (0.2, 0.5) if one.kind == ONCE else (0.1, 0.2) if one.is_once else ()
         _answer(
-            path, trials, {f"+{change:.0%} on {one.name} ({one.case})": ([row], change, LIMITS, True) for change in changes}
+            path,
+            trials,
+            {
+                f"+{change:.0%} on {one.name} ({one.case})": ([row], change, LIMITS, True)
+                for change in changes
+            },
         )
     for tested in (False, True):
         print(f"what occurs once is {'tested, too' if tested else 'not tested'}")
-        _answer(path, trials, {text: (*question[:3], tested) for text, question in _questions(recorded).items()})
+        _answer(
+            path,
+            trials,
+            {text: (*question[:3], tested) for text, question in _questions(recorded).items()},
+        )
 
 
 #: Rows of quantities that are changed in turn, the change, the limits, and whether what occurs once is tested.
@@ -192,10 +237,14 @@ def _questions(recorded: Pool) -> dict[str, Question]:
         for change in (0.01, 0.02):
             text = f"+{change:.0%} on {recorded.quantities[row].case}, --threshold {change:.0%}"
             questions[text] = ([row], change, replace(LIMITS, case=change), True)
-    operations = [row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "operation"]
+    operations = [
+        row for row, quantity in enumerate(recorded.quantities) if quantity.kind == "operation"
+    ]
     for least in (0.05, 0.10):
         rows = [row for row in operations if recorded.quantities[row].share >= least]
-        questions[f"+5 % on an operation of {least:.0%} of its case or more ({len(rows)} of them)"] = (rows, 0.05, LIMITS, True)
+        questions[
+            f"+5 % on an operation of {least:.0%} of its case or more ({len(rows)} of them)"
+        ] = (rows, 0.05, LIMITS, True)
     return questions
 
 
@@ -204,7 +253,11 @@ def _answer(path: Path, trials: int, questions: Mapping[str, Question]) -> None:
     with ProcessPoolExecutor() as processes:
         for text, question in questions.items():
             outcomes = [
-                one for part in processes.map(_outcomes, [(path, part, question) for part in range(parts)]) for one in part
+                one
+                for part in processes.map(
+                    _outcomes, [(path, part, question) for part in range(parts)]
+                )
+                for one in part
             ]
             red, hits, unsure, flagged, fresh = zip(*outcomes, strict=True)
             counts = {look: fresh.count(look) for look in sorted(set(fresh))}
@@ -227,7 +280,10 @@ def _outcomes(task: tuple[Path, int, Question]) -> list[tuple[bool, bool, bool, 
         row = rows[trial % len(rows)] if rows else None
         first, found = recorded.verdict(row, change, limits=limits, once=tested)
         hit = row is not None and is_found(found, recorded.quantities[row])
-        unsure, flagged = found.outcome == decision.INCONCLUSIVE, any(estimate.change > 0 for estimate in first)
+        unsure, flagged = (
+            found.outcome == decision.INCONCLUSIVE,
+            any(estimate.change > 0 for estimate in first),
+        )
         outcomes.append((found.outcome == REGRESSED, hit, unsure, flagged, found.fresh))
     return outcomes
 
@@ -235,14 +291,22 @@ def _outcomes(task: tuple[Path, int, Question]) -> list[tuple[bool, bool, bool, 
 def with_recorded_roles(recorded: Pool) -> None:
     """Test all launches at once, and form every verdict that consecutive launches give: their windows overlap."""
     quantities = [
-        replace(quantity, logs=tuple(row)) for quantity, row in zip(recorded.quantities, recorded.logs["pairs"], strict=True)
+        replace(quantity, logs=tuple(row))
+        for quantity, row in zip(recorded.quantities, recorded.logs["pairs"], strict=True)
     ]
     kinds = decision._kinds(quantities)  # noqa: SLF001
     p = np.minimum(
-        *(permutation.directed_test(recorded.logs["pairs"], kinds, np.full(len(quantities), sign), 1) for sign in (1.0, -1.0))
+        *(
+            permutation.directed_test(
+                recorded.logs["pairs"], kinds, np.full(len(quantities), sign), 1
+            )
+            for sign in (1.0, -1.0)
+        )
     )
     smallest = quantities[int(np.argmin(p))]
-    print(f"  all {recorded.launches} launches together: smallest adjusted p {p.min():.2f} ({smallest.case}, {smallest.title})")
+    print(
+        f"  all {recorded.launches} launches together: smallest adjusted p {p.min():.2f} ({smallest.case}, {smallest.title})"
+    )
     starts = range(recorded.launches - LAUNCHES - FRESH + 1)
     outcomes = [recorded.verdict(None, 0.0, recorded_from=start) for start in starts]
     flagged = sum(any(estimate.change > 0 for estimate in first) for first, _ in outcomes)
@@ -279,7 +343,10 @@ def same(recorded: Pool, trials: int) -> None:
             red += any(finding.verdict == REGRESSED for finding in found.findings)
             unsure += found.outcome == decision.INCONCLUSIVE
             bounds.append(found.bound)
-        power = [caught_share(recorded, row, 0.02, trials // 4, **how) for row in calls_of(recorded, **how)]
+        power = [
+            caught_share(recorded, row, 0.02, trials // 4, **how)
+            for row in calls_of(recorded, **how)
+        ]
         print(
             f"  {name:30} flagged {share(flagged, trials)}, red {share(red, trials)}, inconclusive {share(unsure, trials)}, "
             f"X {statistics.median(bounds):.1%}, +2 % on a case caught {statistics.fmean(power):.0%}"
@@ -287,11 +354,21 @@ def same(recorded: Pool, trials: int) -> None:
 
 
 def calls_of(recorded: Pool, clocks: Sequence[str] = ("wall", "cpu"), **_: object) -> list[int]:
-    return [row for row, e in enumerate(recorded.quantities) if e.kind == "iteration" and e.clock == clocks[0]]
+    return [
+        row
+        for row, e in enumerate(recorded.quantities)
+        if e.kind == "iteration" and e.clock == clocks[0]
+    ]
 
 
 def caught_share(recorded: Pool, row: int, change: float, trials: int, **how: object) -> float:
-    return sum(is_found(recorded.verdict(row, change, **how)[1], recorded.quantities[row]) for _ in range(trials)) / trials
+    return (
+        sum(
+            is_found(recorded.verdict(row, change, **how)[1], recorded.quantities[row])
+            for _ in range(trials)
+        )
+        / trials
+    )
 
 
 def caught(recorded: Pool, row: int, change: float, trials: int, **how: object) -> None:
@@ -305,11 +382,16 @@ def caught_any(recorded: Pool, rows: Sequence[int], change: float, trials: int, 
     for trial in range(trials):
         row = rows[trial % len(rows)]
         _, found = recorded.verdict(row, change)
-        operations = [f for f in found.findings if f.verdict == REGRESSED and not f.screened.quantity.is_case]
+        operations = [
+            f for f in found.findings if f.verdict == REGRESSED and not f.screened.quantity.is_case
+        ]
         hit = is_found(found, recorded.quantities[row])
         hits += hit
         red += bool(operations)
-        named += bool(operations) and operations[0].screened.quantity.name == recorded.quantities[row].name
+        named += (
+            bool(operations)
+            and operations[0].screened.quantity.name == recorded.quantities[row].name
+        )
         contradicted += any(f.verdict == CONTRADICTED for f in found.findings)
         passed += found.outcome == decision.PASSED
     print(

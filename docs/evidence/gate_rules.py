@@ -46,35 +46,58 @@ def rules() -> Mapping[str, Callable[[Samples, Samples], bool]]:
         return fails
 
     def of_asv(base: Samples, new: Samples) -> bool:
-        (base_time, base_stats), (new_time, new_stats) = (compute_stats(list(run), 1) for run in (base, new))
-        return bool(_is_result_better(base_time, new_time, (base_stats, list(base)), (new_stats, list(new)), 1.1))
+        (base_time, base_stats), (new_time, new_stats) = (
+            compute_stats(list(run), 1) for run in (base, new)
+        )
+        return bool(
+            _is_result_better(
+                base_time, new_time, (base_stats, list(base)), (new_stats, list(new)), 1.1
+            )
+        )
 
     def of_pyperf(base: Samples, new: Samples) -> bool:
         size = min(len(base), len(new))  # it wants as many of both
-        return is_significant(list(base[:size]), list(new[:size]))[0] and statistics.fmean(new) > statistics.fmean(base)
+        return is_significant(list(base[:size]), list(new[:size]))[0] and statistics.fmean(
+            new
+        ) > statistics.fmean(base)
 
     return {
         "pytest-benchmark mean:5%": of_pytest_benchmark("mean:5%"),
         "pytest-benchmark min:5%": of_pytest_benchmark("min:5%"),
         "asv, Mann-Whitney and 1.1": of_asv,
         "pyperf, t-test": of_pyperf,
-        "TorchBench, 7 %": lambda base, new: statistics.median(new) > 1.07 * statistics.median(base),
+        "TorchBench, 7 %": lambda base, new: (
+            statistics.median(new) > 1.07 * statistics.median(base)
+        ),
     }
 
 
 def run_of(launches: Sequence[Launch], side: str) -> dict[str, list[float]]:
     """Return the seconds of every call of a side, case by case."""
     return {
-        case: [ns / 1e9 for launch in launches for build in launch.cases[case] for ns in build[side].times[WALL]]
+        case: [
+            ns / 1e9
+            for launch in launches
+            for build in launch.cases[case]
+            for ns in build[side].times[WALL]
+        ]
         for case in launches[0].cases
     }
 
 
 def main() -> None:
-    launches = [launch for file in sys.argv[1:] for launch in samples.load(Path(file)).launches if launch.stage == 1]
+    launches = [
+        launch
+        for file in sys.argv[1:]
+        for launch in samples.load(Path(file)).launches
+        if launch.stage == 1
+    ]
     starts = range(0, len(launches) - 2 * LAUNCHES + 1, LAUNCHES)
     pairs = [
-        (run_of(launches[start : start + LAUNCHES], BASE), run_of(launches[start + LAUNCHES : start + 2 * LAUNCHES], HEAD))
+        (
+            run_of(launches[start : start + LAUNCHES], BASE),
+            run_of(launches[start + LAUNCHES : start + 2 * LAUNCHES], HEAD),
+        )
         for start in starts
     ]
     print(f"{len(launches)} launches, {len(pairs)} pairs of runs, {len(pairs[0][0])} cases")
@@ -83,7 +106,11 @@ def main() -> None:
     for name, fails in rules().items():
         alarms = [[fails(base[case], new[case]) for case in base] for base, new in pairs]
         caught = [
-            [fails(base[case], [sample * change for sample in new[case]]) for base, new in pairs for case in base]
+            [
+                fails(base[case], [sample * change for sample in new[case]])
+                for base, new in pairs
+                for case in base
+            ]
             for change in (1.02, 1.05, 1.10)
         ]
         any_case = f"{sum(map(any, alarms))} of {len(pairs)}"

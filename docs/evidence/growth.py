@@ -39,9 +39,15 @@ def pytest_mnistbench_workloads(config):
 """
 
 SHORTEST = (
-    "--benchmark-min-rounds=1", "--benchmark-max-time=0.005", "--benchmark-warmup=off", "--bench-batch-size=1",
-    "--bench-device=cpu", "-q", "-p", "no:cacheprovider",
-)  # fmt: skip
+    "--benchmark-min-rounds=1",
+    "--benchmark-max-time=0.005",
+    "--benchmark-warmup=off",
+    "--bench-batch-size=1",
+    "--bench-device=cpu",
+    "-q",
+    "-p",
+    "no:cacheprovider",
+)
 
 
 def session(arguments):
@@ -71,14 +77,27 @@ def session(arguments):
     assert code in (0, 1), f"pytest ended with {code}"
     clock.seconds["other"] = functools.reduce(minus, clock.seconds.values(), minus(now(), start))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print("\n" + json.dumps({**{part: cpu for part, (_, cpu) in clock.seconds.items()}, "MiB": peak}))
+    print(
+        "\n" + json.dumps({**{part: cpu for part, (_, cpu) in clock.seconds.items()}, "MiB": peak})
+    )
 
 
 def run(folder, model, *arguments):
     """Return what a session in a process of its own took."""
-    storage = [f"--benchmark-storage={folder / 'saved'}", f"--bench-tensorboard={folder / 'tensorboard'}"]
-    command = [sys.executable, Path(__file__).resolve(), "session", folder, f"--bench-model={model}"]
-    done = subprocess.run([*command, *storage, *SHORTEST, *arguments], capture_output=True, text=True, check=False)
+    storage = [
+        f"--benchmark-storage={folder / 'saved'}",
+        f"--bench-tensorboard={folder / 'tensorboard'}",
+    ]
+    command = [
+        sys.executable,
+        Path(__file__).resolve(),
+        "session",
+        folder,
+        f"--bench-model={model}",
+    ]
+    done = subprocess.run(
+        [*command, *storage, *SHORTEST, *arguments], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-2_000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -86,13 +105,20 @@ def run(folder, model, *arguments):
 def project(folder, cases):
     """Write a project with as many tests, every second of them a training step."""
     (folder / "conftest.py").write_text(CONFTEST.replace("LAYERS", repr(LAYERS)), encoding="utf-8")
-    tests = (f"def test_{n}(op_benchmark):\n    op_benchmark('{('forward', 'step')[n % 2]}')\n" for n in range(1, cases + 1))
+    tests = (
+        f"def test_{n}(op_benchmark):\n    op_benchmark('{('forward', 'step')[n % 2]}')\n"
+        for n in range(1, cases + 1)
+    )
     (folder / "test_growth.py").write_text("\n".join(tests), encoding="utf-8")
 
 
 def suite():
     parts = ("start", "timing", "profiling", "curves", "comparing", "other")
-    print(f"{'':12}" + "".join(f"{part:>11}" for part in parts) + f"{'outside timing':>26}{'peak':>10}")
+    print(
+        f"{'':12}"
+        + "".join(f"{part:>11}" for part in parts)
+        + f"{'outside timing':>26}{'peak':>10}"
+    )
 
     def show(label, took, count, unit):
         outside = sum(took.get(part, 0) for part in parts if part not in ("start", "timing"))
@@ -103,7 +129,9 @@ def suite():
     for cases in CASES:
         with tempfile.TemporaryDirectory() as name:
             project(Path(name), cases)
-            show(f"{cases} cases", run(Path(name), "layers10", "--benchmark-autosave"), cases, "case")
+            show(
+                f"{cases} cases", run(Path(name), "layers10", "--benchmark-autosave"), cases, "case"
+            )
     for layers in LAYERS:
         with tempfile.TemporaryDirectory() as name:
             project(Path(name), 1)
@@ -111,7 +139,11 @@ def suite():
             took = run(Path(name), f"layers{layers}", "--benchmark-autosave", "--benchmark-compare")
             [saved, *_] = (Path(name) / "saved").rglob("*.json")
             [benchmark] = json.loads(saved.read_text(encoding="utf-8"))["benchmarks"]
-            rows = len(json.loads(benchmark["extra_info"]["mnistbench"]["tables"][-1]["operations"])["name"])
+            rows = len(
+                json.loads(benchmark["extra_info"]["mnistbench"]["tables"][-1]["operations"])[
+                    "name"
+                ]
+            )
             show(f"{layers} layers", took, rows, f"row of {rows}")
 
 
@@ -125,18 +157,30 @@ def grown(saved, cases, times_rows):
     records = Run.from_json(saved, "saved").cases
     made = []
     for number in range(cases):
-        record, benchmark = records[number % len(records)], saved["benchmarks"][number % len(records)]
+        record, benchmark = (
+            records[number % len(records)],
+            saved["benchmarks"][number % len(records)],
+        )
         tables = tuple(
             dataclasses.replace(
                 table,
                 rows=tuple(
-                    dataclasses.replace(row, module=f"{copy}.{row.module}") for copy in range(times_rows) for row in table.rows
+                    dataclasses.replace(row, module=f"{copy}.{row.module}")
+                    for copy in range(times_rows)
+                    for row in table.rows
                 ),
             )
             for table in record.tables
         )
         params = dataclasses.replace(record.params, seed=number)
-        made.append((dataclasses.replace(record, params=params, tables=tables, node_id=f"{record.node_id}{number}"), benchmark))
+        made.append(
+            (
+                dataclasses.replace(
+                    record, params=params, tables=tables, node_id=f"{record.node_id}{number}"
+                ),
+                benchmark,
+            )
+        )
     return KEY, made
 
 
@@ -149,18 +193,31 @@ def files(source):
     from mnistbench.showing.terminal import draw_report
 
     saved = json.loads(source.read_text(encoding="utf-8"))
-    parts = ("records to JSON", "write file", "read 2 files", "compare, judge", "render", "together")
+    parts = (
+        "records to JSON",
+        "write file",
+        "read 2 files",
+        "compare, judge",
+        "render",
+        "together",
+    )
     print(f"{'':24}" + "".join(f"{part:>18}" for part in parts))
-    for cases, times_rows in (*((cases, 1) for cases in IN_FILE), *((1, times) for times in TIMES_ROWS)):
+    for cases, times_rows in (
+        *((cases, 1) for cases in IN_FILE),
+        *((1, times) for times in TIMES_ROWS),
+    ):
         key, made = grown(saved, cases, times_rows)
         with tempfile.TemporaryDirectory() as name:
             marks = [time.process_time()]
             entries = [
-                {**benchmark, "fullname": record.node_id, "extra_info": {key: record.to_json()}} for record, benchmark in made
+                {**benchmark, "fullname": record.node_id, "extra_info": {key: record.to_json()}}
+                for record, benchmark in made
             ]
             marks.append(time.process_time())
             first, second = (Path(name) / f"000{number}_run.json" for number in (1, 2))
-            first.write_text(json.dumps({**saved, "benchmarks": entries}, indent=4), encoding="utf-8")
+            first.write_text(
+                json.dumps({**saved, "benchmarks": entries}, indent=4), encoding="utf-8"
+            )
             marks.append(time.process_time())
             second.write_bytes(first.read_bytes())
             base, now = (Storage(Path(name)).find(number)[0].run for number in "12")
@@ -173,7 +230,10 @@ def files(source):
         seconds = [after - before for before, after in itertools.pairwise(marks)]
         rows = sum(len(table.rows) for table in made[0][0].tables)
         label = f"{cases} cases" if times_rows == 1 and cases > 1 else f"1 case, {rows} rows"
-        print(f"{label:24}" + "".join(f"{value:16.3f} s" for value in [*seconds, sum(seconds)]), flush=True)
+        print(
+            f"{label:24}" + "".join(f"{value:16.3f} s" for value in [*seconds, sum(seconds)]),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -55,11 +55,17 @@ def profiled(device: str, trace: Path) -> Averages:
     from mnistbench.workloads.step import Step
     from mnistbench.workloads.workload import builtin_workloads
 
-    [workload] = [workload for workload in builtin_workloads("digits", None) if workload.name == "convnet"]
+    [workload] = [
+        workload for workload in builtin_workloads("digits", None) if workload.name == "convnet"
+    ]
     model = workload.make_model().to(device)
     step = Step(model, workload.loss, workload.make_optimizer(model.parameters()))
-    inputs, targets = workload.make_batch(BATCH_SIZE, torch.device(device), torch.Generator().manual_seed(1))
-    activities: list[ProfilerActivity] = activities_of(device, "device" if has_device_view(device) else "host")
+    inputs, targets = workload.make_batch(
+        BATCH_SIZE, torch.device(device), torch.Generator().manual_seed(1)
+    )
+    activities: list[ProfilerActivity] = activities_of(
+        device, "device" if has_device_view(device) else "host"
+    )
     for _ in range(WARMUP_STEPS):
         step(inputs, targets)
     with torch.profiler.profile(activities=activities) as profiler:
@@ -71,7 +77,9 @@ def profiled(device: str, trace: Path) -> Averages:
     averages = Averages({}, set())
     for average in profiler.key_averages():
         if average.device_type != DeviceType.CPU:
-            averages.device_ns += 0.0 if average.is_user_annotation else 1e3 * average.self_device_time_total
+            averages.device_ns += (
+                0.0 if average.is_user_annotation else 1e3 * average.self_device_time_total
+            )
         elif average.is_user_annotation:
             averages.ranges.add(average.key)
         else:
@@ -88,9 +96,13 @@ def reported(trace: Path, report: Path) -> tuple[dict[str, Sums], float]:
 
     options = ["--by", "op", "--format", "json", "--output", str(report)]
     subprocess.run([sys.executable, "-m", "mnistbench", "trace", str(trace), *options], check=True)
-    rows: list[dict[str, Any]] = json.loads(report.read_text(encoding="utf-8"))["traces"][0]["operations"]
+    rows: list[dict[str, Any]] = json.loads(report.read_text(encoding="utf-8"))["traces"][0][
+        "operations"
+    ]
     operations = {
-        row["operation"]: Sums(round(row["calls"]), row["self_device_ns"] or 0.0, row["self_cpu_ns"])
+        row["operation"]: Sums(
+            round(row["calls"]), row["self_device_ns"] or 0.0, row["self_cpu_ns"]
+        )
         for row in rows
         if row["operation"] not in NOT_OPERATIONS
     }
@@ -113,7 +125,9 @@ def differences(ours: dict[str, Sums], theirs: dict[str, Sums], quantity: str) -
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", default="cpu")
     settings = parser.parse_args()
@@ -122,16 +136,25 @@ def main() -> int:
     averages = profiled(settings.device, trace)
     rows, device_ns = reported(trace, settings.folder / "report.json")
     ours = {name: sums for name, sums in rows.items() if name not in averages.ranges}
-    found = {quantity: differences(ours, averages.operations, quantity) for quantity in ("calls", "device_ns", "host_ns")}
-    if abs(device_ns - averages.device_ns) > ROUNDING_NS * sum(sums.calls for sums in ours.values()):
-        found["device_ns"].append(f"all kernels and copies: {device_ns:,.0f}, key_averages() has {averages.device_ns:,.0f}")
+    found = {
+        quantity: differences(ours, averages.operations, quantity)
+        for quantity in ("calls", "device_ns", "host_ns")
+    }
+    if abs(device_ns - averages.device_ns) > ROUNDING_NS * sum(
+        sums.calls for sums in ours.values()
+    ):
+        found["device_ns"].append(
+            f"all kernels and copies: {device_ns:,.0f}, key_averages() has {averages.device_ns:,.0f}"
+        )
     for line in (line for lines in found.values() for line in lines):
         print(line)
     decisive = ("calls", "host_ns") if settings.device == "cpu" else ("calls", "device_ns")
     is_equal = bool(ours) and not any(found[quantity] for quantity in decisive)
     counts = ", ".join(f"{len(lines)} in {quantity}" for quantity, lines in found.items())
     verdict = "OK" if is_equal else "DIFFERENT"
-    print(f"{verdict}: {len(ours)} operations, {device_ns / 1e3:,.0f} us of kernels and copies; differences: {counts}")
+    print(
+        f"{verdict}: {len(ours)} operations, {device_ns / 1e3:,.0f} us of kernels and copies; differences: {counts}"
+    )
     return 0 if is_equal else 1
 
 

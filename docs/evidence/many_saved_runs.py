@@ -38,9 +38,13 @@ def copies(source, folder, count):
             benchmark["stats"]["median"] *= rng.lognormvariate(0, 0.01)
             for table in benchmark["extra_info"]["mnistbench"]["tables"]:
                 times = json.loads(table["times"])
-                times["self_ns"] = [round(ns * rng.lognormvariate(0, 0.01)) for ns in times["self_ns"]]
+                times["self_ns"] = [
+                    round(ns * rng.lognormvariate(0, 0.01)) for ns in times["self_ns"]
+                ]
                 table["times"] = json.dumps(times, separators=(",", ":"))
-        saved["datetime"] = f"2026-{1 + number // 800:02}-{1 + number // 40 % 20:02}T10:{number % 40:02}:00+00:00"
+        saved["datetime"] = (
+            f"2026-{1 + number // 800:02}-{1 + number // 40 % 20:02}T10:{number % 40:02}:00+00:00"
+        )
         path = folder / "machine" / f"{number + 1:04}_run.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(saved, indent=4), encoding="utf-8")
@@ -49,7 +53,9 @@ def copies(source, folder, count):
 
 def measured(arguments):
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", MEASURED, *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *arguments], capture_output=True, text=True, check=True
+    )
     wall = time.perf_counter() - start
     *_, cpu, kib = done.stderr.split()
     return wall, float(cpu), int(kib) / 1024
@@ -71,7 +77,12 @@ def main(source):
             for label, arguments in commands.items():
                 rows.setdefault(label, []).append(measured([*arguments, "--storage", name]))
     for label, cells in rows.items():
-        print(f"{label:28}" + "".join(f"{f'{wall:.2f} s, CPU {cpu:.2f} s, {mib:.0f} MiB':>30}" for wall, cpu, mib in cells))
+        print(
+            f"{label:28}"
+            + "".join(
+                f"{f'{wall:.2f} s, CPU {cpu:.2f} s, {mib:.0f} MiB':>30}" for wall, cpu, mib in cells
+            )
+        )
     print(f"a file has {bytes_each / 1024:.0f} KiB")
 
 

@@ -28,10 +28,14 @@ def calls():
     return {
         "#189282 add, 64x64x64, gradient": gradient(torch.add, (64, 64, 64), (64, 64, 64)),
         "#189282 add, 64x64x128, gradient": gradient(torch.add, (64, 64, 128), (64, 64, 128)),
-        "#189281 embedding, 2300x64, gradient": gradient(lambda w: torch.nn.functional.embedding(indices, w), (2300, 64)),
-        "#189280 fake_quantize per tensor, 1x3x512x512": lambda: torch.fake_quantize_per_tensor_affine(image, 1.0, 0, 0, 255),
-        "#189280 fake_quantize per channel, 1x3x512x512": lambda: torch.fake_quantize_per_channel_affine(
-            image, torch.ones(3), zero_points, 1, 0, 255
+        "#189281 embedding, 2300x64, gradient": gradient(
+            lambda w: torch.nn.functional.embedding(indices, w), (2300, 64)
+        ),
+        "#189280 fake_quantize per tensor, 1x3x512x512": lambda: (
+            torch.fake_quantize_per_tensor_affine(image, 1.0, 0, 0, 255)
+        ),
+        "#189280 fake_quantize per channel, 1x3x512x512": lambda: (
+            torch.fake_quantize_per_channel_affine(image, torch.ones(3), zero_points, 1, 0, 255)
         ),
         "sin, 512x512": torch.rand(512, 512).sin,
     }

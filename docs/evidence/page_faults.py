@@ -36,12 +36,20 @@ def main() -> None:
         torch.empty(int(sys.argv[2]) << 20, dtype=torch.uint8).fill_(1)
     workload = builtin_workloads("digits", None)[0]
     for number in range(4):
-        case = build(Params("convnet", "step", int(sys.argv[1]), "cpu", "float32", 1, False, 1, "digits"), workload)
+        case = build(
+            Params("convnet", "step", int(sys.argv[1]), "cpu", "float32", 1, False, 1, "digits"),
+            workload,
+        )
         for _ in range(3):
             case()
         counted = []
         activities = [ProfilerActivity.CPU]
-        with torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profiler, marked(case):
+        with (
+            torch.profiler.profile(
+                activities=activities, profile_memory=True, acc_events=True
+            ) as profiler,
+            marked(case),
+        ):
             case()
             for _ in range(8):
                 before = faults()
@@ -51,7 +59,11 @@ def main() -> None:
         rows = table(profiler.events(), temperature="warm", view="host").rows
         print(f"build {number}: page faults {counted}")
         for name, module in (("aten::add", ""), ("aten::threshold_backward", "relu2")):
-            [row] = [row for row in rows if (row.name, row.module) == (name, module) and row.phase != "forward"]
+            [row] = [
+                row
+                for row in rows
+                if (row.name, row.module) == (name, module) and row.phase != "forward"
+            ]
             print(f"  {name:26} us {[ns // 1000 for ns in row.self_cpu_ns]}")
 
 

@@ -53,46 +53,82 @@ class Report:
 
 REPORTS = {
     "189279": Report(
-        "sinh, cosh, atan, log2, log10 of 512 x 512: 3 to 5 times slower", "2.9.1", "2.14.0",
+        "sinh, cosh, atan, log2, log10 of 512 x 512: 3 to 5 times slower",
+        "2.9.1",
+        "2.14.0",
         "([sinh- or [cosh- or [atan- or [log2 or [log10) and float32-contiguous and forward",
     ),
     "189283": Report(
-        "index_add_ 2.4 times, baddbmm 2 times", "2.9.1", "2.14.0", "([index_add_- or [baddbmm-) and float32 and forward"
+        "index_add_ 2.4 times, baddbmm 2 times",
+        "2.9.1",
+        "2.14.0",
+        "([index_add_- or [baddbmm-) and float32 and forward",
     ),
     "189280": Report(
-        "quantized cat 3 to 4 times, fake_quantize 700 times", "2.9.1", "2.14.0", "[quantized_cat- or [fake_quantize"
+        "quantized cat 3 to 4 times, fake_quantize 700 times",
+        "2.9.1",
+        "2.14.0",
+        "[quantized_cat- or [fake_quantize",
     ),
-    "189281": Report("embedding 90 times, embedding_bag 74 times", "2.9.1", "2.14.0", "[embedding and float32"),
-    "189282": Report("gradient of add 229 to 424 times", "2.9.1", "2.14.0", "[add-64x64x and float32 and backward"),
+    "189281": Report(
+        "embedding 90 times, embedding_bag 74 times", "2.9.1", "2.14.0", "[embedding and float32"
+    ),
+    "189282": Report(
+        "gradient of add 229 to 424 times",
+        "2.9.1",
+        "2.14.0",
+        "[add-64x64x and float32 and backward",
+    ),
     "183812": Report("scatter_reduce 15 to 58 times", "2.12.0", "2.13.0", "[scatter_reduce_cube"),
     "183815": Report(
-        "conv2d in bfloat16 4 to 16 times", "2.12.0", "2.13.0", "([conv2d_dilated or [conv2d_grouped) and bfloat16"
+        "conv2d in bfloat16 4 to 16 times",
+        "2.12.0",
+        "2.13.0",
+        "([conv2d_dilated or [conv2d_grouped) and bfloat16",
     ),
     "151037": Report(
-        "training on MNIST +25 to +39 %", "2.6.0", "2.7.0", "b64",
+        "training on MNIST +25 to +39 %",
+        "2.6.0",
+        "2.7.0",
+        "b64",
         tests=("bench/test_step.py", "--bench-model=convnet", "--bench-step=reference"),
     ),
     "133304": Report(
-        "conv_transpose1d of changing shapes 3.4 times slower than in 2.1.2", "2.6.0", "2.15.0", "[conv_transpose1d",
+        "conv_transpose1d of changing shapes 3.4 times slower than in 2.1.2",
+        "2.6.0",
+        "2.15.0",
+        "[conv_transpose1d",
         variables={"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "0"},
     ),
     "146508": Report(
-        "products in float16 40 to 137 times slower than in float32", "2.6.0", "2.15.0",
-        "[mm-500x500 and contiguous and forward"
+        "products in float16 40 to 137 times slower than in float32",
+        "2.6.0",
+        "2.15.0",
+        "[mm-500x500 and contiguous and forward",
     ),
     "172205": Report(
-        "contiguous() after permute() 156 times slower than a copy", "2.6.0", "2.15.0",
+        "contiguous() after permute() 156 times slower than a copy",
+        "2.6.0",
+        "2.15.0",
         "([permute_contiguous or [clone or [conv2d_1x1) and forward",
     ),
     "193951": Report(
-        "products in float16 1,385 times", "2.13.0", "2.14.0", "([mm-500x500 or [mm_float16) and contiguous and forward"
+        "products in float16 1,385 times",
+        "2.13.0",
+        "2.14.0",
+        "([mm-500x500 or [mm_float16) and contiguous and forward",
     ),
-    "162683": Report("batched products in float16 5 times", "2.9.1", "2.10.0", "[matmul_heads and forward"),
+    "162683": Report(
+        "batched products in float16 5 times", "2.9.1", "2.10.0", "[matmul_heads and forward"
+    ),
     "177906": Report(
-        "CPU time doubled, and no wall time gained", "2.8.0", "2.9.1",
-        "([mm-256 or [conv2d-8x32 or [softmax- or [gelu-) and float32-contiguous", threads=2,
+        "CPU time doubled, and no wall time gained",
+        "2.8.0",
+        "2.9.1",
+        "([mm-256 or [conv2d-8x32 or [softmax- or [gelu-) and float32-contiguous",
+        threads=2,
     ),
-}  # fmt: skip
+}
 
 #: Those whose operations PyTorch computes in parallel, measured with two threads, too.
 REPORTS |= {
@@ -102,9 +138,29 @@ REPORTS |= {
 
 #: Words of operations that a report names: no controls.
 NAMED = (
-    "sinh", "cosh", "atan", "log", "index_add", "baddbmm", "cat", "quantize", "embedding", "scatter", "conv", "mm", "matmul",
-    "copy", "contiguous", "clone", "linear", "bmm", "einsum", "softmax", "gelu", "fill",
-)  # fmt: skip
+    "sinh",
+    "cosh",
+    "atan",
+    "log",
+    "index_add",
+    "baddbmm",
+    "cat",
+    "quantize",
+    "embedding",
+    "scatter",
+    "conv",
+    "mm",
+    "matmul",
+    "copy",
+    "contiguous",
+    "clone",
+    "linear",
+    "bmm",
+    "einsum",
+    "softmax",
+    "gelu",
+    "fill",
+)
 
 #: Pairs of releases of the controls, and of the sweep.
 PAIRS = (("2.9.1", "2.14.0"), ("2.6.0", "2.15.0"))
@@ -112,9 +168,23 @@ PAIRS = (("2.9.1", "2.14.0"), ("2.6.0", "2.15.0"))
 
 def collected(repository: Path, *arguments: str) -> list[str]:
     """Return the ids of the cases that pytest selects."""
-    command = [sys.executable, "-P", "-m", "pytest", *arguments, "--collect-only", "-q", "-o", "addopts=--strict-markers"]
-    output = subprocess.run(command, cwd=repository, check=True, capture_output=True, text=True).stdout
-    return [line.partition("[")[2].rstrip("]") for line in output.splitlines() if "::test_op[" in line]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pytest",
+        *arguments,
+        "--collect-only",
+        "-q",
+        "-o",
+        "addopts=--strict-markers",
+    ]
+    output = subprocess.run(
+        command, cwd=repository, check=True, capture_output=True, text=True
+    ).stdout
+    return [
+        line.partition("[")[2].rstrip("]") for line in output.splitlines() if "::test_op[" in line
+    ]
 
 
 def cases(repository: Path) -> list[str]:
@@ -125,13 +195,19 @@ def cases(repository: Path) -> list[str]:
 def controls(repository: Path) -> dict[str, Report]:
     """Return the negative controls: ten cases for each pair of releases."""
     allowed = [
-        case for case in cases(repository)
-        if "-float32-contiguous-1t-forward" in case and not any(word in case.partition("-")[0] for word in NAMED)
-    ]  # fmt: skip
+        case
+        for case in cases(repository)
+        if "-float32-contiguous-1t-forward" in case
+        and not any(word in case.partition("-")[0] for word in NAMED)
+    ]
     drawn = random.Random(20).sample(allowed, 20)
     return {
         f"controls-{base}": Report(
-            "nobody reports these", base, head, " or ".join(f"[{case}" for case in part), is_reported=False
+            "nobody reports these",
+            base,
+            head,
+            " or ".join(f"[{case}" for case in part),
+            is_reported=False,
         )
         for (base, head), part in zip(PAIRS, (drawn[:10], drawn[10:]), strict=True)
     }
@@ -157,13 +233,18 @@ def sweep(repository: Path) -> dict[str, Report]:
 
 def selected(one: Report) -> list[str]:
     """Return the arguments of pytest."""
-    select = f"({one.select}) and {one.threads}t" if one.tests == OPS and one.is_reported else one.select
+    select = (
+        f"({one.select}) and {one.threads}t" if one.tests == OPS and one.is_reported else one.select
+    )
     return [*one.tests, "-k", select]
 
 
 def gate_options(one: Report) -> list[str]:
     """Return the arguments of the gate, without those of its files."""
-    sides = [f"--{side}-with=torch=={version}" for side, version in (("base", one.base), ("head", one.head))]
+    sides = [
+        f"--{side}-with=torch=={version}"
+        for side, version in (("base", one.base), ("head", one.head))
+    ]
     return ["--base", "HEAD", *sides, "--threshold", one.threshold]
 
 
@@ -189,7 +270,10 @@ def measure(repository: Path, folder: Path, name: str, one: Report) -> dict:
             print(f"{name}: {found.stderr.strip().splitlines()[-1]}", flush=True)
             return {}
         told = json.loads(target.read_text())
-        print(f"{name}: exit {found.returncode}, {time.monotonic() - began:.0f} s, {told['sentence']}", flush=True)
+        print(
+            f"{name}: exit {found.returncode}, {time.monotonic() - began:.0f} s, {told['sentence']}",
+            flush=True,
+        )
         if told["outcome"] != "inconclusive" or launches or one.threads > 1 or not one.is_reported:
             target.rename(report)
     told = json.loads(report.read_text())
@@ -201,9 +285,12 @@ def measure(repository: Path, folder: Path, name: str, one: Report) -> dict:
 def slower(told: dict, least: float = LEAST) -> list[dict]:
     """Return the confirmed slowdowns of cases with at least this lower bound, the largest first."""
     found = [
-        one for one in told["findings"]
-        if one["verdict"] == "regressed" and one["screened"]["kind"] in ("iteration", "mean") and (one["least"] or 0) >= least
-    ]  # fmt: skip
+        one
+        for one in told["findings"]
+        if one["verdict"] == "regressed"
+        and one["screened"]["kind"] in ("iteration", "mean")
+        and (one["least"] or 0) >= least
+    ]
     return sorted(found, key=lambda one: -one["confirmed"]["change"])
 
 
@@ -212,7 +299,9 @@ def reproduce(repository: Path, folder: Path, name: str, one: Report, told: dict
     scripts = [each["script"] for each in told["reproducers"] if each["script"]]
     target = folder / f"{name}.reproduce.txt"
     if scripts and not target.exists():
-        target.write_text(run(repository, one, "reproduce", *gate_options(one)[2:4], *scripts).stdout)
+        target.write_text(
+            run(repository, one, "reproduce", *gate_options(one)[2:4], *scripts).stdout
+        )
 
 
 def bisect(repository: Path, folder: Path, name: str, one: Report) -> None:
@@ -223,7 +312,18 @@ def bisect(repository: Path, folder: Path, name: str, one: Report) -> None:
         case = found[0]["screened"]["case"].partition("[")[2].rstrip("]")
         select = f"[{case}" if one.tests == OPS else one.select
         releases = f"torch=={one.base}..{one.head}"
-        done = run(repository, one, "bisect", releases, "--threshold", one.threshold, "--", *one.tests, "-k", select)
+        done = run(
+            repository,
+            one,
+            "bisect",
+            releases,
+            "--threshold",
+            one.threshold,
+            "--",
+            *one.tests,
+            "-k",
+            select,
+        )
         target.write_text(done.stdout or done.stderr)
         print(f"{name}: {target.read_text().strip().splitlines()[-1]}", flush=True)
 
@@ -290,17 +390,26 @@ def script(repository: Path, number: str, one: Report) -> str:
         call, contents, dtype, layout, _, direction, _ = case.values
         if case.id not in chosen:
             continue
-        made = "".join(f"{name} = {ops['expression'](content, dtype, layout)}\n" for name, content in contents.items())
+        made = "".join(
+            f"{name} = {ops['expression'](content, dtype, layout)}\n"
+            for name, content in contents.items()
+        )
         if made != last:
             lines.append(made)
         last, timed = made, f"lambda: {call}"
         if direction == "backward":
-            inputs = [name for name, content in contents.items() if "of" not in content and "constant" not in content]
+            inputs = [
+                name
+                for name, content in contents.items()
+                if "of" not in content and "constant" not in content
+            ]
             lines.append("".join(f"{name}.requires_grad_()\n" for name in inputs))
             last, timed = "", f"gradient({call}, {', '.join(inputs)})"
         lines.append(f'report("{case.id}", {timed})\n')
     gradient = GRADIENT if any("gradient(" in line for line in lines) else ""
-    return SCRIPT.format(address=f"pytorch/pytorch#{number}", gradient=gradient, **asdict(one)) + "".join(lines)
+    return SCRIPT.format(
+        address=f"pytorch/pytorch#{number}", gradient=gradient, **asdict(one)
+    ) + "".join(lines)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -313,22 +422,35 @@ def main(arguments: Sequence[str]) -> None:
     if words[:1] == ["scripts"]:
         for name, one in REPORTS.items():
             if one.tests == OPS and not name.endswith("-2t"):
-                Path(__file__).with_name("pytorch_reports").joinpath(f"report_{name}.py").write_text(script(ROOT, name, one))
+                Path(__file__).with_name("pytorch_reports").joinpath(
+                    f"report_{name}.py"
+                ).write_text(script(ROOT, name, one))
         return
     if words[:1] == ["bisect"]:
         for name, one in REPORTS.items():
             bisect(repository, path, name, one)
         return
     hours = float(words[1]) if words[:1] == ["sweep"] and len(words) > 1 else 6.0
-    chosen = {"controls": controls, "sweep": sweep}.get(words[0] if words else "", lambda _: REPORTS)(repository)
+    chosen = {"controls": controls, "sweep": sweep}.get(
+        words[0] if words else "", lambda _: REPORTS
+    )(repository)
     ends = time.monotonic() + 3600 * hours
     for name, one in chosen.items():
-        if time.monotonic() > ends or (chosen is REPORTS and words and name.removesuffix("-2t") not in words):
+        if time.monotonic() > ends or (
+            chosen is REPORTS and words and name.removesuffix("-2t") not in words
+        ):
             continue
         told = measure(repository, path, name, one)
-        found = {each["screened"]["case"]: each for each in slower(told, SURPRISING)} if told and not one.is_reported else {}
+        found = (
+            {each["screened"]["case"]: each for each in slower(told, SURPRISING)}
+            if told and not one.is_reported
+            else {}
+        )
         for case, each in found.items():
-            print(f"  {case}: {each['confirmed']['change']:+.1%}, at least {each['least']:+.1%}", flush=True)
+            print(
+                f"  {case}: {each['confirmed']['change']:+.1%}, at least {each['least']:+.1%}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

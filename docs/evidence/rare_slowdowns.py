@@ -40,7 +40,7 @@ from mnistbench.gate.verdict.samples import (
     load,
     quantities,
     quantities_of_stages,
-)  # fmt: skip
+)
 
 CASE = "test_simulated"
 
@@ -70,11 +70,15 @@ def of_side(ns: float, slow: Slow, *, waits: bool, spread: float) -> SideSample:
     return SideSample(
         times={"wall": tuple(slowed[:pairs]), "cpu": tuple(computed[:pairs])},
         block_ns=tuple(computed[pairs:].reshape(count, size).mean(axis=1)),
-        outcome=("", 0.0), parameters=0, operations={},
-    )  # fmt: skip
+        outcome=("", 0.0),
+        parameters=0,
+        operations={},
+    )
 
 
-def launch(stage: int, ns: float, of_process: Callable[[], Slow], *, waits: bool, spread: float) -> Launch:
+def launch(
+    stage: int, ns: float, of_process: Callable[[], Slow], *, waits: bool, spread: float
+) -> Launch:
     slow = of_process()
     builds = [
         {
@@ -86,7 +90,9 @@ def launch(stage: int, ns: float, of_process: Callable[[], Slow], *, waits: bool
     return Launch(stage, {CASE: builds}, 1.0)
 
 
-def gate(ns: float, of_process: Callable[[], Slow], *, waits: bool = False, spread: float = 0.0) -> tuple[Verdict, bool]:
+def gate(
+    ns: float, of_process: Callable[[], Slow], *, waits: bool = False, spread: float = 0.0
+) -> tuple[Verdict, bool]:
     """Return the verdict of a simulated gate, and whether it flagged anything."""
     seed = int(DRAW.integers(2**31))
     one = partial(launch, ns=ns, of_process=of_process, waits=waits, spread=spread)
@@ -97,16 +103,29 @@ def gate(ns: float, of_process: Callable[[], Slow], *, waits: bool = False, spre
         if is_settled(decide(*quantities_of_stages(launches), OPTIONS, seed), OPTIONS):
             break
     header = GateHeader(
-        started="", base="", head="", arguments=(), seed=seed, torch="", labels={CASE: CASE}, exact={CASE: False},
-        only_base=(), only_head=(), changed=(), files={BASE: {}, HEAD: {}},
-    )  # fmt: skip
+        started="",
+        base="",
+        head="",
+        arguments=(),
+        seed=seed,
+        torch="",
+        labels={CASE: CASE},
+        exact={CASE: False},
+        only_base=(),
+        only_head=(),
+        changed=(),
+        files={BASE: {}, HEAD: {}},
+    )
     return conclude(Recorded(Path("simulated"), header, launches, COMPLETE), OPTIONS), bool(flagged)
 
 
 def told(verdict: Verdict) -> tuple[float, float, bool]:
     """Return the shares of processes and of iterations that a pass does not rule out, and whether launches are named as far."""
     lines = [line for block in blocks(verdict) for line in block.lines]
-    found = [re.search(r"less than ([\d.]+) % of all processes.*fewer than 1 of (\d+) iterations", line) for line in lines]
+    found = [
+        re.search(r"less than ([\d.]+) % of all processes.*fewer than 1 of (\d+) iterations", line)
+        for line in lines
+    ]
     said = next(filter(None, found), None)
     shares = (float(said[1]) / 100, 1 / int(said[2])) if said else (0.0, 0.0)
     return *shares, any("far from the others" in line for line in lines)
@@ -133,10 +152,23 @@ def iterations(gates: int) -> None:
                 truth = (factor - 1) / rarity
                 verdicts = [gate(ns, of_process, waits=waits)[0] for _ in range(gates)]
                 passed = [one.outcome == PASSED for one in verdicts]
-                below = [ok and one.decision.bound_of_means < truth for ok, one in zip(passed, verdicts, strict=True)]
-                wrong = [too_low and told(one)[1] < 1 / rarity for too_low, one in zip(below, verdicts, strict=True)]
+                below = [
+                    ok and one.decision.bound_of_means < truth
+                    for ok, one in zip(passed, verdicts, strict=True)
+                ]
+                wrong = [
+                    too_low and told(one)[1] < 1 / rarity
+                    for too_low, one in zip(below, verdicts, strict=True)
+                ]
                 how = f"{ns / 1e6:.0f} ms, 1 of {rarity} {'waits' if waits else 'computes'} {factor} times as long"
-                print(f"{how} (mean +{truth:.0%})".ljust(66), share(passed), share(below), share(wrong), sep="    ", flush=True)
+                print(
+                    f"{how} (mean +{truth:.0%})".ljust(66),
+                    share(passed),
+                    share(below),
+                    share(wrong),
+                    sep="    ",
+                    flush=True,
+                )
 
 
 def processes(gates: int) -> None:
@@ -150,8 +182,13 @@ def processes(gates: int) -> None:
 
         verdicts = [gate(50e6, of_process)[0] for _ in range(gates)]
         passed = [one.outcome == PASSED for one in verdicts]
-        below = [ok and one.decision.bound < rare * (factor - 1) for ok, one in zip(passed, verdicts, strict=True)]
-        wrong = [too_low and told(one)[0] < rare for too_low, one in zip(below, verdicts, strict=True)]
+        below = [
+            ok and one.decision.bound < rare * (factor - 1)
+            for ok, one in zip(passed, verdicts, strict=True)
+        ]
+        wrong = [
+            too_low and told(one)[0] < rare for too_low, one in zip(below, verdicts, strict=True)
+        ]
         far = [told(one)[2] for one in verdicts]
         how = f"{rare:.0%} of the processes take {factor - 1:.0%} longer"
         print(how.ljust(48), share(passed), share(below), share(wrong), share(far), sep="    ")
@@ -170,7 +207,10 @@ def means(gates: int) -> None:
         passed = [one.outcome == PASSED for one, _ in found]
         flagged = [was for _, was in found]
         both = [ok and was for ok, was in zip(passed, flagged, strict=True)]
-        rest = [share(one.outcome == outcome for one, _ in found) for outcome in ("inconclusive", "regressed")]
+        rest = [
+            share(one.outcome == outcome for one, _ in found)
+            for outcome in ("inconclusive", "regressed")
+        ]
         how = f"mean +{slower:.0%}, SD of launches {spread or 0.006:.1%}"
         print(how.ljust(40), share(flagged), share(passed), share(both), *rest, sep="    ")
 
@@ -188,17 +228,31 @@ def tails(sets: int) -> None:
 
         found = []
         for number in range(sets):
-            launches = [launch(1, 50e6, lambda slow=slow: slow, waits=True, spread=0.0) for _ in range(LAUNCHES)]
-            [mean] = [one.logs for one in quantities(launches) if (one.kind, one.clock) == ("mean", "wall")]
+            launches = [
+                launch(1, 50e6, lambda slow=slow: slow, waits=True, spread=0.0)
+                for _ in range(LAUNCHES)
+            ]
+            [mean] = [
+                one.logs
+                for one in quantities(launches)
+                if (one.kind, one.clock) == ("mean", "wall")
+            ]
             rows = [
-                [sum((build[side].times["wall"] for build in one.cases[CASE]), ()) for side in (BASE, HEAD)] for one in launches
+                [
+                    sum((build[side].times["wall"] for build in one.cases[CASE]), ())
+                    for side in (BASE, HEAD)
+                ]
+                for one in launches
             ]
             limits = [np.quantile(base + head, 0.95) for base, head in rows]
             tail = [
                 np.mean(np.array(head) > limit) - np.mean(np.array(base) > limit)
                 for (base, head), limit in zip(rows, limits, strict=True)
             ]
-            p = [permutation.directed_test(np.array([each]), [""], np.ones(1), number)[0] <= 0.05 for each in (mean, tail)]
+            p = [
+                permutation.directed_test(np.array([each]), [""], np.ones(1), number)[0] <= 0.05
+                for each in (mean, tail)
+            ]
             found.append(p)
         print(
             f"1 of {rarity} iterations waits {factor} times as long".ljust(48),
@@ -209,22 +263,31 @@ def tails(sets: int) -> None:
 
 def bounds(sets: int) -> None:
     """Print how often an upper bound of the mean is wrong, and how wide bounds are, in standard deviations."""
-    print("quantities, launches, errors: an upper bound is wrong; mean distance of the largest bound")
+    print(
+        "quantities, launches, errors: an upper bound is wrong; mean distance of the largest bound"
+    )
     draws = {
         "normal": DRAW.standard_normal,
         "gamma(4)": lambda size: (DRAW.gamma(4, 1, size) - 4) / 2,
         "exponential": lambda size: DRAW.exponential(1, size) - 1,
-        "log-normal": lambda size: np.exp(0.75 * DRAW.standard_normal(size)) - math.exp(0.75**2 / 2),
+        "log-normal": lambda size: (
+            np.exp(0.75 * DRAW.standard_normal(size)) - math.exp(0.75**2 / 2)
+        ),
     }
     for count in (1, 4, 12):
         for size in (4, 8, 10, 18):
             for name, draw in draws.items():
                 high = [
-                    permutation.simultaneous_bounds(0.7 * draw((1, size)) + 0.7 * draw((count, size)), number)[1]
+                    permutation.simultaneous_bounds(
+                        0.7 * draw((1, size)) + 0.7 * draw((count, size)), number
+                    )[1]
                     for number in range(sets)
                 ]
                 wrong = share(bool((each < 0).any()) for each in high)
-                print(f"{count:3} {size:3} {name:12} {wrong} {np.mean(list(map(max, high))):.2f}", flush=True)
+                print(
+                    f"{count:3} {size:3} {name:12} {wrong} {np.mean(list(map(max, high))):.2f}",
+                    flush=True,
+                )
 
 
 def roles(path: Path) -> None:
@@ -235,7 +298,9 @@ def roles(path: Path) -> None:
         if one.is_case:
             error = statistics.stdev(one.logs) / math.sqrt(len(one.logs))
             mean = statistics.fmean(one.logs)
-            print(f"{one.case} {one.title:16} {mean:+.3%} (SE {error:.3%}), positive {sum(log > 0 for log in one.logs)}")
+            print(
+                f"{one.case} {one.title:16} {mean:+.3%} (SE {error:.3%}), positive {sum(log > 0 for log in one.logs)}"
+            )
 
 
 def main() -> None:
@@ -243,7 +308,13 @@ def main() -> None:
     if sys.argv[1] == "roles":
         roles(Path(sys.argv[2]))
         return
-    parts = {"iterations": iterations, "processes": processes, "means": means, "tails": tails, "bounds": bounds}
+    parts = {
+        "iterations": iterations,
+        "processes": processes,
+        "means": means,
+        "tails": tails,
+        "bounds": bounds,
+    }
     parts[sys.argv[1]](int(sys.argv[2]) if len(sys.argv) > 2 else 100)
 
 

@@ -66,24 +66,39 @@ class ConvNet(nn.Sequential):"""
 INJECTED = {
     "fc141": Injected(
         "fc1 has 141 outputs instead of 128: 10 % more work in its products",
-        replaced=(("nn.Linear(9216, 128)", "nn.Linear(9216, 141)"), ("nn.Linear(128, 10)", "nn.Linear(141, 10)")),
+        replaced=(
+            ("nn.Linear(9216, 128)", "nn.Linear(9216, 141)"),
+            ("nn.Linear(128, 10)", "nn.Linear(141, 10)"),
+        ),
     ),
     "conv68": Injected(
         "conv2 has 68 channels instead of 64: 6 % more work in its convolutions and later layers",
-        replaced=(("conv2=nn.Conv2d(32, 64,", "conv2=nn.Conv2d(32, 68,"), ("fc1=nn.Linear(9216,", "fc1=nn.Linear(9792,")),
+        replaced=(
+            ("conv2=nn.Conv2d(32, 64,", "conv2=nn.Conv2d(32, 68,"),
+            ("fc1=nn.Linear(9216,", "fc1=nn.Linear(9792,"),
+        ),
     ),
     "conv36": Injected(
         "conv1 has 36 channels instead of 32: 12 % more work in both convolutions",
-        replaced=(("conv1=nn.Conv2d(1, 32,", "conv1=nn.Conv2d(1, 36,"), ("conv2=nn.Conv2d(32, 64,", "conv2=nn.Conv2d(36, 64,")),
+        replaced=(
+            ("conv1=nn.Conv2d(1, 32,", "conv1=nn.Conv2d(1, 36,"),
+            ("conv2=nn.Conv2d(32, 64,", "conv2=nn.Conv2d(36, 64,"),
+        ),
     ),
     "strided": Injected(
         "the input of fc1 is transposed in memory",
-        replaced=(("flatten=nn.Flatten(),  # [B, 9216]", STRIDED), ("class ConvNet(nn.Sequential):", STRIDED_CLASS)),
+        replaced=(
+            ("flatten=nn.Flatten(),  # [B, 9216]", STRIDED),
+            ("class ConvNet(nn.Sequential):", STRIDED_CLASS),
+        ),
     ),
     "unsorted": Injected(
         "max-pooling before ReLU: it gets negative values instead of zeros",
         replaced=(
-            ("            relu2=nn.ReLU(),\n            pool=nn.MaxPool2d(2),", "            pool=nn.MaxPool2d(2),"),
+            (
+                "            relu2=nn.ReLU(),\n            pool=nn.MaxPool2d(2),",
+                "            pool=nn.MaxPool2d(2),",
+            ),
             ("            dropout1=", "            relu2=nn.ReLU(),\n            dropout1="),
         ),
     ),
@@ -103,11 +118,18 @@ INJECTED = {
     ),
     "weight_decay": Injected(
         "the optimizer also decays the weights: more calls of aten::add",
-        replaced=(("torch.optim.Adadelta, lr=1.0)", "torch.optim.Adadelta, lr=1.0, weight_decay=1e-4)"),),
+        replaced=(
+            ("torch.optim.Adadelta, lr=1.0)", "torch.optim.Adadelta, lr=1.0, weight_decay=1e-4)"),
+        ),
     ),
-    "aten": Injected("aten without vector instructions", variables={"ATEN_CPU_CAPABILITY": "default"}),
+    "aten": Injected(
+        "aten without vector instructions", variables={"ATEN_CPU_CAPABILITY": "default"}
+    ),
     "onednn": Injected("oneDNN without AVX", variables={"ONEDNN_MAX_CPU_ISA": "SSE41"}),
-    "mkl": Injected("MKL in the mode that gives the same bits on all processors", variables={"MKL_CBWR": "COMPATIBLE"}),
+    "mkl": Injected(
+        "MKL in the mode that gives the same bits on all processors",
+        variables={"MKL_CBWR": "COMPATIBLE"},
+    ),
 }
 
 
@@ -118,30 +140,56 @@ def gate(repository: Path, folder: Path, name: str, one: Injected) -> dict:
         restore(repository)
         replace(repository / one.file, *one.replaced)
         base = ["--base", "HEAD"] if one.replaced else []
-        variables = [word for pair in one.variables.items() for word in ("--head-env", "=".join(pair))]
+        variables = [
+            word for pair in one.variables.items() for word in ("--head-env", "=".join(pair))
+        ]
         command = [
-            sys.executable, "-P", "-m", "mnistbench", "gate", *base, *variables, "--format", "json", "--output", str(report),
-            "--storage", str(folder / name), "--", "bench/test_step.py", "--bench-model=convnet", "--bench-batch-size=16",
-        ]  # fmt: skip
+            sys.executable,
+            "-P",
+            "-m",
+            "mnistbench",
+            "gate",
+            *base,
+            *variables,
+            "--format",
+            "json",
+            "--output",
+            str(report),
+            "--storage",
+            str(folder / name),
+            "--",
+            "bench/test_step.py",
+            "--bench-model=convnet",
+            "--bench-batch-size=16",
+        ]
         subprocess.run(command, cwd=repository, check=False, stderr=subprocess.DEVNULL)
     return json.loads(report.read_text())
 
 
 def reproduce(name: str, reproducer: dict) -> dict:
     """Run the script of a slower operation on both sides; return what is counted and printed."""
-    found = {"injected": name, "operation": reproducer["name"], "reproduced": False, "said": reproducer["why_not"]}
+    found = {
+        "injected": name,
+        "operation": reproducer["name"],
+        "reproduced": False,
+        "said": reproducer["why_not"],
+    }
     if reproducer["script"]:
         path = Path(reproducer["script"])
         origin = read(path)
         sides = ("base", "head")
         with Progress(sys.stderr) as progress:
             pythons, variables = dict.fromkeys(sides, sys.executable), {side: {} for side in sides}
-            changes = measure(path, origin, pythons, variables, launches=LAUNCHES, progress=progress, seed=1)
+            changes = measure(
+                path, origin, pythons, variables, launches=LAUNCHES, progress=progress, seed=1
+            )
         said = sentence(changes, origin)
         found |= {
-            "reproduced": said.startswith("reproduced: "), "said": said, "changes": changes,
+            "reproduced": said.startswith("reproduced: "),
+            "said": said,
+            "changes": changes,
             "gate": [origin.change, origin.low, origin.high],
-        }  # fmt: skip
+        }
     return found
 
 
@@ -149,21 +197,32 @@ def main() -> None:
     folder = Path(sys.argv[1]).resolve()
     repository = cloned(folder)
     results = folder / "results.jsonl"
-    done = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    done = (
+        [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    )
     for name in sys.argv[2:] or INJECTED:
         report = gate(repository, folder, name, INJECTED[name])
         print(f"{name} ({INJECTED[name].what}): {report['sentence']}", flush=True)
         for reproducer in report["reproducers"]:
-            known = [one for one in done if (one["injected"], one["operation"]) == (name, reproducer["name"])]
+            known = [
+                one
+                for one in done
+                if (one["injected"], one["operation"]) == (name, reproducer["name"])
+            ]
             found = known[0] if known else reproduce(name, reproducer)
             if not known:
                 done.append(found)
                 with results.open("a") as stream:
                     stream.write(json.dumps(found) + "\n")
-            print(f"  {'yes' if found['reproduced'] else 'no '} {found['operation']}: {found['said']}", flush=True)
+            print(
+                f"  {'yes' if found['reproduced'] else 'no '} {found['operation']}: {found['said']}",
+                flush=True,
+            )
     scripts = [one for one in done if "changes" in one]
     inside = sum(one["reproduced"] for one in done)
-    print(f"{inside} of {len(done)} slower operations are reproduced, {len(scripts)} of them have a script")
+    print(
+        f"{inside} of {len(done)} slower operations are reproduced, {len(scripts)} of them have a script"
+    )
 
 
 if __name__ == "__main__":

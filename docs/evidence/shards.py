@@ -50,7 +50,9 @@ NOISIEST = RUNNERS - 1
 PART = 50
 
 
-def shard(draw: np.random.Generator, runner: int, change: float = 0.0, size: int = LAUNCHES) -> list[Quantity]:
+def shard(
+    draw: np.random.Generator, runner: int, change: float = 0.0, size: int = LAUNCHES
+) -> list[Quantity]:
     """Return the quantities of a shard on a runner, of its first test with a change; each has ``size`` launches."""
     quiet, noisy = 0.005, 0.04
     of_runner = quiet * (noisy / quiet) ** (runner / (RUNNERS - 1))
@@ -63,12 +65,20 @@ def shard(draw: np.random.Generator, runner: int, change: float = 0.0, size: int
             own = draw.normal(0, 1, size)
             noise = common if kind == ITERATION else (common + math.sqrt(3) * own) / 2
             logs = of_test * factor * of_launch * noise + (math.log1p(change) if test == 0 else 0.0)
-            found.append(Quantity(f"{runner}: test_{test}", kind, WALL, WALL, (), tuple(logs), 1e6, 1e6, 1.0))
+            found.append(
+                Quantity(f"{runner}: test_{test}", kind, WALL, WALL, (), tuple(logs), 1e6, 1e6, 1.0)
+            )
     return found
 
 
-def cut(quantities: Sequence[Quantity], start: int, stop: int, cases: set[str] | None = None) -> list[Quantity]:
-    return [replace(one, logs=one.logs[start:stop]) for one in quantities if cases is None or one.case in cases]
+def cut(
+    quantities: Sequence[Quantity], start: int, stop: int, cases: set[str] | None = None
+) -> list[Quantity]:
+    return [
+        replace(one, logs=one.logs[start:stop])
+        for one in quantities
+        if cases is None or one.case in cases
+    ]
 
 
 def judged(draw: np.random.Generator, runner: int, shards: int, change: float = 0.0) -> Decision:
@@ -79,7 +89,9 @@ def judged(draw: np.random.Generator, runner: int, shards: int, change: float = 
     cases = {one.quantity.case for one in candidates(first, LIMITS, seed)}
     found = decide(first, [], LIMITS, seed, shards=shards)
     for look in at if cases else ():
-        found = decide(first, cut(taken, LAUNCHES, LAUNCHES + look, cases), LIMITS, seed, shards=shards)
+        found = decide(
+            first, cut(taken, LAUNCHES, LAUNCHES + look, cases), LIMITS, seed, shards=shards
+        )
         if is_settled(found, LIMITS):
             break
     return found
@@ -94,9 +106,18 @@ def _same(task: tuple[int, int]) -> list[tuple[float, float]]:
     draw, found = np.random.default_rng(part), []
     kinds = [quantity.kind for quantity in shard(np.random.default_rng(0), 0)]
     for one in range(number):
-        logs = np.array([quantity.logs for quantity in shard(draw, (part * number + one) % RUNNERS)])
+        logs = np.array(
+            [quantity.logs for quantity in shard(draw, (part * number + one) % RUNNERS)]
+        )
         p = float(permutation.directed_test(logs, kinds, np.ones(len(logs)), 1).min())
-        found.append((p, sum(min(1 / 16, product(RUNNERS) / p) for _ in looks(RUNNERS)) if p <= 0.05 else 0.0))
+        found.append(
+            (
+                p,
+                sum(min(1 / 16, product(RUNNERS) / p) for _ in looks(RUNNERS))
+                if p <= 0.05
+                else 0.0,
+            )
+        )
     return found
 
 
@@ -108,15 +129,22 @@ def same(shards: int) -> None:
     gates = len(p) // RUNNERS
     for level in (0.05, 0.01, 2 / 1024):
         reached = share(int((p <= level).sum()), len(p))
-        print(f"{len(p)} shards of the same code: smallest p-value at most {level:.2g} in {reached}")
+        print(
+            f"{len(p)} shards of the same code: smallest p-value at most {level:.2g} in {reached}"
+        )
     error = RUNNERS * alarm.std(ddof=1) / math.sqrt(len(alarm))
-    print(f"false alarms of a gate of {RUNNERS}: {RUNNERS * alarm.mean():.2e}, standard error {error:.1e} ({gates} gates)")
+    print(
+        f"false alarms of a gate of {RUNNERS}: {RUNNERS * alarm.mean():.2e}, standard error {error:.1e} ({gates} gates)"
+    )
 
 
 def _live(task: tuple[int, int]) -> int:
     part, number = task
     draw = np.random.default_rng(100_000 + part)
-    return sum(judged(draw, (part * number + one) % RUNNERS, RUNNERS).outcome == REGRESSED for one in range(number))
+    return sum(
+        judged(draw, (part * number + one) % RUNNERS, RUNNERS).outcome == REGRESSED
+        for one in range(number)
+    )
 
 
 def live(shards: int) -> None:
@@ -125,7 +153,9 @@ def live(shards: int) -> None:
     with ProcessPoolExecutor() as processes:
         red = sum(processes.map(_live, parts))
     number = len(parts) * PART
-    print(f"{number} shards, or {number // RUNNERS} gates, of the same code judged in full: {red} regressed")
+    print(
+        f"{number} shards, or {number // RUNNERS} gates, of the same code judged in full: {red} regressed"
+    )
 
 
 def _power(task: tuple[int, int, int, float]) -> list[tuple[bool, int]]:
@@ -133,7 +163,11 @@ def _power(task: tuple[int, int, int, float]) -> list[tuple[bool, int]]:
     draw, found = np.random.default_rng(part), []
     for _ in range(number):
         decision = judged(draw, NOISIEST, shards, change)
-        cases = {finding.screened.quantity.case for finding in decision.findings if finding.verdict == REGRESSED}
+        cases = {
+            finding.screened.quantity.case
+            for finding in decision.findings
+            if finding.verdict == REGRESSED
+        }
         found.append((f"{NOISIEST}: test_0" in cases, decision.fresh))
     return found
 
@@ -158,7 +192,9 @@ def bounds(gates: int) -> None:
         wrong, largest, alone, shares = 0, [], [], []
         for _ in range(gates):
             runners = (
-                [round(index * (RUNNERS - 1) / max(1, number - 1)) for index in range(number)] if number > 1 else [NOISIEST]
+                [round(index * (RUNNERS - 1) / max(1, number - 1)) for index in range(number)]
+                if number > 1
+                else [NOISIEST]
             )
             parts = [shard(draw, runner) for runner in runners]
             decisions = [decide(part, [], LIMITS, 1) for part in parts]
@@ -166,7 +202,9 @@ def bounds(gates: int) -> None:
             wrong += any(one.high < 0 or one.low > 0 for one in together.cases)
             mine = f"{NOISIEST}: "
             of_noisiest = [
-                one for one in together.cases if one.quantity.case.startswith(mine) and one.quantity.kind == ITERATION
+                one
+                for one in together.cases
+                if one.quantity.case.startswith(mine) and one.quantity.kind == ITERATION
             ]
             largest.append(max(one.high for one in of_noisiest))
             alone.append(decisions[-1].bound)
@@ -177,8 +215,9 @@ def bounds(gates: int) -> None:
         texts = [f"{statistics.median(values):.1%}" for values in (largest, alone, shares)]
         print(
             f"{number} shards: largest bound of the noisiest runner {texts[0]} together, {texts[1]} alone, {texts[2]} with its "
-            f"share of the risk; a bound of all shards is wrong in {share(wrong, gates)} of {gates} gates", flush=True,
-        )  # fmt: skip
+            f"share of the risk; a bound of all shards is wrong in {share(wrong, gates)} of {gates} gates",
+            flush=True,
+        )
 
 
 def balance() -> None:
@@ -193,19 +232,31 @@ def balance() -> None:
                 file, size = len(suite), int(draw.integers(1, 9))
                 for test in range(int(draw.integers(1, 9))):
                     base = of_file * math.exp(draw.normal(0, 0.5))
-                    suite |= {f"test_{file:04}.py::test_{test}[{10**p}]": base * (1 + 0.5 * p) for p in range(size)}
+                    suite |= {
+                        f"test_{file:04}.py::test_{test}[{10**p}]": base * (1 + 0.5 * p)
+                        for p in range(size)
+                    }
             names = sorted(suite)[:tests]
             whole = sum(suite[name] for name in names)
             step = len(names) / number
             ways = {
                 "in the order of names": [names[one::number] for one in range(number)],
-                "runs of neighbours": [names[round(one * step) : round((one + 1) * step)] for one in range(number)],
-                "in the order of a hash": [Shard(one + 1, number, tuple(names)).own() for one in range(number)],
+                "runs of neighbours": [
+                    names[round(one * step) : round((one + 1) * step)] for one in range(number)
+                ],
+                "in the order of a hash": [
+                    Shard(one + 1, number, tuple(names)).own() for one in range(number)
+                ],
             }
             for way, parts in ways.items():
-                ratios.setdefault(way, []).append(max(sum(suite[name] for name in part) for part in parts) * number / whole)
+                ratios.setdefault(way, []).append(
+                    max(sum(suite[name] for name in part) for part in parts) * number / whole
+                )
         for way, found in ratios.items():
-            print(f"{tests} tests, {number} shards, {way}: slowest {statistics.median(found):.2f} times the mean", flush=True)
+            print(
+                f"{tests} tests, {number} shards, {way}: slowest {statistics.median(found):.2f} times the mean",
+                flush=True,
+            )
 
 
 def main() -> None:

@@ -70,7 +70,9 @@ if __name__ == "__main__":
 def alone(file: Path, factor: str) -> list[int]:
     """Return the median CPU time of a call for each size, in nanoseconds, of a process that nothing else runs beside."""
     environ = {**measuring_environment(os.environ, file.parent / "pycache"), "FACTOR": factor}
-    done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True, env=environ)
+    done = subprocess.run(
+        [sys.executable, file], capture_output=True, text=True, check=True, env=environ
+    )
     return list(map(int, done.stdout.split()))
 
 
@@ -85,17 +87,36 @@ def main() -> None:
         file = Path(folder, "test_read.py")
         file.write_text(TEST, encoding="utf-8")
         sides = {BASE: "1", HEAD: factor}
-        pairs = [{side: alone(file, value) for side, value in sides.items()} for _ in range(int(launches))]
+        pairs = [
+            {side: alone(file, value) for side, value in sides.items()}
+            for _ in range(int(launches))
+        ]
         command = [
-            sys.executable, "-m", "mnistbench", "gate", "--launches", launches, "--threshold", "900%", "--storage", "raw",
-            "--base-env", "FACTOR=1", "--head-env", f"FACTOR={factor}", "--", file.name,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "mnistbench",
+            "gate",
+            "--launches",
+            launches,
+            "--threshold",
+            "900%",
+            "--storage",
+            "raw",
+            "--base-env",
+            "FACTOR=1",
+            "--head-env",
+            f"FACTOR={factor}",
+            "--",
+            file.name,
+        ]
         subprocess.run(command, cwd=folder, check=False, stdout=subprocess.DEVNULL)
         [path] = Path(folder, "raw", "gate").iterdir()
         recorded = load(path)
     print(f"{'KiB':>6}  {'alone':>14}  {'in turn':>14}  {'at once':>14}  at once - alone")
     for position, kib in enumerate(SIZES):
-        of_case = [launch.cases[f"{file.name}::test_read[{kib}]"][0] for launch in recorded.launches]
+        of_case = [
+            launch.cases[f"{file.name}::test_read[{kib}]"][0] for launch in recorded.launches
+        ]
         columns = [
             [math.log(pair[HEAD][position] / pair[BASE][position]) for pair in pairs],
             [difference(build[BASE].times[CPU], build[HEAD].times[CPU]) for build in of_case],

@@ -44,10 +44,24 @@ def others(number: int) -> Iterator[None]:
 
 def seconds(arguments: list[str], variables: dict[str, str]) -> tuple[float, float]:
     """Return the seconds of the command and of its training."""
-    environ = {name: value for name, value in os.environ.items() if name not in {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}}
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
+    }
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-P", "-m", "mnistbench", "train", "--no-accel", *arguments, "--output", f"{folder}/run"]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "mnistbench",
+            "train",
+            "--no-accel",
+            *arguments,
+            "--output",
+            f"{folder}/run",
+        ]
         began = time.perf_counter()
         subprocess.run(command, check=True, capture_output=True, env={**environ, **variables})
         took = time.perf_counter() - began
@@ -57,7 +71,9 @@ def seconds(arguments: list[str], variables: dict[str, str]) -> tuple[float, flo
 
 def main() -> None:
     arguments = sys.argv[1:] or ["--epochs", "1"]
-    print("| variables | alone | training | with others | training | ratio |\n|---|---|---|---|---|---|")
+    print(
+        "| variables | alone | training | with others | training | ratio |\n|---|---|---|---|---|---|"
+    )
     for name, variables in ARMS.items():
         alone = seconds(arguments, variables)
         with others(len(CORES)):

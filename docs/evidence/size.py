@@ -22,7 +22,9 @@ DECLARE = {"option", "switch", "argument", "after_dashes"}
 
 def trees(folder: Path) -> dict[Path, ast.Module]:
     """Return the parsed modules of a folder."""
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.py"))}
+    return {
+        path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.py"))
+    }
 
 
 def lines(paths) -> int:
@@ -49,7 +51,9 @@ def mean_length(modules) -> float:
 def is_record(node: ast.ClassDef) -> bool:
     """Whether a class is a dataclass, a named tuple or a typed dictionary."""
     bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
-    return bool(bases & RECORDS) or any("dataclass" in ast.unparse(each) for each in node.decorator_list)
+    return bool(bases & RECORDS) or any(
+        "dataclass" in ast.unparse(each) for each in node.decorator_list
+    )
 
 
 def twice(modules) -> list[str]:
@@ -63,7 +67,10 @@ def with_popen(modules) -> list[str]:
     return [
         str(path.relative_to(PACKAGE))
         for path, tree in modules.items()
-        if any(isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Popen") for node in ast.walk(tree))
+        if any(
+            isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Popen")
+            for node in ast.walk(tree)
+        )
     ]
 
 
@@ -71,7 +78,11 @@ def imported(path: Path, tree: ast.Module, *, everywhere: bool) -> set[Path]:
     """Return the modules of the package that a module imports, at its top level or everywhere."""
     found = set()
     for node in ast.walk(tree) if everywhere else tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "mnistbench":
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and node.module.split(".")[0] == "mnistbench"
+        ):
             for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
                 module = ROOT.joinpath(*name.split(".")).with_suffix(".py")
                 if module.exists() and module != path:
@@ -104,7 +115,9 @@ def loaded(command: str) -> int:
         f"try: cli.main([{command!r}, '--help'])\nexcept SystemExit: pass\n"
         "print(sum(name.startswith('mnistbench') for name in sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     return int(done.stderr.split()[-1])
 
 
@@ -128,7 +141,10 @@ def main() -> None:
             ("lines without course/", lines(set(modules) - set(course))),
             ("files without course/", len(modules) - len(course)),
             ("longest chain of imports", longest_chain(modules)),
-            *((f"modules loaded by {command}", loaded(command)) for command in ("list", "compare", "gate")),
+            *(
+                (f"modules loaded by {command}", loaded(command))
+                for command in ("list", "compare", "gate")
+            ),
             ("lines of tests/", lines((ROOT / "tests").rglob("*.py"))),
         ]
     for name, value in rows:

@@ -102,7 +102,11 @@ def functions(tests: int, seed: int, slower: dict[int, float]) -> str:
         nanoseconds = math.exp(draw.uniform(math.log(1e3), math.log(50e6)))
         passes = max(1, round(nanoseconds / pass_ns))
         # A short function has few passes, so it gets a multiple of them on both sides.
-        passes = passes if number not in slower else max(passes + 1, round(passes * (1 + slower[number])))
+        passes = (
+            passes
+            if number not in slower
+            else max(passes + 1, round(passes * (1 + slower[number])))
+        )
         text += FUNCTION.format(number=number, passes=passes, statement=statement)
     return text
 
@@ -110,14 +114,16 @@ def functions(tests: int, seed: int, slower: dict[int, float]) -> str:
 def make(folder: Path, tests: int, seed: int) -> None:
     """Make the repository."""
     for name, content in {
-        "suite/__init__.py": "", "suite/functions.py": functions(tests, seed, {}), "benchmarks/conftest.py": CONFTEST,
+        "suite/__init__.py": "",
+        "suite/functions.py": functions(tests, seed, {}),
+        "benchmarks/conftest.py": CONFTEST,
         "pyproject.toml": "[project]\nname = 'suite'\nversion = '1'\n[tool.pytest.ini_options]\npythonpath = '.'\n",
         **{
             f"benchmarks/test_{first // 20}.py": TESTS.format(first=first)
             + "".join(TEST.format(number=number) for number in range(first, min(first + 20, tests)))
             for first in range(0, tests, 20)
         },
-    }.items():  # fmt: skip
+    }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
     git = ["git", "-C", str(folder), "-c", "user.name=suite", "-c", "user.email=suite@example.org"]
@@ -131,7 +137,13 @@ def passes_of(text: str, number: int) -> int:
 
 
 def drawn(
-    paths: list[Path], without: str, first: int, threshold: float, change: float, gates: int, seed: int
+    paths: list[Path],
+    without: str,
+    first: int,
+    threshold: float,
+    change: float,
+    gates: int,
+    seed: int,
 ) -> list[tuple[bool, bool, str]]:
     """Return of each drawn gate: whether the slower test was found, whether another one was, and the outcome."""
     from mnistbench.gate.qualification import Pool, is_found
@@ -139,13 +151,26 @@ def drawn(
     from mnistbench.gate.verdict.decision import REGRESSED, Thresholds
 
     launches = [one for path in paths for one in samples.load(path).launches if one.stage == 1]
-    pool = Pool([one for one in samples.quantities(launches) if not without or not one.case.endswith(without)], seed)
-    limits, draw, found = Thresholds(case=threshold, operation=threshold, once=0.2), random.Random(seed), []
+    pool = Pool(
+        [
+            one
+            for one in samples.quantities(launches)
+            if not without or not one.case.endswith(without)
+        ],
+        seed,
+    )
+    limits, draw, found = (
+        Thresholds(case=threshold, operation=threshold, once=0.2),
+        random.Random(seed),
+        [],
+    )
     tests = [one for one in pool.quantities if (one.kind, one.clock) == ("iteration", "wall")]
     for _ in range(gates):
         hit = draw.choice(tests)
         _, decision = pool.gate(limits, hit if change else None, change, launches=first)
-        others = {one.screened.quantity.case for one in decision.findings if one.verdict == REGRESSED} - {hit.case}
+        others = {
+            one.screened.quantity.case for one in decision.findings if one.verdict == REGRESSED
+        } - {hit.case}
         found.append((is_found(decision, hit), bool(others), decision.outcome))
     return found
 
@@ -168,7 +193,9 @@ def rates(paths: list[Path], without: str, first: int, threshold: float, gates: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--rates", type=Path, nargs="+")
     parser.add_argument("--without", default="")
@@ -189,11 +216,17 @@ def main() -> None:
     code = project / "suite" / "functions.py"
     same = functions(options.tests, options.seed, {})
     # A function with few passes cannot have a few percent more.
-    able = [number for number in range(options.tests) if passes_of(same, number) * options.slower >= 100]
+    able = [
+        number for number in range(options.tests) if passes_of(same, number) * options.slower >= 100
+    ]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     for _ in range(options.gates):
         hit = draw.choice(able) if options.slower else None
-        code.write_text(functions(options.tests, options.seed, {} if hit is None else {hit: options.slower / 100}))
+        code.write_text(
+            functions(
+                options.tests, options.seed, {} if hit is None else {hit: options.slower / 100}
+            )
+        )
         began = time.monotonic()
         command = [
             sys.executable,
@@ -208,16 +241,30 @@ def main() -> None:
             "--",
             "benchmarks",
         ]
-        done = subprocess.run(command, cwd=project, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=project, env=environment, stdout=subprocess.PIPE, text=True, check=False
+        )
         code.write_text(same)
         found = json.loads(done.stdout or "{}")
-        regressed = sorted({one["screened"]["case"] for one in found.get("findings", ()) if one["verdict"] == "regressed"})
+        regressed = sorted(
+            {
+                one["screened"]["case"]
+                for one in found.get("findings", ())
+                if one["verdict"] == "regressed"
+            }
+        )
         line = {
-            "seconds": round(time.monotonic() - began, 1), "exit": done.returncode, "slower": options.slower, "hit": hit,
-            "found": regressed, "outcome": found.get("outcome"), "rules_out": found.get("no_regression_of"),
-            "launches": [found.get("launches"), found.get("fresh_launches")], "options": gate_options,
+            "seconds": round(time.monotonic() - began, 1),
+            "exit": done.returncode,
+            "slower": options.slower,
+            "hit": hit,
+            "found": regressed,
+            "outcome": found.get("outcome"),
+            "rules_out": found.get("no_regression_of"),
+            "launches": [found.get("launches"), found.get("fresh_launches")],
+            "options": gate_options,
             "sentence": found.get("sentence"),
-        }  # fmt: skip
+        }
         with (options.folder / "gates.jsonl").open("a") as stream:
             stream.write(json.dumps(line) + "\n")
         print(json.dumps(line), flush=True)

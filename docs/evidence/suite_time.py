@@ -73,9 +73,13 @@ def main():
     clock.seconds["everything else"] = functools.reduce(minus, clock.seconds.values(), total)
     print(f"{'':24}{'wall':>10}{'CPU':>18}")
     for what, seconds in sorted(clock.seconds.items(), key=lambda item: -item[1][0]):
-        shares = [f"{part:8.1f} s {part / whole:6.1%}" for part, whole in zip(seconds, total, strict=True)]
+        shares = [
+            f"{part:8.1f} s {part / whole:6.1%}" for part, whole in zip(seconds, total, strict=True)
+        ]
         print(f"{what:24}{''.join(shares)}")
-    print(f"{'all but timing':24}{''.join(f'{part:8.1f} s       ' for part in minus(total, clock.seconds['timing']))}")
+    print(
+        f"{'all but timing':24}{''.join(f'{part:8.1f} s       ' for part in minus(total, clock.seconds['timing']))}"
+    )
     print(f"{'total':24}{''.join(f'{part:8.1f} s       ' for part in total)}")
     return code
 

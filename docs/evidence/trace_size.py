@@ -28,9 +28,13 @@ _NUMBERS = ("External id", "correlation", "Sequence number")
 
 def main() -> None:
     """Print a row for each size."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("trace", type=Path, help="trace of torch.profiler, .json or .json.gz")
-    parser.add_argument("--mb", default="100,500", help="comma list of sizes in MB (default: 100,500)")
+    parser.add_argument(
+        "--mb", default="100,500", help="comma list of sizes in MB (default: 100,500)"
+    )
     parsed = parser.parse_args()
     content = parsed.trace.read_bytes()
     document = json.loads(gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content)
@@ -41,15 +45,37 @@ def main() -> None:
             repetitions = write(path, document, size * 10**6)
             rows.append(measured(path, repetitions))
     headers = ("MB", "repetitions", "events", "seconds", "peak MB", "s per MB", "MB per MB")
-    print(tabulate(rows, headers=headers, floatfmt=("", "", "", ".1f", ".0f", ".3f", ".1f"), disable_numparse=False))
+    print(
+        tabulate(
+            rows,
+            headers=headers,
+            floatfmt=("", "", "", ".1f", ".0f", ".3f", ".1f"),
+            disable_numparse=False,
+        )
+    )
 
 
 def write(path: Path, document: dict[str, Any], size: int) -> int:
     """Write the document with its events repeated, one repetition after the other in time, until the file has the size."""
     events = document["traceEvents"]
     times = [event["ts"] for event in events if event.get("ph") == "X"]
-    length = max(event["ts"] + event["dur"] for event in events if event.get("ph") == "X") - min(times) + 1000
-    most = max((event["args"].get(name, 0) for event in events for name in _NUMBERS if event.get("args")), default=0) + 1
+    length = (
+        max(event["ts"] + event["dur"] for event in events if event.get("ph") == "X")
+        - min(times)
+        + 1000
+    )
+    most = (
+        max(
+            (
+                event["args"].get(name, 0)
+                for event in events
+                for name in _NUMBERS
+                if event.get("args")
+            ),
+            default=0,
+        )
+        + 1
+    )
     head = json.dumps({name: value for name, value in document.items() if name != "traceEvents"})
     repetitions = 0
     with path.open("w", encoding="utf-8") as stream:
@@ -71,7 +97,11 @@ def shifted(events: list[dict[str, Any]], later: float, larger: int) -> Iterator
         if "id" in event:
             changed["id"] = event["id"] + larger
         if event.get("args"):
-            numbers = {name: event["args"][name] + larger for name in _NUMBERS if type(event["args"].get(name)) is int}
+            numbers = {
+                name: event["args"][name] + larger
+                for name in _NUMBERS
+                if type(event["args"].get(name)) is int
+            }
             changed["args"] = {**event["args"], **numbers}
         yield json.dumps(changed)
 
@@ -80,7 +110,17 @@ def measured(path: Path, repetitions: int) -> tuple[Any, ...]:
     """Run the command; return a row of the table. Its peak memory is the largest of all children so far: sizes ascend."""
     size = path.stat().st_size / 1e6
     start = time.perf_counter()
-    command = [sys.executable, "-m", "mnistbench", "trace", str(path), "--format", "csv", "--output", "/dev/null"]
+    command = [
+        sys.executable,
+        "-m",
+        "mnistbench",
+        "trace",
+        str(path),
+        "--format",
+        "csv",
+        "--output",
+        "/dev/null",
+    ]
     subprocess.run(command, check=True)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6

@@ -25,7 +25,9 @@ from pathlib import Path
 
 #: A training step of ConvNet: multiply-adds of two convolutions (the first without a gradient of its input) and two linear
 #: layers, forward and backward, as FLOP per sample.
-FLOP_PER_SAMPLE = 2 * (2 * 26 * 26 * 32 * 9 + 3 * 24 * 24 * 64 * 32 * 9 + 3 * 9216 * 128 + 3 * 128 * 10)
+FLOP_PER_SAMPLE = 2 * (
+    2 * 26 * 26 * 32 * 9 + 3 * 24 * 24 * 64 * 32 * 9 + 3 * 9216 * 128 + 3 * 128 * 10
+)
 
 #: Training samples of a dataset. The peer has MNIST alone.
 TRAIN_SAMPLES = {"mnist": 60_000, "digits": 1_437}
@@ -57,7 +59,17 @@ def arms(peer, folder, dataset, options):
     """
     from mnistbench.core.machine import PINNED
 
-    ours = [sys.executable, "-m", "mnistbench", "train", *options, "--dataset", dataset, "--output", "run"]
+    ours = [
+        sys.executable,
+        "-m",
+        "mnistbench",
+        "train",
+        *options,
+        "--dataset",
+        dataset,
+        "--output",
+        "run",
+    ]
     commands = {
         "reference": ([*ours, "--step", "reference"], {}),
         "fast": ([*ours, "--step", "fast"], {}),
@@ -66,8 +78,12 @@ def arms(peer, folder, dataset, options):
     if peer:
         shuffled = folder / "shuffled.py"
         plain = "{'batch_size': args.batch_size}"
-        shuffled.write_text(peer.read_text().replace(plain, plain.replace("}", ", 'shuffle': True}")))
-        assert "'shuffle': True}\n    test_kwargs" in shuffled.read_text(), "main.py is another version than 77f55b9"
+        shuffled.write_text(
+            peer.read_text().replace(plain, plain.replace("}", ", 'shuffle': True}"))
+        )
+        assert "'shuffle': True}\n    test_kwargs" in shuffled.read_text(), (
+            "main.py is another version than 77f55b9"
+        )
         commands["peer"] = ([sys.executable, str(peer), *options], {})
         commands["shuffled"] = ([sys.executable, str(shuffled), *options], {})
         commands["pinned"] = ([sys.executable, str(shuffled), *options], PINNED)
@@ -81,7 +97,9 @@ def measure(command, additions, seed, scratch):
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         start = time.perf_counter()
         command, environ = [*command, "--seed", str(seed)], {**environ, **additions}
-        done = subprocess.run(command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run(
+            command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True, check=True
+        )
         seconds = time.perf_counter() - start
         if found := re.search(r"Accuracy: (\d+)/(\d+)", done.stdout):
             return seconds, 100 * int(found[1]) / int(found[2]), None
@@ -90,14 +108,29 @@ def measure(command, additions, seed, scratch):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("peer", type=Path, nargs="?", help="mnist/main.py of a checkout of pytorch/examples at 77f55b9")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "peer",
+        type=Path,
+        nargs="?",
+        help="mnist/main.py of a checkout of pytorch/examples at 77f55b9",
+    )
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--arms", default="peer,shuffled,pinned,reference,fast")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each arm with seed 1")
-    parser.add_argument("--seeds", type=int, help="one run of each arm with each of so many seeds, in place of --rounds")
-    parser.add_argument("--accelerator", action="store_true", help="train on the accelerator, not on the CPU")
-    parser.add_argument("--dry-run", action="store_true", help="one step in place of an epoch, to try the commands")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        help="one run of each arm with each of so many seeds, in place of --rounds",
+    )
+    parser.add_argument(
+        "--accelerator", action="store_true", help="train on the accelerator, not on the CPU"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="one step in place of an epoch, to try the commands"
+    )
     parser.add_argument("--dataset", choices=TRAIN_SAMPLES, default="mnist", help="of our arms")
     options = parser.parse_args()
     wanted = options.arms.split(",")
@@ -113,7 +146,10 @@ def main():
         scratch = Path(name)
         (scratch / "data").symlink_to(Path(data).resolve())  # main.py reads ../data
         peer = options.peer.resolve() if options.peer else None
-        switches = [*([] if options.accelerator else ["--no-accel"]), *(["--dry-run"] if options.dry_run else [])]
+        switches = [
+            *([] if options.accelerator else ["--no-accel"]),
+            *(["--dry-run"] if options.dry_run else []),
+        ]
         common = ["--epochs", "1", "--batch-size", str(options.batch_size), *switches]
         known = arms(peer, scratch, options.dataset, common)
         results = {arm: [] for arm in wanted}
@@ -121,7 +157,11 @@ def main():
             for seed in seeds:
                 for arm, runs in results.items():
                     runs.append(measure(*known[arm], seed, scratch))
-                    print(f"seed {seed} {arm}: {runs[-1][0]:.1f} s, accuracy {runs[-1][1]:.2f} %", file=sys.stderr, flush=True)
+                    print(
+                        f"seed {seed} {arm}: {runs[-1][0]:.1f} s, accuracy {runs[-1][1]:.2f} %",
+                        file=sys.stderr,
+                        flush=True,
+                    )
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr, flush=True)
     measured = {arm: runs for arm, runs in results.items() if runs}
@@ -133,8 +173,12 @@ def main():
 
 def report(results, batch_size, samples, ceiling):
     floor = FLOP_PER_SAMPLE * batch_size / ceiling
-    print(f"ceiling {ceiling / 1e9:.0f} GFLOP/s, floor of a step {1e3 * floor:.3g} ms, batch size {batch_size}\n")
-    print("| arm | whole command | ratio to the first | step | of the ceiling | accuracy, mean and spread |")
+    print(
+        f"ceiling {ceiling / 1e9:.0f} GFLOP/s, floor of a step {1e3 * floor:.3g} ms, batch size {batch_size}\n"
+    )
+    print(
+        "| arm | whole command | ratio to the first | step | of the ceiling | accuracy, mean and spread |"
+    )
     print("|---|---|---|---|---|---|")
     first = statistics.median(run[0] for run in next(iter(results.values())))
     for arm, runs in results.items():
@@ -145,7 +189,9 @@ def report(results, batch_size, samples, ceiling):
             per_step = statistics.median(run[2] for run in runs) / -(-samples // batch_size)
             step, share = f"{1e3 * per_step:.3g} ms", f"{100 * floor / per_step:.0f} %"
         accuracy = f"{statistics.mean(accuracies):.2f}{spread} %"
-        print(f"| {arm} | {seconds:.1f} s | {seconds / first:.2f} | {step} | {share} | {accuracy} |")
+        print(
+            f"| {arm} | {seconds:.1f} s | {seconds / first:.2f} | {step} | {share} | {accuracy} |"
+        )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,12 @@ from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED
 #: Parameters that two compared cases may differ in, and their values.
 _BETWEEN: dict[str, Sequence[object]] = {"step": STEPS, "dtype": DTYPES, "compile": (False, True)}
 
-_CODES = {"none": EXIT_PASSED, "passed": EXIT_PASSED, "regressed": EXIT_REGRESSED, "unjudged": EXIT_UNJUDGED}
+_CODES = {
+    "none": EXIT_PASSED,
+    "passed": EXIT_PASSED,
+    "regressed": EXIT_REGRESSED,
+    "unjudged": EXIT_UNJUDGED,
+}
 
 
 def _two_values(text: str) -> tuple[str, object, object]:
@@ -30,7 +35,9 @@ def _two_values(text: str) -> tuple[str, object, object]:
     known = {str(value): value for value in _BETWEEN.get(name, ())}
     chosen = [known[value] for value in values.split(",") if value in known]
     if len(chosen) != 2 or values.count(",") != 1 or chosen[0] == chosen[1]:
-        choices = " or ".join(f"{each}={','.join(map(str, values))}" for each, values in _BETWEEN.items())
+        choices = " or ".join(
+            f"{each}={','.join(map(str, values))}" for each, values in _BETWEEN.items()
+        )
         raise ValueError(f"cannot be used; give {choices}")
     return name, chosen[0], chosen[1]
 
@@ -39,14 +46,18 @@ def _two_values(text: str) -> tuple[str, object, object]:
 class Settings(Criteria):
     """The options of the command."""
 
-    base: str = options.argument("BASE", str, f"{OR_TRACE}; several runs of one commit are samples of one base")
+    base: str = options.argument(
+        "BASE", str, f"{OR_TRACE}; several runs of one commit are samples of one base"
+    )
     head: str = options.argument("HEAD", str, f"{OR_TRACE}; of several runs the newest is compared")
     between: tuple[str, object, object] | None = options.option(
-        "--between", _two_values, None,
+        "--between",
+        _two_values,
+        None,
         "compare the cases of BASE in which a parameter is A with those of HEAD in which it is B; both may be one run; "
         f"parameters: {', '.join(_BETWEEN)}",
         "NAME=A,B",
-    )  # fmt: skip
+    )
     top: int = options.top()
     format: str = options.output_format(["csv"])
     output: Path | None = options.output()
@@ -72,7 +83,9 @@ def run(settings: Settings) -> int:
         bases = [one.run for one in saved if one.path.resolve() != newest.path.resolve()]
         if not bases:
             kind = "trace" if head.trace else "saved run"
-            raise UsageError(f"{settings.base!r} and {settings.head!r} are one {kind}, {newest.path}: name another base")
+            raise UsageError(
+                f"{settings.base!r} and {settings.head!r} are one {kind}, {newest.path}: name another base"
+            )
     judgement = judge(compare(bases, head, **settings.of_comparison), settings)
     deliver(report(judgement, settings.top), settings.format, settings.output)
     if note := append_step_summary(judgement, settings.top):
@@ -84,8 +97,13 @@ def _between(
     name: str, first: object, second: object, bases: Sequence[RunSummary], head: RunSummary
 ) -> tuple[list[RunSummary], RunSummary]:
     """Return the cases of each side in which a parameter has the value of that side, with the value of the head."""
-    kept, kept_head = [run.where(name, first, second) for run in bases], head.where(name, second, second)
+    kept, kept_head = (
+        [run.where(name, first, second) for run in bases],
+        head.where(name, second, second),
+    )
     for value, side, runs in ((first, "BASE", kept), (second, "HEAD", [kept_head])):
         if not any(run.cases for run in runs):
-            raise UsageError(f"--between: {side} has no case with {name} {value}: measure it, or name another run")
+            raise UsageError(
+                f"--between: {side} has no case with {name} {value}: measure it, or name another run"
+            )
     return kept, kept_head

@@ -56,7 +56,9 @@ class Threshold:
                 raise ValueError  # noqa: TRY301
             return cls(name.strip(), share()(percent))
         except ValueError:
-            raise ValueError("is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module") from None
+            raise ValueError(
+                "is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module"
+            ) from None
 
     @classmethod
     def of_case(cls, text: str) -> Threshold:
@@ -88,7 +90,9 @@ class Acceptance:
             ValueError: with the expected form.
         """
         found = _LIMITED.fullmatch(text.strip())
-        pattern, limit = (found["pattern"], float(f"{found['percent']}e-2")) if found else (text.strip(), None)
+        pattern, limit = (
+            (found["pattern"], float(f"{found['percent']}e-2")) if found else (text.strip(), None)
+        )
         if ":" not in pattern.strip(":"):
             raise ValueError("needs a case, an operation and a limit: CASE:OP:5%")
         if limit is not None and not 0 < limit <= LARGEST_LIMIT:
@@ -101,7 +105,11 @@ class Acceptance:
         ``*`` is the only wildcard: the ids of tests contain brackets.
         """
         literal = self.pattern.replace("[", "[[]").replace("?", "[?]")
-        return any(fnmatchcase(f"{case}:{quantity}", literal) for case in case_names for quantity in quantity_names)
+        return any(
+            fnmatchcase(f"{case}:{quantity}", literal)
+            for case in case_names
+            for quantity in quantity_names
+        )
 
     @property
     def text(self) -> str:
@@ -116,17 +124,27 @@ class Acceptance:
 class Excuses:
     """What does not fail although it would. Never in a configuration file: each is a decision about one change."""
 
-    allow_missing: bool = switch("--allow-missing", "do not fail if a case or a table of the base is missing")
+    allow_missing: bool = switch(
+        "--allow-missing", "do not fail if a case or a table of the base is missing"
+    )
     accept: tuple[Acceptance, ...] = option(
-        "--accept", Acceptance.parse, None,
-        "accept an intended slowdown up to a limit: 'step convnet-b16-cpu:aten::mm:12%'; * matches any text", "CASE:OP:LIMIT",
+        "--accept",
+        Acceptance.parse,
+        None,
+        "accept an intended slowdown up to a limit: 'step convnet-b16-cpu:aten::mm:12%'; * matches any text",
+        "CASE:OP:LIMIT",
         many=True,
-    )  # fmt: skip
-    reason: str = option("--reason", str.strip, "", "reason for --accept, shown in the report", "TEXT")
+    )
+    reason: str = option(
+        "--reason", str.strip, "", "reason for --accept, shown in the report", "TEXT"
+    )
     inconclusive: str = option(
-        "--inconclusive", one_of("fail", "ok"), "fail",
-        "fail: exit code 2, under pytest 8, if noise or the budget leaves the result open; ok: exit code 0", "WHAT",
-    )  # fmt: skip
+        "--inconclusive",
+        one_of("fail", "ok"),
+        "fail",
+        "fail: exit code 2, under pytest 8, if noise or the budget leaves the result open; ok: exit code 0",
+        "WHAT",
+    )
 
     def __post_init__(self) -> None:
         """Check that accepted changes have a reason.
@@ -135,9 +153,13 @@ class Excuses:
             UsageError: with the value.
         """
         if self.accept and not self.reason:
-            raise UsageError(f"--accept: {self.accept[0].text!r} needs a reason for the report; add --reason TEXT")
+            raise UsageError(
+                f"--accept: {self.accept[0].text!r} needs a reason for the report; add --reason TEXT"
+            )
         if self.reason and not self.accept:
-            raise UsageError(f"--reason: {self.reason!r} is given without --accept; add --accept CASE:OP:LIMIT")
+            raise UsageError(
+                f"--reason: {self.reason!r} is given without --accept; add --accept CASE:OP:LIMIT"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,25 +167,44 @@ class Criteria(Excuses):
     """What a comparison is judged by."""
 
     op_fail: tuple[Threshold, ...] = option(
-        "--op-fail", Threshold.parse, None,
-        "largest slowdown of an operation that passes: 10%, 'aten::addmm:5%', 'conv2:5%'", "LIMIT",
-        many=True, configurable=True,
-    )  # fmt: skip
+        "--op-fail",
+        Threshold.parse,
+        None,
+        "largest slowdown of an operation that passes: 10%, 'aten::addmm:5%', 'conv2:5%'",
+        "LIMIT",
+        many=True,
+        configurable=True,
+    )
     case_fail: Threshold | None = option(
-        "--case-fail", Threshold.of_case, None, "largest slowdown of a case that passes: 5%", "LIMIT", configurable=True
+        "--case-fail",
+        Threshold.of_case,
+        None,
+        "largest slowdown of a case that passes: 5%",
+        "LIMIT",
+        configurable=True,
     )
     min_share: float = option(
-        "--op-min-share", share(1.0, zero=True), "2%", "group operations below this share of their case", "SHARE",
+        "--op-min-share",
+        share(1.0, zero=True),
+        "2%",
+        "group operations below this share of their case",
+        "SHARE",
         configurable=True,
-    )  # fmt: skip
-    by: str = by(configurable=True)
-    across_versions: bool = switch("--across-versions", "also compare operations of different torch versions")
-    across_machines: bool = switch(
-        "--across-machines", "also compare runs of different machines; every table names both machines"
     )
-    pool_commits: bool = switch("--pool-commits", "use base runs of several commits as samples of one base")
+    by: str = by(configurable=True)
+    across_versions: bool = switch(
+        "--across-versions", "also compare operations of different torch versions"
+    )
+    across_machines: bool = switch(
+        "--across-machines",
+        "also compare runs of different machines; every table names both machines",
+    )
+    pool_commits: bool = switch(
+        "--pool-commits", "use base runs of several commits as samples of one base"
+    )
     allow_incomparable: bool = switch(
-        "--allow-incomparable", "do not fail if a case was measured on another machine or with other software"
+        "--allow-incomparable",
+        "do not fail if a case was measured on another machine or with other software",
     )
 
     def matters(self, ns: float, whole_ns: float, calls: float = 0, profiler_ns: int = 0) -> bool:
@@ -188,16 +229,22 @@ class Criteria(Excuses):
         return {name: getattr(self, name) for name in names}
 
 
-def mark_thresholds(arguments: Iterable[Any], options: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+def mark_thresholds(
+    arguments: Iterable[Any], options: Mapping[str, Any]
+) -> tuple[tuple[str, ...], str]:
     """Check ``@pytest.mark.opgate("5%", "aten::addmm:3%", case="5%")``; return the thresholds of operations and of the case.
 
     Raises:
         UsageError: with the value.
     """
     texts, case = tuple(map(str, arguments)), str(options.get("case", ""))
-    shown = ", ".join([*map(repr, texts), *(f"{name}={value!r}" for name, value in options.items())])
+    shown = ", ".join(
+        [*map(repr, texts), *(f"{name}={value!r}" for name, value in options.items())]
+    )
     if any(name != "case" for name in options) or not (texts or case):
-        raise UsageError(f'opgate({shown}): needs thresholds: @pytest.mark.opgate("10%", "aten::addmm:5%", case="5%")')
+        raise UsageError(
+            f'opgate({shown}): needs thresholds: @pytest.mark.opgate("10%", "aten::addmm:5%", case="5%")'
+        )
     try:
         for text in texts:
             Threshold.parse(text)

@@ -17,7 +17,12 @@ from typing import Any
 from mnistbench.compare.iterations import SAME, Iterations, iterations_of
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey, grouped, operation_name, shortened
 from mnistbench.core.record import median, median_ns
-from mnistbench.saved_runs.compatibility import MACHINES, VERSIONS, blocking_differences, differences
+from mnistbench.saved_runs.compatibility import (
+    MACHINES,
+    VERSIONS,
+    blocking_differences,
+    differences,
+)
 from mnistbench.saved_runs.summary import CaseSummary, OpSummary, RunSummary, TableSummary
 
 #: A case with its run.
@@ -127,7 +132,10 @@ class CaseComparison:
     @property
     def is_busy_time(self) -> bool:
         """Whether the time of the case is busy time itself, as of a trace, and not elapsed time."""
-        return self.has_busy_time and (self.busy_base_runs, self.busy_head_ns) == (self.base_runs, self.head_ns)
+        return self.has_busy_time and (self.busy_base_runs, self.busy_head_ns) == (
+            self.base_runs,
+            self.head_ns,
+        )
 
     @functools.cached_property
     def whole_base_ns(self) -> float:
@@ -189,7 +197,9 @@ class Comparison:
         return found
 
     @functools.cached_property
-    def redefined(self) -> tuple[tuple[CaseSummary, CaseSummary, Mapping[str, tuple[Any, Any]]], ...]:
+    def redefined(
+        self,
+    ) -> tuple[tuple[CaseSummary, CaseSummary, Mapping[str, tuple[Any, Any]]], ...]:
         """Pairs of one name, or of one test with other settings, that are not the same case: (base, head, differences)."""
         waiting: dict[_Form, deque[int]] = defaultdict(deque)
         for position, head in enumerate(self.only_head):
@@ -206,7 +216,9 @@ class Comparison:
             first = min((queue[0] for queue in queues if queue), default=None)
             if first is not None and (params := self.only_head[first].params):
                 taken.add(first)
-                found.append((base, self.only_head[first], differences(asdict(base.params), asdict(params))))
+                found.append(
+                    (base, self.only_head[first], differences(asdict(base.params), asdict(params)))
+                )
         return tuple(found)
 
 
@@ -246,12 +258,22 @@ def compare(
     cases = []
     for case, base in pairs:
         key = base.key
-        having = [(run, cases_of[key]) for run, cases_of in zip(bases, by_key, strict=True) if key in cases_of]
+        having = [
+            (run, cases_of[key])
+            for run, cases_of in zip(bases, by_key, strict=True)
+            if key in cases_of
+        ]
         samples, left_out = _samples(having, (head, case), allowed, pool_commits=pool_commits)
         left_out[ABSENT] = len(bases) - len(having)
         newest, _ = having[-1]
-        incomparable = {} if samples else blocking_differences(newest.environment, head.environment, case.params, **allowed)
-        cases.append(_compare_case(samples or having[-1:], (head, case), by, left_out, incomparable))
+        incomparable = (
+            {}
+            if samples
+            else blocking_differences(newest.environment, head.environment, case.params, **allowed)
+        )
+        cases.append(
+            _compare_case(samples or having[-1:], (head, case), by, left_out, incomparable)
+        )
     paired = {id(case) for case, _ in pairs}
     return Comparison(
         bases=tuple(bases),
@@ -279,11 +301,17 @@ def _paired(
 
     def pair(rule: Callable[[CaseSummary], Any], *, plain_only: bool = False) -> None:
         """Pair cases with the same value of the rule, if no other case of either side has that value."""
-        groups: dict[Any, tuple[list[CaseSummary], list[CaseSummary]]] = defaultdict(lambda: ([], []))
+        groups: dict[Any, tuple[list[CaseSummary], list[CaseSummary]]] = defaultdict(
+            lambda: ([], [])
+        )
         for side, cases in enumerate((left, [case for _, case in right])):
             for case in cases:
                 groups[rule(case)][side].append(case)
-        found = [(mine[0], others[0]) for mine, others in groups.values() if len(mine) == len(others) == 1]
+        found = [
+            (mine[0], others[0])
+            for mine, others in groups.values()
+            if len(mine) == len(others) == 1
+        ]
         if plain_only:  # one name and two Params: not the same case any more
             found = [(mine, other) for mine, other in found if not (mine.params and other.params)]
         pairs.extend(found)
@@ -349,12 +377,20 @@ def _samples(
     that only ``allowed`` makes comparable, those that can be compared with the newest of them are samples.
     """
     environment, params = head[0].environment, head[1].params
-    comparable = [one for one in having if not blocking_differences(one[0].environment, environment, params, **allowed)]
+    comparable = [
+        one
+        for one in having
+        if not blocking_differences(one[0].environment, environment, params, **allowed)
+    ]
     samples, left_out = [], Counter[str]()
     if comparable:
         newest = comparable[-1][0]
         if any(allowed.values()):
-            comparable = [one for one in comparable if not blocking_differences(one[0].environment, newest.environment, params)]
+            comparable = [
+                one
+                for one in comparable
+                if not blocking_differences(one[0].environment, newest.environment, params)
+            ]
         for run, found in comparable:
             if not pool_commits and run is not newest and (reason := _not_a_replicate(run, newest)):
                 left_out[reason] += 1
@@ -385,21 +421,36 @@ def _compare_case(
 ) -> CaseComparison:
     last_run, last = samples[-1]
     head_run, head = head_of_run
-    clock = "device" if all("device" in case.tables and case.device_ns for case in (last, head)) else "cpu"
+    clock = (
+        "device"
+        if all("device" in case.tables and case.device_ns for case in (last, head))
+        else "cpu"
+    )
     view = "device" if clock == "device" else "host"
     iterations = _iterations(samples, head_of_run, view)
     if iterations.are_divided:
-        samples = [(run, case.divided_by(divisor)) for (run, case), divisor in zip(samples, iterations.bases, strict=True)]
+        samples = [
+            (run, case.divided_by(divisor))
+            for (run, case), divisor in zip(samples, iterations.bases, strict=True)
+        ]
         last = samples[-1][1]
         head = head.divided_by(iterations.head)
     same_versions = not any(name in incomparable for name in VERSIONS)
-    across = {} if incomparable else blocking_differences(last_run.environment, head_run.environment, head.params)
+    across = (
+        {}
+        if incomparable
+        else blocking_differences(last_run.environment, head_run.environment, head.params)
+    )
     tables = [table for _, case in samples if (table := table_of(case, view))]
     mine = table_of(head, view)
     operations: tuple[OpChange, ...] = ()
     if mine and table_of(last, view) and same_versions:
         operations = _compare_operations(tables, mine, by, clock)
-    busy_base_runs = tuple(table.busy_ns for table in tables if table.busy_ns) if operations and clock == "device" else ()
+    busy_base_runs = (
+        tuple(table.busy_ns for table in tables if table.busy_ns)
+        if operations and clock == "device"
+        else ()
+    )
     busy_head_ns = mine.busy_ns if mine and busy_base_runs else 0
     return CaseComparison(
         base=last,
@@ -425,12 +476,19 @@ def _iterations(samples: Sequence[CaseOfRun], head: CaseOfRun, view: str) -> Ite
         return SAME
     bases = [table_of(case, view) for _, case in samples]
     of_head = table_of(head[1], view)
-    return iterations_of([_calls(table) for table in bases if table], _calls(of_head)) if of_head and all(bases) else SAME
+    return (
+        iterations_of([_calls(table) for table in bases if table], _calls(of_head))
+        if of_head and all(bases)
+        else SAME
+    )
 
 
 def _calls(table: TableSummary) -> dict[OpKey, float]:
     """Return the calls of each operation, of those that take most of the time first."""
-    rows = sorted(zip(table.self_ns, table.counted.keys, table.counted.calls, strict=True), key=lambda row: (-row[0], row[1]))
+    rows = sorted(
+        zip(table.self_ns, table.counted.keys, table.counted.calls, strict=True),
+        key=lambda row: (-row[0], row[1]),
+    )
     return {key: calls for _, key, calls in rows if key[0] not in NOT_OPERATIONS and calls > 0}
 
 
@@ -444,15 +502,25 @@ def _call_ns(case: CaseSummary, clock: str) -> float:
     return median_ns(case.device_ns) if clock == "device" and case.device_ns else case.wall_ns
 
 
-def _compare_operations(bases: Sequence[TableSummary], head: TableSummary, by: str, clock: str) -> tuple[OpChange, ...]:
+def _compare_operations(
+    bases: Sequence[TableSummary], head: TableSummary, by: str, clock: str
+) -> tuple[OpChange, ...]:
     """Compare operations. One is 0 in a base run without it, and new if most base runs are without it."""
     runs, newest_with = _times_of_runs(bases, by, clock)
     last, new = _sides(bases[-1], by, clock), _sides(head, by, clock)
     for key, (having, newest) in newest_with.items():
         if having > len(bases) / 2 and key not in last:
             last[key] = _sides(bases[newest], by, clock)[key]
-    changes = [OpChange(*key, tuple(runs[key]) if key in last else (), last.get(key), new.get(key)) for key in {**last, **new}]
-    return tuple(sorted(changes, key=lambda change: (-abs(change.change_ns), change.name, change.phase, change.module)))
+    changes = [
+        OpChange(*key, tuple(runs[key]) if key in last else (), last.get(key), new.get(key))
+        for key in {**last, **new}
+    ]
+    return tuple(
+        sorted(
+            changes,
+            key=lambda change: (-abs(change.change_ns), change.name, change.phase, change.module),
+        )
+    )
 
 
 def _times_of_runs(

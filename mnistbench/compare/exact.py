@@ -35,12 +35,26 @@ def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str
     parameters = (case.base.parameter_count, case.head.parameter_count)
     same_machine = not case.across_machines and not set(MACHINES).intersection(case.incomparable)
     listed = _COUNTED_LISTS if same_machine or not brief else ("shapes",)
-    kernels = [(change.base.kernels, change.head.kernels) for change in case.operations if change.base and change.head]
-    left_out = sum(bool(before and after and before != after) for before, after in kernels if "kernels" not in listed)
+    kernels = [
+        (change.base.kernels, change.head.kernels)
+        for change in case.operations
+        if change.base and change.head
+    ]
+    left_out = sum(
+        bool(before and after and before != after)
+        for before, after in kernels
+        if "kernels" not in listed
+    )
     return (
         *_of_the_model(parameters, case.operations),
         *_of_training(case),
-        *([f"kernels of {left_out} operation{'s' if left_out > 1 else ''} differ between the machines"] if left_out else []),
+        *(
+            [
+                f"kernels of {left_out} operation{'s' if left_out > 1 else ''} differ between the machines"
+            ]
+            if left_out
+            else []
+        ),
         *_of_operations(case.operations, listed, brief=brief),
     )
 
@@ -85,7 +99,9 @@ def _of_operations(
             yield f"{name}: {', '.join(different)}"
 
 
-def _of_sides(base: OpSummary, head: OpSummary, listed: Sequence[str], *, brief: bool) -> Iterable[str]:
+def _of_sides(
+    base: OpSummary, head: OpSummary, listed: Sequence[str], *, brief: bool
+) -> Iterable[str]:
     if base.calls != head.calls:
         yield f"{_arrow(base.calls, head.calls, units.count)} calls"
     if base.memory_bytes != head.memory_bytes:
@@ -94,7 +110,11 @@ def _of_sides(base: OpSummary, head: OpSummary, listed: Sequence[str], *, brief:
         before, after = getattr(base, what), getattr(head, what)
         if before and after and before != after:
             name = f"{'input ' if what == 'shapes' else ''}{what}"
-            yield _of_lists(name, before, after) if brief else f"{name} {'; '.join(before)} -> {'; '.join(after)}"
+            yield (
+                _of_lists(name, before, after)
+                if brief
+                else f"{name} {'; '.join(before)} -> {'; '.join(after)}"
+            )
 
 
 def _of_lists(name: str, before: Sequence[str], after: Sequence[str]) -> str:
@@ -102,9 +122,17 @@ def _of_lists(name: str, before: Sequence[str], after: Sequence[str]) -> str:
     sides = []
     for mine, others in ((before, after), (after, before)):
         texts = [units.cut(text, LONGEST) for text in mine if text not in others]
-        sides.append("; ".join([*texts[:FEW], *([f"{len(texts) - FEW} more"] if len(texts) > FEW else [])]))
+        sides.append(
+            "; ".join([*texts[:FEW], *([f"{len(texts) - FEW} more"] if len(texts) > FEW else [])])
+        )
     gone, new = sides
-    return f"{name} {gone} -> {new}" if gone and new else f"{name} also {new}" if new else f"{name} no longer {gone}"
+    return (
+        f"{name} {gone} -> {new}"
+        if gone and new
+        else f"{name} also {new}"
+        if new
+        else f"{name} no longer {gone}"
+    )
 
 
 def _arrow(before: float, after: float, text: Callable[[float], str]) -> str:
@@ -121,13 +149,16 @@ def _renamed(operations: Iterable[OpChange]) -> list[tuple[OpChange, OpChange]]:
     places: dict[tuple[str, str], tuple[list[OpChange], list[OpChange]]] = {}
     for change in operations:
         if change.base is None or change.head is None:
-            places.setdefault((change.phase, change.module), ([], []))[change.base is None].append(change)
+            places.setdefault((change.phase, change.module), ([], []))[change.base is None].append(
+                change
+            )
     return [
         (old[0], new[0])
         for old, new in places.values()
         if len(old) == len(new) == 1
         and (old[0].base and new[0].head)
-        and (old[0].base.calls, old[0].base.memory_bytes) == (new[0].head.calls, new[0].head.memory_bytes)
+        and (old[0].base.calls, old[0].base.memory_bytes)
+        == (new[0].head.calls, new[0].head.memory_bytes)
     ]
 
 

@@ -71,7 +71,11 @@ def iterations_of(bases: Sequence[Calls], head: Calls) -> Iterations:
     examples = _examples(counts)
     if factor != 1 and how_many > SHARE_OF_ONE_FACTOR * len(counts):
         return Iterations(unknown=examples)
-    return Iterations(others=examples) if any(in_base != in_head for in_base, in_head in counts.values()) else SAME
+    return (
+        Iterations(others=examples)
+        if any(in_base != in_head for in_base, in_head in counts.values())
+        else SAME
+    )
 
 
 def _shared_calls(base: Calls, head: Calls) -> dict[OpKey, tuple[float, float]]:

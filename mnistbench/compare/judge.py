@@ -21,7 +21,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mnistbench.compare.criteria import DEFAULT_SHARE, LARGE_SHARE, LARGEST_LIMIT, Acceptance, Criteria, Threshold
+from mnistbench.compare.criteria import (
+    DEFAULT_SHARE,
+    LARGE_SHARE,
+    LARGEST_LIMIT,
+    Acceptance,
+    Criteria,
+    Threshold,
+)
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, table_of
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, prediction_interval
 from mnistbench.compare.replacements import replacements
@@ -32,7 +39,13 @@ from mnistbench.core.record import median, quartiles_ns
 from mnistbench.saved_runs.compatibility import BLOCKING, described
 from mnistbench.saved_runs.summary import RunSummary
 
-REGRESSED, IMPROVED, WITHIN, SUSPECT, INCONCLUSIVE = "regressed", "improved", "within", "suspect", "inconclusive"
+REGRESSED, IMPROVED, WITHIN, SUSPECT, INCONCLUSIVE = (
+    "regressed",
+    "improved",
+    "within",
+    "suspect",
+    "inconclusive",
+)
 
 #: Why something was not judged.
 INCOMPARABLE, MISSING = "incomparable", "missing"
@@ -94,7 +107,11 @@ class CheckedQuantity:
     @property
     def change(self) -> float:
         """Difference as a share of the base; infinite for a new operation."""
-        return self.change_ns / self.base_ns if self.base_ns > 0 else (math.inf if self.head_ns > 0 else 0.0)
+        return (
+            self.change_ns / self.base_ns
+            if self.base_ns > 0
+            else (math.inf if self.head_ns > 0 else 0.0)
+        )
 
     @property
     def is_above_given(self) -> bool:
@@ -104,7 +121,12 @@ class CheckedQuantity:
     @property
     def fails(self) -> bool:
         """Whether it is a regression above a threshold that the user gave."""
-        return self.verdict == REGRESSED and self.given and not self.accepted and not self.accept_unlimited
+        return (
+            self.verdict == REGRESSED
+            and self.given
+            and not self.accepted
+            and not self.accept_unlimited
+        )
 
     @property
     def uncertainty(self) -> float:
@@ -120,7 +142,9 @@ class CheckedQuantity:
         Time that the base does not have is above every threshold, and is judged by its share of the case.
         """
         unclear = self.uncertainty > self.threshold or (self.is_above_given and self.base_ns > 0)
-        return self.given and self.verdict in (WITHIN, INCONCLUSIVE) and unclear and not self.accepted
+        return (
+            self.given and self.verdict in (WITHIN, INCONCLUSIVE) and unclear and not self.accepted
+        )
 
     @property
     def is_decisive(self) -> bool:
@@ -128,7 +152,9 @@ class CheckedQuantity:
         named = self.limit.name if self.limit else ""
         is_named = bool(named) and any(named in change.names for change in self.members)
         is_large = self.base_ns >= LARGE_SHARE * self.case.whole_base_ns
-        return self.kind == ITERATION or (self.kind in ("operation", "replaced") and (is_large or is_named))
+        return self.kind == ITERATION or (
+            self.kind in ("operation", "replaced") and (is_large or is_named)
+        )
 
     @property
     def is_noise(self) -> bool:
@@ -195,7 +221,9 @@ class Judgement:
     @property
     def unlimited(self) -> tuple[CheckedQuantity, ...]:
         """Regressions above a threshold with an ``--accept`` that has no limit; they count as not judged."""
-        regressed = (checked for checked in self.checked if checked.given and checked.verdict == REGRESSED)
+        regressed = (
+            checked for checked in self.checked if checked.given and checked.verdict == REGRESSED
+        )
         return tuple(checked for checked in regressed if checked.accept_unlimited)
 
     @property
@@ -209,7 +237,11 @@ class Judgement:
         if not self.asked:
             return 0
         found = sum(not problem.excused for problem in self.problems)
-        return found + len(self.unlimited) + (0 if self.criteria.inconclusive == "ok" else len(self.noise))
+        return (
+            found
+            + len(self.unlimited)
+            + (0 if self.criteria.inconclusive == "ok" else len(self.noise))
+        )
 
     @property
     def open_operations(self) -> tuple[CheckedQuantity, ...]:
@@ -233,7 +265,9 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
     """
     _check_thresholds(comparison.head)
     drafts = [_draft(case, criteria) for case in comparison.cases]
-    by_runs = sum(len(checked.base_runs) >= RUNS_NEEDED for draft in drafts for checked in draft.checked)
+    by_runs = sum(
+        len(checked.base_runs) >= RUNS_NEEDED for draft in drafts for checked in draft.checked
+    )
     cases = []
     for draft in drafts:
         iteration, *operations = (_judge(checked, by_runs, criteria) for checked in draft.checked)
@@ -263,7 +297,9 @@ def _check_thresholds(run: RunSummary) -> None:
                 parse(text)
             except ValueError as error:
                 complaint = f"{run.source}: opgate of {case.node_id}: {text!r} {error}"
-                raise RecordError(units.printable(f"{complaint}; save the run again or leave the file out")) from None
+                raise RecordError(
+                    units.printable(f"{complaint}; save the run again or leave the file out")
+                ) from None
 
 
 # ---- Which quantities are checked ------------------------------------------------------------------------------------
@@ -278,7 +314,9 @@ def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
         spreads_ns = [third - first for first, third in quartiles]
     limit = Threshold.parse(case.head.case_fail) if case.head.case_fail else criteria.case_fail
     spread_ns = _spread(case.base_runs, *spreads_ns)
-    iteration = CheckedQuantity(case, ITERATION, ITERATION, (), case.base_runs, case.head_ns, spread_ns, limit)
+    iteration = CheckedQuantity(
+        case, ITERATION, ITERATION, (), case.base_runs, case.head_ns, spread_ns, limit
+    )
     return CaseJudgement(case, iteration, tuple(_checked_operations(case, criteria)))
 
 
@@ -300,10 +338,14 @@ def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Ch
         if id(change) in in_a_group:
             continue
         if id(change) in named or _matters(change, case, criteria):
-            checked_operations.append(_sum([change], operation_name(*change.key), "operation", limits))
+            checked_operations.append(
+                _sum([change], operation_name(*change.key), "operation", limits)
+            )
         else:
             small.append(change)
-    yield from sorted(checked_operations, key=lambda checked: (-abs(checked.change_ns), checked.name))
+    yield from sorted(
+        checked_operations, key=lambda checked: (-abs(checked.change_ns), checked.name)
+    )
     for name in dict.fromkeys(change.name for change in case.operations if not change.is_operation):
         outside = [change for change in case.operations if change.name == name]
         # The host has no device time.
@@ -337,7 +379,10 @@ def _matter(changes: Sequence[OpChange], case: CaseComparison, criteria: Criteri
 
 def _title(group: Sequence[OpChange]) -> str:
     """Return what replaced what: ``aten::mm -> aten::addmm, forward fc1``."""
-    sides = ((change.key, change.base and change.base_ns, change.head and change.head_ns) for change in group)
+    sides = (
+        (change.key, change.base and change.base_ns, change.head and change.head_ns)
+        for change in group
+    )
     return replacement_title(sides)
 
 
@@ -349,7 +394,9 @@ class _Limits:
         self._all = [*map(Threshold.parse, case.head.op_fail), *criteria.op_fail]
 
     def named(self, change: OpChange) -> Threshold | None:
-        return next((limit for limit in self._all if limit.name and change.is_named(limit.name)), None)
+        return next(
+            (limit for limit in self._all if limit.name and change.is_named(limit.name)), None
+        )
 
     def name_operation(self, change: OpChange) -> bool:
         """Whether a threshold names the operation itself, not only its module: then its size does not count."""
@@ -364,14 +411,18 @@ class _Limits:
 
 def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> CheckedQuantity:
     """Return one quantity for several operations, summed run by run. A new operation has no base runs."""
-    base_runs = tuple(map(sum, zip(*(change.base_runs for change in changes if change.base_runs), strict=True)))
+    base_runs = tuple(
+        map(sum, zip(*(change.base_runs for change in changes if change.base_runs), strict=True))
+    )
     spread_ns = _spread(
         base_runs,
         sum(change.base.spread_ns for change in changes if change.base),
         sum(change.head.spread_ns for change in changes if change.head),
     )
     head_ns = sum(change.head_ns or 0 for change in changes)
-    return CheckedQuantity(limits.case, name, kind, tuple(changes), base_runs, head_ns, spread_ns, limits.of(changes))
+    return CheckedQuantity(
+        limits.case, name, kind, tuple(changes), base_runs, head_ns, spread_ns, limits.of(changes)
+    )
 
 
 def _spread(base_runs: Sequence[float], base_ns: float, head_ns: float) -> float:
@@ -387,20 +438,32 @@ def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> Checked
     case = checked.case
     if not case.is_comparable or _depends_on_iterations(checked):
         return replace(checked, verdict=INCOMPARABLE)
-    if checked.base_ns <= 0 and checked.kind != "replaced" and checked.change_ns <= criteria.min_share * case.whole_base_ns:
+    if (
+        checked.base_ns <= 0
+        and checked.kind != "replaced"
+        and checked.change_ns <= criteria.min_share * case.whole_base_ns
+    ):
         # Subtracting the profiler's overhead left no time that a change could be a share of.
         return replace(checked, verdict=WITHIN, within=checked.threshold)
     if any(run.trace for run in case.used):
         # A trace is one process, whose steps are no replicates.
         checked = replace(checked, spread_ns=0.0)
-    judged = _by_runs(checked, family) if len(checked.base_runs) >= RUNS_NEEDED else _by_threshold(checked)
+    judged = (
+        _by_runs(checked, family)
+        if len(checked.base_runs) >= RUNS_NEEDED
+        else _by_threshold(checked)
+    )
     if judged.is_noise:
         judged = replace(judged, verdict=INCONCLUSIVE)
     matching = _matching(judged, criteria) if judged.may_be_accepted else []
     limits = [one.limit for one in matching if one.limit is not None]
     if not limits:
         return replace(judged, accept_unlimited=bool(matching))
-    return replace(judged, accept_limit=max(limits), accepted=judged.change_ns / _accept_base(judged) <= max(limits))
+    return replace(
+        judged,
+        accept_limit=max(limits),
+        accepted=judged.change_ns / _accept_base(judged) <= max(limits),
+    )
 
 
 def _depends_on_iterations(checked: CheckedQuantity) -> bool:
@@ -449,8 +512,13 @@ def _accept_base(checked: CheckedQuantity) -> float:
 def acceptance_for(judgement: Judgement, checked: CheckedQuantity) -> str:
     """Return the ``--accept`` value that accepts a regression of this size, and no other regression if the names allow that."""
     label, short, node_id, _ = checked.case.head.names
-    patterns = [Acceptance(f"{_as_pattern(name)}:{_as_pattern(checked.name)}", None) for name in (short, label, node_id)]
-    alone = (one for one in patterns if sum(_matches(one, other) for other in judgement.checked) == 1)
+    patterns = [
+        Acceptance(f"{_as_pattern(name)}:{_as_pattern(checked.name)}", None)
+        for name in (short, label, node_id)
+    ]
+    alone = (
+        one for one in patterns if sum(_matches(one, other) for other in judgement.checked) == 1
+    )
     share = checked.change_ns / _accept_base(checked)
     percent = math.floor(100 * share)
     if percent / 100 < share:  # rounded up, so that the limit is not below the change
@@ -474,7 +542,9 @@ def _matches(acceptance: Acceptance, checked: CheckedQuantity) -> bool:
         # Also of a module; the name of one operation does not accept those pooled with it.
         names.add(OTHER)
     elif checked.kind != ITERATION:
-        names.update(name for change in checked.members for name in (*change.names, change.module) if name)
+        names.update(
+            name for change in checked.members for name in (*change.names, change.module) if name
+        )
     return acceptance.matches(checked.case.head.names, names)
 
 
@@ -488,13 +558,23 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
         yield Problem(MISSING, f"no benchmark ran: {why}", excused=False)
         return
     if not comparison.bases:
-        yield Problem(MISSING, "no saved run to compare with; save one with: pytest bench --benchmark-autosave", excused=False)
+        yield Problem(
+            MISSING,
+            "no saved run to compare with; save one with: pytest bench --benchmark-autosave",
+            excused=False,
+        )
         return
     cases = comparison.cases
     if not cases:
-        yield Problem(MISSING, "no case in common with the base; save a run of these cases first", excused=False)
+        yield Problem(
+            MISSING,
+            "no case in common with the base; save a run of these cases first",
+            excused=False,
+        )
     for base, _, fields in comparison.redefined:
-        changed = ", ".join(f"{name} {before} -> {after}" for name, (before, after) in fields.items())
+        changed = ", ".join(
+            f"{name} {before} -> {after}" for name, (before, after) in fields.items()
+        )
         text = f"not the same case as in the base: {base.node_id} ({changed}); measure both sides with the same settings"
         yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
     redefined = {id(base) for base, _, _ in comparison.redefined}
@@ -514,7 +594,9 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     found = {name: sides for case in cases for name, sides in case.incomparable.items()}
     for name, text in zip(found, described(found), strict=True):
         what = f"{units.counted(counts[name], 'case')}: {text}"
-        yield Problem(INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable)
+        yield Problem(
+            INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable
+        )
     for case in cases:
         if case.iterations.unknown:
             text = (
@@ -536,10 +618,16 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
         if case.operations or not case.is_comparable or not (criteria.op_fail or case.head.op_fail):
             continue
         both = (("the base", case.base), ("this run", case.head))
-        lost = [name for name, side in both if case.clock == "device" and table_of(side, "device") is None]
+        lost = [
+            name
+            for name, side in both
+            if case.clock == "device" and table_of(side, "device") is None
+        ]
         if lost:
             text = f"no device time in the operation table of {case.head.node_id} in {' and in '.join(lost)}"
-            yield Problem(MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing)
+            yield Problem(
+                MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing
+            )
             continue
         sides = [name for name, side in both if not side.tables]
         is_without = case.head.tables_in or (case.base.params is None and case.head.params is None)
@@ -547,15 +635,23 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
             # Such a case never has a table of its own, and no threshold of its test asks for one.
             continue
         where = " and in ".join(sides) or "both by the same view"
-        yield Problem(MISSING, f"no operation table of {case.head.node_id} in {where}", excused=criteria.allow_missing)
+        yield Problem(
+            MISSING,
+            f"no operation table of {case.head.node_id} in {where}",
+            excused=criteria.allow_missing,
+        )
 
 
 def _unmatched(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Problem]:
     """Yield thresholds that apply to nothing: a misspelt name must not pass."""
     compared = [case for case in cases if case.operations]
     for name in sorted({limit.name for limit in criteria.op_fail if limit.name}):
-        if compared and not any(change.is_named(name) for case in compared for change in case.operations):
-            yield Problem(MISSING, f"--op-fail {name!r} is no operation or module of any case", excused=False)
+        if compared and not any(
+            change.is_named(name) for case in compared for change in case.operations
+        ):
+            yield Problem(
+                MISSING, f"--op-fail {name!r} is no operation or module of any case", excused=False
+            )
     for case in compared:
         for limit in map(Threshold.parse, case.head.op_fail):
             if limit.name and not any(change.is_named(limit.name) for change in case.operations):
@@ -563,4 +659,8 @@ def _unmatched(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[
                 yield Problem(MISSING, text, excused=False)
     if criteria.op_fail and cases and not compared and all(case.is_comparable for case in cases):
         text = "no case has an operation table that --op-fail could apply to"
-        yield Problem(MISSING, f"{text}; give --case-fail 10%, or save runs with --op-benchmarks", excused=False)
+        yield Problem(
+            MISSING,
+            f"{text}; give --case-fail 10%, or save runs with --op-benchmarks",
+            excused=False,
+        )

@@ -24,7 +24,9 @@ MOST_MOVED = 2.0
 Place = tuple[str, str]
 
 
-def replacements(operations: Sequence[OpChange], named: Collection[int] = ()) -> list[list[OpChange]]:
+def replacements(
+    operations: Sequence[OpChange], named: Collection[int] = ()
+) -> list[list[OpChange]]:
     """Return the groups of operations that are compared with each other by their sums.
 
     A group has the operations of one place that vanished and those that are new there. Work may also have moved between them
@@ -39,7 +41,9 @@ def replacements(operations: Sequence[OpChange], named: Collection[int] = ()) ->
     Returns:
         Groups with at least one operation that only one side has, each in the order of ``operations``.
     """
-    shared = _places(change for change in operations if change.base) & _places(change for change in operations if change.head)
+    shared = _places(change for change in operations if change.base) & _places(
+        change for change in operations if change.head
+    )
     by_place: dict[Place, list[OpChange]] = defaultdict(list)
     remaining: dict[Place, list[OpChange]] = defaultdict(list)
     of_one_sided_places: list[OpChange] = []
@@ -103,4 +107,6 @@ def _of_renamed_modules(changes: Iterable[OpChange]) -> Iterable[list[OpChange]]
 
 def _has_both(changes: Collection[OpChange]) -> bool:
     """Whether some operations vanished and others are new."""
-    return any(change.head is None for change in changes) and any(change.base is None for change in changes)
+    return any(change.head is None for change in changes) and any(
+        change.base is None for change in changes
+    )

@@ -53,7 +53,14 @@ LEAST_MEMBER = 0.01
 #: Verdict of the rows of a replacement after its first row.
 _INCLUDED = "included above"
 
-_GRAVITY = (judge.REGRESSED, judge.SUSPECT, judge.INCONCLUSIVE, judge.IMPROVED, judge.WITHIN, judge.INCOMPARABLE)
+_GRAVITY = (
+    judge.REGRESSED,
+    judge.SUSPECT,
+    judge.INCONCLUSIVE,
+    judge.IMPROVED,
+    judge.WITHIN,
+    judge.INCOMPARABLE,
+)
 
 
 def report(judgement: judge.Judgement, top: int) -> Report:
@@ -93,7 +100,11 @@ def _sides(comparison: Comparison) -> Iterable[str]:
     """Yield the runs, and all differences between them other than the code."""
     bases = comparison.bases
     if bases:
-        others = f" and {len(bases) - 1} older saved run{'s' if len(bases) > 2 else ''}" if len(bases) > 1 else ""
+        others = (
+            f" and {len(bases) - 1} older saved run{'s' if len(bases) > 2 else ''}"
+            if len(bases) > 1
+            else ""
+        )
         yield f"base: {bases[-1].label}{others}"
         if len(bases) > 1:
             yield from _runs_used(comparison)
@@ -104,7 +115,9 @@ def _sides(comparison: Comparison) -> Iterable[str]:
             "its CPU and its version of PyTorch are not known"
         )
     for name, (base, head) in comparison.environment.items():
-        yield (f"different {name.replace('_', ' ')}: {units.listed(base)} -> {units.listed(head)}; this alone may change times")
+        yield (
+            f"different {name.replace('_', ' ')}: {units.listed(base)} -> {units.listed(head)}; this alone may change times"
+        )
     if bases and (comparison.head.plain or any(run.plain for run in comparison.newest_used)):
         yield "a run without operation records is compared by case only"
     for case in comparison.cases:
@@ -138,7 +151,11 @@ def _iterations(case: CaseComparison) -> Iterable[str]:
     iterations = case.iterations
     if iterations.are_divided:
         base, head = iterations.bases[-1], iterations.head
-        divided = [f"of the {side} by {divisor}" for side, divisor in (("base", base), ("head", head)) if divisor != 1]
+        divided = [
+            f"of the {side} by {divisor}"
+            for side, divisor in (("base", base), ("head", head))
+            if divisor != 1
+        ]
         yield (
             f"different numbers of iterations ({case.head.label}): every operation has {units.counted(base, 'call')} in the "
             f"base for {units.counted(head, 'call')} in the head; the traces have no steps, so times and calls are divided: "
@@ -159,11 +176,17 @@ def _runs_used(comparison: Comparison) -> Iterable[str]:
         of = f", commit {case.used[-1].short_commit}" if any(commits) else ""
         if len(commits) > 1:
             of = f", {len(commits)} commits"
-        reasons = ", ".join(f"{count} ({reason})" for reason, count in sorted(case.left_out.items()))
+        reasons = ", ".join(
+            f"{count} ({reason})" for reason, count in sorted(case.left_out.items())
+        )
         left_out = f"; left out: {reasons}" if reasons else ""
         found[f"{len(case.used)} of {len(comparison.bases)}{of}{left_out}"].append(case.head.label)
     for text, cases in found.items():
-        which = f" for {cases[0] if len(cases) == 1 else f'{len(cases)} cases'}" if len(found) > 1 else ""
+        which = (
+            f" for {cases[0] if len(cases) == 1 else f'{len(cases)} cases'}"
+            if len(found) > 1
+            else ""
+        )
         yield f"base runs used{which}: {text}"
 
 
@@ -173,9 +196,20 @@ def _runs_used(comparison: Comparison) -> Iterable[str]:
 def _ranked(judgement: judge.Judgement) -> Iterable[str]:
     """Yield the most serious verdicts first; of one verdict, the largest changes as shares of the iteration first."""
     serious = (judge.REGRESSED, judge.SUSPECT, judge.INCONCLUSIVE, judge.IMPROVED)
-    found = [checked for case in judgement.cases for checked in case.operations if checked.verdict in serious]
+    found = [
+        checked
+        for case in judgement.cases
+        for checked in case.operations
+        if checked.verdict in serious
+    ]
     pooled = ("outside", "other")  # last, because they name no operation
-    found.sort(key=lambda one: (one.kind in pooled, serious.index(one.verdict), -abs(_share_of_iteration(one))))
+    found.sort(
+        key=lambda one: (
+            one.kind in pooled,
+            serious.index(one.verdict),
+            -abs(_share_of_iteration(one)),
+        )
+    )
     for position, checked in enumerate(found[:RANKED], 1):
         yield f"{position}. {checked.name} ({checked.case.head.label}): {checked.text}: {_numbers(checked)}"
 
@@ -208,13 +242,21 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     alone = [checked for checked in judged.operations if checked.kind in ("operation", "replaced")]
     shown, hidden = alone[:top], list[judge.CheckedQuantity]()
     for checked in alone[top:]:
-        (shown if checked.verdict in (judge.REGRESSED, judge.SUSPECT) or checked.is_noise else hidden).append(checked)
+        (
+            shown
+            if checked.verdict in (judge.REGRESSED, judge.SUSPECT) or checked.is_noise
+            else hidden
+        ).append(checked)
     others = [checked for checked in judged.operations if checked.kind == "other"]
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
     has_both = case.has_busy_time and not case.is_busy_time
     busy, iteration = _change_cells(case.whole_base_ns, case.whole_head_ns), judged.iteration
     unexplained = units.duration(case.remainder_ns, signed=True)
-    whole_change_ns = case.whole_change_ns if abs(case.whole_change_ns) >= LEAST_CHANGE_TO_SHARE * case.whole_base_ns else 0
+    whole_change_ns = (
+        case.whole_change_ns
+        if abs(case.whole_change_ns) >= LEAST_CHANGE_TO_SHARE * case.whole_base_ns
+        else 0
+    )
 
     def share(nanoseconds: float) -> str:
         """Return the share of the change, if that is large enough to be divided."""
@@ -223,10 +265,40 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     are_large = sum(checked.head_ns for checked in others) >= SHARE_OF_SMALL * case.whole_head_ns
     sums = [
         *([_hidden_row(hidden, share)] if hidden else []),
-        *(_pooled_row(f"{checked.name} ({_counted(checked.members)})", [checked], share, checked.text) for checked in others),
+        *(
+            _pooled_row(
+                f"{checked.name} ({_counted(checked.members)})", [checked], share, checked.text
+            )
+            for checked in others
+        ),
         *(_pooled_row(checked.name, [checked], share, checked.text) for checked in outside),
-        ("not explained by operations", "", "", "", "", unexplained, "", "", share(case.remainder_ns), ""),
-        *([("device busy time of one iteration", "", "", *busy, "", share(case.whole_change_ns), "")] if has_both else []),
+        (
+            "not explained by operations",
+            "",
+            "",
+            "",
+            "",
+            unexplained,
+            "",
+            "",
+            share(case.remainder_ns),
+            "",
+        ),
+        *(
+            [
+                (
+                    "device busy time of one iteration",
+                    "",
+                    "",
+                    *busy,
+                    "",
+                    share(case.whole_change_ns),
+                    "",
+                )
+            ]
+            if has_both
+            else []
+        ),
         (
             f"{_clock(case)} time of one iteration",
             "",
@@ -239,7 +311,18 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     ]
     return text_table(
         title=case_title(case),
-        headings=("operation", "phase", "module", "base", "head", "difference", "change", "calls", "of change", "verdict"),
+        headings=(
+            "operation",
+            "phase",
+            "module",
+            "base",
+            "head",
+            "difference",
+            "change",
+            "calls",
+            "of change",
+            "verdict",
+        ),
         rows=tuple(row for checked in shown for row in _rows(checked, share, top)),
         sums=tuple(sums),
         numbers_from=3,
@@ -264,7 +347,9 @@ def machines(case: CaseComparison) -> str:
     return "; ".join(described(case.across_machines))
 
 
-def _rows(checked: judge.CheckedQuantity, share: Callable[[float], str], top: int) -> Iterable[tuple[str, ...]]:
+def _rows(
+    checked: judge.CheckedQuantity, share: Callable[[float], str], top: int
+) -> Iterable[tuple[str, ...]]:
     """Yield a row per operation. Operations that replace each other have one verdict, in the first of their rows.
 
     Of more than MOST_MEMBERS operations, those with small changes are one row, and so are all after the first ``top``.
@@ -284,7 +369,9 @@ def _rows(checked: judge.CheckedQuantity, share: Callable[[float], str], top: in
             checked.text if position == 0 else _INCLUDED,
         )
     if rest := members[len(shown) :]:
-        base_ns, head_ns = (sum(getattr(change, side) or 0 for change in rest) for side in ("base_ns", "head_ns"))
+        base_ns, head_ns = (
+            sum(getattr(change, side) or 0 for change in rest) for side in ("base_ns", "head_ns")
+        )
         cells = operation_cells(units.counted(len(rest), "more operation"), "", "")
         yield (*cells, *_change_cells(base_ns, head_ns), "", share(head_ns - base_ns), _INCLUDED)
 
@@ -294,11 +381,15 @@ def _pooled_row(
 ) -> tuple[str, ...]:
     """Sum the times of the table, so that the column adds up. The verdict is of the sums of single runs."""
     members = [change for checked in pooled for change in checked.members]
-    base, head = (sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "head_ns"))
+    base, head = (
+        sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "head_ns")
+    )
     return (name, "", "", *_change_cells(base, head), "", share(head - base), text)
 
 
-def _hidden_row(hidden: Sequence[judge.CheckedQuantity], share: Callable[[float], str]) -> tuple[str, ...]:
+def _hidden_row(
+    hidden: Sequence[judge.CheckedQuantity], share: Callable[[float], str]
+) -> tuple[str, ...]:
     worst = min(hidden, key=lambda checked: (_GRAVITY.index(checked.verdict), -checked.within))
     which = "all" if all(checked.verdict == worst.verdict for checked in hidden) else "some"
     members = [change for checked in hidden for change in checked.members]
@@ -331,7 +422,11 @@ def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
         ),
         numbers_from=2,
         words_after=1,
-        lines=tuple(f"{one.case.head.label}: {text}" for one in cases for text in exact_differences(one.case)),
+        lines=tuple(
+            f"{one.case.head.label}: {text}"
+            for one in cases
+            for text in exact_differences(one.case)
+        ),
     )
 
 
@@ -349,14 +444,20 @@ def _change_cells(base: float | None, head: float | None) -> tuple[str, str, str
 
 
 def _calls(change: OpChange) -> str:
-    sides = [units.MISSING if side is None else units.count(side.calls) for side in (change.base, change.head)]
+    sides = [
+        units.MISSING if side is None else units.count(side.calls)
+        for side in (change.base, change.head)
+    ]
     return sides[0] if sides[0] == sides[1] else " -> ".join(sides)
 
 
 def _lines(case: CaseComparison) -> Iterable[str]:
     """Yield the change of each phase, the exact differences, and the final values of training on both sides."""
     if any(case.phases):
-        shown = (f"{name or 'between phases'} {units.duration(ns, signed=True)}" for name, ns in case.phases.items())
+        shown = (
+            f"{name or 'between phases'} {units.duration(ns, signed=True)}"
+            for name, ns in case.phases.items()
+        )
         yield f"by phase: {', '.join(shown)}"
     different = exact_differences(case, brief=True)
     for text in different[:MOST_DIFFERENCES]:
@@ -373,7 +474,9 @@ def _lines(case: CaseComparison) -> Iterable[str]:
             and not tag.startswith("timing/")
             and not any(f"final {tag}:" in text for text in different)
         ]
-        how = "identical to the bit" if is_exact(case) else f"equal within {units.percent(TOLERANCE)}"
+        how = (
+            "identical to the bit" if is_exact(case) else f"equal within {units.percent(TOLERANCE)}"
+        )
         if finals:
             yield f"training on {case.head.curves_of}, {how}: {', '.join(finals)}"
 
@@ -383,7 +486,9 @@ def _lines(case: CaseComparison) -> Iterable[str]:
 
 def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
     """Yield the machines if they differ, the rules, problems, accepted changes and regressions; at last the outcome."""
-    for which, count in Counter(machines(case.case) for case in judgement.cases if case.case.across_machines).items():
+    for which, count in Counter(
+        machines(case.case) for case in judgement.cases if case.case.across_machines
+    ).items():
         yield f"across machines (--across-machines): {units.counted(count, 'case')}: {which}"
     yield from _rules(judgement)
     for problem in judgement.problems:
@@ -395,7 +500,9 @@ def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
     for text in judgement.unused:
         yield f"unused: --accept {text!r} matches no regression; remove it"
     for checked in judgement.noise:
-        excuse = " (passed over: --inconclusive ok)" if judgement.criteria.inconclusive == "ok" else ""
+        excuse = (
+            " (passed over: --inconclusive ok)" if judgement.criteria.inconclusive == "ok" else ""
+        )
         yield (
             f"inconclusive: {_finding(checked)}; the limit is {units.percent(checked.threshold)}, "
             f"the {_uncertainty(checked)}{excuse or _way_out(judgement, checked)}"
@@ -417,7 +524,9 @@ def _vanished_elsewhere(judgement: judge.Judgement, checked: judge.CheckedQuanti
     """Return what vanished in other places of the case of an operation that replaces nothing; empty if nothing did."""
     if checked.kind != "replaced" or any(change.base for change in checked.members):
         return ""
-    vanished = [change for change in checked.case.operations if change.is_operation and change.head is None]
+    vanished = [
+        change for change in checked.case.operations if change.is_operation and change.head is None
+    ]
     if not vanished:
         return ""
     vanished.sort(key=lambda change: -(change.base_ns or 0))
@@ -462,8 +571,12 @@ def _outcome(judgement: judge.Judgement) -> str:
     if judgement.outcome == "unjudged":
         return unjudged
     passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
-    known = [one for one in judgement.checked if one.given and not one.is_open and one.uncertainty > 0]
-    up_to = f" ({_uncertainty(max(known, key=lambda one: one.uncertainty), ' up to')})" if known else ""
+    known = [
+        one for one in judgement.checked if one.given and not one.is_open and one.uncertainty > 0
+    ]
+    up_to = (
+        f" ({_uncertainty(max(known, key=lambda one: one.uncertainty), ' up to')})" if known else ""
+    )
     found = judgement.open_operations
     if not found:
         return f"{passed}{up_to}"
@@ -494,9 +607,17 @@ def _rules(judgement: judge.Judgement) -> Iterable[str]:
             f"{units.percent(largest.smallest or 0)}: {largest.name} ({largest.case.head.label})"
         )
     if len(checked) > len(by_runs):
-        limit = "" if judgement.asked else f", with the default threshold of {units.percent(DEFAULT_SHARE)}"
+        limit = (
+            ""
+            if judgement.asked
+            else f", with the default threshold of {units.percent(DEFAULT_SHARE)}"
+        )
         traces = judgement.comparison.head.trace
-        few = "a trace is one process: it" if traces else f"fewer than {RUNS_NEEDED} base runs of one commit"
+        few = (
+            "a trace is one process: it"
+            if traces
+            else f"fewer than {RUNS_NEEDED} base runs of one commit"
+        )
         yield (
             f"judged by threshold: {units.counted(len(checked) - len(by_runs), 'verdict')}{limit}; "
             f"{few} cannot separate machine drift from a code change"
@@ -518,7 +639,10 @@ def _data(judgement: judge.Judgement) -> dict[str, Any]:
         environment=comparison.environment,
         problems=[problem._asdict() for problem in judgement.problems],
         new=[case.node_id for case in comparison.only_head],
-        accepted=[{"case": checked.case.head.label, "name": checked.name} for checked in judgement.accepted],
+        accepted=[
+            {"case": checked.case.head.label, "name": checked.name}
+            for checked in judgement.accepted
+        ],
         reason=judgement.criteria.reason,
         cases=list(map(_case, judgement.cases)),
     )
@@ -527,7 +651,10 @@ def _data(judgement: judge.Judgement) -> dict[str, Any]:
 def _fields(found: object, *names: str) -> dict[str, Any]:
     """Return attributes by name. Numbers that are not finite become None: JSON has none."""
     values = {name: getattr(found, name) for name in names}
-    return {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()}
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
 
 
 def _run(run: RunSummary) -> dict[str, Any]:
@@ -536,13 +663,26 @@ def _run(run: RunSummary) -> dict[str, Any]:
 
 def _case(judged: judge.CaseJudgement) -> dict[str, Any]:
     case = judged.case
-    busy = {"base_ns": case.whole_base_ns, "head_ns": case.whole_head_ns, "change_ns": case.whole_change_ns}
+    busy = {
+        "base_ns": case.whole_base_ns,
+        "head_ns": case.whole_head_ns,
+        "change_ns": case.whole_change_ns,
+    }
     return {
         "case": case.head.label,
         "node_id": case.head.node_id,
         "params": asdict(case.head.params) if case.head.params else None,
         "busy": busy if case.has_busy_time else None,
-        **_fields(case, "renamed_from", "clock", "remainder_ns", "profiler_ns", "incomparable", "across_machines", "left_out"),
+        **_fields(
+            case,
+            "renamed_from",
+            "clock",
+            "remainder_ns",
+            "profiler_ns",
+            "incomparable",
+            "across_machines",
+            "left_out",
+        ),
         "exact": list(exact_differences(case)),
         "iterations": {"base": case.iterations.bases[-1], "head": case.iterations.head}
         if case.iterations.are_divided
@@ -555,21 +695,37 @@ def _case(judged: judge.CaseJudgement) -> dict[str, Any]:
 def _checked(checked: judge.CheckedQuantity) -> dict[str, Any]:
     return {
         **_fields(
-            checked, "name", "kind", "base_ns", "head_ns", "change_ns", "change", "verdict", "within", "threshold", "given",
-            "fails", "accepted", "accept_limit", "smallest",
+            checked,
+            "name",
+            "kind",
+            "base_ns",
+            "head_ns",
+            "change_ns",
+            "change",
+            "verdict",
+            "within",
+            "threshold",
+            "given",
+            "fails",
+            "accepted",
+            "accept_limit",
+            "smallest",
         ),
         **({} if checked.verdict == judge.WITHIN else {"within": None}),
         "noise": checked.is_noise,
         "base_runs": len(checked.base_runs),
         "rule": "runs" if checked.by_runs else "threshold",
         "members": list(map(_member, checked.members)),
-    }  # fmt: skip
+    }
 
 
 def _member(change: OpChange) -> dict[str, Any]:
     sides = {
         name: None if side is None else {"ns": ns, **_fields(side, "calls", "memory_bytes")}
-        for name, side, ns in (("base", change.base, change.base_ns), ("head", change.head, change.head_ns))
+        for name, side, ns in (
+            ("base", change.base, change.base_ns),
+            ("head", change.head, change.head_ns),
+        )
     }
     return {"operation": change.name, **_fields(change, "phase", "module", "change_ns"), **sides}
 
@@ -579,11 +735,22 @@ def _member(change: OpChange) -> dict[str, Any]:
 #: A row per operation, the unexplained rest and the iteration, whose ``change_ns`` is the sum of the others. On an accelerator
 #: a row of its busy time is that sum, and the iteration has the elapsed time.
 _CSV_KEYS = (
-    "case", "operation", "phase", "module", "base_ns", "head_ns", "change_ns", "base_calls", "head_calls", "verdict",
+    "case",
+    "operation",
+    "phase",
+    "module",
+    "base_ns",
+    "head_ns",
+    "change_ns",
+    "base_calls",
+    "head_calls",
+    "verdict",
     "across_machines",
-)  # fmt: skip
+)
 
-_CSV = tuple(Column[Mapping[str, Any]](None, methodcaller("get", key), key=key) for key in _CSV_KEYS)
+_CSV = tuple(
+    Column[Mapping[str, Any]](None, methodcaller("get", key), key=key) for key in _CSV_KEYS
+)
 
 
 def _csv_rows(judged: judge.CaseJudgement) -> Iterable[Mapping[str, Any]]:
@@ -591,13 +758,24 @@ def _csv_rows(judged: judge.CaseJudgement) -> Iterable[Mapping[str, Any]]:
     common = {"case": case.head.label, "across_machines": machines(case)}
     for checked in judged.operations:
         for change in checked.members:
-            calls = {"base_calls": change.base and change.base.calls, "head_calls": change.head and change.head.calls}
+            calls = {
+                "base_calls": change.base and change.base.calls,
+                "head_calls": change.head and change.head.calls,
+            }
             times = _fields(change, "phase", "module", "base_ns", "head_ns", "change_ns")
             yield {**common, "operation": change.name, **times, **calls, "verdict": checked.text}
     if judged.operations:
-        yield {**common, "operation": "(not explained by operations)", "change_ns": case.remainder_ns}
+        yield {
+            **common,
+            "operation": "(not explained by operations)",
+            "change_ns": case.remainder_ns,
+        }
     if case.has_busy_time and not case.is_busy_time:
-        busy = {"base_ns": case.whole_base_ns, "head_ns": case.whole_head_ns, "change_ns": case.whole_change_ns}
+        busy = {
+            "base_ns": case.whole_base_ns,
+            "head_ns": case.whole_head_ns,
+            "change_ns": case.whole_change_ns,
+        }
         yield {**common, "operation": "(device busy time)", **busy}
     whole = _fields(case, "base_ns", "head_ns", "change_ns")
     yield {**common, "operation": "(iteration)", **whole, "verdict": judged.iteration.text}

@@ -25,7 +25,14 @@ from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.machine import PINNED
 
 #: Signals by which the system ends a process whose compiled code does what is not allowed.
-CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT, signal.SIGSYS)
+CRASHES = (
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGILL,
+    signal.SIGFPE,
+    signal.SIGABRT,
+    signal.SIGSYS,
+)
 
 #: Longest wait without a look at whether the child has ended, in seconds: its own children may still hold its output.
 _LOOK_S = 1.0
@@ -50,7 +57,9 @@ def measuring_environment(inherited: Mapping[str, str], bytecode: Path) -> dict[
     if found.get("MNISTBENCH_DATA"):  # a child may run in another directory
         found["MNISTBENCH_DATA"] = str(Path(found["MNISTBENCH_DATA"]).absolute())
     if found.get("PYTHONPATH"):
-        found["PYTHONPATH"] = os.pathsep.join(str(Path(part).absolute()) for part in found["PYTHONPATH"].split(os.pathsep))
+        found["PYTHONPATH"] = os.pathsep.join(
+            str(Path(part).absolute()) for part in found["PYTHONPATH"].split(os.pathsep)
+        )
     return found
 
 
@@ -90,9 +99,17 @@ class Child:
         try:
             with uninterrupted():
                 self._process = subprocess.Popen(
-                    command, env=environ, cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
-                    encoding="utf-8", errors="replace", pass_fds=pass_fds, start_new_session=True,
-                )  # fmt: skip
+                    command,
+                    env=environ,
+                    cwd=directory,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._log,
+                    encoding="utf-8",
+                    errors="replace",
+                    pass_fds=pass_fds,
+                    start_new_session=True,
+                )
         except OSError as error:
             self._log.close()
             raise ChildError(f"{command[0]}: cannot be started ({error.strerror})") from None
@@ -162,7 +179,11 @@ class Child:
         if self._log.closed:
             return []
         self._log.seek(self._log_begins)
-        return [line.strip() for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
+        return [
+            line.strip()
+            for line in self._log.read().decode(errors="replace").splitlines()
+            if line.strip()
+        ]
 
     def why_ended(self) -> str:
         """Return how the child ended: its signal, or its exit code and the last line of its log."""
@@ -185,14 +206,34 @@ class Child:
         The place is the innermost call in the child's directory, else the innermost one.
         """
         lines = self.errors()
-        crash = next((number for number, line in enumerate(lines) if line.startswith("Fatal Python error: ")), None)
+        crash = next(
+            (
+                number
+                for number, line in enumerate(lines)
+                if line.startswith("Fatal Python error: ")
+            ),
+            None,
+        )
         if crash is None:
             return ""
-        thread = next((number for number, line in enumerate(lines) if line.startswith("Current thread ")), len(lines))
-        matches = (re.fullmatch(r'File "(.+)", line (\d+) in (.+)', line) for line in lines[thread + 1 :])
+        thread = next(
+            (number for number, line in enumerate(lines) if line.startswith("Current thread ")),
+            len(lines),
+        )
+        matches = (
+            re.fullmatch(r'File "(.+)", line (\d+) in (.+)', line) for line in lines[thread + 1 :]
+        )
         calls = [match.groups() for match in itertools.takewhile(bool, matches) if match]
-        own = [call for call in calls if self._directory and Path(call[0]).is_relative_to(self._directory)]
-        said = f" ({lines[crash - 1]})" if crash and self._process.returncode == -signal.SIGABRT else ""
+        own = [
+            call
+            for call in calls
+            if self._directory and Path(call[0]).is_relative_to(self._directory)
+        ]
+        said = (
+            f" ({lines[crash - 1]})"
+            if crash and self._process.returncode == -signal.SIGABRT
+            else ""
+        )
         for path, line, function in (own or calls)[:1]:
             return f"{said} in {function} ({path}:{line})"
         return said

@@ -77,13 +77,19 @@ class FieldError(RecordError):
 
     def enter(self, step: str) -> None:
         """Put a step before the path: the name of a member, ``[3]``, or a whole path."""
-        self.path = f"{step}.{self.path}" if step and self.path and not self.path.startswith("[") else step + self.path
+        self.path = (
+            f"{step}.{self.path}"
+            if step and self.path and not self.path.startswith("[")
+            else step + self.path
+        )
 
 
 def wrong(value: object, expected: str, path: str = "") -> FieldError:
     """Return the error that a value is not what was expected."""
     shown = repr(value)
-    return FieldError(f"needs {expected}, found {shown if len(shown) <= 60 else shown[:57] + '...'}", path)
+    return FieldError(
+        f"needs {expected}, found {shown if len(shown) <= 60 else shown[:57] + '...'}", path
+    )
 
 
 class Reader:
@@ -141,7 +147,9 @@ class Reader:
     def columns(self, cls: type, names: Iterable[str]) -> dict[str, tuple[Any, ...]]:
         """Return the named fields of many dataclasses from an object that has a list per field."""
         hints = _hints(cls)
-        return {name: self[name].read(types.GenericAlias(tuple, (hints[name], ...))) for name in names}
+        return {
+            name: self[name].read(types.GenericAlias(tuple, (hints[name], ...))) for name in names
+        }
 
     def convert(self, convert: Callable[[Any], _T]) -> _T:
         """Apply a function to the value; a FieldError that it raises gets the path of this value."""
@@ -189,8 +197,12 @@ def _annotated(inner: Any, *notes: Any) -> _Convert:
 
 def _tuple(members: tuple[Any, ...], expected: str = "") -> _Convert:
     if members[-1] is Ellipsis:
-        return functools.partial(_column, _converter(members[0]), _AT_ONCE.get(members[0]), expected)
-    return functools.partial(_row, tuple(map(_converter, members)), expected or f"a list of {len(members)}")
+        return functools.partial(
+            _column, _converter(members[0]), _AT_ONCE.get(members[0]), expected
+        )
+    return functools.partial(
+        _row, tuple(map(_converter, members)), expected or f"a list of {len(members)}"
+    )
 
 
 @functools.cache
@@ -202,10 +214,17 @@ def _hints(cls: type) -> dict[str, Any]:
 def _members(cls: Any) -> dict[str, tuple[_Convert, bool]]:
     """Return for each field its converter and whether it may be missing."""
     hints = _hints(cls)
-    names = [field.name for field in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else cls._fields
+    names = (
+        [field.name for field in dataclasses.fields(cls)]
+        if dataclasses.is_dataclass(cls)
+        else cls._fields
+    )
     checks_itself = hasattr(cls, "__post_init__")
     return {
-        name: (_converter(Any if checks_itself else hints[name]), OPTIONAL in getattr(hints[name], "__metadata__", ()))
+        name: (
+            _converter(Any if checks_itself else hints[name]),
+            OPTIONAL in getattr(hints[name], "__metadata__", ()),
+        )
         for name in names
     }
 
@@ -250,7 +269,11 @@ def _whole(value: object) -> int:
 
 def _number(value: object) -> float:
     # Nor NaN.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not abs(value) <= sys.float_info.max
+    ):
         raise wrong(value, "a finite number")
     return float(value)
 
@@ -261,7 +284,13 @@ def _flag(value: object) -> bool:
     return value
 
 
-_PLAIN: dict[Any, _Convert] = {str: _text, int: _whole, float: _number, bool: _flag, Any: lambda value: value}
+_PLAIN: dict[Any, _Convert] = {
+    str: _text,
+    int: _whole,
+    float: _number,
+    bool: _flag,
+    Any: lambda value: value,
+}
 
 
 def _within(limits: Within, convert: _Convert, value: object) -> Any:
@@ -285,7 +314,9 @@ def _one_of(choices: tuple[str, ...], value: object) -> str:
     return value
 
 
-def _column(convert: _Convert, at_once: _Check | None, expected: str, value: object) -> tuple[Any, ...]:
+def _column(
+    convert: _Convert, at_once: _Check | None, expected: str, value: object
+) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
         raise wrong(value, "a list")
     if expected and not value:
@@ -316,7 +347,9 @@ def _each(converters: Iterable[_Convert], cells: Sequence[Any]) -> tuple[Any, ..
 _AT_ONCE: dict[Any, _Check] = {
     str: lambda cells: set(map(type, cells)) <= {str},
     Nanoseconds: lambda cells: (
-        set(map(type, cells)) <= {int} and min(cells, default=0) >= 0 and max(cells, default=0) <= LARGEST
+        set(map(type, cells)) <= {int}
+        and min(cells, default=0) >= 0
+        and max(cells, default=0) <= LARGEST
     ),
 }
 

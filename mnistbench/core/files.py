@@ -28,7 +28,11 @@ def replace_file(path: Path, content: bytes) -> None:
 def why_not_writable(directory: Path) -> str:
     """Return why a directory, which may not exist yet, is not writable; empty if it is. Changes nothing on disk."""
     try:
-        existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if _is_there(path))
+        existing = next(
+            path
+            for path in (directory.absolute(), *directory.absolute().parents)
+            if _is_there(path)
+        )
     except OSError as error:
         return f"{directory} cannot be used ({error.strerror})"
     if not existing.is_dir():

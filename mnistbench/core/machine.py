@@ -26,7 +26,11 @@ from typing import Any
 
 #: The values that ``tox -e bench`` and ``tox -e gpu`` set: blocks below 1 GiB come from the heap, which shrinks only when 1 GiB
 #: of it is free and grows by 64 MiB.
-PINNED = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
+PINNED = {
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "1073741824",
+    "MALLOC_TOP_PAD_": "67108864",
+}
 
 #: Bytes of heap that the gate touches before it measures: several times those that a step of ConvNet allocates at batch 64.
 TOUCHED_BYTES = 512 * 2**20
@@ -36,7 +40,13 @@ TOUCHED_BYTES = 512 * 2**20
 #: docs/evidence/training.md.
 SHORT_WAITS = {"GOMP_SPINCOUNT": "10000"}
 
-_OTHERS = ("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+_OTHERS = (
+    "GLIBC_TUNABLES",
+    "LD_PRELOAD",
+    "MALLOC_ARENA_MAX",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+)
 
 
 def allocator_settings(environ: Mapping[str, str]) -> dict[str, str]:
@@ -47,7 +57,11 @@ def allocator_settings(environ: Mapping[str, str]) -> dict[str, str]:
 def touch_heap() -> None:
     """Allocate TOUCHED_BYTES, write to each of them, and free them: the heap keeps the pages if the thresholds are pinned."""
     libc = ctypes.CDLL(None)
-    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = (
+        ctypes.c_void_p,
+        [ctypes.c_size_t],
+        [ctypes.c_void_p],
+    )
     block = libc.malloc(TOUCHED_BYTES)
     if block:
         ctypes.memset(block, 1, TOUCHED_BYTES)
@@ -67,7 +81,11 @@ def restart_pinned(*, short_waits: bool = False) -> None:
     """
     given = sys.argv[1:]
     is_command = sys.orig_argv[len(sys.orig_argv) - len(given) :] == given
-    if not is_command or platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in (*PINNED, *_LAUNCHED)):
+    if (
+        not is_command
+        or platform.libc_ver()[0] != "glibc"
+        or any(name in os.environ for name in (*PINNED, *_LAUNCHED))
+    ):
         return
     waits = SHORT_WAITS if short_waits and "OMP_WAIT_POLICY" not in os.environ else {}
     os.execve(  # noqa: S606  # no shell: the arguments are those of this process
@@ -95,7 +113,9 @@ def available_bytes() -> float:
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         found.append(1024 * int(lines["MemAvailable"].split()[0]))
     with contextlib.suppress(OSError, ValueError):  # the limit of a container; "max" without one
-        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+        limit, used = (
+            int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current")
+        )
         found.append(limit - used)
     return min(found, default=math.inf)
 
@@ -108,7 +128,9 @@ def peak_resident_bytes() -> int:
     # ru_maxrss of Linux has that of the process that started this one, too.
     with contextlib.suppress(OSError, IndexError):
         return 1024 * int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 def own_cores() -> list[int]:
@@ -131,7 +153,11 @@ def cpu_info() -> Mapping[str, Any]:
 def cpu_model() -> str:
     """Return the name of the processor, as py-cpuinfo does."""
     with contextlib.suppress(OSError, IndexError):  # of Linux; py-cpuinfo takes 0.2 s
-        return str(re.findall(r"^model name\s*: *(.*\S)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[0])
+        return str(
+            re.findall(r"^model name\s*: *(.*\S)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[
+                0
+            ]
+        )
     return str(cpu_info().get("brand_raw") or platform.processor() or "unknown")
 
 

@@ -45,7 +45,11 @@ OWN_SHARE = 0.25
 _ENGINE = "autograd::engine::"
 
 #: Rows that are no operations, as people read them.
-_REST = {OUTSIDE: "outside operations", RUNTIME: "runtime calls", UNATTRIBUTED: "unattributed kernels"}
+_REST = {
+    OUTSIDE: "outside operations",
+    RUNTIME: "runtime calls",
+    UNATTRIBUTED: "unattributed kernels",
+}
 
 #: Functions of the CUDA runtime and driver, of HIP, of Unified Runtime and of Level Zero: cudaLaunchKernel, cuLaunchKernelEx,
 #: hipMalloc, urEnqueueKernelLaunch, zeCommandListAppendLaunchKernel. Operations of torch contain "::" or begin with a capital.
@@ -143,7 +147,9 @@ def replacement_title(members: Iterable[tuple[OpKey, float | None, float | None]
 def _largest(times: Mapping[str, float]) -> list[str]:
     """Return all names if they are NAMED or fewer, else the largest and the number of others, which is 2 or more."""
     names = sorted(times, key=lambda name: (-times[name], name))
-    return names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - NAMED + 1} others"]
+    return (
+        names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - NAMED + 1} others"]
+    )
 
 
 def grouped(key: OpKey, by: str) -> OpKey:
@@ -171,10 +177,18 @@ ENGINE_NODE = "autograd::engine::evaluate_function:"
 MEMORY = "[memory]"
 
 #: What ``torch.profiler.profile.events()`` leaves out.
-LEFT_OUT = frozenset((
-    MEMORY, "[OutOfMemory]", "profiler::_record_function_enter", "profiler::_record_function_enter_new",
-    "profiler::_record_function_exit", "aten::is_leaf", "aten::output_nr", "aten::_version",
-))  # fmt: skip
+LEFT_OUT = frozenset(
+    (
+        MEMORY,
+        "[OutOfMemory]",
+        "profiler::_record_function_enter",
+        "profiler::_record_function_enter_new",
+        "profiler::_record_function_exit",
+        "aten::is_leaf",
+        "aten::output_nr",
+        "aten::_version",
+    )
+)
 
 
 # ---- Spans of time ---------------------------------------------------------------------------------------------------

@@ -71,13 +71,27 @@ class Option(Generic[_T]):
     @property
     def shown(self) -> str:
         """The help with the default."""
-        default = f" (default: {self.default})" if self.default else "; repeatable" if self.many and self.flags else ""
+        default = (
+            f" (default: {self.default})"
+            if self.default
+            else "; repeatable"
+            if self.many and self.flags
+            else ""
+        )
         return self.help + default
 
     @property
     def empty(self) -> Any:
         """The value if none is given."""
-        return False if not self.metavar else () if self.many else None if self.default is None else self.kind(self.default)
+        return (
+            False
+            if not self.metavar
+            else ()
+            if self.many
+            else None
+            if self.default is None
+            else self.kind(self.default)
+        )
 
     def read(self, given: Any, name: str) -> Any:
         """Return the value of a text, of a list of texts if ``many``, of a flag for a switch.
@@ -93,7 +107,11 @@ class Option(Generic[_T]):
             return bool(given)
         if self.after_dashes:
             return tuple(given)
-        return tuple(self._value(text, name) for text in given) if self.many else self._value(given, name)
+        return (
+            tuple(self._value(text, name) for text in given)
+            if self.many
+            else self._value(given, name)
+        )
 
     def _value(self, text: str, name: str) -> _T:
         try:
@@ -108,7 +126,14 @@ class Option(Generic[_T]):
 
 
 def option(
-    flags: str, kind: Kind[Any], default: str | None, text: str, metavar: str, *, many: bool = False, configurable: bool = False
+    flags: str,
+    kind: Kind[Any],
+    default: str | None,
+    text: str,
+    metavar: str,
+    *,
+    many: bool = False,
+    configurable: bool = False,
 ) -> Any:
     """Return the field of an option with a value.
 
@@ -121,7 +146,11 @@ def option(
         many: whether it can be repeated; the field is a tuple.
         configurable: whether configuration files may have it.
     """
-    return _declared(Option(tuple(flags.split()), metavar, kind, default, text, many=many, configurable=configurable))
+    return _declared(
+        Option(
+            tuple(flags.split()), metavar, kind, default, text, many=many, configurable=configurable
+        )
+    )
 
 
 def switch(flags: str, text: str, *, configurable: bool = False) -> Any:
@@ -129,14 +158,18 @@ def switch(flags: str, text: str, *, configurable: bool = False) -> Any:
     return _declared(Option(tuple(flags.split()), "", str, None, text, configurable=configurable))
 
 
-def argument(metavar: str, kind: Kind[Any], text: str, *, many: bool = False, required: bool = True) -> Any:
+def argument(
+    metavar: str, kind: Kind[Any], text: str, *, many: bool = False, required: bool = True
+) -> Any:
     """Return the field of a positional argument; a tuple of one or more values if ``many``, none or more if not required."""
     return _declared(Option((), metavar, kind, None, text, many=many, required=required))
 
 
 def after_dashes(metavar: str, text: str) -> Any:
     """Return the field of the texts after ``--``, which the caller of :func:`read` gives by the field's name."""
-    return _declared(Option((), metavar, str, None, text, many=True, required=False, after_dashes=True))
+    return _declared(
+        Option((), metavar, str, None, text, many=True, required=False, after_dashes=True)
+    )
 
 
 def _declared(made: Option[Any]) -> Any:
@@ -175,11 +208,17 @@ def add_options(parser: argparse.ArgumentParser, settings: type) -> None:
             parser.add_argument(*each.flags, dest=name, action="store_true", help=text)
         else:
             action = "append" if each.many else "store"
-            parser.add_argument(*each.flags, dest=name, metavar=each.metavar, action=action, help=text)
+            parser.add_argument(
+                *each.flags, dest=name, metavar=each.metavar, action=action, help=text
+            )
 
 
 def read(
-    settings: type[_T], given: Mapping[str, Any], configured: Mapping[str, Any] | None = None, file: object = None, **more: Any
+    settings: type[_T],
+    given: Mapping[str, Any],
+    configured: Mapping[str, Any] | None = None,
+    file: object = None,
+    **more: Any,
 ) -> _T:
     """Return the settings; the command line overrides the configuration file.
 
@@ -198,7 +237,12 @@ def read(
     values = dict(more)
     for name, each in options_of(settings).items():
         value, called = given.get(name), each.name
-        if value in (None, False, []) and each.configurable and configured and each.key in configured:
+        if (
+            value in (None, False, [])
+            and each.configurable
+            and configured
+            and each.key in configured
+        ):
             value, called = configured[each.key], f"{each.key} in {file}"
             if value == "":  # pytest's value of a key that its file does not have
                 continue
@@ -213,7 +257,9 @@ def plain(settings: Any, leave_out: Iterable[str] = ()) -> dict[str, Any]:
     """Return the options of a dataclass for JSON: field -> value, paths as texts."""
     names = [name for name in options_of(type(settings)) if name not in leave_out]
     values = {name: getattr(settings, name) for name in names}
-    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+    return {
+        name: str(value) if isinstance(value, Path) else value for name, value in values.items()
+    }
 
 
 def project_table(settings: type) -> tuple[dict[str, Any], Path | None]:
@@ -226,7 +272,14 @@ def project_table(settings: type) -> tuple[dict[str, Any], Path | None]:
     """
     known = {each.key: each for each in options_of(settings).values() if each.configurable}
     here = Path.cwd()
-    found = next((folder / "pyproject.toml" for folder in (here, *here.parents) if (folder / "pyproject.toml").is_file()), None)
+    found = next(
+        (
+            folder / "pyproject.toml"
+            for folder in (here, *here.parents)
+            if (folder / "pyproject.toml").is_file()
+        ),
+        None,
+    )
     if found is None or not known:
         return {}, None
     import tomllib
@@ -237,18 +290,26 @@ def project_table(settings: type) -> tuple[dict[str, Any], Path | None]:
         raise UsageError(f"{found}: cannot be read as TOML ({error})") from None
     table = tools.get("mnistbench", {}) if isinstance(tools, dict) else {}
     if not isinstance(table, dict):
-        raise UsageError(f"mnistbench in {found}: {table!r} is not a table; write [tool.mnistbench] and settings below it")
+        raise UsageError(
+            f"mnistbench in {found}: {table!r} is not a table; write [tool.mnistbench] and settings below it"
+        )
     for key, value in table.items():
         if key not in known:
-            raise UsageError(f"{key} in {found}: is not a setting of [tool.mnistbench]; choose of {', '.join(known)}")
+            raise UsageError(
+                f"{key} in {found}: is not a setting of [tool.mnistbench]; choose of {', '.join(known)}"
+            )
         if not known[key].metavar:
             if not isinstance(value, bool):
-                raise UsageError(f"{key} in {found}: {value!r} is not true or false; write {key} = true")
+                raise UsageError(
+                    f"{key} in {found}: {value!r} is not true or false; write {key} = true"
+                )
             continue
         texts = value if known[key].many and isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in texts):
             needed = "a text or a list of texts" if known[key].many else "a text"
-            raise UsageError(f'{key} in {found}: {value!r} is not {needed}; write it in quotes, such as "10%"')
+            raise UsageError(
+                f'{key} in {found}: {value!r} is not {needed}; write it in quotes, such as "10%"'
+            )
         table[key] = texts if known[key].many else value
     return dict(table), found
 
@@ -259,17 +320,26 @@ def add_pytest_options(parser: pytest.Parser, title: str, text: str, settings: t
     for each in options_of(settings).values():
         action = "store_true" if not each.metavar else "append" if each.many else "store"
         value = {"metavar": each.metavar, "default": None} if each.metavar else {"default": False}
-        group.addoption(*each.flags, dest=each.key, action=action, help=each.shown.replace("%", "%%"), **value)
+        group.addoption(
+            *each.flags, dest=each.key, action=action, help=each.shown.replace("%", "%%"), **value
+        )
         if each.configurable:
             kind: Any = "bool" if not each.metavar else "linelist" if each.many else "string"
-            parser.addini(each.key, f"{each.flags[0]}: {each.help}", type=kind, default=[] if each.many else None)
+            parser.addini(
+                each.key,
+                f"{each.flags[0]}: {each.help}",
+                type=kind,
+                default=[] if each.many else None,
+            )
 
 
 def read_pytest(settings: type[_T], config: pytest.Config, **more: Any) -> _T:
     """Return the settings of a session; see :func:`read`."""
     options = options_of(settings)
     given = {name: config.getoption(each.key) for name, each in options.items()}
-    configured = {each.key: config.getini(each.key) or "" for each in options.values() if each.configurable}
+    configured = {
+        each.key: config.getini(each.key) or "" for each in options.values() if each.configurable
+    }
     return read(settings, given, configured, config.inipath, **more)
 
 
@@ -300,7 +370,9 @@ def whole(least: int, most: int = LARGEST) -> Kind[int]:
         if re.fullmatch(r"[0-9]+", text.strip()):
             number = int(digits) if len(digits) < _DIGITS else most + 1
         if not least <= number <= most:
-            bounds = f"at least {least}" if most >= LARGEST and number < least else f"{least} to {most}"
+            bounds = (
+                f"at least {least}" if most >= LARGEST and number < least else f"{least} to {most}"
+            )
             raise ValueError(f"cannot be used; give a whole number, {bounds}")
         return number
 
@@ -389,7 +461,14 @@ def top() -> Any:
 
 def by(*, configurable: bool = False) -> Any:
     """Declare how rows are summed."""
-    return option("--by", grouping, "op,module", "group by op, module or op,module", "KEYS", configurable=configurable)
+    return option(
+        "--by",
+        grouping,
+        "op,module",
+        "group by op, module or op,module",
+        "KEYS",
+        configurable=configurable,
+    )
 
 
 def output(default: str | None = None) -> Any:

@@ -52,7 +52,9 @@ class Params:
                 raise UsageError(f"{field.name}={value!r}: needs {field.type}")
         for name, choices in (("phase", (*PHASES, CALL)), ("dtype", DTYPES), ("step", STEPS)):
             if (value := getattr(self, name)) not in choices:
-                raise UsageError(f"{name} {value!r} is not known: one of {', '.join(c for c in choices if c != CALL)}")
+                raise UsageError(
+                    f"{name} {value!r} is not known: one of {', '.join(c for c in choices if c != CALL)}"
+                )
         if self.batch_size < 1:
             raise UsageError(f"batch size {self.batch_size} is below 1: give a number of samples")
         if self.threads < 1:

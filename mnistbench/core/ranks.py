@@ -34,7 +34,9 @@ def own_rank(environ: Mapping[str, str]) -> Rank:
         text = environ.get(name) or otherwise
         if text is None or not text.isdecimal():
             given = "is not set" if text is None else f"is {text!r}"
-            raise UsageError(f"RANK is set, but {name} {given}: start the ranks with torchrun, which sets all variables")
+            raise UsageError(
+                f"RANK is set, but {name} {given}: start the ranks with torchrun, which sets all variables"
+            )
         return int(text)
 
     found = Rank(
@@ -47,5 +49,7 @@ def own_rank(environ: Mapping[str, str]) -> Rank:
     if found.world_size > 1:
         number("MASTER_PORT")
         if not environ.get("MASTER_ADDR"):
-            raise UsageError("RANK is set, but MASTER_ADDR is not: start the ranks with torchrun, which sets all variables")
+            raise UsageError(
+                "RANK is set, but MASTER_ADDR is not: start the ranks with torchrun, which sets all variables"
+            )
     return found

@@ -131,12 +131,18 @@ class OpTable:
 
         rows = (
             replace(
-                row, calls=row.calls / calls, self_cpu_ns=each(row.self_cpu_ns), total_cpu_ns=each(row.total_cpu_ns),
-                self_device_ns=each(row.self_device_ns), memory_bytes=round(row.memory_bytes / calls),
+                row,
+                calls=row.calls / calls,
+                self_cpu_ns=each(row.self_cpu_ns),
+                total_cpu_ns=each(row.total_cpu_ns),
+                self_device_ns=each(row.self_device_ns),
+                memory_bytes=round(row.memory_bytes / calls),
             )
             for row in self.rows
-        )  # fmt: skip
-        return replace(self, iteration_ns=each(self.iteration_ns), rows=tuple(rows), busy_ns=each(self.busy_ns))
+        )
+        return replace(
+            self, iteration_ns=each(self.iteration_ns), rows=tuple(rows), busy_ns=each(self.busy_ns)
+        )
 
     @classmethod
     def from_stored(cls, stored: Any) -> OpTable:
@@ -146,21 +152,28 @@ class OpTable:
             RecordError: names the field that is missing or wrong.
         """
         table = Reader(stored)
-        operations, times, samples = (table[name].parsed() for name in ("operations", "times", "samples"))
+        operations, times, samples = (
+            table[name].parsed() for name in ("operations", "times", "samples")
+        )
         columns = {**operations.columns(OpRow, COUNTED), **samples.columns(OpRow, _SAMPLED)}
         # They follow from the samples, but must be sound too.
         medians = [times[name].read(_Times) for name in MEASURED]
         if len(set(map(len, [*columns.values(), *medians]))) > 1:
             raise FieldError("has columns of different length")
         return cls(
-            rows=tuple(OpRow(**dict(zip(columns, cells, strict=True))) for cells in zip(*columns.values(), strict=True)),
+            rows=tuple(
+                OpRow(**dict(zip(columns, cells, strict=True)))
+                for cells in zip(*columns.values(), strict=True)
+            ),
             **table.members(cls, ("temperature", "view")),
             **times.members(cls, ("iteration_ns", "first_of_process", "profiler_ns", "busy_ns")),
         )
 
 
 #: Tag -> points: global step in batches or number of the round, and value.
-Curves = Mapping[str, tuple[Annotated[tuple[int, float | None], Members("a step and a value")], ...]]
+Curves = Mapping[
+    str, tuple[Annotated[tuple[int, float | None], Members("a step and a value")], ...]
+]
 
 
 @dataclass(frozen=True)
@@ -258,38 +271,54 @@ class CaseRecord:
             RecordError: a value has the wrong type for its name, or cannot be written as JSON.
         """
         if not isinstance(attachments, Mapping):
-            raise RecordError(f"attachments need a dict of names and values, not {type(attachments).__name__}")
+            raise RecordError(
+                f"attachments need a dict of names and values, not {type(attachments).__name__}"
+            )
         others = dict(attachments)
         tables, notes = others.pop("operation_tables", ()), others.pop("notes", ())
         for name, members, kind, needed in (
-            ("operation_tables", tables, OpTable, "OpTable objects"), ("notes", notes, str, "texts"),
-        ):  # fmt: skip
-            if not isinstance(members, list | tuple) or not all(isinstance(member, kind) for member in members):
+            ("operation_tables", tables, OpTable, "OpTable objects"),
+            ("notes", notes, str, "texts"),
+        ):
+            if not isinstance(members, list | tuple) or not all(
+                isinstance(member, kind) for member in members
+            ):
                 raise RecordError(f"{name} needs a list of {needed}")
         scalars = others.pop("training_scalars", self.scalars)
         if not (scalars is None or isinstance(scalars, Scalars)):
-            raise RecordError(f"training_scalars needs a Scalars object, not {type(scalars).__name__}")
+            raise RecordError(
+                f"training_scalars needs a Scalars object, not {type(scalars).__name__}"
+            )
         try:
             merged = replace(
-                self, tables=(*self.tables, *tables), scalars=scalars, notes=(*self.notes, *notes),
+                self,
+                tables=(*self.tables, *tables),
+                scalars=scalars,
+                notes=(*self.notes, *notes),
                 attached={**self.attached, **others},
-            )  # fmt: skip
+            )
             # A value that cannot be read back is an error now.
             return CaseRecord.from_json(merged.to_json(), self.timing)
         except (TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise RecordError(f"{', '.join(sorted(map(str, attachments)))}: not JSON ({error})") from None
+            raise RecordError(
+                f"{', '.join(sorted(map(str, attachments)))}: not JSON ({error})"
+            ) from None
 
     def to_json(self) -> dict[str, Any]:
         """Return the value of ``extra_info["mnistbench"]``."""
         return {
             "schema": SCHEMA,
             **{name: getattr(self, name) for name in _CASE_FIELDS},
-            **{name: _compact(getattr(self, name)) for name in ("device_ns", "rounds_ns", "attached")},
+            **{
+                name: _compact(getattr(self, name))
+                for name in ("device_ns", "rounds_ns", "attached")
+            },
             **{name: list(getattr(self, name)) for name in ("notes", "op_fail")},
             "params": asdict(self.params),
             "tables": [table_to_json(table) for table in self.tables],
             # Final values and curves are two texts: a comparison parses the final values only.
-            "scalars": self.scalars and _compact({name: getattr(self.scalars, name) for name in FINAL}),
+            "scalars": self.scalars
+            and _compact({name: getattr(self.scalars, name) for name in FINAL}),
             "curves": self.scalars and _compact(self.scalars.curves),
         }
 
@@ -310,7 +339,9 @@ class CaseRecord:
 
 
 #: Fields of a case that are read by their type hints alone.
-_CASE_FIELDS = tuple(field.name for field in fields(CaseRecord) if field.name not in ("scalars", "timing"))
+_CASE_FIELDS = tuple(
+    field.name for field in fields(CaseRecord) if field.name not in ("scalars", "timing")
+)
 
 
 @dataclass(frozen=True)
@@ -332,14 +363,23 @@ class Run:
         try:
             file = Reader(data)
             cases = [
-                record.convert(functools.partial(CaseRecord.from_json, timing=timing_of(benchmark["stats"])))
+                record.convert(
+                    functools.partial(CaseRecord.from_json, timing=timing_of(benchmark["stats"]))
+                )
                 for benchmark in file["benchmarks"].items()
                 if (record := record_of(benchmark))
             ]
             origin = read_origin(file)
         except RecordError as error:
-            raise RecordError(f"{source}: {error}; save the run again or leave the file out") from None
-        return cls(origin.environment, tuple(cases), origin.saved_at, short_commit(origin.commit, dirty=origin.dirty))
+            raise RecordError(
+                f"{source}: {error}; save the run again or leave the file out"
+            ) from None
+        return cls(
+            origin.environment,
+            tuple(cases),
+            origin.saved_at,
+            short_commit(origin.commit, dirty=origin.dirty),
+        )
 
 
 def run_header(environment: Environment) -> dict[str, Any]:
@@ -432,7 +472,9 @@ def read_origin(file: Reader) -> Origin:
         file[KEY].convert(check_schema)
     commit = top.get("commit_info")
     commit = commit if isinstance(commit, Mapping) else {}
-    identity, branch = (name if isinstance(name, str) else "" for name in map(commit.get, ("id", "branch")))
+    identity, branch = (
+        name if isinstance(name, str) else "" for name in map(commit.get, ("id", "branch"))
+    )
     return Origin(
         environment=file[KEY]["environment"].read(Environment) if KEY in top else None,
         saved_at=_utc(top.get("datetime")),
@@ -471,7 +513,9 @@ def timing_of(stats: Reader) -> Timing:
     Raises:
         FieldError: one is missing or no time.
     """
-    seconds = {name: stats[name].read(Seconds) for name in ("median", "iqr", "min", "mean", "stddev")}
+    seconds = {
+        name: stats[name].read(Seconds) for name in ("median", "iqr", "min", "mean", "stddev")
+    }
     return Timing.from_stats({**seconds, "rounds": stats["rounds"].read(int)})
 
 
@@ -513,7 +557,10 @@ def check_schema(data: object) -> None:
     if type(schema) is not int or schema < 1:
         raise FieldError(f"{schema!r} is not a version of a mnistbench record", "schema")
     if schema > SCHEMA:
-        raise FieldError(f"{schema} is newer than the {SCHEMA} that this mnistbench reads: upgrade mnistbench", "schema")
+        raise FieldError(
+            f"{schema} is newer than the {SCHEMA} that this mnistbench reads: upgrade mnistbench",
+            "schema",
+        )
 
 
 # ---- Sums over the events of a profile or a trace, which become the rows of an operation table -----------------------
@@ -560,7 +607,9 @@ class RowSums:
         )
 
 
-def subtract_waiting(rows: MutableMapping[OpKey, RowSums], elsewhere: Mapping[tuple[str, int], float]) -> None:
+def subtract_waiting(
+    rows: MutableMapping[OpKey, RowSums], elsewhere: Mapping[tuple[str, int], float]
+) -> None:
     """Subtract what other threads ran from the time outside operations, because the thread of the iterations waits for them.
 
     ``elsewhere`` maps (phase of the waiting thread, iteration) to the self time on other threads.
@@ -568,4 +617,6 @@ def subtract_waiting(rows: MutableMapping[OpKey, RowSums], elsewhere: Mapping[tu
     for (phase, slot), waited in elsewhere.items():
         outside = rows.get((OUTSIDE, phase, NO_MODULE))
         if outside is not None:
-            outside.self_cpu[slot] = outside.total_cpu[slot] = max(0, outside.self_cpu[slot] - waited)
+            outside.self_cpu[slot] = outside.total_cpu[slot] = max(
+                0, outside.self_cpu[slot] - waited
+            )

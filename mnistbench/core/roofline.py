@@ -43,7 +43,11 @@ class Ceilings:
 
     def attainable(self, flops: int, n_bytes: int) -> float:
         """Return the roofline limit in FLOP/s."""
-        return min(self.flops_per_s, self.bytes_per_s * flops / n_bytes) if n_bytes else self.flops_per_s
+        return (
+            min(self.flops_per_s, self.bytes_per_s * flops / n_bytes)
+            if n_bytes
+            else self.flops_per_s
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +92,11 @@ class OperationSum:
         if self.cost is None or self.ceilings is None or self.self_ns <= 0:
             return None
         if self.cost.flops:
-            return self.cost.flops / (self.self_ns / 1e9) / self.ceilings.attainable(self.cost.flops, self.cost.n_bytes)
+            return (
+                self.cost.flops
+                / (self.self_ns / 1e9)
+                / self.ceilings.attainable(self.cost.flops, self.cost.n_bytes)
+            )
         return self.cost.n_bytes / (self.self_ns / 1e9) / self.ceilings.bytes_per_s
 
     @property
@@ -97,7 +105,9 @@ class OperationSum:
         if self.cost is None or self.ceilings is None or self.of_roof is None:
             return None
         flops, n_bytes = self.cost.flops, self.cost.n_bytes
-        of_memory = not flops or self.ceilings.attainable(flops, n_bytes) < self.ceilings.flops_per_s
+        of_memory = (
+            not flops or self.ceilings.attainable(flops, n_bytes) < self.ceilings.flops_per_s
+        )
         return "memory" if of_memory else self.ceilings.precision
 
 

@@ -67,12 +67,16 @@ def percent(fraction: float, *, signed: bool = False) -> str:
 
 def percent_up(fraction: float) -> str:
     """Return a bound as a percentage with one decimal, rounded up, so that the text is still a bound."""
-    return percent(math.ceil(round(fraction * 1_000, 6)) / 1_000 if math.isfinite(fraction) else fraction)
+    return percent(
+        math.ceil(round(fraction * 1_000, 6)) / 1_000 if math.isfinite(fraction) else fraction
+    )
 
 
 def count(number: float) -> str:
     """Return a number of calls: no decimals for a whole number, else one."""
-    return _without_negative_zero(f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}")
+    return _without_negative_zero(
+        f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
+    )
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -95,7 +99,11 @@ def tick(value: float, step: float) -> str:
 
 def printable(text: str) -> str:
     """Return text from a file with unprintable characters (escapes, line ends, hidden marks) as escape sequences."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    )
 
 
 def cut(text: str, longest: int) -> str:
@@ -127,4 +135,8 @@ def _scaled(value: float, units: tuple[tuple[str, float], ...], *, signed: bool 
 
 def _without_negative_zero(text: str) -> str:
     """Remove the sign of ``-0.0``, which looks like a change."""
-    return text if any(digit in text for digit in "123456789") else text.replace("-", "").replace("+", "")
+    return (
+        text
+        if any(digit in text for digit in "123456789")
+        else text.replace("-", "").replace("+", "")
+    )

@@ -13,7 +13,14 @@ from packaging.requirements import Requirement
 from mnistbench.core import units
 from mnistbench.core.options import argument, options_of
 from mnistbench.gate import report as gate_report
-from mnistbench.gate.bisection import NOT_JUDGED, SLOWER, Bisection, Gate, bisect, largest_regressions
+from mnistbench.gate.bisection import (
+    NOT_JUDGED,
+    SLOWER,
+    Bisection,
+    Gate,
+    bisect,
+    largest_regressions,
+)
 from mnistbench.gate.environments.uv import Range, release_range, releases
 from mnistbench.gate.run import Request, RunOptions, measure
 from mnistbench.gate.verdict.decision import PASSED, REGRESSED, Finding
@@ -29,7 +36,9 @@ class Settings(RunOptions):
     """The options of the command. Both sides of each gate are the working tree as it is."""
 
     range: Range = argument(
-        "RANGE", release_range, "releases of an installed package, NAME==FIRST..LAST, such as torch==2.13.0..2.15.0"
+        "RANGE",
+        release_range,
+        "releases of an installed package, NAME==FIRST..LAST, such as torch==2.13.0..2.15.0",
     )
 
 
@@ -47,17 +56,37 @@ def run(settings: Settings) -> int:
     with Progress(sys.stderr) as progress:
 
         def gate(release: str, only: tuple[str, ...], budget_s: float) -> tuple[str, Verdict]:
-            base_with, head_with = ((Requirement(f"{name}=={each}"),) for each in (bisection.releases[0], release))
-            request = Request(**{**of_gates, "budget_s": budget_s}, base_with=base_with, head_with=head_with, only=only)
+            base_with, head_with = (
+                (Requirement(f"{name}=={each}"),) for each in (bisection.releases[0], release)
+            )
+            request = Request(
+                **{**of_gates, "budget_s": budget_s},
+                base_with=base_with,
+                head_with=head_with,
+                only=only,
+            )
             measured = measure(request, progress)
             progress.say(f"raw samples: {measured.path}")
             return str(measured.path), conclude(measured, settings)
 
         most = bisection.most_gates
-        gates = "1 gate" if most == 1 else f"at most {most} gates, and one more for each that cannot judge its release"
-        progress.say(f"{len(bisection.releases)} releases of {name}: {', '.join(bisection.releases)}; {gates}")
-        found = bisect(bisection, gate, progress.say, budget_s=math.inf if settings.budget_s is None else settings.budget_s)
-    return gate_report.deliver_verdict(report(found), settings, found.outcome, is_excusable=found.is_excusable)
+        gates = (
+            "1 gate"
+            if most == 1
+            else f"at most {most} gates, and one more for each that cannot judge its release"
+        )
+        progress.say(
+            f"{len(bisection.releases)} releases of {name}: {', '.join(bisection.releases)}; {gates}"
+        )
+        found = bisect(
+            bisection,
+            gate,
+            progress.say,
+            budget_s=math.inf if settings.budget_s is None else settings.budget_s,
+        )
+    return gate_report.deliver_verdict(
+        report(found), settings, found.outcome, is_excusable=found.is_excusable
+    )
 
 
 # ---- Report ----------------------------------------------------------------------------------------------------------
@@ -70,12 +99,20 @@ def report(bisection: Bisection) -> Report:
         if gate.verdict:
             head, *others = gate_report.blocks(gate.verdict)
             blocks += [
-                replace(head, lines=(f"{bisection.package} {bisection.releases[0]} -> {gate.release}", *head.lines)),
+                replace(
+                    head,
+                    lines=(
+                        f"{bisection.package} {bisection.releases[0]} -> {gate.release}",
+                        *head.lines,
+                    ),
+                ),
                 *others,
             ]
     outcome = last_line(bisection)
     data = document("bisection", **_data(bisection))
-    return Report(outcome, [*blocks, _releases(bisection), Block("Result", (outcome,))], data, drawn=True)
+    return Report(
+        outcome, [*blocks, _releases(bisection), Block("Result", (outcome,))], data, drawn=True
+    )
 
 
 def last_line(bisection: Bisection) -> str:
@@ -90,12 +127,17 @@ def last_line(bisection: Bisection) -> str:
     if bisection.outcome == REGRESSED:
         [release] = bisection.candidates
         [outcome] = [
-            gate_report.last_line(gate.verdict) for gate in bisection.gates if gate.release == release and gate.verdict
+            gate_report.last_line(gate.verdict)
+            for gate in bisection.gates
+            if gate.release == release and gate.verdict
         ]
         return f"first slower release: {package} {release} ({bisection.not_slower} is not slower); {outcome}"
     not_judged = {gate.release for gate in bisection.gates if gate.result == NOT_JUDGED}
     unjudged = [release for release in bisection.candidates if release in not_judged]
-    why = bisection.stopped or f"{_listed(unjudged, 'and')} could not be judged; measure again, or increase --launches"
+    why = (
+        bisection.stopped
+        or f"{_listed(unjudged, 'and')} could not be judged; measure again, or increase --launches"
+    )
     return (
         f"{bisection.outcome}: the first slower release is {package} {_listed(bisection.candidates, 'or')} "
         f"({bisection.not_slower} is not slower); {why}"
@@ -118,23 +160,51 @@ class _Row(NamedTuple):
 def _releases(bisection: Bisection) -> Block:
     """Return the table of all gates, by release: a row for each regressed case, or one row for a gate without any."""
     gates = sorted(bisection.gates, key=lambda gate: bisection.releases.index(gate.release))
-    rows = [_Row(gate, number == 0, finding) for gate in gates for number, finding in enumerate(_regressions(gate) or [None])]
+    rows = [
+        _Row(gate, number == 0, finding)
+        for gate in gates
+        for number, finding in enumerate(_regressions(gate) or [None])
+    ]
     columns = (
         Column[_Row]("release", lambda row: row.gate.release if row.is_first else ""),
         Column[_Row]("result", lambda row: row.gate.result if row.is_first else ""),
         Column[_Row]("case", lambda row: row.finding and row.finding.screened.quantity.case),
-        Column[_Row]("largest regression", lambda row: row.finding and gate_report.quantity(row.finding.screened.quantity)),
-        Column[_Row]("change", lambda row: row.finding and row.finding.best.change, gate_report.signed),
-        Column[_Row]("time", lambda row: units.duration(1e9 * row.gate.seconds) if row.is_first else "", str),
+        Column[_Row](
+            "largest regression",
+            lambda row: row.finding and gate_report.quantity(row.finding.screened.quantity),
+        ),
+        Column[_Row](
+            "change", lambda row: row.finding and row.finding.best.change, gate_report.signed
+        ),
+        Column[_Row](
+            "time", lambda row: units.duration(1e9 * row.gate.seconds) if row.is_first else "", str
+        ),
         Column[_Row]("raw samples", lambda row: (row.gate.raw or None) if row.is_first else ""),
     )
-    reasons = tuple(f"{gate.release}: {gate.result}: {gate.reason}" for gate in gates if gate.reason)
-    table = Table(f"releases of {bisection.package}, each against {bisection.releases[0]}", columns, rows, lines=reasons)
-    return Block("", (f"{len(bisection.releases)} releases of {bisection.package}: {', '.join(bisection.releases)}",), (table,))
+    reasons = tuple(
+        f"{gate.release}: {gate.result}: {gate.reason}" for gate in gates if gate.reason
+    )
+    table = Table(
+        f"releases of {bisection.package}, each against {bisection.releases[0]}",
+        columns,
+        rows,
+        lines=reasons,
+    )
+    return Block(
+        "",
+        (
+            f"{len(bisection.releases)} releases of {bisection.package}: {', '.join(bisection.releases)}",
+        ),
+        (table,),
+    )
 
 
 def _regressions(gate: Gate) -> list[Finding]:
-    return list(largest_regressions(gate.verdict).values()) if gate.verdict and gate.result == SLOWER else []
+    return (
+        list(largest_regressions(gate.verdict).values())
+        if gate.verdict and gate.result == SLOWER
+        else []
+    )
 
 
 def _data(bisection: Bisection) -> dict[str, Any]:
@@ -149,8 +219,13 @@ def _data(bisection: Bisection) -> dict[str, Any]:
         "stopped": bisection.stopped,
         "gates": [
             {
-                **{name: getattr(gate, name) for name in ("release", "result", "reason", "raw", "seconds")},
-                "report": document("gate", **gate_report.json_data(gate.verdict)) if gate.verdict else None,
+                **{
+                    name: getattr(gate, name)
+                    for name in ("release", "result", "reason", "raw", "seconds")
+                },
+                "report": document("gate", **gate_report.json_data(gate.verdict))
+                if gate.verdict
+                else None,
             }
             for gate in bisection.gates
         ],

@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 
 from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.verdict.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Estimate, Finding
+from mnistbench.gate.verdict.decision import (
+    INCONCLUSIVE,
+    NOISE,
+    PASSED,
+    REGRESSED,
+    Estimate,
+    Finding,
+)
 from mnistbench.gate.verdict.result import Verdict
 from mnistbench.gate.verdict.samples import ADDED, ALL_CASES, INTERRUPTED, REPLACED, Quantity
 
@@ -65,7 +72,11 @@ class Bisection:
         low, high = self._ends
         gone = {gate.release for gate in self.gates}
         left = [number for number in range(low + 1, high) if self.releases[number] not in gone]
-        return self.releases[min(left, key=lambda number: abs(2 * number - low - high))] if left else None
+        return (
+            self.releases[min(left, key=lambda number: abs(2 * number - low - high))]
+            if left
+            else None
+        )
 
     @property
     def _slower(self) -> list[int]:
@@ -74,7 +85,9 @@ class Bisection:
     @property
     def _ends(self) -> tuple[int, int]:
         """The newest release known not to be slower, and the oldest one known to be slower."""
-        others = [self.releases.index(gate.release) for gate in self.gates if gate.result == NOT_SLOWER]
+        others = [
+            self.releases.index(gate.release) for gate in self.gates if gate.result == NOT_SLOWER
+        ]
         return max(others, default=0), min(self._slower)
 
     @property
@@ -140,11 +153,22 @@ def bisect(
             gate, stopped = Gate(release, NOT_JUDGED, str(error), seconds=now() - began), ""
         else:
             result, reason = judged(verdict, found)
-            gate, end = Gate(release, result, reason, verdict, raw, verdict.end.elapsed_s), verdict.end
+            gate, end = (
+                Gate(release, result, reason, verdict, raw, verdict.end.elapsed_s),
+                verdict.end,
+            )
             was_interrupted = end.cut_short == INTERRUPTED.cut_short
-            stopped = end.cut_short if was_interrupted else USED_UP if end.cut_short and not end.broken_off else ""
+            stopped = (
+                end.cut_short
+                if was_interrupted
+                else USED_UP
+                if end.cut_short and not end.broken_off
+                else ""
+            )
             found = found or followed(verdict)
-        say(f"{bisection.package} {release}: {gate.result}{f': {gate.reason}' if gate.reason else ''}")
+        say(
+            f"{bisection.package} {release}: {gate.result}{f': {gate.reason}' if gate.reason else ''}"
+        )
         bisection = replace(bisection, gates=(*bisection.gates, gate), stopped=stopped)
         budget_s -= gate.seconds
     return bisection
@@ -152,7 +176,9 @@ def bisect(
 
 def largest_regressions(verdict: Verdict) -> dict[str, Finding]:
     """Return the regression of each slower case that added most to it, by node id; also of the process, by ALL_CASES."""
-    node_ids = {verdict.header.name(node_id): node_id for node_id in (*verdict.header.labels, ALL_CASES)}
+    node_ids = {
+        verdict.header.name(node_id): node_id for node_id in (*verdict.header.labels, ALL_CASES)
+    }
     found: dict[str, Finding] = {}
     for finding in verdict.regressions:  # the largest first
         found.setdefault(node_ids[finding.screened.quantity.case], finding)
@@ -165,7 +191,9 @@ def followed(verdict: Verdict) -> dict[str, Finding]:
     What occurs once and the memory of the process grow with many releases.
     """
     found = largest_regressions(verdict)
-    return {node_id: finding for node_id, finding in found.items() if not finding.best.quantity.is_once} or found
+    return {
+        node_id: finding for node_id, finding in found.items() if not finding.best.quantity.is_once
+    } or found
 
 
 def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
@@ -176,11 +204,14 @@ def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
         found: regressions of the first gate, by node id; none for the first gate itself. A later gate judges its release
             in spite of noise if it rules out changes as large as these. The release is slower if it has SAME of one of them.
     """
-    least = {verdict.header.name(node_id): SAME * math.log1p(finding.best.change) for node_id, finding in found.items()}
+    least = {
+        verdict.header.name(node_id): SAME * math.log1p(finding.best.change)
+        for node_id, finding in found.items()
+    }
     of_found = [one for one in verdict.regressions if one.screened.quantity.case in least]
-    if any(math.log1p(one.best.change) >= least[one.screened.quantity.case] for one in of_found) or (
-        verdict.outcome == REGRESSED and not found
-    ):
+    if any(
+        math.log1p(one.best.change) >= least[one.screened.quantity.case] for one in of_found
+    ) or (verdict.outcome == REGRESSED and not found):
         return SLOWER, ""
     for reason in verdict.reasons:
         if not found or reason.kind != NOISE:
@@ -188,10 +219,15 @@ def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
     estimates = (*verdict.decision.cases, *verdict.decision.operations, *verdict.decision.once)
     for node_id, finding in found.items():
         if node_id not in {*verdict.header.labels, ALL_CASES}:
-            return NOT_JUDGED, f"{node_id} was not measured, because it is missing or has other parameters"
+            return (
+                NOT_JUDGED,
+                f"{node_id} was not measured, because it is missing or has other parameters",
+            )
         quantity, change = finding.best.quantity, finding.best.change
         case = verdict.header.name(node_id)
-        bounds = (_bound_as(quantity, one) for one in estimates if _is_same(quantity, one.quantity, case))
+        bounds = (
+            _bound_as(quantity, one) for one in estimates if _is_same(quantity, one.quantity, case)
+        )
         # An operation that only later releases have has none.
         bound = max(bounds, default=-math.inf)
         if bound >= change:
@@ -205,9 +241,15 @@ def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
 def _is_same(found: Quantity, other: Quantity, case: str) -> bool:
     """Whether two gates measured the same quantity; replaced operations may be large in one and small in the other."""
     kinds = {found.kind, other.kind}
-    return (other.case, other.name) == (case, found.name) and (len(kinds) == 1 or kinds == {REPLACED, ADDED})
+    return (other.case, other.name) == (case, found.name) and (
+        len(kinds) == 1 or kinds == {REPLACED, ADDED}
+    )
 
 
 def _bound_as(found: Quantity, other: Estimate) -> float:
     """Return the upper bound of an estimate, as a share of the same time as the change of another quantity."""
-    return other.high if other.quantity.kind == found.kind else other.high * other.quantity.weight / found.weight
+    return (
+        other.high
+        if other.quantity.kind == found.kind
+        else other.high * other.quantity.weight / found.weight
+    )

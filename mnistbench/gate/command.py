@@ -40,13 +40,19 @@ def run(settings: Settings) -> int:
             of, files = settings.shard.of, measured.path
             if of > 1:
                 files = files.with_name(f"shard-*-of-{of}_*.jsonl.gz")
-            again = "judge them again with" if of == 1 else f"when all {of} shards have ended, judge them with"
+            again = (
+                "judge them again with"
+                if of == 1
+                else f"when all {of} shards have ended, judge them with"
+            )
             progress.say(f"raw samples: {measured.path}; {again}: mnistbench judge {files}")
         if settings.qualify:
             outcome, shown = qualification.report(measured, settings.top)
             return deliver_verdict(shown, settings, outcome, is_excusable=False)
         verdict = conclude(measured, settings)
-        code = deliver_verdict(report(verdict), settings, verdict.outcome, is_excusable=verdict.is_excusable)
+        code = deliver_verdict(
+            report(verdict), settings, verdict.outcome, is_excusable=verdict.is_excusable
+        )
     except MnistbenchError as error:
         if isinstance(error, UsageError) or not settings.bisect:
             raise

@@ -76,7 +76,9 @@ class Imports:
 # ---- In the process of a side ------------------------------------------------------------------------------------------
 
 
-def outside_modules(tree: Path, directory: Path, home: Path, repository: Path, earlier: Collection[str]) -> dict[str, Outside]:
+def outside_modules(
+    tree: Path, directory: Path, home: Path, repository: Path, earlier: Collection[str]
+) -> dict[str, Outside]:
     """Return the imported modules of the project that are not from the tree of this process's side.
 
     Their files are in the user's repository, as with an editable install; belong to the installed distribution of the project;
@@ -99,16 +101,26 @@ def outside_modules(tree: Path, directory: Path, home: Path, repository: Path, e
         if not paths or any(path.startswith(copies) for path in paths):
             continue
         path = paths[0]
-        in_repository = path.startswith(f"{repository}{os.sep}") and not path.startswith(installations)
+        in_repository = path.startswith(f"{repository}{os.sep}") and not path.startswith(
+            installations
+        )
         candidates = packages.get(name.partition(".")[0], [])
         copy = next((file for folder in candidates if (file := _file_of(folder, name))), None)
-        if copy and name in earlier and not in_repository and path not in distribution and not _is_alike(path, copy):
+        if (
+            copy
+            and name in earlier
+            and not in_repository
+            and path not in distribution
+            and not _is_alike(path, copy)
+        ):
             continue
         if in_repository and not copy:  # a folder whose name is not that of its package
             place = tree / Path(path).relative_to(repository)
             copy = place if place.exists() else None
         if in_repository or copy or path in distribution:
-            folder = _helping_folder(copy, name, directory, is_earlier=name in earlier) if copy else ""
+            folder = (
+                _helping_folder(copy, name, directory, is_earlier=name in earlier) if copy else ""
+            )
             outside[name] = Outside(path, str(copy or ""), folder, in_repository)
     return outside
 
@@ -138,7 +150,9 @@ def with_copies(paths: Iterable[str], tree: Path, repository: Path) -> Iterator[
     installations = tuple(_installations(repository))
     for path in paths:
         real = _real(path)
-        if f"{real}{os.sep}".startswith(f"{repository}{os.sep}") and not real.startswith(installations):
+        if f"{real}{os.sep}".startswith(f"{repository}{os.sep}") and not real.startswith(
+            installations
+        ):
             copy = tree / Path(real).relative_to(repository)
             if copy.is_dir():
                 yield str(copy)
@@ -158,7 +172,10 @@ def _modules_of_distribution(directory: Path) -> set[str]:
     hooks = set()
     for file in files:
         if file.suffix == ".pth" and Path(file.locate()).is_file():
-            hooks |= {f"{module}.py" for module in re.findall(r"^import\s+(\w+)", file.read_text(), re.MULTILINE)}
+            hooks |= {
+                f"{module}.py"
+                for module in re.findall(r"^import\s+(\w+)", file.read_text(), re.MULTILINE)
+            }
     return {path for file, path in files.items() if str(file) not in hooks}
 
 
@@ -185,11 +202,20 @@ def own_packages(tree: Path) -> dict[str, list[Path]]:
     """
     folders_of: dict[str, list[Path]] = {}
     for folder, subfolders, files in os.walk(tree):
-        subfolders[:] = [name for name in subfolders if name not in _NO_PROJECTS and not name.startswith((".", "_"))]
+        subfolders[:] = [
+            name
+            for name in subfolders
+            if name not in _NO_PROJECTS and not name.startswith((".", "_"))
+        ]
         if folder == str(tree) or _PROJECT_FILES.intersection(files):
             inside = [Path(folder, name) for name in subfolders if name not in _NO_PACKAGES]
-            for root in (Path(folder), *(path for path in inside if not (path / "__init__.py").exists())):
-                for name in {entry.name.partition(".")[0] for entry in root.iterdir()} - sys.stdlib_module_names:
+            for root in (
+                Path(folder),
+                *(path for path in inside if not (path / "__init__.py").exists()),
+            ):
+                for name in {
+                    entry.name.partition(".")[0] for entry in root.iterdir()
+                } - sys.stdlib_module_names:
                     folders_of.setdefault(name, []).append(root)
     return folders_of
 
@@ -197,7 +223,10 @@ def own_packages(tree: Path) -> dict[str, list[Path]]:
 def _file_of(folder: Path, name: str) -> Path | None:
     """Return the file with the source or the compiled code of a module with this dotted name below a folder."""
     relative = name.replace(".", os.sep)
-    files = [folder / relative / "__init__.py", *(folder / f"{relative}{end}" for end in importlib.machinery.all_suffixes())]
+    files = [
+        folder / relative / "__init__.py",
+        *(folder / f"{relative}{end}" for end in importlib.machinery.all_suffixes()),
+    ]
     return next((file for file in files if file.is_file()), None)
 
 
@@ -208,7 +237,9 @@ def _is_alike(path: str, copy: Path) -> bool:
     """
     if copy.stem != "__init__":
         return True
-    names, own = ({file.name for file in folder.glob("*.py")} for folder in (Path(path).parent, copy.parent))
+    names, own = (
+        {file.name for file in folder.glob("*.py")} for folder in (Path(path).parent, copy.parent)
+    )
     return 2 * len(names & own) > len(names)
 
 
@@ -250,9 +281,18 @@ def refusal(imports: Mapping[str, Imports], *, is_same_code: bool) -> str:
         paths = base.path(name), head.path(name)
         if paths[0] == paths[1]:
             what = f"both sides import {name} from {paths[0]}, not from their own copies"
-        elif name in base.outside and base.outside[name].in_repository and not _are_equal(paths[0], base.copy(name)):
+        elif (
+            name in base.outside
+            and base.outside[name].in_repository
+            and not _are_equal(paths[0], base.copy(name))
+        ):
             what = f"the base imports {name} from {paths[0]}, which is not the base's code"
-        elif all(paths) and not is_same_code and _are_equal(*paths) and not _are_equal(base.copy(name), head.copy(name)):
+        elif (
+            all(paths)
+            and not is_same_code
+            and _are_equal(*paths)
+            and not _are_equal(base.copy(name), head.copy(name))
+        ):
             what = f"the sides import {name} from {paths[0]} and from {paths[1]}, which have the same code"
         else:
             continue
@@ -266,7 +306,10 @@ def remark(imports: Mapping[str, Imports]) -> str:
     packages = [name for name in names if not any(name.startswith(f"{other}.") for other in names)]
     if not packages:
         return ""
-    shown = [f"{name} from {_shown(name, imports[BASE])} and from {_shown(name, imports[HEAD])}" for name in packages[:_NAMED]]
+    shown = [
+        f"{name} from {_shown(name, imports[BASE])} and from {_shown(name, imports[HEAD])}"
+        for name in packages[:_NAMED]
+    ]
     more = f", and {len(packages) - _NAMED} more" if len(packages) > _NAMED else ""
     return f"base and head import {', '.join(shown)}{more}"
 
@@ -279,10 +322,16 @@ def _shown(name: str, imports: Imports) -> str:
 
 def _advice(name: str, imports: Mapping[str, Imports]) -> str:
     """Return what makes the sides import their copies of a module."""
-    folders = {side: of_side.outside[name].folder for side, of_side in imports.items() if name in of_side.outside}
+    folders = {
+        side: of_side.outside[name].folder
+        for side, of_side in imports.items()
+        if name in of_side.outside
+    }
     if not all(folders.values()):
         return _OWN_ENVIRONMENTS
-    return f"add {' '.join(f'--{side}-env PYTHONPATH={folder}' for side, folder in folders.items())}"
+    return (
+        f"add {' '.join(f'--{side}-env PYTHONPATH={folder}' for side, folder in folders.items())}"
+    )
 
 
 def _are_equal(first: str, second: str) -> bool:

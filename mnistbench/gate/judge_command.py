@@ -17,7 +17,10 @@ class Settings(JudgeOptions):
     """The options of the command."""
 
     files: tuple[Path, ...] = argument(
-        "FILE", path, "raw samples that mnistbench gate has written; all shards of a gate", many=True
+        "FILE",
+        path,
+        "raw samples that mnistbench gate has written; all shards of a gate",
+        many=True,
     )
 
 
@@ -30,4 +33,6 @@ def run(settings: Settings) -> int:
     if settings.output:
         check(settings.output)
     verdict = conclude(gather(settings.files), settings)
-    return deliver_verdict(report(verdict), settings, verdict.outcome, is_excusable=verdict.is_excusable)
+    return deliver_verdict(
+        report(verdict), settings, verdict.outcome, is_excusable=verdict.is_excusable
+    )

@@ -139,7 +139,10 @@ def stage_home(folder: Path) -> Path:
     """
     home = folder / "gate"
     found = importlib.util.find_spec("pytest_benchmark")
-    for package in (Path(mnistbench.__file__).parent, *map(Path, (found and found.submodule_search_locations) or ())):
+    for package in (
+        Path(mnistbench.__file__).parent,
+        *map(Path, (found and found.submodule_search_locations) or ()),
+    ):
         shutil.copytree(package, home / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     return home
 
@@ -196,7 +199,9 @@ class Launching:
 
 
 @contextmanager
-def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path, cores: Sequence[int] = ()) -> Iterator[Launching]:
+def launching(
+    plan: Plan, seed: int, only: Sequence[str] | None, log: Path, cores: Sequence[int] = ()
+) -> Iterator[Launching]:
     """Start a launch and kill its processes at the end of the body.
 
     It measures the cases ``only``, all if None. ``cores`` is empty if the system does not let a process choose.
@@ -205,11 +210,16 @@ def launching(plan: Plan, seed: int, only: Sequence[str] | None, log: Path, core
     with ExitStack() as running:
         # The processes have their own ends, and notice when the other one's is closed.
         with ExitStack() as starting:
-            peers = {side: starting.enter_context(peer) for side, peer in zip(order, socket.socketpair(), strict=True)}
+            peers = {
+                side: starting.enter_context(peer)
+                for side, peer in zip(order, socket.socketpair(), strict=True)
+            }
             descriptors = {side: peer.fileno() for side, peer in peers.items()}
             processes = running.enter_context(_processes(plan, seed, log, descriptors))
         for side, process in processes.items():
-            process.begin(plan, only, peer=descriptors[side], cores=cores, patience_s=plan.limit_s / 2)
+            process.begin(
+                plan, only, peer=descriptors[side], cores=cores, patience_s=plan.limit_s / 2
+            )
         yield Launching(list(processes.values()), plan)
 
 
@@ -225,12 +235,18 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[st
     with _processes(plan, seed, log) as processes, _usable():
         processes[HEAD].begin(plan, plan.only or None, default=folder)
         selected = processes[HEAD].receive("selected")
-        arguments, phases = (selected[name].read(tuple[str, ...]) for name in ("arguments", "phases"))
+        arguments, phases = (
+            selected[name].read(tuple[str, ...]) for name in ("arguments", "phases")
+        )
         plan = replace(plan, arguments=arguments, phases=phases)
         processes[BASE].begin(plan, plan.only or None, default=None)
         if plan.shard.of > 1:
-            collected = [processes[side].receive("collected").read(tuple[str, ...]) for side in (BASE, HEAD)]
-            plan = replace(plan, shard=replace(plan.shard, tests=tuple(sorted({*collected[0], *collected[1]}))))
+            collected = [
+                processes[side].receive("collected").read(tuple[str, ...]) for side in (BASE, HEAD)
+            ]
+            plan = replace(
+                plan, shard=replace(plan.shard, tests=tuple(sorted({*collected[0], *collected[1]})))
+            )
             for process in processes.values():
                 process.child.tell(json.dumps(plan.shard.own()))
         found, limit_s = dict[str, Listing](), PATIENCE_S
@@ -240,13 +256,23 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[st
         for argument in found[BASE].missing:
             if argument in found[HEAD].missing:
                 raise LaunchError(f"neither side has {argument}; name files and tests that exist")
-        _check_imports(plan, {side: listing.imports(plan.trees[side].root) for side, listing in found.items()})
-        parallel = frozenset(name for listing in found.values() for name, case in listing.cases.items() if case.parallel)
+        _check_imports(
+            plan, {side: listing.imports(plan.trees[side].root) for side, listing in found.items()}
+        )
+        parallel = frozenset(
+            name
+            for listing in found.values()
+            for name, case in listing.cases.items()
+            if case.parallel
+        )
         with_torch = frozenset(side for side in found if found[side].torch)
         parameters = {
-            side: {node_id: case.parameters for node_id, case in listing.cases.items()} for side, listing in found.items()
+            side: {node_id: case.parameters for node_id, case in listing.cases.items()}
+            for side, listing in found.items()
         }
-        plan = replace(plan, with_torch=with_torch, parallel=parallel, parameters=parameters, limit_s=limit_s)
+        plan = replace(
+            plan, with_torch=with_torch, parallel=parallel, parameters=parameters, limit_s=limit_s
+        )
         return plan, found
 
 
@@ -259,11 +285,18 @@ def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, st
     with _processes(plan, seed, log) as processes, _usable():
         for process in processes.values():
             process.begin(plan, None, collect=True)
-        return {side: process.receive("collected", plan.limit_s).read(Mapping[str, str]) for side, process in processes.items()}
+        return {
+            side: process.receive("collected", plan.limit_s).read(Mapping[str, str])
+            for side, process in processes.items()
+        }
 
 
 def capture(
-    plan: Plan, seed: int, wanted: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path, log: Path
+    plan: Plan,
+    seed: int,
+    wanted: Mapping[str, Sequence[Mapping[str, Any]]],
+    folder: Path,
+    log: Path,
 ) -> dict[str, Mapping[str, Any]]:
     """Describe calls of operations on each side in a process of its own, both at the same time.
 
@@ -278,7 +311,10 @@ def capture(
     with _processes(plan, seed, log) as processes, _usable():
         for side, process in processes.items():
             process.begin(plan, None, capture=wanted[side], folder=str(folder))
-        return {side: process.receive("captured").read(Mapping[str, Any]) for side, process in processes.items()}
+        return {
+            side: process.receive("captured").read(Mapping[str, Any])
+            for side, process in processes.items()
+        }
 
 
 @contextmanager
@@ -290,7 +326,9 @@ def _processes(
     try:
         for side in descriptors or (HEAD, BASE):
             with uninterrupted():
-                processes[side] = _SideProcess(plan, side, seed, log, [descriptors[side]] if descriptors else [])
+                processes[side] = _SideProcess(
+                    plan, side, seed, log, [descriptors[side]] if descriptors else []
+                )
         yield processes
     finally:
         for process in processes.values():
@@ -323,7 +361,9 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
     Raises:
         RecordError: a result is incomplete.
     """
-    first, second = (result["cases"].read(Mapping[str, tuple[Mapping[str, Any], ...]]) for result in results)
+    first, second = (
+        result["cases"].read(Mapping[str, tuple[Mapping[str, Any], ...]]) for result in results
+    )
     case_seconds = [result["case_seconds"].read(Mapping[str, float]) for result in results]
     for case, builds in first.items():
         if len(builds) != len(second.get(case, ())):
@@ -331,14 +371,19 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
         if not all(isinstance(build.get("sides"), dict) for build in (*builds, *second[case])):
             raise results[0]["cases"][case].wrong("builds with samples of a side")
     return {
-        "once": {of["side"].read(str): of["once"].read(Mapping[str, Mapping[str, int]]) for of in results},
+        "once": {
+            of["side"].read(str): of["once"].read(Mapping[str, Mapping[str, int]]) for of in results
+        },
         "cases": {
             case: [
-                {**one, "sides": {**one["sides"], **other["sides"]}} for one, other in zip(builds, second[case], strict=True)
+                {**one, "sides": {**one["sides"], **other["sides"]}}
+                for one, other in zip(builds, second[case], strict=True)
             ]
             for case, builds in first.items()
         },
-        "case_seconds": {case: max(seconds.get(case, 0.0) for seconds in case_seconds) for case in first},
+        "case_seconds": {
+            case: max(seconds.get(case, 0.0) for seconds in case_seconds) for case in first
+        },
         "efforts": results[0]["efforts"].read(Mapping[str, tuple[float, ...]]),
         "order": list(results[0]["order"].read(tuple[str, ...])),
         "unmeasurable": results[0]["unmeasurable"].read(Mapping[str, str]),
@@ -349,16 +394,21 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
 class _SideProcess:
     """The process of a side, which sends one message a line."""
 
-    def __init__(self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]) -> None:
+    def __init__(
+        self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]
+    ) -> None:
         self.side, self._seed, self._at = side, seed, "loading"
         self._root = f"{plan.trees[side].root}{os.sep}"
         self.begins: Callable[[int], None] | None = None
         environ = {**environment(os.environ, plan.home, seed), **plan.variables[side]}
         try:
             self.child = Child(
-                [plan.pythons[side], "-P", "-c", _BOOT, str(plan.home)], environ, directory=plan.trees[side].directory,
-                log=log.with_name(f"{log.name}-{side}"), pass_fds=descriptors,
-            )  # fmt: skip
+                [plan.pythons[side], "-P", "-c", _BOOT, str(plan.home)],
+                environ,
+                directory=plan.trees[side].directory,
+                log=log.with_name(f"{log.name}-{side}"),
+                pass_fds=descriptors,
+            )
         except ChildError as error:
             raise UsageError(f"{error}; name a Python interpreter") from None
 
@@ -405,7 +455,9 @@ class _SideProcess:
             except (ValueError, RecursionError):
                 if self.child.ended(1.0):  # usually it was killed while it wrote
                     raise LaunchError(self._ended(self.child.why_ended())) from None
-                raise LaunchError(f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again") from None
+                raise LaunchError(
+                    f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again"
+                ) from None
             if "error" in message:
                 raise LaunchError(str(message["error"]))
             if "peer_error" in message:

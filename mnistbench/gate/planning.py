@@ -120,7 +120,10 @@ def first_efforts(limits: Thresholds) -> Efforts:
 
 
 def planned_efforts(
-    launches: Sequence[Launch], spent: Sequence[Mapping[str, Spent]], limits: Thresholds, shards: int = 1
+    launches: Sequence[Launch],
+    spent: Sequence[Mapping[str, Spent]],
+    limits: Thresholds,
+    shards: int = 1,
 ) -> dict[str, Efforts]:
     """Return the efforts of each case with which bounds reach the limits as far as the efforts decide, at most 1.
 
@@ -138,7 +141,9 @@ def planned_efforts(
         effort = statistics.fmean(map(operator.mul, errors, used)) / allowed
         if math.isfinite(effort):
             of_case = needed.setdefault(quantity.case, [LEAST_EFFORT, LEAST_EFFORT])
-            of_case[position] = max(of_case[position], min(1.0, effort, MOST_GROWTH * statistics.fmean(used)))
+            of_case[position] = max(
+                of_case[position], min(1.0, effort, MOST_GROWTH * statistics.fmean(used))
+            )
     return {case: Efforts(*efforts) for case, efforts in needed.items()}
 
 
@@ -161,7 +166,11 @@ def _to_bound(quantities: Sequence[Quantity], shards: int) -> list[tuple[Quantit
     """Return the quantities that a pass bounds by their thresholds, with the reach of a spread of 1 in LAUNCHES."""
     cases = [one for one in quantities if one.kind == ITERATION]
     operations = [one for one in quantities if one.kind == OPERATION and one.share >= LARGE_SHARE]
-    return [(one, _reach(min(MOST_ROWS, 2 * len(family) * shards))) for family in (cases, operations) for one in family]
+    return [
+        (one, _reach(min(MOST_ROWS, 2 * len(family) * shards)))
+        for family in (cases, operations)
+        for one in family
+    ]
 
 
 @functools.cache

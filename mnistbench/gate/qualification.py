@@ -24,10 +24,28 @@ import numpy as np
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.gate.verdict import decision, samples
-from mnistbench.gate.verdict.decision import INCONCLUSIVE, LAUNCHES, LOOKS, PASSED, REGRESSED, Decision, Thresholds
+from mnistbench.gate.verdict.decision import (
+    INCONCLUSIVE,
+    LAUNCHES,
+    LOOKS,
+    PASSED,
+    REGRESSED,
+    Decision,
+    Thresholds,
+)
 from mnistbench.gate.verdict.permutation import simultaneous_bounds
 from mnistbench.gate.verdict.result import reasons_with_cases
-from mnistbench.gate.verdict.samples import ALL_CASES, CPU, ITERATION, LEAST_ONCE_NS, LONGER, ONCE, WALL, Quantity, Recorded
+from mnistbench.gate.verdict.samples import (
+    ALL_CASES,
+    CPU,
+    ITERATION,
+    LEAST_ONCE_NS,
+    LONGER,
+    ONCE,
+    WALL,
+    Quantity,
+    Recorded,
+)
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
@@ -56,9 +74,14 @@ class Pool:
         self._seed, self._draw = seed, np.random.default_rng(seed)
 
     def gate(
-        self, limits: Thresholds, hit: Quantity | None = None, change: float = 0.0, *, launches: int = LAUNCHES,
+        self,
+        limits: Thresholds,
+        hit: Quantity | None = None,
+        change: float = 0.0,
+        *,
+        launches: int = LAUNCHES,
         start: int | None = None,
-    ) -> tuple[list[decision.Estimate], Decision]:  # fmt: skip
+    ) -> tuple[list[decision.Estimate], Decision]:
         """Return what the first stage flags, and the decision.
 
         Args:
@@ -70,19 +93,29 @@ class Pool:
         """
         size = launches + max(LOOKS)
         drawn = np.arange(size) + (self._draw.integers(self.launches) if start is None else start)
-        logs = self._logs[:, drawn % self.launches] * (self._draw.choice([-1.0, 1.0], size) if start is None else 1.0)
+        logs = self._logs[:, drawn % self.launches] * (
+            self._draw.choice([-1.0, 1.0], size) if start is None else 1.0
+        )
         for row, one in enumerate(self.quantities):
-            if hit and (one.key == hit.key or (one.is_case and one.case == hit.case and not hit.is_once)):
+            if hit and (
+                one.key == hit.key or (one.is_case and one.case == hit.case and not hit.is_once)
+            ):
                 part = hit.share if one.is_case and not hit.is_case else 1
                 part = hit.base_ns / (hit.base_ns + LEAST_ONCE_NS) if one.kind == ONCE else part
                 logs[row] += math.log1p(change * part)
-        taken = [replace(one, logs=tuple(row)) for one, row in zip(self.quantities, logs, strict=True)]
+        taken = [
+            replace(one, logs=tuple(row)) for one, row in zip(self.quantities, logs, strict=True)
+        ]
         first = [replace(one, logs=one.logs[:launches]) for one in taken]
         flagged = decision.candidates(first, limits, self._seed)
         found = decision.decide(first, [], limits, self._seed)
         cases = {estimate.quantity.case for estimate in flagged}
         for look in [look for look in LOOKS if cases and look >= decision.least_fresh(launches)]:
-            fresh = [replace(one, logs=one.logs[launches : launches + look]) for one in taken if {one.case, ALL_CASES} & cases]
+            fresh = [
+                replace(one, logs=one.logs[launches : launches + look])
+                for one in taken
+                if {one.case, ALL_CASES} & cases
+            ]
             found = decision.decide(first, fresh, limits, self._seed)
             if decision.is_settled(found, limits):
                 break
@@ -91,9 +124,12 @@ class Pool:
 
 def is_found(found: Decision, hit: Quantity) -> bool:
     """Whether a gate reports that this case, or this operation, regressed."""
-    regressed = [finding.screened.quantity for finding in found.findings if finding.verdict == REGRESSED]
+    regressed = [
+        finding.screened.quantity for finding in found.findings if finding.verdict == REGRESSED
+    ]
     return any(
-        (one.case, one.is_case) == (hit.case, hit.is_case) and (hit.is_case or one.name == hit.name) for one in regressed
+        (one.case, one.is_case) == (hit.case, hit.is_case) and (hit.is_case or one.name == hit.name)
+        for one in regressed
     )
 
 
@@ -111,7 +147,9 @@ def share(hits: int, trials: int) -> str:
     return f"{units.percent(hits / trials)} ({low} to {high})"
 
 
-def qualify(measured: Recorded, limits: Thresholds, gate_s: float, may_go_on: Callable[[], bool]) -> dict[str, Any]:
+def qualify(
+    measured: Recorded, limits: Thresholds, gate_s: float, may_go_on: Callable[[], bool]
+) -> dict[str, Any]:
     """Return what gates with these limits find on this machine, as JSON; empty if no case has times in every launch.
 
     Args:
@@ -120,23 +158,43 @@ def qualify(measured: Recorded, limits: Thresholds, gate_s: float, may_go_on: Ca
         gate_s: duration of a gate without fresh launches, in seconds.
         may_go_on: whether there is time for more gates, asked after a tenth of them.
     """
-    same, live = (samples.quantities([one for one in measured.launches if one.stage == stage]) for stage in (1, LONGER))
+    same, live = (
+        samples.quantities([one for one in measured.launches if one.stage == stage])
+        for stage in (1, LONGER)
+    )
     # CPU if it has both.
-    of_live = {one.case: one.logs for one in live if one.kind == ITERATION and one.clock in (WALL, CPU)}
+    of_live = {
+        one.case: one.logs for one in live if one.kind == ITERATION and one.clock in (WALL, CPU)
+    }
     hits = [one for one in same if (one.kind, one.clock) == (ITERATION, WALL)]
-    hits = [one for one in hits if np.isfinite([*one.logs, *of_live.get(one.case, (math.nan,))]).all()]
+    hits = [
+        one for one in hits if np.isfinite([*one.logs, *of_live.get(one.case, (math.nan,))]).all()
+    ]
     if not hits:
         return {}
-    pool, gates, found = Pool(same, measured.header.seed), list[Decision](), [[0] * len(AMOUNTS) for _ in hits]
+    pool, gates, found = (
+        Pool(same, measured.header.seed),
+        list[Decision](),
+        [[0] * len(AMOUNTS) for _ in hits],
+    )
     while len(gates) < 2 * GATES and (len(gates) < GATES // 5 or may_go_on()):
         number = len(gates) // 2 % len(hits)
         for position, added in enumerate(AMOUNTS):
-            found[number][position] += is_found(pool.gate(limits, hits[number], added)[1], hits[number])
+            found[number][position] += is_found(
+                pool.gate(limits, hits[number], added)[1], hits[number]
+            )
         gates += [pool.gate(limits)[1] for _ in range(2)]
-    windows = [pool.gate(limits, start=start)[1].outcome for start in range(pool.launches - SIZE + 1)]
+    windows = [
+        pool.gate(limits, start=start)[1].outcome for start in range(pool.launches - SIZE + 1)
+    ]
     logs = np.array([of_live[hit.case] for hit in hits])
-    changes = np.expm1([logs.mean(axis=1), *simultaneous_bounds(logs, measured.header.seed)]).T.tolist()
-    highs = [{(one.quantity.case, one.quantity.kind, one.quantity.clock): one.high for one in gate.cases} for gate in gates]
+    changes = np.expm1(
+        [logs.mean(axis=1), *simultaneous_bounds(logs, measured.header.seed)]
+    ).T.tolist()
+    highs = [
+        {(one.quantity.case, one.quantity.kind, one.quantity.clock): one.high for one in gate.cases}
+        for gate in gates
+    ]
     cases = [
         {
             "case": measured.header.name(hit.case),
@@ -156,17 +214,25 @@ def qualify(measured: Recorded, limits: Thresholds, gate_s: float, may_go_on: Ca
         "windows": len(windows),
         "windows_regressed": windows.count(REGRESSED),
         "other_programs": statistics.fmean(
-            side.queued for one in measured.launches for case in one.cases.values() for build in case for side in build.values()
+            side.queued
+            for one in measured.launches
+            for case in one.cases.values()
+            for build in case
+            for side in build.values()
         ),
         "added": [*AMOUNTS],
         "found": [sum(of_case) for of_case in zip(*found, strict=True)],
         "cases": cases,
-    }  # fmt: skip
+    }
     # The latter say nothing of the machine.
     judged = {*(hit.case for hit in hits), *measured.unmeasurable}
     without = [measured.header.name(case) for case in measured.header.labels if case not in judged]
     reasons = [f"{name} has no usable time in every launch" for name in without]
-    return {**data, "reasons": [*reasons, *_reasons(data)], "improvements": list(_improvements(data, limits))}
+    return {
+        **data,
+        "reasons": [*reasons, *_reasons(data)],
+        "improvements": list(_improvements(data, limits)),
+    }
 
 
 def _reasons(data: Mapping[str, Any]) -> Iterator[str]:
@@ -185,7 +251,9 @@ def _reasons(data: Mapping[str, Any]) -> Iterator[str]:
 def _improvements(data: Mapping[str, Any], limits: Thresholds) -> Iterator[str]:
     """Yield what limits the machine, as its launches show."""
     if data["rules_out"] > limits.case:
-        needed = math.ceil(LAUNCHES * (math.log1p(data["rules_out"]) / math.log1p(limits.case)) ** 2)
+        needed = math.ceil(
+            LAUNCHES * (math.log1p(data["rules_out"]) / math.log1p(limits.case)) ** 2
+        )
         yield f"about {needed} --launches would rule out {units.percent(limits.case)}: bounds fall with their square root"
     first, *others = sorted(data["cases"], key=itemgetter("rules_out"), reverse=True)
     if others and first["rules_out"] > NOISY * others[0]["rules_out"]:
@@ -200,23 +268,54 @@ def _improvements(data: Mapping[str, Any], limits: Thresholds) -> Iterator[str]:
 
 def report(measured: Recorded, top: int) -> tuple[str, Report]:
     """Return the outcome of a qualification, PASSED or INCONCLUSIVE, and its report; ``top`` limits the rows."""
-    data, sentence, elapsed = measured.end.qualification, last_line(measured), units.duration(measured.end.elapsed_s * 1e9)
+    data, sentence, elapsed = (
+        measured.end.qualification,
+        last_line(measured),
+        units.duration(measured.end.elapsed_s * 1e9),
+    )
     cases = units.counted(len(measured.header.labels), "case")
     count = f"{cases}, {len(measured.launches)} launches, {elapsed} from start to finish"
-    blocks = [Block("", (f"{measured.header.head} on both sides, {measured.header.machine}", f"measured: {count}"))]
+    blocks = [
+        Block(
+            "",
+            (
+                f"{measured.header.head} on both sides, {measured.header.machine}",
+                f"measured: {count}",
+            ),
+        )
+    ]
     if data:
         columns = (
             Column[Any]("case", itemgetter("case")),
             Column[Any]("rules out", itemgetter("rules_out"), units.percent_up),
-            *(Column[Any](f"finds {_change(added)}", partial(_found, number)) for number, added in enumerate(AMOUNTS)),
-            Column[Any](f"measured {_change(LIVE)} as", lambda row: "{} ({} to {})".format(*map(_change, row["measured"]))),
+            *(
+                Column[Any](f"finds {_change(added)}", partial(_found, number))
+                for number, added in enumerate(AMOUNTS)
+            ),
+            Column[Any](
+                f"measured {_change(LIVE)} as",
+                lambda row: "{} ({} to {})".format(*map(_change, row["measured"])),
+            ),
         )
         rows = sorted(data["cases"], key=itemgetter("rules_out"), reverse=True)[:top]
-        blocks += [Block("Cases", tables=(Table("cases, the noisiest first; gates that find a slowdown", columns, rows),))]
+        blocks += [
+            Block(
+                "Cases",
+                tables=(
+                    Table("cases, the noisiest first; gates that find a slowdown", columns, rows),
+                ),
+            )
+        ]
         blocks += [Block("What limits it", tuple(data["improvements"]))]
     blocks += [Block("Not measured", tuple(reasons_with_cases(measured.unmeasurable)))]
     outcome = PASSED if data and not data["reasons"] else INCONCLUSIVE
-    found = document("qualification", outcome=outcome, sentence=sentence, machine=measured.header.machine, found=data or None)
+    found = document(
+        "qualification",
+        outcome=outcome,
+        sentence=sentence,
+        machine=measured.header.machine,
+        found=data or None,
+    )
     return outcome, Report(sentence, [*blocks, Block("Result", (sentence,))], found, drawn=True)
 
 
@@ -231,9 +330,12 @@ def last_line(measured: Recorded, day: str = "") -> str:
         return f"this runner is not qualified: {measured.end.cut_short or 'no case has usable times in every launch'}"
     verb, when = ("was", f" on {day}") if day else ("is", "")
     because = ", and ".join(data["reasons"])
-    is_qualified = f"{verb} not qualified{when}, because {because}" if because else f"{verb} qualified{when}"
+    is_qualified = (
+        f"{verb} not qualified{when}, because {because}" if because else f"{verb} qualified{when}"
+    )
     finds = ", ".join(
-        f"{_change(added)} in {share(hits, data['gates'] // 2)}" for added, hits in zip(AMOUNTS, data["found"], strict=True)
+        f"{_change(added)} in {share(hits, data['gates'] // 2)}"
+        for added, hits in zip(AMOUNTS, data["found"], strict=True)
     )
     return (
         f"this runner {is_qualified}: it rules out {units.percent_up(data['rules_out'])} in "
@@ -249,6 +351,9 @@ def newest(folder: Path, machine: str, cases: Sequence[str]) -> str:
     for path in sorted(folder.glob(f"{PREFIX}*.jsonl.gz"), reverse=True):
         with suppress(RecordError, KeyError):  # damaged, or of a version with other keys
             found = samples.load(path)
-            if found.end.qualification and (found.header.machine, set(found.header.labels)) == (machine, set(cases)):
+            if found.end.qualification and (found.header.machine, set(found.header.labels)) == (
+                machine,
+                set(cases),
+            ):
                 return last_line(found, found.header.started[:10])
     return ""

@@ -34,7 +34,20 @@ from mnistbench.gate.verdict.decision import (
 )
 from mnistbench.gate.verdict.permutation import CONFIDENCE
 from mnistbench.gate.verdict.result import NOTHING_TO_COMPARE, OTHER_PATH, JudgeOptions, Verdict
-from mnistbench.gate.verdict.samples import ADDED, BASE, BUSY, CPU, DEVICE, HEAD, ITERATION, MEAN, MEMORY, ONCE, WALL, Quantity
+from mnistbench.gate.verdict.samples import (
+    ADDED,
+    BASE,
+    BUSY,
+    CPU,
+    DEVICE,
+    HEAD,
+    ITERATION,
+    MEAN,
+    MEMORY,
+    ONCE,
+    WALL,
+    Quantity,
+)
 from mnistbench.gate.verdict.soak import Soak
 from mnistbench.showing.output import (
     EXIT_PASSED,
@@ -83,10 +96,14 @@ _CODES = {PASSED: EXIT_PASSED, REGRESSED: EXIT_REGRESSED, INCONCLUSIVE: EXIT_UNJ
 
 def report(verdict: Verdict) -> Report:
     """Return the report of a verdict."""
-    return Report(last_line(verdict), blocks(verdict), document("gate", **json_data(verdict)), drawn=True)
+    return Report(
+        last_line(verdict), blocks(verdict), document("gate", **json_data(verdict)), drawn=True
+    )
 
 
-def deliver_verdict(shown: Report, options: JudgeOptions, outcome: str, *, is_excusable: bool) -> int:
+def deliver_verdict(
+    shown: Report, options: JudgeOptions, outcome: str, *, is_excusable: bool
+) -> int:
     """Print or write a report, append it to the summary of a job on GitHub, and return the exit code.
 
     Args:
@@ -95,9 +112,14 @@ def deliver_verdict(shown: Report, options: JudgeOptions, outcome: str, *, is_ex
         outcome: PASSED, REGRESSED or INCONCLUSIVE.
         is_excusable: whether ``--inconclusive ok`` applies.
     """
-    shown = replace(shown, limit=(SUMMARY, "to see all: --format json") if options.everything else (COMMENT, _SEE_ALL))
+    shown = replace(
+        shown,
+        limit=(SUMMARY, "to see all: --format json") if options.everything else (COMMENT, _SEE_ALL),
+    )
     deliver(shown, options.format, options.output)
-    if os.environ.get("GITHUB_STEP_SUMMARY") and (note := append_text_to_step_summary(render(shown, "markdown"))):
+    if os.environ.get("GITHUB_STEP_SUMMARY") and (
+        note := append_text_to_step_summary(render(shown, "markdown"))
+    ):
         print_error(note)
     may_pass = outcome == INCONCLUSIVE and is_excusable and options.inconclusive == "ok"
     return _CODES[PASSED if may_pass else outcome]
@@ -138,16 +160,24 @@ def _limited(lines: Iterable[str], verdict: Verdict, *, always: bool = False) ->
 def _named(names: Iterable[str], most: int, what: str = "") -> str:
     """Return names, or the number of them and the first ones."""
     found = list(names)
-    return ", ".join(found) if len(found) <= most else f"{len(found)} {what}({', '.join(found[:most])}, ...)"
+    return (
+        ", ".join(found)
+        if len(found) <= most
+        else f"{len(found)} {what}({', '.join(found[:most])}, ...)"
+    )
 
 
-def _said_once(said: Iterable[tuple[str, str]], verdict: Verdict, what: str = "cases ") -> list[str]:
+def _said_once(
+    said: Iterable[tuple[str, str]], verdict: Verdict, what: str = "cases "
+) -> list[str]:
     """Return a line for each text, with the cases of which it is said."""
     cases: dict[str, list[str]] = {}
     for case, text in said:
         cases.setdefault(text, []).append(case)
     most = verdict.options.top if verdict.options.everything else NAMES
-    return _limited((f"{_named(names, most, what)}: {text}" for text, names in cases.items()), verdict)
+    return _limited(
+        (f"{_named(names, most, what)}: {text}" for text, names in cases.items()), verdict
+    )
 
 
 def _head(verdict: Verdict) -> Iterable[str]:
@@ -161,18 +191,31 @@ def _head(verdict: Verdict) -> Iterable[str]:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish"
     torch = f", torch {header.torch}" if header.torch else ""
     yield f"measured: {count}, {launches}{fresh}, {time}{torch}"
-    if parts := ", ".join(f"{name} {units.duration(part_s * 1e9)}" for name, part_s in verdict.end.parts_s.items() if part_s):
+    if parts := ", ".join(
+        f"{name} {units.duration(part_s * 1e9)}"
+        for name, part_s in verdict.end.parts_s.items()
+        if part_s
+    ):
         yield f"time: {parts}"
     cpus = (_cpu(part.header.cpu) for part in verdict.recorded.shards or (verdict.recorded,))
     yield from (f"cpu: {cpu}" for cpu in dict.fromkeys(cpus) if cpu)
     for side, variables in header.variables.items():
         if variables:
             yield f"{side} with {' '.join(f'{name}={shlex.quote(value)}' for name, value in variables.items())}"
-    both = [f"{name} {base} -> {head}" for name, (base, head) in header.packages.items() if base and head]
-    of_base, of_head = ([name for name, versions in header.packages.items() if not versions[other]] for other in (1, 0))
+    both = [
+        f"{name} {base} -> {head}"
+        for name, (base, head) in header.packages.items()
+        if base and head
+    ]
+    of_base, of_head = (
+        [name for name, versions in header.packages.items() if not versions[other]]
+        for other in (1, 0)
+    )
     for what, names in (
-        ("packages of other versions", both), ("packages only in the base", of_base), ("packages only in the head", of_head),
-    ):  # fmt: skip
+        ("packages of other versions", both),
+        ("packages only in the base", of_base),
+        ("packages only in the head", of_head),
+    ):
         if names:
             yield f"{what}: {_named(names, verdict.options.top)}"
     if header.qualified:
@@ -187,7 +230,10 @@ def _head(verdict: Verdict) -> Iterable[str]:
 def _cpu(cpu: Mapping[str, Mapping[str, str]]) -> str:
     """Return what decides which code runs on the CPU, of both sides where they differ."""
     base, head = (cpu.get(side, {}) for side in (BASE, HEAD))
-    values = {name: dict.fromkeys(side.get(name, "none") for side in (base, head)) for name in {**base, **head}}
+    values = {
+        name: dict.fromkeys(side.get(name, "none") for side in (base, head))
+        for name in {**base, **head}
+    }
     return "; ".join(f"{name} {' -> '.join(of_sides)}" for name, of_sides in values.items())
 
 
@@ -196,10 +242,11 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     header, name, most = verdict.header, verdict.header.name, verdict.options.top
     fresh = units.counted(verdict.decision.fresh, "fresh launch", "fresh launches")
     for what, names in (
-        ("only in the base", header.only_base), ("only in the head", header.only_head),
+        ("only in the base", header.only_base),
+        ("only in the head", header.only_head),
         ("other parameters in the head, so not compared", header.changed),
         ("ignored by git, and copied from the working tree", header.generated),
-    ):  # fmt: skip
+    ):
         if names:
             yield f"{what}: {_named(names, most)}"
     yield from header.remarks
@@ -207,25 +254,51 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     left_out = {
         case: base[case]
         if base.get(case) == head.get(case)
-        else "; ".join(f"{texts[case]} in the {side}" for side, texts in ((BASE, base), (HEAD, head)) if case in texts)
+        else "; ".join(
+            f"{texts[case]} in the {side}"
+            for side, texts in ((BASE, base), (HEAD, head))
+            if case in texts
+        )
         for case in (*base, *head)
     }
     types = _named(dict.fromkeys(header.uncompared.values()), most, "types ")
     sources = "other tests or data, from which a difference in time may come"
     not_finite = "NaN or infinity in the {}; times may depend on it"
-    result, data = (f"so a difference in time may come from the {what}" for what in ("result", "data"))
+    result, data = (
+        f"so a difference in time may come from the {what}" for what in ("result", "data")
+    )
     found = verdict.decision.findings
-    unconfirmed = [one.screened.quantity for one in found if one.verdict == UNCONFIRMED and one.confirmed]
+    unconfirmed = [
+        one.screened.quantity for one in found if one.verdict == UNCONFIRMED and one.confirmed
+    ]
     left_out |= verdict.unmeasurable
-    yield from _said_once(((case, f"left out: {why}") for case, why in left_out.items()), verdict, "tests ")
+    yield from _said_once(
+        ((case, f"left out: {why}") for case, why in left_out.items()), verdict, "tests "
+    )
     for said in (
         ((name(case), f"{sources}: {', '.join(names)}") for case, names in header.sources.items()),
         ((name(case), note) for case, note in header.notes.items()),
-        ((name(case), f"{types}, so the results of the sides are not compared") for case in header.uncompared),
-        ((case, f"the base returns {one} and the head {other}, {result}") for case, (one, other) in verdict.returned.items()),
-        ((case, f"the sides compute different numbers, {data}") for case in verdict.different if case not in verdict.returned),
-        ((case, not_finite.format(" and in the ".join(sides))) for case, sides in verdict.not_finite.items()),
-        ((one.case, f"{one.title} was flagged, and {fresh} did not confirm it") for one in unconfirmed),
+        (
+            (name(case), f"{types}, so the results of the sides are not compared")
+            for case in header.uncompared
+        ),
+        (
+            (case, f"the base returns {one} and the head {other}, {result}")
+            for case, (one, other) in verdict.returned.items()
+        ),
+        (
+            (case, f"the sides compute different numbers, {data}")
+            for case in verdict.different
+            if case not in verdict.returned
+        ),
+        (
+            (case, not_finite.format(" and in the ".join(sides)))
+            for case, sides in verdict.not_finite.items()
+        ),
+        (
+            (one.case, f"{one.title} was flagged, and {fresh} did not confirm it")
+            for one in unconfirmed
+        ),
     ):
         yield from _said_once(said, verdict)
     yield from (f"--accept {pattern!r} matched no regression" for pattern in verdict.unused)
@@ -235,18 +308,32 @@ def _notes(verdict: Verdict) -> Iterable[str]:
 def _found(verdict: Verdict) -> list[str]:
     """Return a line for each finding, regressions first; one line for the time of a case by several clocks."""
     found: dict[tuple[object, ...], list[Finding]] = {}
-    for finding in sorted(_without_echoes(verdict.decision.findings), key=lambda one: _FOUND.index(one.verdict)):
+    for finding in sorted(
+        _without_echoes(verdict.decision.findings), key=lambda one: _FOUND.index(one.verdict)
+    ):
         of = finding.screened.quantity
         if finding.verdict != UNCONFIRMED or not finding.confirmed:
-            key = (of.case, of.kind, "" if of.is_case else of.name, finding.verdict, finding in verdict.accepted)
+            key = (
+                of.case,
+                of.kind,
+                "" if of.is_case else of.name,
+                finding.verdict,
+                finding in verdict.accepted,
+            )
             found.setdefault(key, []).append(finding)
-    return _limited((_finding_line(*of_line, verdict=verdict) for of_line in found.values()), verdict)
+    return _limited(
+        (_finding_line(*of_line, verdict=verdict) for of_line in found.values()), verdict
+    )
 
 
 def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
     """Leave out the mean of a case if the median by the same clock has the same verdict and explains the mean."""
     medians = {
-        (finding.screened.quantity.case, finding.screened.quantity.clock, finding.verdict): finding.best
+        (
+            finding.screened.quantity.case,
+            finding.screened.quantity.clock,
+            finding.verdict,
+        ): finding.best
         for finding in findings
         if finding.screened.quantity.is_case and finding.screened.quantity.kind != MEAN
     }
@@ -263,13 +350,23 @@ def _finding_line(finding: Finding, *others: Finding, verdict: Verdict) -> str:
     """Return the line of a finding; ``others`` are those of other clocks of the same case."""
     accepted = f", accepted: {verdict.options.reason}" if finding in verdict.accepted else ""
     title = finding.screened.quantity.title  # that of the tables
-    shown = replace(finding.best, low=finding.least) if finding.verdict == REGRESSED else finding.best
+    shown = (
+        replace(finding.best, low=finding.least) if finding.verdict == REGRESSED else finding.best
+    )
     changed = _change(shown, ", fresh launches only" if finding.confirmed else "")
     told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
     clocks = [f"{other.screened.quantity.title} {signed(other.best.change)}" for other in others]
-    limits = [acceptance.limit or 0.0 for exceeding, acceptance in verdict.exceeded if exceeding is finding]
+    limits = [
+        acceptance.limit or 0.0
+        for exceeding, acceptance in verdict.exceeded
+        if exceeding is finding
+    ]
     exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
-    reasons = (_beside_limit(finding, verdict), _cause(finding, verdict), _gone_elsewhere(finding, verdict))
+    reasons = (
+        _beside_limit(finding, verdict),
+        _cause(finding, verdict),
+        _gone_elsewhere(finding, verdict),
+    )
     return "; ".join(filter(None, (told, *clocks, *exceeded, *reasons)))
 
 
@@ -279,11 +376,17 @@ def _beside_limit(finding: Finding, verdict: Verdict) -> str:
         return ""
     least = verdict.options.of(finding.screened.quantity)
     limit = f"the limit of {units.percent(least)}"
-    return f"more than {limit}" if finding.least >= least else f"a slowdown of {limit} cannot be ruled out"
+    return (
+        f"more than {limit}"
+        if finding.least >= least
+        else f"a slowdown of {limit} cannot be ruled out"
+    )
 
 
 def _soak_line(soak: Soak) -> str:
-    means, slowest = (" -> ".join(map(units.duration, pair)) for pair in (soak.means_ns, soak.slowest_ns))
+    means, slowest = (
+        " -> ".join(map(units.duration, pair)) for pair in (soak.means_ns, soak.slowest_ns)
+    )
     base, head = map(signed, soak.growths)
     return (
         f"{soak.case}: {soak.iterations:,} iterations on each side, mean {signed(soak.change)} ({signed(soak.low)} to "
@@ -294,19 +397,30 @@ def _soak_line(soak: Soak) -> str:
 
 def _reproducers(verdict: Verdict) -> Iterable[str]:
     """Yield the script of each operation that was found slower, or why there is none."""
-    titles = {finding.screened.quantity.key: finding.screened.quantity.title for finding in verdict.decision.findings}
+    titles = {
+        finding.screened.quantity.key: finding.screened.quantity.title
+        for finding in verdict.decision.findings
+    }
     for one in verdict.end.reproducers:
         node_id, kind, name = one.key
         case = verdict.header.name(node_id)
         name = f"{titles.get((case, kind, name), name)} ({case})"
-        yield f"reproducer: {one.script} for {name}" if one.script else f"no reproducer for {name}: {one.why_not}"
+        yield (
+            f"reproducer: {one.script} for {name}"
+            if one.script
+            else f"no reproducer for {name}: {one.why_not}"
+        )
 
 
 def _change(estimate: Estimate, launches: str = "") -> str:
     """Return the change of a quantity with its interval, its times, and the change of the case."""
     quantity = estimate.quantity
     of_case = " of the case" if quantity.kind == ADDED else ""
-    interval = [] if estimate.change == math.inf else [f"{signed(estimate.low)} to {signed(estimate.high)}"]
+    interval = (
+        []
+        if estimate.change == math.inf
+        else [f"{signed(estimate.low)} to {signed(estimate.high)}"]
+    )
     beside = "".join(interval) + (launches if interval else launches.removeprefix(", "))
     change = f"{signed(estimate.change)}{of_case}" + (f" ({beside})" if beside else "")
     told = f"{change}, {_amounts(quantity)}"
@@ -343,7 +457,9 @@ def _cause(finding: Finding, verdict: Verdict) -> str:
     if quantity.is_case:
         return next((f"likely cause: {sentence}" for sentence in found if _is_more(sentence)), "")
     name = f"{quantity.name}: "
-    return next((sentence.removeprefix(name) for sentence in found if sentence.startswith(name)), "")
+    return next(
+        (sentence.removeprefix(name) for sentence in found if sentence.startswith(name)), ""
+    )
 
 
 def _gone_elsewhere(finding: Finding, verdict: Verdict) -> str:
@@ -354,11 +470,16 @@ def _gone_elsewhere(finding: Finding, verdict: Verdict) -> str:
     quantity = finding.screened.quantity
     if finding.verdict != REGRESSED or not quantity.replaced or quantity.how_replaced != "new":
         return ""
-    replacements = [one.quantity for one in verdict.decision.operations if one.quantity.case == quantity.case]
+    replacements = [
+        one.quantity for one in verdict.decision.operations if one.quantity.case == quantity.case
+    ]
     gone = [other for other in replacements if other.replaced and other.how_replaced == "gone"]
     if not gone:
         return ""
-    titles = [f"{other.title} ({units.duration(other.base_ns)})" for other in sorted(gone, key=lambda other: -other.base_ns)]
+    titles = [
+        f"{other.title} ({units.duration(other.base_ns)})"
+        for other in sorted(gone, key=lambda other: -other.base_ns)
+    ]
     more = [f"{len(titles) - NAMED} more"] if len(titles) > NAMED else []
     return f"nothing is gone in its place, but elsewhere {'; '.join([*titles[:NAMED], *more])}: if it replaces them, accept it"
 
@@ -373,7 +494,10 @@ def _is_more(sentence: str) -> bool:
 def _verdicts(verdict: Verdict) -> dict[tuple[str, str, str], str]:
     """Return the verdict of each quantity with a finding by its key, regressions first."""
     findings = sorted(verdict.decision.findings, key=lambda one: _FOUND.index(one.verdict))
-    return {one.screened.quantity.key: one.verdict + ", accepted" * (one in verdict.accepted) for one in findings}
+    return {
+        one.screened.quantity.key: one.verdict + ", accepted" * (one in verdict.accepted)
+        for one in findings
+    }
 
 
 def _notable(verdict: Verdict) -> dict[str, str]:
@@ -397,14 +521,26 @@ def _cases(verdict: Verdict) -> Block:
         case, kind = one.quantity.case, one.quantity.kind
         rows.setdefault(case, one)
         highs[case, kind] = max(highs.get((case, kind), 0.0), one.high)
-    changes = {(one.quantity.case, one.quantity.clock): one.change for one in decision.cases if one.quantity.kind != MEAN}
+    changes = {
+        (one.quantity.case, one.quantity.clock): one.change
+        for one in decision.cases
+        if one.quantity.kind != MEAN
+    }
     lines, shown = [], [*rows.values()]
     if is_long:
         named = [case for case in notable if case in rows]
-        shown = [rows[case] for rank, case in enumerate(named) if rank < verdict.options.top or notable[case]]
+        shown = [
+            rows[case]
+            for rank, case in enumerate(named)
+            if rank < verdict.options.top or notable[case]
+        ]
         if quiet := rows.keys() - notable.keys():
-            median, mean = (max(highs.get((case, kind), 0.0) for case in quiet) for kind in (ITERATION, MEAN))
-            lines.append(f"{units.counted(len(quiet), 'case')} without a finding: {_covered((median, mean), 'any of them')}")
+            median, mean = (
+                max(highs.get((case, kind), 0.0) for case in quiet) for kind in (ITERATION, MEAN)
+            )
+            lines.append(
+                f"{units.counted(len(quiet), 'case')} without a finding: {_covered((median, mean), 'any of them')}"
+            )
         if len(named) > len(shown):
             more = units.counted(len(named) - len(shown), "more case")
             lines.append(f"{more} in which a slowdown is not ruled out; {_SEE_ALL}")
@@ -420,14 +556,23 @@ def _cases(verdict: Verdict) -> Block:
             Column[Estimate]("head", lambda one: one.quantity.head_ns, units.duration),
             *_columns_of_change(_scale(shown, verdict.options.case)),
             *(by(clock) for clock in _CLOCKS if any(clock == measured for _, measured in changes)),
-            Column[Estimate]("slowdown below", lambda one: highs.get((one.quantity.case, ITERATION)), units.percent_up),
-            Column[Estimate]("mean below", lambda one: highs.get((one.quantity.case, MEAN)), units.percent_up),
+            Column[Estimate](
+                "slowdown below",
+                lambda one: highs.get((one.quantity.case, ITERATION)),
+                units.percent_up,
+            ),
+            Column[Estimate](
+                "mean below", lambda one: highs.get((one.quantity.case, MEAN)), units.percent_up
+            ),
             Column[Estimate]("verdict", lambda one: notable.get(one.quantity.case) or None),
         )
         title = f"cases: change of the median wall time, head relative to base; {_CONFIDENCE}"
         tables.append(Table(title, columns if decision.findings else columns[:-1], shown))
     found = _verdicts(verdict)
-    if ranked := sorted((one for one in decision.once if not is_long or one.quantity.key in found), key=lambda one: -one.high):
+    if ranked := sorted(
+        (one for one in decision.once if not is_long or one.quantity.key in found),
+        key=lambda one: -one.high,
+    ):
         columns = (
             Column[Estimate]("what", lambda one: one.quantity.title),
             Column[Estimate]("case", lambda one: one.quantity.case),
@@ -435,7 +580,11 @@ def _cases(verdict: Verdict) -> Block:
             *_columns_of_change(_scale(ranked, verdict.options.once)),
             Column[Estimate]("growth below", _excluded),
         )
-        tables.append(Table(f"once in a process: CPU time, memory at its peak; {_CONFIDENCE}", columns, ranked))
+        tables.append(
+            Table(
+                f"once in a process: CPU time, memory at its peak; {_CONFIDENCE}", columns, ranked
+            )
+        )
     return Block("Cases", tuple(lines), tuple(tables))
 
 
@@ -445,21 +594,37 @@ def _operations(verdict: Verdict) -> Block:
     cases: dict[str, list[Estimate]] = {}
     for one in verdict.decision.operations:
         cases.setdefault(one.quantity.case, []).append(one)
-    chosen = [case for case in _notable(verdict) if case in cases][: verdict.options.top] if _is_long(verdict) else [*cases]
+    chosen = (
+        [case for case in _notable(verdict) if case in cases][: verdict.options.top]
+        if _is_long(verdict)
+        else [*cases]
+    )
     tables = []
     for case in chosen:
-        ranked = sorted(cases[case], key=lambda one: (one.quantity.key not in found, -one.quantity.share))
-        shown = [one for rank, one in enumerate(ranked) if rank < verdict.options.top or one.quantity.key in found]
+        ranked = sorted(
+            cases[case], key=lambda one: (one.quantity.key not in found, -one.quantity.share)
+        )
+        shown = [
+            one
+            for rank, one in enumerate(ranked)
+            if rank < verdict.options.top or one.quantity.key in found
+        ]
         columns = (
             Column[Estimate]("operation", lambda one: quantity(one.quantity)),
             Column[Estimate]("base", lambda one: one.quantity.base_ns, units.duration),
             Column[Estimate]("share", lambda one: one.quantity.share, units.percent),
             *_columns_of_change(_scale(shown, verdict.options.operation)),
-            Column[Estimate]("verdict", lambda one: found.get(one.quantity.key, f"below {_excluded(one)}")),
+            Column[Estimate](
+                "verdict", lambda one: found.get(one.quantity.key, f"below {_excluded(one)}")
+            ),
         )
         title = f"{case}: change of self times; {_CONFIDENCE}, separately for shares of {_LARGE} and more"
         tables.append(Table(units.printable(title), columns, shown))
-    lines = (f"tables of {len(cases) - len(tables)} more cases; {_SEE_ALL}",) if len(tables) < len(cases) else ()
+    lines = (
+        (f"tables of {len(cases) - len(tables)} more cases; {_SEE_ALL}",)
+        if len(tables) < len(cases)
+        else ()
+    )
     return Block("Operations", lines, tuple(tables))
 
 
@@ -470,7 +635,9 @@ def _columns_of_change(scale: float) -> tuple[Column[Estimate], ...]:
         Column("change", lambda one: one.change, signed),
         Column("from", lambda one: _bound(one, one.low), signed),
         Column("to", lambda one: _bound(one, one.high), signed),
-        Column(f"-{edge}".ljust(half) + "0" + f"+{edge}".rjust(half), lambda one: forest(one, scale)),
+        Column(
+            f"-{edge}".ljust(half) + "0" + f"+{edge}".rjust(half), lambda one: forest(one, scale)
+        ),
     )
 
 
@@ -489,7 +656,8 @@ def _excluded(estimate: Estimate) -> str:
 def _scale(estimates: Sequence[Estimate], threshold: float) -> float:
     """Return the change at the edges of a plot: it shows every estimate up to WIDEST, and at least twice the threshold."""
     reaches = (
-        max(min(abs(estimate.change), WIDEST), min(max(abs(estimate.low), abs(estimate.high)), 1.0)) for estimate in estimates
+        max(min(abs(estimate.change), WIDEST), min(max(abs(estimate.low), abs(estimate.high)), 1.0))
+        for estimate in estimates
     )
     widest = max(reaches, default=0.0)
     return max(2 * threshold, math.ceil(widest * 100) / 100)
@@ -520,16 +688,30 @@ def _exact_differences(verdict: Verdict) -> list[str]:
     """Return the first differences of each case, those of cases with a finding before others."""
     notable = _notable(verdict)
     ranked = sorted(verdict.exact_differences.items(), key=lambda item: item[0] not in notable)
-    return _said_once(((case, text) for case, found in ranked for text in _limited(found, verdict, always=True)), verdict)
+    return _said_once(
+        ((case, text) for case, found in ranked for text in _limited(found, verdict, always=True)),
+        verdict,
+    )
 
 
 def _bounds_of_once(verdict: Verdict) -> Iterable[str]:
     """Yield the largest bounds of what occurs once, without regressions."""
-    regressed = {finding.screened.quantity.key for finding in verdict.decision.findings if finding.verdict == REGRESSED}
-    bounded = (one for one in verdict.decision.once if one.quantity.key not in regressed and one.high < math.inf)
+    regressed = {
+        finding.screened.quantity.key
+        for finding in verdict.decision.findings
+        if finding.verdict == REGRESSED
+    }
+    bounded = (
+        one
+        for one in verdict.decision.once
+        if one.quantity.key not in regressed and one.high < math.inf
+    )
     ranked = sorted(bounded, key=lambda one: one.high)
     largest = {one.quantity.kind: f"{_excluded(one)} or more in" for one in ranked}
-    told = ((ONCE, "slowdown of", "imports, fixtures, setup and first iterations"), (MEMORY, "growth of", "memory"))
+    told = (
+        (ONCE, "slowdown of", "imports, fixtures, setup and first iterations"),
+        (MEMORY, "growth of", "memory"),
+    )
     if largest:
         yield f"once: {', '.join(f'no {grows} {largest[kind]} {what}' for kind, grows, what in told if kind in largest)}"
 
@@ -549,10 +731,14 @@ def _far_launches(verdict: Verdict) -> Iterable[str]:
         middle = statistics.median(logs)
         deviation = statistics.median(abs(log - middle) for log in logs) / 0.6745
         limit = max(FAR * deviation, math.log1p(verdict.options.case))
-        far = sorted((log for log in logs if abs(log - middle) > limit), key=lambda log: -abs(log - middle))
+        far = sorted(
+            (log for log in logs if abs(log - middle) > limit), key=lambda log: -abs(log - middle)
+        )
         if far and one.quantity.kind != MEAN and case not in told:
             told.add(case)
-            shown = ", ".join(signed(change_of(log)) for log in far[:3]) + (", ..." if len(far) > 3 else "")
+            shown = ", ".join(signed(change_of(log)) for log in far[:3]) + (
+                ", ..." if len(far) > 3 else ""
+            )
             yield (
                 f"{case}: {len(far)} of {len(logs)} launches far from the others by {one.quantity.title} ({shown}; "
                 f"median {signed(change_of(middle))}), so single processes may be slower or faster"
@@ -566,15 +752,21 @@ def _not_seen(verdict: Verdict) -> Iterable[str]:
     """
 
     def iterations_of(case: str) -> int:
-        builds = [build for launch in verdict.recorded.launches for build in launch.cases.get(case, ())]
+        builds = [
+            build for launch in verdict.recorded.launches for build in launch.cases.get(case, ())
+        ]
         # Blocks show CPU time alone, so an iteration that waits is seen in turn only.
-        return min(sum(len(build[side].times.get(WALL, ())) for build in builds) for side in (BASE, HEAD))
+        return min(
+            sum(len(build[side].times.get(WALL, ())) for build in builds) for side in (BASE, HEAD)
+        )
 
     if verdict.outcome != PASSED or not verdict.header.labels:
         return
     case = min(verdict.header.labels, key=iterations_of)
     iterations = max(1, iterations_of(case))
-    of_launches, of_iterations = (1 - (1 - CONFIDENCE) ** (1 / count) for count in (verdict.decision.launches, iterations))
+    of_launches, of_iterations = (
+        1 - (1 - CONFIDENCE) ** (1 / count) for count in (verdict.decision.launches, iterations)
+    )
     yield (
         f"not ruled out: a slowdown in less than {units.percent(of_launches)} of all processes ({verdict.decision.launches} "
         f"launches), or in fewer than 1 of {math.floor(1 / of_iterations)} iterations ({iterations} on each side of "
@@ -591,7 +783,9 @@ def _outcome(verdict: Verdict) -> str:
     decision = verdict.decision
     if verdict.outcome == REGRESSED:
         regressions = _without_echoes(verdict.regressions)
-        names = ", ".join(f"{f.screened.quantity.title} ({f.screened.quantity.case})" for f in regressions[:3])
+        names = ", ".join(
+            f"{f.screened.quantity.title} ({f.screened.quantity.case})" for f in regressions[:3]
+        )
         more = ", ..." if len(regressions) > 3 else ""
         return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {names}{more}"
     if verdict.outcome == PASSED and verdict.are_all_new:
@@ -599,7 +793,9 @@ def _outcome(verdict: Verdict) -> str:
     if verdict.outcome == PASSED:
         bounds = decision.bound, decision.bound_of_means
         # Of the same result.
-        found = [one for one in decision.findings if one.screened.quantity.case not in verdict.returned]
+        found = [
+            one for one in decision.findings if one.screened.quantity.case not in verdict.returned
+        ]
         improved = sum(finding.verdict == IMPROVED for finding in _without_echoes(found))
         better = f"; {improved} improved" if improved else ""
         if not verdict.accepted:
@@ -612,7 +808,9 @@ def _outcome(verdict: Verdict) -> str:
 
 def _covered(bounds: tuple[float, float], where: str) -> str:
     """Return the smallest slowdowns that are ruled out, of the median and of the mean."""
-    median, mean = (f" of {units.percent_up(bound)} or more" if bound > 0 else "" for bound in bounds)
+    median, mean = (
+        f" of {units.percent_up(bound)} or more" if bound > 0 else "" for bound in bounds
+    )
     return f"no regression{median} in the median time of {where}, nor{mean} in the mean"
 
 
@@ -625,12 +823,24 @@ def _reached(verdict: Verdict) -> Iterable[str]:
     decision, limit, widest = verdict.decision, verdict.options.case, dict[str, Estimate]()
     for one in decision.cases:
         if one.quantity.kind == ITERATION:
-            widest[one.quantity.case] = max(widest.get(one.quantity.case, one), one, key=lambda estimate: estimate.high)
+            widest[one.quantity.case] = max(
+                widest.get(one.quantity.case, one), one, key=lambda estimate: estimate.high
+            )
     beyond = [one for one in widest.values() if one.high > limit]
     if len(widest) > 1 and beyond:
-        needed = [number for one in beyond if (number := launches_needed(one, limit)) <= _SUGGESTED * decision.launches]
-        time = units.duration(1e9 * verdict.end.elapsed_s * max(needed, default=0) / decision.launches)
-        more = f", and about {max(needed)} launches ({time}) would settle {len(needed)} more" if needed else ""
+        needed = [
+            number
+            for one in beyond
+            if (number := launches_needed(one, limit)) <= _SUGGESTED * decision.launches
+        ]
+        time = units.duration(
+            1e9 * verdict.end.elapsed_s * max(needed, default=0) / decision.launches
+        )
+        more = (
+            f", and about {max(needed)} launches ({time}) would settle {len(needed)} more"
+            if needed
+            else ""
+        )
         largest = units.percent_up(max(one.high for one in beyond))
         yield f"{len(widest) - len(beyond)} of {len(widest)} cases rule out {units.percent(limit)}, all of them {largest}{more}"
 
@@ -669,9 +879,21 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     """Return the whole verdict for JSON, which docs/schema/gate.json describes; changes are shares (0.05 is 5 % slower)."""
     header, decision, options = verdict.header, verdict.decision, verdict.options
     of_header = (
-        "base", "head", "torch", "cpu", "variables", "packages", "resident", "only_base", "only_head", "changed",
-        "generated", "left_out", "remarks", "qualified",
-    )  # fmt: skip
+        "base",
+        "head",
+        "torch",
+        "cpu",
+        "variables",
+        "packages",
+        "resident",
+        "only_base",
+        "only_head",
+        "changed",
+        "generated",
+        "left_out",
+        "remarks",
+        "qualified",
+    )
     return {
         "outcome": verdict.outcome,
         "sentence": last_line(verdict),
@@ -687,7 +909,11 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "fresh_launches": decision.fresh,
         "shard": str(header.shard) if header.shard.of > 1 and not verdict.recorded.shards else None,
         "shards": [
-            {"shard": str(part.header.shard), "machine": part.header.machine, "cases": len(part.header.labels)}
+            {
+                "shard": str(part.header.shard),
+                "machine": part.header.machine,
+                "cases": len(part.header.labels),
+            }
             for part in verdict.recorded.shards
         ],
         "seconds": verdict.recorded.seconds,
@@ -715,7 +941,13 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "far_launches": list(_far_launches(verdict)),
         "reproducers": [
             {
-                **dict(zip(("case", "kind", "name"), (header.name(one.key[0]), *one.key[1:]), strict=True)),
+                **dict(
+                    zip(
+                        ("case", "kind", "name"),
+                        (header.name(one.key[0]), *one.key[1:]),
+                        strict=True,
+                    )
+                ),
                 "script": one.script or None,
                 "why_not": one.why_not,
             }
@@ -723,7 +955,9 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         ],
         "different": verdict.different,
         "not_finite": verdict.not_finite,
-        "unbounded": [{"case": one.quantity.case, "name": one.quantity.name} for one in decision.unbounded],
+        "unbounded": [
+            {"case": one.quantity.case, "name": one.quantity.name} for one in decision.unbounded
+        ],
         "unmeasurable": verdict.unmeasurable,
         "unprofiled": verdict.unprofiled,
         "soak": [one._asdict() for one in verdict.soaks],
@@ -736,7 +970,10 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         **{name: getattr(quantity, name) for name in ("case", "kind", "name", "title")},
         "clock": quantity.clock or "profiled",
         "members": quantity.members,
-        "replaced": [{"operation": one.key, "base_ns": one.base_ns, "head_ns": one.head_ns} for one in quantity.replaced],
+        "replaced": [
+            {"operation": one.key, "base_ns": one.base_ns, "head_ns": one.head_ns}
+            for one in quantity.replaced
+        ],
         **{
             f"{side}_{unit}": amount if (unit == "bytes") == (quantity.kind == MEMORY) else None
             for unit in ("ns", "bytes")

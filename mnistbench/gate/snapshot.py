@@ -29,7 +29,17 @@ _LOCK = "lock"
 _RAW = "/.benchmarks/gate/"
 
 #: Names that are not copied from a tree that is not a repository.
-_LEFT_OUT = (".git", ".hg", ".benchmarks", "__pycache__", ".venv", "venv", ".tox", ".nox", "node_modules")
+_LEFT_OUT = (
+    ".git",
+    ".hg",
+    ".benchmarks",
+    "__pycache__",
+    ".venv",
+    "venv",
+    ".tox",
+    ".nox",
+    "node_modules",
+)
 
 #: Arguments of git for the files of a tree: the tracked ones, and those not ignored.
 _OWN_FILES = ("--cached", "--others", "--exclude-standard", "--deduplicate")
@@ -41,19 +51,51 @@ _GENERATED = ("*.py", *_COMPILED)
 
 #: Sources and build files of compiled modules, beside a Python file of the same name.
 _SOURCES = (
-    "*.S", "*.asm", "*.c", "*.cc", "*.cmake", "*.cpp", "*.cu", "*.cuh", "*.cxx", "*.f", "*.f90", "*.h", "*.hh", "*.hpp",
-    "*.inl", "*.proto", "*.pxd", "*.pxi", "*.pyx", "*.pyx.in", "*.rs", "CMakeLists.txt", "Cargo.lock", "Cargo.toml",
-    "meson.build", "setup.py",
-)  # fmt: skip
+    "*.S",
+    "*.asm",
+    "*.c",
+    "*.cc",
+    "*.cmake",
+    "*.cpp",
+    "*.cu",
+    "*.cuh",
+    "*.cxx",
+    "*.f",
+    "*.f90",
+    "*.h",
+    "*.hh",
+    "*.hpp",
+    "*.inl",
+    "*.proto",
+    "*.pxd",
+    "*.pxi",
+    "*.pyx",
+    "*.pyx.in",
+    "*.rs",
+    "CMakeLists.txt",
+    "Cargo.lock",
+    "Cargo.toml",
+    "meson.build",
+    "setup.py",
+)
 
 #: Files that a build writes with the version of the package.
 _VERSIONS = ("__version__.py", "_version.py", "version.py")
 
 #: Files from which no Python file is generated, beside Python files that do not name it.
 _NO_INPUTS = (
-    "*.cfg", "*.ini", "*.lock", "*.md", "*.pyi", "*.rst", ".git*", ".pre-commit-config.yaml", "LICENSE*", "pyproject.toml",
+    "*.cfg",
+    "*.ini",
+    "*.lock",
+    "*.md",
+    "*.pyi",
+    "*.rst",
+    ".git*",
+    ".pre-commit-config.yaml",
+    "LICENSE*",
+    "pyproject.toml",
     "requirements*.txt",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +116,9 @@ def scratch() -> Iterator[Path]:
     try:
         folder, lock = _locked_folder()
     except OSError as error:
-        raise UsageError(f"{temporary}: cannot be written ({error.strerror}); set TMPDIR to a folder that can be") from None
+        raise UsageError(
+            f"{temporary}: cannot be written ({error.strerror}); set TMPDIR to a folder that can be"
+        ) from None
     try:
         _remove_abandoned(temporary, folder)
         yield folder
@@ -128,11 +172,24 @@ def commit_of(here: Path, revision: str) -> tuple[Path, str]:
     """
     top = repository_of(here)
     if top is None:
-        raise UsageError(f"--base {revision!r}: {here} is not in a git repository; name a folder with --base-dir")
+        raise UsageError(
+            f"--base {revision!r}: {here} is not in a git repository; name a folder with --base-dir"
+        )
     wanted = revision
     if revision.endswith("..."):  # as in git diff main...
-        wanted = _git(top, "merge-base", "HEAD", revision.removesuffix("..."), check=False).strip() or revision
-    commit = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{wanted}^{{commit}}", check=False).strip()
+        wanted = (
+            _git(top, "merge-base", "HEAD", revision.removesuffix("..."), check=False).strip()
+            or revision
+        )
+    commit = _git(
+        top,
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "--end-of-options",
+        f"{wanted}^{{commit}}",
+        check=False,
+    ).strip()
     if not commit:
         name = revision.removesuffix("...").removeprefix("origin/") or revision
         hint = f"name a commit, a branch or a tag, or fetch it: git fetch origin {name}"
@@ -174,7 +231,9 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
         into.mkdir()
         for name in _listed(top, *_OWN_FILES):
             source, target = top / name, into / name
-            if _RAW in f"/{name}" or any((top / parent).is_symlink() for parent in Path(name).parents[:-1]):
+            if _RAW in f"/{name}" or any(
+                (top / parent).is_symlink() for parent in Path(name).parents[:-1]
+            ):
                 continue  # raw samples; files of a folder that is a link now
             # else: removed and not committed, or a submodule.
             if source.is_symlink() or source.is_file():
@@ -183,7 +242,9 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
         generated = _add_generated(top, into)
     except (OSError, shutil.Error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(f"{option or here}: cannot be copied to {into.parent} ({reason}); make room, or set TMPDIR") from None
+        raise UsageError(
+            f"{option or here}: cannot be copied to {into.parent} ({reason}); make room, or set TMPDIR"
+        ) from None
     return Tree(into, _inside(into, top, here), option or "working tree", generated)
 
 
@@ -217,7 +278,12 @@ def _add_generated(top: Path, into: Path) -> tuple[str, ...]:
     found = []
     for name in _listed(top, "--others", "--ignored", "--exclude-standard", "--", *_GENERATED):
         target = into / name
-        if Path(name).parent in packages and target.parent.is_dir() and not target.exists() and (top / name).is_file():
+        if (
+            Path(name).parent in packages
+            and target.parent.is_dir()
+            and not target.exists()
+            and (top / name).is_file()
+        ):
             shutil.copy2(top / name, target)
             found.append(name)
     return tuple(found)
@@ -251,21 +317,46 @@ def _may_be_source(top: Path, source: str, generated: str) -> bool:
     """Whether a generated file may depend on another file."""
     path, result = Path(source), Path(generated)
     if _matches(generated, _COMPILED):
-        is_python_of_it = path.suffix == ".py" and path.parent == result.parent and path.stem == result.name.partition(".")[0]
+        is_python_of_it = (
+            path.suffix == ".py"
+            and path.parent == result.parent
+            and path.stem == result.name.partition(".")[0]
+        )
         return is_python_of_it or _matches(path.name, _SOURCES)
     if path.suffix == ".py":
-        return (top / path).is_file() and result.name in (top / path).read_text(encoding="utf-8", errors="replace")
-    return path.parts[0] not in (".github", "docs", "test", "tests") and not _matches(path.name, _NO_INPUTS)
+        return (top / path).is_file() and result.name in (top / path).read_text(
+            encoding="utf-8", errors="replace"
+        )
+    return path.parts[0] not in (".github", "docs", "test", "tests") and not _matches(
+        path.name, _NO_INPUTS
+    )
 
 
-def differing(trees: Sequence[Tree], patterns: str = "", *, names: Iterable[str] = (), word: bytes = b"") -> tuple[str, ...]:
+def differing(
+    trees: Sequence[Tree], patterns: str = "", *, names: Iterable[str] = (), word: bytes = b""
+) -> tuple[str, ...]:
     """Return the files, with these names or matching a pattern, of which lines with a word differ between the trees."""
 
     def lines(path: Path) -> list[bytes] | None:
-        return [line for line in path.read_bytes().splitlines() if word in line] if path.is_file() else [] if word else None
+        return (
+            [line for line in path.read_bytes().splitlines() if word in line]
+            if path.is_file()
+            else []
+            if word
+            else None
+        )
 
-    found = {str(file.relative_to(tree.root)) for tree in trees for each in patterns.split() for file in tree.root.rglob(each)}
-    return tuple(name for name in sorted({*names, *found}) if lines(trees[0].root / name) != lines(trees[1].root / name))
+    found = {
+        str(file.relative_to(tree.root))
+        for tree in trees
+        for each in patterns.split()
+        for file in tree.root.rglob(each)
+    }
+    return tuple(
+        name
+        for name in sorted({*names, *found})
+        if lines(trees[0].root / name) != lines(trees[1].root / name)
+    )
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
@@ -277,13 +368,19 @@ def head_of(here: Path) -> tuple[str, bool]:
     if not shutil.which("git") or repository_of(here) is None:
         return "", False
     commit = _git(here, "rev-parse", "--short=7", "HEAD", check=False).strip()
-    return commit, bool(_git(here, "status", "--porcelain", "--", ":/", f":(exclude,top,glob)**{_RAW}**", check=False).strip())
+    return commit, bool(
+        _git(
+            here, "status", "--porcelain", "--", ":/", f":(exclude,top,glob)**{_RAW}**", check=False
+        ).strip()
+    )
 
 
 def _inside(copy: Path, top: Path, here: Path) -> Path:
     directory = copy / here.resolve().relative_to(top.resolve())
     if not directory.is_dir():
-        raise UsageError(f"{directory.relative_to(copy)} is not a folder of {top} at that revision; start where both have one")
+        raise UsageError(
+            f"{directory.relative_to(copy)} is not a folder of {top} at that revision; start where both have one"
+        )
     return directory
 
 
@@ -295,17 +392,24 @@ class _NoRepositoryError(UsageError):
 _SETTINGS = ("-c", "core.hooksPath=/dev/null", "-c", "core.sparseCheckout=false")
 
 
-def _git(directory: Path, *arguments: str, check: bool = True, environ: Mapping[str, str] | None = None) -> str:
+def _git(
+    directory: Path, *arguments: str, check: bool = True, environ: Mapping[str, str] | None = None
+) -> str:
     command = ("git", "-C", str(directory), *_SETTINGS, *arguments)
     of_a_hook = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
     inherited = {name: value for name, value in os.environ.items() if name not in of_a_hook}
     try:
         done = subprocess.run(
-            command, capture_output=True, check=False, stdin=subprocess.DEVNULL,
+            command,
+            capture_output=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
             env={**inherited, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", **(environ or {})},
-        )  # fmt: skip
+        )
     except FileNotFoundError:
-        raise UsageError("git is not installed, and --base needs it; install it, or name a folder with --base-dir") from None
+        raise UsageError(
+            "git is not installed, and --base needs it; install it, or name a folder with --base-dir"
+        ) from None
     if check and done.returncode:
         reasons = os.fsdecode(done.stderr).strip().splitlines() or ["no reason given"]
         if reasons[0].startswith("fatal: not a git repository"):

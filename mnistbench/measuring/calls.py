@@ -60,9 +60,14 @@ class Call:
 
 #: Iterators of Python that compute an item when it is asked for; the last one is that of ``re.finditer``.
 _LAZY_ITERATORS = (
-    map, filter, zip, enumerate, reversed, *(kind for kind in vars(itertools).values() if isinstance(kind, type)),
+    map,
+    filter,
+    zip,
+    enumerate,
+    reversed,
+    *(kind for kind in vars(itertools).values() if isinstance(kind, type)),
     type(iter(int, 1)),
-)  # fmt: skip
+)
 
 #: What functions with ``@contextlib.contextmanager`` and ``@contextlib.asynccontextmanager`` return.
 _CONTEXT_MANAGERS: tuple[type, ...] = (
@@ -82,16 +87,25 @@ def only_created(result: object) -> str:
         return _why_only_created("a generator", _READ_ALL) if is_new else ""
     if type(result) is types.CoroutineType:
         is_new = inspect.getcoroutinestate(result) == inspect.CORO_CREATED
-        return _why_only_created("a coroutine", "run it: benchmark(lambda: asyncio.run(f()))") if is_new else ""
+        return (
+            _why_only_created("a coroutine", "run it: benchmark(lambda: asyncio.run(f()))")
+            if is_new
+            else ""
+        )
     if kind is types.AsyncGeneratorType:
-        return _why_only_created("an async generator", "read it in a coroutine, and run that with asyncio.run in the function")
+        return _why_only_created(
+            "an async generator",
+            "read it in a coroutine, and run that with asyncio.run in the function",
+        )
     if any(kind is context_manager for context_manager in _CONTEXT_MANAGERS):
         return _why_only_created("a context manager", "enter it in the function: with f(): ...")
     if any(kind is lazy for lazy in _LAZY_ITERATORS):
         return _why_only_created(f"an iterator ({kind.__name__})", _READ_ALL)
     if _is_awaitable(kind) and not _is_done_future(result):
         what = f"an awaitable ({type.__dict__['__name__'].__get__(kind)})"
-        return _why_only_created(what, "await it in a coroutine, and run that with asyncio.run in the function")
+        return _why_only_created(
+            what, "await it in a coroutine, and run that with asyncio.run in the function"
+        )
     return ""
 
 
@@ -169,18 +183,28 @@ def intercept(
         return result
 
     class Intercepted(base):  # type: ignore[misc, valid-type]
-        def __call__(self, function_to_benchmark: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def __call__(
+            self, function_to_benchmark: Callable[..., Any], *args: Any, **kwargs: Any
+        ) -> Any:
             call = Call(function_to_benchmark, args, kwargs, collects_garbage=not self._disable_gc)
-            return around(self, call, lambda: base.__call__(self, function_to_benchmark, *args, **kwargs))
+            return around(
+                self, call, lambda: base.__call__(self, function_to_benchmark, *args, **kwargs)
+            )
 
         def pedantic(self, *args: Any, **kwargs: Any) -> Any:
             given = inspect.signature(base.pedantic).bind(self, *args, **kwargs).arguments
             warmup_rounds = given.get("warmup_rounds", 0)
             once = given.get("rounds", 1) == given.get("iterations", 1) == 1 and not warmup_rounds
             call = Call(
-                given["target"], tuple(given.get("args", ())), given.get("kwargs") or {}, given.get("setup"),
-                given.get("teardown"), warmup_rounds, not self._disable_gc, once,
-            )  # fmt: skip
+                given["target"],
+                tuple(given.get("args", ())),
+                given.get("kwargs") or {},
+                given.get("setup"),
+                given.get("teardown"),
+                warmup_rounds,
+                not self._disable_gc,
+                once,
+            )
             teardown = call.teardown
             if tears_down and teardown is not None:
                 return around(self, call, lambda: _torn_down(base.pedantic, given, call, teardown))
@@ -189,7 +213,9 @@ def intercept(
     fixture.__class__ = Intercepted
 
 
-def _torn_down(pedantic: Callable[..., Any], given: Mapping[str, Any], call: Call, teardown: Callable[..., Any]) -> Any:
+def _torn_down(
+    pedantic: Callable[..., Any], given: Mapping[str, Any], call: Call, teardown: Callable[..., Any]
+) -> Any:
     """Run ``pedantic`` and, unless it does so itself, the teardown with the arguments of the last call."""
     last_arguments = call.args, call.kwargs
     is_torn_down = False

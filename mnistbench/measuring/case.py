@@ -64,14 +64,18 @@ class Case:
     @property
     def parameter_count(self) -> int:
         """Number of trainable parameters of the model."""
-        return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+        return sum(
+            parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad
+        )
 
     @property
     def tables_in(self) -> str:
         """The label of the case that is profiled in place of this one; empty if this one is."""
         if self.runner is not None:
             return ""
-        return replace(self.params, phase="forward" if self.params.phase == "eval" else "step").label
+        return replace(
+            self.params, phase="forward" if self.params.phase == "eval" else "step"
+        ).label
 
 
 def build(params: Params, workload: Workload, data_dir: str | Path | None = None) -> Case:
@@ -126,15 +130,21 @@ def in_step(params: Params, workload: Workload, model: nn.Module) -> nn.Module:
         return model
     otherwise = "; choose the reference step"
     if workload.make_fast_model is None:
-        raise UsageError(f"workload {workload.name!r} has no fast step: give it make_fast_model=...{otherwise}")
+        raise UsageError(
+            f"workload {workload.name!r} has no fast step: give it make_fast_model=...{otherwise}"
+        )
     if torch.device(params.device).type != "cpu":
-        raise UsageError(f"the fast step of {workload.name!r} is for the CPU, not for {params.device}{otherwise}")
+        raise UsageError(
+            f"the fast step of {workload.name!r} is for the CPU, not for {params.device}{otherwise}"
+        )
     if params.compile:
         raise UsageError(f"the fast step of {workload.name!r} cannot be compiled{otherwise}")
     return workload.make_fast_model(model)
 
 
-def optimizer_maker(params: Params, workload: Workload) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
+def optimizer_maker(
+    params: Params, workload: Workload
+) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
     """Return what makes the optimizer of the step of ``params``."""
     fast = workload.make_fast_optimizer if params.step == FAST else None
     return fast or workload.make_optimizer
@@ -191,7 +201,9 @@ def _work(
                 batches = (workload.make_batch(size, device, generator) for _ in itertools.count())
             else:  # epoch after epoch, shuffled once per epoch
                 whole = workload.load(device)
-                batches = itertools.chain.from_iterable(whole.epoch(whole.train, size, generator) for _ in itertools.count())
+                batches = itertools.chain.from_iterable(
+                    whole.epoch(whole.train, size, generator) for _ in itertools.count()
+                )
             return None, None, size, size, partial(next, batches)
         case _:  # dataloader
             loader = data.torchvision_loader(data_dir, size, params.seed)
@@ -199,7 +211,9 @@ def _work(
             return None, None, size, size, partial(next, batches)
 
 
-def _whole_set(workload: Workload, device: torch.device, params: Params) -> tuple[data.Dataset, float]:
+def _whole_set(
+    workload: Workload, device: torch.device, params: Params
+) -> tuple[data.Dataset, float]:
     """Return the dataset of an epoch case, and the share of it that the case runs on."""
     if workload.load is None:
         raise UsageError(
@@ -230,7 +244,9 @@ def memory_suffices(otherwise: str) -> Iterator[None]:
         yield
     # The base class of torch.OutOfMemoryError; the CPU allocator raises it directly.
     except RuntimeError as error:
-        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(
+            error
+        ):
             raise
         raise UsageError(otherwise) from None
 

@@ -32,7 +32,9 @@ def run(_: Settings) -> int:
 
 def environment_text(environment: Environment, allocator_status: str) -> str:
     """Return a line per field; accelerators have a line each."""
-    return tabulate(environment_rows(environment, allocator_status), tablefmt="plain", disable_numparse=True)
+    return tabulate(
+        environment_rows(environment, allocator_status), tablefmt="plain", disable_numparse=True
+    )
 
 
 def environment_rows(environment: Environment, allocator_status: str) -> list[tuple[str, str]]:

@@ -38,7 +38,18 @@ _KEY_DIGITS = 24  # hexadecimal, of the hash in the name of an entry
 _FIELDS = ("check", "curves", "notes")  # of Curve, in the JSON
 
 #: Packages of mnistbench that a curve does not depend on; which of them are loaded depends on the options of the session.
-_OTHER_PACKAGES = ("compare", "saved_runs", "report", "pytest_plugin", "gate", "profile", "train", "lab", "commands", "cli")
+_OTHER_PACKAGES = (
+    "compare",
+    "saved_runs",
+    "report",
+    "pytest_plugin",
+    "gate",
+    "profile",
+    "train",
+    "lab",
+    "commands",
+    "cli",
+)
 
 
 @dataclass(frozen=True)
@@ -79,7 +90,11 @@ class CurveStore:
     def save(self, params: Params, curve: Curve) -> None:
         """Write the curve, and remove the entries that were not used for longest."""
         fields = {name: getattr(curve, name) for name in _FIELDS}
-        content = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode() + b"\n" + curve.events
+        content = (
+            json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
+            + b"\n"
+            + curve.events
+        )
         with contextlib.suppress(OSError):
             self._root.mkdir(parents=True, exist_ok=True)
             replace_file(self._path(params), _sha256(content).encode() + b"\n" + content)
@@ -91,7 +106,9 @@ class CurveStore:
         if params not in self._paths:  # once: the training run can load further modules
             identity = json.dumps([asdict(params), _versions(), sources()])
             name = params.label.split(" ")[1].replace(":", "")
-            self._paths[params] = self._root / f"{name}-{_sha256(identity.encode())[:_KEY_DIGITS]}{_SUFFIX}"
+            self._paths[params] = (
+                self._root / f"{name}-{_sha256(identity.encode())[:_KEY_DIGITS]}{_SUFFIX}"
+            )
         return self._paths[params]
 
 
@@ -113,8 +130,14 @@ def _versions() -> dict[str, str]:
 
 def sources() -> str:
     """Return a hash of the files of all loaded modules, except installed ones and the standard library."""
-    folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")]
-    installed = tuple(folder + os.sep for folder in (*folders, *site.getsitepackages(), site.getusersitepackages()))
+    folders = [
+        sysconfig.get_path(name)
+        for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+    ]
+    installed = tuple(
+        folder + os.sep
+        for folder in (*folders, *site.getsitepackages(), site.getusersitepackages())
+    )
     found = {}
     for name, module in list(sys.modules.items()):
         file: Any = getattr(module, "__dict__", {}).get("__file__")

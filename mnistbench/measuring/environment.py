@@ -55,7 +55,10 @@ def accelerators() -> list[str]:
         return []
     kind = torch.accelerator.current_accelerator()
     assert kind is not None
-    return [kind.type if index == 0 else f"{kind.type}:{index}" for index in range(torch.accelerator.device_count())]
+    return [
+        kind.type if index == 0 else f"{kind.type}:{index}"
+        for index in range(torch.accelerator.device_count())
+    ]
 
 
 def resolve_devices(requested: Sequence[str]) -> list[str]:
@@ -113,8 +116,12 @@ def _canonical(name: str) -> str:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UsageError(f"device {name!r} is not known: use auto, cpu, cuda, cuda:1 or mps") from None
-    return device.type if device.type == "cpu" or not device.index else f"{device.type}:{device.index}"
+        raise UsageError(
+            f"device {name!r} is not known: use auto, cpu, cuda, cuda:1 or mps"
+        ) from None
+    return (
+        device.type if device.type == "cpu" or not device.index else f"{device.type}:{device.index}"
+    )
 
 
 def _blas() -> str:
@@ -150,7 +157,9 @@ def _driver() -> str:
         return "unknown"
     query = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.split()
+        answer = subprocess.run(
+            query, capture_output=True, text=True, timeout=20, check=True
+        ).stdout.split()
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return answer[0] if answer else "unknown"
@@ -182,7 +191,9 @@ def cpu_paths() -> dict[str, str]:
     found = {
         "instruction set": torch.backends.cpu.get_cpu_capability(),
         "oneDNN": "".join(_ISA.findall(onednn_report(torch.ones(1).to_mkldnn))),
-        "OpenMP": " and ".join(sorted(set(_OPENMP.findall(maps.read_text())))) if maps.exists() else "",
+        "OpenMP": " and ".join(sorted(set(_OPENMP.findall(maps.read_text()))))
+        if maps.exists()
+        else "",
         "compiler": "".join(_COMPILER.findall(built)),
         "oneDNN release": "".join(_ONEDNN.findall(built)),
     }
@@ -215,4 +226,8 @@ def onednn_report(run: Callable[[], object]) -> str:
 
 def onednn_runs(report: str) -> dict[str, int]:
     """Return how often each implementation ran, in the order of the first runs: ``convolution brgconv:avx512_core``."""
-    return dict(Counter(kind if kind == REORDER else f"{kind} {name}" for kind, name in _RUN.findall(report)))
+    return dict(
+        Counter(
+            kind if kind == REORDER else f"{kind} {name}" for kind, name in _RUN.findall(report)
+        )
+    )

@@ -88,7 +88,11 @@ def _is_of_runtime(event: Event) -> bool:
     """Whether a host event is a call of the accelerator's runtime, or overhead of its profiling interface."""
     kind = getattr(event, "activity_type", None)
     if kind is None:
-        return operation.is_runtime_call(event.name) or event.name == _UNKNOWN_CALL or _is_overhead(event)
+        return (
+            operation.is_runtime_call(event.name)
+            or event.name == _UNKNOWN_CALL
+            or _is_overhead(event)
+        )
     return operation.is_runtime_call(event.name) or bool(kind.endswith(_RUNTIME_TYPES))
 
 
@@ -119,7 +123,9 @@ class _Iterations:
     def slot_of(self, event: Event) -> int:
         """Return the position of the iteration in which an event started; -1 outside of all."""
         slot = bisect_right(self._starts, event.time_range.start) - 1
-        return slot if slot >= 0 and event.time_range.start <= self.events[slot].time_range.end else -1
+        return (
+            slot if slot >= 0 and event.time_range.start <= self.events[slot].time_range.end else -1
+        )
 
 
 def table(
@@ -150,13 +156,19 @@ def table(
         iteration: name of the ranges that mark iterations; events outside them are ignored.
     """
     listed = list(events)
-    host = list(_without_own_overhead([event for event in listed if event.device_type == DeviceType.CPU]))
+    host = list(
+        _without_own_overhead([event for event in listed if event.device_type == DeviceType.CPU])
+    )
     iterations = _Iterations(host, iteration)
     inside = [event for event in host if iterations.slot_of(event) >= 0]
     samples = _gathered(inside, iterations, view, on_host=torch.device(device).type == "cpu")
     busy: tuple[int, ...] = ()
     if view == "device":
-        work = [event for event in listed if event.device_type != DeviceType.CPU and not is_annotation(event)]
+        work = [
+            event
+            for event in listed
+            if event.device_type != DeviceType.CPU and not is_annotation(event)
+        ]
         _add_unattributed(samples, work, inside, iterations)
         busy = _busy(work, iterations)
     return OpTable(
@@ -174,12 +186,16 @@ def _busy(work: Iterable[Event], iterations: _Iterations) -> tuple[int, ...]:
     ran = [event.time_range for event in work]
     ranges = (event.time_range for event in iterations.events)
     return _nanoseconds(
-        operation.covered((max(one.start, each.start), min(one.end, each.end)) for one in ran) for each in ranges
+        operation.covered((max(one.start, each.start), min(one.end, each.end)) for one in ran)
+        for each in ranges
     )
 
 
 def _add_unattributed(
-    samples: dict[operation.OpKey, RowSums], work: Iterable[Event], inside: Iterable[Event], iterations: _Iterations
+    samples: dict[operation.OpKey, RowSums],
+    work: Iterable[Event],
+    inside: Iterable[Event],
+    iterations: _Iterations,
 ) -> None:
     """Add the row of the kernels and copies that started in an iteration and that no operation of the iterations has.
 
@@ -187,9 +203,18 @@ def _add_unattributed(
     duration, which the profiler copies from the event of the kernel: those that run in the iteration of their operation first,
     because others may have equal durations.
     """
-    launched = [(iterations.slot_of(event), kernel) for event in inside if _launches(event) for kernel in event.kernels]
+    launched = [
+        (iterations.slot_of(event), kernel)
+        for event in inside
+        if _launches(event)
+        for kernel in event.kernels
+    ]
     in_time = Counter((slot, kernel.name, kernel.duration) for slot, kernel in launched)
-    left = [event for event in work if not _taken(in_time, (iterations.slot_of(event), event.name, _ran_us(event)))]
+    left = [
+        event
+        for event in work
+        if not _taken(in_time, (iterations.slot_of(event), event.name, _ran_us(event)))
+    ]
     late: Counter[tuple[str, float]] = Counter()
     for (_, name, ran_us), count in in_time.items():
         late[name, ran_us] += count
@@ -227,10 +252,16 @@ def _launches(event: Event) -> bool:
 def _row_of(event: Event, scope: operation.Scope) -> operation.OpKey:
     if _is_range(event):
         return (operation.OUTSIDE, scope.phase, operation.NO_MODULE)
-    return (operation.RUNTIME, "", operation.NO_MODULE) if _is_of_runtime(event) else (event.name, scope.phase, scope.module)
+    return (
+        (operation.RUNTIME, "", operation.NO_MODULE)
+        if _is_of_runtime(event)
+        else (event.name, scope.phase, scope.module)
+    )
 
 
-def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_host: bool) -> dict[operation.OpKey, RowSums]:
+def _gathered(
+    host: Sequence[Event], iterations: _Iterations, view: str, *, on_host: bool
+) -> dict[operation.OpKey, RowSums]:
     """Sum the events of each row in each iteration."""
     samples: dict[operation.OpKey, RowSums] = defaultdict(lambda: RowSums(len(iterations.events)))
     # (phase, iteration) -> self time on other threads.
@@ -247,7 +278,9 @@ def _gathered(host: Sequence[Event], iterations: _Iterations, view: str, *, on_h
             continue
         row.calls += 1
         row.total_cpu[slot] += event.cpu_time_total
-        row.memory[slot] += event.self_cpu_memory_usage if on_host else event.self_device_memory_usage
+        row.memory[slot] += (
+            event.self_cpu_memory_usage if on_host else event.self_device_memory_usage
+        )
         # torch 2.11 may give a runtime call the kernels of an equal number.
         if view == "device" and _launches(event):
             row.self_device[slot] += event.self_device_time_total
@@ -282,9 +315,15 @@ def placed(events: Iterable[Event]) -> Iterator[tuple[Event, operation.Scope]]:
     return _walked(host, _forward_modules(host))
 
 
-def _walked(events: Iterable[Event], forward_modules: dict[tuple[int, int], str]) -> Iterator[tuple[Event, operation.Scope]]:
+def _walked(
+    events: Iterable[Event], forward_modules: dict[tuple[int, int], str]
+) -> Iterator[tuple[Event, operation.Scope]]:
     """Walk the call trees; yield every event with the scope that its ancestors set."""
-    pending = [(event, operation.Scope("", operation.NO_MODULE)) for event in events if event.cpu_parent is None]
+    pending = [
+        (event, operation.Scope("", operation.NO_MODULE))
+        for event in events
+        if event.cpu_parent is None
+    ]
     while pending:
         event, scope = pending.pop()
         if event.name.startswith(operation.PHASE):

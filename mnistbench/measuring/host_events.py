@@ -35,15 +35,27 @@ class HostEvent:
     """An event of the host, with the fields of ``events_to_table.Event``."""
 
     __slots__ = (
-        "cpu_children", "cpu_memory_usage", "cpu_parent", "device_memory_usage", "fwd_thread", "input_shapes", "is_async",
-        "name", "scope", "sequence_nr", "thread", "time_range",
-    )  # fmt: skip
+        "cpu_children",
+        "cpu_memory_usage",
+        "cpu_parent",
+        "device_memory_usage",
+        "fwd_thread",
+        "input_shapes",
+        "is_async",
+        "name",
+        "scope",
+        "sequence_nr",
+        "thread",
+        "time_range",
+    )
 
     device_type = DeviceType.CPU
     kernels = ()
     self_device_time_total = 0.0
 
-    def __init__(self, name: str, thread: int, time_range: TimeRange, memory: int, device_memory: int) -> None:
+    def __init__(
+        self, name: str, thread: int, time_range: TimeRange, memory: int, device_memory: int
+    ) -> None:
         self.name = name
         self.thread = thread
         self.time_range = time_range
@@ -61,19 +73,30 @@ class HostEvent:
     @property
     def self_cpu_time_total(self) -> float:
         """Time without the children, in microseconds."""
-        return 0 if self.is_async else self.cpu_time_total - sum([child.cpu_time_total for child in self.cpu_children])
+        return (
+            0
+            if self.is_async
+            else self.cpu_time_total - sum([child.cpu_time_total for child in self.cpu_children])
+        )
 
     @property
     def self_cpu_memory_usage(self) -> int:
         """Bytes allocated minus freed, without the children."""
-        return 0 if self.is_async else self.cpu_memory_usage - sum([child.cpu_memory_usage for child in self.cpu_children])
+        return (
+            0
+            if self.is_async
+            else self.cpu_memory_usage
+            - sum([child.cpu_memory_usage for child in self.cpu_children])
+        )
 
     @property
     def self_device_memory_usage(self) -> int:
         """The same of an accelerator's memory, whose allocator reports to a profile of host activities, too."""
         if self.is_async:
             return 0
-        return self.device_memory_usage - sum([child.device_memory_usage for child in self.cpu_children])
+        return self.device_memory_usage - sum(
+            [child.device_memory_usage for child in self.cpu_children]
+        )
 
 
 def host_events(recorded: torch.profiler.profile) -> list[Any]:
@@ -84,18 +107,26 @@ def host_events(recorded: torch.profiler.profile) -> list[Any]:
         results = recorded.profiler.kineto_results
         first, raw = results.trace_start_ns(), results.events()
         memory = _Memory([event for event in raw if event.name() == MEMORY])
-        events = [_event(event, first, memory) for event in raw if event.name() not in LEFT_OUT and not _is_hidden(event)]
+        events = [
+            _event(event, first, memory)
+            for event in raw
+            if event.name() not in LEFT_OUT and not _is_hidden(event)
+        ]
         alone = [*memory.outside(), *(event for event in raw if event.name() == _OUT_OF_MEMORY)]
         for event in alone:
             at = (event.start_ns() - first) / 1000
             sizes = (_n_bytes(event), _n_device_bytes(event))
-            events.append(HostEvent(event.name(), event.start_thread_id(), TimeRange(at, at), *sizes))
+            events.append(
+                HostEvent(event.name(), event.start_thread_id(), TimeRange(at, at), *sizes)
+            )
         events.sort(key=_by_time)
         _link(events)
         return _without_repetitions(events)
 
 
-def allocations(recorded: torch.profiler.profile, events: Sequence[HostEvent]) -> Iterator[tuple[float, int, HostEvent | None]]:
+def allocations(
+    recorded: torch.profiler.profile, events: Sequence[HostEvent]
+) -> Iterator[tuple[float, int, HostEvent | None]]:
     """Yield each allocation and free of host memory in their order; frees of what was allocated before the profile are missing.
 
     Yields:
@@ -104,7 +135,10 @@ def allocations(recorded: torch.profiler.profile, events: Sequence[HostEvent]) -
     assert recorded.profiler is not None, "the profile has ended"
     assert recorded.profiler.kineto_results is not None, "the profile has ended"
     results = recorded.profiler.kineto_results
-    records = sorted((event for event in results.events() if event.name() == MEMORY), key=lambda record: record.start_ns())
+    records = sorted(
+        (event for event in results.events() if event.name() == MEMORY),
+        key=lambda record: record.start_ns(),
+    )
     waiting = deque(sorted(events, key=_by_time))
     around: list[HostEvent] = []
     for record in records:
@@ -112,15 +146,25 @@ def allocations(recorded: torch.profiler.profile, events: Sequence[HostEvent]) -
         while waiting and waiting[0].time_range.start <= at:
             around.append(waiting.popleft())
         around = [event for event in around if event.time_range.end >= at]
-        innermost = [event for event in around if event.thread == record.start_thread_id() and event.name != MEMORY]
+        innermost = [
+            event
+            for event in around
+            if event.thread == record.start_thread_id() and event.name != MEMORY
+        ]
         yield at, _n_bytes(record), innermost[-1] if innermost else None
 
 
 def _event(event: Any, first: int, memory: _Memory) -> HostEvent:
     start, end = event.start_ns(), event.end_ns()
     time_range = TimeRange((start - first) / 1000, (end - first) / 1000)
-    made = HostEvent(_name(event.name()), event.start_thread_id(), time_range, *memory.between(start, end))
-    made.fwd_thread, made.scope, made.sequence_nr = event.fwd_thread_id(), event.scope(), event.sequence_nr()
+    made = HostEvent(
+        _name(event.name()), event.start_thread_id(), time_range, *memory.between(start, end)
+    )
+    made.fwd_thread, made.scope, made.sequence_nr = (
+        event.fwd_thread_id(),
+        event.scope(),
+        event.sequence_nr(),
+    )
     made.is_async = event.is_async() or made.thread != event.end_thread_id()
     made.input_shapes = event.shapes()
     return made
@@ -156,7 +200,8 @@ class _Memory:
         self._records = sorted(records, key=lambda record: record.start_ns())
         self._starts = [record.start_ns() for record in self._records]
         self._sums, self._device_sums = (
-            [0, *itertools.accumulate(map(count, self._records))] for count in (_n_bytes, _n_device_bytes)
+            [0, *itertools.accumulate(map(count, self._records))]
+            for count in (_n_bytes, _n_device_bytes)
         )
         # Of the number of events around a record, against the one before.
         self._changes = [0] * (len(self._records) + 1)

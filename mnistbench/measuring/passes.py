@@ -79,7 +79,10 @@ def device_times(case: Case) -> tuple[int, ...]:
         return ()
     case.reset()
     with on_device(device):
-        return tuple(event_ns(case, device) for _ in range(EVENT_CALLS if case.runner else EVENT_CALLS_OF_AN_EPOCH))
+        return tuple(
+            event_ns(case, device)
+            for _ in range(EVENT_CALLS if case.runner else EVENT_CALLS_OF_AN_EPOCH)
+        )
 
 
 def time_steps(

@@ -45,7 +45,9 @@ def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
     """Return the operations of a case's first iteration, host activities only."""
     recorded = record(case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False)
     events, device = host_events(recorded), case.params.device
-    return table(events, temperature="cold", view="host", device=device, first_of_process=first_of_process)
+    return table(
+        events, temperature="cold", view="host", device=device, first_of_process=first_of_process
+    )
 
 
 def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = False) -> OpTable:
@@ -53,11 +55,18 @@ def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = F
 
     ``shapes`` records the distinct input shapes of each operation.
     """
-    return warm_table(record_warm(case, iterations=iterations, view=view, shapes=shapes), case.params.device, view)
+    return warm_table(
+        record_warm(case, iterations=iterations, view=view, shapes=shapes), case.params.device, view
+    )
 
 
 def record_warm(
-    case: Case, *, iterations: int, view: str = "host", shapes: bool = False, communicates: bool = False
+    case: Case,
+    *,
+    iterations: int,
+    view: str = "host",
+    shapes: bool = False,
+    communicates: bool = False,
 ) -> torch.profiler.profile:
     """Profile iterations of a warm case; :func:`warm_table` and the profiler's trace export read the result.
 
@@ -68,7 +77,14 @@ def record_warm(
     for _ in range(WARMUP_ITERATIONS):
         case()
     activities = activities_of(case.params.device, view)
-    return record(case, iterations=iterations, activities=activities, shapes=shapes, dropped=1, dropped_after=int(communicates))
+    return record(
+        case,
+        iterations=iterations,
+        activities=activities,
+        shapes=shapes,
+        dropped=1,
+        dropped_after=int(communicates),
+    )
 
 
 def warm_table(recorded: torch.profiler.profile, device: str, view: str) -> OpTable:
@@ -76,7 +92,9 @@ def warm_table(recorded: torch.profiler.profile, device: str, view: str) -> OpTa
     cost = cost_per_call(tuple(activities_of(device, view)))
     with gc_paused():  # its searches take longer the more events there are
         events = host_events(recorded) if view == "host" else events_of(recorded)
-        return replace(table(events, temperature="warm", view=view, device=device), profiler_ns=cost)
+        return replace(
+            table(events, temperature="warm", view=view, device=device), profiler_ns=cost
+        )
 
 
 def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
@@ -85,10 +103,14 @@ def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
     with started(profiler):
         run()
     names = [event.name for event in host_events(profiler)]
-    return any("::" in name for name in names), any(name.startswith(("Torch-Compiled", "CompiledFunction")) for name in names)
+    return any("::" in name for name in names), any(
+        name.startswith(("Torch-Compiled", "CompiledFunction")) for name in names
+    )
 
 
-def profile_call(call: Call, *, iterations: int, duration_ns: float, device: str, shapes: bool = False) -> list[OpTable]:
+def profile_call(
+    call: Call, *, iterations: int, duration_ns: float, device: str, shapes: bool = False
+) -> list[OpTable]:
     """Return the operations of a warm call: host alone and, on an accelerator, with the device. Empty without operations.
 
     A sample repeats a call whose ``duration_ns`` is short. ``shapes`` records the distinct input shapes of each operation.
@@ -101,7 +123,9 @@ def profile_call(call: Call, *, iterations: int, duration_ns: float, device: str
         return []
     tables = []
     for view in ("host", "device") if has_device_view(device) else ("host",):
-        profiler = torch.profiler.profile(activities=activities_of(device, view), record_shapes=shapes, profile_memory=True)
+        profiler = torch.profiler.profile(
+            activities=activities_of(device, view), record_shapes=shapes, profile_memory=True
+        )
         with started(profiler), contextlib.nullcontext() if is_compiled else marked_calls():
             for number in range(1 + iterations):
                 mark = record_function(ITERATION) if number else contextlib.nullcontext()
@@ -116,7 +140,10 @@ def profile_call(call: Call, *, iterations: int, duration_ns: float, device: str
 def activities_of(device: str, view: str) -> list[ProfilerActivity]:
     """Return the profiler's activities for the view ``host`` or ``device``."""
     on_device = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
-    return [ProfilerActivity.CPU, *([on_device[torch.device(device).type]] if view == "device" else [])]
+    return [
+        ProfilerActivity.CPU,
+        *([on_device[torch.device(device).type]] if view == "device" else []),
+    ]
 
 
 @functools.cache  # constant within a process
@@ -163,7 +190,9 @@ def record(
 
     The events are parsed when they are read: ``acc_events=True`` would parse them here.
     """
-    profiler = torch.profiler.profile(activities=activities, record_shapes=shapes, profile_memory=True)
+    profiler = torch.profiler.profile(
+        activities=activities, record_shapes=shapes, profile_memory=True
+    )
     with started(profiler), marked(case):
         for _ in range(dropped):
             case()
@@ -217,7 +246,9 @@ def marked(case: Case) -> Iterator[None]:
 
 
 @contextmanager
-def in_ranges(runner: Step | Inference, model: nn.Module | None, make_range: Ranges) -> Iterator[None]:
+def in_ranges(
+    runner: Step | Inference, model: nn.Module | None, make_range: Ranges
+) -> Iterator[None]:
     """Put ranges around the runner's parts and the modules of a model while the body runs.
 
     The parts have the ranges PHASE + phase, the loss also MODULE + LOSS; the modules MODULE + name, none if the model is None.
@@ -235,7 +266,9 @@ def in_ranges(runner: Step | Inference, model: nn.Module | None, make_range: Ran
         yield
 
 
-def _in_ranges(function: Callable[..., Any], names: Sequence[str], make_range: Ranges) -> Callable[..., Any]:
+def _in_ranges(
+    function: Callable[..., Any], names: Sequence[str], make_range: Ranges
+) -> Callable[..., Any]:
     @wraps(function)
     def wrapper(*args: Any) -> Any:
         with ExitStack() as ranges:
@@ -273,7 +306,12 @@ def marked_calls() -> Iterator[None]:
     def enter(module: nn.Module, _: object) -> None:
         if not open_ranges:
             outermost = type(module).__name__
-            names.update({id(part): f"{outermost}.{name}" if name else outermost for name, part in module.named_modules()})
+            names.update(
+                {
+                    id(part): f"{outermost}.{name}" if name else outermost
+                    for name, part in module.named_modules()
+                }
+            )
         open_ranges.append(record_function(MODULE + names.get(id(module), type(module).__name__)))
         open_ranges[-1].__enter__()  # type: ignore[no-untyped-call]
 
@@ -307,4 +345,6 @@ def export_trace(recorded: torch.profiler.profile, path: Path) -> None:
             pass
         export(str(path))
     except OSError as error:
-        raise UsageError(f"--trace: {path} cannot be written ({error.strerror}); name another file") from None
+        raise UsageError(
+            f"--trace: {path} cannot be written ({error.strerror}); name another file"
+        ) from None

@@ -27,7 +27,13 @@ from torch import Tensor
 from mnistbench.core.errors import first_line
 from mnistbench.core.params import Params
 from mnistbench.core.record import Scalars, finite, thin
-from mnistbench.measuring.case import autocaster, fork_random, in_step, optimizer_maker, seeded_model
+from mnistbench.measuring.case import (
+    autocaster,
+    fork_random,
+    in_step,
+    optimizer_maker,
+    seeded_model,
+)
 from mnistbench.measuring.curves import Curve, CurveStore
 from mnistbench.workloads.data import Batch
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
@@ -70,7 +76,9 @@ def new_directory(root: Path, label: str = "") -> Path:
 class Tracker:
     """Computes each curve once per session, or reads it from disk, and writes it below one directory."""
 
-    def __init__(self, directory: Path | None, progress: Progress, store: CurveStore | None = None) -> None:
+    def __init__(
+        self, directory: Path | None, progress: Progress, store: CurveStore | None = None
+    ) -> None:
         """Write below ``directory``; if it is None, compute without writing. Keep training curves in ``store``."""
         self.directory = directory
         self._store = store
@@ -91,15 +99,20 @@ class Tracker:
     def rounds(self, params: Params, rounds_ns: tuple[float, ...], samples: int) -> Scalars:
         """Return time per iteration and samples per second over the rounds of a timed case."""
         curves = {
-            "timing/ms_per_iteration": [(number, nanoseconds / 1e6) for number, nanoseconds in enumerate(rounds_ns, 1)],
+            "timing/ms_per_iteration": [
+                (number, nanoseconds / 1e6) for number, nanoseconds in enumerate(rounds_ns, 1)
+            ],
             "timing/samples_per_second": [
-                (number, samples * 1e9 / nanoseconds) for number, nanoseconds in enumerate(rounds_ns, 1)
+                (number, samples * 1e9 / nanoseconds)
+                for number, nanoseconds in enumerate(rounds_ns, 1)
             ],
         }
         directory = self._run_directory(params, params.phase)
         with open_writer(directory) as writer:
             if writer:
-                write_scalars(writer, {tag: thin(points, SHOWN_POINTS) for tag, points in curves.items()})
+                write_scalars(
+                    writer, {tag: thin(points, SHOWN_POINTS) for tag, points in curves.items()}
+                )
         return scalars_of(params.dataset, curves, directory)
 
     def _stored(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]] | None:
@@ -116,7 +129,9 @@ class Tracker:
         directory = self._run_directory(params, "training")
         if directory:
             directory.mkdir(parents=True, exist_ok=True)
-            (directory / f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}").write_bytes(found.events)
+            (
+                directory / f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}"
+            ).write_bytes(found.events)
         return scalars_of(params.dataset, found.curves, directory), found.notes
 
     def _train(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]]:
@@ -127,11 +142,22 @@ class Tracker:
             run = _TrainingRun(params, workload)
             what = f"training {params.label.split(' ')[1]} on {params.dataset}"
             with self._progress(run.batches, run.steps, what) as shown:
-                for window in fit(run.step, shown, metric=workload.metric, window=max(1, run.steps // CURVE_WINDOWS)):
+                for window in fit(
+                    run.step,
+                    shown,
+                    metric=workload.metric,
+                    window=max(1, run.steps // CURVE_WINDOWS),
+                ):
                     _add(curves, "train", window)
             if workload.load:
                 inference = Inference(run.step.model, run.autocast)
-                test = evaluate(inference, run.test_batches(), loss=workload.loss, metric=workload.metric, step=run.steps)
+                test = evaluate(
+                    inference,
+                    run.test_batches(),
+                    loss=workload.loss,
+                    metric=workload.metric,
+                    step=run.steps,
+                )
                 _add(curves, "test", test)
             if writer:
                 write_scalars(writer, curves)
@@ -143,7 +169,9 @@ class Tracker:
         scalars = scalars_of(params.dataset, curves, directory)
         if self._store:
             # One file.
-            events = b"".join(file.read_bytes() for file in directory.iterdir()) if directory else b""
+            events = (
+                b"".join(file.read_bytes() for file in directory.iterdir()) if directory else b""
+            )
             self._store.save(params, Curve(check, scalars.curves, tuple(notes), events))
         return scalars, tuple(notes)
 
@@ -166,7 +194,10 @@ class _TrainingRun:
         model = in_step(params, workload, self.plain)
         self.autocast = autocaster(self.device, params.dtype)
         self.generator = torch.Generator().manual_seed(params.seed)
-        self.batches = (workload.make_batch(params.batch_size, self.device, self.generator) for _ in range(self.steps))
+        self.batches = (
+            workload.make_batch(params.batch_size, self.device, self.generator)
+            for _ in range(self.steps)
+        )
         optimizer = optimizer_maker(params, workload)(model.parameters())
         self.step = Step(model, self._loss, optimizer, self.autocast)
         self._workload = workload
@@ -177,7 +208,9 @@ class _TrainingRun:
         loss = self._workload.loss(output, targets)
         if len(self._first) < self.steps_of_check:
             metric = self._workload.metric
-            self._first.append((loss.detach().clone(), metric(output.detach(), targets) if metric else None))
+            self._first.append(
+                (loss.detach().clone(), metric(output.detach(), targets) if metric else None)
+            )
         return loss
 
     def test_batches(self) -> Iterable[Batch]:
@@ -203,7 +236,9 @@ def _add(curves: dict[str, list[tuple[int, float | None]]], part: str, window: W
         curves.setdefault(f"{part}/accuracy", []).append((window.step, finite(window.accuracy)))
 
 
-def scalars_of(dataset: str, curves: Mapping[str, Sequence[tuple[int, Any]]], directory: Path | None) -> Scalars:
+def scalars_of(
+    dataset: str, curves: Mapping[str, Sequence[tuple[int, Any]]], directory: Path | None
+) -> Scalars:
     """Return the curves for a record: thinned, and their final values."""
     return Scalars(
         dataset=dataset,
@@ -246,7 +281,14 @@ def write_images(writer: Any, dataset: str, inputs: Tensor) -> None:
 
 
 def write_misclassified(
-    writer: Any, dataset: str, images: Tensor, targets: Sequence[int], read_as: Sequence[int], *, of: str, step: int
+    writer: Any,
+    dataset: str,
+    images: Tensor,
+    targets: Sequence[int],
+    read_as: Sequence[int],
+    *,
+    of: str,
+    step: int,
 ) -> None:
     """Write misclassified images as a grid, each with its label and the predicted class, and a text with their number.
 
@@ -254,7 +296,9 @@ def write_misclassified(
     """
     captions = [f"{target} as {taken}" for target, taken in zip(targets, read_as, strict=True)]
     if captions:
-        writer.add_image(f"misclassified/{dataset}", _captioned(images, captions), step, dataformats="HWC")
+        writer.add_image(
+            f"misclassified/{dataset}", _captioned(images, captions), step, dataformats="HWC"
+        )
         first = f"'{captions[0]}' is a {targets[0]} that was taken for a {read_as[0]}"
         of = f"{of}. The grid of the same name shows the first {len(captions)}: {first}"
     writer.add_text(f"misclassified/{dataset}", f"{of}.", step)
@@ -269,7 +313,9 @@ def _captioned(images: Tensor, captions: Sequence[str]) -> np.ndarray:
     side, line, gap = 84, 28, 6
     font = ImageFont.load_default(size=24)  # built into Pillow
     columns, rows = min(8, len(images)), -(-len(images) // 8)
-    grid = Image.new("RGB", (gap + columns * (side + gap), gap + rows * (side + line + gap)), "white")
+    grid = Image.new(
+        "RGB", (gap + columns * (side + gap), gap + rows * (side + line + gap)), "white"
+    )
     draw = ImageDraw.Draw(grid)
     for position, (image, caption) in enumerate(zip(images, captions, strict=True)):
         left = gap + position % 8 * (side + gap)

@@ -113,7 +113,12 @@ def event_ns(work: Callable[[], object], device: torch.device) -> int:
 
 
 def times_ns(
-    work: Callable[[], object], *, seconds: float, least: int, most: int = sys.maxsize, untimed: int = 0
+    work: Callable[[], object],
+    *,
+    seconds: float,
+    least: int,
+    most: int = sys.maxsize,
+    untimed: int = 0,
 ) -> tuple[int, ...]:
     """Run iterations until they fill a time; return the wall time of each, in nanoseconds.
 

@@ -14,7 +14,15 @@ from typing import Any
 from mnistbench.core.document import FieldError, Reader
 from mnistbench.core.errors import RecordError
 from mnistbench.core.params import params_of_call
-from mnistbench.core.record import CaseRecord, Environment, Run, read_origin, record_of, thin, timing_of
+from mnistbench.core.record import (
+    CaseRecord,
+    Environment,
+    Run,
+    read_origin,
+    record_of,
+    thin,
+    timing_of,
+)
 from mnistbench.saved_runs.plain import is_time, plain_name, plain_stats, samples_s
 
 #: Times of a case as the page calls them -> their names in a file of pytest-benchmark.
@@ -57,7 +65,11 @@ def read_content(data: object, source: str) -> PageContent:
             record = record_of(benchmark)
             if record:
                 timing = timing_of(benchmark["stats"])
-                cases.append(_recorded(record.convert(functools.partial(CaseRecord.from_json, timing=timing))))
+                cases.append(
+                    _recorded(
+                        record.convert(functools.partial(CaseRecord.from_json, timing=timing))
+                    )
+                )
             elif plain := _plain(benchmark):
                 cases.append(plain)
         environment = read_origin(file).environment
@@ -101,7 +113,11 @@ def _plain(benchmark: Reader) -> PageCase | None:
     )
     return PageCase(
         record=record,
-        times={shown: 1e9 * stats[stored] for shown, stored in _TIMES.items() if is_time(stats.get(stored))},
+        times={
+            shown: 1e9 * stats[stored]
+            for shown, stored in _TIMES.items()
+            if is_time(stats.get(stored))
+        },
         rounds=rounds if type(rounds) is int and rounds > 0 else None,
         is_plain=True,
     )

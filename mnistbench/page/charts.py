@@ -67,7 +67,9 @@ class LineChart:
 Curve = Sequence[tuple[int, float | None]]
 
 
-def line_chart(title: str, across: str, curves: Iterable[tuple[str, Curve, str]]) -> LineChart | None:
+def line_chart(
+    title: str, across: str, curves: Iterable[tuple[str, Curve, str]]
+) -> LineChart | None:
     """Return curves on common axes; None where no curve has a value.
 
     A curve has a name, points (step, value; None where it was not finite) and the last value as text.
@@ -92,7 +94,9 @@ def line_chart(title: str, across: str, curves: Iterable[tuple[str, Curve, str]]
         return DrawnLine(
             name=name,
             parts=tuple(_points(part) for part in parts if len(part) > 1),
-            dots=tuple((round(part[0][0], 1), round(part[0][1], 1)) for part in parts if len(part) == 1),
+            dots=tuple(
+                (round(part[0][0], 1), round(part[0][1], 1)) for part in parts if len(part) == 1
+            ),
             last=last,
         )
 
@@ -124,11 +128,15 @@ def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
         step = max(1.0, step)
     first = math.ceil(low / step) if whole else math.floor(low / step)
     # Between two values that differ in their last bit, several multiples are the same float.
-    ticks = list(dict.fromkeys(number * step for number in range(first, math.floor(high / step) + 1)))
+    ticks = list(
+        dict.fromkeys(number * step for number in range(first, math.floor(high / step) + 1))
+    )
     return ticks or [low]
 
 
-def _drawn(ticks: Sequence[float], place: Callable[[float], float]) -> tuple[tuple[float, str], ...]:
+def _drawn(
+    ticks: Sequence[float], place: Callable[[float], float]
+) -> tuple[tuple[float, str], ...]:
     step = ticks[1] - ticks[0] if len(ticks) > 1 else abs(ticks[0]) or 1.0
     return tuple((round(place(tick), 1), units.tick(tick, step)) for tick in ticks)
 
@@ -171,7 +179,9 @@ class BarChart:
     bars: tuple[StackedBar, ...]
 
 
-def bar_chart(name: str, stacks: Sequence[tuple[str, Sequence[tuple[str, float, str]], str]]) -> BarChart:
+def bar_chart(
+    name: str, stacks: Sequence[tuple[str, Sequence[tuple[str, float, str]], str]]
+) -> BarChart:
     """Return stacked bars, scaled so that the longest takes the whole width.
 
     ``stacks`` has for each bar its name, its parts (kind, length, text) and its total as text.
@@ -182,11 +192,18 @@ def bar_chart(name: str, stacks: Sequence[tuple[str, Sequence[tuple[str, float, 
         segments = []
         reached = 0.0
         for kind, length, text in parts:
-            start, end = (_scale(value, 0, longest, BAR_LEFT, BARS_WIDTH - BAR_RIGHT) for value in (reached, reached + length))
+            start, end = (
+                _scale(value, 0, longest, BAR_LEFT, BARS_WIDTH - BAR_RIGHT)
+                for value in (reached, reached + length)
+            )
             segments.append(Segment(kind, round(start, 1), round(end - start, 1), text))
             reached += length
         end = _scale(reached, 0, longest, BAR_LEFT, BARS_WIDTH - BAR_RIGHT)
-        bars.append(StackedBar(title, position * (BAR_HEIGHT + BAR_GAP), tuple(segments), round(end, 1), total))
+        bars.append(
+            StackedBar(
+                title, position * (BAR_HEIGHT + BAR_GAP), tuple(segments), round(end, 1), total
+            )
+        )
     return BarChart(name, len(stacks) * (BAR_HEIGHT + BAR_GAP) - BAR_GAP, tuple(bars))
 
 
@@ -196,12 +213,20 @@ def bar_chart(name: str, stacks: Sequence[tuple[str, Sequence[tuple[str, float, 
 def median_at(values: Sequence[float]) -> float:
     """Return the vertical position of the median in :func:`sparkline`, from the top."""
     low, high = min(values, default=0), max(values, default=0)
-    return round(_scale(median(values), low, high, SPARK_HEIGHT - 2, 2), 1) if high > low else SPARK_HEIGHT / 2
+    return (
+        round(_scale(median(values), low, high, SPARK_HEIGHT - 2, 2), 1)
+        if high > low
+        else SPARK_HEIGHT / 2
+    )
 
 
 def _scale(value: float, low: float, high: float, start: float, end: float) -> float:
     """Return the position of a value between start and end; start if the range is empty or too large for an axis."""
-    return start + (value - low) / (high - low) * (end - start) if _LEAST_REACH < high - low < _LARGEST_REACH else start
+    return (
+        start + (value - low) / (high - low) * (end - start)
+        if _LEAST_REACH < high - low < _LARGEST_REACH
+        else start
+    )
 
 
 def _points(points: Iterable[tuple[float, float]]) -> str:

@@ -25,11 +25,18 @@ class Settings(Criteria):
     """The options of the command."""
 
     runs: tuple[str, ...] = options.argument(
-        "RUN", str, f"{OR_TRACE}; each run is compared with the one before it (default: the newest run and its predecessor)",
-        many=True, required=False,
-    )  # fmt: skip
+        "RUN",
+        str,
+        f"{OR_TRACE}; each run is compared with the one before it (default: the newest run and its predecessor)",
+        many=True,
+        required=False,
+    )
     base: str | None = options.option(
-        "--base", str, None, "compare each run with this one; several runs of one commit are samples of one base", "RUN"
+        "--base",
+        str,
+        None,
+        "compare each run with this one; several runs of one commit are samples of one base",
+        "RUN",
     )
     output: Path = options.output("report.html")
     storage: Path = options.storage()
@@ -46,7 +53,9 @@ def run(settings: Settings) -> int:
     named = find(settings.storage, *([settings.base] if settings.base else []), *settings.runs)
     bases = named.pop(0) if settings.base else []
     if not settings.runs and any(saved.run.trace for saved in bases):
-        raise UsageError(f"--base: {settings.base!r} is a trace; name the traces to compare with it")
+        raise UsageError(
+            f"--base: {settings.base!r} is a trace; name the traces to compare with it"
+        )
     found = [saved for saved_runs in named for saved in saved_runs]
     if not settings.runs:
         everything = all_runs(settings.storage)
@@ -60,7 +69,9 @@ def run(settings: Settings) -> int:
     return EXIT_PASSED
 
 
-def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: Criteria) -> tuple[list[PageRun], list[str]]:
+def shown_runs(
+    found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: Criteria
+) -> tuple[list[PageRun], list[str]]:
     """Read the runs and judge each against the bases or, without any, against the one before it on the page.
 
     Returns:
@@ -71,23 +82,42 @@ def shown_runs(found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: C
     """
     unique = {saved.path.resolve(): saved for saved in found}
     # Traces have no date, so they keep their order.
-    ordered = sorted(unique.values(), key=lambda saved: ("", "") if saved.run.trace else (saved.run.saved_at, saved.path.name))
+    ordered = sorted(
+        unique.values(),
+        key=lambda saved: ("", "") if saved.run.trace else (saved.run.saved_at, saved.path.name),
+    )
     shown: list[PageRun] = []
     passed_over = []
     for saved in ordered:
         try:
             # The summary leaves out samples and curves, and they may be invalid on their own.
-            content = content_of_run(saved.whole) if saved.whole else read_content(read_json(saved.path), str(saved.path))
+            content = (
+                content_of_run(saved.whole)
+                if saved.whole
+                else read_content(read_json(saved.path), str(saved.path))
+            )
             if len(content.cases) != len(saved.run.cases):
                 raise RecordError(f"{saved.path}: was changed while it was read; try again")  # noqa: TRY301
             before = [one.saved.run for one in shown[-1:]]
-            others = [base.run for base in bases if base.path.resolve() != saved.path.resolve()] if bases else before
-            judgement = judge(compare(others, saved.run, **criteria.of_comparison), criteria) if others else None
+            others = (
+                [base.run for base in bases if base.path.resolve() != saved.path.resolve()]
+                if bases
+                else before
+            )
+            judgement = (
+                judge(compare(others, saved.run, **criteria.of_comparison), criteria)
+                if others
+                else None
+            )
         except RecordError as error:
             passed_over.append(str(error))
             continue
         shown.append(PageRun(saved, content, judgement))
     if not shown:
-        several = f"none of {len(ordered)} saved runs can be shown, the first of them: " if len(ordered) > 1 else ""
+        several = (
+            f"none of {len(ordered)} saved runs can be shown, the first of them: "
+            if len(ordered) > 1
+            else ""
+        )
         raise UsageError(f"{several}{passed_over[0]}")
     return shown, passed_over

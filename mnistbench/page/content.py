@@ -20,7 +20,13 @@ from mnistbench.core.record import CaseRecord, OpTable, Scalars, median_ns
 from mnistbench.measuring.command import environment_rows
 from mnistbench.page import charts
 from mnistbench.page.cases import PageCase, PageContent
-from mnistbench.saved_runs.operation_tables import TimesOfCase, batch_groups, operation_table, ranked, rest_names
+from mnistbench.saved_runs.operation_tables import (
+    TimesOfCase,
+    batch_groups,
+    operation_table,
+    ranked,
+    rest_names,
+)
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.showing.report import Block
 from mnistbench.showing.table import Table
@@ -60,18 +66,27 @@ def run_view(number: int, shown: PageRun) -> dict[str, Any]:
     cases = [
         {
             "id": f"{key}c{position}",
-            "label": summarized.label if labels[summarized.label] == 1 else f"{summarized.label} ({summarized.node_id})",
+            "label": summarized.label
+            if labels[summarized.label] == 1
+            else f"{summarized.label} ({summarized.node_id})",
             **_case_view(case, judged.get(id(summarized)), is_trace=bool(summary.trace)),
         }
-        for position, (case, summarized) in enumerate(zip(content.cases, summary.cases, strict=True))
+        for position, (case, summarized) in enumerate(
+            zip(content.cases, summary.cases, strict=True)
+        )
     ]
     if content.environment:
         of_run = content.environment
         machine = f"{of_run.cpu_model} x {of_run.cpu_count}, torch {of_run.torch}"
         environment = [*environment_rows(of_run, allocator_status(of_run.allocator))]
     else:  # a trace, or a run of plain benchmarks: what its file has
-        machine = units.listed(summary.environment.get("devices") or summary.environment.get("cpu_model") or "")
-        environment = [(name.replace("_", " "), units.listed(value)) for name, value in summary.environment.items()]
+        machine = units.listed(
+            summary.environment.get("devices") or summary.environment.get("cpu_model") or ""
+        )
+        environment = [
+            (name.replace("_", " "), units.listed(value))
+            for name, value in summary.environment.items()
+        ]
     records = [case.record for case in content.cases]
     report, ledgers = _report(shown.judgement)
     return {
@@ -79,7 +94,9 @@ def run_view(number: int, shown: PageRun) -> dict[str, Any]:
         "saved": shown.saved,
         "machine": machine,
         "about": _about(content.cases, is_trace=bool(summary.trace)),
-        "columns": [name for name in _COLUMNS if any(case["cells"][name][1] is not None for case in cases)],
+        "columns": [
+            name for name in _COLUMNS if any(case["cells"][name][1] is not None for case in cases)
+        ],
         "cases": cases,
         "groups": [_group_view(group) for group in batch_groups(records) if len(group) > 1],
         "environment": environment,
@@ -99,7 +116,16 @@ def _about(cases: Sequence[PageCase], *, is_trace: bool) -> str:
 
 # ---- One case --------------------------------------------------------------------------------------------------------
 
-_COLUMNS = ("median", "IQR", "samples/s", "device elapsed", "device busy", "first call", "final accuracy", "change")
+_COLUMNS = (
+    "median",
+    "IQR",
+    "samples/s",
+    "device elapsed",
+    "device busy",
+    "first call",
+    "final accuracy",
+    "change",
+)
 
 
 def _case_view(shown: PageCase, judged: CaseJudgement | None, *, is_trace: bool) -> dict[str, Any]:
@@ -117,10 +143,16 @@ def _case_view(shown: PageCase, judged: CaseJudgement | None, *, is_trace: bool)
         "IQR": _time(shown.times.get("IQR") if shown.rounds != 1 else None),
         "samples/s": (units.MISSING if rate is None else units.count(round(rate)), rate),
         # The time of a trace's device is its busy time.
-        "device elapsed": _time(median_ns(case.device_ns) if case.device_ns and not is_trace else None),
-        "device busy": _time(median_ns(warm.busy_ns) if warm and warm.busy_ns and not is_trace else None),
+        "device elapsed": _time(
+            median_ns(case.device_ns) if case.device_ns and not is_trace else None
+        ),
+        "device busy": _time(
+            median_ns(warm.busy_ns) if warm and warm.busy_ns and not is_trace else None
+        ),
         "first call": _time(case.first_call_ns),
-        "final accuracy": (final_value(accuracy, final[accuracy]), final[accuracy]) if accuracy else (units.MISSING, None),
+        "final accuracy": (final_value(accuracy, final[accuracy]), final[accuracy])
+        if accuracy
+        else (units.MISSING, None),
         "change": (change, change_share),
     }
     rounds = _rounds(shown, "step" if is_trace else "round")
@@ -136,12 +168,16 @@ def _case_view(shown: PageCase, judged: CaseJudgement | None, *, is_trace: bool)
         ),
         "facts": [*facts],
         "curves": [*_curves(case.scalars)] if case.scalars else [],
-        "attached": [(name, json.dumps(value, ensure_ascii=False)) for name, value in case.attached.items()],
+        "attached": [
+            (name, json.dumps(value, ensure_ascii=False)) for name, value in case.attached.items()
+        ],
     }
 
 
 def _rounds(case: PageCase, name: str) -> str:
-    return f"number of {name}s not saved" if case.rounds is None else units.counted(case.rounds, name)
+    return (
+        f"number of {name}s not saved" if case.rounds is None else units.counted(case.rounds, name)
+    )
 
 
 def _time(nanoseconds: float | None) -> Cell:
@@ -167,19 +203,35 @@ def _facts(shown: PageCase, rounds: str) -> Iterable[tuple[str, str]]:
         yield "model", f"{params.workload}, {case.parameter_count:,} parameters"
         yield "samples per iteration", units.count(case.samples)
     threads = units.threads(params.threads)
-    others = (", compiled" if params.compile else "") + (f", {params.step} step" if params.step != REFERENCE else "")
+    others = (", compiled" if params.compile else "") + (
+        f", {params.step} step" if params.step != REFERENCE else ""
+    )
     of_workload = f", {params.dtype}, {threads}, seed {params.seed}{others}"
-    yield "run with", f"{params.device}, {threads}" if params.phase == CALL else f"{params.device}{of_workload}"
+    yield (
+        "run with",
+        f"{params.device}, {threads}" if params.phase == CALL else f"{params.device}{of_workload}",
+    )
     yield from _times_and_tables(shown, rounds, "without the profiler")
     if case.tables_in:
         yield "operations", f"see {case.tables_in}"
     if case.op_fail or case.case_fail:
-        yield "thresholds of the test", ", ".join([*case.op_fail, *([f"iteration {case.case_fail}"] if case.case_fail else [])])
+        yield (
+            "thresholds of the test",
+            ", ".join(
+                [*case.op_fail, *([f"iteration {case.case_fail}"] if case.case_fail else [])]
+            ),
+        )
 
 
-def _times_and_tables(shown: PageCase, rounds: str, how: str = "with the profiler") -> Iterable[tuple[str, str]]:
+def _times_and_tables(
+    shown: PageCase, rounds: str, how: str = "with the profiler"
+) -> Iterable[tuple[str, str]]:
     case = shown.record
-    times = [f"{name} {units.duration(ns)}" for name, ns in shown.times.items() if shown.rounds != 1 or name == "median"]
+    times = [
+        f"{name} {units.duration(ns)}"
+        for name, ns in shown.times.items()
+        if shown.rounds != 1 or name == "median"
+    ]
     yield how, ", ".join([*times, rounds])
     for table in case.tables:
         yield f"{table.temperature}, {_VIEWS[table.view]}", _of_table(table)
@@ -191,11 +243,15 @@ _VIEWS = {"host": "host activities", "device": "host and device activities"}
 def _of_table(table: OpTable) -> str:
     count, iteration = len(table.iteration_ns), units.duration(median_ns(table.iteration_ns))
     parts = [
-        f"{count} profiled iterations of {iteration} (median)" if count != 1 else f"1 profiled iteration of {iteration}",
+        f"{count} profiled iterations of {iteration} (median)"
+        if count != 1
+        else f"1 profiled iteration of {iteration}",
         f"sum of its operations {units.duration(table.total_ns)}",
     ]
     if table.temperature == "cold":
-        parts.append("the first of its process" if table.first_of_process else "not the first of its process")
+        parts.append(
+            "the first of its process" if table.first_of_process else "not the first of its process"
+        )
     if table.busy_ns:
         parts.append(f"accelerator busy for {units.duration(median_ns(table.busy_ns))}")
     if table.profiler_ns:
@@ -232,7 +288,14 @@ def _curves(scalars: Scalars) -> Iterable[charts.LineChart]:
     for quantity in quantities:
         tags = [tag for tag in scalars.curves if tag.rpartition("/")[2] == quantity]
         across = "round" if tags[0].startswith("timing/") else "step"
-        named = [(tag.rpartition("/")[0] or tag, scalars.curves[tag], final_value(tag, scalars.final.get(tag))) for tag in tags]
+        named = [
+            (
+                tag.rpartition("/")[0] or tag,
+                scalars.curves[tag],
+                final_value(tag, scalars.final.get(tag)),
+            )
+            for tag in tags
+        ]
         if chart := charts.line_chart(_title(quantity), across, named):
             yield chart
 
@@ -253,7 +316,10 @@ def _group_view(group: Sequence[CaseRecord]) -> dict[str, Any]:
         (
             "time per sample",
             samples,
-            [units.duration(total / count) if count else units.MISSING for total, count in zip(totals, samples, strict=True)],
+            [
+                units.duration(total / count) if count else units.MISSING
+                for total, count in zip(totals, samples, strict=True)
+            ],
         ),
     )
     return {
@@ -263,7 +329,9 @@ def _group_view(group: Sequence[CaseRecord]) -> dict[str, Any]:
                 name,
                 [
                     (f"b{case.params.batch_size}", list(_stacked(column, keys, divisor)), total)
-                    for case, column, divisor, total in zip(group, columns, divisors, texts, strict=True)
+                    for case, column, divisor, total in zip(
+                        group, columns, divisors, texts, strict=True
+                    )
                 ],
             )
             for name, divisors, texts in measures
@@ -276,7 +344,11 @@ def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
     """Yield charts of loss and accuracy, a curve per batch size."""
     for tag in ("train/loss", "train/accuracy"):
         named = [
-            (f"b{case.params.batch_size}", case.scalars.curves[tag], final_value(tag, case.scalars.final.get(tag)))
+            (
+                f"b{case.params.batch_size}",
+                case.scalars.curves[tag],
+                final_value(tag, case.scalars.final.get(tag)),
+            )
             for case in group
             if case.scalars and tag in case.scalars.curves
         ]
@@ -284,12 +356,24 @@ def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
             yield chart
 
 
-def _stacked(column: TimesOfCase, keys: Sequence[tuple[str, str, str]], divisor: float) -> Iterable[tuple[str, float, str]]:
+def _stacked(
+    column: TimesOfCase, keys: Sequence[tuple[str, str, str]], divisor: float
+) -> Iterable[tuple[str, float, str]]:
     """Yield the parts of a bar: numbered operations, the other operations together, and what is no operation."""
     parts = [
-        *((str(number), operation_name(*key), column.sum([key]) or 0) for number, key in enumerate(keys[:STACKED], 1)),
-        ("other", f"other ({units.counted(len(keys[STACKED:]), 'operation')})", column.sum(keys[STACKED:]) or 0),
-        *(("outside", operation_name(name, "", ""), column.rest[name]) for name in rest_names([column])),
+        *(
+            (str(number), operation_name(*key), column.sum([key]) or 0)
+            for number, key in enumerate(keys[:STACKED], 1)
+        ),
+        (
+            "other",
+            f"other ({units.counted(len(keys[STACKED:]), 'operation')})",
+            column.sum(keys[STACKED:]) or 0,
+        ),
+        *(
+            ("outside", operation_name(name, "", ""), column.rest[name])
+            for name in rest_names([column])
+        ),
     ]
     for kind, name, nanoseconds in parts:
         if nanoseconds and divisor:

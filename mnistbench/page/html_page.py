@@ -37,7 +37,9 @@ _TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan
 
 def page(runs: Sequence[PageRun]) -> str:
     """Return the page, a whole HTML document."""
-    style, script = (_TEMPLATES.loader.get_source(_TEMPLATES, name)[0] for name in ("page.css", "page.js"))  # type: ignore[union-attr]
+    style, script = (
+        _TEMPLATES.loader.get_source(_TEMPLATES, name)[0] for name in ("page.css", "page.js")
+    )  # type: ignore[union-attr]
     text = _TEMPLATES.get_template("page.html").render(
         version=__version__,
         style=style,
@@ -83,7 +85,10 @@ def _operations_data(tables: Iterable[OpTable]) -> dict[str, Any]:
             )
         shown.append({"temperature": table.temperature, "view": table.view, "rows": rows})
     return {
-        "operations": [[*map(units.printable, (*operation_cells(*key), "; ".join(sorted(details[key]))))] for key in keys],
+        "operations": [
+            [*map(units.printable, (*operation_cells(*key), "; ".join(sorted(details[key]))))]
+            for key in keys
+        ],
         "tables": shown,
     }
 

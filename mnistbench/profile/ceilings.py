@@ -58,7 +58,11 @@ def ceilings_of(device: str, dtype: str, threads: int) -> Ceilings:
     """
     found, precision = torch.device(device), dtype
     # Convolutions compute in TF32 by default in cuDNN, and then the matrix product does so, too.
-    if dtype == "float32" and found.type == "cuda" and torch.backends.cudnn.conv.fp32_precision == "tf32":  # type: ignore[attr-defined]
+    if (
+        dtype == "float32"
+        and found.type == "cuda"
+        and torch.backends.cudnn.conv.fp32_precision == "tf32"
+    ):  # type: ignore[attr-defined]
         precision = "tf32"
     return _measured(found, precision, threads if found.type == "cpu" else 1)
 
@@ -67,7 +71,10 @@ def ceilings_of(device: str, dtype: str, threads: int) -> Ceilings:
 def _measured(device: torch.device, precision: str, threads: int) -> Ceilings:
     with thread_count(threads):
         sizes = _sizes(device)
-        flops_per_s = max(_matmul_flops_per_s(sizes, device, precision), _convolution_flops_per_s(sizes, device, precision))
+        flops_per_s = max(
+            _matmul_flops_per_s(sizes, device, precision),
+            _convolution_flops_per_s(sizes, device, precision),
+        )
         return Ceilings(flops_per_s, _copy_bytes_per_s(sizes, device), precision)
 
 
@@ -137,4 +144,6 @@ def _typical_s(call: Callable[[], object], device: torch.device) -> float:
         call()
         wait()
 
-    return quartiles_ns(times_ns(work, seconds=MEASURED_S, least=LEAST_ITERATIONS, untimed=1))[0] / 1e9
+    return (
+        quartiles_ns(times_ns(work, seconds=MEASURED_S, least=LEAST_ITERATIONS, untimed=1))[0] / 1e9
+    )

@@ -37,13 +37,23 @@ def run(settings: Settings) -> int:
     rank = own_rank(os.environ)
     with rank_0_reports(rank):
         if rank.world_size > 1 and settings.phases != ("step",):
-            raise UsageError("--phase: ranks communicate in a step only; leave --phase out, or profile without torchrun")
+            raise UsageError(
+                "--phase: ranks communicate in a step only; leave --phase out, or profile without torchrun"
+            )
         if rank.world_size > 1 and settings.cold:
-            raise UsageError("--cold: first iterations are those of one process; leave --cold out, or profile without torchrun")
+            raise UsageError(
+                "--cold: first iterations are those of one process; leave --cold out, or profile without torchrun"
+            )
         ranks = rank.world_size
-        sizes = settings.batch_sizes or tuple(size for size in _BATCH_SIZES if size >= ranks) or (ranks,)
+        sizes = (
+            settings.batch_sizes
+            or tuple(size for size in _BATCH_SIZES if size >= ranks)
+            or (ranks,)
+        )
         if min(sizes) < ranks:
-            raise UsageError(f"--batch-size: {min(sizes)} has no sample for each of {ranks} ranks; give {ranks} at least")
+            raise UsageError(
+                f"--batch-size: {min(sizes)} has no sample for each of {ranks} ranks; give {ranks} at least"
+            )
         settings = replace(settings, batch_sizes=sizes)
         if settings.output:
             check(settings.output)
@@ -79,7 +89,9 @@ def _run_rank(settings: Settings, rank: Rank) -> None:
         ranks.end()
 
 
-def _profiled(settings: Settings, devices: Sequence[str], ranks: Group | None = None) -> list[Profiled]:
+def _profiled(
+    settings: Settings, devices: Sequence[str], ranks: Group | None = None
+) -> list[Profiled]:
     """Profile each case; of several ranks, rank 0 writes the traces."""
     import torch
 
@@ -87,32 +99,56 @@ def _profiled(settings: Settings, devices: Sequence[str], ranks: Group | None = 
     from mnistbench.profile.run import profile_case
     from mnistbench.workloads.workload import builtin_workloads
 
-    workloads = {workload.name: workload for workload in builtin_workloads(settings.dataset, settings.data_dir)}
+    workloads = {
+        workload.name: workload
+        for workload in builtin_workloads(settings.dataset, settings.data_dir)
+    }
     if settings.model not in workloads:
-        raise UsageError(f"--model: {settings.model!r} is not known; choose {' or '.join(workloads)}")
+        raise UsageError(
+            f"--model: {settings.model!r} is not known; choose {' or '.join(workloads)}"
+        )
     workload = workloads[settings.model]
     if settings.sort == "self-device" and list(devices) == ["cpu"]:
-        raise UsageError("--sort: 'self-device' needs an accelerator, and only the CPU is profiled; give self-cpu")
+        raise UsageError(
+            "--sort: 'self-device' needs an accelerator, and only the CPU is profiled; give self-cpu"
+        )
     cases = [
         Params(
-            workload=settings.model, phase=phase, batch_size=size, device=device, dtype=settings.dtype,
-            threads=settings.threads, compile=False, seed=settings.seed, dataset=settings.dataset,
+            workload=settings.model,
+            phase=phase,
+            batch_size=size,
+            device=device,
+            dtype=settings.dtype,
+            threads=settings.threads,
+            compile=False,
+            seed=settings.seed,
+            dataset=settings.dataset,
         )
-        for device in devices for phase in settings.phases for size in settings.batch_sizes
-    ]  # fmt: skip
+        for device in devices
+        for phase in settings.phases
+        for size in settings.batch_sizes
+    ]
     traces = _traces(settings.trace, cases)
     if ranks and workload.load:
         with ranks.rank_0_first():
             workload.load(torch.device(devices[0]))
     found = []
     is_first = ranks is None or ranks.rank == 0
-    with Processes() as processes, Progress(sys.stderr if is_first else None, total=len(cases), quiet=True) as progress:
+    with (
+        Processes() as processes,
+        Progress(sys.stderr if is_first else None, total=len(cases), quiet=True) as progress,
+    ):
         for params, trace in progress.over(zip(cases, traces, strict=True)):
             progress.step(params.label)
             case = profile_case(
-                params, workload, ranks=ranks, data_dir=settings.data_dir, iterations=settings.iterations,
-                shapes=settings.shapes, trace=trace if is_first else None,
-            )  # fmt: skip
+                params,
+                workload,
+                ranks=ranks,
+                data_dir=settings.data_dir,
+                iterations=settings.iterations,
+                shapes=settings.shapes,
+                trace=trace if is_first else None,
+            )
             if settings.cold:
                 calls = cold_calls(params, settings.data_dir, processes)
                 case = replace(case, cold=calls, trained_steps=TRAINING_STEPS)

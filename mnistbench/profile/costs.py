@@ -27,11 +27,27 @@ ITERATIONS = 3
 FIRST_NOT_READ = frozenset(
     f"aten::{name}"
     for name in (
-        "copy_", "fill_", "zero_", "_foreach_copy_", "_foreach_zero_",
-        "bernoulli_", "uniform_", "normal_", "random_", "exponential_", "geometric_", "cauchy_", "log_normal_",
-        "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like",
+        "copy_",
+        "fill_",
+        "zero_",
+        "_foreach_copy_",
+        "_foreach_zero_",
+        "bernoulli_",
+        "uniform_",
+        "normal_",
+        "random_",
+        "exponential_",
+        "geometric_",
+        "cauchy_",
+        "log_normal_",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "rand_like",
+        "randn_like",
+        "randint_like",
     )
-)  # fmt: skip
+)
 
 _COST = "mnistbench.cost:"
 
@@ -50,7 +66,12 @@ def operation_costs(case: Case) -> dict[OpKey, Cost]:
     case()  # the optimizer makes its state
     counted = _Counting()
     with counted:
-        recorded = record(case, iterations=ITERATIONS, activities=activities_of(case.params.device, "host"), shapes=False)
+        recorded = record(
+            case,
+            iterations=ITERATIONS,
+            activities=activities_of(case.params.device, "host"),
+            shapes=False,
+        )
     events: list[Event] = events_of(recorded)
     case.reset()
     return _by_doer(events, counted.costs)
@@ -103,7 +124,11 @@ class _Counting(TorchDispatchMode):
         self.costs: list[tuple[str, Cost]] = []
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         if func.overloadpacket not in flop_registry:
@@ -136,12 +161,21 @@ def _bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
     """
     schema = func._schema  # noqa: SLF001
     returned = [returned.alias_info for returned in schema.returns]
-    if (returned and all(alias is not None and not alias.is_write for alias in returned)) or "empty" in schema.name:
+    if (
+        returned and all(alias is not None and not alias.is_write for alias in returned)
+    ) or "empty" in schema.name:
         return 0
-    changed = [argument for argument in schema.arguments if argument.alias_info is not None and argument.alias_info.is_write]
+    changed = [
+        argument
+        for argument in schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
     # out= and the like.
     only_written = {argument.name for argument in changed if argument.kwarg_only}
-    given = {**{argument.name: value for argument, value in zip(schema.arguments, args, strict=False)}, **kwargs}
+    given = {
+        **{argument.name: value for argument, value in zip(schema.arguments, args, strict=False)},
+        **kwargs,
+    }
     read = [
         value
         for position, (name, value) in enumerate(given.items())
@@ -181,7 +215,10 @@ def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
             hook
             for name, module in model.named_modules()
             if not any(True for _ in module.children())
-            for hook in (module.register_forward_pre_hook(enter), module.register_forward_hook(leave(name)))
+            for hook in (
+                module.register_forward_pre_hook(enter),
+                module.register_forward_hook(leave(name)),
+            )
         ]
         try:
             model.eval()(inputs[:1])
@@ -199,7 +236,9 @@ def _layer(name: str, module: nn.Module, output: Tensor, flops: int) -> Layer:
         kind=type(module).__name__,
         output_shape=tuple(output.shape[1:]),
         parameters=sum(parameter.numel() for parameter in parameters),
-        parameter_bytes=sum(parameter.numel() * parameter.element_size() for parameter in parameters),
+        parameter_bytes=sum(
+            parameter.numel() * parameter.element_size() for parameter in parameters
+        ),
         flops=flops or None,
         output_bytes=output.numel() * output.element_size(),
     )

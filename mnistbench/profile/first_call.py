@@ -47,7 +47,9 @@ _POPULATE_READ, _POPULATE_WRITE = 22, 23
 _TIMEOUT_S = 600
 
 
-def cold_calls(params: Params, data_dir: str | Path | None = None, processes: Processes | None = None) -> tuple[ColdCall, ...]:
+def cold_calls(
+    params: Params, data_dir: str | Path | None = None, processes: Processes | None = None
+) -> tuple[ColdCall, ...]:
     """Return profiled iterations of a case of a built-in workload.
 
     In order: the first iteration of a process, later ones of that process after TRAINING_STEPS steps, and the first iteration
@@ -58,9 +60,18 @@ def cold_calls(params: Params, data_dir: str | Path | None = None, processes: Pr
     """
     with contextlib.ExitStack() as stack:
         processes = processes or stack.enter_context(Processes())
-        weights = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mnistbench-cold-"))) / "weights.pt")
-        job = {"params": asdict(params), "data_dir": str(data_dir) if data_dir else None, "weights": weights}
-        return tuple(call for trained in (False, True) for call in processes.run({**job, "trained": trained}))
+        weights = str(
+            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mnistbench-cold-")))
+            / "weights.pt"
+        )
+        job = {
+            "params": asdict(params),
+            "data_dir": str(data_dir) if data_dir else None,
+            "weights": weights,
+        }
+        return tuple(
+            call for trained in (False, True) for call in processes.run({**job, "trained": trained})
+        )
 
 
 class Processes:
@@ -108,7 +119,9 @@ class Processes:
 
 def _start(variables: dict[str, str]) -> Child:
     """Start a process that runs ``main``. It ends when its standard input is closed, so also when this process is killed."""
-    environment = measuring_environment(os.environ, platformdirs.user_cache_path("mnistbench") / "pycache")
+    environment = measuring_environment(
+        os.environ, platformdirs.user_cache_path("mnistbench") / "pycache"
+    )
     package = str(Path(__file__).parents[2])  # a checkout need not be installed
     path = os.pathsep.join(filter(None, (package, environment.get("PYTHONPATH"))))
     command = [sys.executable, "-P", "-m", "mnistbench.profile.first_call"]
@@ -224,18 +237,25 @@ def _present_pages() -> list[tuple[int, int, int]]:
             edges = np.flatnonzero(np.diff(present.astype(np.int8), prepend=0, append=0)).tolist()
             advice = _POPULATE_WRITE if rights[1] == "w" else _POPULATE_READ
             for begin, end in zip(edges[::2], edges[1::2], strict=True):
-                found.append(((first + begin) * mmap.PAGESIZE, (end - begin) * mmap.PAGESIZE, advice))
+                found.append(
+                    ((first + begin) * mmap.PAGESIZE, (end - begin) * mmap.PAGESIZE, advice)
+                )
     return found
 
 
-def _exit_with_answer(job: dict[str, Any], pages: Sequence[tuple[int, int, int]], writing: int) -> None:
+def _exit_with_answer(
+    job: dict[str, Any], pages: Sequence[tuple[int, int, int]], writing: int
+) -> None:
     """Map the pages as if they had been used, run the job, and end the fork without the clean-up of its parent."""
     import ctypes
 
     code = 1
     try:
         madvise = ctypes.CDLL(None).madvise
-        are_mapped = all(madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), advice) == 0 for start, size, advice in pages)
+        are_mapped = all(
+            madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), advice) == 0
+            for start, size, advice in pages
+        )
         with os.fdopen(writing, "w", encoding="utf-8") as pipe:
             json.dump(_answer(job) if are_mapped else {"unfit": True}, pipe)
         code = 0
@@ -257,12 +277,22 @@ def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
 
     params, trained = Params(**job["params"]), bool(job["trained"])
     torch.set_num_threads(params.threads)
-    workloads = {workload.name: workload for workload in builtin_workloads(params.dataset, job["data_dir"])}
+    workloads = {
+        workload.name: workload for workload in builtin_workloads(params.dataset, job["data_dir"])
+    }
     workload = workloads[params.workload]
     case = build(params, workload, job["data_dir"])
     if trained:
-        case.model.load_state_dict(torch.load(job["weights"], map_location=params.device, weights_only=True))
-    calls = [{"trained": trained, "first": True, "table": table_to_json(profile_first_call(case, first_of_process=True))}]
+        case.model.load_state_dict(
+            torch.load(job["weights"], map_location=params.device, weights_only=True)
+        )
+    calls = [
+        {
+            "trained": trained,
+            "first": True,
+            "table": table_to_json(profile_first_call(case, first_of_process=True)),
+        }
+    ]
     if not trained:
         mode = case.model.training
         device, generator = torch.device(params.device), torch.Generator().manual_seed(params.seed)

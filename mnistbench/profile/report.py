@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from mnistbench.core import units
-from mnistbench.core.operation import NOT_OPERATIONS, OpKey, grouped, is_communication, operation_cells, operation_name
+from mnistbench.core.operation import (
+    NOT_OPERATIONS,
+    OpKey,
+    grouped,
+    is_communication,
+    operation_cells,
+    operation_name,
+)
 from mnistbench.core.params import device_label
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns
 from mnistbench.core.roofline import Cost, OperationSum, total_cost
@@ -55,18 +62,29 @@ def blocks(cases: Sequence[Profiled], shown: Settings) -> list[Block]:
     # By everything but the batch size.
     groups: dict[tuple[str, ...], list[Profiled]] = defaultdict(list)
     for case in cases:
-        groups[case.params.phase, case.params.workload, case.params.device, case.params.dtype].append(case)
+        groups[
+            case.params.phase, case.params.workload, case.params.device, case.params.dtype
+        ].append(case)
     for group in groups.values():
         group.sort(key=lambda case: case.params.batch_size)
         views = [table.view for table in group[0].tables]
         if len(group) > 1:
-            found.append(Block("", tables=tuple(side_by_side(group, view, shown) for view in views)))
-        found += [Block("", tables=tuple(work_table(case, table, shown) for table in case.tables)) for case in group]
+            found.append(
+                Block("", tables=tuple(side_by_side(group, view, shown) for view in views))
+            )
+        found += [
+            Block("", tables=tuple(work_table(case, table, shown) for table in case.tables))
+            for case in group
+        ]
         if group[-1].tables:
             table = group[-1].tables[-1]
-            found += rooflines(_title(group[-1]), _picked(rows_of(group[-1], table, shown.by), table, shown))
+            found += rooflines(
+                _title(group[-1]), _picked(rows_of(group[-1], table, shown.by), table, shown)
+            )
     one_of_each = {case.params.workload: case for case in cases}
-    found += [Block("", tables=(layer_table(case),)) for case in one_of_each.values() if case.layers]
+    found += [
+        Block("", tables=(layer_table(case),)) for case in one_of_each.values() if case.layers
+    ]
     found += [Block("", tables=(cold_table(case),)) for case in cases if case.cold]
     return found
 
@@ -124,12 +142,16 @@ def _whole(table: OpTable, rows: Mapping[OpKey, OperationSum], sort: str) -> flo
     return sum(abs(_VALUES[sort](row)) for row in rows.values())
 
 
-def _picked(rows: Mapping[OpKey, OperationSum], table: OpTable, shown: Settings) -> list[OperationSum]:
+def _picked(
+    rows: Mapping[OpKey, OperationSum], table: OpTable, shown: Settings
+) -> list[OperationSum]:
     """Return the rows that the options show, in their order."""
     sort = _sort(table, shown)
     whole, value = _whole(table, rows, sort), _VALUES[sort]
     ordered = sorted(rows.values(), key=lambda row: (-abs(value(row)), row.key))
-    return [row for row in ordered if whole and abs(value(row)) / whole >= shown.min_share][: shown.top]
+    return [row for row in ordered if whole and abs(value(row)) / whole >= shown.min_share][
+        : shown.top
+    ]
 
 
 def _csv(cases: Sequence[Profiled], shown: Settings) -> Table:
@@ -137,13 +159,19 @@ def _csv(cases: Sequence[Profiled], shown: Settings) -> Table:
         ((case, table), row)
         for case in cases
         for table in case.tables
-        for row in sorted(rows_of(case, table, shown.by).values(), key=lambda row: (-row.self_ns, row.key))
+        for row in sorted(
+            rows_of(case, table, shown.by).values(), key=lambda row: (-row.self_ns, row.key)
+        )
     ]
     return paired(_CASE, _columns(1, shown, with_work=True), rows)
 
 
 def _of_params(name: str) -> Column[tuple[Profiled, OpTable]]:
-    return Column(None, lambda of: getattr(of[0].params, name), key="phase_of_case" if name == "phase" else name)
+    return Column(
+        None,
+        lambda of: getattr(of[0].params, name),
+        key="phase_of_case" if name == "phase" else name,
+    )
 
 
 #: Columns of CSV and JSON before those of an operation.
@@ -161,7 +189,9 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table
     cases = [(case, table) for case in group if (table := case.table(view))]
     tables = [table for _, table in cases]
     sort = _sort(tables[0], shown)
-    unit, text = {"memory": (" KiB", units.kibibytes), "calls": (" calls", units.count)}.get(sort, ("", units.duration))
+    unit, text = {"memory": (" KiB", units.kibibytes), "calls": (" calls", units.count)}.get(
+        sort, ("", units.duration)
+    )
     rows = [rows_of(case, table, shown.by) for case, table in cases]
     values = [{key: _VALUES[sort](row) for key, row in of_case.items()} for of_case in rows]
     wholes = [_whole(table, of_case, sort) for table, of_case in zip(tables, rows, strict=True)]
@@ -169,11 +199,17 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table
     for of_case, whole in zip(values, wholes, strict=True):
         for key, value in of_case.items():
             shares[key] = max(shares[key], abs(value) / whole if whole else 0.0)
-    keys = [key for key in sorted(shares, key=lambda key: (-shares[key], key)) if shares[key] >= shown.min_share][: shown.top]
+    keys = [
+        key
+        for key in sorted(shares, key=lambda key: (-shares[key], key))
+        if shares[key] >= shown.min_share
+    ][: shown.top]
 
     def cells(found: Iterable[float | None]) -> Iterator[str]:
         for value, whole in zip(found, wholes, strict=True):
-            share = units.percent(abs(value) / whole) if value is not None and whole else units.MISSING
+            share = (
+                units.percent(abs(value) / whole) if value is not None and whole else units.MISSING
+            )
             yield from (units.MISSING if value is None else text(value), share)
 
     def summed_cells(keys: Sequence[OpKey]) -> Iterator[str]:  # no number where none of them ran
@@ -182,15 +218,31 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table
 
     sums: list[tuple[str, ...]] = []
     if rest := [key for key in shares if key not in keys]:
-        sums.append((f"other ({len(rest)} operation{'s' if len(rest) > 1 else ''})", "", "", *summed_cells(rest)))
+        sums.append(
+            (
+                f"other ({len(rest)} operation{'s' if len(rest) > 1 else ''})",
+                "",
+                "",
+                *summed_cells(rest),
+            )
+        )
     if sort.startswith("self"):
         rests = [table.rest_ns("device" if sort == "self-device" else "cpu") for table in tables]
         names = dict.fromkeys(name for of_table in rests for name in of_table)
-        sums += [(operation_name(name, "", ""), "", "", *cells(found.get(name, 0) for found in rests)) for name in names]
-        times = {"device busy time": [median_ns(case.busy_ns) for case, _ in cases]} if view == "device" else {}
+        sums += [
+            (operation_name(name, "", ""), "", "", *cells(found.get(name, 0) for found in rests))
+            for name in names
+        ]
+        times = (
+            {"device busy time": [median_ns(case.busy_ns) for case, _ in cases]}
+            if view == "device"
+            else {}
+        )
         times["one iteration without the profiler"] = [case.call_ns for case, _ in cases]
         for name, durations in times.items():
-            sums.append((name, "", "", *(cell for ns in durations for cell in (units.duration(ns), ""))))
+            sums.append(
+                (name, "", "", *(cell for ns in durations for cell in (units.duration(ns), "")))
+            )
     heads = (head for case, _ in cases for head in (f"b{case.params.batch_size}{unit}", "share"))
     return text_table(
         title=f"{_title(group[0], batch=False)}, {_view(tables[0])}: {SORTS[sort]} per iteration",
@@ -209,7 +261,11 @@ def work_table(case: Profiled, table: OpTable, shown: Settings) -> Table:
     rows, with_work = rows_of(case, table, shown.by), shows_work(case, table)
     picked = _picked(rows, table, shown)
     left_out = len(rows) - len(picked)
-    lines = [f"{left_out} smaller operation{'s are' if left_out > 1 else ' is'} not shown."] if left_out else []
+    lines = (
+        [f"{left_out} smaller operation{'s are' if left_out > 1 else ' is'} not shown."]
+        if left_out
+        else []
+    )
     lines += [*(sentences(case, table) if with_work else ()), *rank_sentences(case)]
     whole = _whole(table, rows, "self-device" if table.clock == "device" else "self-cpu")
     return Table(
@@ -230,7 +286,12 @@ def _columns(whole: float, shown: Settings, *, with_work: bool) -> tuple[Column[
         Column("self", lambda row: row.self_ns, units.duration),
         Column("share", lambda row: row.self_ns / whole if whole else None, units.percent),
         Column("total", lambda row: row.total_cpu_ns, units.duration, key="total_cpu_ns"),
-        Column("kept KiB" if shown.memory else None, lambda row: row.memory_bytes, units.kibibytes, key="memory_bytes"),
+        Column(
+            "kept KiB" if shown.memory else None,
+            lambda row: row.memory_bytes,
+            units.kibibytes,
+            key="memory_bytes",
+        ),
         *(column if with_work else replace(column, heading=None) for column in work_columns()),
         Column("shapes" if shown.shapes else None, lambda row: "; ".join(row.shapes) or None),
     )
@@ -239,7 +300,11 @@ def _columns(whole: float, shown: Settings, *, with_work: bool) -> tuple[Column[
 def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
     """Yield sentences about the whole iteration."""
     low, high = quartiles_ns(case.calls_ns)
-    overhead = f" (overhead {units.duration(table.profiler_ns)} per operation call)" if table.profiler_ns else ""
+    overhead = (
+        f" (overhead {units.duration(table.profiler_ns)} per operation call)"
+        if table.profiler_ns
+        else ""
+    )
     yield (
         f"One iteration takes {units.duration(case.call_ns)} without the profiler (median of {len(case.calls_ns)}, "
         f"interquartile range {units.duration(high - low)}), {units.duration(case.call_ns / case.samples)} per sample; "
@@ -251,14 +316,21 @@ def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
         yield "FLOPs: not known, because there is no formula for any of the operations."
     elif case.utilisation is not None and case.ceilings:
         rate = units.flops_per_s(case.flops / (case.call_ns / 1e9))
-        peak, bandwidth = units.flops_per_s(case.ceilings.flops_per_s), units.bytes_per_s(case.ceilings.bytes_per_s)
+        peak, bandwidth = (
+            units.flops_per_s(case.ceilings.flops_per_s),
+            units.bytes_per_s(case.ceilings.bytes_per_s),
+        )
         yield (
             f"{units.flops(case.flops)} per iteration, {rate}: model FLOP utilisation {units.percent(case.utilisation)} of the "
             f"{peak} ({case.ceilings.precision}) that a large matrix product or convolution reached on this machine; "
             f"a large copy reached {bandwidth}."
         )
     if case.idle is not None:
-        limit = "limited by kernel launches" if case.idle > LAUNCH_BOUND else "not limited by kernel launches"
+        limit = (
+            "limited by kernel launches"
+            if case.idle > LAUNCH_BOUND
+            else "not limited by kernel launches"
+        )
         busy = f"busy for {units.duration(median_ns(case.busy_ns))} of the {units.duration(case.call_ns)} of an iteration"
         yield f"The accelerator is {busy}, and idle for {units.percent(case.idle)}: {limit}."
 
@@ -266,7 +338,12 @@ def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
 def rank_sentences(case: Profiled) -> Iterator[str]:
     """Yield sentences about the steps of all ranks; none for one process."""
     times = case.ranks
-    if times is None or times.no_sync_typical_ns is None or times.exposed_ns is None or times.exposed_share is None:
+    if (
+        times is None
+        or times.no_sync_typical_ns is None
+        or times.exposed_ns is None
+        or times.exposed_share is None
+    ):
         return
     yield (
         f"This is rank 0, which computes {case.samples} of the {case.params.batch_size} samples. Communication (gloo:, nccl:) "
@@ -289,7 +366,10 @@ def rank_sentences(case: Profiled) -> Iterator[str]:
 _LAYERS: tuple[Column[Layer], ...] = (
     Column("layer", lambda layer: layer.name),
     Column("kind", lambda layer: layer.kind),
-    Column("output", lambda layer: (" x ".join(map(str, layer.output_shape)) or "1") if layer.kind else ""),
+    Column(
+        "output",
+        lambda layer: (" x ".join(map(str, layer.output_shape)) or "1") if layer.kind else "",
+    ),
     Column("parameters", lambda layer: layer.parameters, units.count),
     Column("MFLOP", lambda layer: layer.flops, lambda flops: f"{flops / 1e6:,.2f}"),
     Column("output KiB", lambda layer: layer.output_bytes, units.kibibytes),
@@ -314,7 +394,9 @@ def layer_table(case: Profiled) -> Table:
         _LAYERS,
         case.layers,
         (whole,),
-        ("MFLOP: only of layers with a FLOP formula; one multiplication and one addition count as two.",),
+        (
+            "MFLOP: only of layers with a FLOP formula; one multiplication and one addition count as two.",
+        ),
     )
 
 
@@ -323,9 +405,13 @@ def cold_table(case: Profiled) -> Table:
     warm = case.table("host")
     tables = [*(call.table for call in case.cold), *([warm] if warm else [])]
     by_op = [rows_of(case, table, "op") for table in tables]
-    columns = [{operation_cells(*key)[0]: row.self_cpu_ns for key, row in rows.items()} for rows in by_op]
+    columns = [
+        {operation_cells(*key)[0]: row.self_cpu_ns for key, row in rows.items()} for rows in by_op
+    ]
     names = {name for column in columns for name in column}
-    ordered = sorted(names, key=lambda name: (-max(column.get(name, 0) for column in columns), name))
+    ordered = sorted(
+        names, key=lambda name: (-max(column.get(name, 0) for column in columns), name)
+    )
     heads = [
         f"first, {'trained' if call.trained else 'untrained'}"
         if call.first
@@ -336,10 +422,21 @@ def cold_table(case: Profiled) -> Table:
         title=f"{_title(case)}: the first call of a process, self CPU time",
         headings=("operation", *heads),
         rows=tuple(
-            (name, *(units.duration(column[name]) if name in column else units.MISSING for column in columns))
+            (
+                name,
+                *(
+                    units.duration(column[name]) if name in column else units.MISSING
+                    for column in columns
+                ),
+            )
             for name in ordered[:COLD_ROWS]
         ),
-        sums=(("whole iteration, profiled", *(units.duration(median_ns(table.iteration_ns)) for table in tables)),),
+        sums=(
+            (
+                "whole iteration, profiled",
+                *(units.duration(median_ns(table.iteration_ns)) for table in tables),
+            ),
+        ),
         numbers_from=1,
         lines=('Each "first" column was measured in a new process.',),
     )

@@ -15,7 +15,16 @@ from typing import Annotated, Any
 from mnistbench.core import options
 from mnistbench.core.document import Members, Nanoseconds, Reader
 from mnistbench.core.operation import OpKey
-from mnistbench.core.options import MOST_THREADS, one_of, option, several, share, some_of, switch, whole
+from mnistbench.core.options import (
+    MOST_THREADS,
+    one_of,
+    option,
+    several,
+    share,
+    some_of,
+    switch,
+    whole,
+)
 from mnistbench.core.params import DATASETS, DTYPES, Params
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns
 from mnistbench.core.roofline import Ceilings, Cost
@@ -29,7 +38,9 @@ SORTS = {
     "calls": "calls",
 }
 
-_COST = Annotated[tuple[str, str, str, int | None, int], Members("operation, phase, module, FLOPs and bytes")]
+_COST = Annotated[
+    tuple[str, str, str, int | None, int], Members("operation, phase, module, FLOPs and bytes")
+]
 
 
 def _trace_file(text: str) -> Path:
@@ -44,28 +55,60 @@ class Settings:
 
     model: str = option("--model", str, "convnet", "convnet, lenet5 or smallnet", "NAME")
     batch_sizes: tuple[int, ...] = option(
-        "--batch-size", several(whole(1)), None, "comma list; samples of all ranks under torchrun (default: 1,16,64)", "SIZES"
+        "--batch-size",
+        several(whole(1)),
+        None,
+        "comma list; samples of all ranks under torchrun (default: 1,16,64)",
+        "SIZES",
     )
-    devices: tuple[str, ...] = option("--device", several(str), "auto", "comma list of auto, cpu, cuda, cuda:1, mps", "NAMES")
-    phases: tuple[str, ...] = option("--phase", some_of("forward", "step"), "step", "comma list of forward and step", "NAMES")
-    dtype: str = option("--dtype", one_of(*DTYPES), "float32", "float32, or bfloat16 by autocast", "NAME")
-    threads: int = option("--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N")
-    dataset: str = option("--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME")
+    devices: tuple[str, ...] = option(
+        "--device", several(str), "auto", "comma list of auto, cpu, cuda, cuda:1, mps", "NAMES"
+    )
+    phases: tuple[str, ...] = option(
+        "--phase", some_of("forward", "step"), "step", "comma list of forward and step", "NAMES"
+    )
+    dtype: str = option(
+        "--dtype", one_of(*DTYPES), "float32", "float32, or bfloat16 by autocast", "NAME"
+    )
+    threads: int = option(
+        "--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N"
+    )
+    dataset: str = option(
+        "--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME"
+    )
     data_dir: Path | None = options.data_dir()
-    seed: int = option("--seed", whole(0, 2**63 - 1), "1", "seed of weights, batch and dropout", "N")
+    seed: int = option(
+        "--seed", whole(0, 2**63 - 1), "1", "seed of weights, batch and dropout", "N"
+    )
     # 10 are enough for the medians of a table of shares.
-    iterations: int = option("--iterations", whole(1), "10", "profiled iterations of each case", "N")
+    iterations: int = option(
+        "--iterations", whole(1), "10", "profiled iterations of each case", "N"
+    )
     top: int = options.top()
-    min_share: float = option("--min-share", share(zero=True), "1%", "hide operations below this share of their case", "SHARE")
+    min_share: float = option(
+        "--min-share",
+        share(zero=True),
+        "1%",
+        "hide operations below this share of their case",
+        "SHARE",
+    )
     sort: str | None = option(
-        "--sort", one_of(*SORTS), None, f"{', '.join(list(SORTS)[:-1])} or {list(SORTS)[-1]} (default: self time)", "KEY"
+        "--sort",
+        one_of(*SORTS),
+        None,
+        f"{', '.join(list(SORTS)[:-1])} or {list(SORTS)[-1]} (default: self time)",
+        "KEY",
     )
     by: str = options.by()
     shapes: bool = switch("--shapes", "show input shapes")
     memory: bool = switch("--memory", "show allocated minus freed memory")
     cold: bool = switch("--cold", "also measure first iterations, each in a new process")
     trace: Path | None = option(
-        "--trace", _trace_file, None, "write a trace for https://ui.perfetto.dev, such as trace.json.gz", "FILE"
+        "--trace",
+        _trace_file,
+        None,
+        "write a trace for https://ui.perfetto.dev, such as trace.json.gz",
+        "FILE",
     )
     format: str = options.output_format(("csv",))
     output: Path | None = options.output()
@@ -233,4 +276,7 @@ class Profiled:
         """
         case = Reader(stored)
         costs = {cells[:3]: Cost(*cells[3:]) for cells in case["costs"].read(tuple[_COST, ...])}
-        return cls(**case.members(cls, [each.name for each in fields(cls) if each.name != "costs"]), costs=costs)
+        return cls(
+            **case.members(cls, [each.name for each in fields(cls) if each.name != "costs"]),
+            costs=costs,
+        )

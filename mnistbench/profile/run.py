@@ -54,7 +54,11 @@ def profile_case(
         DataError: a dataset is missing or damaged.
     """
     device = torch.device(params.device)
-    with memory_suffices(too_large(params.device, params.batch_size)), thread_count(params.threads), fork_random(device):
+    with (
+        memory_suffices(too_large(params.device, params.batch_size)),
+        thread_count(params.threads),
+        fork_random(device),
+    ):
         case = build(params, _of_rank(workload, ranks) if ranks else workload, data_dir)
         assert case.runner is not None and case.inputs is not None, "forward or step"  # noqa: PT018
         calls_ns = time_calls(case) if timed and not ranks else ()
@@ -75,7 +79,13 @@ def profile_case(
                 of_ranks = RankTimes(*zip(*parts, strict=True))
         tables = []
         for view in ("host", "device") if has_device_view(params.device) else ("host",):
-            recorded = record_warm(case, iterations=iterations, view=view, shapes=shapes, communicates=ranks is not None)
+            recorded = record_warm(
+                case,
+                iterations=iterations,
+                view=view,
+                shapes=shapes,
+                communicates=ranks is not None,
+            )
             tables.append(warm_table(recorded, params.device, view))
         if trace:
             export_trace(recorded, trace)

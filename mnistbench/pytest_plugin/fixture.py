@@ -49,7 +49,13 @@ class OpBenchmark:
     """Measures one phase of one workload at one batch size on one device with one step, or a function."""
 
     def __init__(
-        self, request: pytest.FixtureRequest, benchmark: Any, workload: str, batch_size: int, device: str, step: str
+        self,
+        request: pytest.FixtureRequest,
+        benchmark: Any,
+        workload: str,
+        batch_size: int,
+        device: str,
+        step: str,
     ) -> None:
         self._request = request
         self._benchmark = benchmark
@@ -77,7 +83,9 @@ class OpBenchmark:
             self._session.attach_operations(self._benchmark, self._request.node)
             return self._benchmark(measured, *args, **kwargs)
         if args or kwargs:
-            raise UsageError(f"op_benchmark({measured!r}, ...): a phase has no arguments; give its name alone, or a function")
+            raise UsageError(
+                f"op_benchmark({measured!r}, ...): a phase has no arguments; give its name alone, or a function"
+            )
         if not self._workload:
             raise UsageError(
                 f"op_benchmark({measured!r}): the test is not parametrized over workloads, because its source calls "
@@ -89,15 +97,24 @@ class OpBenchmark:
         if phase in PHASES_OF_DATA and self._step != REFERENCE:
             pytest.skip(f"a {phase} has no {self._step} step")
         if phase == "dataloader" and not mnist_unpacked(self._session.options.data_dir):
-            pytest.skip("needs MNIST unpacked: name its folder with --bench-data-dir or MNISTBENCH_DATA")
+            pytest.skip(
+                "needs MNIST unpacked: name its folder with --bench-data-dir or MNISTBENCH_DATA"
+            )
         session, item = self._session, self._request.node
-        known = {workload.name: workload for workload in (*session.builtin_workloads, *session.registered_workloads(item))}
+        known = {
+            workload.name: workload
+            for workload in (*session.builtin_workloads, *session.registered_workloads(item))
+        }
         if self._workload not in known:
-            raise UsageError(f"{WORKLOAD}={self._workload!r} is not a workload; choose of {', '.join(known)}")
+            raise UsageError(
+                f"{WORKLOAD}={self._workload!r} is not a workload; choose of {', '.join(known)}"
+            )
         params = self._params(phase, known[self._workload])
         device = torch.device(params.device)
         build_case = partial(build, params, known[self._workload], session.options.data_dir)
-        if item.ihook.pytest_mnistbench_take_case(config=item.config, item=item, params=params, build=build_case):
+        if item.ihook.pytest_mnistbench_take_case(
+            config=item.config, item=item, params=params, build=build_case
+        ):
             self._benchmark(lambda: None)  # pytest-benchmark warns if its fixture was not used
             return
         try:
@@ -117,10 +134,19 @@ class OpBenchmark:
         params = case.params
         # The title of a table: only times of the same work share one.
         if self._benchmark.group is None:
-            part = f", {case.samples:,} of {case.whole_set:,} samples" if case.samples < case.whole_set else ""
+            part = (
+                f", {case.samples:,} of {case.whole_set:,} samples"
+                if case.samples < case.whole_set
+                else ""
+            )
             self._benchmark.group = f"{params.phase} {params.workload} on {params.dataset}{part}"
         first, self._session.case_has_run = not self._session.case_has_run, True
-        timed = measure(case, self._benchmark, cold=not self._session.options.no_op_profile, first_of_process=first)
+        timed = measure(
+            case,
+            self._benchmark,
+            cold=not self._session.options.no_op_profile,
+            first_of_process=first,
+        )
         if self._benchmark.enabled:
             self._request.config.stash[_TIMED] = timed
             record = self._attached(case, self._record(case, timed))
@@ -163,12 +189,14 @@ class OpBenchmark:
     def _attached(self, case: Case, record: CaseRecord) -> CaseRecord:
         """Merge the attachments that the hook returns; an exception becomes a note, and the timing is kept."""
         hook, config = self._request.node.ihook.pytest_mnistbench_attach, self._request.config
-        makers: list[Callable[[], Iterable[Mapping[str, Any] | None]]] = [
-            lambda: hook(config=config, case=case, record=record)
-        ] if hook.get_hookimpls() else [
-            lambda: [operation_tables(config, case, record)],
-            lambda: [training_scalars(config, case, record)],
-        ]  # fmt: skip
+        makers: list[Callable[[], Iterable[Mapping[str, Any] | None]]] = (
+            [lambda: hook(config=config, case=case, record=record)]
+            if hook.get_hookimpls()
+            else [
+                lambda: [operation_tables(config, case, record)],
+                lambda: [training_scalars(config, case, record)],
+            ]
+        )
         for make in makers:
             try:
                 for attached in make():
@@ -181,7 +209,13 @@ class OpBenchmark:
             share = table.rest_ns("device").get(UNATTRIBUTED, 0) / max(1, table.total_ns)
             if table.view == "device" and share >= NOTED_SHARE:
                 part = f"{units.percent(share)} of the time of kernels and copies"
-                record = replace(record, notes=(*record.notes, f"{part} belongs to no operation; the profiler has no link"))
+                record = replace(
+                    record,
+                    notes=(
+                        *record.notes,
+                        f"{part} belongs to no operation; the profiler has no link",
+                    ),
+                )
         self._session.notes.extend(f"{record.node_id}: {note}" for note in record.notes)
         return record
 
@@ -196,7 +230,10 @@ def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> d
     if case.runner is None or options.no_op_profile:
         return {}
     views = ["host", "device"] if has_device_view(case.params.device) else ["host"]
-    warm = [profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes) for view in views]
+    warm = [
+        profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes)
+        for view in views
+    ]
     return {"operation_tables": [*([first_call] if first_call else []), *warm]}
 
 
@@ -208,7 +245,11 @@ def training_scalars(config: pytest.Config, case: Case, record: CaseRecord) -> d
     """
     session = config.stash[SESSION]
     if not case.params.trains:
-        return {"training_scalars": session.tracker.rounds(case.params, config.stash[_TIMED].rounds_ns, case.samples)}
+        return {
+            "training_scalars": session.tracker.rounds(
+                case.params, config.stash[_TIMED].rounds_ns, case.samples
+            )
+        }
     scalars, notes = session.tracker.training(case.params, case.workload)
     return {"training_scalars": scalars, "notes": list(notes)}
 
@@ -223,7 +264,10 @@ def _test_identity(node: pytest.Function) -> str:
         for name, value in callspec.params.items()
         if name not in PARAMETERS and not (isinstance(value, str) and value in PHASES)
     }
-    shown = ",".join(f"{name}={_same_in_each_process(value, name, callspec.indices[name])}" for name, value in own.items())
+    shown = ",".join(
+        f"{name}={_same_in_each_process(value, name, callspec.indices[name])}"
+        for name, value in own.items()
+    )
     return node.nodeid.removesuffix(f"[{callspec.id}]") + (f"[{shown}]" if shown else "")
 
 

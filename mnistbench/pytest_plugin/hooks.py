@@ -37,7 +37,9 @@ def pytest_mnistbench_workloads(config: pytest.Config) -> Iterable[Workload]:  #
     """
 
 
-def pytest_mnistbench_attach(config: pytest.Config, case: Case, record: CaseRecord) -> Mapping[str, Any] | None:
+def pytest_mnistbench_attach(
+    config: pytest.Config, case: Case, record: CaseRecord
+) -> Mapping[str, Any] | None:
     """Return attachments for the record of a case that was just measured.
 
     The keys ``operation_tables`` (OpTable objects) and ``training_scalars`` (a Scalars object) set the fields of these

@@ -17,7 +17,16 @@ from mnistbench.core.options import add_pytest_options
 from mnistbench.core.params import PHASES, REFERENCE, device_label
 from mnistbench.pytest_plugin import hooks
 from mnistbench.pytest_plugin.options import Options
-from mnistbench.pytest_plugin.session import BATCH_SIZE, DEVICE, PARAMETERS, SESSION, STEP, WORKLOAD, Session, thresholds_of
+from mnistbench.pytest_plugin.session import (
+    BATCH_SIZE,
+    DEVICE,
+    PARAMETERS,
+    SESSION,
+    STEP,
+    WORKLOAD,
+    Session,
+    thresholds_of,
+)
 
 FIXTURE = "op_benchmark"
 
@@ -85,9 +94,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         session.usage_error = session.usage_error or error
         return
     if BATCH_SIZE not in marked:
-        metafunc.parametrize(BATCH_SIZE, options.batch_sizes, ids=[f"b{size}" for size in options.batch_sizes])
+        metafunc.parametrize(
+            BATCH_SIZE, options.batch_sizes, ids=[f"b{size}" for size in options.batch_sizes]
+        )
     if DEVICE not in marked:
-        metafunc.parametrize(DEVICE, devices, ids=[device_label(device, options.dtype, options.compile) for device in devices])
+        metafunc.parametrize(
+            DEVICE,
+            devices,
+            ids=[device_label(device, options.dtype, options.compile) for device in devices],
+        )
     # The ids of the default stay as they are.
     if STEP not in marked and options.steps != (REFERENCE,):
         metafunc.parametrize(STEP, options.steps)
@@ -121,7 +136,11 @@ def _is_fixture(node: ast.expr) -> bool:
 
 def _has_phase(value: object) -> bool:
     """Whether a value or a member of a list is the name of a phase."""
-    return value in PHASES if isinstance(value, str) else isinstance(value, (list, tuple)) and any(map(_has_phase, value))
+    return (
+        value in PHASES
+        if isinstance(value, str)
+        else isinstance(value, (list, tuple)) and any(map(_has_phase, value))
+    )
 
 
 def _argument_names(mark: pytest.Mark) -> list[str]:
@@ -138,7 +157,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     with _one_line_errors():
         for item in items:
             thresholds_of(item)
-        callspecs = [] if config.option.collectonly else [getattr(item, "callspec", None) for item in items]
+        callspecs = (
+            [] if config.option.collectonly else [getattr(item, "callspec", None) for item in items]
+        )
         session.check(callspec.params.get(WORKLOAD, "") for callspec in callspecs if callspec)
 
 
@@ -201,15 +222,23 @@ def op_benchmark(
     """
     from mnistbench.pytest_plugin.fixture import OpBenchmark
 
-    return OpBenchmark(request, benchmark, bench_workload, bench_batch_size, bench_device, bench_step)
+    return OpBenchmark(
+        request, benchmark, bench_workload, bench_batch_size, bench_device, bench_step
+    )
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[Any]:
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Iterator[Any]:
     """With ``--op-benchmarks``, attach operations to the tests that use pytest-benchmark's own fixture."""
     value = yield
     session = request.config.stash[SESSION]
-    if fixturedef.argname == "benchmark" and session.options.op_benchmarks and FIXTURE not in request.node.fixturenames:
+    if (
+        fixturedef.argname == "benchmark"
+        and session.options.op_benchmarks
+        and FIXTURE not in request.node.fixturenames
+    ):
         session.attach_operations(value, request.node)
     return value
 
@@ -229,7 +258,9 @@ def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, A
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_benchmark_compare_machine_info(config: pytest.Config, compared_benchmark: Mapping[str, Any]) -> None:
+def pytest_benchmark_compare_machine_info(
+    config: pytest.Config, compared_benchmark: Mapping[str, Any]
+) -> None:
     config.stash[SESSION].baselines.append(compared_benchmark)
 
 
@@ -237,17 +268,25 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Judge the comparison with a saved run; a session that failed before keeps its exit code."""
     config = session.config
     state = config.stash[SESSION]
-    if not config.getoption("benchmark_compare", default=None) or config.option.collectonly or hasattr(config, "workerinput"):
+    if (
+        not config.getoption("benchmark_compare", default=None)
+        or config.option.collectonly
+        or hasattr(config, "workerinput")
+    ):
         return
     if state.usage_error or not state.has_something_to_judge:
         return
     outcome = state.judge(has_tests=session.testscollected > 0).outcome
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        session.exitstatus = {"regressed": EXIT_REGRESSED, "unjudged": EXIT_UNJUDGED}.get(outcome, session.exitstatus)
+        session.exitstatus = {"regressed": EXIT_REGRESSED, "unjudged": EXIT_UNJUDGED}.get(
+            outcome, session.exitstatus
+        )
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> Iterator[None]:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> Iterator[None]:
     """Print below pytest-benchmark's table, even if its own regression check raises."""
     try:
         return (yield)

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from mnistbench.workloads.workload import Workload
 
 #: Names of the parameters of a test that uses the fixture ``op_benchmark``.
-PARAMETERS = WORKLOAD, BATCH_SIZE, DEVICE, STEP = "bench_workload", "bench_batch_size", "bench_device", "bench_step"
+PARAMETERS = WORKLOAD, BATCH_SIZE, DEVICE, STEP = (
+    "bench_workload",
+    "bench_batch_size",
+    "bench_device",
+    "bench_step",
+)
 
 #: Seconds of training before a progress bar is shown.
 SHOW_PROGRESS_AFTER = 2.0
@@ -48,7 +53,9 @@ class Session:
         self.options = read_pytest(Options, config)
         for flag, name in (("--op-fail", "op_fail"), ("--case-fail", "case_fail")):
             if config.getoption(name) and not config.getoption("benchmark_compare", default=None):
-                raise UsageError(f"{flag}: needs a saved run to compare with: add --benchmark-compare")
+                raise UsageError(
+                    f"{flag}: needs a saved run to compare with: add --benchmark-compare"
+                )
         self.criteria = read_pytest(Criteria, config)  # what a comparison is judged by
         self.judgement: Judgement | None = None  # set at the end of a session that is compared
         self.records: list[CaseRecord] = []
@@ -76,12 +83,18 @@ class Session:
             for workload in workloads:
                 if not isinstance(workload, Workload):
                     # The text of a model has many lines, and that of another object may take any time.
-                    what = repr(workload) if isinstance(workload, str) else f"an object of type {type(workload).__name__}"
+                    what = (
+                        repr(workload)
+                        if isinstance(workload, str)
+                        else f"an object of type {type(workload).__name__}"
+                    )
                     raise UsageError(
                         f"pytest_mnistbench_workloads returned {what}: return a list of mnistbench Workload objects"
                     )
                 if workload.name in found or builtin.get(workload.name, workload) is not workload:
-                    raise UsageError(f"workload {workload.name!r} is registered twice: give one of them another name")
+                    raise UsageError(
+                        f"workload {workload.name!r} is registered twice: give one of them another name"
+                    )
                 found[workload.name] = workload
         return list(found.values())
 
@@ -170,7 +183,11 @@ class Session:
     def environment_of_records(self) -> Environment:
         """The environment with the threads of the records: ``--bench-threads`` does not apply to plain tests."""
         threads = {record.params.threads for record in self.records}
-        return replace(self.environment, threads=threads.pop()) if len(threads) == 1 else self.environment
+        return (
+            replace(self.environment, threads=threads.pop())
+            if len(threads) == 1
+            else self.environment
+        )
 
     @property
     def has_something_to_judge(self) -> bool:
@@ -199,7 +216,9 @@ class Session:
                 self.refused.append(str(error))
                 continue
             bases.append(base)
-            self.refused += [f"{name}: {line}; this benchmark is left out" for line in base.left_out]
+            self.refused += [
+                f"{name}: {line}; this benchmark is left out" for line in base.left_out
+            ]
         bases.sort(key=lambda run: run.saved_at)
         environment = self.environment_of_records if self.records else None
         why_empty = self._why_nothing_ran(has_tests=has_tests)
@@ -215,7 +234,10 @@ class Session:
         recorded = {record.node_id for record in self.records}
         session = getattr(self._config, "_benchmarksession", None)
         return [
-            {"fullname": one.fullname, "stats": {name: getattr(one.stats, name) for name in ("median", "iqr")}}
+            {
+                "fullname": one.fullname,
+                "stats": {name: getattr(one.stats, name) for name in ("median", "iqr")},
+            }
             for one in (session.benchmarks if session else ())
             if one.fullname not in recorded and one.stats.data
         ]
@@ -225,10 +247,14 @@ class Session:
         option = self._config.getoption
         if option("benchmark_skip", default=False):
             return "--benchmark-skip skips them; leave it out"
-        if option("benchmark_disable", default=False) and not option("benchmark_enable", default=False):
+        if option("benchmark_disable", default=False) and not option(
+            "benchmark_enable", default=False
+        ):
             return "--benchmark-disable calls each test once and measures nothing; leave it out"
         if option("dist", default="no") != "no":
-            return "pytest-benchmark measures nothing in the processes of pytest-xdist; run without -n"
+            return (
+                "pytest-benchmark measures nothing in the processes of pytest-xdist; run without -n"
+            )
         if has_tests:
             return "no test that ran uses the fixture benchmark or op_benchmark, or each of them failed or was skipped"
         return "no test was selected; check -k, -m and the paths"
@@ -249,7 +275,10 @@ class Session:
         storage = Storage(storage_root)
         runs = [saved.run for saved in storage.all() if saved.run.saved_at < newest]
         self.refused += storage.refused
-        reduced = [replace(run, cases=tuple(case for case in run.cases if case.key in wanted)) for run in runs]
+        reduced = [
+            replace(run, cases=tuple(case for case in run.cases if case.key in wanted))
+            for run in runs
+        ]
         return [run for run in reduced if run.cases]
 
     @functools.cached_property
@@ -265,7 +294,9 @@ class Session:
     @property
     def _storage(self) -> Path | None:
         """The directory of the saved runs; None if they are saved elsewhere."""
-        location = str(self._config.getoption("benchmark_storage", default="")).removeprefix("file://")
+        location = str(self._config.getoption("benchmark_storage", default="")).removeprefix(
+            "file://"
+        )
         return Path(location) if location and "://" not in location else None
 
     @property
@@ -275,7 +306,9 @@ class Session:
         return os.fspath(directory) if directory else ""
 
     @contextmanager
-    def progress(self, batches: Iterable[Batch], total: int, description: str) -> Iterator[Iterable[Batch]]:
+    def progress(
+        self, batches: Iterable[Batch], total: int, description: str
+    ) -> Iterator[Iterable[Batch]]:
         """Show a progress bar for long training on a terminal; show nothing in a log file."""
         capture = self._config.pluginmanager.getplugin("capturemanager")
         released = capture.global_and_fixture_disabled if capture else nullcontext
@@ -286,7 +319,10 @@ class Session:
             return
         from mnistbench.showing.progress import Progress
 
-        with released(), Progress(sys.stderr, total=total, after_s=SHOW_PROGRESS_AFTER, below=True) as bar:
+        with (
+            released(),
+            Progress(sys.stderr, total=total, after_s=SHOW_PROGRESS_AFTER, below=True) as bar,
+        ):
             bar.step(description)
             yield bar.over(batches)
 

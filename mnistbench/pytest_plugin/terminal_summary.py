@@ -25,13 +25,21 @@ def session_line(environment: Environment, dataset: str, devices: Sequence[str])
 
 def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print operations or, with a baseline, their comparison; then notes and the command for TensorBoard."""
-    quiet = config.getoption("benchmark_quiet", default=False) and not config.getoption("benchmark_verbose", default=False)
+    quiet = config.getoption("benchmark_quiet", default=False) and not config.getoption(
+        "benchmark_verbose", default=False
+    )
     compared = session.judgement is not None and session.judgement.cases
-    if not compared and not quiet and (tables := operation_tables(session.records, session.options.op_top)):
+    if (
+        not compared
+        and not quiet
+        and (tables := operation_tables(session.records, session.options.op_top))
+    ):
         reporter.section("mnistbench: operations", sep="-")
         for table in tables:
             reporter.write_line(f"\n{draw(table)}")
-        reporter.write_line("\nmodule -: belongs to no module (gradient accumulation, the optimizer)")
+        reporter.write_line(
+            "\nmodule -: belongs to no module (gradient accumulation, the optimizer)"
+        )
     if session.judgement:
         _print_comparison(session, session.judgement, reporter, quiet=quiet)
     if session.notes:
@@ -39,10 +47,14 @@ def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytes
         for note in session.notes:
             reporter.write_line(note)
     if session.tracked_in:
-        reporter.write_line(f"\nTensorBoard: tensorboard --logdir {os.path.relpath(session.tracked_in)}")
+        reporter.write_line(
+            f"\nTensorBoard: tensorboard --logdir {os.path.relpath(session.tracked_in)}"
+        )
 
 
-def _print_comparison(session: Session, judgement: Judgement, reporter: pytest.TerminalReporter, *, quiet: bool) -> None:
+def _print_comparison(
+    session: Session, judgement: Judgement, reporter: pytest.TerminalReporter, *, quiet: bool
+) -> None:
     """Print the report of ``mnistbench compare``; with ``--benchmark-quiet`` only the reasons of a failure."""
     if quiet and judgement.outcome not in ("regressed", "unjudged"):
         return
@@ -52,6 +64,8 @@ def _print_comparison(session: Session, judgement: Judgement, reporter: pytest.T
     if quiet:
         reporter.write_line("\n".join(units.printable(line) for line in verdict_lines(judgement)))
     else:
-        reporter.write_line(draw_report(blocks(judgement, session.options.op_top), colour=reporter.hasmarkup))
+        reporter.write_line(
+            draw_report(blocks(judgement, session.options.op_top), colour=reporter.hasmarkup)
+        )
     if note := append_step_summary(judgement, session.options.op_top):
         reporter.write_line(note)

@@ -35,14 +35,18 @@ class History:
     """The options of ``history``."""
 
     case: str = options.argument("CASE", str, "title of the case in a table, or its pytest id")
-    op: str = options.option("--op", str, "", "show this operation of the case: aten::addmm", "NAME")
+    op: str = options.option(
+        "--op", str, "", "show this operation of the case: aten::addmm", "NAME"
+    )
     module: str = options.option("--module", str, "", "show this module of the case: conv2", "NAME")
     storage: Path = options.storage()
 
     def run(self) -> int:
         """Print the time of the case, of an operation or of a module in every saved run; return 0."""
         if is_trace(self.case):
-            raise UsageError(f"{self.case!r} is a trace, not a case of saved runs; compare two traces with: mnistbench compare")
+            raise UsageError(
+                f"{self.case!r} is a trace, not a case of saved runs; compare two traces with: mnistbench compare"
+            )
         print(draw(history_table(all_runs(self.storage), self.case, self.op, self.module)))
         return EXIT_PASSED
 
@@ -51,7 +55,9 @@ class History:
 class Export:
     """The options of ``export``."""
 
-    which: str | None = options.argument("RUN", str, f"{OR_TRACE} (default: latest)", required=False)
+    which: str | None = options.argument(
+        "RUN", str, f"{OR_TRACE} (default: latest)", required=False
+    )
     output: Path | None = options.output()
     storage: Path = options.storage()
 
@@ -66,14 +72,18 @@ class Export:
 class Prune:
     """The options of ``prune``."""
 
-    keep: int | None = options.option("--keep", options.whole(1), None, "number of newest runs to keep, required", "N")
+    keep: int | None = options.option(
+        "--keep", options.whole(1), None, "number of newest runs to keep, required", "N"
+    )
     yes: bool = options.switch("--yes", "remove the files; without it they are only listed")
     storage: Path = options.storage()
 
     def run(self) -> int:
         """List what goes and, with ``--yes``, remove it; return 0."""
         if self.keep is None:
-            raise UsageError("--keep: is missing; give the number of newest runs to keep, such as --keep 20")
+            raise UsageError(
+                "--keep: is missing; give the number of newest runs to keep, such as --keep 20"
+            )
         runs = [saved for saved in all_runs(self.storage) if saved.number]
         if not runs:
             raise UsageError(
@@ -83,19 +93,27 @@ class Prune:
         for line in left:
             print(line)
         if not files:
-            print(f"nothing to remove: there are no more than {units.counted(self.keep, 'saved run')}")
+            print(
+                f"nothing to remove: there are no more than {units.counted(self.keep, 'saved run')}"
+            )
             return EXIT_PASSED
         for path in (*files, *directories):
             print(f"{'removing' if self.yes else 'would remove'} {printable(str(path))}")
         if self.yes:
             remove(files, directories)
         else:
-            directories_text = f"{len(directories)} TensorBoard director{'y' if len(directories) == 1 else 'ies'}"
-            print(f"{units.counted(len(files), 'saved run')} and {directories_text}; add --yes to remove them")
+            directories_text = (
+                f"{len(directories)} TensorBoard director{'y' if len(directories) == 1 else 'ies'}"
+            )
+            print(
+                f"{units.counted(len(files), 'saved run')} and {directories_text}; add --yes to remove them"
+            )
         return EXIT_PASSED
 
 
-def plan(runs: Sequence[SavedRun], keep: int, tensorboard: Path) -> tuple[list[Path], list[Path], list[str]]:
+def plan(
+    runs: Sequence[SavedRun], keep: int, tensorboard: Path
+) -> tuple[list[Path], list[Path], list[str]]:
     """Return the files and TensorBoard directories of all but the newest ``keep`` runs, and a line per directory to keep.
 
     A directory that a kept run uses too is not returned.
@@ -117,7 +135,12 @@ def plan(runs: Sequence[SavedRun], keep: int, tensorboard: Path) -> tuple[list[P
 
 
 def _directories(runs: Iterable[SavedRun], tensorboard: Path) -> list[Path]:
-    found = [tensorboard_directory(case.directory, tensorboard) for saved in runs for case in saved.run.cases if case.directory]
+    found = [
+        tensorboard_directory(case.directory, tensorboard)
+        for saved in runs
+        for case in saved.run.cases
+        if case.directory
+    ]
     return list(dict.fromkeys(path for path in found if path))
 
 
@@ -134,4 +157,6 @@ def remove(files: Iterable[Path], directories: Iterable[Path]) -> None:
         for path in files:
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise UsageError(f"{path} cannot be removed ({error.strerror}); what follows it stays") from None
+        raise UsageError(
+            f"{path} cannot be removed ({error.strerror}); what follows it stays"
+        ) from None

@@ -29,12 +29,17 @@ MACHINES = ("cpu_model", "cpu_count", "devices")
 
 def differences(base: Mapping[str, Any], head: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the differences in fields that both sides have: field -> (base, head)."""
-    return {name: (base[name], head[name]) for name in base if name in head and base[name] != head[name]}
+    return {
+        name: (base[name], head[name]) for name in base if name in head and base[name] != head[name]
+    }
 
 
 def described(found: Mapping[str, tuple[Any, Any]]) -> list[str]:
     """Return each difference as text: ``cpu count 2 -> 4``."""
-    return [f"{name.replace('_', ' ')} {units.listed(base)} -> {units.listed(head)}" for name, (base, head) in found.items()]
+    return [
+        f"{name.replace('_', ' ')} {units.listed(base)} -> {units.listed(head)}"
+        for name, (base, head) in found.items()
+    ]
 
 
 def blocking_differences(
@@ -51,7 +56,11 @@ def blocking_differences(
     """
     found = {}
     for name, (mine, others) in differences(base, head).items():
-        if name not in BLOCKING or (across_versions and name in VERSIONS) or (across_machines and name in MACHINES):
+        if (
+            name not in BLOCKING
+            or (across_versions and name in VERSIONS)
+            or (across_machines and name in MACHINES)
+        ):
             continue
         if name == "devices" and params is not None and params.device == "cpu":
             continue

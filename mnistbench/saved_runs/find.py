@@ -31,12 +31,18 @@ def find(root: Path, *references: str) -> list[list[SavedRun]]:
         return [[saved_trace(Path(reference))] for reference in references]
     storage = Storage(root)
     try:
-        found = {reference: _find(storage, reference) for reference in references if reference not in traces}
+        found = {
+            reference: _find(storage, reference)
+            for reference in references
+            if reference not in traces
+        }
     finally:
         _print_refused(storage.refused)
     if traces:
         other = next(iter(found))
-        raise UsageError(f"{traces[0]!r} is a trace and {other!r} a saved run; name two traces or two saved runs")
+        raise UsageError(
+            f"{traces[0]!r} is a trace and {other!r} a saved run; name two traces or two saved runs"
+        )
     return [found[reference] for reference in references]
 
 
@@ -50,7 +56,9 @@ def all_runs(root: Path) -> list[SavedRun]:
     runs = storage.all()
     _print_refused(storage.refused)
     if not runs:
-        raise UsageError(f"no saved run in {root} can be read; save one with: pytest bench --benchmark-autosave")
+        raise UsageError(
+            f"no saved run in {root} can be read; save one with: pytest bench --benchmark-autosave"
+        )
     return runs
 
 

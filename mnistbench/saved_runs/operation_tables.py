@@ -6,7 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
-from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED, operation_cells, operation_name
+from mnistbench.core.operation import (
+    OUTSIDE,
+    RUNTIME,
+    UNATTRIBUTED,
+    operation_cells,
+    operation_name,
+)
 from mnistbench.core.params import CALL, REFERENCE, device_label
 from mnistbench.core.record import CaseRecord, OpTable, median_ns
 from mnistbench.showing.table import Table, text_table
@@ -24,7 +30,9 @@ def batch_groups(records: Iterable[CaseRecord]) -> list[list[CaseRecord]]:
         if record.table("warm"):
             params = record.params
             device = device_label(params.device, params.dtype, params.compile, params.step)
-            groups[record.test, params.phase, params.workload, device, params.dataset].append(record)
+            groups[record.test, params.phase, params.workload, device, params.dataset].append(
+                record
+            )
     return [sorted(group, key=lambda record: record.params.batch_size) for group in groups.values()]
 
 
@@ -44,22 +52,44 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     if params.phase == CALL:
         title, times = f"{params.label}, {params.device}", ["time"]
     sums = {
-        f"other ({units.counted(len(rest), 'operation')})": _cells(columns, [column.sum(rest) for column in columns]),
+        f"other ({units.counted(len(rest), 'operation')})": _cells(
+            columns, [column.sum(rest) for column in columns]
+        ),
         **{
-            operation_name(name, "", ""): _cells(columns, [column.rest.get(name) for column in columns])
+            operation_name(name, "", ""): _cells(
+                columns, [column.rest.get(name) for column in columns]
+            )
             for name in rest_names(columns)
         },
         "sum of one profiled iteration": _cells(columns, [column.total for column in columns]),
         "device busy time": _times(median_ns(table.busy_ns) or None for table in tables),
-        "device elapsed time without the profiler": _times(median_ns(record.device_ns) or None for record in records),
-        "wall time without the profiler": _times(record.timing.median_ns if record.timing else None for record in records),
+        "device elapsed time without the profiler": _times(
+            median_ns(record.device_ns) or None for record in records
+        ),
+        "wall time without the profiler": _times(
+            record.timing.median_ns if record.timing else None for record in records
+        ),
         "first call": _times(record.first_call_ns for record in records),
     }
     return text_table(
-        title=units.printable(f"{title}: self {'device' if clock == 'device' else 'CPU'} time per iteration"),
-        headings=("operation", "phase", "module", *(head for time in times for head in (time, "share"))),
-        rows=tuple((*operation_cells(*key), *_cells(columns, [column.sum([key]) for column in columns])) for key in shown),
-        sums=tuple((name, "", "", *cells) for name, cells in sums.items() if set(cells) - {"", units.MISSING}),
+        title=units.printable(
+            f"{title}: self {'device' if clock == 'device' else 'CPU'} time per iteration"
+        ),
+        headings=(
+            "operation",
+            "phase",
+            "module",
+            *(head for time in times for head in (time, "share")),
+        ),
+        rows=tuple(
+            (*operation_cells(*key), *_cells(columns, [column.sum([key]) for column in columns]))
+            for key in shown
+        ),
+        sums=tuple(
+            (name, "", "", *cells)
+            for name, cells in sums.items()
+            if set(cells) - {"", units.MISSING}
+        ),
         numbers_from=3,
     )
 
@@ -99,10 +129,16 @@ def _cells(columns: Sequence[TimesOfCase], times_ns: Sequence[int | None]) -> li
     """Return time and share of each column."""
     cells = []
     for column, ns in zip(columns, times_ns, strict=True):
-        share = units.MISSING if ns is None or not column.total else units.percent(ns / column.total)
+        share = (
+            units.MISSING if ns is None or not column.total else units.percent(ns / column.total)
+        )
         cells += [units.MISSING if ns is None else units.duration(ns), share]
     return cells
 
 
 def _times(nanoseconds: Iterable[float | None]) -> list[str]:
-    return [cell for value in nanoseconds for cell in (units.MISSING if value is None else units.duration(value), "")]
+    return [
+        cell
+        for value in nanoseconds
+        for cell in (units.MISSING if value is None else units.duration(value), "")
+    ]

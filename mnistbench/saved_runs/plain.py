@@ -56,7 +56,11 @@ def samples_s(stats: Mapping[str, Any]) -> list[float]:
 
 def is_time(value: object) -> TypeGuard[float]:
     """Whether a value is a time in seconds: a number that is neither negative nor infinite nor NaN."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LARGEST / 1e9
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 <= value <= LARGEST / 1e9
+    )
 
 
 def plain_environment(file: Any) -> dict[str, str]:
@@ -64,7 +68,10 @@ def plain_environment(file: Any) -> dict[str, str]:
     machine = file.get("machine_info")
     machine = machine if isinstance(machine, Mapping) else {}
     cpu = machine.get("cpu")
-    fields = {"python": machine.get("python_version"), "cpu_model": cpu.get("brand_raw") if isinstance(cpu, Mapping) else None}
+    fields = {
+        "python": machine.get("python_version"),
+        "cpu_model": cpu.get("brand_raw") if isinstance(cpu, Mapping) else None,
+    }
     return {name: text for name, text in fields.items() if text and isinstance(text, str)}
 
 

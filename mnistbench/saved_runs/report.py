@@ -31,10 +31,18 @@ def list_table(runs: Sequence[SavedRun]) -> Table:
 
     def comparable(saved: SavedRun) -> str:
         found = blocking_differences(saved.run.environment, newest.environment, None)
-        return f"no: different {', '.join(name.replace('_', ' ') for name in found)}" if found else "yes"
+        return (
+            f"no: different {', '.join(name.replace('_', ' ') for name in found)}"
+            if found
+            else "yes"
+        )
 
     references = run_references(runs)
-    names = [Column[SavedRun]("name", lambda saved: saved.given_name or None)] if any(one.given_name for one in runs) else []
+    names = (
+        [Column[SavedRun]("name", lambda saved: saved.given_name or None)]
+        if any(one.given_name for one in runs)
+        else []
+    )
     columns = (
         Column[SavedRun]("run", lambda saved: references[saved.path]),
         *names,
@@ -52,7 +60,12 @@ def list_table(runs: Sequence[SavedRun]) -> Table:
 def run_references(runs: Sequence[SavedRun]) -> dict[Path, str]:
     """Return what names each run on a command line: its number, with the folder before it where numbers repeat."""
     counts = Counter(saved.name for saved in runs)
-    return {saved.path: saved.name if counts[saved.name] == 1 else f"{saved.path.parent.name}/{saved.name}" for saved in runs}
+    return {
+        saved.path: saved.name
+        if counts[saved.name] == 1
+        else f"{saved.path.parent.name}/{saved.name}"
+        for saved in runs
+    }
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
@@ -89,7 +102,9 @@ _HISTORY = (
     Column[EarlierTime]("saved (UTC)", lambda past: past.saved.run.minute or None),
     Column[EarlierTime]("commit", lambda past: past.saved.run.short_commit or None),
     Column[EarlierTime]("time", lambda past: past.ns, units.duration),
-    Column[EarlierTime]("change", lambda past: past.change, lambda share: units.percent(share, signed=True)),
+    Column[EarlierTime](
+        "change", lambda past: past.change, lambda share: units.percent(share, signed=True)
+    ),
     Column[EarlierTime]("what else changed", lambda past: past.changed),
 )
 
@@ -108,20 +123,35 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
     ]
     if not found:
         what = " ".join(
-            [f"case {case_name!r}", *([f"with operation {op!r}"] if op else []), *([f"in {module!r}"] if module else [])]
+            [
+                f"case {case_name!r}",
+                *([f"with operation {op!r}"] if op else []),
+                *([f"in {module!r}"] if module else []),
+            ]
         )
         raise UsageError(f"no saved run has {what}; {_known(runs, case_name, op, module)}")
     labels = {past.case.label for past in found}
     if several := _several(found) if len(labels) == 1 else labels:
-        raise UsageError(f"{case_name!r} is {len(several)} cases: {', '.join(sorted(several))}; name one")
+        raise UsageError(
+            f"{case_name!r} is {len(several)} cases: {', '.join(sorted(several))}; name one"
+        )
     times = [past.ns for past in found]
-    of = " ".join(filter(None, (op, f"in {module}" if module else ""))) or "wall time of one iteration"
+    of = (
+        " ".join(filter(None, (op, f"in {module}" if module else "")))
+        or "wall time of one iteration"
+    )
     # A name may contain line ends; only this title may have two lines.
     heading = units.printable(f"{labels.pop()}: {of}")
-    rows = [past._replace(before=before) for before, past in zip([None, *found], found, strict=False)]
+    rows = [
+        past._replace(before=before) for before, past in zip([None, *found], found, strict=False)
+    ]
     references = run_references(runs)
     columns = (Column[EarlierTime]("run", lambda past: references[past.saved.path]), *_HISTORY)
-    return Table(f"{heading}\n{sparkline(times)}  {units.duration(min(times))} to {units.duration(max(times))}", columns, rows)
+    return Table(
+        f"{heading}\n{sparkline(times)}  {units.duration(min(times))} to {units.duration(max(times))}",
+        columns,
+        rows,
+    )
 
 
 def _several(found: Iterable[EarlierTime]) -> set[str]:
@@ -139,7 +169,9 @@ def _known(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> st
         return f"cases: {', '.join(sorted(cases)) or 'none'}"
     keys = [key for case in named for view in case.tables.values() for key in view.operations]
     operations, modules = ({key[position] for key in keys if key[position]} for position in (0, 2))
-    wrong, known, what = (module, modules, "modules") if op in operations else (op, operations, "operations")
+    wrong, known, what = (
+        (module, modules, "modules") if op in operations else (op, operations, "operations")
+    )
     near = difflib.get_close_matches(wrong, sorted(known), n=NEAREST, cutoff=0)
     return f"its {what} with similar names: {', '.join(near) or 'none'}"
 
@@ -149,8 +181,14 @@ def _time(case: CaseSummary, op: str, module: str) -> float | None:
         return case.wall_ns
     if case.table is None:
         return None
-    times = zip(case.table.counted.keys, case.table.times("device" if "device" in case.tables else "cpu"), strict=True)
-    found = [ns for (name, _, of), ns in times if (not op or name == op) and (not module or of == module)]
+    times = zip(
+        case.table.counted.keys,
+        case.table.times("device" if "device" in case.tables else "cpu"),
+        strict=True,
+    )
+    found = [
+        ns for (name, _, of), ns in times if (not op or name == op) and (not module or of == module)
+    ]
     return sum(found) if found else None
 
 
@@ -166,14 +204,25 @@ def sparkline(values: Sequence[float]) -> str:
 
 # ---- CSV -------------------------------------------------------------------------------------------------------------
 
-_RUN_KEYS = ("case", "operation", "phase", "module", "calls", "self_ns", "spread_ns", "memory_bytes")
+_RUN_KEYS = (
+    "case",
+    "operation",
+    "phase",
+    "module",
+    "calls",
+    "self_ns",
+    "spread_ns",
+    "memory_bytes",
+)
 
 
 def run_csv(run: RunSummary) -> str:
     """Return a row per case and operation of one run, as measured, with the profiler's overhead."""
     rows: list[tuple[object, ...]] = []
     for case in run.cases:
-        rows.append((case.label, "(iteration)", "", "", None, case.wall_ns, case.wall_spread_ns, None))
+        rows.append(
+            (case.label, "(iteration)", "", "", None, case.wall_ns, case.wall_spread_ns, None)
+        )
         for key, row in (case.table.operations if case.table else {}).items():
             rows.append((case.label, *key, row.calls, row.self_ns, row.spread_ns, row.memory_bytes))
     return csv_text(_RUN_KEYS, rows)

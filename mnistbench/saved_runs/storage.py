@@ -101,11 +101,16 @@ class Storage:
         Where no file has a number, they are those that ``--benchmark-json`` wrote, under any name.
         """
         folders = (self.root, *(path for path in _members(self.root) if path.is_dir()))
-        files = [path for folder in folders for path in _members(folder) if path.name.endswith(ENDINGS)]
+        files = [
+            path for folder in folders for path in _members(folder) if path.name.endswith(ENDINGS)
+        ]
         numbered_files = [path for path in files if _NUMBERED.fullmatch(path.name)]
         if not numbered_files:
             return sorted(path for path in files if has_key(path) == "benchmarks")
-        return sorted(numbered_files, key=lambda path: (int(path.name.partition("_")[0]), path.name, path.parent))
+        return sorted(
+            numbered_files,
+            key=lambda path: (int(path.name.partition("_")[0]), path.name, path.parent),
+        )
 
     def all(self) -> list[SavedRun]:
         """Return all readable runs, oldest first; errors of the others are added to ``refused``."""
@@ -143,17 +148,31 @@ class Storage:
             files = []
             # A bare * means saved runs, never files of the working directory.
             if reference.endswith(ENDINGS):
-                files = [Path(path) for path in glob.glob(reference, recursive=True) if Path(path).is_file()]  # noqa: PTH207
+                files = [
+                    Path(path)
+                    for path in glob.glob(reference, recursive=True)  # noqa: PTH207
+                    if Path(path).is_file()
+                ]
             if files and not self.root.is_dir():
                 return files
             matching = [path for path in self.paths() if any(map(path.match, patterns))] or files
             if not matching:
-                raise UsageError(f"{reference!r} matches no saved run in {self.root}; mnistbench list shows them")
+                raise UsageError(
+                    f"{reference!r} matches no saved run in {self.root}; mnistbench list shows them"
+                )
             return matching
         folder, _, name = reference.rpartition("/")
         if name.isdecimal() and len(name) <= 6:  # longer, it is the id of a commit
-            numbered = [(path, number[1]) for path in self.paths() if (number := _NUMBERED.fullmatch(path.name))]
-            matching = [path for path, number in numbered if int(number) == int(name) and folder in ("", path.parent.name)]
+            numbered = [
+                (path, number[1])
+                for path in self.paths()
+                if (number := _NUMBERED.fullmatch(path.name))
+            ]
+            matching = [
+                path
+                for path, number in numbered
+                if int(number) == int(name) and folder in ("", path.parent.name)
+            ]
             return _only_one(matching, f"{reference!r} is the number of")
         return []
 
@@ -161,9 +180,17 @@ class Storage:
         """Return the file of a name: as it is, without its ending, or without its number."""
         folder, _, name = reference.rpartition("/")
         paths = [path for path in self.paths() if folder in ("", path.parent.name)] if name else []
-        matching = [path for path in paths if path.name in (name, *(f"{name}{ending}" for ending in ENDINGS))]
+        matching = [
+            path
+            for path in paths
+            if path.name in (name, *(f"{name}{ending}" for ending in ENDINGS))
+        ]
         if not matching:
-            matching = [path for path in paths if (number := _NUMBERED.fullmatch(path.name)) and number[2] == name]
+            matching = [
+                path
+                for path in paths
+                if (number := _NUMBERED.fullmatch(path.name)) and number[2] == name
+            ]
         return _only_one(matching, f"{reference!r} is the name of")
 
     def _latest(self) -> list[Path]:
@@ -174,7 +201,9 @@ class Storage:
         for path in reversed(paths):
             if self._load(path):
                 return [path]
-        raise UsageError(f"'latest': no saved run in {self.root} can be read; save one with: pytest bench --benchmark-autosave")
+        raise UsageError(
+            f"'latest': no saved run in {self.root} can be read; save one with: pytest bench --benchmark-autosave"
+        )
 
     def _of_commit(self, reference: str) -> list[SavedRun]:
         """Return the runs of a commit, or of the newest saved commit of a branch, without runs of a changed tree."""
@@ -184,16 +213,28 @@ class Storage:
             matching = [saved for saved in runs if saved.run.commit == identity]
         else:
             # An unset variable of a script is no branch: where git failed, a run has none either.
-            of_branch = [saved for saved in runs if reference and saved.run.branch == reference and not saved.run.dirty]
+            of_branch = [
+                saved
+                for saved in runs
+                if reference and saved.run.branch == reference and not saved.run.dirty
+            ]
             newest = {saved.run.commit for saved in of_branch[-1:]}
-            matching = _starting_with(reference, runs) or [saved for saved in runs if saved.run.commit in newest]
+            matching = _starting_with(reference, runs) or [
+                saved for saved in runs if saved.run.commit in newest
+            ]
         clean = [saved for saved in matching if not saved.run.dirty]
         if clean:
             return clean
-        of = f"{reference!r} is commit {identity[:7]}, which" if identity and identity != reference else f"{reference!r}"
+        of = (
+            f"{reference!r} is commit {identity[:7]}, which"
+            if identity and identity != reference
+            else f"{reference!r}"
+        )
         if matching:
             files = ", ".join(str(saved.path) for saved in matching)
-            raise UsageError(f"{of} has saved runs only with changes on top of it: {files}; name one of these files")
+            raise UsageError(
+                f"{of} has saved runs only with changes on top of it: {files}; name one of these files"
+            )
         raise UsageError(
             f"{of} has no saved run in {self.root}; give a file, a number, a name, a glob, latest, "
             "a commit or a branch that has one (mnistbench list shows them)"
@@ -212,7 +253,10 @@ class Storage:
             try:
                 saved = SavedRun(path, self._summary(path, cache))
                 self._read[path] = saved
-                self.refused += [units.printable(f"{path}: {line}; this benchmark is left out") for line in saved.run.left_out]
+                self.refused += [
+                    units.printable(f"{path}: {line}; this benchmark is left out")
+                    for line in saved.run.left_out
+                ]
             except RecordError as error:
                 self._read[path] = None
                 self.refused.append(units.printable(str(error)))
@@ -225,7 +269,9 @@ class Storage:
         file = _parsed(content, path)
         if isinstance(file, dict) and "benchmarks" not in file:
             if "traceEvents" in file:
-                raise RecordError(f"{path}: is a trace, no saved run; compare two traces by their paths")
+                raise RecordError(
+                    f"{path}: is a trace, no saved run; compare two traces by their paths"
+                )
             raise RecordError(f"{path}: has no benchmarks and no traceEvents; {_NEITHER}")
         run = RunSummary.from_json(file, str(path), self._shared)
         if cache:
@@ -237,9 +283,13 @@ def _members(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(f"{folder} is not a folder of saved runs; name one with --storage, or save a run first") from None
+        raise UsageError(
+            f"{folder} is not a folder of saved runs; name one with --storage, or save a run first"
+        ) from None
     except OSError as error:
-        raise UsageError(f"{folder} cannot be read ({error.strerror}); name another with --storage") from None
+        raise UsageError(
+            f"{folder} cannot be read ({error.strerror}); name another with --storage"
+        ) from None
 
 
 def _only_one(matching: list[Path], what: str) -> list[Path]:
@@ -290,7 +340,9 @@ def _starting_with(reference: str, runs: Iterable[SavedRun]) -> list[SavedRun]:
     matching = [saved for saved in runs if saved.run.commit.startswith(reference)]
     commits = sorted({saved.run.commit for saved in matching})
     if len(commits) > 1:
-        raise UsageError(f"{reference!r} is the start of {len(commits)} commits: {', '.join(commits)}; give more of one")
+        raise UsageError(
+            f"{reference!r} is the start of {len(commits)} commits: {', '.join(commits)}; give more of one"
+        )
     return matching
 
 
@@ -309,7 +361,9 @@ def _read_bytes(path: Path) -> bytes:
             raise RecordError(f"{path}: is not a file")
         size = path.stat().st_size
         if size > LARGEST_FILE:
-            raise RecordError(f"{path}: has {units.size(size)}, more than any saved run; leave it out")
+            raise RecordError(
+                f"{path}: has {units.size(size)}, more than any saved run; leave it out"
+            )
         if size == 0:
             raise RecordError(f"{path}: is empty; the run that should have written it was cut off")
         return path.read_bytes()
@@ -330,9 +384,17 @@ def _parsed(content: bytes, path: Path) -> Any:
             raise RecordError(f"{path}: is {known.name}; {known.remedy or _NEITHER}") from None
         begins_like_json = text.replace(b"\0", b"").lstrip(_BEFORE_JSON)[:1] in (b"{", b"[")
         if isinstance(error, UnicodeDecodeError):
-            why = "has bytes that are not UTF-8; save it as UTF-8" if begins_like_json else f"is not a text file; {_NEITHER}"
+            why = (
+                "has bytes that are not UTF-8; save it as UTF-8"
+                if begins_like_json
+                else f"is not a text file; {_NEITHER}"
+            )
             raise RecordError(f"{path}: {why}") from None
-        why = "the run that wrote it was cut off, or it is no saved run" if begins_like_json else _NEITHER
+        why = (
+            "the run that wrote it was cut off, or it is no saved run"
+            if begins_like_json
+            else _NEITHER
+        )
         raise RecordError(f"{path}: is not JSON ({error}); {why}") from None
 
 
@@ -346,9 +408,13 @@ def _decompressed(content: bytes, path: Path) -> bytes:
         with gzip.open(BytesIO(content)) as file:
             text = file.read(LARGEST_FILE + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise RecordError(f"{path}: cannot be decompressed ({error}); the file is cut off or damaged") from None
+        raise RecordError(
+            f"{path}: cannot be decompressed ({error}); the file is cut off or damaged"
+        ) from None
     if len(text) > LARGEST_FILE:
-        raise RecordError(f"{path}: has more than {units.size(LARGEST_FILE)}, more than any saved run; leave it out")
+        raise RecordError(
+            f"{path}: has more than {units.size(LARGEST_FILE)}, more than any saved run; leave it out"
+        )
     return text
 
 
@@ -357,7 +423,14 @@ def _resolve(reference: str) -> str:
     git = shutil.which("git")
     if git is None or reference.startswith("-"):
         return ""
-    command = [git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}"]
+    command = [
+        git,
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "--end-of-options",
+        f"{reference}^{{commit}}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else ""
 
@@ -370,4 +443,6 @@ def tensorboard_directory(case_directory: str, root: Path) -> Path | None:
     """
     session = Path(case_directory).parent.name
     found = root / session
-    return found if _SESSION.fullmatch(session) and found.is_dir() and not found.is_symlink() else None
+    return (
+        found if _SESSION.fullmatch(session) and found.is_dir() and not found.is_symlink() else None
+    )

@@ -87,7 +87,11 @@ class TableSummary(NamedTuple):
     def times(self, clock: str) -> Iterable[int]:
         """Return the self time minus the profiler's overhead of each operation; device times have no overhead."""
         cost = 0 if clock == "device" else self.profiler_ns
-        return map(operator.sub, self.self_ns, _overheads(self.counted.calls, cost)) if cost else self.self_ns
+        return (
+            map(operator.sub, self.self_ns, _overheads(self.counted.calls, cost))
+            if cost
+            else self.self_ns
+        )
 
     def divided_by(self, number: int) -> TableSummary:
         """Return the table of one of so many iterations, of which this one is the sum."""
@@ -176,7 +180,12 @@ def _numbered(cases: Iterable[CaseSummary]) -> tuple[CaseSummary, ...]:
         repetition = counts[case.key]
         if repetition > 1:
             ending = _repeated(repetition)
-            numbered = replace(case, test=f"{case.test}{ending}", node_id=f"{case.node_id}{ending}", repetition=repetition)
+            numbered = replace(
+                case,
+                test=f"{case.test}{ending}",
+                node_id=f"{case.node_id}{ending}",
+                repetition=repetition,
+            )
             found.append(numbered)
         else:
             found.append(case)
@@ -227,9 +236,16 @@ class RunSummary:
 
         Cases of two values can be compared this way, although their parameters differ.
         """
-        kept = [(case, case.params) for case in self.cases if case.params and getattr(case.params, name) == value]
+        kept = [
+            (case, case.params)
+            for case in self.cases
+            if case.params and getattr(case.params, name) == value
+        ]
         changes: dict[str, Any] = {name: shown_as}
-        return replace(self, cases=tuple(replace(case, params=replace(params, **changes)) for case, params in kept))
+        return replace(
+            self,
+            cases=tuple(replace(case, params=replace(params, **changes)) for case, params in kept),
+        )
 
     @classmethod
     def of_session(
@@ -247,7 +263,9 @@ class RunSummary:
         found = run_header(environment)["environment"] if environment else {}
         cases = _numbered((*summarised(records), *(_plain_case(Reader(one)) for one in others)))
         plain = not records and bool(others)
-        return cls(environment=found, cases=cases, plain=plain, why_empty="" if cases else why_empty)
+        return cls(
+            environment=found, cases=cases, plain=plain, why_empty="" if cases else why_empty
+        )
 
     @classmethod
     def from_json(cls, data: object, source: str, shared: Shared | None = None) -> RunSummary:
@@ -271,7 +289,9 @@ def summarised(records: Iterable[CaseRecord]) -> tuple[CaseSummary, ...]:
     found, shared = [], Shared()
     for record in records:
         assert record.timing is not None, "a measured case has its timing"
-        found.append(_case(Reader(record.to_json()), (record.timing.median_ns, record.timing.iqr_ns), shared))
+        found.append(
+            _case(Reader(record.to_json()), (record.timing.median_ns, record.timing.iqr_ns), shared)
+        )
     return tuple(found)
 
 
@@ -306,9 +326,13 @@ class Shared:
         """
         text = table["operations"].read(str)
         if text not in self.counted:
-            names, phases, modules, *counts = table["operations"].parsed().columns(OpRow, COUNTED).values()
+            names, phases, modules, *counts = (
+                table["operations"].parsed().columns(OpRow, COUNTED).values()
+            )
             _check_lengths(table, names, phases, modules, *counts)
-            self.counted[text] = TableCounts(tuple(zip(names, phases, modules, strict=True)), *counts)
+            self.counted[text] = TableCounts(
+                tuple(zip(names, phases, modules, strict=True)), *counts
+            )
         return self.counted[text]
 
 
@@ -330,7 +354,9 @@ def _run(file: Reader, source: str, shared: Shared) -> RunSummary:
     if left_out and not cases:
         raise left_out[0]
     origin = read_origin(file)
-    environment = asdict(origin.environment) if origin.environment else plain_environment(file.value)
+    environment = (
+        asdict(origin.environment) if origin.environment else plain_environment(file.value)
+    )
     return RunSummary(
         shared.environment_of(environment),
         _numbered(cases),
@@ -354,7 +380,15 @@ def _times(stats: Reader) -> tuple[float, float]:
 
 
 #: Fields that a summary of a case takes from its record as they are.
-_AS_RECORDED = ("test", "node_id", "device_ns", "parameter_count", "tables_in", "op_fail", "case_fail")
+_AS_RECORDED = (
+    "test",
+    "node_id",
+    "device_ns",
+    "parameter_count",
+    "tables_in",
+    "op_fail",
+    "case_fail",
+)
 
 
 def _case(record: Reader, times: tuple[float, float], shared: Shared) -> CaseSummary:
@@ -362,11 +396,23 @@ def _case(record: Reader, times: tuple[float, float], shared: Shared) -> CaseSum
     members = record.members(CaseRecord, _AS_RECORDED)
     if record["scalars"].value is not None:
         final = record["scalars"].parsed().members(Scalars, FINAL)
-        members |= {"final": final["final"], "curves_of": final["dataset"], "directory": final["directory"]}
+        members |= {
+            "final": final["final"],
+            "curves_of": final["dataset"],
+            "directory": final["directory"],
+        }
     params = shared.params_of(record["params"])
-    places = [(item.members(OpTable, ("temperature", "view")), item) for item in record["tables"].items()]
-    tables = {place["view"]: _table(item, shared) for place, item in places if place["temperature"] == "warm"}
-    return CaseSummary(**members, params=params, wall_ns=times[0], wall_spread_ns=times[1], tables=tables)
+    places = [
+        (item.members(OpTable, ("temperature", "view")), item) for item in record["tables"].items()
+    ]
+    tables = {
+        place["view"]: _table(item, shared)
+        for place, item in places
+        if place["temperature"] == "warm"
+    }
+    return CaseSummary(
+        **members, params=params, wall_ns=times[0], wall_spread_ns=times[1], tables=tables
+    )
 
 
 def _table(table: Reader, shared: Shared) -> TableSummary:
@@ -374,7 +420,9 @@ def _table(table: Reader, shared: Shared) -> TableSummary:
     self_ns, spread_ns = (times[name].read(tuple[Nanoseconds, ...]) for name in MEASURED)
     _check_lengths(table, counted.keys, self_ns, spread_ns)
     others = times.members(OpTable, ("profiler_ns", "busy_ns"))
-    return TableSummary(others["profiler_ns"], counted, self_ns, spread_ns, median_ns(others["busy_ns"]))
+    return TableSummary(
+        others["profiler_ns"], counted, self_ns, spread_ns, median_ns(others["busy_ns"])
+    )
 
 
 def _check_lengths(table: Reader, *columns: tuple[Any, ...]) -> None:
@@ -415,7 +463,12 @@ class SummaryCache:
         self._file = root / FOLDER / "summaries"
         environments, params, operations, self._rows = self._read()
         self._environments = [  # as records have them: JSON has no tuples
-            shared.environment_of({name: tuple(value) if isinstance(value, list) else value for name, value in each.items()})
+            shared.environment_of(
+                {
+                    name: tuple(value) if isinstance(value, list) else value
+                    for name, value in each.items()
+                }
+            )
             for each in environments
         ]
         self._params = list(map(shared.params_of, map(Reader, params)))
@@ -461,13 +514,17 @@ class SummaryCache:
         _, environment, cases, saved_at, commit, dirty, branch, plain, left_out = self._rows[key]
         cases = tuple(map(self._case, cases))
         origin = (saved_at, commit, dirty, branch)
-        return RunSummary(self._environments[environment], cases, *origin, plain, source, tuple(left_out))
+        return RunSummary(
+            self._environments[environment], cases, *origin, plain, source, tuple(left_out)
+        )
 
     def _case(self, row: Sequence[Any]) -> CaseSummary:
         fields = dict(zip(_CASE_FIELDS, row, strict=True))
         fields["params"] = None if fields["params"] is None else self._params[fields["params"]]
         fields["tables"] = {
-            view: TableSummary(profiler_ns, self._counted[operations], tuple(self_ns), tuple(spread_ns), busy_ns)
+            view: TableSummary(
+                profiler_ns, self._counted[operations], tuple(self_ns), tuple(spread_ns), busy_ns
+            )
             for view, profiler_ns, operations, self_ns, spread_ns, busy_ns in fields["tables"]
         }
         for name in ("device_ns", "op_fail"):
@@ -499,11 +556,26 @@ def _content(runs: Mapping[str, RunSummary], shared: Shared) -> list[Any]:
         cases = []
         for case in run.cases:
             tables = [
-                (view, table.profiler_ns, position(operations, table.counted, texts[id(table.counted)]), *table[2:])
+                (
+                    view,
+                    table.profiler_ns,
+                    position(operations, table.counted, texts[id(table.counted)]),
+                    *table[2:],
+                )
                 for view, table in case.tables.items()
             ]
             of_params = position(params, case.params, vars(case.params)) if case.params else None
             cases.append([*{**vars(case), "params": of_params, "tables": tables}.values()])
         environment = position(environments, run.environment, run.environment)
-        rows[key] = [run.source, environment, cases, run.saved_at, run.commit, run.dirty, run.branch, run.plain, run.left_out]
+        rows[key] = [
+            run.source,
+            environment,
+            cases,
+            run.saved_at,
+            run.commit,
+            run.dirty,
+            run.branch,
+            run.plain,
+            run.left_out,
+        ]
     return [*([stored for _, stored in pool.values()] for pool in pools), rows]

@@ -33,7 +33,11 @@ def saved_trace(path: Path) -> SavedRun:
     analysis = analyse(path)
     records = [_record(HOST, analysis.host, analysis.host.iteration_ns)]
     if analysis.device is not None:
-        records.append(_record(DEVICE, analysis.device, analysis.device.busy_ns, device_ns=analysis.device.busy_ns))
+        records.append(
+            _record(
+                DEVICE, analysis.device, analysis.device.busy_ns, device_ns=analysis.device.busy_ns
+            )
+        )
     cases = tuple(replace(case, params=None) for case in summarised(records))
     run = RunSummary(
         environment=_environment(analysis),
@@ -52,7 +56,11 @@ def _label(analysis: Analysis) -> str:
         parts.append(f"rank {analysis.rank} of {analysis.ranks}")
     count = len(analysis.steps)
     marked = f"{count} step{'s' if count > 1 else ''}"
-    parts.append(marked if analysis.are_steps_marked else "no steps, so that one iteration is the whole trace")
+    parts.append(
+        marked
+        if analysis.are_steps_marked
+        else "no steps, so that one iteration is the whole trace"
+    )
     if any(asdict(analysis.impossible).values()):
         parts.append("with impossible times, see mnistbench trace")
     if analysis.launches.n_lost:
@@ -71,7 +79,9 @@ def _environment(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _record(name: str, table: OpTable, steps_ns: Sequence[int], *, device_ns: tuple[int, ...] = ()) -> CaseRecord:
+def _record(
+    name: str, table: OpTable, steps_ns: Sequence[int], *, device_ns: tuple[int, ...] = ()
+) -> CaseRecord:
     first, third = quartiles_ns(steps_ns)
     return CaseRecord(
         test=name,

@@ -31,7 +31,13 @@ def escaped(text: str) -> str:
     return in_html(printable(text).translate(_OF_MARKDOWN))
 
 
-def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = False, limit: tuple[int, str] | None = None) -> str:
+def markdown_report(
+    blocks: Iterable[Block],
+    outcome: str,
+    *,
+    drawn: bool = False,
+    limit: tuple[int, str] | None = None,
+) -> str:
     """Return a whole report. Tables of cases are folded, to keep a comment short.
 
     If it is ``drawn``, tables are as on a terminal, the first of them open: a plot made of characters needs their width.
@@ -41,9 +47,21 @@ def markdown_report(blocks: Iterable[Block], outcome: str, *, drawn: bool = Fals
     for block in blocks:
         # They number themselves.
         ranks = (line.partition(". ")[0].isdigit() for line in block.lines)
-        lines = [f"{'' if is_rank else '- '}{escaped(line)}" for is_rank, line in zip(ranks, block.lines, strict=True)]
+        lines = [
+            f"{'' if is_rank else '- '}{escaped(line)}"
+            for is_rank, line in zip(ranks, block.lines, strict=True)
+        ]
         parts.append(
-            "\n".join([*([f"**{escaped(block.title)}**", ""] if block.title and (lines or block.drawing) else []), *lines])
+            "\n".join(
+                [
+                    *(
+                        [f"**{escaped(block.title)}**", ""]
+                        if block.title and (lines or block.drawing)
+                        else []
+                    ),
+                    *lines,
+                ]
+            )
         )
         if block.drawing:
             parts.append(f"<pre>\n{in_html_lines(block.drawing)}\n</pre>")
@@ -76,7 +94,9 @@ def in_html_lines(text: str) -> str:
 
 
 def _drawn(table: Table, *, opened: bool) -> str:
-    lines = in_html_lines("\n".join(line for line in draw(replace(table, title="")).split("\n") if line.strip()))
+    lines = in_html_lines(
+        "\n".join(line for line in draw(replace(table, title="")).split("\n") if line.strip())
+    )
     return f"<details{' open' if opened else ''}><summary>{in_html(table.title)}</summary>\n<pre>\n{lines}\n</pre>\n</details>"
 
 
@@ -85,4 +105,6 @@ def _folded(table: Table) -> str:
     texts = (map(escaped, cells) for cells in (*table.cells, *table.sum_cells))
     rows = [f"| {' | '.join(cells)} |" for cells in (map(escaped, table.headings), rules, *texts)]
     lines = ["", *(f"- {escaped(line)}" for line in table.lines)] if table.lines else []
-    return "\n".join([f"<details><summary>{in_html(table.title)}</summary>", "", *rows, *lines, "", "</details>"])
+    return "\n".join(
+        [f"<details><summary>{in_html(table.title)}</summary>", "", *rows, *lines, "", "</details>"]
+    )

@@ -63,7 +63,9 @@ def render(report: Report, form: str, *, colour: bool = False) -> str:
         assert report.table
         return report.table.csv()
     if form == "markdown":
-        return markdown_report(report.blocks, report.heading, drawn=report.drawn, limit=report.limit)
+        return markdown_report(
+            report.blocks, report.heading, drawn=report.drawn, limit=report.limit
+        )
     return draw_report(report.blocks, colour=colour) + "\n"
 
 
@@ -95,7 +97,9 @@ def deliver_text(text: str, output: Path | None) -> None:
         raise _cannot_be_written(output, error) from None
 
 
-def check_directory(directory: Path, option: str = "--output", *, own: Collection[str] | None = None) -> None:
+def check_directory(
+    directory: Path, option: str = "--output", *, own: Collection[str] | None = None
+) -> None:
     """Check that files could be written to a directory, which may not exist yet, without a change there.
 
     With ``own``, a directory with other contents is refused, unless one of these files tells that they may be replaced.
@@ -107,7 +111,9 @@ def check_directory(directory: Path, option: str = "--output", *, own: Collectio
         raise UsageError(f"{option}: {problem}; name another directory")
     may_replace = own is None or any((directory / name).exists() for name in own)
     if not may_replace and directory.exists() and any(directory.iterdir()):
-        raise UsageError(f"{option}: {directory} contains files of something else; name a new or an empty directory")
+        raise UsageError(
+            f"{option}: {directory} contains files of something else; name a new or an empty directory"
+        )
 
 
 def check(path: Path, option: str = "--output") -> None:

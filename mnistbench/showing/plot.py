@@ -31,7 +31,13 @@ class Plot:
         height: number of lines.
     """
 
-    def __init__(self, x: tuple[float, float], y: tuple[float, float], width: int = WIDTH, height: int = HEIGHT) -> None:
+    def __init__(
+        self,
+        x: tuple[float, float],
+        y: tuple[float, float],
+        width: int = WIDTH,
+        height: int = HEIGHT,
+    ) -> None:
         self._x, self._y = x, y
         self._grid = [[" "] * width for _ in range(height)]
 
@@ -48,20 +54,37 @@ class Plot:
         """Return the plot with the labels of the ends of both axes, and lines of text below."""
         labels = [high, *[""] * (len(self._grid) - 2), low]
         margin, width = max(map(len, labels)), len(self._grid[0])
-        lines = [f"{label:>{margin}} |{''.join(line).rstrip()}" for label, line in zip(labels, self._grid, strict=True)]
-        axis = [f"{'':{margin}} +{'-' * width}", f"{'':{margin}}  {left}{right:>{width - len(left)}}"]
+        lines = [
+            f"{label:>{margin}} |{''.join(line).rstrip()}"
+            for label, line in zip(labels, self._grid, strict=True)
+        ]
+        axis = [
+            f"{'':{margin}} +{'-' * width}",
+            f"{'':{margin}}  {left}{right:>{width - len(left)}}",
+        ]
         return "\n".join([*lines, *axis, *legend])
 
 
-def bars(title: str, rows: Sequence[tuple[str, Sequence[tuple[float, str]]]], longest: float) -> list[str]:
+def bars(
+    title: str, rows: Sequence[tuple[str, Sequence[tuple[float, str]]]], longest: float
+) -> list[str]:
     """Return a title, and for each row a number and a bar; all texts have one width, so that :func:`beside` can join them.
 
     A row has the text of the number, and the parts of the bar: length and mark. ``longest`` takes BAR characters.
     """
     found = [f"{'':{NUMBER}}  {title}"]
     for number, parts in rows:
-        ends = [0, *(round(sum(length for length, _ in parts[: end + 1]) / longest * BAR) for end in range(len(parts)))]
-        bar = "".join(mark * (end - start) for (_, mark), start, end in zip(parts, ends, ends[1:], strict=False))
+        ends = [
+            0,
+            *(
+                round(sum(length for length, _ in parts[: end + 1]) / longest * BAR)
+                for end in range(len(parts))
+            ),
+        ]
+        bar = "".join(
+            mark * (end - start)
+            for (_, mark), start, end in zip(parts, ends, ends[1:], strict=False)
+        )
         found.append(f"{number:>{NUMBER}} |{bar}")
     return [f"{line:<{NUMBER + 2 + BAR}}" for line in found]
 
@@ -70,5 +93,6 @@ def beside(names: Sequence[str], *panels: Sequence[str]) -> str:
     """Return panels of :func:`bars` beside each other, with the names of their rows at the left."""
     width = max(map(len, names))
     return "\n".join(
-        "  ".join([f"{name:<{width}}", *parts]).rstrip() for name, *parts in zip(["", *names], *panels, strict=True)
+        "  ".join([f"{name:<{width}}", *parts]).rstrip()
+        for name, *parts in zip(["", *names], *panels, strict=True)
     )

@@ -79,7 +79,11 @@ class Progress:
         """The remaining time in seconds, at the rate so far; None if it is unknown."""
         if self._left_s is not None or self._total is None or self._done <= self._first:
             return self._left_s
-        return (self._clock() - self._began) * max(0.0, self._total - self._done) / (self._done - self._first)
+        return (
+            (self._clock() - self._began)
+            * max(0.0, self._total - self._done)
+            / (self._done - self._first)
+        )
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -120,14 +124,22 @@ class Progress:
         if self._is_terminal and now >= earliest_s:
             self._shown_s = now
             share = min(1.0, self._done / self._total) if self._total else 1.0
-            bar = "" if self._total is None else f"{100 * share:3.0f} % |{'#' * round(_BAR * share):{_BAR}}| "
+            bar = (
+                ""
+                if self._total is None
+                else f"{100 * share:3.0f} % |{'#' * round(_BAR * share):{_BAR}}| "
+            )
             self._write(f"{bar}{units.printable(self._text)}{self._rest()}")
             self._is_open = True
 
     def _rest(self) -> str:
         """Return the rate and the remaining time, as far as they are known."""
         seconds, amount = self._clock() - self._began, self._done - self._first
-        rate = f", {units.count(round(amount / seconds))} {self._unit}/s" if self._unit and amount and seconds else ""
+        rate = (
+            f", {units.count(round(amount / seconds))} {self._unit}/s"
+            if self._unit and amount and seconds
+            else ""
+        )
         return rate + (f", {about(self.left_s)} left" if self.left_s else "")
 
     def _write(self, text: str) -> None:

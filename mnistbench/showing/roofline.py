@@ -45,8 +45,12 @@ def summed(table: OpTable, by: str, *, of_all: bool = False) -> dict[OpKey, Oper
             calls=sum(row.calls for row in rows) * iterations,
             self_cpu_ns=sum(time(row.self_cpu_ns) for row in rows),
             # Operations of a module call each other, so the sum of their totals would count time twice.
-            total_cpu_ns=sum(time(row.self_cpu_ns if by == "module" else row.total_cpu_ns) for row in rows),
-            self_device_ns=sum(time(row.self_device_ns) for row in rows) if table.view == "device" else None,
+            total_cpu_ns=sum(
+                time(row.self_cpu_ns if by == "module" else row.total_cpu_ns) for row in rows
+            ),
+            self_device_ns=sum(time(row.self_device_ns) for row in rows)
+            if table.view == "device"
+            else None,
             memory_bytes=sum(row.memory_bytes for row in rows),
             shapes=tuple(sorted({shape for row in rows for shape in row.shapes})),
         )
@@ -60,8 +64,12 @@ def work_columns(iterations: int = 1) -> tuple[Column[OperationSum], ...]:
     def millions(number: int) -> str:
         return f"{number / iterations / 1e6:,.2f}"
 
-    def rate(number: Callable[[OperationSum], int | None]) -> Callable[[OperationSum], float | None]:
-        return lambda row: None if (found := number(row)) is None or row.self_ns <= 0 else found / row.self_ns
+    def rate(
+        number: Callable[[OperationSum], int | None],
+    ) -> Callable[[OperationSum], float | None]:
+        return lambda row: (
+            None if (found := number(row)) is None or row.self_ns <= 0 else found / row.self_ns
+        )
 
     return (
         Column("MFLOP", lambda row: row.flops, millions, key="flops"),
@@ -73,13 +81,21 @@ def work_columns(iterations: int = 1) -> tuple[Column[OperationSum], ...]:
     )
 
 
-def paired(first: Sequence[Column[_First]], columns: Sequence[Column[Any]], rows: Iterable[tuple[_First, Any]]) -> Table:
+def paired(
+    first: Sequence[Column[_First]],
+    columns: Sequence[Column[Any]],
+    rows: Iterable[tuple[_First, Any]],
+) -> Table:
     """Return the table for CSV and JSON of rows that have a first member in common: its columns come first."""
 
     def of(column: Column[Any], position: int) -> Column[Any]:
         return replace(column, value=lambda row: column.value(row[position]))
 
-    return Table("", (*(of(column, 0) for column in first), *(of(column, 1) for column in columns)), tuple(rows))
+    return Table(
+        "",
+        (*(of(column, 0) for column in first), *(of(column, 1) for column in columns)),
+        tuple(rows),
+    )
 
 
 # ---- The plot --------------------------------------------------------------------------------------------------------
@@ -93,15 +109,27 @@ def rooflines(title: str, rows: Iterable[OperationSum]) -> Iterator[Block]:
     """Yield a plot of operations for each number format. Those in several formats are left out: each has a peak of its own."""
     found: dict[Ceilings, list[OperationSum]] = defaultdict(list)
     for row in rows:
-        if row.ceilings and row.flops and row.n_bytes and row.of_roof is not None and " and " not in row.ceilings.precision:
+        if (
+            row.ceilings
+            and row.flops
+            and row.n_bytes
+            and row.of_roof is not None
+            and " and " not in row.ceilings.precision
+        ):
             found[row.ceilings].append(row)
     for ceilings, of_ceilings in found.items():
-        yield Block(f"Roofline, {title}, {ceilings.precision}", drawing=_plot(of_ceilings[: len(_MARKS)], ceilings))
+        yield Block(
+            f"Roofline, {title}, {ceilings.precision}",
+            drawing=_plot(of_ceilings[: len(_MARKS)], ceilings),
+        )
 
 
 def _plot(rows: Sequence[OperationSum], ceilings: Ceilings) -> str:
     """Return the plot of at least one operation over FLOP per byte, with a line of text for each."""
-    points = [((row.flops or 0) / (row.n_bytes or 1), (row.flops or 0) / (row.self_ns / 1e9)) for row in rows]
+    points = [
+        ((row.flops or 0) / (row.n_bytes or 1), (row.flops or 0) / (row.self_ns / 1e9))
+        for row in rows
+    ]
     peak, bandwidth = ceilings.flops_per_s, ceilings.bytes_per_s
     ridge = peak / bandwidth
     low_x = math.log2(min(ridge, *(x for x, _ in points))) - 1
@@ -120,6 +148,13 @@ def _plot(rows: Sequence[OperationSum], ceilings: Ceilings) -> str:
         cached = " (its data came from a cache)" if share > 1 and limit == "memory" else ""
         reached = f"{units.percent(share)} of the {limit} limit{cached}"
         name = operation_name(*row.key)
-        legend.append(units.printable(f"{mark}  {name}: {x:.1f} FLOP/byte, {units.flops_per_s(y)}, {reached}"))
-    ends = (units.flops_per_s(2**low_y), units.flops_per_s(2**high_y), f"{2**low_x:.2g}", f"{2**high_x:.3g} FLOP/byte")
+        legend.append(
+            units.printable(f"{mark}  {name}: {x:.1f} FLOP/byte, {units.flops_per_s(y)}, {reached}")
+        )
+    ends = (
+        units.flops_per_s(2**low_y),
+        units.flops_per_s(2**high_y),
+        f"{2**low_x:.2g}",
+        f"{2**high_x:.3g} FLOP/byte",
+    )
     return grid.drawn(*ends, legend)

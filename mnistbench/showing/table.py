@@ -84,7 +84,10 @@ class Table:
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows for JSON: key -> value."""
-        return [{column.key: column.value(row) for column in self.columns if column.key} for row in self.rows]
+        return [
+            {column.key: column.value(row) for column in self.columns if column.key}
+            for row in self.rows
+        ]
 
 
 def text_table(

@@ -12,12 +12,22 @@ from mnistbench.core.units import printable
 from mnistbench.showing.report import Block
 from mnistbench.showing.table import Table
 
-_COLOURS = {"regressed": 31, "suspect": 33, "inconclusive": 33, "incomparable": 33, "missing": 33, "improved": 32}
+_COLOURS = {
+    "regressed": 31,
+    "suspect": 33,
+    "inconclusive": 33,
+    "incomparable": 33,
+    "missing": 33,
+    "improved": 32,
+}
 
 
 def draw(table: Table, *, colour: bool = False) -> str:
     """Return the table: title, headings, rows, a line, the sums, and the sentences below."""
-    rows, sums = ([[printable(cell) for cell in row] for row in part] for part in (table.cells, table.sum_cells))
+    rows, sums = (
+        [[printable(cell) for cell in row] for row in part]
+        for part in (table.cells, table.sum_cells)
+    )
     if colour and table.headings[-1] == "verdict":
         rows, sums = ([[*row[:-1], _coloured(row[-1])] for row in part] for part in (rows, sums))
     drawn = tabulate(
@@ -27,7 +37,9 @@ def draw(table: Table, *, colour: bool = False) -> str:
         disable_numparse=True,  # cells are finished text: 1,234.50 must not become 1234.5
         colalign=["right" if column.is_number else "left" for column in table.drawn],
     )
-    return "\n".join([*map(printable, table.title.split("\n")), drawn, *map(printable, table.lines)])
+    return "\n".join(
+        [*map(printable, table.title.split("\n")), drawn, *map(printable, table.lines)]
+    )
 
 
 def draw_report(blocks: Iterable[Block], *, colour: bool = False) -> str:
@@ -36,7 +48,15 @@ def draw_report(blocks: Iterable[Block], *, colour: bool = False) -> str:
     for block in blocks:
         if block.lines or block.drawing:
             heading = [f"{block.title}:"] if block.title else []
-            parts.append("\n".join([*heading, *map(printable, block.lines), *([block.drawing] if block.drawing else [])]))
+            parts.append(
+                "\n".join(
+                    [
+                        *heading,
+                        *map(printable, block.lines),
+                        *([block.drawing] if block.drawing else []),
+                    ]
+                )
+            )
         parts.extend(draw(table, colour=colour) for table in block.tables)
     return "\n\n".join(parts)
 

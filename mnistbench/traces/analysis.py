@@ -15,7 +15,16 @@ from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED, OpKey, covered, is_communication
 from mnistbench.core.record import OpTable
 from mnistbench.traces.content.formats import NoTraceError
-from mnistbench.traces.events import COPY, KERNEL, PYTHON, RANGE, DeviceEvent, Impossible, Trace, steps_of
+from mnistbench.traces.events import (
+    COPY,
+    KERNEL,
+    PYTHON,
+    RANGE,
+    DeviceEvent,
+    Impossible,
+    Trace,
+    steps_of,
+)
 from mnistbench.traces.impossible import mark_device_times
 from mnistbench.traces.launches import Launches, unrecorded_launches
 from mnistbench.traces.links import link_calls, link_kernels, set_scopes
@@ -82,7 +91,11 @@ class Analysis:
         """Names of the rows that are ranges with kernels: their host time outside operations is in the row OUTSIDE."""
         if self.device is None:
             return frozenset()
-        return frozenset(row.name for row in self.device.rows) - {row.name for row in self.host.rows} - {UNATTRIBUTED}
+        return (
+            frozenset(row.name for row in self.device.rows)
+            - {row.name for row in self.host.rows}
+            - {UNATTRIBUTED}
+        )
 
     @property
     def outside_collectives_ns(self) -> int:
@@ -120,9 +133,19 @@ def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
         launched = [event for event in trace.device if steps.slot_of_device(event) >= 0]
         ran = timelines(trace)
         memory = dict(trace.devices.values())
-        outside = (event for event in trace.host if event.replaced_by is None and steps.slot_of(event.start) < 0)
-        of_backends = (event for event in trace.host if is_communication(event.name) and steps.slot_of(event.start) >= 0)
-        host_communication = ((one.start, min(one.end, steps.ends[steps.slot_of(one.start)])) for one in of_backends)
+        outside = (
+            event
+            for event in trace.host
+            if event.replaced_by is None and steps.slot_of(event.start) < 0
+        )
+        of_backends = (
+            event
+            for event in trace.host
+            if is_communication(event.name) and steps.slot_of(event.start) >= 0
+        )
+        host_communication = (
+            (one.start, min(one.end, steps.ends[steps.slot_of(one.start)])) for one in of_backends
+        )
         return Analysis(
             source=trace.source,
             steps=steps.names,
@@ -144,9 +167,12 @@ def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
             repairs=trace.repairs,
             impossible=trace.impossible,
             outside_ns=sum(event.self_ns for event in outside if event.kind not in (PYTHON, RANGE)),
-            outside_device_ns=sum(event.ns for event in trace.device) - sum(event.ns for event in launched),
+            outside_device_ns=sum(event.ns for event in trace.device)
+            - sum(event.ns for event in launched),
             elapsed_ns=max((each.span_ns for each in ran), default=sum(steps.ns)),
-            collectives_ns=max((each.communication_ns for each in ran), default=covered(host_communication)),
+            collectives_ns=max(
+                (each.communication_ns for each in ran), default=covered(host_communication)
+            ),
         )
 
 
@@ -158,9 +184,13 @@ def linked(path: Path) -> Trace:
     """
     traces = linked_processes(path)
     if len(traces) > 1:
-        names = ", ".join(trace.source.removeprefix(str(path)).strip(" ()") for trace in traces[:_NAMED])
+        names = ", ".join(
+            trace.source.removeprefix(str(path)).strip(" ()") for trace in traces[:_NAMED]
+        )
         more = ", ..." if len(traces) > _NAMED else ""
-        raise RecordError(f"{path}: {len(traces)} processes are merged into it ({names}{more}); give the trace of one of them")
+        raise RecordError(
+            f"{path}: {len(traces)} processes are merged into it ({names}{more}); give the trace of one of them"
+        )
     return traces[0]
 
 
@@ -189,9 +219,15 @@ def _unplaced(host: OpTable, device: OpTable | None) -> dict[str, float | None]:
     ``device_phase`` and ``device_module`` are of the time of all kernels, copies and fills; None without any.
     """
     found: dict[str, float | None] = {}
-    for view, rows in (("host", [row for row in host.rows if row.is_operation]), ("device", device.rows if device else ())):
+    for view, rows in (
+        ("host", [row for row in host.rows if row.is_operation]),
+        ("device", device.rows if device else ()),
+    ):
         for name in ("phase", "module"):
-            times = [(sum(row.self_cpu_ns if view == "host" else row.self_device_ns), getattr(row, name)) for row in rows]
+            times = [
+                (sum(row.self_cpu_ns if view == "host" else row.self_device_ns), getattr(row, name))
+                for row in rows
+            ]
             whole = sum(ns for ns, _ in times)
             unknown = sum(ns for ns, known in times if not known)
             found[f"{view}_{name}"] = unknown / whole if whole else 0.0 if view == "host" else None
@@ -235,7 +271,10 @@ def timelines(trace: Trace) -> tuple[Timeline, ...]:
     of_device: dict[str, list[DeviceEvent]] = defaultdict(list)
     for event in trace.device:
         of_device[event.device].append(event)
-    return tuple(_timeline(number, trace.name_of(number), found) for number, found in sorted(of_device.items()))
+    return tuple(
+        _timeline(number, trace.name_of(number), found)
+        for number, found in sorted(of_device.items())
+    )
 
 
 def _timeline(number: str, name: str, found: list[DeviceEvent]) -> Timeline:
@@ -248,7 +287,10 @@ def _timeline(number: str, name: str, found: list[DeviceEvent]) -> Timeline:
     span_ns = max((event.ran_until for event in timed), default=0) - first
     waiting = [(event.launch.end, event.start) for event in timed if event.launch is not None]
     queued_ns = covered(
-        [*((event.start, event.ran_until) for event in timed), *((max(first, launched), began) for launched, began in waiting)]
+        [
+            *((event.start, event.ran_until) for event in timed),
+            *((max(first, launched), began) for launched, began in waiting),
+        ]
     )
     unlinked = [event for event in found if event.launch is None]
     return Timeline(
@@ -305,11 +347,15 @@ def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
         RecordError: a file is damaged, or none is a trace.
     """
     try:
-        files = sorted(path for path in folder.iterdir() if path.name.endswith(ENDINGS) and path.is_file())
+        files = sorted(
+            path for path in folder.iterdir() if path.name.endswith(ENDINGS) and path.is_file()
+        )
     except OSError as error:
         raise RecordError(f"{folder}: cannot be read ({error.strerror})") from None
     if not files:
-        raise UsageError(f"{folder}: has no file that ends in .json or .json.gz; name a folder with a trace of each rank")
+        raise UsageError(
+            f"{folder}: has no file that ends in .json or .json.gz; name a folder with a trace of each rank"
+        )
     content = _FolderContent()
     for path in files:
         progress(path.name)
@@ -323,7 +369,9 @@ def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
     ranks = tuple(content.of_rank[rank] for rank in sorted(content.of_rank))
     sizes = sorted({str(trace.ranks) for trace in ranks})
     if len(sizes) > 1:
-        raise UsageError(f"{folder}: the files are of runs with {' and '.join(sizes)} ranks; {_ONE_RUN}")
+        raise UsageError(
+            f"{folder}: the files are of runs with {' and '.join(sizes)} ranks; {_ONE_RUN}"
+        )
     return ranks_run(folder, ranks, content.other_files, content.merged)
 
 
@@ -359,16 +407,25 @@ class _FolderContent:
             self.merged.append(path.name)
             return
         if trace.rank is None:
-            raise UsageError(f"{trace.source}: has no distributedInfo with a rank, so its rank is not known; {_ONE_RUN}")
+            raise UsageError(
+                f"{trace.source}: has no distributedInfo with a rank, so its rank is not known; {_ONE_RUN}"
+            )
         if trace.ranks is not None and not 0 <= trace.rank < trace.ranks:
-            raise UsageError(f"{trace.source}: is rank {trace.rank} of {trace.ranks}, which cannot be; {_ONE_RUN}")
+            raise UsageError(
+                f"{trace.source}: is rank {trace.rank} of {trace.ranks}, which cannot be; {_ONE_RUN}"
+            )
         if trace.rank in self.of_rank:
-            raise UsageError(f"{self.of_rank[trace.rank].source} and {trace.source} are both rank {trace.rank}; {_ONE_RUN}")
+            raise UsageError(
+                f"{self.of_rank[trace.rank].source} and {trace.source} are both rank {trace.rank}; {_ONE_RUN}"
+            )
         self.of_rank[trace.rank] = trace
 
 
 def ranks_run(
-    source: Path, ranks: tuple[Analysis, ...], other_files: Iterable[str] = (), merged: Iterable[str] = ()
+    source: Path,
+    ranks: tuple[Analysis, ...],
+    other_files: Iterable[str] = (),
+    merged: Iterable[str] = (),
 ) -> RanksRun:
     """Return the run of some ranks, which are in order.
 

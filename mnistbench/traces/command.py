@@ -31,10 +31,18 @@ class Settings:
     top: int = options.top()
     by: str = options.by()
     peak_tflops: float | None = option(
-        "--peak-tflops", _RATE, None, "10**12 FLOP/s of the device (default: from its data sheet)", "X"
+        "--peak-tflops",
+        _RATE,
+        None,
+        "10**12 FLOP/s of the device (default: from its data sheet)",
+        "X",
     )
     peak_gbs: float | None = option(
-        "--peak-gbs", _RATE, None, "10**9 bytes/s of the device's memory (default: from its data sheet)", "X"
+        "--peak-gbs",
+        _RATE,
+        None,
+        "10**9 bytes/s of the device's memory (default: from its data sheet)",
+        "X",
     )
     format: str = options.output_format(("csv",))
     output: Path | None = options.output()
@@ -52,9 +60,13 @@ def run(settings: Settings) -> int:
     if folders and len(settings.files) > 1:
         raise UsageError(f"{folders[0]}: is a folder of ranks, which is one run; name it alone")
     given = {"tflops": settings.peak_tflops, "gbs": settings.peak_gbs}
-    with Progress(sys.stderr, total=None if folders else len(settings.files), quiet=True) as progress:
+    with Progress(
+        sys.stderr, total=None if folders else len(settings.files), quiet=True
+    ) as progress:
         if folders:
-            report = ranks_report(read_ranks(folders[0], progress.step), settings.top, settings.by, given)
+            report = ranks_report(
+                read_ranks(folders[0], progress.step), settings.top, settings.by, given
+            )
         else:
             traces: list[Analysis] = []
             for file in progress.over(settings.files):

@@ -34,23 +34,43 @@ _COLLECTIVES = (
 
 KERNELS = (
     KernelNames(
-        "any library", _COLLECTIVES, "vllm-project/vllm csrc/custom_all_reduce.cuh, ROCm/aiter, flashinfer-ai/flashinfer"
+        "any library",
+        _COLLECTIVES,
+        "vllm-project/vllm csrc/custom_all_reduce.cuh, ROCm/aiter, flashinfer-ai/flashinfer",
     ),
     KernelNames(
         "NCCL, RCCL and libraries with their interface",
         r"nccl|[a-z]ccl(?:Symk?)?(?:Dev)?Kernel",
         "NVIDIA/nccl src/device, ROCm/rccl (mscclKernel_Sum_half_Simple)",
     ),
-    KernelNames("MSCCL++", r"mscclpp::executionKernel", "microsoft/mscclpp include/execution_kernel.hpp"),
-    KernelNames("NVSHMEM, rocSHMEM, Intel SHMEM", r"nvshmem|rocshmem|ishmem", "NVIDIA/nvshmem src/host/stream"),
+    KernelNames(
+        "MSCCL++", r"mscclpp::executionKernel", "microsoft/mscclpp include/execution_kernel.hpp"
+    ),
+    KernelNames(
+        "NVSHMEM, rocSHMEM, Intel SHMEM",
+        r"nvshmem|rocshmem|ishmem",
+        "NVIDIA/nvshmem src/host/stream",
+    ),
     KernelNames(
         "symmetric memory of PyTorch",
         r"c10d::(?:symmetric_memory|intra_node_comm|nvshmem_extension)::",
         "pytorch/pytorch torch/csrc/distributed/c10d/symm_mem (barrier_kernel, put_signal_kernel)",
     ),
-    KernelNames("oneCCL, HCCL", r"oneccl|hccl|\bhcom_", "uxlfoundation/oneCCL, Ascend/pytorch (hcom_allReduce__503_0_1)"),
-    KernelNames("Transformer Engine", r"userbuffers", "NVIDIA/TransformerEngine comm_gemm_overlap/userbuffers/userbuffers.cu"),
-    KernelNames("TensorRT-LLM, FlashInfer", r"moeA2A(?:Dispatch|Combine)Kernel", "NVIDIA/TensorRT-LLM moeAlltoAllKernels.cu"),
+    KernelNames(
+        "oneCCL, HCCL",
+        r"oneccl|hccl|\bhcom_",
+        "uxlfoundation/oneCCL, Ascend/pytorch (hcom_allReduce__503_0_1)",
+    ),
+    KernelNames(
+        "Transformer Engine",
+        r"userbuffers",
+        "NVIDIA/TransformerEngine comm_gemm_overlap/userbuffers/userbuffers.cu",
+    ),
+    KernelNames(
+        "TensorRT-LLM, FlashInfer",
+        r"moeA2A(?:Dispatch|Combine)Kernel",
+        "NVIDIA/TensorRT-LLM moeAlltoAllKernels.cu",
+    ),
     KernelNames(
         "TensorRT-LLM, second half of an all-reduce",
         r"rms_?norm_?lamport",
@@ -73,7 +93,9 @@ KERNELS = (
         "deepseek-ai/DeepEP csrc/hybrid_ep/backend/hybrid_ep_backend.cuh",
     ),
     KernelNames(
-        "Mooncake EP", r"\bmooncake::(?:dispatch|combine)", "kvcache-ai/Mooncake mooncake-ep/src/mooncake_ep_kernel.cu"
+        "Mooncake EP",
+        r"\bmooncake::(?:dispatch|combine)",
+        "kvcache-ai/Mooncake mooncake-ep/src/mooncake_ep_kernel.cu",
     ),
     KernelNames(
         "pplx-kernels",
@@ -81,9 +103,13 @@ KERNELS = (
         "perplexityai/pplx-kernels csrc/all_to_all, perplexityai/pplx-garden p2p-all-to-all/a2a-kernels",
     ),
     # EpDispatchCombineArgs is the type of an argument, also of kernels that only convert.
-    KernelNames("MORI", r"\bEp(?:Dispatch|Combine)(?!Combine)", "ROCm/mori src/ops/dispatch_combine"),
     KernelNames(
-        "Triton-distributed", r"kernel_(?:dispatch|combine)_token|kernel_get_ag_splits", "ByteDance-Seed/Triton-distributed"
+        "MORI", r"\bEp(?:Dispatch|Combine)(?!Combine)", "ROCm/mori src/ops/dispatch_combine"
+    ),
+    KernelNames(
+        "Triton-distributed",
+        r"kernel_(?:dispatch|combine)_token|kernel_get_ag_splits",
+        "ByteDance-Seed/Triton-distributed",
     ),
 )
 

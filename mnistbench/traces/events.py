@@ -27,11 +27,28 @@ class ThreadEvent:
     """Something that a thread of the host ran."""
 
     __slots__ = (
-        "args", "caller", "children", "correlation", "end", "external", "forward_thread", "is_beside", "kind", "name", "parent",
-        "replaced_by", "scope", "self_ns", "sequence", "start", "thread",
-    )  # fmt: skip
+        "args",
+        "caller",
+        "children",
+        "correlation",
+        "end",
+        "external",
+        "forward_thread",
+        "is_beside",
+        "kind",
+        "name",
+        "parent",
+        "replaced_by",
+        "scope",
+        "self_ns",
+        "sequence",
+        "start",
+        "thread",
+    )
 
-    def __init__(self, name: str, kind: str, thread: Hashable, start: int, end: int, args: Mapping[str, Any]) -> None:
+    def __init__(
+        self, name: str, kind: str, thread: Hashable, start: int, end: int, args: Mapping[str, Any]
+    ) -> None:
         self.name = name
         self.kind = kind
         self.thread = thread
@@ -103,15 +120,31 @@ class DeviceEvent:
         "stream",
     )
 
-    def __init__(self, name: str, kind: str, process: Any, stream: Any, start: int, end: int, args: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        process: Any,
+        stream: Any,
+        start: int,
+        end: int,
+        args: Mapping[str, Any],
+    ) -> None:
         self.name = name
         self.kind = kind
         self.start = start
         self.end = end
-        self.device = next((str(number) for number in (args.get("device"), process) if type(number) in (int, str)), "")
+        self.device = next(
+            (str(number) for number in (args.get("device"), process) if type(number) in (int, str)),
+            "",
+        )
         number = args.get("stream", stream)
         # streams of two processes or contexts may have one number
-        self.stream = f"{process} {self.device} {args.get('context')} {number}" if type(number) in (int, str) else ""
+        self.stream = (
+            f"{process} {self.device} {args.get('context')} {number}"
+            if type(number) in (int, str)
+            else ""
+        )
         # Known in newer files; see launch for others.
         self.is_of_graph = bool(_whole(args.get("graph id")))
         self.is_timed = True  # False: its time is impossible, so it is in no time line
@@ -142,7 +175,9 @@ class DeviceEvent:
         if self.kind != KERNEL:
             return False
         around = self.operation or self.range
-        return is_communication_kernel(self.name) or (around is not None and is_collective(around.name))
+        return is_communication_kernel(self.name) or (
+            around is not None and is_collective(around.name)
+        )
 
 
 #: Where an event begins: thread and start.
@@ -206,7 +241,13 @@ class Trace:
         A process that may use some devices only numbers them from 0, but its events have the numbers of the machine.
         """
         names = {name for name, _ in self.devices.values()}
-        return self.devices[number][0] if number in self.devices else names.pop() if len(names) == 1 else ""
+        return (
+            self.devices[number][0]
+            if number in self.devices
+            else names.pop()
+            if len(names) == 1
+            else ""
+        )
 
 
 def process_of(thread: Hashable) -> Hashable:
@@ -265,7 +306,9 @@ def steps_of(trace: Trace) -> Steps:
     """
     ranges = [event for event in trace.host if event.kind == RANGE]
     marked = [event for event in ranges if event.name == ITERATION]
-    if found := marked or _with_operations([event for event in ranges if event.name.startswith(STEP)], trace):
+    if found := marked or _with_operations(
+        [event for event in ranges if event.name.startswith(STEP)], trace
+    ):
         return Steps(
             names=tuple(event.name for event in found),
             starts=tuple(event.start for event in found),
@@ -277,7 +320,10 @@ def steps_of(trace: Trace) -> Steps:
     ran = [(event.start, event.end) for event in trace.host]
     if not ran or trace.impossible.before_launch_ns < CLOCKS_DIFFER_NS:
         ran += [(event.start, event.ran_until) for event in trace.device if event.is_timed]
-    start, end = min((start for start, _ in ran), default=0), max((end for _, end in ran), default=0)
+    start, end = (
+        min((start for start, _ in ran), default=0),
+        max((end for _, end in ran), default=0),
+    )
     busy: dict[Hashable, int] = defaultdict(int)  # by thread, in operations and ranges
     for event in trace.host:
         if event.caller is None and event.kind in (OPERATION, RANGE):
@@ -292,6 +338,8 @@ def _with_operations(steps: list[ThreadEvent], trace: Trace) -> list[ThreadEvent
     having = {
         slot
         for event in trace.host
-        if event.kind == OPERATION and (slot := bisect_right(starts, event.start) - 1) >= 0 and event.start <= steps[slot].end
+        if event.kind == OPERATION
+        and (slot := bisect_right(starts, event.start) - 1) >= 0
+        and event.start <= steps[slot].end
     }
     return [step for slot, step in enumerate(steps) if slot in having]

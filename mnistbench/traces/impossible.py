@@ -84,7 +84,9 @@ def mark_device_times(trace: Trace) -> None:
 
 def _mark_lost(trace: Trace, events: Sequence[DeviceEvent]) -> None:
     """Count the events of an accelerator that begin before their launch, and mark those that have no time."""
-    launches = [(event, event.launch.start - event.start) for event in events if event.launch is not None]
+    launches = [
+        (event, event.launch.start - event.start) for event in events if event.launch is not None
+    ]
     early = [(event, before_ns) for event, before_ns in launches if before_ns > _CLOCKS_NS]
     clocks_differ = 2 * len(early) > len(launches)
     for event, before_ns in early:
@@ -136,7 +138,9 @@ def _end_overlapping(trace: Trace, kernels: Sequence[DeviceEvent]) -> None:
         overlap_ns = last.end - kernel.start
         may_overlap = _may_overlap(kernel, correlations) or _is_of_graph(last, correlations)
         # without a launch, it may have been one that allows a short overlap; a kernel of no length may have its own start wrong
-        if may_overlap or min(overlap_ns, kernel.ns) <= (_CLOCKS_NS if kernel.launch is None else rounding):
+        if may_overlap or min(overlap_ns, kernel.ns) <= (
+            _CLOCKS_NS if kernel.launch is None else rounding
+        ):
             last = max(last, kernel, key=lambda event: event.end)
             continue
         last.ran_until = min(last.ran_until, kernel.start)

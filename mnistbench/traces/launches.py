@@ -76,25 +76,37 @@ def unrecorded_launches(trace: Trace) -> UnrecordedLaunches:
     graph may have another correlation than its launch, so that kernels without a launch after it may be its own.
     """
     launches = [
-        event for event in trace.host if event.kind == RUNTIME and event.correlation is not None and is_launch(event.name)
+        event
+        for event in trace.host
+        if event.kind == RUNTIME and event.correlation is not None and is_launch(event.name)
     ]
     correlations = {event.correlation for event in trace.device}
     outermost = [launch for launch in launches if _caller(launch) is None]
-    without_kernel = {id(launch): launch for launch in outermost if launch.correlation not in correlations}
+    without_kernel = {
+        id(launch): launch for launch in outermost if launch.correlation not in correlations
+    }
     if not without_kernel:
         return UnrecordedLaunches(tuple(outermost), (), ())
     for launch in launches:
         if launch.correlation in correlations:
             without_kernel.pop(id(_outermost(launch)), None)
-    is_complete = all(event.correlation is not None for event in trace.device if event.kind == KERNEL)
-    last_unlinked = max((event.start for event in trace.device if event.launch is None), default=None)
+    is_complete = all(
+        event.correlation is not None for event in trace.device if event.kind == KERNEL
+    )
+    last_unlinked = max(
+        (event.start for event in trace.device if event.launch is None), default=None
+    )
     in_capture = _captures(trace)
     lost = []
     captured = []
     for launch in without_kernel.values():
         if in_capture(launch.start):
             captured.append(launch)
-        elif is_complete and not (_GRAPH_LAUNCH in launch.name and last_unlinked is not None and last_unlinked >= launch.start):
+        elif is_complete and not (
+            _GRAPH_LAUNCH in launch.name
+            and last_unlinked is not None
+            and last_unlinked >= launch.start
+        ):
             lost.append(launch)
     return UnrecordedLaunches(tuple(outermost), tuple(lost), tuple(captured))
 
@@ -108,7 +120,9 @@ def is_launch(name: str) -> bool:
 def _caller(launch: ThreadEvent) -> ThreadEvent | None:
     """Return the launch that called a launch: a runtime calls its driver, and both are one launch."""
     caller = launch.caller
-    return caller if caller is not None and caller.kind == RUNTIME and is_launch(caller.name) else None
+    return (
+        caller if caller is not None and caller.kind == RUNTIME and is_launch(caller.name) else None
+    )
 
 
 def _outermost(launch: ThreadEvent) -> ThreadEvent:
@@ -131,9 +145,17 @@ class _Captures:
 
 def _captures(trace: Trace) -> _Captures:
     """Find the captures. One that ends without a beginning began before the trace."""
-    begins = [event.start for event in trace.host if event.kind == RUNTIME and _BEGIN_CAPTURE in event.name]
-    ends = [event.start for event in trace.host if event.kind == RUNTIME and _END_CAPTURE in event.name]
-    before = max((number - bisect_right(begins, end) for number, end in enumerate(ends, start=1)), default=0)
+    begins = [
+        event.start
+        for event in trace.host
+        if event.kind == RUNTIME and _BEGIN_CAPTURE in event.name
+    ]
+    ends = [
+        event.start for event in trace.host if event.kind == RUNTIME and _END_CAPTURE in event.name
+    ]
+    before = max(
+        (number - bisect_right(begins, end) for number, end in enumerate(ends, start=1)), default=0
+    )
     return _Captures([trace.host[0].start] * before + begins if before > 0 else begins, ends)
 
 

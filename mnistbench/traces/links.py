@@ -27,7 +27,15 @@ from collections.abc import Hashable
 from itertools import pairwise
 
 from mnistbench.core.errors import RecordError
-from mnistbench.core.operation import ENGINE_NODE, ITERATION, MODULE, NO_MODULE, PHASE, Scope, runs_beside
+from mnistbench.core.operation import (
+    ENGINE_NODE,
+    ITERATION,
+    MODULE,
+    NO_MODULE,
+    PHASE,
+    Scope,
+    runs_beside,
+)
 from mnistbench.traces.events import (
     NOWHERE,
     OPERATION,
@@ -91,7 +99,14 @@ def _leave(trace: Trace, stack: list[ThreadEvent], event: ThreadEvent, rounding:
     """
     has_thread = event.thread != ""  # without numbers of threads, several threads are one
     must_end = has_thread and is_exclusive(event)
-    step = next((call for call in reversed(stack) if call.kind == RANGE and call.name.startswith((STEP, ITERATION))), None)
+    step = next(
+        (
+            call
+            for call in reversed(stack)
+            if call.kind == RANGE and call.name.startswith((STEP, ITERATION))
+        ),
+        None,
+    )
     if step is not None and (must_end or event.kind == RANGE) and overlaps(step, event, rounding):
         if must_end:
             trace.impossible.past_step += 1
@@ -101,7 +116,12 @@ def _leave(trace: Trace, stack: list[ThreadEvent], event: ThreadEvent, rounding:
     latest = event.start
     while stack and (event.start >= stack[-1].end or event.end > stack[-1].end + rounding):
         left = stack.pop()
-        if left.end > latest and must_end and is_exclusive(left) and overlaps(left, event, rounding):
+        if (
+            left.end > latest
+            and must_end
+            and is_exclusive(left)
+            and overlaps(left, event, rounding)
+        ):
             latest = left.end
     overlap_ns = latest - event.start
     if overlap_ns:
@@ -122,19 +142,29 @@ def link_kernels(trace: Trace) -> None:
     Raises:
         RecordError: a device event may be that of several launches.
     """
-    operations = [event for event in trace.host if event.kind == OPERATION and event.external is not None]
-    launches = [event for event in trace.host if event.kind == RUNTIME and event.correlation is not None]
+    operations = [
+        event for event in trace.host if event.kind == OPERATION and event.external is not None
+    ]
+    launches = [
+        event for event in trace.host if event.kind == RUNTIME and event.correlation is not None
+    ]
     operation_of = {event.external: event for event in operations}
     launch_of = {event.correlation: event for event in launches}
-    same_operations = _of_one_number(operations, "external") if len(operation_of) < len(operations) else {}
-    same_launches = _of_one_number(launches, "correlation") if len(launch_of) < len(launches) else {}
+    same_operations = (
+        _of_one_number(operations, "external") if len(operation_of) < len(operations) else {}
+    )
+    same_launches = (
+        _of_one_number(launches, "correlation") if len(launch_of) < len(launches) else {}
+    )
     is_repeated = all(event.external in (None, event.correlation) for event in trace.device)
     for event in trace.device:
         if event.correlation is not None:
             event.launch = launch_of.get(event.correlation)
             if event.correlation in same_launches:
                 event.launch = _own_launch(event, same_launches[event.correlation], trace)
-        operation = None if is_repeated or event.external is None else operation_of.get(event.external)
+        operation = (
+            None if is_repeated or event.external is None else operation_of.get(event.external)
+        )
         if operation is not None and operation.external in same_operations:
             operation = _of_process(event.launch, same_operations[operation.external])
         if operation is None and event.launch is not None:
@@ -152,12 +182,15 @@ def _of_one_number(events: list[ThreadEvent], number: str) -> dict[int, list[Thr
     return {number: events for number, events in of_number.items() if len(events) > 1}
 
 
-def _own_launch(event: DeviceEvent, launches: list[ThreadEvent], trace: Trace) -> ThreadEvent | None:
+def _own_launch(
+    event: DeviceEvent, launches: list[ThreadEvent], trace: Trace
+) -> ThreadEvent | None:
     """Return the one of several launches with the correlation of a device event that is its own, by External id and time."""
     possible = [
         launch
         for launch in launches
-        if launch.start <= event.end and (launch.external == event.external or None in (launch.external, event.external))
+        if launch.start <= event.end
+        and (launch.external == event.external or None in (launch.external, event.external))
     ]
     for launch, later in pairwise(possible):
         # Else the runtime calls the driver: it is one launch.
@@ -204,8 +237,13 @@ _HIERARCHY = "Module Hierarchy"
 _LEVEL = re.compile(r"([^.:()]+)\([^()]*\)::[^.:()]+")
 
 _PHASE_WORDS = {
-    "forward": FORWARD, "fwd": FORWARD, "backward": BACKWARD, "bwd": BACKWARD, "optimizer": OPTIMIZER, "zero_grad": OPTIMIZER,
-}  # fmt: skip
+    "forward": FORWARD,
+    "fwd": FORWARD,
+    "backward": BACKWARD,
+    "bwd": BACKWARD,
+    "optimizer": OPTIMIZER,
+    "zero_grad": OPTIMIZER,
+}
 _PHASE_WORD = re.compile(rf"(?<![a-z])({'|'.join(_PHASE_WORDS)})(?![a-z])")
 
 
@@ -230,12 +268,22 @@ def set_scopes(trace: Trace) -> None:
             shifted.add(event.thread)
         hierarchy = event.args.get(_HIERARCHY) if event.thread not in shifted else None
         # the qualified name of the innermost module, without the name of the outermost: A0
-        module = ".".join(_LEVEL.findall(hierarchy)[1:]) if isinstance(hierarchy, str) and hierarchy else ""
+        module = (
+            ".".join(_LEVEL.findall(hierarchy)[1:])
+            if isinstance(hierarchy, str) and hierarchy
+            else ""
+        )
         event.scope = _scope(event, around, links, forward, module, by_marks=by_marks)
 
 
 def _scope(
-    event: ThreadEvent, around: Scope, links: dict[int, ThreadEvent], forward: set[int], module: str, *, by_marks: bool
+    event: ThreadEvent,
+    around: Scope,
+    links: dict[int, ThreadEvent],
+    forward: set[int],
+    module: str,
+    *,
+    by_marks: bool,
 ) -> Scope:
     if event.kind == RANGE:
         if event.name.startswith(PHASE):
@@ -280,7 +328,9 @@ def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
     links = _by_flows(trace)
     # Number -> last operation of each thread.
     of_number: dict[int, dict[Hashable, ThreadEvent]] = defaultdict(dict)
-    threads = {event.forward_thread: links[id(event)].thread for event in trace.host if id(event) in links}
+    threads = {
+        event.forward_thread: links[id(event)].thread for event in trace.host if id(event) in links
+    }
     for event in trace.host:
         if event.kind != OPERATION or event.sequence is None:
             continue
@@ -293,7 +343,9 @@ def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
                 for thread, forward in of_number.get(event.sequence, {}).items()
                 if process_of(thread) == process
             }
-            thread = threads.get(event.forward_thread, next(iter(found)) if len(found) == 1 else None)
+            thread = threads.get(
+                event.forward_thread, next(iter(found)) if len(found) == 1 else None
+            )
             if thread in found:
                 links[id(event)] = found[thread]
     return links
@@ -317,6 +369,9 @@ def _by_flows(trace: Trace) -> dict[int, ThreadEvent]:
         while origin is not None and end is not None:
             found[id(end)] = origin
             around = end.caller  # the engine's range around the operation has the same number
-            is_same = around is not None and (around.sequence, around.forward_thread) == (end.sequence, end.forward_thread)
+            is_same = around is not None and (around.sequence, around.forward_thread) == (
+                end.sequence,
+                end.forward_thread,
+            )
             end = around if is_same else None
     return found

@@ -75,14 +75,21 @@ def split(trace: Trace) -> tuple[Trace, ...]:
     """
     processes = _launching_or_computing(trace)
     of_device = {launched.process for launched in trace.device}
-    owners = _by_rank_arguments(trace, processes) or _by_labels(trace, processes, of_device) or _by_processes(trace, processes)
+    owners = (
+        _by_rank_arguments(trace, processes)
+        or _by_labels(trace, processes, of_device)
+        or _by_processes(trace, processes)
+    )
     return (trace,) if owners is None else tuple(_parts(trace, owners))
 
 
 def _launching_or_computing(trace: Trace) -> set[Hashable]:
     """Return the processes that have operations or launch kernels."""
     processes = {
-        process_of(thread) for thread in {event.thread for event in trace.host if event.kind in _LAUNCHING_OR_COMPUTING}
+        process_of(thread)
+        for thread in {
+            event.thread for event in trace.host if event.kind in _LAUNCHING_OR_COMPUTING
+        }
     }
     if len(processes) < 2:  # nearly all files: a runtime call is not looked at
         return processes
@@ -116,7 +123,9 @@ def _parts(trace: Trace, owners: _Owners) -> Iterable[Trace]:
             flows=flows[owner],
             memory=memory[owner],
             rank=owners.ranks[owner] if owners.ranks else position,
-            ranks=trace.ranks if owners.ranks and (trace.ranks or 0) > max(owners.ranks.values()) else None,
+            ranks=trace.ranks
+            if owners.ranks and (trace.ranks or 0) > max(owners.ranks.values())
+            else None,
             impossible=Impossible(),  # counted in each process
             # The reader counts these for the whole file.
             unfinished=0 if position else trace.unfinished,
@@ -153,20 +162,29 @@ def _by_labels(trace: Trace, processes: set[Hashable], of_device: set[Hashable])
 
     That is the number without which the device events have the labels of processes of the host.
     """
-    texts = [process for process in (*processes, *of_device) if isinstance(process, str) and process]
+    texts = [
+        process for process in (*processes, *of_device) if isinstance(process, str) and process
+    ]
     if not texts or len(texts) < len(processes) + len(of_device):
         return None
     most_numbers = max(len(_NUMBER.findall(text)) for text in texts)
     for position in range(most_numbers):
         for place in (-1 - position, position):  # from the end first: a label is mostly in front
             labels = {_label(process, place) for process in processes or of_device}
-            if len(labels) > 1 and None not in labels and {_label(process, place) for process in of_device} <= labels:
+            if (
+                len(labels) > 1
+                and None not in labels
+                and {_label(process, place) for process in of_device} <= labels
+            ):
                 return _labelled(trace, labels, place)
     return None
 
 
 def _labelled(trace: Trace, labels: Iterable[str | None], place: int) -> _Owners:
-    ordered = sorted((label for label in labels if label), key=lambda label: ([*map(int, _NUMBER.findall(label))], label))
+    ordered = sorted(
+        (label for label in labels if label),
+        key=lambda label: ([*map(int, _NUMBER.findall(label))], label),
+    )
     numbers = [_NUMBER.findall(label) for label in ordered]
     ranks: dict[_Owner, int] = {
         label: int(numbers_of_rank[0])
@@ -207,7 +225,9 @@ def _by_processes(trace: Trace, processes: set[Hashable]) -> _Owners | None:
     programs = {
         process_of(event.thread)
         for event in trace.host
-        if _launches(event) or event.is_backward or (event.kind == RANGE and event.name.startswith((STEP, ITERATION)))
+        if _launches(event)
+        or event.is_backward
+        or (event.kind == RANGE and event.name.startswith((STEP, ITERATION)))
     }
     if len(processes & programs) < 2:  # one program, and others that only prepare its data
         return None
@@ -256,10 +276,16 @@ def _by_launches(trace: Trace, processes: Sequence[Hashable]) -> list[Hashable]:
     """
     launches: dict[Hashable, dict[int, ThreadEvent]] = {process: {} for process in processes}
     for event in trace.host:
-        if event.kind == RUNTIME and event.correlation is not None and (process := process_of(event.thread)) in launches:
+        if (
+            event.kind == RUNTIME
+            and event.correlation is not None
+            and (process := process_of(event.thread)) in launches
+        ):
             launches[process][event.correlation] = event
     # Earlier versions of torch write the correlation as External id, which then proves nothing more than the correlation.
-    has_external_ids = any(launched.external not in (None, launched.correlation) for launched in trace.device)
+    has_external_ids = any(
+        launched.external not in (None, launched.correlation) for launched in trace.device
+    )
     of_device: dict[Hashable, _Evidence] = defaultdict(_Evidence)
     certain = []
     for launched in trace.device:
@@ -268,16 +294,27 @@ def _by_launches(trace: Trace, processes: Sequence[Hashable]) -> list[Hashable]:
         certain.append(process)
         evidence = of_device[launched.process]
         evidence.ambiguous += len(possible) > 1
-        evidence.agreeing += (launched.process in possible) - (bool(possible) and launched.process not in possible)
+        evidence.agreeing += (launched.process in possible) - (
+            bool(possible) and launched.process not in possible
+        )
         if process is not None:
             evidence.launched[process] += 1
             if has_external_ids and launched.external is not None:
                 evidence.proven.add(process)
-    if all(process in launches and evidence.agreeing >= 0 for process, evidence in of_device.items()):
+    if all(
+        process in launches and evidence.agreeing >= 0 for process, evidence in of_device.items()
+    ):
         return [launched.process for launched in trace.device]
-    owners = [of_device[launched.process].owner_of(process) for launched, process in zip(trace.device, certain, strict=True)]
+    owners = [
+        of_device[launched.process].owner_of(process)
+        for launched, process in zip(trace.device, certain, strict=True)
+    ]
     if None in owners:
-        listed = units.printable(", ".join([*map(str, processes[:_NAMED]), *(["..."] if len(processes) > _NAMED else [])]))
+        listed = units.printable(
+            ", ".join(
+                [*map(str, processes[:_NAMED]), *(["..."] if len(processes) > _NAMED else [])]
+            )
+        )
         raise RecordError(
             f"{trace.source}: {len(processes)} processes are merged into it ({listed}), whose External ids and "
             "correlations are the same, so that it cannot be told which of them launched a kernel; give the trace of one"
@@ -294,7 +331,9 @@ def _may_be_of(event: DeviceEvent, launches: Mapping[int, ThreadEvent]) -> bool:
 
 
 def _certain(
-    event: DeviceEvent, possible: Sequence[Hashable], launches: Mapping[Hashable, Mapping[int, ThreadEvent]]
+    event: DeviceEvent,
+    possible: Sequence[Hashable],
+    launches: Mapping[Hashable, Mapping[int, ThreadEvent]],
 ) -> Hashable | None:
     """Return the process that launched a device event; None if that is not certain.
 
@@ -302,4 +341,6 @@ def _certain(
     """
     if len(possible) != 1 or event.correlation is None:
         return None
-    return possible[0] if launches[possible[0]][event.correlation].external == event.external else None
+    return (
+        possible[0] if launches[possible[0]][event.correlation].external == event.external else None
+    )

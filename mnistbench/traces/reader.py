@@ -20,17 +20,33 @@ from mnistbench.core.operation import LEFT_OUT, MEMORY, is_runtime_call
 from mnistbench.traces import events
 from mnistbench.traces.content.document import ADVICE, read_document
 from mnistbench.traces.content.formats import NoTraceError
-from mnistbench.traces.events import OPERATION, RANGE, RUNTIME, DeviceEvent, MemoryRecord, Place, ThreadEvent, Trace
+from mnistbench.traces.events import (
+    OPERATION,
+    RANGE,
+    RUNTIME,
+    DeviceEvent,
+    MemoryRecord,
+    Place,
+    ThreadEvent,
+    Trace,
+)
 
 #: Category -> kind. Those in capitals are the names of torch 1.8 to 1.11.
 _HOST_KINDS = {
-    "cpu_op": OPERATION, "user_annotation": RANGE, "python_function": events.PYTHON, "Operator": OPERATION,
+    "cpu_op": OPERATION,
+    "user_annotation": RANGE,
+    "python_function": events.PYTHON,
+    "Operator": OPERATION,
     "Runtime": RUNTIME,
-}  # fmt: skip
+}
 _DEVICE_KINDS = {
-    "kernel": events.KERNEL, "gpu_memcpy": events.COPY, "gpu_memset": events.FILL,
-    "Kernel": events.KERNEL, "Memcpy": events.COPY, "Memset": events.FILL,
-}  # fmt: skip
+    "kernel": events.KERNEL,
+    "gpu_memcpy": events.COPY,
+    "gpu_memset": events.FILL,
+    "Kernel": events.KERNEL,
+    "Memcpy": events.COPY,
+    "Memset": events.FILL,
+}
 #: Of the profiler: of its buffers, which have a thread of their own, or of loading a kernel.
 _OVERHEAD = "overhead"
 #: cuda_runtime, cuda_driver, xpu_runtime, privateuse1_runtime, ...
@@ -42,8 +58,15 @@ _RANGES = ("ProfilerStep#", "Optimizer.")
 #: Values of c10::DeviceType that are memory of the host: CPU, MKLDNN, IDEEP.
 _HOST_MEMORY = (0, 2, 5)
 
-_VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "cupti_version", "hip_runtime_version", "hip_driver_version",
-             "roctracer_version", "pytorch_version")  # fmt: skip
+_VERSIONS = (
+    "cuda_runtime_version",
+    "cuda_driver_version",
+    "cupti_version",
+    "hip_runtime_version",
+    "hip_driver_version",
+    "roctracer_version",
+    "pytorch_version",
+)
 
 #: Endings of the names of traces.
 ENDINGS = (".json", ".json.gz")
@@ -56,10 +79,18 @@ _LEGACY_HOST = "CPU functions"
 _PYTHON_FUNCTION = re.compile(r"nn\.Module: |<built-in |.*\(\d+\): ", re.DOTALL)
 
 #: Categories of Kineto that are no work: copies of ranges, marks, and waiting that has an event of the runtime, too.
-_NO_WORK = frozenset((
-    "gpu_user_annotation", "Trace", "cpu_instant_event", "external_correlation", "cuda_sync", "xpu_sync", "cuda_event",
-    "cuda_profiler_range",
-))  # fmt: skip
+_NO_WORK = frozenset(
+    (
+        "gpu_user_annotation",
+        "Trace",
+        "cpu_instant_event",
+        "external_correlation",
+        "cuda_sync",
+        "xpu_sync",
+        "cuda_event",
+        "cuda_profiler_range",
+    )
+)
 
 #: torch_npu writes times as texts, so that no digit is lost.
 _TIME_IN_TEXT = re.compile(r"\s*[-+]?\d{1,20}(\.\d{1,20})?\s*", re.ASCII)
@@ -123,10 +154,20 @@ class _Reading:
         self._memory.sort(key=operator.itemgetter(0, 1, 2))
         rank, ranks = self._ranks()
         return Trace(
-            source=self._source, host=self._host, device=self._device, flows=self._flows, memory=self._memory,
-            devices=self._devices(), versions=self._versions(), rank=rank, ranks=ranks, unfinished=self._unfinished,
-            is_rounded=self._is_rounded, left_out=dict(self._left_out), repairs=self._repairs,
-        )  # fmt: skip
+            source=self._source,
+            host=self._host,
+            device=self._device,
+            flows=self._flows,
+            memory=self._memory,
+            devices=self._devices(),
+            versions=self._versions(),
+            rank=rank,
+            ranks=ranks,
+            unfinished=self._unfinished,
+            is_rounded=self._is_rounded,
+            left_out=dict(self._left_out),
+            repairs=self._repairs,
+        )
 
     def _add_timed(self, position: int, raw: Mapping[str, Any]) -> None:
         category = raw.get("cat")
@@ -136,7 +177,11 @@ class _Reading:
                 return
             category = self._legacy_category(raw)
         of_device = _DEVICE_KINDS.get(category)
-        kind = of_device or _HOST_KINDS.get(category) or (RUNTIME if category.endswith(_RUNTIME_ENDS) else None)
+        kind = (
+            of_device
+            or _HOST_KINDS.get(category)
+            or (RUNTIME if category.endswith(_RUNTIME_ENDS) else None)
+        )
         if kind is None:
             if category not in _NO_WORK:
                 self._left_out[f"the category {category}"] += 1
@@ -155,7 +200,9 @@ class _Reading:
         args = raw.get("args")
         args = args if type(args) is dict else {}
         if of_device:
-            self._device.append(DeviceEvent(name, kind, raw.get("pid"), raw.get("tid"), start, end, args))
+            self._device.append(
+                DeviceEvent(name, kind, raw.get("pid"), raw.get("tid"), start, end, args)
+            )
             return
         if kind is OPERATION and name.startswith(_RANGES):
             kind = RANGE
@@ -196,7 +243,9 @@ class _Reading:
         if type(n_bytes) is int and abs(n_bytes) <= LARGEST:
             of_host = args.get("Device Type") in _HOST_MEMORY
             process = events.process_of(self._thread(raw))
-            self._memory.append(MemoryRecord(self._ns(position, raw, "ts"), n_bytes, of_host, process))
+            self._memory.append(
+                MemoryRecord(self._ns(position, raw, "ts"), n_bytes, of_host, process)
+            )
 
     def _ns(self, position: int, raw: Mapping[str, Any], field: str) -> int:
         value: Any = raw.get(field)
@@ -213,11 +262,15 @@ class _Reading:
 
     def _thread(self, raw: Mapping[str, Any]) -> Hashable:
         process, thread = raw.get("pid"), raw.get("tid")
-        return (process, thread) if type(process) in (int, str) and type(thread) in (int, str) else ""
+        return (
+            (process, thread) if type(process) in (int, str) and type(thread) in (int, str) else ""
+        )
 
     def _error(self, position: int, field: str, complaint: str) -> RecordError:
         place = f"traceEvents[{position}]{f'.{field}' if field else ''}"
-        return RecordError(f"{self._source}: {place}: {complaint}; the file is damaged, or {ADVICE}")
+        return RecordError(
+            f"{self._source}: {place}: {complaint}; the file is damaged, or {ADVICE}"
+        )
 
     # ---- The machine -------------------------------------------------------------------------------------------------
 
@@ -227,12 +280,18 @@ class _Reading:
         devices: dict[str, set[tuple[str, int]]] = defaultdict(set)
         for device in listed if type(listed) is list else []:
             if type(device) is dict:
-                devices[str(device.get("id"))].add((_text(device.get("name")), _size(device.get("totalGlobalMem"))))
-        return {number: described.pop() for number, described in devices.items() if len(described) == 1}
+                devices[str(device.get("id"))].add(
+                    (_text(device.get("name")), _size(device.get("totalGlobalMem")))
+                )
+        return {
+            number: described.pop() for number, described in devices.items() if len(described) == 1
+        }
 
     def _versions(self) -> dict[str, str]:
         found = {name: self._document.get(name) for name in _VERSIONS}
-        return {name: str(value) for name, value in found.items() if type(value) in (int, float, str)}
+        return {
+            name: str(value) for name, value in found.items() if type(value) in (int, float, str)
+        }
 
     def _ranks(self) -> tuple[int | None, int | None]:
         distributed = self._document.get("distributedInfo")

@@ -45,17 +45,28 @@ _LEAST_SHARE = 0.0005
 _NO_PEAK = "operations in a number format without a known peak"
 
 
-def traces_report(traces: Sequence[Analysis], top: int, by: str, given: Mapping[str, float | None]) -> Report:
+def traces_report(
+    traces: Sequence[Analysis], top: int, by: str, given: Mapping[str, float | None]
+) -> Report:
     """Return the report of traces; ``given`` are ``tflops`` and ``gbs`` of the user, see :func:`peaks_of`."""
     shown = _with_rows(traces, by, given)
-    blocks = [block for trace, peaks, rows in shown for block in _trace_blocks(trace, peaks, rows, top, by)]
-    return Report("operations of a trace", blocks, document("trace", traces=_data(shown)), _csv(shown))
+    blocks = [
+        block
+        for trace, peaks, rows in shown
+        for block in _trace_blocks(trace, peaks, rows, top, by)
+    ]
+    return Report(
+        "operations of a trace", blocks, document("trace", traces=_data(shown)), _csv(shown)
+    )
 
 
 def ranks_report(run: RanksRun, top: int, by: str, given: Mapping[str, float | None]) -> Report:
     """Return the report of a distributed run: its ranks, and the spread of each operation over them."""
     shown = _with_rows(run.ranks, by, given)
-    blocks = [Block("", tables=(_ranks_table(run),)), Block("", tables=(_spread_table(run, top, by),))]
+    blocks = [
+        Block("", tables=(_ranks_table(run),)),
+        Block("", tables=(_spread_table(run, top, by),)),
+    ]
     data = document(
         "trace",
         folder=run.folder,
@@ -71,13 +82,21 @@ def ranks_report(run: RanksRun, top: int, by: str, given: Mapping[str, float | N
 _Shown = tuple[Analysis, Peaks, list[OperationSum]]
 
 
-def _with_rows(traces: Iterable[Analysis], by: str, given: Mapping[str, float | None]) -> list[_Shown]:
+def _with_rows(
+    traces: Iterable[Analysis], by: str, given: Mapping[str, float | None]
+) -> list[_Shown]:
     with_peaks = [(trace, peaks_of(trace.machine, **given)) for trace in traces]
     return [(trace, peaks, _rows_of(trace, by, peaks)) for trace, peaks in with_peaks]
 
 
-def _trace_blocks(trace: Analysis, peaks: Peaks, rows: Sequence[OperationSum], top: int, by: str) -> Iterator[Block]:
-    yield Block(units.printable(Path(trace.source).name), lines=(_head(trace),), tables=(_step_table(trace, top),))
+def _trace_blocks(
+    trace: Analysis, peaks: Peaks, rows: Sequence[OperationSum], top: int, by: str
+) -> Iterator[Block]:
+    yield Block(
+        units.printable(Path(trace.source).name),
+        lines=(_head(trace),),
+        tables=(_step_table(trace, top),),
+    )
     if trace.timelines:
         yield Block("", tables=(_timeline_table(trace.timelines, trace.impossible),))
     yield Block("", tables=(_operation_table(trace, rows, top),))
@@ -86,20 +105,39 @@ def _trace_blocks(trace: Analysis, peaks: Peaks, rows: Sequence[OperationSum], t
     if trace.costs.work:
         shown = [row for row in rows if row.key[0] not in NOT_OPERATIONS][:top]
         every = rows if by == "op,module" else _rows_of(trace, "op,module", peaks)
-        time = Column[OperationSum]("time", lambda row: row.self_ns, lambda ns: units.duration(ns / len(trace.steps)))
+        time = Column[OperationSum](
+            "time", lambda row: row.self_ns, lambda ns: units.duration(ns / len(trace.steps))
+        )
         title = f"work by {'device' if trace.device else 'host'} time, {_per_step(trace)}"
         columns = (*NAMES, time, _share_column(trace, every), *work_columns(len(trace.steps)))
-        yield Block("", tables=(Table(title, columns, shown, lines=tuple(_work_notes(trace, every, peaks, by))),))
+        yield Block(
+            "",
+            tables=(
+                Table(title, columns, shown, lines=tuple(_work_notes(trace, every, peaks, by))),
+            ),
+        )
         yield from rooflines(units.printable(Path(trace.source).name), shown)
 
 
 def _head(trace: Analysis) -> str:
     """Return the machine and the rank."""
-    names = [f"{name or UNNAMED} ({units.size(memory)})" if memory else name or UNNAMED for name, memory in trace.machine]
-    versions = [f"{name.replace('_version', '').replace('_', ' ')} {value}" for name, value in trace.versions.items()]
-    rank = [] if trace.rank is None else [f"rank {trace.rank}{f' of {trace.ranks}' if trace.ranks else ''}"]
+    names = [
+        f"{name or UNNAMED} ({units.size(memory)})" if memory else name or UNNAMED
+        for name, memory in trace.machine
+    ]
+    versions = [
+        f"{name.replace('_version', '').replace('_', ' ')} {value}"
+        for name, value in trace.versions.items()
+    ]
+    rank = (
+        []
+        if trace.rank is None
+        else [f"rank {trace.rank}{f' of {trace.ranks}' if trace.ranks else ''}"]
+    )
     is_recorded = not trace.launches.n_lost and not trace.launches.captured
-    without = "host only" if is_recorded else "host only: kernels of the accelerator are not recorded"
+    without = (
+        "host only" if is_recorded else "host only: kernels of the accelerator are not recorded"
+    )
     return units.printable(", ".join([*(names or [without]), *versions, *rank]))
 
 
@@ -113,11 +151,15 @@ def _rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
     """
     work: dict[OpKey, Work] = defaultdict(Work)
     uncounted: dict[OpKey, str] = {}  # the reason of the longest operation without work
-    for row in sorted(summed(trace.table, "op,module", of_all=True).values(), key=lambda row: -row.self_ns):
+    for row in sorted(
+        summed(trace.table, "op,module", of_all=True).values(), key=lambda row: -row.self_ns
+    ):
         key = grouped(row.key, by)
         if found := trace.costs.work.get(row.key):
             work[key].add(found)
-        elif row.self_ns > 0 and (row.key[0] not in NOT_OPERATIONS or row.key in trace.costs.uncounted):
+        elif row.self_ns > 0 and (
+            row.key[0] not in NOT_OPERATIONS or row.key in trace.costs.uncounted
+        ):
             uncounted.setdefault(key, trace.costs.uncounted.get(row.key, NO_DATA))
     kernels: dict[OpKey, int] = Counter()
     for kernel in trace.kernels:
@@ -153,10 +195,16 @@ _PEAKS: tuple[Column[OperationSum], ...] = (
     Column(None, lambda row: (row.cost and row.cost.precision) or None, key="precision"),
     Column(
         None,
-        lambda row: row.ceilings.flops_per_s if row.ceilings and math.isfinite(row.ceilings.flops_per_s) else None,
+        lambda row: (
+            row.ceilings.flops_per_s
+            if row.ceilings and math.isfinite(row.ceilings.flops_per_s)
+            else None
+        ),
         key="peak_flops_per_s",
     ),
-    Column(None, lambda row: row.ceilings.bytes_per_s if row.ceilings else None, key="peak_bytes_per_s"),
+    Column(
+        None, lambda row: row.ceilings.bytes_per_s if row.ceilings else None, key="peak_bytes_per_s"
+    ),
     Column(None, lambda row: row.uncounted or None, key="not_counted"),
 )
 
@@ -169,7 +217,11 @@ def _data(shown: Sequence[_Shown]) -> list[dict[str, Any]]:
     """Return traces for JSON. Times are nanoseconds; tables have a sample per step, operations the sum of all steps."""
     return [
         {
-            **{name: value for name, value in asdict(replace(trace, costs=Costs())).items() if name not in _IN_OPERATIONS},
+            **{
+                name: value
+                for name, value in asdict(replace(trace, costs=Costs())).items()
+                if name not in _IN_OPERATIONS
+            },
             "timelines": [{**asdict(each), "idle_ns": each.idle_ns} for each in trace.timelines],
             "outside_collectives_ns": trace.outside_collectives_ns,
             "peaks": asdict(peaks),
@@ -186,19 +238,30 @@ def _step_table(trace: Analysis, top: int) -> Table:
     step_ns, busy = trace.host.iteration_ns, trace.device.busy_ns if trace.device else ()
     longest = sorted(range(len(step_ns)), key=lambda slot: -step_ns[slot])[:top]
     rows = [
-        (units.printable(trace.steps[slot]), *(units.duration(times[slot]) for times in (step_ns, busy) if times))
+        (
+            units.printable(trace.steps[slot]),
+            *(units.duration(times[slot]) for times in (step_ns, busy) if times),
+        )
         for slot in sorted(longest)
     ]
     typical = [units.duration(median_ns(times)) for times in (step_ns, busy) if times]
     lines = []
     if left_out := len(step_ns) - len(rows):
-        lines.append(f"{units.count(left_out)} shorter step{'s are' if left_out > 1 else ' is'} not shown.")
+        lines.append(
+            f"{units.count(left_out)} shorter step{'s are' if left_out > 1 else ' is'} not shown."
+        )
     if trace.device:
         is_longer = any(busy_ns > ns for busy_ns, ns in zip(busy, step_ns, strict=True))
-        longer = "; it may run that before or after the step, and so for longer than the step lasts" if is_longer else ""
+        longer = (
+            "; it may run that before or after the step, and so for longer than the step lasts"
+            if is_longer
+            else ""
+        )
         lines.append(f"Busy: time in which the accelerator ran what the step launched{longer}.")
     if len(trace.steps) > 1 and any(each.unlinked for each in trace.timelines):
-        lines.append("Kernels and copies without a launch count to the step in which they ran, the earliest to the first step.")
+        lines.append(
+            "Kernels and copies without a launch count to the step in which they ran, the earliest to the first step."
+        )
     if not trace.are_steps_marked:
         lines.append("No operation ran in a ProfilerStep, so the whole trace is one step.")
     lines += _launch_notes(trace)
@@ -243,8 +306,16 @@ def _launch_notes(trace: Analysis) -> Iterator[str]:
 
 #: Rows of the table of accelerators: the times of a Timeline, by the names of its fields.
 _TIMES = (
-    "span", "busy", "computation", "communication", "exposed communication", "copies", "exposed copies", "idle", "starved",
-)  # fmt: skip
+    "span",
+    "busy",
+    "computation",
+    "communication",
+    "exposed communication",
+    "copies",
+    "exposed copies",
+    "idle",
+    "starved",
+)
 
 
 def _timeline_table(timelines: Sequence[Timeline], impossible: Impossible) -> Table:
@@ -275,7 +346,10 @@ def _timeline_table(timelines: Sequence[Timeline], impossible: Impossible) -> Ta
         title="accelerators, from the first to the last event",
         headings=("", *(head for name in names for head in (name, "of span"))),
         rows=[(name, *times(name)) for name in _TIMES],
-        sums=[(name, *(cell for count in counts for cell in (units.count(count), ""))) for name, counts in numbers.items()],
+        sums=[
+            (name, *(cell for count in counts for cell in (units.count(count), "")))
+            for name, counts in numbers.items()
+        ],
         numbers_from=1,
         lines=tuple(lines),
     )
@@ -332,7 +406,9 @@ def _time_columns(trace: Analysis, ranges: Iterable[str]) -> tuple[Column[Operat
     def count(number: float) -> str:
         return units.count(number / steps)
 
-    def blank_in(value: Callable[[OperationSum], Any], *names: str) -> Callable[[OperationSum], Any]:
+    def blank_in(
+        value: Callable[[OperationSum], Any], *names: str
+    ) -> Callable[[OperationSum], Any]:
         return lambda row: None if row.key[0] in names else value(row)
 
     def of_host(value: Callable[[OperationSum], Any], *names: str) -> Callable[[OperationSum], Any]:
@@ -341,10 +417,30 @@ def _time_columns(trace: Analysis, ranges: Iterable[str]) -> tuple[Column[Operat
 
     return (
         *NAMES,
-        Column("calls", blank_in(lambda row: round(row.calls), OUTSIDE, UNATTRIBUTED, _SUM), count, key="calls"),
-        Column("host self", of_host(lambda row: row.self_cpu_ns, UNATTRIBUTED, *ranges), time, key="self_cpu_ns"),
-        Column("host total", of_host(lambda row: row.total_cpu_ns, OUTSIDE, UNATTRIBUTED), time, key="total_cpu_ns"),
-        Column(device, blank_in(lambda row: row.self_device_ns, OUTSIDE, RUNTIME), time, key="self_device_ns"),
+        Column(
+            "calls",
+            blank_in(lambda row: round(row.calls), OUTSIDE, UNATTRIBUTED, _SUM),
+            count,
+            key="calls",
+        ),
+        Column(
+            "host self",
+            of_host(lambda row: row.self_cpu_ns, UNATTRIBUTED, *ranges),
+            time,
+            key="self_cpu_ns",
+        ),
+        Column(
+            "host total",
+            of_host(lambda row: row.total_cpu_ns, OUTSIDE, UNATTRIBUTED),
+            time,
+            key="total_cpu_ns",
+        ),
+        Column(
+            device,
+            blank_in(lambda row: row.self_device_ns, OUTSIDE, RUNTIME),
+            time,
+            key="self_device_ns",
+        ),
         Column(kernels, blank_in(lambda row: row.kernels, OUTSIDE, RUNTIME), count, key="kernels"),
         Column(None, lambda row: row.memory_bytes, key="memory_bytes"),
     )
@@ -352,14 +448,20 @@ def _time_columns(trace: Analysis, ranges: Iterable[str]) -> tuple[Column[Operat
 
 def _share_column(trace: Analysis, rows: Sequence[OperationSum]) -> Column[OperationSum]:
     whole, without = sum(row.self_ns for row in rows), (OUTSIDE, RUNTIME) if trace.device else ()
-    return Column("share", lambda row: row.self_ns / whole if whole and row.key[0] not in without else None, units.percent)
+    return Column(
+        "share",
+        lambda row: row.self_ns / whole if whole and row.key[0] not in without else None,
+        units.percent,
+    )
 
 
 def _operation_table(trace: Analysis, rows: Sequence[OperationSum], top: int) -> Table:
     operations = [row for row in rows if row.key[0] not in NOT_OPERATIONS]
     rest = sorted((row for row in rows if row.key[0] in NOT_OPERATIONS), key=lambda row: row.key)
     if others := operations[top:]:
-        rest.insert(0, total(others, f"other ({len(others)} operation{'s' if len(others) > 1 else ''})"))
+        rest.insert(
+            0, total(others, f"other ({len(others)} operation{'s' if len(others) > 1 else ''})")
+        )
     return Table(
         f"operations, {_per_step(trace)}",
         (*_time_columns(trace, trace.ranges), _share_column(trace, rows)),
@@ -378,7 +480,9 @@ def _notes(trace: Analysis) -> Iterator[str]:
     for what in ("phase", "module"):
         host, device = trace.unplaced[f"host_{what}"], trace.unplaced[f"device_{what}"]
         of_device = "" if device is None else f" and of {units.percent(device)} of the device time"
-        parts.append(f"{what} of {units.percent(host or 0.0)} of the operations' host time{of_device}")
+        parts.append(
+            f"{what} of {units.percent(host or 0.0)} of the operations' host time{of_device}"
+        )
     yield f"Not recorded: {'; '.join(parts)}."
     if trace.ranges:
         yield f"Ranges with kernels of their own are rows; their host time outside operations is in {OUTSIDE}."
@@ -406,7 +510,10 @@ def _left_out_and_repaired(trace: Analysis) -> Iterator[str]:
     if trace.unfinished:
         yield f"Left out: {units.counted(trace.unfinished, 'event')} without an end; the profiler stopped before."
     if trace.left_out:
-        counts = [f"{units.count(number)} of {units.printable(what)}" for what, number in trace.left_out.items()]
+        counts = [
+            f"{units.count(number)} of {units.printable(what)}"
+            for what, number in trace.left_out.items()
+        ]
         yield f"Left out: events that mnistbench does not know, {', '.join(counts)}."
     if trace.repairs:
         yield f"The file is not valid JSON and was repaired: {'; '.join(trace.repairs)}."
@@ -430,22 +537,34 @@ def _kernel_table(trace: Analysis, top: int) -> Table:
     found: dict[tuple[str, str], list[Kernel]] = defaultdict(list)
     for kernel in trace.kernels:
         found[kernel.name, kernel.key[0]].append(kernel)
-    ordered = sorted(found.items(), key=lambda item: (-sum(kernel.ns for kernel in item[1]), item[0]))
+    ordered = sorted(
+        found.items(), key=lambda item: (-sum(kernel.ns for kernel in item[1]), item[0])
+    )
     whole = sum(kernel.ns for kernel in trace.kernels)
     rows = [
         (
-            units.cut(units.printable(name), _NAME_LENGTH), units.printable(operation),
+            units.cut(units.printable(name), _NAME_LENGTH),
+            units.printable(operation),
             units.count(count := sum(each.count for each in kernels)),
-            units.duration(ns := sum(each.ns for each in kernels)), units.percent(ns / whole) if whole else units.MISSING,
-            units.duration(ns / count), units.duration(min(each.least_ns for each in kernels)),
+            units.duration(ns := sum(each.ns for each in kernels)),
+            units.percent(ns / whole) if whole else units.MISSING,
+            units.duration(ns / count),
+            units.duration(min(each.least_ns for each in kernels)),
             units.duration(max(each.most_ns for each in kernels)),
         )
         for (name, operation), kernels in ordered[:top]
-    ]  # fmt: skip
+    ]
     rest = [kernel for _, kernels in ordered[top:] for kernel in kernels]
-    other = (f"other ({len(ordered) - top})", "", units.count(sum(each.count for each in rest)),
-             units.duration(rest_ns := sum(each.ns for each in rest)),
-             units.percent(rest_ns / whole) if whole else units.MISSING, "", "", "")  # fmt: skip
+    other = (
+        f"other ({len(ordered) - top})",
+        "",
+        units.count(sum(each.count for each in rest)),
+        units.duration(rest_ns := sum(each.ns for each in rest)),
+        units.percent(rest_ns / whole) if whole else units.MISSING,
+        "",
+        "",
+        "",
+    )
     return text_table(
         title="kernels, copies and fills, all steps",
         headings=("kernel", "operation", "count", "time", "share", "mean", "least", "most"),
@@ -471,16 +590,22 @@ def listed_numbers(numbers: Sequence[int]) -> str:
 
 def _ranks_table(run: RanksRun) -> Table:
     slowest = run.slowest
-    lines = ["Outside collectives: elapsed time in which no communication between ranks ran. The slowest rank has the most."]
+    lines = [
+        "Outside collectives: elapsed time in which no communication between ranks ran. The slowest rank has the most."
+    ]
     if len({len(rank.steps) for rank in run.ranks}) > 1:
-        lines.append("The ranks recorded different numbers of steps, so their elapsed times are not of the same work.")
+        lines.append(
+            "The ranks recorded different numbers of steps, so their elapsed times are not of the same work."
+        )
     lines += [
         f"Rank {rank.rank}: {rank.launches.lost_of_all} in the trace, so its times on the accelerator are too short."
         for rank in run.ranks
         if rank.launches.n_lost
     ]
     if run.merged:
-        lines.append(f"Left out: {', '.join(map(units.printable, run.merged))}: several ranks are merged into one file.")
+        lines.append(
+            f"Left out: {', '.join(map(units.printable, run.merged))}: several ranks are merged into one file."
+        )
     if run.missing:
         lines.append(f"Without a file: rank {listed_numbers(run.missing)}.")
     if run.other_files:
@@ -489,14 +614,32 @@ def _ranks_table(run: RanksRun) -> Table:
         them = "it" if len(run.other_files) == 1 else "them"
         lines.append(f"Left out, because nothing of PyTorch is in {them}: {names}{more}.")
     return text_table(
-        title=units.printable(f"{run.folder}: {len(run.ranks)} rank{'s' if len(run.ranks) > 1 else ''}"),
-        headings=("rank", "steps", "step", "busy", "elapsed", "collectives", "outside collectives", "file", "note"),
+        title=units.printable(
+            f"{run.folder}: {len(run.ranks)} rank{'s' if len(run.ranks) > 1 else ''}"
+        ),
+        headings=(
+            "rank",
+            "steps",
+            "step",
+            "busy",
+            "elapsed",
+            "collectives",
+            "outside collectives",
+            "file",
+            "note",
+        ),
         rows=tuple(
             (
-                str(rank.rank), units.count(len(rank.steps)), units.duration(median_ns(rank.host.iteration_ns)),
+                str(rank.rank),
+                units.count(len(rank.steps)),
+                units.duration(median_ns(rank.host.iteration_ns)),
                 units.duration(median_ns(rank.device.busy_ns)) if rank.device else units.MISSING,
-                *map(units.duration, (rank.elapsed_ns, rank.collectives_ns, rank.outside_collectives_ns)),
-                units.printable(Path(rank.source).name), "slowest" if rank is slowest and len(run.ranks) > 1 else "",
+                *map(
+                    units.duration,
+                    (rank.elapsed_ns, rank.collectives_ns, rank.outside_collectives_ns),
+                ),
+                units.printable(Path(rank.source).name),
+                "slowest" if rank is slowest and len(run.ranks) > 1 else "",
             )
             for rank in run.ranks
         ),
@@ -504,13 +647,19 @@ def _ranks_table(run: RanksRun) -> Table:
         numbers_from=0,
         lines=tuple(lines),
         words_after=2,
-    )  # fmt: skip
+    )
 
 
 def _spread_table(run: RanksRun, top: int, by: str) -> Table:
     summed_ranks = [(rank, summed(rank.table, by, of_all=True)) for rank in run.ranks]
-    of_rank = [{key: row.self_ns / len(rank.steps) for key, row in rows.items()} for rank, rows in summed_ranks]
-    times = {key: [rows.get(key, 0.0) for rows in of_rank] for key in {key for rows in of_rank for key in rows}}
+    of_rank = [
+        {key: row.self_ns / len(rank.steps) for key, row in rows.items()}
+        for rank, rows in summed_ranks
+    ]
+    times = {
+        key: [rows.get(key, 0.0) for rows in of_rank]
+        for key in {key for rows in of_rank for key in rows}
+    }
     keys = sorted(times, key=lambda key: (-max(times[key]), key))
     clock = "device" if any(rank.device for rank in run.ranks) else "host self"
     rest = len(keys) - top
@@ -518,28 +667,50 @@ def _spread_table(run: RanksRun, top: int, by: str) -> Table:
     def spread(ns: Sequence[float]) -> tuple[str, ...]:
         least, most = min(ns), max(ns)
         ratio = units.factor(most / least) if least else units.MISSING
-        return (*map(units.duration, (statistics.median(ns), least, most)), ratio, str(run.ranks[ns.index(most)].rank))
+        return (
+            *map(units.duration, (statistics.median(ns), least, most)),
+            ratio,
+            str(run.ranks[ns.index(most)].rank),
+        )
 
     return text_table(
         title=f"{clock} time per step over the ranks",
-        headings=("operation", "phase", "module", "median", "least", "most", "most / least", "rank with the most"),
-        rows=tuple((*map(units.printable, operation_cells(*key)), *spread(times[key])) for key in keys[:top]),
+        headings=(
+            "operation",
+            "phase",
+            "module",
+            "median",
+            "least",
+            "most",
+            "most / least",
+            "rank with the most",
+        ),
+        rows=tuple(
+            (*map(units.printable, operation_cells(*key)), *spread(times[key]))
+            for key in keys[:top]
+        ),
         numbers_from=3,
-        lines=(f"{rest} smaller row{'s are' if rest > 1 else ' is'} not shown.",) if rest > 0 else (),
+        lines=(f"{rest} smaller row{'s are' if rest > 1 else ' is'} not shown.",)
+        if rest > 0
+        else (),
     )
 
 
 # ---- Work ------------------------------------------------------------------------------------------------------------
 
 
-def _work_notes(trace: Analysis, rows: Sequence[OperationSum], peaks: Peaks, by: str) -> Iterator[str]:
+def _work_notes(
+    trace: Analysis, rows: Sequence[OperationSum], peaks: Peaks, by: str
+) -> Iterator[str]:
     """Yield sentences about the peaks, and about the time that has no place on the roofline."""
     yield _peaks_note(trace, peaks)
     whole = sum(row.self_ns for row in rows)
     rest: dict[str, list[OperationSum]] = defaultdict(list)
     for row in rows:
         if row.cost is None:
-            reason = row.uncounted or ("time outside operations" if row.key[0] in NOT_OPERATIONS else NOT_RECORDED)
+            reason = row.uncounted or (
+                "time outside operations" if row.key[0] in NOT_OPERATIONS else NOT_RECORDED
+            )
             rest[reason].append(row)
         elif not peaks.missing and not row.ceilings:
             rest[_NO_PEAK].append(row)
@@ -547,11 +718,17 @@ def _work_notes(trace: Analysis, rows: Sequence[OperationSum], peaks: Peaks, by:
         return
     placed = whole - sum(row.self_ns for found in rest.values() for row in found)
     share = f"{units.percent(placed / whole)} of the {'device' if trace.device else 'host'} time"
-    text = f"With them, {share} would have a place." if peaks.missing else f"{share} has a place on the roofline."
+    text = (
+        f"With them, {share} would have a place."
+        if peaks.missing
+        else f"{share} has a place on the roofline."
+    )
     if reasons := list(_reasons(rest, whole)):
         text += f" The rest: {'; '.join(reasons)}."
     yield text
-    if names := sorted({shortened(key[0]) for key, work in trace.costs.work.items() if work.is_bound}):
+    if names := sorted(
+        {shortened(key[0]) for key, work in trace.costs.work.items() if work.is_bound}
+    ):
         yield f"FLOPs of {', '.join(names)} are upper bounds: they include those that a causal mask leaves out."
     if by != "op,module" and rest:
         yield "A sum over operations has a place only if each of them has one."
@@ -575,7 +752,9 @@ def _reasons(rest: Mapping[str, list[OperationSum]], whole: int) -> Iterator[str
 def _peaks_note(trace: Analysis, peaks: Peaks) -> str:
     """Return a sentence with the peaks that are used, or what is missing."""
     if peaks.missing:
-        names = list(dict.fromkeys(f"a device {name!r}" if name else UNNAMED for name, _ in trace.machine))
+        names = list(
+            dict.fromkeys(f"a device {name!r}" if name else UNNAMED for name, _ in trace.machine)
+        )
         of, options = " or ".join(names) or "the processor", " and ".join(peaks.missing)
         return f"No operation has a place on the roofline, because the peaks of {of} are not known: give {options}."
     bandwidth = units.bytes_per_s(peaks.bytes_per_s or 0)
@@ -583,5 +762,9 @@ def _peaks_note(trace: Analysis, peaks: Peaks) -> str:
         return f"Peaks: {units.flops_per_s(peaks.flops_per_s_of_all)} for every number format, {bandwidth} ({peaks.source})."
     used = sorted({dtype for work in trace.costs.work.values() for dtype in work.flops})
     rates = [f"{units.flops_per_s(rate)} ({dtype})" for dtype in used if (rate := peaks.of(dtype))]
-    tf32 = " Products of float32 count as TF32 where the name of a kernel contains it." if "tf32" in used else ""
+    tf32 = (
+        " Products of float32 count as TF32 where the name of a kernel contains it."
+        if "tf32" in used
+        else ""
+    )
     return f"Peaks: {', '.join([*rates, bandwidth])} ({peaks.source}).{tf32}"

@@ -8,7 +8,15 @@ from collections.abc import Container, Iterable, Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
-from mnistbench.core.operation import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED, OpKey, covered, is_communication
+from mnistbench.core.operation import (
+    NO_MODULE,
+    OUTSIDE,
+    RUNTIME,
+    UNATTRIBUTED,
+    OpKey,
+    covered,
+    is_communication,
+)
 from mnistbench.core.record import OpTable, RowSums, subtract_waiting
 from mnistbench.traces import events
 from mnistbench.traces.events import DeviceEvent, MemoryRecord, Steps, ThreadEvent, Trace
@@ -34,7 +42,9 @@ def tables(trace: Trace, steps: Steps) -> Tables:
     _add_host(rows, trace, steps)
     of_device = _ranges_alone(trace, rows) | {(UNATTRIBUTED, "", NO_MODULE)}
     _add_device(rows, trace, steps, of_device)
-    host = _table("host", {key: row for key, row in rows.items() if key not in of_device}, steps, ())
+    host = _table(
+        "host", {key: row for key, row in rows.items() if key not in of_device}, steps, ()
+    )
     device = _table("device", rows, steps, _busy_ns(trace, steps)) if trace.device else None
     return Tables(host, device, memory_bytes={key: sum(row.memory) for key, row in rows.items()})
 
@@ -57,18 +67,24 @@ def _key(event: ThreadEvent) -> OpKey:
     return (event.name, *event.scope)
 
 
-def _table(view: str, sums: Mapping[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]) -> OpTable:
+def _table(
+    view: str, sums: Mapping[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]
+) -> OpTable:
     rows = tuple(row.op_row(key, view, 1) for key, row in sums.items())
     return OpTable(temperature="warm", view=view, iteration_ns=steps.ns, rows=rows, busy_ns=busy_ns)
 
 
 def _ranges_alone(trace: Trace, host_rows: Container[OpKey]) -> set[OpKey]:
     """Return the rows of ranges with kernels that are no rows of the host table."""
-    ranges = {id(event.range): event.range for event in trace.device if event.range is not None}.values()
+    ranges = {
+        id(event.range): event.range for event in trace.device if event.range is not None
+    }.values()
     return {key for range_ in ranges if (key := _key(range_)) not in host_rows}
 
 
-def _add_device(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps, of_device: Container[OpKey]) -> None:
+def _add_device(
+    rows: dict[OpKey, RowSums], trace: Trace, steps: Steps, of_device: Container[OpKey]
+) -> None:
     """Add the device events to the rows.
 
     Launches of graphs outside operations, and the rows ``of_device``, have no calls of the host: they are counted here.
@@ -126,8 +142,14 @@ def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:
         if shapes := event.args.get("Input Dims"):
             row.shapes.add(str(shapes))
     if trace.host and not steps.are_marked:
-        of_steps = [event for event in trace.host if event.thread == steps.thread and event.kind != events.PYTHON]
-        called_ns = sum(event.ns for event in of_steps if event.caller is None and not event.is_beside)
+        of_steps = [
+            event
+            for event in trace.host
+            if event.thread == steps.thread and event.kind != events.PYTHON
+        ]
+        called_ns = sum(
+            event.ns for event in of_steps if event.caller is None and not event.is_beside
+        )
         outside = rows[OUTSIDE, "", NO_MODULE]
         outside.self_cpu[0] += steps.ns[0] - called_ns
         outside.total_cpu[0] = outside.self_cpu[0]
@@ -135,7 +157,13 @@ def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:
 
 
 def _add_memory(
-    rows: dict[OpKey, RowSums], row: RowSums, slot: int, event: ThreadEvent, memory: _Allocations, *, is_range: bool
+    rows: dict[OpKey, RowSums],
+    row: RowSums,
+    slot: int,
+    event: ThreadEvent,
+    memory: _Allocations,
+    *,
+    is_range: bool,
 ) -> None:
     """Add the memory of an event to its row, and subtract it from the operation that called it."""
     n_bytes = memory.within(event)
@@ -169,4 +197,7 @@ class _Allocations:
         """Return the bytes allocated minus freed while the event ran."""
         if not self._starts:
             return 0
-        return self._sums[bisect_right(self._starts, event.end)] - self._sums[bisect_left(self._starts, event.start)]
+        return (
+            self._sums[bisect_right(self._starts, event.end)]
+            - self._sums[bisect_left(self._starts, event.start)]
+        )

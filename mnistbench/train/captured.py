@@ -33,7 +33,11 @@ class CapturedSteps:
     """
 
     def __init__(
-        self, whole: Dataset, step: Step, metric: Callable[[Tensor, Tensor], Tensor] | None, capture: Capture | None = None
+        self,
+        whole: Dataset,
+        step: Step,
+        metric: Callable[[Tensor, Tensor], Tensor] | None,
+        capture: Capture | None = None,
     ) -> None:
         """Prepare the steps; nothing is captured yet.
 
@@ -66,7 +70,10 @@ class CapturedSteps:
         if size not in self._captured:
             fixed = indices.clone()
             try:
-                self._captured[size] = fixed, self._capture(lambda: self._work(fixed), self._saved())
+                self._captured[size] = (
+                    fixed,
+                    self._capture(lambda: self._work(fixed), self._saved()),
+                )
             except RuntimeError as error:
                 problem = f"the step cannot be captured as a CUDA graph ({first_line(error)})"
                 raise UsageError(f"{problem}: use --step reference") from error
@@ -113,8 +120,18 @@ class CapturedSteps:
 
     def _tensors(self) -> list[Tensor]:
         state: dict[Any, dict[str, Any]] = getattr(self._step.optimizer, "state", {})
-        of_optimizer = [value for values in state.values() for value in values.values() if isinstance(value, Tensor)]
-        return [*self._step.model.state_dict(keep_vars=True).values(), *of_optimizer, self._loss, self._correct]
+        of_optimizer = [
+            value
+            for values in state.values()
+            for value in values.values()
+            if isinstance(value, Tensor)
+        ]
+        return [
+            *self._step.model.state_dict(keep_vars=True).values(),
+            *of_optimizer,
+            self._loss,
+            self._correct,
+        ]
 
 
 def capture_cuda(work: Callable[[], None], restore: Callable[[], None]) -> Callable[[], None]:

@@ -45,8 +45,13 @@ class Checkpoint:
         Raises:
             OSError: it cannot be written; the previous one is unchanged.
         """
-        values = {name: getattr(self, name) for name in ("model", "optimizer", "order", "random", "steps", "wall_ns")}
-        results = {name: [asdict(each) for each in getattr(self, name)] for name in ("epochs", "points")}
+        values = {
+            name: getattr(self, name)
+            for name in ("model", "optimizer", "order", "random", "steps", "wall_ns")
+        }
+        results = {
+            name: [asdict(each) for each in getattr(self, name)] for name in ("epochs", "points")
+        }
         stream = io.BytesIO()
         torch.save({"schema": SCHEMA, "settings": self.settings.saved, **values, **results}, stream)
         replace_file(directory / CHECKPOINT, stream.getvalue())
@@ -71,10 +76,15 @@ def load(directory: Path) -> Checkpoint:
         values = torch.load(path, map_location="cpu", weights_only=True)
         schema = values.pop("schema")
         if schema != SCHEMA:
-            raise UsageError(f"--resume: {path} has version {schema}, and this mnistbench reads {SCHEMA}; train anew")
+            raise UsageError(
+                f"--resume: {path} has version {schema}, and this mnistbench reads {SCHEMA}; train anew"
+            )
         found = Reader({name: values.pop(name) for name in ("settings", "epochs", "points")})
         settings = Settings(**found["settings"].read(Mapping[str, Any]))
-        epochs, points = found["epochs"].read(tuple[EpochResult, ...]), found["points"].read(tuple[Point, ...])
+        epochs, points = (
+            found["epochs"].read(tuple[EpochResult, ...]),
+            found["points"].read(tuple[Point, ...]),
+        )
         return Checkpoint(settings=settings, epochs=epochs, points=points, **values)
     except FileNotFoundError:
         raise UsageError(
@@ -83,15 +93,28 @@ def load(directory: Path) -> Checkpoint:
     except OSError as error:
         raise UsageError(f"--resume: {path} cannot be read ({error.strerror or error})") from None
     except (
-        RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError, RecordError,
-    ) as error:  # fmt: skip
-        raise UsageError(f"--resume: {path} is damaged or no checkpoint ({first_line(error)[:120]}); train anew") from None
+        RuntimeError,
+        pickle.UnpicklingError,
+        EOFError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecordError,
+    ) as error:
+        raise UsageError(
+            f"--resume: {path} is damaged or no checkpoint ({first_line(error)[:120]}); train anew"
+        ) from None
 
 
 def random_state(device: torch.device) -> tuple[torch.Tensor, ...]:
     """Return the states of the generators that training draws from: of the CPU, and of another device."""
     own = torch.get_rng_state()
-    return (own,) if device.type == "cpu" else (own, torch.get_device_module(device).get_rng_state(*_of(device)))
+    return (
+        (own,)
+        if device.type == "cpu"
+        else (own, torch.get_device_module(device).get_rng_state(*_of(device)))
+    )
 
 
 def set_random_state(states: Sequence[torch.Tensor], device: torch.device) -> None:

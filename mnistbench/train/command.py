@@ -34,9 +34,19 @@ RUNS = Path("runs")
 
 #: Settings that a run which is continued keeps: with others it would be another run.
 _KEPT = (
-    "recipe", "model", "dataset", "batch_size", "test_batch_size", "lr", "gamma", "seed", "step", "dtype", "log_interval",
+    "recipe",
+    "model",
+    "dataset",
+    "batch_size",
+    "test_batch_size",
+    "lr",
+    "gamma",
+    "seed",
+    "step",
+    "dtype",
+    "log_interval",
     "dry_run",
-)  # fmt: skip
+)
 
 
 def run(settings: Settings) -> int:
@@ -70,7 +80,10 @@ def _trained(settings: Settings, rank: Rank) -> int:
 
     checkpoint = None
     if settings.batch_size_per_rank:
-        size, given = settings.batch_size_per_rank * rank.world_size, settings.given - {"batch_size_per_rank"} | {"batch_size"}
+        size, given = (
+            settings.batch_size_per_rank * rank.world_size,
+            settings.given - {"batch_size_per_rank"} | {"batch_size"},
+        )
         settings = replace(settings, batch_size=size, batch_size_per_rank=None, given=given)
     if begun:
         from mnistbench.train.checkpoint import load
@@ -84,7 +97,9 @@ def _trained(settings: Settings, rank: Rank) -> int:
         return _train(settings, begun, checkpoint, ranks)
 
 
-def _train(settings: Settings, begun: Path | None, checkpoint: Checkpoint | None, ranks: Alone) -> int:
+def _train(
+    settings: Settings, begun: Path | None, checkpoint: Checkpoint | None, ranks: Alone
+) -> int:
     """Train as one of the ranks. Rank 0 alone prints and writes."""
     import torch
 
@@ -95,8 +110,13 @@ def _train(settings: Settings, begun: Path | None, checkpoint: Checkpoint | None
 
     reports = ranks.rank == 0
     if reports and settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):
-        print(f"MNIST is not in {units.printable(str(data_root(settings.data_dir)))} yet: downloading 11 MiB", flush=True)
-    workload = workload_of_ranks(settings.model, settings.dataset, settings.data_dir, ranks.world_size)
+        print(
+            f"MNIST is not in {units.printable(str(data_root(settings.data_dir)))} yet: downloading 11 MiB",
+            flush=True,
+        )
+    workload = workload_of_ranks(
+        settings.model, settings.dataset, settings.data_dir, ranks.world_size
+    )
     assert workload.load is not None, "models of ours have a whole set"
     with ranks.rank_0_first():
         # Errors of the dataset come before the directory is created.
@@ -109,13 +129,22 @@ def _train(settings: Settings, begun: Path | None, checkpoint: Checkpoint | None
         if checkpoint:
             print(f"continuing after epoch {done}", flush=True)
         if settings.step == FAST and settings.device == "cpu" and not compiled_loops():
-            print(f"numba is not installed: a step of convnet takes 1.8 times as long; {INSTALL_NUMBA}", flush=True)
+            print(
+                f"numba is not installed: a step of convnet takes 1.8 times as long; {INSTALL_NUMBA}",
+                flush=True,
+            )
     with interruptible(again=ranks.world_size == 1) as interrupted:
         out, terminal = (sys.stdout, sys.stderr) if reports else (None, None)
         with closing(TrainingProgress(settings, interrupted, out, terminal, done)) as shown:
-            result = train.run(settings, output, shown, workload, ranks=ranks, checkpoint=checkpoint)
+            result = train.run(
+                settings, output, shown, workload, ranks=ranks, checkpoint=checkpoint
+            )
         if output:
-            print("\n".join(ending(result, output, logdir=output if settings.output or begun else RUNS)))
+            print(
+                "\n".join(
+                    ending(result, output, logdir=output if settings.output or begun else RUNS)
+                )
+            )
     return EXIT_STOPPED if interrupted else 0
 
 
@@ -154,7 +183,9 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
         kept, wanted = getattr(before, name), getattr(settings, name)
         if name in settings.given and wanted not in (kept, AUTO):
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag}: {wanted} cannot continue {directory}, which was trained with {kept}; leave {flag} out")
+            raise UsageError(
+                f"{flag}: {wanted} cannot continue {directory}, which was trained with {kept}; leave {flag} out"
+            )
     given = {name: getattr(settings, name) for name in settings.given.difference(_KEPT)}
     # Each rank has a device of its own.
     device = kind_of(before.device) if rank.world_size > 1 else before.device
@@ -162,7 +193,9 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
     made = replace(before, **{**given, "device": device})
     if RECIPES[made.recipe].warm_up and made.epochs != before.epochs:
         kept = f"{before.epochs}, because the learning rates of recipe {made.recipe} follow from it"
-        raise UsageError(f"--epochs: {made.epochs} cannot continue {directory}, which has {kept}; leave --epochs out")
+        raise UsageError(
+            f"--epochs: {made.epochs} cannot continue {directory}, which has {kept}; leave --epochs out"
+        )
     if made.epochs <= len(checkpoint.epochs):
         reached = f"{len(checkpoint.epochs)} epoch{'s' if len(checkpoint.epochs) > 1 else ''}"
         raise UsageError(f"--resume: {directory} has {reached} already; give more with --epochs")
@@ -178,7 +211,11 @@ def resolved(settings: Settings, rank: Rank, before: str | None = None) -> Setti
         UsageError: the device is unknown or not present, of another kind than before, cannot be used by ranks, or has no such
             step.
     """
-    from mnistbench.measuring.environment import device_of_rank, multiplies_bfloat16, resolve_devices
+    from mnistbench.measuring.environment import (
+        device_of_rank,
+        multiplies_bfloat16,
+        resolve_devices,
+    )
 
     device = "cpu" if settings.no_accel else settings.device
     if rank.world_size > 1:
@@ -189,11 +226,15 @@ def resolved(settings: Settings, rank: Rank, before: str | None = None) -> Setti
         except UsageError as error:
             raise UsageError(f"--device: {error}") from None
     if before and kind_of(device) != kind_of(before):
-        raise UsageError(f"--resume: the run was trained on {before}, and this is {device}; give --device {kind_of(before)}")
+        raise UsageError(
+            f"--resume: the run was trained on {before}, and this is {device}; give --device {kind_of(before)}"
+        )
     if settings.step == FAST and device.startswith("mps"):
         raise UsageError(f"--step: there is no fast step for {device}; leave --step out")
     if settings.step == FAST and device.startswith("cuda") and rank.world_size > 1:
-        raise UsageError(f"--step: the fast step of {device} is for one process, not for ranks; leave --step out")
+        raise UsageError(
+            f"--step: the fast step of {device} is for one process, not for ranks; leave --step out"
+        )
     dtype, threads = settings.dtype, settings.threads
     if dtype == AUTO:
         dtype = "bfloat16" if multiplies_bfloat16(device) else "float32"
@@ -219,9 +260,13 @@ def check_output(named: Path | None, *, again: bool) -> None:
         if problem := why_not_writable(output):
             raise UsageError(f"--output: {problem}; name another directory")
         if named and not again and output.exists() and any(output.iterdir()):
-            raise UsageError(f"--output: {output} is not empty; name a new one, or leave --output out")
+            raise UsageError(
+                f"--output: {output} is not empty; name a new one, or leave --output out"
+            )
     except OSError as error:
-        raise UsageError(f"--output: {output} cannot be used ({error.strerror}); name another directory") from None
+        raise UsageError(
+            f"--output: {output} cannot be used ({error.strerror}); name another directory"
+        ) from None
 
 
 def make_output(settings: Settings) -> Path:
@@ -238,5 +283,7 @@ def make_output(settings: Settings) -> Path:
         settings.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         named = settings.output or RUNS
-        raise UsageError(f"--output: {named} cannot be made ({error.strerror}); name another directory") from None
+        raise UsageError(
+            f"--output: {named} cannot be made ({error.strerror}); name another directory"
+        ) from None
     return settings.output

@@ -28,11 +28,15 @@ class Recipe:
 
 RECIPES = {
     EXAMPLES: Recipe({}),
-    FASTEST: Recipe({"model": SMALLNET, "batch_size": 128, "epochs": 1, "lr": 0.01, "dtype": AUTO}, warm_up=0.25),
+    FASTEST: Recipe(
+        {"model": SMALLNET, "batch_size": 128, "epochs": 1, "lr": 0.01, "dtype": AUTO}, warm_up=0.25
+    ),
 }
 
 
 def with_recipe(settings: Settings) -> Settings:
     """Return the settings of a new run, with the values of its recipe for options that were not given."""
     values = RECIPES[settings.recipe].values
-    return replace(settings, **{name: value for name, value in values.items() if name not in settings.given})
+    return replace(
+        settings, **{name: value for name, value in values.items() if name not in settings.given}
+    )

@@ -35,7 +35,11 @@ def title(settings: Settings, threads: int, world_size: int) -> str:
     device = f"{settings.device}, {units.threads(threads)}"
     if world_size > 1:
         device = f"{world_size} ranks, each on {device}"
-    epochs = "dry run: one batch" if settings.dry_run else f"{settings.epochs} epoch{'s' if settings.epochs > 1 else ''}"
+    epochs = (
+        "dry run: one batch"
+        if settings.dry_run
+        else f"{settings.epochs} epoch{'s' if settings.epochs > 1 else ''}"
+    )
     work = f"{settings.dtype}, {settings.step} step, batch {settings.batch_size}, {epochs}"
     return f"{settings.model} on {settings.dataset}, {device}, {work}"
 
@@ -44,7 +48,12 @@ class TrainingProgress(Listener):
     """Progress of training: on a terminal a bar and a line per epoch; elsewhere also a line per log interval."""
 
     def __init__(
-        self, settings: Settings, interrupted: list[int], out: TextIO | None, terminal: TextIO | None, done: int = 0
+        self,
+        settings: Settings,
+        interrupted: list[int],
+        out: TextIO | None,
+        terminal: TextIO | None,
+        done: int = 0,
     ) -> None:
         """Show the epochs after the first ``done`` ones.
 
@@ -64,7 +73,11 @@ class TrainingProgress(Listener):
         """Show the bar on a terminal."""
         self._train_samples = train_samples
         self._progress = Progress(
-            self._terminal, total=train_samples * self._epochs, done=train_samples * self._done, unit="samples", lines=self._out
+            self._terminal,
+            total=train_samples * self._epochs,
+            done=train_samples * self._done,
+            unit="samples",
+            lines=self._out,
         )
         self._progress.step(f"epoch {self._epoch}/{self._epochs}", log="")
 
@@ -77,7 +90,9 @@ class TrainingProgress(Listener):
         self._seen = self._seen + point.samples if point.epoch == self._epoch else point.samples
         self._epoch = point.epoch
         reached = f"loss {_loss(point.loss)}, accuracy {_percent(point.accuracy)}"
-        of = f"[{self._seen}/{self._train_samples} ({100 * self._seen / self._train_samples:.0f} %)]"
+        of = (
+            f"[{self._seen}/{self._train_samples} ({100 * self._seen / self._train_samples:.0f} %)]"
+        )
         self._progress.step(
             f"epoch {point.epoch}/{self._epochs}, {reached}",
             log=f"train epoch {point.epoch} {of} {reached}, {_rate(point.samples_per_second)}",
@@ -87,9 +102,17 @@ class TrainingProgress(Listener):
         """Print the line of an epoch."""
         stopped = "" if epoch.test_samples else f", stopped after {epoch.train_samples:,} samples"
         trained = f"train loss {_loss(epoch.train_loss)}, accuracy {_percent(epoch.train_accuracy)}"
-        tested = f"; test loss {_loss(epoch.test_loss)}, accuracy {_percent(epoch.test_accuracy)}" if epoch.test_samples else ""
-        times = f"{units.duration(epoch.train_ns + epoch.test_ns)}, {_rate(epoch.samples_per_second)}"
-        self._progress.say(f"epoch {epoch.number}/{self._epochs}{stopped}: {trained}{tested}; {times}")
+        tested = (
+            f"; test loss {_loss(epoch.test_loss)}, accuracy {_percent(epoch.test_accuracy)}"
+            if epoch.test_samples
+            else ""
+        )
+        times = (
+            f"{units.duration(epoch.train_ns + epoch.test_ns)}, {_rate(epoch.samples_per_second)}"
+        )
+        self._progress.say(
+            f"epoch {epoch.number}/{self._epochs}{stopped}: {trained}{tested}; {times}"
+        )
 
     def stop(self) -> bool:
         """Return whether Ctrl-C was pressed."""
@@ -131,9 +154,12 @@ def ending(result: Result, output: Path, *, logdir: Path) -> Iterator[str]:
     if any(epoch.train_loss is None for epoch in result.epochs):
         yield f"the loss is not a number: training diverged; a smaller --lr than {settings.lr:g} may not"
     files = {
-        RESULT: True, METRICS: True, CHECKPOINT: not settings.dry_run, WEIGHTS: settings.save_model,
+        RESULT: True,
+        METRICS: True,
+        CHECKPOINT: not settings.dry_run,
+        WEIGHTS: settings.save_model,
         TRACE: result.profiled is not None,
-    }  # fmt: skip
+    }
     yield f"written to {quoted(output)}: {', '.join(name for name, is_written in files.items() if is_written)}"
     if result.profiled:
         yield f"{TRACE} opens in https://ui.perfetto.dev or chrome://tracing"

@@ -35,52 +35,105 @@ class Settings:
     """Settings of a run. The defaults are those of pytorch/examples ``mnist/main.py`` (77f55b9)."""
 
     recipe: str = option(
-        "--recipe", one_of(*RECIPE_NAMES), EXAMPLES,
-        "examples: as pytorch/examples; fastest: 99 % on MNIST in seconds, by other defaults and learning rates", "NAME",
-    )  # fmt: skip
-    batch_size: int = option("--batch-size", whole(1), "64", "samples per training step, of all ranks", "N")
-    batch_size_per_rank: int | None = option("--batch-size-per-rank", whole(1), None, "the same, of each rank of torchrun", "N")
-    test_batch_size: int = option("--test-batch-size", whole(1), "1000", "samples per test batch", "N")
+        "--recipe",
+        one_of(*RECIPE_NAMES),
+        EXAMPLES,
+        "examples: as pytorch/examples; fastest: 99 % on MNIST in seconds, by other defaults and learning rates",
+        "NAME",
+    )
+    batch_size: int = option(
+        "--batch-size", whole(1), "64", "samples per training step, of all ranks", "N"
+    )
+    batch_size_per_rank: int | None = option(
+        "--batch-size-per-rank", whole(1), None, "the same, of each rank of torchrun", "N"
+    )
+    test_batch_size: int = option(
+        "--test-batch-size", whole(1), "1000", "samples per test batch", "N"
+    )
     epochs: int = option("--epochs", whole(1), "14", "passes over the training set", "N")
-    lr: float = option("--lr", number(), "1.0", "learning rate; with a recipe that changes it, the largest", "LR")
-    gamma: float = option("--gamma", number(), "0.7", "factor of the learning rate after each epoch", "M")
-    no_accel: bool = switch("--no-accel --no-cuda", "train on the CPU even if there is an accelerator")
+    lr: float = option(
+        "--lr", number(), "1.0", "learning rate; with a recipe that changes it, the largest", "LR"
+    )
+    gamma: float = option(
+        "--gamma", number(), "0.7", "factor of the learning rate after each epoch", "M"
+    )
+    no_accel: bool = switch(
+        "--no-accel --no-cuda", "train on the CPU even if there is an accelerator"
+    )
     dry_run: bool = switch("--dry-run", "train on one batch and test on one batch")
-    seed: int = option("--seed", whole(0, 2**63 - 1), "1", "seed of weights, order and dropout", "N")
-    log_interval: int = option("--log-interval", whole(1), "10", "batches per point of the curves", "N")
+    seed: int = option(
+        "--seed", whole(0, 2**63 - 1), "1", "seed of weights, order and dropout", "N"
+    )
+    log_interval: int = option(
+        "--log-interval", whole(1), "10", "batches per point of the curves", "N"
+    )
     save_model: bool = switch("--save-model", "write the weights to mnist_cnn.pt")
-    device: str = option("--device", str, AUTO, "cpu, cuda, cuda:1 or mps; auto: the accelerator if there is one", "NAME")
-    model: str = option("--model", one_of(*MODELS), "convnet", "convnet, lenet5 or smallnet", "NAME")
+    device: str = option(
+        "--device",
+        str,
+        AUTO,
+        "cpu, cuda, cuda:1 or mps; auto: the accelerator if there is one",
+        "NAME",
+    )
+    model: str = option(
+        "--model", one_of(*MODELS), "convnet", "convnet, lenet5 or smallnet", "NAME"
+    )
     dataset: str = option("--dataset", one_of(*DATASETS), "mnist", "digits or mnist", "NAME")
     data_dir: Path | str | None = options.data_dir()
     step: str = option(
-        "--step", one_of(AUTO, *STEPS), AUTO,
-        "reference, or fast: the same in less time, on cpu and cuda; auto: fast on cpu, reference elsewhere", "NAME",
-    )  # fmt: skip
+        "--step",
+        one_of(AUTO, *STEPS),
+        AUTO,
+        "reference, or fast: the same in less time, on cpu and cuda; auto: fast on cpu, reference elsewhere",
+        "NAME",
+    )
     dtype: str = option(
-        "--dtype", one_of(*DTYPES, AUTO), "float32",
-        "float32; bfloat16 by autocast; auto: bfloat16 where the hardware multiplies it", "NAME",
-    )  # fmt: skip
+        "--dtype",
+        one_of(*DTYPES, AUTO),
+        "float32",
+        "float32; bfloat16 by autocast; auto: bfloat16 where the hardware multiplies it",
+        "NAME",
+    )
     threads: int | None = option(
-        "--threads", whole(1, MOST_THREADS), None, "intra-op threads of torch on the CPU (default: torch's own, all cores)", "N"
+        "--threads",
+        whole(1, MOST_THREADS),
+        None,
+        "intra-op threads of torch on the CPU (default: torch's own, all cores)",
+        "N",
     )
     resume: Path | None = option(
-        "--resume", path, None, "continue the run of this directory after its last whole epoch, with its options", "DIR"
+        "--resume",
+        path,
+        None,
+        "continue the run of this directory after its last whole epoch, with its options",
+        "DIR",
     )
     output: Path | None = option(
-        "--output -o", path, None, "new directory for all files (default: runs/TIME-MODEL-BATCH-DEVICE-DATASET)", "DIR"
+        "--output -o",
+        path,
+        None,
+        "new directory for all files (default: runs/TIME-MODEL-BATCH-DEVICE-DATASET)",
+        "DIR",
     )
-    profile: bool = switch("--profile", "profile a few steps after training: table and trace.json.gz")
+    profile: bool = switch(
+        "--profile", "profile a few steps after training: table and trace.json.gz"
+    )
     # Fields whose options were given; a run that is continued keeps the others.
     given: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if {"batch_size", "batch_size_per_rank"} <= self.given:
-            raise UsageError("--batch-size and --batch-size-per-rank exclude each other; give one of them")
+            raise UsageError(
+                "--batch-size and --batch-size-per-rank exclude each other; give one of them"
+            )
         if self.no_accel and self.device not in (AUTO, "cpu"):
-            raise UsageError(f"--device: {self.device!r} and --no-accel (or --no-cuda) contradict each other; give one of them")
+            raise UsageError(
+                f"--device: {self.device!r} and --no-accel (or --no-cuda) contradict each other; give one of them"
+            )
         if self.resume and self.output and self.resume != self.output:
-            raise UsageError(f"--output: {str(self.output)!r} is not the directory of --resume; leave --output out")
+            raise UsageError(
+                f"--output: {str(self.output)!r} is not the directory of --resume; leave --output out"
+            )
 
     @property
     def label(self) -> str:
@@ -129,9 +182,13 @@ class EpochResult:
     test_accuracy: float | None = None
     test_ns: int = 0
 
-    def tested(self, samples: int, loss: float | None, accuracy: float | None, ns: int) -> EpochResult:
+    def tested(
+        self, samples: int, loss: float | None, accuracy: float | None, ns: int
+    ) -> EpochResult:
         """Return the epoch with the result of its test."""
-        return replace(self, test_samples=samples, test_loss=loss, test_accuracy=accuracy, test_ns=ns)
+        return replace(
+            self, test_samples=samples, test_loss=loss, test_accuracy=accuracy, test_ns=ns
+        )
 
     @property
     def samples_per_second(self) -> float:
@@ -178,7 +235,14 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``result.json``."""
-        values = {**vars(self), "settings": self.settings.saved, "profiled": self.profiled and self.profiled.to_json()}
+        values = {
+            **vars(self),
+            "settings": self.settings.saved,
+            "profiled": self.profiled and self.profiled.to_json(),
+        }
         values["environment"], values["scalars"] = asdict(self.environment), asdict(self.scalars)
-        values["epochs"] = [{**asdict(each), "samples_per_second": round(each.samples_per_second, 1)} for each in self.epochs]
+        values["epochs"] = [
+            {**asdict(each), "samples_per_second": round(each.samples_per_second, 1)}
+            for each in self.epochs
+        ]
         return document("train", **values)

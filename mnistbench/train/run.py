@@ -36,7 +36,15 @@ from mnistbench.train import result as trained
 from mnistbench.train.captured import CapturedSteps, captures
 from mnistbench.train.checkpoint import Checkpoint, random_state, set_random_state
 from mnistbench.train.recipe import RECIPES
-from mnistbench.train.result import DONE, INTERRUPTED, EpochResult, Listener, Point, Result, Settings
+from mnistbench.train.result import (
+    DONE,
+    INTERRUPTED,
+    EpochResult,
+    Listener,
+    Point,
+    Result,
+    Settings,
+)
 from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit, windows
@@ -46,7 +54,17 @@ from mnistbench.workloads.workload import Workload, predicted, workload_of_ranks
 PROFILED_STEPS = 5
 
 #: Columns of ``metrics.csv``: a row per log interval (part ``train``) and per test (part ``test``). Accuracy in percent.
-COLUMNS = ("part", "epoch", "step", "samples", "loss", "accuracy", "learning_rate", "ns", "samples_per_second")
+COLUMNS = (
+    "part",
+    "epoch",
+    "step",
+    "samples",
+    "loss",
+    "accuracy",
+    "learning_rate",
+    "ns",
+    "samples_per_second",
+)
 
 
 def run(
@@ -76,14 +94,24 @@ def run(
         MnistbenchError: the dataset is missing or damaged, or the device runs out of memory.
         OSError: a file cannot be written.
     """
-    listener, ranks, device = listener or Listener(), ranks or Alone(), torch.device(settings.device)
+    listener, ranks, device = (
+        listener or Listener(),
+        ranks or Alone(),
+        torch.device(settings.device),
+    )
     if workload is None:
-        workload = workload_of_ranks(settings.model, settings.dataset, settings.data_dir, ranks.world_size)
+        workload = workload_of_ranks(
+            settings.model, settings.dataset, settings.data_dir, ranks.world_size
+        )
     otherwise = (
         f"memory of {settings.device} does not suffice for batches of {settings.batch_size}, in tests of "
         f"{settings.test_batch_size}: choose a smaller batch size"
     )
-    with memory_suffices(otherwise), thread_count(settings.threads or torch.get_num_threads()), fork_random(device):
+    with (
+        memory_suffices(otherwise),
+        thread_count(settings.threads or torch.get_num_threads()),
+        fork_random(device),
+    ):
         return _Run(settings, output, listener, workload, device, ranks, checkpoint).result()
 
 
@@ -102,13 +130,25 @@ class _Run:
     ) -> None:
         assert workload.load is not None, "a workload without a whole set has no epochs"
         self._device, self._ranks, self._checkpoint = device, ranks, checkpoint
-        self._settings, self._output, self._listener, self._workload = settings, output, listener, workload
+        self._settings, self._output, self._listener, self._workload = (
+            settings,
+            output,
+            listener,
+            workload,
+        )
         self._whole = workload.load(device)
         self._params = Params(
-            workload=workload.name, phase="step", batch_size=settings.batch_size, device=settings.device,
-            dtype=settings.dtype, threads=torch.get_num_threads(), compile=False, seed=settings.seed, dataset=workload.dataset,
+            workload=workload.name,
+            phase="step",
+            batch_size=settings.batch_size,
+            device=settings.device,
+            dtype=settings.dtype,
+            threads=torch.get_num_threads(),
+            compile=False,
+            seed=settings.seed,
+            dataset=workload.dataset,
             step=settings.step if device.type == "cpu" else REFERENCE,
-        )  # fmt: skip
+        )
         self._plain_model = seeded_model(self._params, workload)
         self._model = in_step(self._params, workload, self._plain_model)  # has the same parameters
         if ranks.rank:
@@ -143,27 +183,43 @@ class _Run:
                 # Writing images must not change training's random numbers.
                 with fork_random(self._device):
                     generator = torch.Generator().manual_seed(settings.seed)
-                    images, _ = self._workload.make_batch(tensorboard.GRID_IMAGES, self._device, generator)
+                    images, _ = self._workload.make_batch(
+                        tensorboard.GRID_IMAGES, self._device, generator
+                    )
                     tensorboard.write_images(self._writer, self._workload.dataset, images)
-                    self._notes.extend(tensorboard.write_graph(self._writer, self._plain_model, images[: settings.batch_size]))
+                    self._notes.extend(
+                        tensorboard.write_graph(
+                            self._writer, self._plain_model, images[: settings.batch_size]
+                        )
+                    )
             self._began_ns = time.perf_counter_ns()
             self._train()
             wall_ns = self._wall_ns()
             if output and settings.save_model:
                 stream = io.BytesIO()
-                torch.save({name: weights.cpu() for name, weights in self._plain_model.state_dict().items()}, stream)
+                torch.save(
+                    {
+                        name: weights.cpu()
+                        for name, weights in self._plain_model.state_dict().items()
+                    },
+                    stream,
+                )
                 replace_file(output / trained.WEIGHTS, stream.getvalue())
             finished = bool(self._epochs[-1].test_samples)
             if finished and self._keeps_tested:
                 tested = self._ranks.gather(self._tested)
                 if self._writer:
                     self._write_misclassified(tested)
-        profiled = self._profile() if settings.profile and finished and self._ranks.rank == 0 else None
+        profiled = (
+            self._profile() if settings.profile and finished and self._ranks.rank == 0 else None
+        )
         result = Result(
             settings=settings,
             environment=read(torch.get_num_threads()),
             outcome=DONE if finished and len(self._epochs) == self._n_epochs else INTERRUPTED,
-            parameter_count=sum(each.numel() for each in self._model.parameters() if each.requires_grad),
+            parameter_count=sum(
+                each.numel() for each in self._model.parameters() if each.requires_grad
+            ),
             epochs=tuple(self._epochs),
             scalars=tensorboard.scalars_of(self._workload.dataset, self._curves, output),
             wall_ns=wall_ns,
@@ -172,8 +228,13 @@ class _Run:
             notes=tuple(self._notes),
         )
         if output:
-            replace_file(output / trained.METRICS, _metrics_csv(self._points, self._epochs).encode())
-            replace_file(output / trained.RESULT, (json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n").encode())
+            replace_file(
+                output / trained.METRICS, _metrics_csv(self._points, self._epochs).encode()
+            )
+            replace_file(
+                output / trained.RESULT,
+                (json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n").encode(),
+            )
         return result
 
     def _train(self) -> None:
@@ -212,23 +273,43 @@ class _Run:
                 self._save(optimizer, order, steps)
 
     def _fitted(
-        self, step: Step, captured: CapturedSteps | None, generator: torch.Generator, first_step: int
+        self,
+        step: Step,
+        captured: CapturedSteps | None,
+        generator: torch.Generator,
+        first_step: int,
     ) -> Iterator[Window]:
         """Train an epoch, and yield its windows."""
         whole, ranks, interval = self._whole, self._ranks, self._settings.log_interval
         batched = whole.order(whole.train, self._settings.batch_size, generator)
-        order = self._until_stopped(self._with_rates(batched, step.optimizer, first_step), self._listener.batch)
+        order = self._until_stopped(
+            self._with_rates(batched, step.optimizer, first_step), self._listener.batch
+        )
         if captured:
-            return windows(order, captured.train, captured.window, window=interval, first_step=first_step)
+            return windows(
+                order, captured.train, captured.window, window=interval, first_step=first_step
+            )
         batches = (whole.batch(whole.train, ranks.part(indices)) for indices in order)
-        return fit(step, batches, metric=self._workload.metric, window=interval, first_step=first_step, ranks=ranks)
+        return fit(
+            step,
+            batches,
+            metric=self._workload.metric,
+            window=interval,
+            first_step=first_step,
+            ranks=ranks,
+        )
 
-    def _with_rates(self, order: Sequence[Tensor], optimizer: Optimizer, first_step: int) -> Iterator[Tensor]:
+    def _with_rates(
+        self, order: Sequence[Tensor], optimizer: Optimizer, first_step: int
+    ) -> Iterator[Tensor]:
         """Yield the indices of batches; set the learning rate of each step, if the recipe does so."""
         recipe, steps = RECIPES[self._settings.recipe], self._n_epochs * len(order)
         for number, indices in enumerate(order, first_step + 1):
             if recipe.warm_up:
-                before, self._learning_rate = self._learning_rate, self._settings.lr * recipe.rate(number / (steps + 1))
+                before, self._learning_rate = (
+                    self._learning_rate,
+                    self._settings.lr * recipe.rate(number / (steps + 1)),
+                )
                 for group in optimizer.param_groups:
                     # In place, as a captured step needs it.
                     group["lr"] *= self._learning_rate / before
@@ -246,13 +327,19 @@ class _Run:
         return evaluate(
             Inference(self._model, self._autocast),
             (whole.batch(whole.test, self._ranks.part(indices)) for indices in order),
-            loss=workload.loss, metric=workload.metric, step=steps, each=keep, ranks=self._ranks,
-        )  # fmt: skip
+            loss=workload.loss,
+            metric=workload.metric,
+            step=steps,
+            each=keep,
+            ranks=self._ranks,
+        )
 
     def _stops(self) -> bool:
         return self._ranks.agree_to_stop(self._listener.stop)
 
-    def _until_stopped(self, order: Iterable[Tensor], done: Callable[[int], None] = lambda _: None) -> Iterator[Tensor]:
+    def _until_stopped(
+        self, order: Iterable[Tensor], done: Callable[[int], None] = lambda _: None
+    ) -> Iterator[Tensor]:
         """Yield the indices of batches, in a dry run of one; call ``done`` with the samples of each before the next one."""
         for indices in islice(order, 1 if self._settings.dry_run else None):
             yield indices
@@ -309,7 +396,13 @@ class _Run:
         """Keep the result of a log interval, which the device has finished."""
         train_ns = time.perf_counter_ns() - self._since
         point = Point(
-            self._epoch, window.step, window.samples, finite(window.loss), window.accuracy, self._learning_rate, train_ns
+            self._epoch,
+            window.step,
+            window.samples,
+            finite(window.loss),
+            window.accuracy,
+            self._learning_rate,
+            train_ns,
         )
         self._points.append(point)
         self._add(_of_point(point), point.step)
@@ -332,7 +425,10 @@ class _Run:
         in_order = [part for batch in zip(*tested, strict=True) for part in batch]
         outputs, targets = (torch.cat(part).cpu() for part in zip(*in_order, strict=True))
         wrong = (outputs != targets).nonzero().flatten()  # positions of the images
-        split, first = self._whole.test, wrong[: tensorboard.GRID_IMAGES].to(self._whole.test.images.device)
+        split, first = (
+            self._whole.test,
+            wrong[: tensorboard.GRID_IMAGES].to(self._whole.test.images.device),
+        )
         tensorboard.write_misclassified(
             self._writer,
             self._workload.dataset,
@@ -386,6 +482,12 @@ def _metrics_csv(points: list[Point], epochs: list[EpochResult]) -> str:
                 rows.append(("train", point.epoch, point.step, point.samples, *row))
         if epoch.test_samples:
             rate = round(epoch.test_samples * 1e9 / epoch.test_ns, 1)
-            tested = (epoch.test_loss, epoch.test_accuracy, epoch.learning_rate, epoch.test_ns, rate)
+            tested = (
+                epoch.test_loss,
+                epoch.test_accuracy,
+                epoch.learning_rate,
+                epoch.test_ns,
+                rate,
+            )
             rows.append(("test", epoch.number, epoch.step, epoch.test_samples, *tested))
     return csv_text(COLUMNS, rows)

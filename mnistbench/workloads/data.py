@@ -56,10 +56,22 @@ _HASH_PREFIX = 12  # hexadecimal digits of a hash in a message
 
 #: Size and hash of each unpacked file. The hash implies the format, so headers are not parsed.
 _MNIST_FILES = {
-    "train-images-idx3-ubyte": (47_040_016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
-    "train-labels-idx1-ubyte": (60_008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
-    "t10k-images-idx3-ubyte": (7_840_016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
-    "t10k-labels-idx1-ubyte": (10_008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+    "train-images-idx3-ubyte": (
+        47_040_016,
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    ),
+    "train-labels-idx1-ubyte": (
+        60_008,
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    ),
+    "t10k-images-idx3-ubyte": (
+        7_840_016,
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    ),
+    "t10k-labels-idx1-ubyte": (
+        10_008,
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
 }
 _IMAGES_HEADER, _LABELS_HEADER = 16, 8  # bytes
 
@@ -101,7 +113,9 @@ class Dataset:
         """
         indices = indices.to(split.images.device)
         # The same order of operations as torchvision's ToTensor and Normalize, so that pixels are equal bit for bit.
-        images = split.images.index_select(0, indices).float().div_(255).sub_(self.mean).div_(self.std)
+        images = (
+            split.images.index_select(0, indices).float().div_(255).sub_(self.mean).div_(self.std)
+        )
         return images, split.labels.index_select(0, indices)
 
     def draw(self, split: Split, batch_size: int, generator: torch.Generator) -> Tensor:
@@ -111,16 +125,29 @@ class Dataset:
         call permutes the whole split; use ``epoch`` to iterate over all batches.
         """
         permutations = math.ceil(batch_size / len(split))
-        return torch.cat([torch.randperm(len(split), generator=generator) for _ in range(permutations)])[:batch_size]
+        return torch.cat(
+            [torch.randperm(len(split), generator=generator) for _ in range(permutations)]
+        )[:batch_size]
 
     def epoch(
-        self, split: Split, batch_size: int, generator: torch.Generator | None = None, fraction: float = 1.0
+        self,
+        split: Split,
+        batch_size: int,
+        generator: torch.Generator | None = None,
+        fraction: float = 1.0,
     ) -> Iterator[Batch]:
         """Return the batches of an epoch by ``order``."""
-        return (self.batch(split, indices) for indices in self.order(split, batch_size, generator, fraction))
+        return (
+            self.batch(split, indices)
+            for indices in self.order(split, batch_size, generator, fraction)
+        )
 
     def order(
-        self, split: Split, batch_size: int, generator: torch.Generator | None = None, fraction: float = 1.0
+        self,
+        split: Split,
+        batch_size: int,
+        generator: torch.Generator | None = None,
+        fraction: float = 1.0,
     ) -> tuple[Tensor, ...]:
         """Return the indices of the batches of an epoch, int64 [B] each on the split's device.
 
@@ -139,13 +166,19 @@ class Dataset:
             raise UsageError(f"fraction {fraction} of an epoch: give a number above 0 and up to 1")
         # Decimal arithmetic: as a float, 0.07 of 60,000 is slightly above 4,200 and would give 4,201 samples.
         n_samples = math.ceil(Fraction(str(fraction)) * len(split))
-        order = torch.arange(len(split)) if generator is None else torch.randperm(len(split), generator=generator)
+        order = (
+            torch.arange(len(split))
+            if generator is None
+            else torch.randperm(len(split), generator=generator)
+        )
         # One transfer per epoch instead of one per batch.
         order = order[:n_samples].to(split.images.device)
         return torch.split(order, batch_size)
 
 
-def load(name: str, data_dir: str | Path | None = None, device: str | torch.device = "cpu") -> Dataset:
+def load(
+    name: str, data_dir: str | Path | None = None, device: str | torch.device = "cpu"
+) -> Dataset:
     """Return ``digits`` or ``mnist`` on a device; MNIST is read from, or downloaded to, ``data_root(data_dir)``.
 
     Raises:
@@ -160,7 +193,9 @@ def load(name: str, data_dir: str | Path | None = None, device: str | torch.devi
     with _with_advice(raw):
         if _is_empty(raw):
             _download(raw)
-        train_images, train_labels, test_images, test_labels = (_read(raw, name) for name in _MNIST_FILES)
+        train_images, train_labels, test_images, test_labels = (
+            _read(raw, name) for name in _MNIST_FILES
+        )
     train, test = _parse(train_images, train_labels), _parse(test_images, test_labels)
     return Dataset("mnist", train, test, MNIST_MEAN, MNIST_STD).to(device)
 
@@ -206,7 +241,11 @@ def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) 
         changed_ns = tuple((raw / name).stat().st_mtime_ns for name in _MNIST_FILES)
         dataset = _torchvision_mnist(raw, changed_ns)
     loader = torch.utils.data.DataLoader(
-        dataset, batch_size=batch_size, shuffle=True, generator=torch.Generator().manual_seed(seed), num_workers=0
+        dataset,
+        batch_size=batch_size,
+        shuffle=True,
+        generator=torch.Generator().manual_seed(seed),
+        num_workers=0,
     )
     return ((images, labels) for images, labels in chain.from_iterable(repeat(loader)))
 
@@ -219,7 +258,9 @@ def _torchvision_mnist(raw: Path, _changed_ns: tuple[int, ...]) -> Any:
         _read(raw, name)
     from torchvision import datasets, transforms  # type: ignore[import-untyped]
 
-    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((MNIST_MEAN,), (MNIST_STD,))])
+    transform = transforms.Compose(
+        [transforms.ToTensor(), transforms.Normalize((MNIST_MEAN,), (MNIST_STD,))]
+    )
     return datasets.MNIST(raw.parent.parent, train=True, transform=transform)
 
 
@@ -229,10 +270,18 @@ def _digits() -> Dataset:
     levels, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1]
     # Integers only: interpolation rounds differently on other machines or in other releases.
     pixels = levels.mul(255).add(_DIGITS_LEVELS // 2).floor_divide(_DIGITS_LEVELS).to(torch.uint8)
-    images = functional.pad(pixels.repeat_interleave(3, dim=2).repeat_interleave(3, dim=3), (2, 2, 2, 2))
+    images = functional.pad(
+        pixels.repeat_interleave(3, dim=2).repeat_interleave(3, dim=3), (2, 2, 2, 2)
+    )
     order = torch.tensor(legacy_permutation(_DIGITS_SEED, len(labels)))
     train, test = order[:_DIGITS_TRAIN], order[_DIGITS_TRAIN:]
-    return Dataset("digits", Split(images[train], labels[train]), Split(images[test], labels[test]), DIGITS_MEAN, DIGITS_STD)
+    return Dataset(
+        "digits",
+        Split(images[train], labels[train]),
+        Split(images[test], labels[test]),
+        DIGITS_MEAN,
+        DIGITS_STD,
+    )
 
 
 def _digits_of_scikit_learn() -> list[list[int]]:
@@ -250,9 +299,14 @@ def _digits_of_scikit_learn() -> list[list[int]]:
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     except ModuleNotFoundError:
-        raise DataError("the digits are a file of scikit-learn, which is not installed: pip install scikit-learn") from None
+        raise DataError(
+            "the digits are a file of scikit-learn, which is not installed: pip install scikit-learn"
+        ) from None
 
-    return [[*map(int, levels), int(target)] for levels, target in zip(*load_digits(return_X_y=True), strict=True)]
+    return [
+        [*map(int, levels), int(target)]
+        for levels, target in zip(*load_digits(return_X_y=True), strict=True)
+    ]
 
 
 def legacy_permutation(seed: int, size: int) -> list[int]:
@@ -328,7 +382,9 @@ def _download(raw: Path) -> None:
     """Download with torchvision to a temporary folder beside ``raw``; move it in place after all checks."""
     try:
         raw.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="download-", dir=raw.parent, ignore_cleanup_errors=True) as scratch:
+        with tempfile.TemporaryDirectory(
+            prefix="download-", dir=raw.parent, ignore_cleanup_errors=True
+        ) as scratch:
             _torchvision_download(scratch)
             fetched = Path(scratch, "MNIST", "raw")
             for name in _MNIST_FILES:
@@ -340,7 +396,9 @@ def _download(raw: Path) -> None:
                     raise
                 # Another process was faster; its files are checked like any others.
     except Exception as error:  # noqa: BLE001 - sockets, TLS, proxies, http.client, gzip, the disk, an unmatched torchvision
-        raise DataError(f"{raw}: nothing there, and the download failed ({_cause(error)})") from None
+        raise DataError(
+            f"{raw}: nothing there, and the download failed ({_cause(error)})"
+        ) from None
 
 
 def _torchvision_download(root: str) -> None:
@@ -363,7 +421,11 @@ def _with_advice(raw: Path) -> Iterator[None]:
     try:
         yield
     except (DataError, OSError) as error:
-        problem = str(error) if isinstance(error, DataError) else f"{error.filename or raw}: {_cause(error)}"
+        problem = (
+            str(error)
+            if isinstance(error, DataError)
+            else f"{error.filename or raw}: {_cause(error)}"
+        )
         raise DataError(
             f"{problem}. Three ways out: "
             f"(1) start from an empty {raw}: run once with a network, or download the four .gz files of {_MNIST_URL} there; "
@@ -374,5 +436,9 @@ def _with_advice(raw: Path) -> Iterator[None]:
 
 def _cause(error: Exception) -> str:
     """Return an exception's message as one line of bounded length."""
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+    text = (
+        error.strerror
+        if isinstance(error, OSError) and error.strerror
+        else str(error) or type(error).__name__
+    )
     return textwrap.shorten(text, _CAUSE_WIDTH, placeholder=" ...")

@@ -73,7 +73,9 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
         TypeError: the model is not an ``nn.Sequential``, whose modules run in their order.
     """
     if not isinstance(model, nn.Sequential):
-        raise TypeError(f"a fast step can be made of an nn.Sequential, not of {type(model).__name__}")
+        raise TypeError(
+            f"a fast step can be made of an nn.Sequential, not of {type(model).__name__}"
+        )
     _make_first_sparse_tensor()
     # children() names a module once.
     modules: list[tuple[str, Any]] = list(model._modules.items())  # noqa: SLF001
@@ -86,10 +88,16 @@ def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module
     before: nn.Module | None = None
     for position, (name, module) in enumerate(modules):
         if name not in result:
-            after = dict(itertools.takewhile(lambda each: _is_pooled(each[1]), modules[position + 1 :]))
+            after = dict(
+                itertools.takewhile(lambda each: _is_pooled(each[1]), modules[position + 1 :])
+            )
             # A derived class may compute something else.
             is_of_torch = type(module).__module__.startswith("torch.nn.modules")
-            before = result[name] = _fast(module, before, list(after.values()), sparse_gradients) if is_of_torch else module
+            before = result[name] = (
+                _fast(module, before, list(after.values()), sparse_gradients)
+                if is_of_torch
+                else module
+            )
             before.training = module.training
             if isinstance(before, _Pooled):
                 result.update({each: nn.Identity() for each in after})
@@ -100,16 +108,29 @@ def _is_pooled(module: Any) -> bool:
     """Return whether max-pooling can compute the module after it as well."""
     if type(module) is nn.Dropout:
         return 0 < module.p < 1 and (_BYTE * module.p).is_integer()
-    return type(module) is nn.ReLU or (type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1))
+    return type(module) is nn.ReLU or (
+        type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
+    )
 
 
-def _fast(module: nn.Module, before: nn.Module | None, after: Sequence[nn.Module], sparse_gradients: bool) -> nn.Module:
-    n_relu, n_dropout = (sum(isinstance(each, kind) for each in after) for kind in (nn.ReLU, nn.Dropout))
+def _fast(
+    module: nn.Module, before: nn.Module | None, after: Sequence[nn.Module], sparse_gradients: bool
+) -> nn.Module:
+    n_relu, n_dropout = (
+        sum(isinstance(each, kind) for each in after) for kind in (nn.ReLU, nn.Dropout)
+    )
     match module:
-        case nn.Conv2d(groups=1, stride=(1, 1), dilation=(1, 1), padding_mode="zeros") if isinstance(module.padding, tuple):
+        case nn.Conv2d(groups=1, stride=(1, 1), dilation=(1, 1), padding_mode="zeros") if (
+            isinstance(module.padding, tuple)
+        ):
             return _Conv2d(module)
         case nn.MaxPool2d(
-            kernel_size=int() | (_, _) as size, stride=stride, padding=0, dilation=1, ceil_mode=False, return_indices=False
+            kernel_size=int() | (_, _) as size,
+            stride=stride,
+            padding=0,
+            dilation=1,
+            ceil_mode=False,
+            return_indices=False,
         ) if isinstance(before, _Conv2d) and stride == size and n_relu and n_dropout <= 1:
             return _Pooled(module, after)
         case nn.ReLU() if isinstance(before, _Conv2d):  # whose gradient does not need the result
@@ -124,7 +145,9 @@ def _make_first_sparse_tensor() -> None:
     """Make a sparse tensor without its warning: torch 2.11 warns once that checks were not chosen, even where they were."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.sparse_coo_tensor(torch.zeros((1, 0), dtype=torch.int64), torch.zeros(0), (1,), check_invariants=False)
+        torch.sparse_coo_tensor(
+            torch.zeros((1, 0), dtype=torch.int64), torch.zeros(0), (1,), check_invariants=False
+        )
 
 
 @functools.cache
@@ -174,7 +197,10 @@ class _Pooled(nn.Module):
         self.is_flat = any(isinstance(each, nn.Flatten) for each in after)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        p, has_window = self.p if self.training else 0.0, all(map(operator.le, self.kernel_size, inputs.shape[-2:]))
+        p, has_window = (
+            self.p if self.training else 0.0,
+            all(map(operator.le, self.kernel_size, inputs.shape[-2:])),
+        )
         if inputs.dim() == 4 and has_window and inputs.requires_grad and compiled_loops():
             output: Tensor = _Pooling.apply(inputs, self.kernel_size, p, self.is_flat)
             return output
@@ -192,12 +218,18 @@ class _Linear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         weight, is_one = self.weight, False
         if torch.is_grad_enabled():
-            is_one = self._skips_zeros and inputs.shape == (1, weight.shape[1]) and compiled_loops() is not None
+            is_one = (
+                self._skips_zeros
+                and inputs.shape == (1, weight.shape[1])
+                and compiled_loops() is not None
+            )
             # To add to it would be slow.
             is_one = is_one and weight.dtype in _OF_NUMPY and weight.grad is None
             # Its elements are in memory by inputs, or by outputs.
             if is_one == weight.is_contiguous():
-                weight.data = weight.data.t().contiguous().t() if is_one else weight.data.contiguous()
+                weight.data = (
+                    weight.data.t().contiguous().t() if is_one else weight.data.contiguous()
+                )
         if inputs.dim() != 2:
             return functional.linear(inputs, weight, self.bias)
         product = _ProductOfFew if is_one else _Product
@@ -207,7 +239,9 @@ class _Linear(nn.Module):
 
 def _autocast(inputs: Tensor) -> Tensor:
     """Convert the inputs of a Function, as autocast does those of PyTorch's operations."""
-    return inputs.to(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else inputs
+    return (
+        inputs.to(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else inputs
+    )
 
 
 # ---- Gradients -------------------------------------------------------------------------------------------------------
@@ -217,7 +251,9 @@ class _Convolution(torch.autograd.Function):
     """``conv2d`` with a channels-last result, whose gradient may be sparse."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int]) -> Tensor:
+    def forward(
+        ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int]
+    ) -> Tensor:
         # A tensor of one channel is contiguous in both formats: only a copy has the strides of the wanted one.
         channels_last = Tensor.clone if inputs.shape[1] == 1 else Tensor.contiguous
         inputs = channels_last(inputs, memory_format=torch.channels_last)
@@ -232,15 +268,30 @@ class _Convolution(torch.autograd.Function):
         inputs, weight = ctx.saved_tensors  # [B, C, H, W], [O, C, k, l]
         needed, (height, width) = ctx.needs_input_grad, ctx.padding
         if not gradient.is_sparse:
-            arguments = (inputs, weight, None, [1, 1], [height, width], [1, 1], False, [0, 0], 1, [needed[0], True, False])
+            arguments = (
+                inputs,
+                weight,
+                None,
+                [1, 1],
+                [height, width],
+                [1, 1],
+                False,
+                [0, 0],
+                1,
+                [needed[0], True, False],
+            )
             of_inputs, of_weight, _ = torch.ops.aten.convolution_backward(gradient, *arguments)
             return of_inputs, of_weight, gradient.sum((0, 2, 3)) if needed[2] else None, None
         # Not coalesced.
         elements = _array(gradient._indices()), _array(gradient._values())  # noqa: SLF001
-        images = functional.pad(inputs, (width, width, height, height)) if any(ctx.padding) else inputs
+        images = (
+            functional.pad(inputs, (width, width, height, height)) if any(ctx.padding) else inputs
+        )
         by_rows = [each.permute(0, 2, 3, 1) for each in (images, weight)]
         pixels, weights = (_array(each.flatten(2)) for each in by_rows)
-        to_inputs, to_weights, to_bias = (_array(inputs.new_zeros(each)) for each in (pixels.shape, weights.shape, len(weight)))
+        to_inputs, to_weights, to_bias = (
+            _array(inputs.new_zeros(each)) for each in (pixels.shape, weights.shape, len(weight))
+        )
         add = functools.partial(compiled_loops().add_products, *elements, inputs.shape[1])
         calls = [functools.partial(add, pixels, to_weights, to_bias, False)]
         if needed[0]:
@@ -250,7 +301,9 @@ class _Convolution(torch.autograd.Function):
             torch.from_numpy(each).view(like.shape).permute(0, 3, 1, 2).to(inputs.dtype)
             for each, like in zip((to_inputs, to_weights), by_rows, strict=True)
         )
-        of_inputs = of_inputs[:, :, height : images.shape[2] - height, width : images.shape[3] - width]
+        of_inputs = of_inputs[
+            :, :, height : images.shape[2] - height, width : images.shape[3] - width
+        ]
         of_bias = torch.from_numpy(to_bias).to(inputs.dtype) if needed[2] else None
         return of_inputs if needed[0] else None, of_weight, of_bias, None
 
@@ -268,13 +321,25 @@ class _Pooling(torch.autograd.Function):
         random = torch.zeros(-(-output.numel() // 8), dtype=torch.int64)
         if p:
             random.random_(-(2**63), None)
-        arrays = [each.numpy() for each in (pixels, random.view(torch.uint8)[: output.numel()].view(output.shape), output)]
+        arrays = [
+            each.numpy()
+            for each in (
+                pixels,
+                random.view(torch.uint8)[: output.numel()].view(output.shape),
+                output,
+            )
+        ]
         ctx.shape, ctx.scale, ctx.is_flat = inputs.shape, 1 / (1 - p), is_flat
         strides = (1, n_windows) if is_flat else (n_channels, 1)
         limits = torch.tensor([-math.inf, math.nan], dtype=inputs.dtype).view(pixels.dtype).numpy()
         constants, pool = (size, grid, strides, int(_BYTE * p), limits), compiled_loops().pool
-        calls = [functools.partial(pool, *(each[half] for each in arrays), half.start, *constants) for half in _halves(n)]
-        kept = [torch.from_numpy(each) for each in _at_once(output.numel() >= POOLED_AT_ONCE, calls)]
+        calls = [
+            functools.partial(pool, *(each[half] for each in arrays), half.start, *constants)
+            for half in _halves(n)
+        ]
+        kept = [
+            torch.from_numpy(each) for each in _at_once(output.numel() >= POOLED_AT_ONCE, calls)
+        ]
         ctx.save_for_backward(torch.cat(kept, dim=1))
         in_shape = output if is_flat else output.view(n, *grid, n_channels).permute(0, 3, 1, 2)
         # Last, so that it is no view for autograd, which modules after it may change.
@@ -283,9 +348,17 @@ class _Pooling(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        [kept], by_output = ctx.saved_tensors, gradient if ctx.is_flat else gradient.permute(0, 2, 3, 1)
+        [kept], by_output = (
+            ctx.saved_tensors,
+            gradient if ctx.is_flat else gradient.permute(0, 2, 3, 1),
+        )
         values = by_output.flatten().index_select(0, kept[4]).mul_(ctx.scale)
-        return torch.sparse_coo_tensor(kept[:4], values, ctx.shape, check_invariants=False), None, None, None
+        return (
+            torch.sparse_coo_tensor(kept[:4], values, ctx.shape, check_invariants=False),
+            None,
+            None,
+            None,
+        )
 
 
 def _halves(n: int) -> list[slice]:
@@ -319,7 +392,9 @@ class _ProductOfFew(torch.autograd.Function):
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Shapes: [1, I], [M, I], [M] -> [1, M]."""
         ctx.save_for_backward(inputs, weight)
-        ctx.few, sums = compiled_loops().sum_of_columns(_array(inputs[0].to(weight.dtype)), _array(weight.t()))
+        ctx.few, sums = compiled_loops().sum_of_columns(
+            _array(inputs[0].to(weight.dtype)), _array(weight.t())
+        )
         output = torch.from_numpy(sums)
         return (output if bias is None else output.add_(bias)).to(inputs.dtype).unsqueeze(0)
 
@@ -327,12 +402,21 @@ class _ProductOfFew(torch.autograd.Function):
     @once_differentiable  # its sums are not known to autograd
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors
-        of_bias, of_inputs = gradient[0].to(weight.dtype), torch.zeros(weight.shape[1], dtype=weight.dtype)
+        of_bias, of_inputs = (
+            gradient[0].to(weight.dtype),
+            torch.zeros(weight.shape[1], dtype=weight.dtype),
+        )
         loop, values = compiled_loops().gradients_of_columns, _array(inputs[0].to(weight.dtype))
         found = loop(ctx.few, values, _array(weight.t()), _array(of_bias), of_inputs.numpy())
         elements, of_elements = map(torch.from_numpy, found)
-        of_weight = torch.sparse_coo_tensor(elements, of_elements, weight.shape, check_invariants=False)
-        return of_inputs.to(inputs.dtype).unsqueeze(0), of_weight, of_bias.clone() if ctx.needs_input_grad[2] else None
+        of_weight = torch.sparse_coo_tensor(
+            elements, of_elements, weight.shape, check_invariants=False
+        )
+        return (
+            of_inputs.to(inputs.dtype).unsqueeze(0),
+            of_weight,
+            of_bias.clone() if ctx.needs_input_grad[2] else None,
+        )
 
 
 def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -364,9 +448,13 @@ class Adadelta:
     It is not a ``torch.optim.Optimizer``: making the first one imports ``torch._dynamo``, which takes seconds.
     """
 
-    def __init__(self, params: Iterable[nn.Parameter], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6) -> None:
+    def __init__(
+        self, params: Iterable[nn.Parameter], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6
+    ) -> None:
         """Take the parameters and the constants with PyTorch's names and defaults."""
-        self.param_groups: list[dict[str, Any]] = [{"params": list(params), "lr": lr, "rho": rho, "eps": eps}]
+        self.param_groups: list[dict[str, Any]] = [
+            {"params": list(params), "lr": lr, "rho": rho, "eps": eps}
+        ]
         self._states: list[dict[str, Any]] = [{} for _ in self.param_groups[0]["params"]]
         self._arrays: dict[int, tuple[Any, _Arrays | None]] = {}
 
@@ -380,19 +468,31 @@ class Adadelta:
         """Update all parameters that have a gradient."""
         [group] = self.param_groups
         rho, eps = group["rho"], group["eps"]
-        for number, (parameter, state) in enumerate(zip(group["params"], self._states, strict=True)):
+        for number, (parameter, state) in enumerate(
+            zip(group["params"], self._states, strict=True)
+        ):
             gradient = parameter.grad
             if gradient is None:
                 continue
             if not state:
-                state.update(factor=1.0, squares=torch.zeros_like(parameter), deltas=torch.zeros_like(parameter))
+                state.update(
+                    factor=1.0,
+                    squares=torch.zeros_like(parameter),
+                    deltas=torch.zeros_like(parameter),
+                )
             state["factor"] *= rho
             if state["factor"] < SMALLEST_FACTOR:
                 for average in (state["squares"], state["deltas"]):
                     average.mul_(state["factor"])
                 state["factor"] = 1.0
             factor, share = state["factor"], (1 - rho) / state["factor"]
-            constants: tuple[float, ...] = share, eps * rho / factor, eps / factor, share / rho, -group["lr"] / rho**0.5
+            constants: tuple[float, ...] = (
+                share,
+                eps * rho / factor,
+                eps / factor,
+                share / rho,
+                -group["lr"] / rho**0.5,
+            )
             memory = parameter.data_ptr(), parameter.stride()
             if number not in self._arrays or self._arrays[number][0] != memory:
                 self._arrays[number] = memory, _Arrays.of(parameter, state)
@@ -431,7 +531,11 @@ class _Arrays:
         for name in ("squares", "deltas"):
             state[name] = torch.empty_like(parameter).copy_(state[name])
         is_dense = parameter.permute(order).is_contiguous() and parameter.dtype in _OF_NUMPY
-        return cls(order, (parameter, state["squares"], state["deltas"])) if is_dense and compiled_loops() else None
+        return (
+            cls(order, (parameter, state["squares"], state["deltas"]))
+            if is_dense and compiled_loops()
+            else None
+        )
 
     def update(self, gradient: Tensor, constants: tuple[float, ...]) -> None:
         """Update them by the compiled loops."""
@@ -440,7 +544,9 @@ class _Arrays:
             # Not coalesced.
             values, indices = _array(gradient._values()), _array(gradient._indices())  # noqa: SLF001
             rows, columns = (indices[each] for each in self._order)
-            if loops.update_elements(*self._arrays, rows, columns, values, values.dtype.type(constants)):
+            if loops.update_elements(
+                *self._arrays, rows, columns, values, values.dtype.type(constants)
+            ):
                 return
         values = _array(gradient.to_dense().permute(self._order)).reshape(-1)
         numbers = values.dtype.type(constants)
@@ -465,7 +571,9 @@ def _thread_of(process: int) -> ThreadPoolExecutor:  # noqa: ARG001  # a fork ha
     return ThreadPoolExecutor(1)
 
 
-def _update(parameter: Tensor, gradient: Tensor, state: dict[str, Any], constants: tuple[float, ...]) -> None:
+def _update(
+    parameter: Tensor, gradient: Tensor, state: dict[str, Any], constants: tuple[float, ...]
+) -> None:
     """Update a parameter as the compiled loops do, without them."""
     of_squares, eps_of_deltas, eps_of_squares, of_deltas, scale = constants
     gradient, squares, deltas = gradient.to_dense(), state["squares"], state["deltas"]

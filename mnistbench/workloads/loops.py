@@ -30,11 +30,21 @@ def compiled() -> Any:
         jits = [numba.njit(cache=True, **options)(function) for function in functions]
     except RuntimeError:  # there is no directory for its cache
         jits = [numba.njit(**options)(function) for function in functions]
-    return SimpleNamespace(**{function.__name__: jit for function, jit in zip(functions, jits, strict=True)})
+    return SimpleNamespace(
+        **{function.__name__: jit for function, jit in zip(functions, jits, strict=True)}
+    )
 
 
 def pool(
-    images: Any, random: Any, output: Any, first: Any, size: Any, grid: Any, strides: Any, dropped: Any, limits: Any
+    images: Any,
+    random: Any,
+    output: Any,
+    first: Any,
+    size: Any,
+    grid: Any,
+    strides: Any,
+    dropped: Any,
+    limits: Any,
 ) -> Any:
     """Compute max-pooling, ReLU and dropout, the latter without its factor, from the bits of samples, [B, h, w, O].
 
@@ -47,7 +57,10 @@ def pool(
         of the values that are not zero: sample, channel, row and column in the argument, and position in the result, [5, N].
     """
     n_channels, height, width = np.uintp(images.shape[3]), np.uintp(size[0]), np.uintp(size[1])
-    maxima, kept = np.empty((grid[1], images.shape[3]), images.dtype), np.empty(images.shape[3], np.uint8)
+    maxima, kept = (
+        np.empty((grid[1], images.shape[3]), images.dtype),
+        np.empty(images.shape[3], np.uint8),
+    )
     channels, found = np.empty(images.shape[3] + 1, np.uint32), np.empty((5, random.size), np.int64)
     n, one = np.uintp(0), np.uintp(1)
     for sample in range(np.uintp(len(images))):
@@ -64,15 +77,27 @@ def pool(
                     n_kept += np.uintp(kept[channel])
                 for k in range(n_kept):
                     chosen = np.uintp(channels[k])  # a channel
-                    position, place = window * np.uintp(strides[0]) + chosen * np.uintp(strides[1]), 0
+                    position, place = (
+                        window * np.uintp(strides[0]) + chosen * np.uintp(strides[1]),
+                        0,
+                    )
                     # So that the first of equal values is found last.
                     for i in range(size[0] - 1, -1, -1):
                         for j in range(size[1] - 1, -1, -1):
-                            value = images[sample, y * height + np.uintp(i), x * width + np.uintp(j), chosen]
+                            value = images[
+                                sample, y * height + np.uintp(i), x * width + np.uintp(j), chosen
+                            ]
                             place = i * size[1] + j if value == largest[chosen] else place
                     output[sample, position] = largest[chosen]
-                    found[0, n], found[1, n], found[4, n] = number, chosen, number * np.uintp(output.shape[1]) + position
-                    found[2, n], found[3, n] = y * height + np.uintp(place) // width, x * width + np.uintp(place) % width
+                    found[0, n], found[1, n], found[4, n] = (
+                        number,
+                        chosen,
+                        number * np.uintp(output.shape[1]) + position,
+                    )
+                    found[2, n], found[3, n] = (
+                        y * height + np.uintp(place) // width,
+                        x * width + np.uintp(place) % width,
+                    )
                     n += one
     return found[:, :n]
 
@@ -99,7 +124,9 @@ def pool_rows(rows: Any, width: Any, limits: Any, maxima: Any) -> None:
                 largest[channel] = max(largest[channel], column[channel])
 
 
-def add_products(indices: Any, values: Any, n_channels: Any, images: Any, weights: Any, bias: Any, to_images: Any) -> None:
+def add_products(
+    indices: Any, values: Any, n_channels: Any, images: Any, weights: Any, bias: Any, to_images: Any
+) -> None:
     """Add to the gradient of each weight the pixels that it meets, times the values of the elements; to the bias, the values.
 
     With ``to_images``, add to the gradient of each pixel the weights that it meets, times the values.
@@ -109,7 +136,11 @@ def add_products(indices: Any, values: Any, n_channels: Any, images: Any, weight
     """
     height, length = np.uintp(weights.shape[1]), np.uintp(weights.shape[2])
     for n in range(np.uintp(len(values))):
-        sample, output, row = np.uintp(indices[0, n]), np.uintp(indices[1, n]), np.uintp(indices[2, n])
+        sample, output, row = (
+            np.uintp(indices[0, n]),
+            np.uintp(indices[1, n]),
+            np.uintp(indices[2, n]),
+        )
         first, value = np.uintp(indices[3, n]) * np.uintp(n_channels), values[n]
         if not to_images:
             bias[output] += value
@@ -133,7 +164,9 @@ def sum_of_columns(inputs: Any, weights: Any) -> tuple[Any, Any]:
     return columns, sums
 
 
-def gradients_of_columns(columns: Any, inputs: Any, weights: Any, slopes: Any, of_inputs: Any) -> tuple[Any, Any]:
+def gradients_of_columns(
+    columns: Any, inputs: Any, weights: Any, slopes: Any, of_inputs: Any
+) -> tuple[Any, Any]:
     """Compute the gradients of the arguments of ``sum_of_columns`` by ``slopes``, those of its sums [M].
 
     The gradients of the inputs are written into ``of_inputs``, at first zeros, [I].
@@ -142,7 +175,10 @@ def gradients_of_columns(columns: Any, inputs: Any, weights: Any, slopes: Any, o
         row and column of the weights that have a gradient, [2, E], and these gradients, [E].
     """
     rows = np.flatnonzero(slopes)
-    elements, of_elements = np.empty((2, len(columns) * len(rows)), np.int64), np.empty(len(columns) * len(rows), inputs.dtype)
+    elements, of_elements = (
+        np.empty((2, len(columns) * len(rows)), np.int64),
+        np.empty(len(columns) * len(rows), inputs.dtype),
+    )
     e = np.uintp(0)
     for n in range(np.uintp(len(columns))):
         column = np.uintp(columns[n])
@@ -151,7 +187,11 @@ def gradients_of_columns(columns: Any, inputs: Any, weights: Any, slopes: Any, o
             total += weight[m] * slopes[m]
         of_inputs[column] = total
         for r in range(np.uintp(len(rows))):
-            elements[0, e], elements[1, e], of_elements[e] = rows[r], columns[n], inputs[column] * slopes[np.uintp(rows[r])]
+            elements[0, e], elements[1, e], of_elements[e] = (
+                rows[r],
+                columns[n],
+                inputs[column] * slopes[np.uintp(rows[r])],
+            )
             e += np.uintp(1)
     return elements, of_elements
 
@@ -168,7 +208,9 @@ def update(weights: Any, squares: Any, deltas: Any, gradient: Any, constants: An
         weights[n] += scale * change
 
 
-def update_elements(weights: Any, squares: Any, deltas: Any, rows: Any, columns: Any, gradient: Any, constants: Any) -> Any:
+def update_elements(
+    weights: Any, squares: Any, deltas: Any, rows: Any, columns: Any, gradient: Any, constants: Any
+) -> Any:
     """Update elements [E] of the weights and of both averages, [N, M], as ``update`` does.
 
     Returns:

@@ -111,6 +111,7 @@ class Group(Alone):
             UsageError: they cannot be reached.
         """
         import torch.distributed as dist
+
         # If it is imported later, its functions keep the process group: see `end`.
         import torch.distributed.nn.functional
         from torch.distributed.rendezvous import rendezvous
@@ -136,7 +137,9 @@ class Group(Alone):
             )
         except (dist.DistError, RuntimeError, ValueError, OSError) as error:
             where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-            raise UsageError(f"rank {self.rank} does not reach the other ranks at {where} ({first_line(error)})") from None
+            raise UsageError(
+                f"rank {self.rank} does not reach the other ranks at {where} ({first_line(error)})"
+            ) from None
         self._store.set(f"process {self.rank}", json.dumps([socket.gethostname(), os.getpid()]))
 
     def model(self, model: nn.Module) -> nn.Module:
@@ -177,7 +180,12 @@ class Group(Alone):
         """Return the sum over the ranks, float64 [n]; exchange whether one of them is requested to stop."""
         import torch.distributed as dist
 
-        both = torch.cat([values.detach().cpu().double(), torch.tensor([float(self._stop_requested)], dtype=torch.float64)])
+        both = torch.cat(
+            [
+                values.detach().cpu().double(),
+                torch.tensor([float(self._stop_requested)], dtype=torch.float64),
+            ]
+        )
         if self._device.type == "cuda":
             both = both.to(self._device)
         dist.all_reduce(both)
@@ -238,7 +246,9 @@ class Group(Alone):
         # Whatever it is, the other ranks wait for this one.
         except Exception as error:  # noqa: BLE001
             text = str(error)
-            is_of_gloo = isinstance(error, RuntimeError) and ("gloo" in text or "Connection" in text)
+            is_of_gloo = isinstance(error, RuntimeError) and (
+                "gloo" in text or "Connection" in text
+            )
             if not isinstance(error, torch.distributed.DistError) and not is_of_gloo:
                 traceback.print_exc()
                 self._fail(f"{me} failed: {type(error).__name__}: {first_line(error)}")
@@ -247,10 +257,16 @@ class Group(Alone):
             with contextlib.suppress(Exception):  # the store may have ended, too
                 line = self._who_ended()
                 # Processes of other nodes cannot be looked up.
-                elsewhere = [f"rank {rank} on {host}" for rank, (host, _) in self._others() if host != socket.gethostname()]
+                elsewhere = [
+                    f"rank {rank} on {host}"
+                    for rank, (host, _) in self._others()
+                    if host != socket.gethostname()
+                ]
             if line is None:
                 # The message of gloo or NCCL without the place in their source, its prefix and its advice.
-                reason = re.sub(r"^\[\S+\] ", "", first_line(error).rpartition("RuntimeError: ")[2]).partition(". ")[0]
+                reason = re.sub(
+                    r"^\[\S+\] ", "", first_line(error).rpartition("RuntimeError: ")[2]
+                ).partition(". ")[0]
                 line = f"{me} lost the connection to {' or '.join(elsewhere) or 'another rank'} ({reason})"
             self._end_with(line, _FAILED)
 
@@ -290,7 +306,11 @@ class Group(Alone):
 
     def _others(self) -> list[tuple[int, tuple[str, int]]]:
         """Return (rank, (host, process id)) of the other ranks that have joined."""
-        ranks = (rank for rank in range(self.world_size) if rank != self.rank and self._store.check([f"process {rank}"]))
+        ranks = (
+            rank
+            for rank in range(self.world_size)
+            if rank != self.rank and self._store.check([f"process {rank}"])
+        )
         return [(rank, tuple(json.loads(self._store.get(f"process {rank}")))) for rank in ranks]
 
     def _who_ended(self) -> str | None:
@@ -300,7 +320,11 @@ class Group(Alone):
         """
         until, others = time.monotonic() + _SEARCH_S, self._others()
         while True:
-            failed = {rank: self._store.get(f"failed {rank}") for rank, _ in others if self._store.check([f"failed {rank}"])}
+            failed = {
+                rank: self._store.get(f"failed {rank}")
+                for rank, _ in others
+                if self._store.check([f"failed {rank}"])
+            }
             if any(failed.values()):
                 return ""
             for rank, (host, pid) in others:
@@ -343,7 +367,10 @@ def _runs(pid: int) -> bool:
     """Return whether a process of this machine runs; one that has ended but was not waited for does not."""
     try:
         os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+            != "Z"
+        )
     except ProcessLookupError:
         return False
     except OSError:  # another user's, or a system without /proc

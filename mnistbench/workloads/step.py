@@ -72,7 +72,9 @@ class Step:
 class Inference:
     """The model without autograd. Puts it in eval mode."""
 
-    def __init__(self, model: nn.Module, autocast: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+    def __init__(
+        self, model: nn.Module, autocast: Callable[[], AbstractContextManager[object]] = nullcontext
+    ) -> None:
         self.model = model.eval()
         self.autocast = autocast
 
@@ -121,14 +123,18 @@ class _Totals:
     def window(self, step: int) -> Window:
         """Return the sums over all ranks as means, and begin new ones."""
         if self._ranks.world_size > 1:
-            sums = torch.tensor([float(self._loss), int(self._correct), self.samples], dtype=torch.float64)
+            sums = torch.tensor(
+                [float(self._loss), int(self._correct), self.samples], dtype=torch.float64
+            )
             loss, correct, samples = self._ranks.sum(sums).tolist()
         else:
             loss, correct, samples = float(self._loss), int(self._correct), self.samples
         self.samples, self._loss, self._correct = 0, 0.0, 0
         if not samples:
             raise ValueError("evaluate needs at least one batch")
-        return Window(step, int(samples), loss / samples, 100.0 * correct / samples if self._metric else None)
+        return Window(
+            step, int(samples), loss / samples, 100.0 * correct / samples if self._metric else None
+        )
 
 
 def fit(
@@ -161,7 +167,12 @@ def fit(
 
 
 def windows(
-    batches: Iterable[_T], train: Callable[[_T], None], read: Callable[[int], Window], *, window: int, first_step: int
+    batches: Iterable[_T],
+    train: Callable[[_T], None],
+    read: Callable[[int], Window],
+    *,
+    window: int,
+    first_step: int,
 ) -> Iterator[Window]:
     """Train on the batches; after every ``window`` of them, and after a last short one, yield what ``read`` returns.
 

@@ -43,8 +43,12 @@ class Workload:
     make_fast_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
 
     def __post_init__(self) -> None:
-        if not self.name or not all(character.isalnum() or character == "_" for character in self.name):
-            raise UsageError(f"workload name {self.name!r}: use letters, digits and underscores, so that -k can select it")
+        if not self.name or not all(
+            character.isalnum() or character == "_" for character in self.name
+        ):
+            raise UsageError(
+                f"workload name {self.name!r}: use letters, digits and underscores, so that -k can select it"
+            )
 
 
 def predicted(output: Tensor) -> Tensor:
@@ -132,7 +136,9 @@ class SmallNet(nn.Sequential):
         super().__init__(layers)
 
 
-def builtin_workloads(dataset: str, data_dir: str | Path | None, *, sparse_gradients: bool = True) -> list[Workload]:
+def builtin_workloads(
+    dataset: str, data_dir: str | Path | None, *, sparse_gradients: bool = True
+) -> list[Workload]:
     """Return the models of mnistbench on the given dataset.
 
     ConvNet and LeNet5 have the optimizer of pytorch/examples (Adadelta, lr 1.0); SmallNet has Adam and smoothed labels.
@@ -148,7 +154,9 @@ def builtin_workloads(dataset: str, data_dir: str | Path | None, *, sparse_gradi
         whole = load(device)
         return whole.batch(whole.train, whole.draw(whole.train, batch_size, generator))
 
-    on_dataset = functools.partial(Workload, make_batch=make_batch, metric=number_correct, dataset=dataset, load=load)
+    on_dataset = functools.partial(
+        Workload, make_batch=make_batch, metric=number_correct, dataset=dataset, load=load
+    )
     of_examples = functools.partial(
         on_dataset,
         loss=nn.functional.nll_loss,
@@ -157,24 +165,34 @@ def builtin_workloads(dataset: str, data_dir: str | Path | None, *, sparse_gradi
         make_fast_optimizer=Adadelta,
     )
     return [
-        *(of_examples(name=name, make_model=model) for name, model in zip(SUITE_MODELS, (ConvNet, LeNet5), strict=True)),
+        *(
+            of_examples(name=name, make_model=model)
+            for name, model in zip(SUITE_MODELS, (ConvNet, LeNet5), strict=True)
+        ),
         on_dataset(
             name=SMALLNET,
             make_model=SmallNet,
             loss=functools.partial(nn.functional.cross_entropy, label_smoothing=0.05),
-            make_optimizer=functools.partial(torch.optim.Adam, lr=0.01, betas=(0.9, 0.99), fused=True),
+            make_optimizer=functools.partial(
+                torch.optim.Adam, lr=0.01, betas=(0.9, 0.99), fused=True
+            ),
             make_fast_model=lambda model: model.to(memory_format=torch.channels_last),
         ),
     ]
 
 
-def workload_of_ranks(name: str, dataset: str, data_dir: str | Path | None, world_size: int) -> Workload:
+def workload_of_ranks(
+    name: str, dataset: str, data_dir: str | Path | None, world_size: int
+) -> Workload:
     """Return a workload of :func:`builtin_workloads` for a number of ranks, without loading its dataset.
 
     Raises:
         UsageError: there is no such model.
     """
-    workloads = {each.name: each for each in builtin_workloads(dataset, data_dir, sparse_gradients=world_size == 1)}
+    workloads = {
+        each.name: each
+        for each in builtin_workloads(dataset, data_dir, sparse_gradients=world_size == 1)
+    }
     if name not in workloads:
         raise UsageError(f"model {name!r} is unknown; choose one of {', '.join(workloads)}")
     return workloads[name]

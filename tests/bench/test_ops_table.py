@@ -53,10 +53,15 @@ def test_the_table_has_150_operations_and_no_case_twice(ops):
 
 def test_a_gradient_is_that_of_the_sum_of_results(ops):
     torch.manual_seed(0)
-    function, args = ops.prepared("a * b", {"a": "2x3", "b": "2x3 constant"}, "float32", "transposed", "backward")
+    function, args = ops.prepared(
+        "a * b", {"a": "2x3", "b": "2x3 constant"}, "float32", "transposed", "backward"
+    )
     [found] = function(*args)
     torch.manual_seed(0)
-    _, constant = ops.tensor("2x3", "float32", "transposed"), ops.tensor("2x3 constant", "float32", "transposed")
+    _, constant = (
+        ops.tensor("2x3", "float32", "transposed"),
+        ops.tensor("2x3 constant", "float32", "transposed"),
+    )
     assert torch.equal(found, constant)
 
 

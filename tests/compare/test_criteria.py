@@ -27,7 +27,11 @@ def result_of(function, *arguments, **keywords):
         ("aten::addmm : 5 %", "aten::addmm", 0.05),
         ("features.0:12.5%", "features.0", 0.125),
         # Operations have colons and spaces in their names: the last colon divides.
-        ("autograd::engine::evaluate_function: X:5%", "autograd::engine::evaluate_function: X", 0.05),
+        (
+            "autograd::engine::evaluate_function: X:5%",
+            "autograd::engine::evaluate_function: X",
+            0.05,
+        ),
         ("aten::mm, backward fc1:5%", "aten::mm, backward fc1", 0.05),
         ("50%:5%", "50%", 0.05),
     ],
@@ -39,15 +43,26 @@ def test_a_threshold_is_a_percentage_with_or_without_a_name(text, name, share):
 @pytest.mark.parametrize(
     "text",
     [
-        "", "10", "0%", "conv2:0%", "5%:conv2", "conv2 5%", "conv2", "conv2:", "conv2:5",
+        "",
+        "10",
+        "0%",
+        "conv2:0%",
+        "5%:conv2",
+        "conv2 5%",
+        "conv2",
+        "conv2:",
+        "conv2:5",
         " :5%",  # a name was meant and is missing: that is not "every operation"
         "1000001%",  # would let anything pass
         "9" * 400 + "%",  # no float is that large
         "conv\n2:5%",  # no name has a line end
     ],
-)  # fmt: skip
+)
 def test_anything_else_is_no_threshold(text):
-    with pytest.raises(ValueError, match=r"^is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module$",
+    ):
         Threshold.parse(text)
 
 
@@ -77,12 +92,24 @@ def test_a_mark_has_thresholds_of_operations_and_of_the_iteration(arguments, opt
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((), {}, 'opgate(): needs thresholds: @pytest.mark.opgate("10%", "aten::addmm:5%", case="5%")'),
+        (
+            (),
+            {},
+            'opgate(): needs thresholds: @pytest.mark.opgate("10%", "aten::addmm:5%", case="5%")',
+        ),
         ((), {"case": ""}, "opgate(case=''): needs thresholds: @pytest.mark.opgate("),
         (("5%",), {"op": "5%"}, "opgate('5%', op='5%'): needs thresholds: @pytest.mark.opgate("),
-        (("5%", "5"), {}, "opgate('5%', '5'): is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module"),
+        (
+            ("5%", "5"),
+            {},
+            "opgate('5%', '5'): is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module",
+        ),
         ((None,), {}, "opgate('None'): is not a threshold; give 10%"),
-        (("5%",), {"case": "conv2:5%"}, "opgate('5%', case='conv2:5%'): is not a threshold for an iteration; give 10%"),
+        (
+            ("5%",),
+            {"case": "conv2:5%"},
+            "opgate('5%', case='conv2:5%'): is not a threshold for an iteration; give 10%",
+        ),
         ((), {"case": 5}, "opgate(case=5): is not a threshold for an iteration; give 10%"),
         (("a\nb",), {}, "opgate('a\\nb'): is not a threshold"),
     ],
@@ -94,7 +121,10 @@ def test_a_mark_that_cannot_be_used_is_shown_in_the_error(arguments, options, me
     assert "\n" not in str(caught.value)
 
 
-@given(st.lists(NEARLY | st.integers() | st.none(), max_size=3), st.dictionaries(st.sampled_from(["case", "x"]), NEARLY))
+@given(
+    st.lists(NEARLY | st.integers() | st.none(), max_size=3),
+    st.dictionaries(st.sampled_from(["case", "x"]), NEARLY),
+)
 def test_any_mark_is_read_or_refused_in_one_line(arguments, options):
     found, refusal = result_of(mark_thresholds, arguments, options)
     if found is None:
@@ -111,10 +141,19 @@ def test_any_mark_is_read_or_refused_in_one_line(arguments, options):
 
 def test_all_options_are_read():
     texts = {
-        "op_fail": ["10%", "conv2:5%"], "case_fail": "3%", "min_share": "0.5%", "by": "module", "across_versions": True,
-        "across_machines": True, "allow_missing": True, "allow_incomparable": True, "pool_commits": True, "inconclusive": "ok",
-        "accept": ["a:b:5%", "a:c"], "reason": "  exact  ",
-    }  # fmt: skip
+        "op_fail": ["10%", "conv2:5%"],
+        "case_fail": "3%",
+        "min_share": "0.5%",
+        "by": "module",
+        "across_versions": True,
+        "across_machines": True,
+        "allow_missing": True,
+        "allow_incomparable": True,
+        "pool_commits": True,
+        "inconclusive": "ok",
+        "accept": ["a:b:5%", "a:c"],
+        "reason": "  exact  ",
+    }
     assert set(texts) == set(options_of(Criteria))
     assert read(Criteria, texts) == Criteria(
         op_fail=(Threshold("", 0.1), Threshold("conv2", 0.05)),
@@ -135,16 +174,37 @@ def test_all_options_are_read():
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ({"op_fail": ["10%", "5"]}, "--op-fail: '5' is not a threshold; give 10%, or 'aten::addmm:5%' for one operation"),
-        ({"case_fail": "conv2:5%"}, "--case-fail: 'conv2:5%' is not a threshold for an iteration; give 10%"),
+        (
+            {"op_fail": ["10%", "5"]},
+            "--op-fail: '5' is not a threshold; give 10%, or 'aten::addmm:5%' for one operation",
+        ),
+        (
+            {"case_fail": "conv2:5%"},
+            "--case-fail: 'conv2:5%' is not a threshold for an iteration; give 10%",
+        ),
         ({"accept": ["a:b"]}, "--accept: 'a:b' needs a reason for the report; add --reason TEXT"),
-        ({"reason": "exact"}, "--reason: 'exact' is given without --accept; add --accept CASE:OP:LIMIT"),
-        ({"accept": ["a:b", "conv2"], "reason": "x"}, "--accept: 'conv2' needs a case, an operation and a limit: CASE:OP:5%"),
-        ({"accept": ["case:"], "reason": "x"}, "--accept: 'case:' needs a case, an operation and a limit: CASE:OP:5%"),
-        ({"accept": [":op"], "reason": "x"}, "--accept: ':op' needs a case, an operation and a limit: CASE:OP:5%"),
-        ({"accept": ["a:b:0%"], "reason": "x"}, "--accept: 'a:b:0%' has a limit that allows nothing or everything; give"),
+        (
+            {"reason": "exact"},
+            "--reason: 'exact' is given without --accept; add --accept CASE:OP:LIMIT",
+        ),
+        (
+            {"accept": ["a:b", "conv2"], "reason": "x"},
+            "--accept: 'conv2' needs a case, an operation and a limit: CASE:OP:5%",
+        ),
+        (
+            {"accept": ["case:"], "reason": "x"},
+            "--accept: 'case:' needs a case, an operation and a limit: CASE:OP:5%",
+        ),
+        (
+            {"accept": [":op"], "reason": "x"},
+            "--accept: ':op' needs a case, an operation and a limit: CASE:OP:5%",
+        ),
+        (
+            {"accept": ["a:b:0%"], "reason": "x"},
+            "--accept: 'a:b:0%' has a limit that allows nothing or everything; give",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_error_names_the_option_and_the_value(texts, message):
     with pytest.raises(UsageError) as caught:
         read(Criteria, texts)
@@ -160,9 +220,15 @@ def test_excuses_come_from_the_command_line_only():
 @pytest.mark.parametrize(
     ("pattern", "matched"),
     [
-        ("step[b1]:aten::mm", True), ("other:fc1", True), ("*:*", True), ("st*:*mm", True),
-        ("step?b1?:aten::mm", False), ("step[b1]:aten::m", False), ("b1:aten::mm", False), ("STEP[b1]:fc1", False),
+        ("step[b1]:aten::mm", True),
+        ("other:fc1", True),
+        ("*:*", True),
+        ("st*:*mm", True),
+        ("step?b1?:aten::mm", False),
+        ("step[b1]:aten::m", False),
+        ("b1:aten::mm", False),
+        ("STEP[b1]:fc1", False),
     ],
-)  # fmt: skip
+)
 def test_an_acceptance_matches_any_name_and_star_is_its_only_wildcard(pattern, matched):
     assert Acceptance(pattern, None).matches(["step[b1]", "other"], {"aten::mm", "fc1"}) is matched

@@ -19,11 +19,20 @@ def only_case(base, head):
 
 def test_the_changes_of_operations_and_the_remainder_add_up_to_the_change_of_the_call():
     base = builders.case_record(
-        tables=(builders.op_table(builders.op_row("aten::mm", 100_000), builders.op_row("aten::add", 50_000, module="")),),
+        tables=(
+            builders.op_table(
+                builders.op_row("aten::mm", 100_000),
+                builders.op_row("aten::add", 50_000, module=""),
+            ),
+        ),
         timing=builders.timing(median_ns=1_000_000),
     )
     head = builders.case_record(
-        tables=(builders.op_table(builders.op_row("aten::mm", 340_000), builders.op_row("aten::mul", 5_000, module="")),),
+        tables=(
+            builders.op_table(
+                builders.op_row("aten::mm", 340_000), builders.op_row("aten::mul", 5_000, module="")
+            ),
+        ),
         timing=builders.timing(median_ns=1_250_000),
     )
     case = only_case(base, head)
@@ -40,57 +49,88 @@ def test_the_changes_of_operations_and_the_remainder_add_up_to_the_change_of_the
 @given(strategies.case_records(), strategies.case_records(), st.sampled_from(GROUPINGS))
 @strategies.ANY_SPEED
 def test_changes_always_add_up(base, head, by):
-    same_case = {"test": base.test, "params": base.params, "timing": head.timing or builders.timing()}
+    same_case = {
+        "test": base.test,
+        "params": base.params,
+        "timing": head.timing or builders.timing(),
+    }
     base = dataclasses.replace(base, timing=base.timing or builders.timing())
-    comparison = compare([builders.summary(base)], builders.summary(dataclasses.replace(head, **same_case)), by=by)
+    comparison = compare(
+        [builders.summary(base)], builders.summary(dataclasses.replace(head, **same_case)), by=by
+    )
     for case in comparison.cases:
         explained_ns = sum(change.change_ns for change in case.operations)
         assert sum(case.phases.values()) == explained_ns
         # The time of the iteration has fractions of a nanosecond.
-        assert explained_ns + case.remainder_ns == pytest.approx(case.whole_change_ns, rel=1e-9, abs=1e-3)
+        assert explained_ns + case.remainder_ns == pytest.approx(
+            case.whole_change_ns, rel=1e-9, abs=1e-3
+        )
         assert case.has_busy_time or case.whole_change_ns == case.change_ns
 
 
 def test_new_and_vanished_operations_have_one_side_only():
     base = builders.case_record(tables=(builders.op_table(builders.op_row("aten::add", 7)),))
-    head = builders.case_record(tables=(builders.op_table(builders.op_row("aten::mul", 9, calls=2)),))
+    head = builders.case_record(
+        tables=(builders.op_table(builders.op_row("aten::mul", 9, calls=2)),)
+    )
     mul, add = only_case(base, head).operations
     assert (mul.base_ns, mul.head_ns, mul.base, mul.head.calls) == (None, 9, None, 2)
     assert (add.base_ns, add.head_ns, add.base.calls, add.head) == (7, None, 1, None)
 
 
 def test_one_name_in_two_modules_is_two_operations():
-    rows = [builders.op_row("aten::addmm", 10, module="fc1"), builders.op_row("aten::addmm", 20, module="fc2")]
-    slower = [builders.op_row("aten::addmm", 10, module="fc1"), builders.op_row("aten::addmm", 25, module="fc2")]
+    rows = [
+        builders.op_row("aten::addmm", 10, module="fc1"),
+        builders.op_row("aten::addmm", 20, module="fc2"),
+    ]
+    slower = [
+        builders.op_row("aten::addmm", 10, module="fc1"),
+        builders.op_row("aten::addmm", 25, module="fc2"),
+    ]
     case = only_case(
-        builders.case_record(tables=(builders.op_table(*rows),)), builders.case_record(tables=(builders.op_table(*slower),))
+        builders.case_record(tables=(builders.op_table(*rows),)),
+        builders.case_record(tables=(builders.op_table(*slower),)),
     )
-    assert [(change.module, change.change_ns) for change in case.operations] == [("fc2", 5), ("fc1", 0)]
+    assert [(change.module, change.change_ns) for change in case.operations] == [
+        ("fc2", 5),
+        ("fc1", 0),
+    ]
 
 
-@pytest.mark.parametrize("change", [{"batch_size": 64}, {"seed": 2}, {"workload": "lenet5"}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"batch_size": 64}, {"seed": 2}, {"workload": "lenet5"}], ids=str
+)
 def test_a_case_is_the_same_only_with_equal_params(change):
-    comparison = compare([builders.summary(builders.case_record())], builders.summary(builders.case_record(**change)))
+    comparison = compare(
+        [builders.summary(builders.case_record())], builders.summary(builders.case_record(**change))
+    )
     assert comparison.cases == ()
     assert len(comparison.only_base) == len(comparison.only_head) == 1
     assert len(comparison.redefined) == ("seed" in change)
 
 
 def test_a_renamed_test_is_the_same_case():
-    renamed = builders.case_record(test="bench/test_step.py::test_other", node_id="bench/test_step.py::test_other[x]")
+    renamed = builders.case_record(
+        test="bench/test_step.py::test_other", node_id="bench/test_step.py::test_other[x]"
+    )
     [case] = compare([builders.summary()], builders.summary(renamed)).cases
     assert case.renamed_from == builders.case_record().node_id
 
 
 def test_of_two_tests_with_the_same_params_none_is_renamed():
-    head = [builders.case_record(test=f"bench/test_step.py::{name}", node_id=f"{name}[x]") for name in ("test_a", "test_b")]
+    head = [
+        builders.case_record(test=f"bench/test_step.py::{name}", node_id=f"{name}[x]")
+        for name in ("test_a", "test_b")
+    ]
     comparison = compare([builders.summary()], builders.summary(*head))
     assert comparison.cases == ()
     assert len(comparison.only_head) == 2
 
 
 def test_another_node_id_alone_is_no_renaming():
-    comparison = compare([builders.summary()], builders.summary(builders.case_record(node_id="elsewhere[x]")))
+    comparison = compare(
+        [builders.summary()], builders.summary(builders.case_record(node_id="elsewhere[x]"))
+    )
     assert ([case.renamed_from for case in comparison.cases], comparison.redefined) == ([""], ())
 
 
@@ -105,7 +145,11 @@ def test_another_node_id_alone_is_no_renaming():
 def test_a_test_with_other_settings_is_redefined(changes, expected):
     head = builders.case_record(**changes)
     [(base, other, differences)] = compare([builders.summary()], builders.summary(head)).redefined
-    assert (base.node_id, other.node_id, differences) == (builders.case_record().node_id, head.node_id, expected)
+    assert (base.node_id, other.node_id, differences) == (
+        builders.case_record().node_id,
+        head.node_id,
+        expected,
+    )
 
 
 def test_differences_of_the_environment_are_named_base_first():
@@ -117,7 +161,9 @@ def test_differences_of_the_environment_are_named_base_first():
 def test_the_overhead_of_the_profiler_is_subtracted_per_call():
     watched = [
         builders.case_record(
-            tables=(builders.op_table(builders.op_row("aten::mm", ns, calls=calls), profiler_ns=300),),
+            tables=(
+                builders.op_table(builders.op_row("aten::mm", ns, calls=calls), profiler_ns=300),
+            ),
         )
         for ns, calls in ((10_000, 2), (13_000, 12))
     ]
@@ -128,7 +174,14 @@ def test_the_overhead_of_the_profiler_is_subtracted_per_call():
 @pytest.mark.parametrize(
     ("by", "expected"),
     [
-        ("op,module", {("aten::mm", "forward", "fc1"), ("aten::mm", "backward", "fc1"), ("aten::mm", "forward", "fc2")}),
+        (
+            "op,module",
+            {
+                ("aten::mm", "forward", "fc1"),
+                ("aten::mm", "backward", "fc1"),
+                ("aten::mm", "forward", "fc2"),
+            },
+        ),
         ("op", {("aten::mm", "", "")}),
         ("module", {("", "forward", "fc1"), ("", "backward", "fc1"), ("", "forward", "fc2")}),
     ],
@@ -153,11 +206,16 @@ def test_several_base_runs_count_by_their_median():
     assert case.base_runs == (7_500_000,) * 3
 
 
-@pytest.mark.parametrize(("with_it", "base_runs"), [((True, True, False), (100, 100, 0)), ((True, False, False), ())])
+@pytest.mark.parametrize(
+    ("with_it", "base_runs"), [((True, True, False), (100, 100, 0)), ((True, False, False), ())]
+)
 def test_an_operation_is_new_if_most_base_runs_are_without_it(with_it, base_runs):
     mm, relu = builders.op_row("aten::mm", 100), builders.op_row("aten::relu", 100)
     bases = [
-        builders.summary(builders.case_record(tables=(builders.op_table(mm, *([relu] if has else [])),))) for has in with_it
+        builders.summary(
+            builders.case_record(tables=(builders.op_table(mm, *([relu] if has else [])),))
+        )
+        for has in with_it
     ]
     head = builders.summary(builders.case_record(tables=(builders.op_table(mm, relu),)))
     [case] = compare(bases, head).cases
@@ -166,14 +224,18 @@ def test_an_operation_is_new_if_most_base_runs_are_without_it(with_it, base_runs
 
 
 def test_without_a_comparable_base_run_the_newest_is_used_and_the_case_has_the_reason():
-    bases = [builders.summary(environment=builders.environment(cpu_count=count)) for count in (8, 4)]
+    bases = [
+        builders.summary(environment=builders.environment(cpu_count=count)) for count in (8, 4)
+    ]
     [case] = compare(bases, builders.summary()).cases
     assert case.incomparable == {"cpu_count": (4, 2)}
     assert case.operations
 
 
 def test_runs_of_different_machines_or_versions_are_compared_only_when_asked_and_say_so():
-    base = builders.summary(environment=builders.environment(cpu_model="Intel Xeon", torch="2.15.0"))
+    base = builders.summary(
+        environment=builders.environment(cpu_model="Intel Xeon", torch="2.15.0")
+    )
     cpus = {"cpu_model": ("Intel Xeon", "AMD EPYC 9R14")}
     [case] = compare([base], builders.summary()).cases
     assert (case.incomparable, case.across_machines) == (cpus, {})
@@ -190,8 +252,17 @@ def test_runs_of_different_machines_or_versions_are_compared_only_when_asked_and
 
 @pytest.mark.parametrize("name", ["across_versions", "across_machines"])
 def test_base_runs_of_one_commit_on_two_machines_or_versions_are_no_samples_of_one_base(name):
-    others = builders.environment(torch="2.13.0") if name == "across_versions" else builders.environment(cpu_model="Intel Xeon")
-    bases = [saved(1, environment=others), saved(2), saved(3, environment=others), saved(4, environment=others)]
+    others = (
+        builders.environment(torch="2.13.0")
+        if name == "across_versions"
+        else builders.environment(cpu_model="Intel Xeon")
+    )
+    bases = [
+        saved(1, environment=others),
+        saved(2),
+        saved(3, environment=others),
+        saved(4, environment=others),
+    ]
     [case] = compare(bases, builders.summary(), **{name: True}).cases
     assert (minutes(case.used), case.left_out) == ([1, 3, 4], {"another machine or software": 1})
 
@@ -222,13 +293,18 @@ def test_each_case_is_compared_with_the_newest_base_run_that_has_it():
 
 def test_missing_cases_are_those_of_any_base_run_with_the_run_that_had_them_last():
     large = builders.case_record(batch_size=64)
-    comparison = compare([saved(1, STEP, SMALL, large), saved(2, STEP, SMALL), saved(3, STEP)], builders.summary(STEP))
+    comparison = compare(
+        [saved(1, STEP, SMALL, large), saved(2, STEP, SMALL), saved(3, STEP)],
+        builders.summary(STEP),
+    )
     assert missing(comparison) == [(SMALL.node_id, 2), (large.node_id, 1)]
     assert comparison.only_head == ()
 
 
 def test_an_earlier_name_of_a_case_is_not_missing():
-    renamed = builders.case_record(test="bench/test_step.py::test_old", node_id="bench/test_step.py::test_old[x]")
+    renamed = builders.case_record(
+        test="bench/test_step.py::test_old", node_id="bench/test_step.py::test_old[x]"
+    )
     comparison = compare([saved(1, renamed), saved(2, STEP)], builders.summary(STEP))
     assert (missing(comparison), minutes(comparison.cases[0].used)) == ([], [2])
     # Two tests that ran in one session are two cases.
@@ -238,7 +314,9 @@ def test_an_earlier_name_of_a_case_is_not_missing():
 
 def test_a_case_that_was_renamed_twice_is_compared_with_its_newest_name():
     first, second = (
-        builders.case_record(test=f"bench/test_step.py::{name}", node_id=f"bench/test_step.py::{name}[x]")
+        builders.case_record(
+            test=f"bench/test_step.py::{name}", node_id=f"bench/test_step.py::{name}[x]"
+        )
         for name in ("test_first", "test_second")
     )
     comparison = compare([saved(1, first), saved(2, second)], builders.summary(STEP))
@@ -247,7 +325,9 @@ def test_a_case_that_was_renamed_twice_is_compared_with_its_newest_name():
 
 
 def test_a_case_is_compared_with_the_newest_run_of_its_own_name_although_another_had_its_params_later():
-    other = builders.case_record(test="bench/test_step.py::test_other", node_id="bench/test_step.py::test_other[x]")
+    other = builders.case_record(
+        test="bench/test_step.py::test_other", node_id="bench/test_step.py::test_other[x]"
+    )
     comparison = compare([saved(1, STEP), saved(2, other)], builders.summary(STEP))
     [case] = comparison.cases
     assert (case.renamed_from, minutes(case.used)) == ("", [1])
@@ -257,9 +337,16 @@ def test_a_case_that_older_runs_measured_in_another_way_is_not_missing():
     threads = builders.case_record(threads=4, node_id=STEP.node_id)
     assert missing(compare([saved(1, threads), saved(2, STEP)], builders.summary(STEP))) == []
     # Where it now runs in a third way, the newest of the others is what it was.
-    comparison = compare([saved(1, threads), saved(2, STEP)], builders.summary(builders.case_record(dtype="bfloat16")))
+    comparison = compare(
+        [saved(1, threads), saved(2, STEP)],
+        builders.summary(builders.case_record(dtype="bfloat16")),
+    )
     [(base, _, differences)] = comparison.redefined
-    assert (base.node_id, differences, len(comparison.only_base)) == (STEP.node_id, {"dtype": ("float32", "bfloat16")}, 1)
+    assert (base.node_id, differences, len(comparison.only_base)) == (
+        STEP.node_id,
+        {"dtype": ("float32", "bfloat16")},
+        1,
+    )
 
 
 # ---- which base runs are samples ---------------------------------------------------------------------------------------
@@ -279,7 +366,11 @@ ELSEWHERE = builders.environment(cpu_model="other")
         ([{"commit": "unknown"}, {"commit": "unknown"}], [1], {"no commit": 1}),
         # The newest run that can be compared decides, not the newest.
         ([{}, {}, {"environment": ELSEWHERE}], [0, 1], {"another machine or software": 1}),
-        ([{"commit": OTHER}, {"environment": ELSEWHERE}, {}], [2], {"other commit": 1, "another machine or software": 1}),
+        (
+            [{"commit": OTHER}, {"environment": ELSEWHERE}, {}],
+            [2],
+            {"other commit": 1, "another machine or software": 1},
+        ),
         ([{"environment": ELSEWHERE}] * 2, [], {"another machine or software": 2}),
     ],
     ids=str,
@@ -293,7 +384,13 @@ def test_the_samples_of_a_case_are_the_runs_of_one_commit_with_a_clean_tree(runs
 
 
 def test_runs_of_several_commits_are_samples_of_one_base_where_that_is_asked_for():
-    changes = [{"commit": OTHER}, {"dirty": True}, {"commit": "unknown"}, {"environment": ELSEWHERE}, {}]
+    changes = [
+        {"commit": OTHER},
+        {"dirty": True},
+        {"commit": "unknown"},
+        {"environment": ELSEWHERE},
+        {},
+    ]
     bases = [saved(number, STEP, **change) for number, change in enumerate(changes)]
     [case] = compare(bases, builders.summary(STEP), pool_commits=True).cases
     assert (minutes(case.used), case.left_out) == ([0, 1, 2, 4], {"another machine or software": 1})
@@ -306,13 +403,17 @@ def test_differences_of_the_environment_are_those_of_the_runs_that_count():
 
 
 def test_plain_benchmarks_are_compared_by_name_and_call():
-    [case] = compare([builders.plain_summary("test_x", 0.5)], builders.plain_summary("test_x", 0.75)).cases
+    [case] = compare(
+        [builders.plain_summary("test_x", 0.5)], builders.plain_summary("test_x", 0.75)
+    ).cases
     assert (case.base_ns, case.head_ns, case.operations) == (500_000_000, 750_000_000, ())
     assert compare([builders.plain_summary("test_x")], builders.plain_summary("test_y")).cases == ()
 
 
 def test_a_plain_benchmark_of_the_same_name_is_compared_with_ours_by_call():
-    [case] = compare([builders.plain_summary(builders.case_record().node_id, 0.5)], builders.summary()).cases
+    [case] = compare(
+        [builders.plain_summary(builders.case_record().node_id, 0.5)], builders.summary()
+    ).cases
     assert (case.base_ns, case.head_ns, case.operations) == (500_000_000, 7_500_000, ())
 
 
@@ -321,36 +422,56 @@ def device_case(device_ns, kernel_ns, host_ns=900_000):
     return builders.case_record(
         device="cuda",
         device_ns=(device_ns,) * 3,
-        tables=(builders.op_table(builders.op_row("aten::mm", 5)), builders.op_table(row, view="device")),
+        tables=(
+            builders.op_table(builders.op_row("aten::mm", 5)),
+            builders.op_table(row, view="device"),
+        ),
     )
 
 
 def busy_case(elapsed_ns, busy_ns, *rows):
     return builders.case_record(
-        device="cuda", device_ns=(elapsed_ns,) * 3, tables=(builders.op_table(*rows, view="device", busy_ns=busy_ns),)
+        device="cuda",
+        device_ns=(elapsed_ns,) * 3,
+        tables=(builders.op_table(*rows, view="device", busy_ns=busy_ns),),
     )
 
 
 def test_operations_of_an_accelerator_are_parts_of_its_busy_time():
     kernel = functools.partial(builders.op_row, "aten::mm", 900_000)
-    base = busy_case(1_500_000, 30_000, kernel(self_device_ns=20_000), builders.op_row(self_device_ns=10_000))
-    head = busy_case(1_501_000, 39_000, kernel(self_device_ns=29_000), builders.op_row(self_device_ns=10_000))
+    base = busy_case(
+        1_500_000, 30_000, kernel(self_device_ns=20_000), builders.op_row(self_device_ns=10_000)
+    )
+    head = busy_case(
+        1_501_000, 39_000, kernel(self_device_ns=29_000), builders.op_row(self_device_ns=10_000)
+    )
     case = only_case(base, head)
-    assert (case.clock, case.base_ns, case.head_ns, case.change_ns) == ("device", 1_500_000, 1_501_000, 1_000)
+    assert (case.clock, case.base_ns, case.head_ns, case.change_ns) == (
+        "device",
+        1_500_000,
+        1_501_000,
+        1_000,
+    )
     assert (case.whole_base_ns, case.whole_head_ns, case.whole_change_ns) == (30_000, 39_000, 9_000)
     assert (case.whole_change_ns, case.remainder_ns) == (9_000, 0)
 
 
 @pytest.mark.parametrize(("before", "after"), [((), 39_000), (30_000, ()), ((), ())])
 def test_without_busy_time_of_a_side_operations_are_parts_of_elapsed_time(before, after):
-    base, head = (busy_case(1_500_000, busy, builders.op_row(self_device_ns=20_000)) for busy in (before, after))
+    base, head = (
+        busy_case(1_500_000, busy, builders.op_row(self_device_ns=20_000))
+        for busy in (before, after)
+    )
     case = only_case(base, head)
     assert not case.has_busy_time
     assert (case.whole_base_ns, case.whole_head_ns) == (1_500_000, 1_500_000)
 
 
 def test_of_several_base_runs_those_with_busy_time_count():
-    runs = [builders.summary(busy_case(9_000, busy, builders.op_row(self_device_ns=20))) for busy in ((), 30, 50)]
+    runs = [
+        builders.summary(busy_case(9_000, busy, builders.op_row(self_device_ns=20)))
+        for busy in ((), 30, 50)
+    ]
     [case] = compare(runs, runs[-1]).cases
     assert (case.busy_base_runs, case.whole_base_ns, len(case.base_runs)) == ((30, 50), 40, 3)
 
@@ -363,22 +484,32 @@ def test_a_device_table_without_any_device_time_is_none(kernels):
 
 def test_where_one_side_lacks_device_times_both_are_compared_by_host_views():
     base = device_case(1_000, 600)
-    head = builders.case_record(device="cuda", tables=(builders.op_table(builders.op_row("aten::mm", 25)),))
+    head = builders.case_record(
+        device="cuda", tables=(builders.op_table(builders.op_row("aten::mm", 25)),)
+    )
     case = only_case(base, head)
     assert case.clock == "cpu"
     assert case.operations[0].change_ns == 20
 
 
 def test_a_case_without_a_table_on_one_side_is_compared_by_its_wall_time_alone():
-    case = only_case(builders.case_record(tables=()), builders.case_record(timing=builders.timing(median_ns=8_000_000)))
+    case = only_case(
+        builders.case_record(tables=()),
+        builders.case_record(timing=builders.timing(median_ns=8_000_000)),
+    )
     assert case.operations == ()
     assert case.remainder_ns == case.change_ns == 500_000
 
 
 def test_rows_that_are_no_operations_stay_apart_when_operations_are_summed_by_module():
     names = ["aten::mm", "aten::t", OUTSIDE, RUNTIME, UNATTRIBUTED]
-    record = builders.case_record(tables=(builders.op_table(*(builders.op_row(name, phase="", module="") for name in names)),))
+    record = builders.case_record(
+        tables=(builders.op_table(*(builders.op_row(name, phase="", module="") for name in names)),)
+    )
     [case] = compare([builders.summary(record)], builders.summary(record), by="module").cases
     assert {change.name: change.is_operation for change in case.operations} == {
-        "": True, OUTSIDE: False, RUNTIME: False, UNATTRIBUTED: False,
-    }  # fmt: skip
+        "": True,
+        OUTSIDE: False,
+        RUNTIME: False,
+        UNATTRIBUTED: False,
+    }

@@ -19,15 +19,16 @@ def of_rows(base, head, by="op,module", **changes):
     """The exact differences of a case whose table has these rows."""
     base, head = (
         builders.case_record(tables=(builders.op_table(*rows),), **changes) for rows in (base, head)
-    )  # fmt: skip
+    )
     return exact_differences(compared(base, head, by))
 
 
 def of_final(before, after, *, tag="train/loss", **changes):
     """The exact differences of a case that ended with these values."""
     base, head = (
-        builders.case_record(scalars=builders.scalars(final={tag: value}), **changes) for value in (before, after)
-    )  # fmt: skip
+        builders.case_record(scalars=builders.scalars(final={tag: value}), **changes)
+        for value in (before, after)
+    )
     return exact_differences(compared(base, head))
 
 
@@ -37,14 +38,20 @@ row = builders.op_row
 def test_equal_runs_and_other_times_have_no_exact_difference():
     assert exact_differences(compared(builders.case_record(), builders.case_record())) == ()
     sides = [
-        builders.case_record(tables=(builders.op_table(row("aten::mm", ns)),), timing=builders.timing(median_ns=ns))
+        builders.case_record(
+            tables=(builders.op_table(row("aten::mm", ns)),), timing=builders.timing(median_ns=ns)
+        )
         for ns in (900, 100)
     ]
     assert exact_differences(compared(*sides)) == ()
 
 
 def test_other_rows_in_the_same_place_are_named_new_and_vanished():
-    base = [row("aten::mm", module="fc1"), row("aten::t", module="fc1"), row(ENGINE, module="fc1", phase="backward")]
+    base = [
+        row("aten::mm", module="fc1"),
+        row("aten::t", module="fc1"),
+        row(ENGINE, module="fc1", phase="backward"),
+    ]
     head = [
         row("aten::mm", module="fc1"),
         row("aten::clone", module="fc2", calls=2.0),
@@ -61,12 +68,23 @@ def test_other_rows_in_the_same_place_are_named_new_and_vanished():
 @pytest.mark.parametrize(
     ("base", "head", "expected"),
     [
-        ([row("aten::mm", calls=16.0)], [row("aten::mm", calls=1.5)], ["aten::mm, forward fc1: 16 -> 1.5 calls"]),
-        ([row("aten::mm", calls=1000.0)], [row("aten::mm", calls=2000.0)], ["aten::mm, forward fc1: 1,000 -> 2,000 calls"]),
+        (
+            [row("aten::mm", calls=16.0)],
+            [row("aten::mm", calls=1.5)],
+            ["aten::mm, forward fc1: 16 -> 1.5 calls"],
+        ),
+        (
+            [row("aten::mm", calls=1000.0)],
+            [row("aten::mm", calls=2000.0)],
+            ["aten::mm, forward fc1: 1,000 -> 2,000 calls"],
+        ),
         (
             [row("aten::mm", memory_bytes=1_000), row("aten::t", memory_bytes=-500)],
             [row("aten::mm", memory_bytes=2_048_000), row("aten::t", memory_bytes=-500)],
-            ["bytes allocated less freed per iteration: 500 -> 2,047,500", "aten::mm, forward fc1: 1,000 -> 2,048,000 bytes"],
+            [
+                "bytes allocated less freed per iteration: 500 -> 2,047,500",
+                "aten::mm, forward fc1: 1,000 -> 2,048,000 bytes",
+            ],
         ),
         (  # bytes that another operation allocates now leave the sum as it is
             [row("aten::mm", memory_bytes=10), row("aten::t", memory_bytes=20)],
@@ -74,18 +92,20 @@ def test_other_rows_in_the_same_place_are_named_new_and_vanished():
             ["aten::mm, forward fc1: 10 -> 20 bytes", "aten::t, forward fc1: 20 -> 10 bytes"],
         ),
         (  # bytes outside operations count for the case
-            [row("aten::mm")], [row("aten::mm"), row(OUTSIDE, module="", calls=0, memory_bytes=7)],
+            [row("aten::mm")],
+            [row("aten::mm"), row(OUTSIDE, module="", calls=0, memory_bytes=7)],
             ["bytes allocated less freed per iteration: 0 -> 7"],
         ),
         (
-            [row(shapes=["[16, 9216]", "[128]"])], [row(shapes=["[16, 4608]"])],
+            [row(shapes=["[16, 9216]", "[128]"])],
+            [row(shapes=["[16, 4608]"])],
             ["aten::addmm, forward fc1: input shapes [128]; [16, 9216] -> [16, 4608]"],
         ),
         ([row(shapes=["[1]", "[2]"])], [row(shapes=["[2]", "[1]"])], []),  # only the order differs
         ([row(shapes=["[1]"])], [row()], []),  # one side did not record them
         ([row()], [row(shapes=["[1]"])], []),
     ],
-)  # fmt: skip
+)
 def test_differences_of_counts(base, head, expected):
     assert of_rows(base, head) == tuple(expected)
 
@@ -93,15 +113,26 @@ def test_differences_of_counts(base, head, expected):
 @pytest.mark.parametrize("name", sorted(NOT_OPERATIONS))
 def test_the_number_of_runtime_calls_and_of_unattributed_kernels_is_no_exact_difference(name):
     """A runtime polls and synchronises as often as it has to."""
-    few, many = row(name, phase="", module="", calls=310), row(name, phase="", module="", calls=312.5)
+    few, many = (
+        row(name, phase="", module="", calls=310),
+        row(name, phase="", module="", calls=312.5),
+    )
     kept = row("aten::mm")
-    assert of_rows([kept, few], [kept, many]) == of_rows([kept, few], [kept]) == of_rows([kept], [kept, many]) == ()
+    assert (
+        of_rows([kept, few], [kept, many])
+        == of_rows([kept, few], [kept])
+        == of_rows([kept], [kept, many])
+        == ()
+    )
 
 
 def on_device(*kernels):
     operation = dataclasses.replace(row("aten::mm", self_device_ns=900), kernels=kernels)
     return builders.case_record(
-        device="cuda", device_ns=(1_000,), scalars=None, tables=(builders.op_table(operation, view="device"),)
+        device="cuda",
+        device_ns=(1_000,),
+        scalars=None,
+        tables=(builders.op_table(operation, view="device"),),
     )
 
 
@@ -119,34 +150,60 @@ def brief(base, head):
 
 def test_a_brief_sentence_has_what_one_side_alone_has_and_a_few_of_it():
     shapes = [f"[{number}]" for number in range(9)]
-    both = [builders.case_record(tables=(builders.op_table(row(shapes=part)),)) for part in (shapes[:2], shapes)]
+    both = [
+        builders.case_record(tables=(builders.op_table(row(shapes=part)),))
+        for part in (shapes[:2], shapes)
+    ]
     assert brief(*both) == ("aten::addmm, forward fc1: input shapes also [2]; [3]; 5 more",)
-    assert brief(*reversed(both)) == ("aten::addmm, forward fc1: input shapes no longer [2]; [3]; 5 more",)
-    assert brief(on_device("gemm", "fill"), on_device("gemm", "copy")) == ("aten::mm, forward fc1: kernels fill -> copy",)
+    assert brief(*reversed(both)) == (
+        "aten::addmm, forward fc1: input shapes no longer [2]; [3]; 5 more",
+    )
+    assert brief(on_device("gemm", "fill"), on_device("gemm", "copy")) == (
+        "aten::mm, forward fc1: kernels fill -> copy",
+    )
     long = on_device("a" * 81), on_device("b" * 80)
     assert brief(*long) == (f"aten::mm, forward fc1: kernels {'a' * 77}... -> {'b' * 80}",)
-    assert exact_differences(compared(*long)) == (f"aten::mm, forward fc1: kernels {'a' * 81} -> {'b' * 80}",)
+    assert exact_differences(compared(*long)) == (
+        f"aten::mm, forward fc1: kernels {'a' * 81} -> {'b' * 80}",
+    )
 
 
 def test_another_number_of_parameters_comes_first_and_without_tables_too():
     base = builders.case_record(parameter_count=1_199_882, tables=())
-    head = builders.case_record(parameter_count=61_706, tables=(), scalars=builders.scalars(final={"train/loss": 2.0}))
-    assert exact_differences(compared(base, head)) == ("parameters: 1,199,882 -> 61,706", "final train/loss: 1.5 -> 2")
+    head = builders.case_record(
+        parameter_count=61_706, tables=(), scalars=builders.scalars(final={"train/loss": 2.0})
+    )
+    assert exact_differences(compared(base, head)) == (
+        "parameters: 1,199,882 -> 61,706",
+        "final train/loss: 1.5 -> 2",
+    )
 
 
 # ---- renamed operations -------------------------------------------------------------------------------------------------
 
 
 def test_a_renamed_operation_of_each_place_is_listed_once_and_not_as_new_and_vanished():
-    base = [row("aten::mm"), row("aten::old", calls=3.0, memory_bytes=8), row("aten::b", module="fc2")]
-    head = [row("aten::mm"), row("aten::new", 900, calls=3.0, memory_bytes=8), row("aten::d", module="fc2")]
+    base = [
+        row("aten::mm"),
+        row("aten::old", calls=3.0, memory_bytes=8),
+        row("aten::b", module="fc2"),
+    ]
+    head = [
+        row("aten::mm"),
+        row("aten::new", 900, calls=3.0, memory_bytes=8),
+        row("aten::d", module="fc2"),
+    ]
     assert of_rows(base, head) == (
         "aten::b, forward fc2: is now aten::d, with the same calls and bytes",
         "aten::old, forward fc1: is now aten::new, with the same calls and bytes",
     )
 
 
-@pytest.mark.parametrize("changes", [{"calls": 2.0}, {"memory_bytes": 8}, {"module": "fc2"}, {"phase": "backward"}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [{"calls": 2.0}, {"memory_bytes": 8}, {"module": "fc2"}, {"phase": "backward"}],
+    ids=str,
+)
 def test_an_operation_with_other_calls_bytes_or_place_is_another(changes):
     found = of_rows([row("aten::old")], [row("aten::new", **changes)])
     assert not any("is now" in text for text in found)
@@ -178,7 +235,9 @@ def test_on_one_thread_of_a_cpu_final_values_are_the_same_to_the_bit():
     assert of_final(1.5, 1.25) == ("final train/loss: 1.5 -> 1.25",)
 
 
-@pytest.mark.parametrize("where", [{"threads": 2}, {"device": "cuda"}, {"device": "mps", "threads": 1}], ids=str)
+@pytest.mark.parametrize(
+    "where", [{"threads": 2}, {"device": "cuda"}, {"device": "mps", "threads": 1}], ids=str
+)
 def test_elsewhere_final_values_may_differ_by_a_little(where):
     assert of_final(2.0, 2.0 * (1 - 0.99 * TOLERANCE), **where) == ()
     assert of_final(1.5, 1.5 * (1 + 2 * TOLERANCE), **where) == ("final train/loss: 1.5 -> 1.53",)
@@ -202,7 +261,10 @@ def test_an_accuracy_is_a_percentage():
 @pytest.mark.parametrize(
     ("base", "head"),
     [
-        (builders.scalars(dataset="mnist", final={"train/loss": 0.1}), builders.scalars(final={"train/loss": 0.9})),
+        (
+            builders.scalars(dataset="mnist", final={"train/loss": 0.1}),
+            builders.scalars(final={"train/loss": 0.9}),
+        ),
         (builders.scalars(), None),
         (None, builders.scalars()),
         tuple(builders.scalars(final={"timing/ms_per_iteration": value}) for value in (2.0, 3.0)),
@@ -210,7 +272,12 @@ def test_an_accuracy_is_a_percentage():
     ids=["other datasets", "no curves now", "no curves in the base", "timings"],
 )
 def test_final_values_that_are_not_compared(base, head):
-    assert exact_differences(compared(builders.case_record(scalars=base), builders.case_record(scalars=head))) == ()
+    assert (
+        exact_differences(
+            compared(builders.case_record(scalars=base), builders.case_record(scalars=head))
+        )
+        == ()
+    )
 
 
 def test_values_that_one_side_has_are_not_compared():
@@ -223,5 +290,7 @@ def test_two_plain_benchmarks_have_nothing_that_is_counted():
     [case] = compare([builders.plain_summary("test_x")], builders.plain_summary("test_x")).cases
     assert exact_differences(case) == ()
     assert not is_exact(case)
-    [case] = compare([builders.plain_summary(builders.case_record().node_id)], builders.summary()).cases
+    [case] = compare(
+        [builders.plain_summary(builders.case_record().node_id)], builders.summary()
+    ).cases
     assert exact_differences(case) == ()  # parameters of one side

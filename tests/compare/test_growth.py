@@ -34,7 +34,12 @@ def calls(function):
 
 
 def many_cases(name, count):
-    return builders.summary(*(builders.case_record(test=f"test_x.py::{name}{n}", node_id=f"{name}{n}") for n in range(count)))
+    return builders.summary(
+        *(
+            builders.case_record(test=f"test_x.py::{name}{n}", node_id=f"{name}{n}")
+            for n in range(count)
+        )
+    )
 
 
 def many_operations(name, count, ns):
@@ -46,8 +51,14 @@ SHAPES = {
     "cases": lambda n: ([many_cases("a", n)], many_cases("a", n)),
     "cases of other names": lambda n: ([many_cases("a", n)], many_cases("b", n)),
     "operations": lambda n: ([many_operations("a", n, 100_000)], many_operations("a", n, 100_000)),
-    "operations that regressed": lambda n: ([many_operations("a", n, 100_000)], many_operations("a", n, 200_000)),
-    "operations of other names": lambda n: ([many_operations("a", n, 100_000)], many_operations("b", n, 100_000)),
+    "operations that regressed": lambda n: (
+        [many_operations("a", n, 100_000)],
+        many_operations("a", n, 200_000),
+    ),
+    "operations of other names": lambda n: (
+        [many_operations("a", n, 100_000)],
+        many_operations("b", n, 100_000),
+    ),
     "runs": lambda n: (builders.base_runs(n, 100_000, 110_000), builders.base_runs(1, 100_000)[0]),
 }
 

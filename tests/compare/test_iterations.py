@@ -36,7 +36,9 @@ def trace(operations, has_steps=False, wall_ns=1_000_000, **changes):
         timing=builders.timing(median_ns=wall_ns, iqr_ns=0),
         **changes,
     )
-    return dataclasses.replace(builders.summary(record, environment=None), trace="a.json", has_steps=has_steps)
+    return dataclasses.replace(
+        builders.summary(record, environment=None), trace="a.json", has_steps=has_steps
+    )
 
 
 def compared(base, head, *texts, **changes):
@@ -45,19 +47,28 @@ def compared(base, head, *texts, **changes):
 
 
 def said(judgement):
-    return [line for line in blocks(judgement, 3)[0].lines if line.startswith("different numbers of")]
+    return [
+        line for line in blocks(judgement, 3)[0].lines if line.startswith("different numbers of")
+    ]
 
 
 @pytest.mark.parametrize(
     ("base", "head", "divided"),
-    [(10, 1, Iterations((10,), 1)), (1, 10, Iterations((1,), 10)), (30, 20, Iterations((3,), 2)), (7, 7, SAME)],
+    [
+        (10, 1, Iterations((10,), 1)),
+        (1, 10, Iterations((1,), 10)),
+        (30, 20, Iterations((3,), 2)),
+        (7, 7, SAME),
+    ],
 )
 def test_traces_of_different_numbers_of_iterations_are_compared_per_call(base, head, divided):
     slower = trace(rows(head, **{"aten::mm": 100_000}), wall_ns=100_000 * head)
     judgement = compared(trace(rows(base), wall_ns=100_000 * base), slower)
     [case] = judgement.cases
     assert case.case.iterations == divided
-    assert [(checked.name, round(checked.change, 3)) for checked in judgement.regressions] == [("aten::mm, forward fc1", 0.25)]
+    assert [(checked.name, round(checked.change, 3)) for checked in judgement.regressions] == [
+        ("aten::mm, forward fc1", 0.25)
+    ]
     assert case.iteration.change == pytest.approx(0.0)
     assert bool(said(judgement)) is (divided != SAME)
     [mm] = [change for change in case.case.operations if change.name == "aten::mm"]
@@ -109,7 +120,10 @@ def test_operations_that_one_side_has_are_divided_too_if_they_can_have_run_in_ea
 
 
 def test_what_ran_once_beside_iterations_cannot_be_compared():
-    base, head = rows(10, {"aten::randn": 1}, **{"aten::randn": 5_000}), rows(1, {"aten::randn": 1}, **{"aten::randn": 5_000})
+    base, head = (
+        rows(10, {"aten::randn": 1}, **{"aten::randn": 5_000}),
+        rows(1, {"aten::randn": 1}, **{"aten::randn": 5_000}),
+    )
     judgement = compared(trace(base), trace(head))
     assert judgement.outcome == "unjudged"
     [problem] = judgement.problems
@@ -128,11 +142,16 @@ def test_other_numbers_of_calls_by_several_factors_are_compared_as_they_are_and_
 
 
 def test_time_outside_operations_depends_on_the_number_of_iterations_and_has_no_verdict():
-    rest = [row(OUTSIDE, 90_000, iterations=1, calls=0), row(RUNTIME, 50_000, iterations=1, calls=9)]
+    rest = [
+        row(OUTSIDE, 90_000, iterations=1, calls=0),
+        row(RUNTIME, 50_000, iterations=1, calls=9),
+    ]
     base, head = [*rows(1)], [*rows(10), *rest]
     judgement = compared(trace(base), trace(head))
     assert judgement.outcome == "passed"
-    assert {checked.name: checked.verdict for checked in judgement.checked if checked.kind == "outside"} == {
+    assert {
+        checked.name: checked.verdict for checked in judgement.checked if checked.kind == "outside"
+    } == {
         "outside operations": "incomparable",
         "runtime calls": "incomparable",
     }
@@ -147,7 +166,9 @@ def table(calls):
 
 @given(_CALLS, st.integers(1, 40), st.integers(1, 40))
 def test_repeating_an_iteration_is_always_found(calls, base, head):
-    sides = [table({name: count * times for name, count in calls.items()}) for times in (base, head)]
+    sides = [
+        table({name: count * times for name, count in calls.items()}) for times in (base, head)
+    ]
     found = iterations_of(sides[:1], sides[1])
     if base == head:
         assert found == SAME
@@ -157,6 +178,8 @@ def test_repeating_an_iteration_is_always_found(calls, base, head):
 
 @given(_CALLS, _CALLS)
 def test_both_directions_agree(base, head):
-    forth, back = (iterations_of([table(one)], table(other)) for one, other in ((base, head), (head, base)))
+    forth, back = (
+        iterations_of([table(one)], table(other)) for one, other in ((base, head), (head, base))
+    )
     assert (forth.bases or (1,), forth.head) == ((back.head,), (back.bases or (1,))[0])
     assert (bool(forth.unknown), bool(forth.others)) == (bool(back.unknown), bool(back.others))

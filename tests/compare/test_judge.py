@@ -33,7 +33,9 @@ LARGE = 1_000_000
 
 
 def case(*rows, profiler_ns=0, **changes):
-    return builders.case_record(tables=(builders.op_table(*rows, profiler_ns=profiler_ns),), **changes)
+    return builders.case_record(
+        tables=(builders.op_table(*rows, profiler_ns=profiler_ns),), **changes
+    )
 
 
 def run(*rows, **changes):
@@ -51,7 +53,10 @@ def limits(*texts, iteration="", **changes):
 def judged(bases, head, criteria=None, **changes):
     """The judgement of one run against another, or against several."""
     criteria = criteria or Criteria()
-    return judge(compare(bases if isinstance(bases, list) else [bases], head, by=criteria.by, **changes), criteria)
+    return judge(
+        compare(bases if isinstance(bases, list) else [bases], head, by=criteria.by, **changes),
+        criteria,
+    )
 
 
 def verdicts(judgement):
@@ -60,7 +65,9 @@ def verdicts(judgement):
 
 
 def named(judgement, name):
-    [found] = [checked for one in judgement.cases for checked in one.checked if checked.name == name]
+    [found] = [
+        checked for one in judgement.cases for checked in one.checked if checked.name == name
+    ]
     return found
 
 
@@ -99,7 +106,9 @@ def eight(*times, **changes):
         (mm(LARGE), mm(600_000), limits("50%"), ("within 50.0 %", False)),
     ],
 )
-def test_with_few_base_runs_a_change_is_judged_against_the_threshold(base, head, criteria, expected):
+def test_with_few_base_runs_a_change_is_judged_against_the_threshold(
+    base, head, criteria, expected
+):
     checked = named(judged(base, head, criteria), MM)
     assert (checked.text, checked.fails) == expected
     assert (checked.by_runs, checked.smallest) == (False, None)
@@ -107,13 +116,22 @@ def test_with_few_base_runs_a_change_is_judged_against_the_threshold(base, head,
 
 @pytest.mark.parametrize(
     ("percent", "head"),
-    [("0.7%", 1_007_000), ("7%", 1_070_000), ("10%", 1_100_000), ("10.1%", 1_101_000), ("28.9%", 1_289_000)],
+    [
+        ("0.7%", 1_007_000),
+        ("7%", 1_070_000),
+        ("10%", 1_100_000),
+        ("10.1%", 1_101_000),
+        ("28.9%", 1_289_000),
+    ],
 )
 def test_a_change_of_exactly_the_threshold_is_within_it(percent, head):
     assert named(judged(mm(LARGE), mm(head), limits(percent)), MM).verdict == "within"
     assert named(judged(mm(LARGE), mm(head + 1), limits(percent)), MM).fails
     assert named(judged(mm(LARGE), mm(2 * LARGE - head), limits(percent)), MM).verdict == "within"
-    assert named(judged(mm(LARGE), mm(2 * LARGE - head - 1), limits(percent)), MM).verdict == "improved"
+    assert (
+        named(judged(mm(LARGE), mm(2 * LARGE - head - 1), limits(percent)), MM).verdict
+        == "improved"
+    )
 
 
 def test_a_spread_of_exactly_the_excess_leaves_it_suspect():
@@ -140,11 +158,18 @@ def test_the_range_over_base_runs_counts_as_spread_and_adds_as_independent_error
         (1_000, 1_300, 250, limits(iteration="10%"), "regressed"),
     ],
 )
-def test_the_iteration_is_judged_by_its_own_threshold_and_the_spread_of_its_rounds(base, head, iqr_ns, criteria, verdict):
-    sides = [mm(LARGE, timing=builders.timing(median_ns=ns, iqr_ns=iqr)) for ns, iqr in ((base, 0), (head, iqr_ns))]
+def test_the_iteration_is_judged_by_its_own_threshold_and_the_spread_of_its_rounds(
+    base, head, iqr_ns, criteria, verdict
+):
+    sides = [
+        mm(LARGE, timing=builders.timing(median_ns=ns, iqr_ns=iqr))
+        for ns, iqr in ((base, 0), (head, iqr_ns))
+    ]
     judgement = judged(*sides, criteria)
     assert verdicts(judgement)["iteration"] == verdict
-    assert [one.name for one in judgement.regressions] == (["iteration"] if criteria.case_fail else [])
+    assert [one.name for one in judgement.regressions] == (
+        ["iteration"] if criteria.case_fail else []
+    )
 
 
 # ---- eight and more: the prediction interval -------------------------------------------------------------------------
@@ -161,10 +186,25 @@ UNSTEADY = (1_000_000, 1_500_000, 800_000, 1_200_000)
         (STEADY, 1_400_000, limits("50%"), ("within 50.0 %", False)),
         (STEADY, 600_000, limits("10%"), ("improved", False)),
         # Above the threshold and no other than base runs were among themselves: the runs cannot tell, and say so.
-        (UNSTEADY, 1_400_000, limits("10%"), ("inconclusive (minimum detectable change 85.2 %)", False)),
-        (UNSTEADY, 800_000, limits("10%"), ("inconclusive (minimum detectable change 85.2 %)", False)),
+        (
+            UNSTEADY,
+            1_400_000,
+            limits("10%"),
+            ("inconclusive (minimum detectable change 85.2 %)", False),
+        ),
+        (
+            UNSTEADY,
+            800_000,
+            limits("10%"),
+            ("inconclusive (minimum detectable change 85.2 %)", False),
+        ),
         # A limit that the runs cannot rule out is not passed, whatever the change.
-        (UNSTEADY, 1_100_000, limits("10%"), ("inconclusive (minimum detectable change 85.2 %)", False)),
+        (
+            UNSTEADY,
+            1_100_000,
+            limits("10%"),
+            ("inconclusive (minimum detectable change 85.2 %)", False),
+        ),
         (UNSTEADY, 1_100_000, limits("90%"), ("within 90.0 %", False)),
         (UNSTEADY, 1_100_000, limits(), ("within 85.2 %", False)),
         (UNSTEADY, 9_000_000, limits("10%"), ("regressed", True)),
@@ -173,7 +213,9 @@ UNSTEADY = (1_000_000, 1_500_000, 800_000, 1_200_000)
         ((1_000_000,), 1_050_000, limits("10%"), ("within 10.0 %", False)),
     ],
 )
-def test_with_eight_base_runs_a_change_is_judged_against_what_runs_differ_by(times, head, criteria, expected):
+def test_with_eight_base_runs_a_change_is_judged_against_what_runs_differ_by(
+    times, head, criteria, expected
+):
     checked = named(judged(eight(*times), builders.base_runs(1, head)[0], criteria), MM)
     assert (checked.text, checked.fails) == expected
     assert checked.by_runs
@@ -186,16 +228,28 @@ NOISY = builders.base_runs(1, 1_400_000)[0]
 def test_noise_above_a_given_threshold_is_not_judged_unless_that_is_allowed():
     judgement = judged(eight(*UNSTEADY), NOISY, limits("10%"))
     [checked] = judgement.noise
-    assert (checked.name, judgement.outcome, judgement.unjudged, judgement.regressions) == (MM, "unjudged", 1, ())
+    assert (checked.name, judgement.outcome, judgement.unjudged, judgement.regressions) == (
+        MM,
+        "unjudged",
+        1,
+        (),
+    )
     allowed = judged(eight(*UNSTEADY), NOISY, limits("10%", inconclusive="ok"))
     assert (allowed.noise, allowed.outcome, allowed.unjudged) == (judgement.noise, "passed", 0)
 
 
 def test_allowing_noise_excuses_neither_a_regression_nor_what_is_missing():
     regressed = builders.base_runs(1, 9_000_000)[0]
-    assert judged(eight(*UNSTEADY), regressed, limits("10%", inconclusive="ok")).outcome == "regressed"
-    more = builders.summary(builders.case_record(batch_size=1), saved_at="2026-11-20T09:00:00+00:00")
-    assert judged([more, *eight(*UNSTEADY)], NOISY, limits("10%", inconclusive="ok")).outcome == "unjudged"
+    assert (
+        judged(eight(*UNSTEADY), regressed, limits("10%", inconclusive="ok")).outcome == "regressed"
+    )
+    more = builders.summary(
+        builders.case_record(batch_size=1), saved_at="2026-11-20T09:00:00+00:00"
+    )
+    assert (
+        judged([more, *eight(*UNSTEADY)], NOISY, limits("10%", inconclusive="ok")).outcome
+        == "unjudged"
+    )
 
 
 def test_noise_without_a_threshold_is_no_reason():
@@ -205,7 +259,10 @@ def test_noise_without_a_threshold_is_no_reason():
 
 def steady_and(*times):
     """Eight runs with a steady operation and another one, whose times vary; both sides have the same."""
-    rows = [[row("aten::mm", steady), row("aten::conv", ns, module="conv2")] for steady, ns in zip(STEADY * 2, times * 2)]  # noqa: B905
+    rows = [
+        [row("aten::mm", steady), row("aten::conv", ns, module="conv2")]
+        for steady, ns in zip(STEADY * 2, times * 2)  # noqa: B905
+    ]
     return [run(*base) for base in rows]
 
 
@@ -225,11 +282,15 @@ def steady_and(*times):
 def test_a_large_or_named_operation_that_the_runs_cannot_judge_is_no_pass_and_small_ones_are_counted(
     share, criteria, open_, outcome
 ):
-    bases = steady_and(*(round(factor / 1e6 * share * 7_500_000) for factor in (1e6, 1.5e6, 0.8e6, 1e6)))
+    bases = steady_and(
+        *(round(factor / 1e6 * share * 7_500_000) for factor in (1e6, 1.5e6, 0.8e6, 1e6))
+    )
     judgement = judged(bases, bases[0], criteria)
     assert [one.name for one in judgement.open_operations] == open_
     assert judgement.outcome == outcome
-    assert [one.name for one in judgement.noise] == ([CONV] if "unjudged" in outcome or criteria.inconclusive == "ok" else [])
+    assert [one.name for one in judgement.noise] == (
+        [CONV] if "unjudged" in outcome or criteria.inconclusive == "ok" else []
+    )
     assert judgement.unjudged == (outcome == "unjudged")
 
 
@@ -237,7 +298,11 @@ def test_a_large_or_named_operation_that_the_runs_cannot_judge_is_no_pass_and_sm
 def test_a_limit_below_the_uncertainty_is_no_pass_however_many_runs_there_are(count):
     bases = [mm(ns, 150_000) for ns in UNSTEADY * 5][:count]
     checked = named(judged(bases, mm(LARGE, 150_000), limits("10%")), MM)
-    assert (checked.verdict, checked.is_noise, checked.by_runs) == ("inconclusive", True, count >= 8)
+    assert (checked.verdict, checked.is_noise, checked.by_runs) == (
+        "inconclusive",
+        True,
+        count >= 8,
+    )
     assert checked.uncertainty > 0.2
     quiet = judged([mm(LARGE, 10_000)] * count, mm(LARGE, 10_000), limits("10%"))
     assert (named(quiet, MM).text, quiet.outcome) == ("within 10.0 %", "passed")
@@ -261,7 +326,11 @@ def test_a_case_that_the_runs_cannot_judge_is_no_pass(iqr_ns, criteria, outcome)
 
 @pytest.mark.parametrize(
     ("spread", "word", "outcome"),
-    [(60_000, "improved", "passed"), (150_000, "improved", "passed"), (260_000, "inconclusive", "unjudged")],
+    [
+        (60_000, "improved", "passed"),
+        (150_000, "improved", "passed"),
+        (260_000, "inconclusive", "unjudged"),
+    ],
 )
 def test_a_faster_operation_passes_if_a_slowdown_of_its_limit_is_ruled_out(spread, word, outcome):
     judgement = judged(mm(LARGE, 20_000), mm(850_000, spread), limits("10%"))
@@ -285,8 +354,13 @@ def test_an_improvement_is_judged_as_a_regression_of_the_same_size(criteria, spr
 
 
 def test_base_runs_of_another_machine_do_not_count_towards_eight():
-    elsewhere = [dataclasses.replace(run, environment={**run.environment, "cpu_count": 4}) for run in eight(*STEADY)]
-    checked = named(judged([*elsewhere, *builders.base_runs(7, *STEADY)], builders.base_runs(1, LARGE)[0]), MM)
+    elsewhere = [
+        dataclasses.replace(run, environment={**run.environment, "cpu_count": 4})
+        for run in eight(*STEADY)
+    ]
+    checked = named(
+        judged([*elsewhere, *builders.base_runs(7, *STEADY)], builders.base_runs(1, LARGE)[0]), MM
+    )
     assert (len(checked.base_runs), checked.by_runs) == (7, False)
 
 
@@ -296,7 +370,9 @@ def test_the_risk_is_shared_among_all_that_is_judged_by_runs():
     rows = [[row(f"aten::op{name}", ns) for name in range(3)] for ns in times * 2]
     checked = named(judged([run(*base) for base in rows], run(*rows[0])), "aten::op0, forward fc1")
     # three operations and the iteration
-    assert checked.smallest == prediction_interval(times * 2, FALSE_ALARM / 4)[1] / checked.base_ns - 1
+    assert (
+        checked.smallest == prediction_interval(times * 2, FALSE_ALARM / 4)[1] / checked.base_ns - 1
+    )
     alone = named(judged(eight(*times), builders.base_runs(1, LARGE)[0]), MM)
     assert alone.smallest == prediction_interval(times * 2, FALSE_ALARM / 2)[1] / alone.base_ns - 1
     assert alone.smallest < checked.smallest
@@ -308,8 +384,14 @@ def test_cases_that_cannot_be_compared_take_no_share_of_the_risk():
 
     def runs(*, with_incomparable):
         more = [builders.case_record(**cuda)] if with_incomparable else []
-        bases = [builders.summary(case(row("aten::mm", ns)), *more, environment=accelerators[0]) for ns in STEADY * 2]
-        return judged(bases, builders.summary(case(row("aten::mm", LARGE)), *more, environment=accelerators[1]))
+        bases = [
+            builders.summary(case(row("aten::mm", ns)), *more, environment=accelerators[0])
+            for ns in STEADY * 2
+        ]
+        return judged(
+            bases,
+            builders.summary(case(row("aten::mm", LARGE)), *more, environment=accelerators[1]),
+        )
 
     judgement = runs(with_incomparable=True)
     assert [one.iteration.verdict for one in judgement.cases] == ["within", "incomparable"]
@@ -332,7 +414,10 @@ WALL = {"timing": builders.timing(median_ns=1_000_000, iqr_ns=0)}
 def names_of(base_ns, head_ns, *, profiler_ns=0, calls=1, criteria=None):
     """Return what is judged beside an iteration of 1 ms, where an operation takes these times and the profiler's overhead."""
     cost = profiler_ns * calls
-    base, head = (run(row(self_cpu_ns=ns + cost, calls=calls), profiler_ns=profiler_ns, **WALL) for ns in (base_ns, head_ns))
+    base, head = (
+        run(row(self_cpu_ns=ns + cost, calls=calls), profiler_ns=profiler_ns, **WALL)
+        for ns in (base_ns, head_ns)
+    )
     return [checked.name for checked in judged(base, head, criteria).cases[0].operations]
 
 
@@ -346,26 +431,37 @@ def names_of(base_ns, head_ns, *, profiler_ns=0, calls=1, criteria=None):
         (0, 0, False),
     ],
 )
-def test_an_operation_is_judged_by_itself_from_two_percent_of_its_case_in_either_run(base, head, alone):
+def test_an_operation_is_judged_by_itself_from_two_percent_of_its_case_in_either_run(
+    base, head, alone
+):
     assert names_of(base, head) == (["aten::addmm, forward fc1"] if alone else ["other"])
 
 
 @pytest.mark.parametrize(("share", "alone"), [(0.001, True), (0.5, False)])
 def test_the_share_can_be_set(share, alone):
-    assert (names_of(1_000, 1_000, criteria=Criteria(min_share=share)) == ["aten::addmm, forward fc1"]) is alone
+    assert (
+        names_of(1_000, 1_000, criteria=Criteria(min_share=share)) == ["aten::addmm, forward fc1"]
+    ) is alone
 
 
 @pytest.mark.parametrize(
-    ("base", "head", "alone"), [(40_000, 40_000, True), (39_999, 39_999, False), (1_000, 40_000, True), (40_000, 1_000, True)]
+    ("base", "head", "alone"),
+    [(40_000, 40_000, True), (39_999, 39_999, False), (1_000, 40_000, True), (40_000, 1_000, True)],
 )
-def test_an_operation_is_judged_by_itself_from_twenty_times_the_overhead_of_the_profiler(base, head, alone):
-    assert names_of(base, head, profiler_ns=400, calls=5) == (["aten::addmm, forward fc1"] if alone else ["other"])
+def test_an_operation_is_judged_by_itself_from_twenty_times_the_overhead_of_the_profiler(
+    base, head, alone
+):
+    assert names_of(base, head, profiler_ns=400, calls=5) == (
+        ["aten::addmm, forward fc1"] if alone else ["other"]
+    )
 
 
 def test_on_the_devices_clock_there_is_no_overhead():
     kernel = row("aten::mm", 900_000, self_device_ns=500, calls=9)
     record = builders.case_record(
-        device="cuda", device_ns=(1_000,), tables=(builders.op_table(kernel, view="device", profiler_ns=400),)
+        device="cuda",
+        device_ns=(1_000,),
+        tables=(builders.op_table(kernel, view="device", profiler_ns=400),),
     )
     judgement = judged(builders.summary(record), builders.summary(record))
     assert list(verdicts(judgement)) == ["iteration", MM]
@@ -376,7 +472,9 @@ def launch_bound(kernel_ns, *others):
     """An iteration of 1.5 ms in which the accelerator works for some tens of microseconds."""
     kernel = row("aten::mm", 900_000, self_device_ns=kernel_ns)
     table = builders.op_table(kernel, *others, view="device", busy_ns=kernel_ns + 40_000)
-    return builders.summary(builders.case_record(device="cuda", device_ns=(1_500_000,), tables=(table,)))
+    return builders.summary(
+        builders.case_record(device="cuda", device_ns=(1_500_000,), tables=(table,))
+    )
 
 
 def test_a_kernel_that_grows_in_a_launch_bound_iteration_has_a_verdict_of_its_own():
@@ -398,8 +496,9 @@ def test_what_is_no_operation_has_its_own_name_on_each_clock():
     ]
     [on_host] = judged(run(*others[:2]), run(*others[:2])).cases
     assert [(one.name, one.head_ns) for one in on_host.operations if one.kind == "outside"] == [
-        ("outside operations", 500), ("runtime calls", 700),
-    ]  # fmt: skip
+        ("outside operations", 500),
+        ("runtime calls", 700),
+    ]
 
 
 def test_small_operations_are_pooled_and_named_modules_have_pools_of_their_own():
@@ -414,33 +513,52 @@ def test_small_operations_are_pooled_and_named_modules_have_pools_of_their_own()
     ]
     judgement = judged(run(*rows), run(*rows), limits("10%", "conv2:20%"))
     assert [
-        (checked.name, checked.kind, checked.head_ns, checked.text) for checked in judgement.cases[0].operations
+        (checked.name, checked.kind, checked.head_ns, checked.text)
+        for checked in judgement.cases[0].operations
     ] == [
         (MM, "operation", LARGE, "within 10.0 %"),
         ("outside operations", "outside", 1_100, "within 10.0 %"),
         ("other in conv2", "other", 700, "within 20.0 %"),
         ("other", "other", 300, "within 10.0 %"),
-    ]  # fmt: skip
+    ]
     assert judgement.outcome == "passed"
 
 
 def test_changes_of_the_quantities_add_up_to_the_change_of_the_operations():
-    base = run(row("aten::mm", LARGE), row("aten::t", 100), row("aten::old", LARGE), row(OUTSIDE, 70, calls=0))
+    base = run(
+        row("aten::mm", LARGE),
+        row("aten::t", 100),
+        row("aten::old", LARGE),
+        row(OUTSIDE, 70, calls=0),
+    )
     head = run(row("aten::mm", 2 * LARGE), row("aten::relu", 300), row(OUTSIDE, 50, calls=0))
     [one] = judged(base, head, limits("10%", "aten::t:1%")).cases
-    assert sum(checked.change_ns for checked in one.operations) == one.case.whole_change_ns - one.case.remainder_ns == 180
+    assert (
+        sum(checked.change_ns for checked in one.operations)
+        == one.case.whole_change_ns - one.case.remainder_ns
+        == 180
+    )
 
 
 def test_operations_are_sorted_by_size_of_change_and_then_by_name():
     rows = {"aten::a": (0, 0), "aten::b": (5, 0), "aten::c": (0, 9), "aten::d": (0, 0)}
-    base, head = (run(*(row(name, LARGE + change[side]) for name, change in rows.items())) for side in (0, 1))
+    base, head = (
+        run(*(row(name, LARGE + change[side]) for name, change in rows.items())) for side in (0, 1)
+    )
     judgement = judged(base, head)
-    assert [checked.name[:7] for checked in judgement.cases[0].operations] == ["aten::c", "aten::b", "aten::a", "aten::d"]
+    assert [checked.name[:7] for checked in judgement.cases[0].operations] == [
+        "aten::c",
+        "aten::b",
+        "aten::a",
+        "aten::d",
+    ]
 
 
 @pytest.mark.parametrize("name", ["aten::t", "aten::t, forward fc1"])
 def test_an_operation_that_a_threshold_names_is_judged_however_small_it_is(name):
-    base, head = (run(row("aten::mm", LARGE), row("aten::t", ns), profiler_ns=1) for ns in (100, 150))
+    base, head = (
+        run(row("aten::mm", LARGE), row("aten::t", ns), profiler_ns=1) for ns in (100, 150)
+    )
     judgement = judged(base, head, limits(f"{name}:20%"))
     assert [(checked.name, checked.fails) for checked in judgement.cases[0].operations] == [
         ("aten::t, forward fc1", True),
@@ -449,23 +567,38 @@ def test_an_operation_that_a_threshold_names_is_judged_however_small_it_is(name)
 
 
 def test_pooled_operations_regress_together():
-    base, head = (run(*(row(f"aten::t{number}", ns) for number in range(9)), row("aten::mm", LARGE)) for ns in (100, 120))
+    base, head = (
+        run(*(row(f"aten::t{number}", ns) for number in range(9)), row("aten::mm", LARGE))
+        for ns in (100, 120)
+    )
     judgement = judged(base, head, limits("10%"))
     [checked] = judgement.regressions
-    assert (checked.name, checked.base_ns, checked.head_ns, len(checked.members)) == ("other", 900, 1_080, 9)
+    assert (checked.name, checked.base_ns, checked.head_ns, len(checked.members)) == (
+        "other",
+        900,
+        1_080,
+        9,
+    )
 
 
 def test_pools_are_summed_run_by_run_so_that_their_spread_is_that_of_the_sum():
     # One is quick when the other is slow: each differs by half from run to run, and their sum by nothing.
-    bases = [run(row("aten::mm", LARGE), row("aten::a", 100 + swing), row("aten::b", 100 - swing)) for swing in (50, -50) * 4]
+    bases = [
+        run(row("aten::mm", LARGE), row("aten::a", 100 + swing), row("aten::b", 100 - swing))
+        for swing in (50, -50) * 4
+    ]
     checked = named(judged(bases, bases[0]), "other")
     assert checked.base_runs == (200,) * 8
     assert checked.text == "within 10.0 %"
 
 
 def test_time_outside_operations_is_judged_by_the_general_threshold_only():
-    base, head = (run(row("aten::mm", LARGE), row(OUTSIDE, ns, calls=0)) for ns in (500_000, 700_000))
-    assert [checked.name for checked in judged(base, head, limits("10%", "fc1:90%")).regressions] == ["outside operations"]
+    base, head = (
+        run(row("aten::mm", LARGE), row(OUTSIDE, ns, calls=0)) for ns in (500_000, 700_000)
+    )
+    assert [
+        checked.name for checked in judged(base, head, limits("10%", "fc1:90%")).regressions
+    ] == ["outside operations"]
     assert judged(base, head, limits("fc1:1%")).outcome == "passed"
 
 
@@ -483,7 +616,11 @@ def test_time_outside_operations_is_judged_by_the_general_threshold_only():
     ],
 )
 def test_operations_that_replace_others_of_their_module_are_judged_with_them(head, text):
-    judgement = judged(run(row("aten::old", LARGE)), run(*(row(name, ns) for name, ns in head.items())), limits("10%"))
+    judgement = judged(
+        run(row("aten::old", LARGE)),
+        run(*(row(name, ns) for name, ns in head.items())),
+        limits("10%"),
+    )
     [checked] = judgement.cases[0].operations
     assert (checked.name, checked.kind) == (
         f"aten::old -> {' + '.join(sorted(head, key=head.get, reverse=True))}, forward fc1",
@@ -494,7 +631,10 @@ def test_operations_that_replace_others_of_their_module_are_judged_with_them(hea
 
 def test_operations_of_another_module_replace_nothing():
     rest = [row("aten::mm", LARGE, module=module) for module in ("fc1", "fc2")]
-    base, head = run(row("aten::old", LARGE), *rest), run(row("aten::new", LARGE, module="fc2"), *rest)
+    base, head = (
+        run(row("aten::old", LARGE), *rest),
+        run(row("aten::new", LARGE, module="fc2"), *rest),
+    )
     assert verdicts(judged(base, head, limits("10%"))) == {
         "iteration": "within 10.0 %",
         MM: "within 10.0 %",
@@ -506,13 +646,22 @@ def test_operations_of_another_module_replace_nothing():
 
 def test_a_new_operation_regresses_whatever_the_threshold():
     head = run(row("aten::mm", LARGE), row("aten::copy_", LARGE, module=""))
-    checked = named(judged(run(row("aten::mm", LARGE)), head, limits("900%")), "nothing -> aten::copy_, forward")
-    assert (checked.verdict, checked.fails, checked.change, checked.base_ns) == ("regressed", True, math.inf, 0)
+    checked = named(
+        judged(run(row("aten::mm", LARGE)), head, limits("900%")), "nothing -> aten::copy_, forward"
+    )
+    assert (checked.verdict, checked.fails, checked.change, checked.base_ns) == (
+        "regressed",
+        True,
+        math.inf,
+        0,
+    )
 
 
 def test_a_new_module_has_its_name_where_operations_are_summed_by_module():
     head = run(row("aten::mm", LARGE), row("aten::mm", LARGE, module="conv3"))
-    assert "nothing -> conv3 forward" in verdicts(judged(run(row("aten::mm", LARGE)), head, Criteria(by="module")))
+    assert "nothing -> conv3 forward" in verdicts(
+        judged(run(row("aten::mm", LARGE)), head, Criteria(by="module"))
+    )
 
 
 def test_a_new_operation_that_is_small_counts_with_the_other_small_ones():
@@ -529,9 +678,15 @@ def test_a_new_operation_that_is_small_counts_with_the_other_small_ones():
 
 
 def limit_of(name, *options, mark=(), case_mark="", iteration=""):
-    rows = [row("aten::mm", LARGE), row("aten::conv", LARGE, module="conv2"), row("aten::t", 10, module="conv2")]
+    rows = [
+        row("aten::mm", LARGE),
+        row("aten::conv", LARGE, module="conv2"),
+        row("aten::t", 10, module="conv2"),
+    ]
     record = case(*rows, op_fail=mark, case_fail=case_mark)
-    checked = named(judged(run(*rows), builders.summary(record), limits(*options, iteration=iteration)), name)
+    checked = named(
+        judged(run(*rows), builders.summary(record), limits(*options, iteration=iteration)), name
+    )
     return checked.threshold if checked.given else None
 
 
@@ -558,8 +713,12 @@ def test_the_narrowest_threshold_applies(name, options, mark, expected):
     assert limit_of(name, *options, mark=mark) == expected
 
 
-@pytest.mark.parametrize(("given", "case_mark", "expected"), [("", "", None), ("4%", "", 0.04), ("4%", "5%", 0.05)])
-def test_the_mark_of_a_test_overrides_the_command_line_for_the_iteration(given, case_mark, expected):
+@pytest.mark.parametrize(
+    ("given", "case_mark", "expected"), [("", "", None), ("4%", "", 0.04), ("4%", "5%", 0.05)]
+)
+def test_the_mark_of_a_test_overrides_the_command_line_for_the_iteration(
+    given, case_mark, expected
+):
     assert limit_of("iteration", "10%", iteration=given, case_mark=case_mark) == expected
 
 
@@ -569,11 +728,18 @@ def test_a_mark_of_the_base_does_not_count():
 
 
 def test_a_threshold_names_a_module_where_modules_are_summed():
-    base, head = (run(row("aten::conv", ns, module="conv2"), row("aten::mm", LARGE)) for ns in (LARGE, 1_500_000))
+    base, head = (
+        run(row("aten::conv", ns, module="conv2"), row("aten::mm", LARGE))
+        for ns in (LARGE, 1_500_000)
+    )
     judgement = judged(base, head, limits("conv2:20%", by="module"))
-    assert [(checked.name, checked.threshold) for checked in judgement.regressions] == [("conv2 forward", 0.2)]
+    assert [(checked.name, checked.threshold) for checked in judgement.regressions] == [
+        ("conv2 forward", 0.2)
+    ]
     judgement = judged(base, head, limits("aten::conv:20%", by="op"))
-    assert [(checked.name, checked.threshold) for checked in judgement.regressions] == [("aten::conv", 0.2)]
+    assert [(checked.name, checked.threshold) for checked in judgement.regressions] == [
+        ("aten::conv", 0.2)
+    ]
 
 
 # ---- never silently green --------------------------------------------------------------------------------------------
@@ -593,7 +759,11 @@ def problem_of(bases, head, criteria=GATE, **changes):
 
 def excused_by(bases, head):
     """Which of the two excuses each lets the only problem pass."""
-    return [name for name in EXCUSES if problem_of(bases, head, dataclasses.replace(GATE, **{name: True})).excused]
+    return [
+        name
+        for name in EXCUSES
+        if problem_of(bases, head, dataclasses.replace(GATE, **{name: True})).excused
+    ]
 
 
 def empty(**changes):
@@ -601,7 +771,11 @@ def empty(**changes):
     return RunSummary(environment=builders.summary().environment, cases=(), **changes)
 
 
-STEP, OTHER, WITHOUT = case(row("aten::mm", LARGE)), case(row("aten::mm", LARGE), batch_size=1), builders.case_record(tables=())
+STEP, OTHER, WITHOUT = (
+    case(row("aten::mm", LARGE)),
+    case(row("aten::mm", LARGE), batch_size=1),
+    builders.case_record(tables=()),
+)
 IN_ANOTHER = {"tables": (), "tables_in": "step convnet-b1-cpu"}
 TRAIN_ALONE = builders.summary(builders.case_record(phase="train", **IN_ANOTHER))
 
@@ -619,60 +793,104 @@ def on_device(kernel_ns, *views):
 
 
 NO_KERNEL = on_device(0, "device", "host")
-NO_TABLE = (
-    "no case has an operation table that --op-fail could apply to; give --case-fail 10%, or save runs with --op-benchmarks"
-)
+NO_TABLE = "no case has an operation table that --op-fail could apply to; give --case-fail 10%, or save runs with --op-benchmarks"
 CHANGED = "threads 1 -> 4, seed 1 -> 2"
 
 
 @pytest.mark.parametrize(
     ("bases", "head", "text", "excuse"),
     [
-        (mm(LARGE), empty(), "no benchmark ran: the new run has no benchmark in it; name another", None),
+        (
+            mm(LARGE),
+            empty(),
+            "no benchmark ran: the new run has no benchmark in it; name another",
+            None,
+        ),
         ([], empty(), "no benchmark ran: the new run has no benchmark in it; name another", None),
-        ([], mm(LARGE), "no saved run to compare with; save one with: pytest bench --benchmark-autosave", None),
-        (empty(), mm(LARGE), "no case in common with the base; save a run of these cases first", None),
+        (
+            [],
+            mm(LARGE),
+            "no saved run to compare with; save one with: pytest bench --benchmark-autosave",
+            None,
+        ),
+        (
+            empty(),
+            mm(LARGE),
+            "no case in common with the base; save a run of these cases first",
+            None,
+        ),
         (TRAIN_ALONE, TRAIN_ALONE, NO_TABLE, None),
-        (beside(STEP), beside(), f"in the base but not in this run: {NODE}, {LAST}", "allow_missing"),
-        (beside(WITHOUT), beside(STEP), f"no operation table of {NODE} in the base", "allow_missing"),
-        (beside(STEP), beside(WITHOUT), f"no operation table of {NODE} in this run", "allow_missing"),
-        (beside(WITHOUT), beside(WITHOUT), f"no operation table of {NODE} in the base and in this run", "allow_missing"),
+        (
+            beside(STEP),
+            beside(),
+            f"in the base but not in this run: {NODE}, {LAST}",
+            "allow_missing",
+        ),
+        (
+            beside(WITHOUT),
+            beside(STEP),
+            f"no operation table of {NODE} in the base",
+            "allow_missing",
+        ),
+        (
+            beside(STEP),
+            beside(WITHOUT),
+            f"no operation table of {NODE} in this run",
+            "allow_missing",
+        ),
+        (
+            beside(WITHOUT),
+            beside(WITHOUT),
+            f"no operation table of {NODE} in the base and in this run",
+            "allow_missing",
+        ),
         # Also where its operations are now in another case.
         (
-            beside(STEP), beside(builders.case_record(**IN_ANOTHER)),
-            f"no operation table of {NODE} in this run", "allow_missing",
+            beside(STEP),
+            beside(builders.case_record(**IN_ANOTHER)),
+            f"no operation table of {NODE} in this run",
+            "allow_missing",
         ),
         (
-            beside(on_device(5, "device", "host")), beside(NO_KERNEL),
-            f"no device time in the operation table of {NODE} in this run: the profiler recorded no kernel", "allow_missing",
+            beside(on_device(5, "device", "host")),
+            beside(NO_KERNEL),
+            f"no device time in the operation table of {NODE} in this run: the profiler recorded no kernel",
+            "allow_missing",
         ),
         (
-            beside(NO_KERNEL), beside(NO_KERNEL),
+            beside(NO_KERNEL),
+            beside(NO_KERNEL),
             f"no device time in the operation table of {NODE} in the base and in this run: the profiler recorded no kernel",
             "allow_missing",
         ),
         (
-            beside(dataclasses.replace(on_device(5, "host"), device_ns=())), beside(on_device(5, "device")),
-            f"no operation table of {NODE} in both by the same view", "allow_missing",
+            beside(dataclasses.replace(on_device(5, "host"), device_ns=())),
+            beside(on_device(5, "device")),
+            f"no operation table of {NODE} in both by the same view",
+            "allow_missing",
         ),
         (
-            beside(environment=builders.environment(cpu_model="Intel Xeon 8488C")), beside(),
+            beside(environment=builders.environment(cpu_model="Intel Xeon 8488C")),
+            beside(),
             "1 case: cpu model Intel Xeon 8488C -> AMD EPYC 9R14; measure both sides on one machine, or add --across-machines",
             "allow_incomparable",
         ),
         # Once for all cases.
         (
-            beside(STEP, environment=builders.environment(cpu_count=8)), beside(STEP),
-            "2 cases: cpu count 8 -> 2; give both sides the same CPUs, or add --across-machines", "allow_incomparable",
+            beside(STEP, environment=builders.environment(cpu_count=8)),
+            beside(STEP),
+            "2 cases: cpu count 8 -> 2; give both sides the same CPUs, or add --across-machines",
+            "allow_incomparable",
         ),
         (
-            beside(STEP), beside(case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE)),
+            beside(STEP),
+            beside(case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE)),
             f"not the same case as in the base: {NODE} ({CHANGED}); measure both sides with the same settings",
             "allow_incomparable",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
+)
 def test_what_cannot_be_judged_is_named_and_may_be_excused(bases, head, text, excuse):
     verdict = "incomparable" if excuse == "allow_incomparable" else "missing"
     assert problem_of(bases, head) == (verdict, text, False)
@@ -681,7 +899,9 @@ def test_what_cannot_be_judged_is_named_and_may_be_excused(bases, head, text, ex
 
 def test_a_missing_table_matters_only_with_a_threshold_for_operations():
     for tables in (WITHOUT, NO_KERNEL):
-        judgement = judged(builders.summary(tables), builders.summary(tables), limits(iteration="10%"))
+        judgement = judged(
+            builders.summary(tables), builders.summary(tables), limits(iteration="10%")
+        )
         assert (judgement.outcome, judgement.problems) == ("passed", ())
     marked = builders.summary(builders.case_record(**IN_ANOTHER, op_fail=("5%",)))
     problem = problem_of(builders.summary(WITHOUT), marked, Criteria())
@@ -697,7 +917,9 @@ def test_another_torch_is_incomparable_until_it_is_asked_for_and_nothing_of_the_
     base = builders.summary(STEP, environment=builders.environment(torch="2.13.0"))
     judgement = judged(base, mm(9 * LARGE), GATE)
     assert (set(verdicts(judgement).values()), judgement.regressions) == ({"incomparable"}, ())
-    assert texts(judgement) == ["1 case: torch 2.13.0 -> 2.15.0; add --across-versions to compare them all the same"]
+    assert texts(judgement) == [
+        "1 case: torch 2.13.0 -> 2.15.0; add --across-versions to compare them all the same"
+    ]
     assert judged(base, mm(9 * LARGE), GATE, across_versions=True).outcome == "regressed"
 
 
@@ -721,7 +943,8 @@ def problem_list(judgement):
     [
         (run(row("aten::mm", LARGE)), run(row("aten::mm", LARGE), row("aten::t", 10))),
         (run(row("aten::mm", LARGE), row("aten::t", 10)), run(row("aten::mm", LARGE))),
-        [builders.summary(case(row("aten::mm", LARGE)), case(row("aten::t", LARGE), batch_size=1))] * 2,
+        [builders.summary(case(row("aten::mm", LARGE)), case(row("aten::t", LARGE), batch_size=1))]
+        * 2,
     ],
     ids=["in the new run", "in the base", "in one case of both"],
 )
@@ -732,7 +955,9 @@ def test_a_name_of_any_side_or_case_is_known(base, head):
 @pytest.mark.parametrize("name", [OUTSIDE, "forward", "iteration", "other", "fc"])
 def test_what_is_no_operation_and_no_module_cannot_be_named(name):
     head = run(row("aten::mm", LARGE), row(OUTSIDE, 10, module="", calls=0))
-    assert texts(judged(head, head, limits(f"{name}:5%"))) == [f"--op-fail {name!r} is no operation or module of any case"]
+    assert texts(judged(head, head, limits(f"{name}:5%"))) == [
+        f"--op-fail {name!r} is no operation or module of any case"
+    ]
 
 
 def test_a_mark_applies_to_its_own_case():
@@ -741,12 +966,16 @@ def test_a_mark_applies_to_its_own_case():
     head = builders.summary(other, case(row("aten::mm", LARGE), op_fail=("10%", "conv2:5%")))
     for criteria in (Criteria(), limits("conv2:5%", **EXCUSES)):
         judgement = judged(base, head, criteria)
-        assert problem_list(judgement) == [("missing", f"opgate 'conv2' is no operation or module of {NODE}", False)]
+        assert problem_list(judgement) == [
+            ("missing", f"opgate 'conv2' is no operation or module of {NODE}", False)
+        ]
         assert judgement.outcome == "unjudged"
 
 
 def test_a_name_is_not_called_unknown_where_operations_could_not_be_compared():
-    base = builders.summary(case(row("aten::mm", LARGE)), environment=builders.environment(torch="2.13.0"))
+    base = builders.summary(
+        case(row("aten::mm", LARGE)), environment=builders.environment(torch="2.13.0")
+    )
     judgement = judged(base, mm(LARGE), limits("aten::nothing:5%", **EXCUSES))
     assert [problem.verdict for problem in judgement.problems] == ["incomparable"]
 
@@ -800,25 +1029,50 @@ def test_what_matches_no_regression_excuses_nothing_and_is_said_to_be_unused(pat
 
 
 def test_the_iteration_sums_and_replacements_can_be_accepted():
-    base = run(row("aten::mm", LARGE), row("aten::t", 10), row("aten::old", LARGE), row(OUTSIDE, 10, calls=0), **WALL)
+    base = run(
+        row("aten::mm", LARGE),
+        row("aten::t", 10),
+        row("aten::old", LARGE),
+        row(OUTSIDE, 10, calls=0),
+        **WALL,
+    )
     slow = {"timing": builders.timing(median_ns=2_000_000, iqr_ns=0)}
-    head = run(row("aten::mm", LARGE), row("aten::t", 90), row("aten::new", 2 * LARGE), row(OUTSIDE, 90, calls=0), **slow)
+    head = run(
+        row("aten::mm", LARGE),
+        row("aten::t", 90),
+        row("aten::new", 2 * LARGE),
+        row(OUTSIDE, 90, calls=0),
+        **slow,
+    )
     replaced = "aten::old -> aten::new, forward fc1"
 
     def accepted(*patterns):
-        return sorted(checked.name for checked in accepting(*patterns, base=base, head=head).accepted)
+        return sorted(
+            checked.name for checked in accepting(*patterns, base=base, head=head).accepted
+        )
 
     assert accepted("*:iteration") == ["iteration"]
     assert accepted("*:other") == ["other"]
     assert accepted("*:outside operations") == ["outside operations"]
-    assert accepted("*:aten::old") == accepted("*:aten::new") == accepted(f"*:{replaced}") == [replaced]
-    judgement = accepting("*:iteration", "*:other", "*:outside operations", "*:aten::new", base=base, head=head)
+    assert (
+        accepted("*:aten::old")
+        == accepted("*:aten::new")
+        == accepted(f"*:{replaced}")
+        == [replaced]
+    )
+    judgement = accepting(
+        "*:iteration", "*:other", "*:outside operations", "*:aten::new", base=base, head=head
+    )
     assert (judgement.outcome, judgement.unused) == ("passed", ())
 
 
 def test_nothing_is_accepted_that_did_not_regress():
     judgement = accepting("*:aten::mm", head=mm(LARGE))
-    assert (judgement.accepted, judgement.unused, judgement.outcome) == ((), ("*:aten::mm:1000%",), "passed")
+    assert (judgement.accepted, judgement.unused, judgement.outcome) == (
+        (),
+        ("*:aten::mm:1000%",),
+        "passed",
+    )
 
 
 @pytest.mark.parametrize(("head", "accepted"), [(1_500_000, True), (1_500_001, False)])
@@ -833,14 +1087,23 @@ def test_of_several_accepted_limits_the_largest_applies():
     patterns = ("*:aten::mm:20%", "*:fc1:60%", "*:aten::*:5%", "*:aten::mm")
     criteria = limits("10%", accept=patterns, reason="x")
     judgement = judged(mm(LARGE), mm(1_500_000), criteria)
-    assert (judgement.outcome, named(judgement, MM).accept_limit, judgement.unused) == ("passed", 0.6, ())
+    assert (judgement.outcome, named(judgement, MM).accept_limit, judgement.unused) == (
+        "passed",
+        0.6,
+        (),
+    )
 
 
 def test_a_regression_that_is_accepted_without_a_limit_is_not_judged():
     judgement = accepting("*:aten::mm", limit=None)
     [checked] = judgement.unlimited
     assert (checked.verdict, checked.accepted, checked.fails) == ("regressed", False, False)
-    assert (judgement.outcome, judgement.unjudged, judgement.accepted, judgement.unused) == ("unjudged", 1, (), ())
+    assert (judgement.outcome, judgement.unjudged, judgement.accepted, judgement.unused) == (
+        "unjudged",
+        1,
+        (),
+        (),
+    )
     assert verdict.acceptance_for(judgement, checked) == f"step convnet-b16-cpu:{MM}:100%"
     # Allowing noise does not excuse it.
     assert accepting("*:aten::mm", limit=None, inconclusive="ok").outcome == "unjudged"
@@ -848,8 +1111,15 @@ def test_a_regression_that_is_accepted_without_a_limit_is_not_judged():
 
 def test_noise_above_a_threshold_is_accepted_in_the_same_way():
     def outcome(limit, **changes):
-        judgement = accepting("*:aten::mm", base=eight(*UNSTEADY), head=NOISY, limit=limit, **changes)
-        return judgement.outcome, named(judgement, MM).text.partition(", ")[2], len(judgement.unlimited), judgement.unused
+        judgement = accepting(
+            "*:aten::mm", base=eight(*UNSTEADY), head=NOISY, limit=limit, **changes
+        )
+        return (
+            judgement.outcome,
+            named(judgement, MM).text.partition(", ")[2],
+            len(judgement.unlimited),
+            judgement.unused,
+        )
 
     assert outcome(0.5) == ("passed", "accepted", 0, ())
     assert outcome(0.2) == ("unjudged", "", 0, ())
@@ -858,18 +1128,27 @@ def test_noise_above_a_threshold_is_accepted_in_the_same_way():
 
 
 def test_the_limit_of_a_new_operation_is_a_share_of_the_iteration():
-    base, head = run(row("aten::mm", LARGE), **WALL), run(row("aten::mm", LARGE), row("aten::copy_", 300_000), **WALL)
+    base, head = (
+        run(row("aten::mm", LARGE), **WALL),
+        run(row("aten::mm", LARGE), row("aten::copy_", 300_000), **WALL),
+    )
     assert accepting("*:aten::copy_", base=base, head=head, limit=0.3).outcome == "passed"
     assert accepting("*:aten::copy_", base=base, head=head, limit=0.29).outcome == "regressed"
     judgement = accepting("*:aten::copy_", base=base, head=head, limit=None)
     [checked] = judgement.unlimited
-    assert verdict.acceptance_for(judgement, checked).endswith(":nothing -> aten::copy_, forward fc1:30%")
+    assert verdict.acceptance_for(judgement, checked).endswith(
+        ":nothing -> aten::copy_, forward fc1:30%"
+    )
 
 
 SLOWER = st.integers(1_100_001, 90_000_000)
 
 
-@given(SLOWER, st.sampled_from([LARGE, 1, 0]), st.sampled_from(["aten::mm", "a * [b] ?c", "a\nb", "50%:5%"]))
+@given(
+    SLOWER,
+    st.sampled_from([LARGE, 1, 0]),
+    st.sampled_from(["aten::mm", "a * [b] ?c", "a\nb", "50%:5%"]),
+)
 def test_the_suggested_option_accepts_that_regression_and_no_other(ns, base_ns, name):
     base = [run(row(name, base_ns), row("aten::conv", LARGE, module="conv2"), **WALL)]
     head = run(row(name, ns), row("aten::conv", 2 * LARGE, module="conv2"), **WALL)
@@ -883,13 +1162,22 @@ def test_the_suggested_option_accepts_that_regression_and_no_other(ns, base_ns, 
 
 def test_a_suggestion_names_the_dataset_or_the_test_where_two_cases_would_be_meant():
     def suggested(*cases):
-        base, head = (builders.summary(*(case(row("aten::mm", ns), **one) for one in cases)) for ns in (LARGE, 2 * LARGE))
+        base, head = (
+            builders.summary(*(case(row("aten::mm", ns), **one) for one in cases))
+            for ns in (LARGE, 2 * LARGE)
+        )
         judgement = judged(base, head, limits("10%", accept=("*:aten::mm",), reason="x"))
-        return [verdict.acceptance_for(judgement, checked).partition(":aten")[0] for checked in judgement.unlimited]
+        return [
+            verdict.acceptance_for(judgement, checked).partition(":aten")[0]
+            for checked in judgement.unlimited
+        ]
 
     mnist = {"dataset": "mnist", "node_id": "b.py::test[x]"}
     assert suggested({}, mnist) == [LABEL, "step convnet-b16-cpu on mnist"]
-    assert suggested({}, {"test": "a.py::test", "node_id": "a.py::test[x]"}) == [NODE, "a.py::test[x]"]
+    assert suggested({}, {"test": "a.py::test", "node_id": "a.py::test[x]"}) == [
+        NODE,
+        "a.py::test[x]",
+    ]
 
 
 # ---- the outcome -----------------------------------------------------------------------------------------------------
@@ -928,7 +1216,10 @@ def test_a_mark_applies_to_its_own_test_only():
     base = builders.summary(case(*rows[0]), case(*rows[0], batch_size=1))
     head = builders.summary(case(*rows[1], op_fail=("10%",)), case(*rows[1], batch_size=1))
     judgement = judged(base, head)
-    assert ([one.case.head.params.batch_size for one in judgement.regressions], judgement.outcome) == ([16], "regressed")
+    assert (
+        [one.case.head.params.batch_size for one in judgement.regressions],
+        judgement.outcome,
+    ) == ([16], "regressed")
     assert judged(mm(LARGE), mm(2 * LARGE, case_fail="90%")).outcome == "passed"
 
 
@@ -967,12 +1258,18 @@ def test_the_median_of_base_runs_is_not_rounded():
     bases = [builders.plain_summary("test_x", seconds) for seconds in (0.40e-9, 0.46e-9)]
     comparison = compare(bases, builders.plain_summary("test_x", 0.49e-9), pool_commits=True)
     [checked] = judge(comparison, limits(iteration="20%")).checked
-    assert (checked.base_ns, checked.change) == (pytest.approx(0.43), pytest.approx(0.1395, abs=1e-4))
+    assert (checked.base_ns, checked.change) == (
+        pytest.approx(0.43),
+        pytest.approx(0.1395, abs=1e-4),
+    )
     assert checked.uncertainty == pytest.approx(0.06 / 0.43)
 
 
 def test_runs_of_a_call_below_a_nanosecond_are_replicates():
-    bases = [builders.plain_summary("test_x", (0.400 + 0.001 * (number % 3)) * 1e-9) for number in range(8)]
+    bases = [
+        builders.plain_summary("test_x", (0.400 + 0.001 * (number % 3)) * 1e-9)
+        for number in range(8)
+    ]
     for seconds, text in ((0.401e-9, "within 4.0 %"), (0.42e-9, "regressed")):
         comparison = compare(bases, builders.plain_summary("test_x", seconds), pool_commits=True)
         [checked] = judge(comparison, limits(iteration="4%")).checked
@@ -985,7 +1282,9 @@ def test_the_acceptance_that_is_advised_for_a_short_call_accepts_it():
     [regression] = before.regressions
     text = acceptance_for(before, regression)
     assert text == "test_x:iteration:23%"
-    criteria = Criteria(case_fail=Threshold("", 0.04), accept=(Acceptance.parse(text),), reason="meant")
+    criteria = Criteria(
+        case_fail=Threshold("", 0.04), accept=(Acceptance.parse(text),), reason="meant"
+    )
     assert judged(quick, slow, criteria).outcome == "passed"
 
 
@@ -993,7 +1292,14 @@ def test_the_acceptance_that_is_advised_for_a_short_call_accepts_it():
 
 
 def checked(base_runs, head_ns, **changes):
-    ordinary = {"case": None, "name": "x", "kind": "operation", "members": (), "spread_ns": 0.0, "limit": Threshold("", 0.1)}
+    ordinary = {
+        "case": None,
+        "name": "x",
+        "kind": "operation",
+        "members": (),
+        "spread_ns": 0.0,
+        "limit": Threshold("", 0.1),
+    }
     return CheckedQuantity(base_runs=tuple(base_runs), head_ns=head_ns, **{**ordinary, **changes})
 
 
@@ -1045,11 +1351,14 @@ def test_a_quantity_whose_limit_is_infinite_is_inconclusive():
 @pytest.mark.parametrize("runs", [8, pytest.param(15, marks=pytest.mark.thorough)])
 def test_false_alarms_of_a_report_are_as_rare_as_promised(runs):
     reports, quantities = 600, 40
-    times = np.random.default_rng(runs).lognormal(mean=14, sigma=0.06, size=(reports, quantities, runs + 1))
+    times = np.random.default_rng(runs).lognormal(
+        mean=14, sigma=0.06, size=(reports, quantities, runs + 1)
+    )
     alarms = sum(
         any(
             # As good as no threshold: only the runs' differences stand against an alarm.
-            verdict._by_runs(checked(base, head, limit=Threshold("", 1e-9)), quantities).verdict == "regressed"
+            verdict._by_runs(checked(base, head, limit=Threshold("", 1e-9)), quantities).verdict
+            == "regressed"
             for *base, head in report
         )
         for report in times.round().astype(int).tolist()
@@ -1065,7 +1374,9 @@ def test_the_minimum_detectable_change_is_the_smallest_that_regresses():
     one = named(judged(bases, bases[0], limits("1%")), MM)
     least = math.ceil(one.base_ns * (1 + one.smallest))
     for head, text in ((least + 1, "regressed"), (least - 2, "inconclusive")):
-        assert named(judged(bases, builders.base_runs(1, head)[0], limits("1%")), MM).verdict == text
+        assert (
+            named(judged(bases, builders.base_runs(1, head)[0], limits("1%")), MM).verdict == text
+        )
 
 
 # ---- properties ------------------------------------------------------------------------------------------------------
@@ -1077,7 +1388,10 @@ BASES = st.lists(TIMES, min_size=1, max_size=10)
 def outcome_of(bases, head, *, scale=1, criteria=GATE):
     timing = builders.timing(median_ns=7_500_000 * scale, iqr_ns=300_000 * scale)
     summaries = [
-        builders.summary(case(row("aten::mm", ns * scale), row("aten::t", 900 * scale), timing=timing)) for ns in (*bases, head)
+        builders.summary(
+            case(row("aten::mm", ns * scale), row("aten::t", 900 * scale), timing=timing)
+        )
+        for ns in (*bases, head)
     ]
     judgement = judge(compare(summaries[:-1], summaries[-1]), criteria)
     return judgement.outcome, verdicts(judgement)
@@ -1087,7 +1401,9 @@ def outcome_of(bases, head, *, scale=1, criteria=GATE):
 @given(BASES, TIMES, st.randoms(use_true_random=False), st.sampled_from([GATE, Criteria()]))
 def test_the_order_of_base_runs_does_not_matter(bases, head, random, criteria):
     shuffled = random.sample(bases, len(bases))
-    assert outcome_of(bases, head, criteria=criteria) == outcome_of(shuffled, head, criteria=criteria)
+    assert outcome_of(bases, head, criteria=criteria) == outcome_of(
+        shuffled, head, criteria=criteria
+    )
 
 
 @strategies.ANY_SPEED
@@ -1097,7 +1413,9 @@ def test_a_clock_of_another_unit_leaves_the_verdicts(bases, head, scale, criteri
     scaled_outcome, scaled = outcome_of(bases, head, scale=scale, criteria=criteria)
     assert outcome == scaled_outcome
     # The words without their figures, which may be rounded the other way.
-    assert [text.split()[0] for text in given.values()] == [text.split()[0] for text in scaled.values()]
+    assert [text.split()[0] for text in given.values()] == [
+        text.split()[0] for text in scaled.values()
+    ]
 
 
 @strategies.ANY_SPEED
@@ -1118,7 +1436,9 @@ def test_nothing_above_a_given_threshold_passes(bases, head, percent):
     checked, limit = named(judgement, MM), percent / 100
     if judgement.outcome == "passed":
         assert checked.change <= limit
-        assert checked.verdict == "improved" or not checked.is_decisive or checked.uncertainty <= limit
+        assert (
+            checked.verdict == "improved" or not checked.is_decisive or checked.uncertainty <= limit
+        )
     else:
         assert max(checked.change, checked.uncertainty) > limit
 
@@ -1133,19 +1453,32 @@ def with_timing(record):
     st.lists(strategies.case_records(), max_size=2),
     st.lists(strategies.environments(), min_size=2, max_size=2),
     st.sampled_from(GROUPINGS),
-    st.sampled_from([Criteria(), limits("10%", "conv2:5%", iteration="5%", accept=("*:*:50%", "*:*mm*"), reason="x")]),
+    st.sampled_from(
+        [
+            Criteria(),
+            limits("10%", "conv2:5%", iteration="5%", accept=("*:*:50%", "*:*mm*"), reason="x"),
+        ]
+    ),
     st.booleans(),
     st.booleans(),
 )
-def test_any_runs_are_judged(bases, head, environments, by, criteria, across_versions, across_machines):
+def test_any_runs_are_judged(
+    bases, head, environments, by, criteria, across_versions, across_machines
+):
     """Whatever files contain: there is a judgement, and it passes only where something was judged."""
     summaries = []
     for number, records in enumerate(bases):
         # Each base run has the new run's first case too, so that something is compared.
-        same = [dataclasses.replace(one, test=head[0].test, params=head[0].params) for one in records[:1] if head]
+        same = [
+            dataclasses.replace(one, test=head[0].test, params=head[0].params)
+            for one in records[:1]
+            if head
+        ]
         cases = map(with_timing, [*records, *same])
         summaries.append(builders.summary(*cases, environment=environments[number % 2]))
-    new = builders.summary(*map(with_timing, head), environment=environments[0]) if head else empty()
+    new = (
+        builders.summary(*map(with_timing, head), environment=environments[0]) if head else empty()
+    )
     criteria = dataclasses.replace(criteria, by=by)
     across = {"across_versions": across_versions, "across_machines": across_machines}
     judgement = judge(compare(summaries, new, by=by, **across), criteria)
@@ -1167,25 +1500,40 @@ def test_any_runs_are_judged(bases, head, environments, by, criteria, across_ver
 def test_operations_that_took_nothing_or_are_gone_have_verdicts_by_either_rule(count):
     judgement = judged([mm(0)] * count, mm(LARGE), limits("10%"))
     assert (judgement.outcome, named(judgement, MM).verdict) == ("regressed", "regressed")
-    bases = [run(row("aten::mm", LARGE), row("aten::conv", LARGE, module="conv2")) for _ in range(count)]
+    bases = [
+        run(row("aten::mm", LARGE), row("aten::conv", LARGE, module="conv2")) for _ in range(count)
+    ]
     assert verdicts(judged(bases, mm(LARGE)))["aten::conv -> nothing, forward conv2"] == "improved"
 
 
 def test_what_replaces_a_named_operation_is_judged_by_its_threshold():
     base, head = run(row("aten::addmm", LARGE)), run(row("aten::_scaled_mm", 3 * LARGE))
-    for texts_of_limits in (("10%", "aten::addmm:5%"), ("aten::_scaled_mm:5%",), ("aten::_scaled_mm:5%", "aten::addmm:9%")):
+    for texts_of_limits in (
+        ("10%", "aten::addmm:5%"),
+        ("aten::_scaled_mm:5%",),
+        ("aten::_scaled_mm:5%", "aten::addmm:9%"),
+    ):
         [checked] = judged(base, head, limits(*texts_of_limits)).regressions
-        assert (checked.name, checked.threshold) == ("aten::addmm -> aten::_scaled_mm, forward fc1", 0.05)
+        assert (checked.name, checked.threshold) == (
+            "aten::addmm -> aten::_scaled_mm, forward fc1",
+            0.05,
+        )
 
 
 def test_accepting_one_operation_does_not_excuse_those_pooled_with_it():
-    base, head = (run(row("aten::mm", LARGE), row("aten::t", 100), row("aten::add", ns)) for ns in (100, 5_000))
+    base, head = (
+        run(row("aten::mm", LARGE), row("aten::t", 100), row("aten::add", ns))
+        for ns in (100, 5_000)
+    )
     judgement = accepting("*:aten::t", "*:fc1", base=base, head=head)
     assert [checked.name for checked in judgement.regressions] == ["other"]
     assert judgement.unused == ("*:aten::t:1000%", "*:fc1:1000%")
 
 
-@pytest.mark.parametrize("name", ["evaluate_function: AddmmBackward0", "autograd::engine::evaluate_function: AddmmBackward0"])
+@pytest.mark.parametrize(
+    "name",
+    ["evaluate_function: AddmmBackward0", "autograd::engine::evaluate_function: AddmmBackward0"],
+)
 def test_an_operation_is_named_as_tables_show_it_or_as_torch_calls_it(name):
     engine = "autograd::engine::evaluate_function: AddmmBackward0"
     base, head = (run(row(engine, ns, phase="backward")) for ns in (LARGE, 2 * LARGE))
@@ -1201,7 +1549,9 @@ def test_whether_an_operation_is_judged_by_itself_does_not_depend_on_the_order_o
 
 
 def test_a_marked_case_of_the_base_that_is_missing_now_is_undecided():
-    base = builders.summary(builders.case_record(), builders.case_record(batch_size=1, op_fail=("5%",)))
+    base = builders.summary(
+        builders.case_record(), builders.case_record(batch_size=1, op_fail=("5%",))
+    )
     judgement = judge(compare([base], builders.summary()), Criteria())
     assert judgement.asked
     assert judgement.outcome == "unjudged"
@@ -1210,7 +1560,10 @@ def test_a_marked_case_of_the_base_that_is_missing_now_is_undecided():
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"op_fail": ("5%", "")}, "'' is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module"),
+        (
+            {"op_fail": ("5%", "")},
+            "'' is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module",
+        ),
         ({"case_fail": "mm:5%"}, "'mm:5%' is not a threshold for an iteration; give 10%"),
     ],
 )
@@ -1227,7 +1580,9 @@ def test_an_unreadable_threshold_of_the_new_run_is_refused_with_its_file(changes
 def test_the_spread_of_elapsed_time_on_a_device_is_that_of_its_own_clock():
     table = builders.op_table(row("aten::mm", 5, self_device_ns=500), view="device", busy_ns=600)
     base, head = (
-        builders.summary(builders.case_record(device="cuda", device_ns=(ns - 40, ns, ns + 40), tables=(table,)))
+        builders.summary(
+            builders.case_record(device="cuda", device_ns=(ns - 40, ns, ns + 40), tables=(table,))
+        )
         for ns in (1_000, 1_000)
     )
     # Not the 300 us of the rounds.

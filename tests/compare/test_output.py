@@ -29,10 +29,17 @@ def step(batch_size, scale=1, **changes):
     """A step with operations in three phases, some only at batch 1, whose times grow with ``scale``."""
     rows = [
         builders.op_row("aten::mkldnn_convolution", 400_000 * scale, module="conv2"),
-        builders.op_row("aten::convolution_backward", 1_234_567 * scale, phase="backward", module="conv2"),
+        builders.op_row(
+            "aten::convolution_backward", 1_234_567 * scale, phase="backward", module="conv2"
+        ),
         builders.op_row("aten::addmm", 90_000 * scale, module="fc1"),
         builders.op_row("aten::add_", 30_000, phase="optimizer", module="", calls=16),
-        builders.op_row("autograd::engine::evaluate_function: ConvolutionBackward0", 3_000, phase="backward", module="conv2"),
+        builders.op_row(
+            "autograd::engine::evaluate_function: ConvolutionBackward0",
+            3_000,
+            phase="backward",
+            module="conv2",
+        ),
         builders.op_row(OUTSIDE, 250_000, phase="forward", module="", calls=0),
         builders.op_row(OUTSIDE, 50_000, phase="", module="", calls=0),
     ]
@@ -64,7 +71,13 @@ def test_each_column_adds_up():
 
 
 def test_other_phases_workloads_and_devices_have_tables_of_their_own():
-    records = [step(1), step(1, device="cuda"), step(1, workload="lenet5"), step(1, phase="forward"), step(1, dataset="mnist")]
+    records = [
+        step(1),
+        step(1, device="cuda"),
+        step(1, workload="lenet5"),
+        step(1, phase="forward"),
+        step(1, dataset="mnist"),
+    ]
     tables = operation_tables(records, top=3)
     assert len({table.title for table in tables}) == len(tables) == 5
 
@@ -84,7 +97,9 @@ def on_accelerator(kernel_ns, elapsed_ns, alone_ns=15_000):
     ]
     busy_ns = kernel_ns + 5_000 + alone_ns
     return builders.case_record(
-        device="cuda", device_ns=(elapsed_ns,) * 3, tables=(builders.op_table(*rows, view="device", busy_ns=busy_ns),)
+        device="cuda",
+        device_ns=(elapsed_ns,) * 3,
+        tables=(builders.op_table(*rows, view="device", busy_ns=busy_ns),),
     )
 
 
@@ -92,18 +107,32 @@ def test_busy_time_elapsed_time_and_what_is_no_operation_are_rows_of_a_table_by_
     [table] = operation_tables([on_accelerator(20_000, 1_500_000)], top=3)
     assert "self device time" in table.title
     sums = {row[0]: row[3] for row in table.sums}
-    assert (sums["unattributed kernels"], sums["sum of one profiled iteration"]) == ("15.0 us", "40.0 us")
-    assert (sums["device busy time"], sums["device elapsed time without the profiler"]) == ("40.0 us", "1.50 ms")
+    assert (sums["unattributed kernels"], sums["sum of one profiled iteration"]) == (
+        "15.0 us",
+        "40.0 us",
+    )
+    assert (sums["device busy time"], sums["device elapsed time without the profiler"]) == (
+        "40.0 us",
+        "1.50 ms",
+    )
     assert not {"outside operations", "runtime calls"} & set(sums)  # they are times of the host
 
 
 def test_the_operations_of_an_accelerator_are_shown_as_parts_of_its_busy_time(golden):
-    base, head = on_accelerator(20_000, 1_500_000), on_accelerator(29_000, 1_498_000, alone_ns=16_000)
-    golden(report([builders.summary(base)], builders.summary(head), **thresholds("10%")), "comparison_accelerator.txt")
+    base, head = (
+        on_accelerator(20_000, 1_500_000),
+        on_accelerator(29_000, 1_498_000, alone_ns=16_000),
+    )
+    golden(
+        report([builders.summary(base)], builders.summary(head), **thresholds("10%")),
+        "comparison_accelerator.txt",
+    )
 
 
 def test_the_changes_of_a_csv_add_up_to_the_busy_time_of_an_accelerator():
-    sides = [builders.summary(on_accelerator(kernel_ns, 1_500_000)) for kernel_ns in (20_000, 29_000)]
+    sides = [
+        builders.summary(on_accelerator(kernel_ns, 1_500_000)) for kernel_ns in (20_000, 29_000)
+    ]
     text = rendered(judge(compare([sides[0]], sides[1]), Criteria()), "csv", 4)
     rows = {row["operation"]: row for row in csv.DictReader(io.StringIO(text))}
     whole, elapsed = rows.pop("(device busy time)"), rows.pop("(iteration)")
@@ -123,11 +152,15 @@ def slower():
     return builders.case_record(
         tables=(builders.op_table(*rows),),
         timing=builders.timing(median_ns=3_100_000),
-        scalars=builders.scalars(final={"train/loss": 1.25, "train/accuracy": 62.5, "timing/ms_per_iteration": 3.1}),
+        scalars=builders.scalars(
+            final={"train/loss": 1.25, "train/accuracy": 62.5, "timing/ms_per_iteration": 3.1}
+        ),
     )
 
 
-BEFORE = builders.scalars(final={"train/loss": 1.5, "train/accuracy": 50.0, "timing/ms_per_iteration": 2.0})
+BEFORE = builders.scalars(
+    final={"train/loss": 1.5, "train/accuracy": 50.0, "timing/ms_per_iteration": 2.0}
+)
 
 
 def report(bases, head, top=4, **criteria):
@@ -140,16 +173,27 @@ def thresholds(*texts):
     return {"op_fail": tuple(map(Threshold.parse, texts)), "case_fail": Threshold.parse("5%")}
 
 
-@pytest.mark.parametrize(("form", "ending"), [("terminal", "txt"), ("markdown", "markdown"), ("json", "json"), ("csv", "csv")])
-def test_a_comparison_shows_what_each_operation_added_what_remains_and_the_verdicts(golden, form, ending):
-    base, head = builders.summary(step(16, scalars=BEFORE)), builders.summary(slower(), saved_at="2026-11-21T09:00:00+00:00")
+@pytest.mark.parametrize(
+    ("form", "ending"),
+    [("terminal", "txt"), ("markdown", "markdown"), ("json", "json"), ("csv", "csv")],
+)
+def test_a_comparison_shows_what_each_operation_added_what_remains_and_the_verdicts(
+    golden, form, ending
+):
+    base, head = (
+        builders.summary(step(16, scalars=BEFORE)),
+        builders.summary(slower(), saved_at="2026-11-21T09:00:00+00:00"),
+    )
     judgement = judge(compare([base], head), Criteria(**thresholds("10%", "conv2:50%")))
     golden(rendered(judgement, form, 4), f"comparison.{ending}")
 
 
 @pytest.mark.parametrize("by", ["op", "module"])
 def test_a_comparison_by_operation_or_by_module_alone(golden, by):
-    golden(report([builders.summary(step(16))], builders.summary(slower()), by=by), f"comparison_by_{by}.txt")
+    golden(
+        report([builders.summary(step(16))], builders.summary(slower()), by=by),
+        f"comparison_by_{by}.txt",
+    )
 
 
 def test_a_comparison_without_a_change_shares_nothing(golden):
@@ -160,11 +204,14 @@ def test_a_comparison_without_a_change_shares_nothing(golden):
 def test_cases_without_tables_share_one_that_names_where_their_operations_are(golden):
     train = builders.case_record(phase="train", tables=(), tables_in="step convnet-b16-cpu")
     slower_eval = [
-        builders.case_record(phase="eval", tables=(), tables_in="", timing=builders.timing(median_ns=ns, iqr_ns=0))
+        builders.case_record(
+            phase="eval", tables=(), tables_in="", timing=builders.timing(median_ns=ns, iqr_ns=0)
+        )
         for ns in (4_000, 5_000)
     ]
     golden(
-        report([builders.summary(train, slower_eval[0])], builders.summary(train, slower_eval[1])), "comparison_whole_cases.txt"
+        report([builders.summary(train, slower_eval[0])], builders.summary(train, slower_eval[1])),
+        "comparison_whole_cases.txt",
     )
 
 
@@ -180,7 +227,9 @@ def test_other_differences_and_what_cannot_be_judged(golden):
         builders.case_record(threads=2, node_id=builders.case_record().node_id),
         builders.case_record(batch_size=1),
         builders.case_record(batch_size=128),
-        environment=builders.environment(devices=({"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000"},)),
+        environment=builders.environment(
+            devices=({"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000"},)
+        ),
     )
     golden(report([base], head, **thresholds("10%")), "comparison_unjudged.txt")
     excused = report([base], head, **thresholds("10%"), allow_missing=True, allow_incomparable=True)
@@ -190,12 +239,18 @@ def test_other_differences_and_what_cannot_be_judged(golden):
 
 def test_with_eight_base_runs_the_report_has_the_rule_and_the_minimum_detectable_change(golden):
     bases = builders.base_runs(8, 100_000, 102_000, 101_000, 99_000)
-    golden(report(bases, builders.base_runs(1, 140_000)[0], **thresholds("10%")), "comparison_by_runs.txt")
+    golden(
+        report(bases, builders.base_runs(1, 140_000)[0], **thresholds("10%")),
+        "comparison_by_runs.txt",
+    )
 
 
 def test_an_accepted_regression_is_echoed_with_its_reason(golden):
     patterns = ("step convnet-b16-cpu:aten::mm:60%", "*:aten::gone:5%")
-    accepted = {"accept": tuple(map(Acceptance.parse, patterns)), "reason": "the new kernel is exact"}
+    accepted = {
+        "accept": tuple(map(Acceptance.parse, patterns)),
+        "reason": "the new kernel is exact",
+    }
     bases = builders.base_runs(1, 3_000_000)
     given = {**thresholds("10%"), "case_fail": Threshold.parse("10%"), **accepted}
     golden(report(bases, builders.base_runs(1, 4_500_000)[0], **given), "comparison_accepted.txt")
@@ -204,30 +259,51 @@ def test_an_accepted_regression_is_echoed_with_its_reason(golden):
 def varying(factor, head=(1, 1, 1), **changes):
     """A run of three operations: the first differs from run to run."""
     times = (1_000_000 * factor * head[0], 800_000 * head[1], 600_000 * head[2])
-    rows = [builders.op_row(f"aten::{name}", round(ns)) for name, ns in zip(("mm", "conv", "add"), times, strict=True)]
+    rows = [
+        builders.op_row(f"aten::{name}", round(ns))
+        for name, ns in zip(("mm", "conv", "add"), times, strict=True)
+    ]
     return builders.summary(builders.case_record(tables=(builders.op_table(*rows),)), **changes)
 
 
 def test_what_could_not_be_judged_is_named_with_what_to_do_about_it(golden):
     bases = [varying(factor) for factor in (1, 1.5, 0.8, 1.2) * 2]
-    left_out = [varying(1, commit="f" * 40), varying(1, environment=builders.environment(cpu_count=8)), varying(1, dirty=True)]
+    left_out = [
+        varying(1, commit="f" * 40),
+        varying(1, environment=builders.environment(cpu_count=8)),
+        varying(1, dirty=True),
+    ]
     patterns = ("*:aten::conv:5%", "*:aten::add")
-    accepted = {"accept": tuple(map(Acceptance.parse, patterns)), "reason": "the new kernel is exact"}
+    accepted = {
+        "accept": tuple(map(Acceptance.parse, patterns)),
+        "reason": "the new kernel is exact",
+    }
     judged = [*left_out, *bases], varying(1.4, (1, 1.3, 1.415))
     golden(report(*judged, **thresholds("10%"), **accepted), "comparison_undecided.txt")
-    assert "(passed over: --inconclusive ok)\n" in report(*judged, **thresholds("10%"), **accepted, inconclusive="ok")
+    assert "(passed over: --inconclusive ok)\n" in report(
+        *judged, **thresholds("10%"), **accepted, inconclusive="ok"
+    )
 
 
 @pytest.mark.parametrize(("slower", "text"), [(1, "all within 10.0 %"), (0.5, "some improved")])
 def test_operations_that_are_not_shown_have_their_most_serious_verdict(slower, text):
     lines = report([varying(1)], varying(1, (1, slower, 1)), top=0).splitlines()
-    assert next(line for line in lines if line.startswith("not shown (3 operations)")).endswith(text)
+    assert next(line for line in lines if line.startswith("not shown (3 operations)")).endswith(
+        text
+    )
 
 
 def test_cases_that_have_other_base_runs_are_told_apart():
     step, small, large = (builders.case_record(batch_size=size) for size in (16, 1, 64))
-    bases = [builders.summary(step, small, large)] * 2 + [builders.summary(step), builders.summary(step, commit="")]
-    lines = [line for line in report(bases, builders.summary(step, small, large)).splitlines() if "base runs used" in line]
+    bases = [builders.summary(step, small, large)] * 2 + [
+        builders.summary(step),
+        builders.summary(step, commit=""),
+    ]
+    lines = [
+        line
+        for line in report(bases, builders.summary(step, small, large)).splitlines()
+        if "base runs used" in line
+    ]
     assert lines == [
         "base runs used for step convnet-b16-cpu on digits: 1 of 4; left out: 3 (other commit)",
         "base runs used for 2 cases: 2 of 4, commit 1a2b3c4; left out: 2 (without the case)",
@@ -239,7 +315,9 @@ def test_passing_by_the_rule_of_runs_states_the_minimum_detectable_change():
     assert report(bases, bases[0], **thresholds("90%")).endswith(
         "thresholds: passed (minimum detectable change up to 85.2 %)\n"
     )
-    noisy = report(bases, builders.base_runs(1, 1_400_000)[0], **thresholds("10%"), inconclusive="ok")
+    noisy = report(
+        bases, builders.base_runs(1, 1_400_000)[0], **thresholds("10%"), inconclusive="ok"
+    )
     assert noisy.endswith("thresholds: passed, 1 inconclusive\n")
 
 
@@ -257,7 +335,10 @@ def test_a_case_that_cannot_be_judged_is_named_with_its_limit_and_what_to_do():
 def test_small_operations_that_cannot_be_judged_are_counted_after_a_pass():
     def few(factor):
         small = (("mm", 300_000, "fc1"), ("add", 200_000, "conv2"))
-        rows = [builders.op_row(f"aten::{name}", round(ns * factor), module=module) for name, ns, module in small]
+        rows = [
+            builders.op_row(f"aten::{name}", round(ns * factor), module=module)
+            for name, ns, module in small
+        ]
         return builders.summary(builders.case_record(tables=(builders.op_table(*rows),)))
 
     runs = [few(factor) for factor in (1, 1.5, 0.8, 1.2) * 2]
@@ -265,13 +346,21 @@ def test_small_operations_that_cannot_be_judged_are_counted_after_a_pass():
     assert report(runs, runs[0], **thresholds("10%")).splitlines()[-1] == (
         f"thresholds: passed; 2 small operations cannot be judged at 10.0 %, {which}"
     )
-    assert "1 small operation cannot be judged at 10.0 %" in report(runs, runs[0], **thresholds("aten::mm:120%", "10%"))
-    assert "2 small operations cannot be judged at their limits" in report(runs, runs[0], **thresholds("fc1:20%", "10%"))
+    assert "1 small operation cannot be judged at 10.0 %" in report(
+        runs, runs[0], **thresholds("aten::mm:120%", "10%")
+    )
+    assert "2 small operations cannot be judged at their limits" in report(
+        runs, runs[0], **thresholds("fc1:20%", "10%")
+    )
 
 
 def test_environment_text(golden):
     device = {"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000", "driver": "580.1"}
-    golden(environment_text(builders.environment(devices=(device,)), "allocator thresholds pinned") + "\n", "environment.txt")
+    golden(
+        environment_text(builders.environment(devices=(device,)), "allocator thresholds pinned")
+        + "\n",
+        "environment.txt",
+    )
 
 
 def test_environment_without_an_accelerator_says_so():
@@ -282,7 +371,10 @@ def test_session_line(monkeypatch):
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "5")
     line = session_line(builders.environment(threads=2), "digits", ["cpu", "cuda"])
-    assert line == "mnistbench: torch 2.15.0, cpu, cuda, 2 threads, digits; allocator thresholds set by hand"
+    assert (
+        line
+        == "mnistbench: torch 2.15.0, cpu, cuda, 2 threads, digits; allocator thresholds set by hand"
+    )
 
 
 def test_the_table_of_a_plain_test_is_named_by_it_and_has_no_batch_size():
@@ -294,8 +386,12 @@ def test_the_table_of_a_plain_test_is_named_by_it_and_has_no_batch_size():
 
 def test_of_a_replacement_of_many_operations_the_smallest_changes_are_one_row_and_the_column_adds_up():
     parts = [builders.op_row(f"my::part{number}", 200_000 - number) for number in range(30)]
-    base, head = (builders.summary(builders.case_record(tables=(builders.op_table(*rows),)), commit=commit * 40)
-                  for rows, commit in ((parts, "1"), ([builders.op_row("my::fused", 9_000_000)], "2")))  # fmt: skip
+    base, head = (
+        builders.summary(
+            builders.case_record(tables=(builders.op_table(*rows),)), commit=commit * 40
+        )
+        for rows, commit in ((parts, "1"), ([builders.op_row("my::fused", 9_000_000)], "2"))
+    )
     judgement = judge(compare([base], head), Criteria())
     [table] = [table for block in blocks(judgement, 4) for table in block.tables]
     assert [(row[0], row[-1]) for row in table.rows] == [
@@ -306,7 +402,9 @@ def test_of_a_replacement_of_many_operations_the_smallest_changes_are_one_row_an
     ]
     differences_ns = [read_back(row[5]) for row in table.rows]
     expected_ns = 9_000_000 - sum(200_000 - number for number in range(30))
-    assert abs(sum(differences_ns) - expected_ns) <= sum(half_a_last_digit(row[5]) for row in table.rows)
+    assert abs(sum(differences_ns) - expected_ns) <= sum(
+        half_a_last_digit(row[5]) for row in table.rows
+    )
 
 
 def shown_rows(judgement):
@@ -321,8 +419,15 @@ def shown_rows(judgement):
 @given(strategies.case_records(), strategies.case_records(), st.integers(0, 10_000))
 @strategies.ANY_SPEED
 def test_base_head_and_difference_of_each_row_give_its_change(base, head, profiler_ns):
-    tables = [tuple(dataclasses.replace(table, profiler_ns=profiler_ns) for table in case.tables) for case in (base, head)]
-    same_case = {"test": base.test, "params": base.params, "timing": head.timing or builders.timing()}
+    tables = [
+        tuple(dataclasses.replace(table, profiler_ns=profiler_ns) for table in case.tables)
+        for case in (base, head)
+    ]
+    same_case = {
+        "test": base.test,
+        "params": base.params,
+        "timing": head.timing or builders.timing(),
+    }
     base = dataclasses.replace(base, timing=base.timing or builders.timing(), tables=tables[0])
     head = dataclasses.replace(head, **same_case, tables=tables[1])
     judgement = judge(compare([builders.summary(base)], builders.summary(head)), Criteria())

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.versions
 @pytest.mark.parametrize("count", [3, 8, 15, 60])
 @pytest.mark.parametrize("risk", [0.05, 0.05 / 40, 0.05 / 5_000])
 def test_the_interval_is_that_of_students_t_on_logarithms(count, risk):
-    values = np.random.default_rng(count).lognormal(mean=13, sigma=0.05, size=count).round().astype(int)
+    values = (
+        np.random.default_rng(count).lognormal(mean=13, sigma=0.05, size=count).round().astype(int)
+    )
     logs = np.log(values)
     reach = scipy.stats.t.ppf(1 - risk, df=count - 1) * logs.std(ddof=1) * np.sqrt(1 + 1 / count)
     low, high = prediction_interval(values.tolist(), risk)
@@ -26,9 +28,29 @@ def test_the_interval_is_that_of_a_published_example():
     # Montgomery and Runger, Applied Statistics and Probability for Engineers, 3rd edition, examples 8-4 and 8-8: load at
     # failure of 22 specimens of an alloy, mean 13.71, s = 3.55; the 95 % prediction interval of the next is 6.16 to 21.26.
     loads = (
-        19.8, 10.1, 14.9, 7.5, 15.4, 15.4, 15.4, 18.5, 7.9, 12.7, 11.9, 11.4, 11.4, 14.1, 17.6, 16.7, 15.8,
-        19.5, 8.8, 13.6, 11.9, 11.4,
-    )  # fmt: skip
+        19.8,
+        10.1,
+        14.9,
+        7.5,
+        15.4,
+        15.4,
+        15.4,
+        18.5,
+        7.9,
+        12.7,
+        11.9,
+        11.4,
+        11.4,
+        14.1,
+        17.6,
+        16.7,
+        15.8,
+        19.5,
+        8.8,
+        13.6,
+        11.9,
+        11.4,
+    )
     assert (np.mean(loads).round(2), np.std(loads, ddof=1).round(2)) == (13.71, 3.55)
     # Normal there, log-normal here; two-sided there, one-sided here.
     low, high = prediction_interval([math.exp(load) for load in loads], 0.05 / 2)

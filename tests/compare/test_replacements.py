@@ -37,7 +37,9 @@ def verdicts(judgement):
 def grouped(base, head, **changes):
     """The names of the operations of each group."""
     case = compare([run(*base)], run(*head), **changes).cases[0]
-    return sorted(sorted(change.name for change in group) for group in replacements(case.operations))
+    return sorted(
+        sorted(change.name for change in group) for group in replacements(case.operations)
+    )
 
 
 # ---- fused and split -----------------------------------------------------------------------------------------------------
@@ -95,7 +97,10 @@ def test_a_replacement_of_many_is_accepted_by_the_name_that_the_report_shows():
 
 def moved(mm_base, mm_head, *, fused, calls=(10, 5)):
     """A matrix product, of whose calls some become a fused operation."""
-    base, head = (row("aten::mm", ns, calls=count) for ns, count in zip((mm_base, mm_head), calls, strict=True))
+    base, head = (
+        row("aten::mm", ns, calls=count)
+        for ns, count in zip((mm_base, mm_head), calls, strict=True)
+    )
     return [MATMUL, base], [MATMUL, head, row("my::fused", fused)]
 
 
@@ -108,14 +113,19 @@ def moved(mm_base, mm_head, *, fused, calls=(10, 5)):
         (310_000, 300_000, "improved"),  # it saved more than the new one takes
     ],
 )
-def test_an_operation_of_which_calls_became_a_new_one_is_compared_together_with_it(mm_head, fused, text):
+def test_an_operation_of_which_calls_became_a_new_one_is_compared_together_with_it(
+    mm_head, fused, text
+):
     base, head = moved(800_000, mm_head, fused=fused)
     assert verdicts(judged(base, head))["aten::mm -> aten::mm + my::fused, forward fc1"] == text
 
 
 def test_calls_that_moved_back_are_compared_in_the_same_way():
     base, head = moved(800_000, 400_000, fused=390_000)
-    assert verdicts(judged(head, base))["aten::mm + my::fused -> aten::mm, forward fc1"] == "within 10.0 %"
+    assert (
+        verdicts(judged(head, base))["aten::mm + my::fused -> aten::mm, forward fc1"]
+        == "within 10.0 %"
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,13 +163,21 @@ def test_an_operation_that_a_threshold_names_is_judged_by_itself():
 def test_a_renamed_module_is_compared_with_itself_in_each_phase():
     def network(module, scale=1):
         phases = {"forward": LARGE, "backward": 2 * LARGE}
-        rows = [row("aten::addmm", round(ns * scale), phase=phase, module=module) for phase, ns in phases.items()]
+        rows = [
+            row("aten::addmm", round(ns * scale), phase=phase, module=module)
+            for phase, ns in phases.items()
+        ]
         return [MATMUL, row("aten::mm", LARGE, phase="backward", module="fc2"), *rows]
 
     same = judged(network("head"), network("classifier"))
     assert same.outcome == "passed"
-    assert set(verdicts(same)) >= {"head forward -> classifier forward", "head backward -> classifier backward"}
-    assert {checked.name for checked in judged(network("head"), network("classifier", 1.2)).regressions} == {
+    assert set(verdicts(same)) >= {
+        "head forward -> classifier forward",
+        "head backward -> classifier backward",
+    }
+    assert {
+        checked.name for checked in judged(network("head"), network("classifier", 1.2)).regressions
+    } == {
         "head forward -> classifier forward",
         "head backward -> classifier backward",
     }
@@ -167,7 +185,10 @@ def test_a_renamed_module_is_compared_with_itself_in_each_phase():
 
 
 def test_a_side_whose_operations_have_no_place_is_compared_as_a_whole():
-    base = [row("aten::mm", LARGE, phase="", module=""), row("aten::add", SMALL, phase="", module="")]
+    base = [
+        row("aten::mm", LARGE, phase="", module=""),
+        row("aten::add", SMALL, phase="", module=""),
+    ]
     head = [row("aten::mm", LARGE), row("aten::add", SMALL, phase="backward")]
     assert grouped(base, head) == [["aten::add", "aten::add", "aten::mm", "aten::mm"]]
     assert judged(base, head).outcome == "passed"
@@ -175,10 +196,15 @@ def test_a_side_whose_operations_have_no_place_is_compared_as_a_whole():
 
 def test_operations_of_different_places_are_not_compared_and_the_report_says_what_vanished_elsewhere():
     rest = [row("aten::relu", SMALL), row("aten::relu", SMALL, module="fc2")]
-    judgement = judged([row("aten::old", LARGE), *rest], [row("aten::new", LARGE, module="fc2"), *rest])
+    judgement = judged(
+        [row("aten::old", LARGE), *rest], [row("aten::new", LARGE, module="fc2"), *rest]
+    )
     assert verdicts(judgement)["nothing -> aten::new, forward fc2"] == "regressed"
     [line] = [line for line in verdict_lines(judgement) if line.startswith("regressed:")]
-    assert "nothing vanished in its place, but 1.00 ms of operations in other places (aten::old, forward fc1)" in line
+    assert (
+        "nothing vanished in its place, but 1.00 ms of operations in other places (aten::old, forward fc1)"
+        in line
+    )
     assert "--accept 'step convnet-b16-cpu:nothing -> aten::new, forward fc2:14%'" in line
 
 
@@ -190,24 +216,42 @@ def test_where_nothing_vanished_the_report_has_no_word_of_it():
 
 @pytest.mark.parametrize("by", ["op", "op,module"])
 def test_operations_without_a_place_are_compared_by_case(by):
-    base, head = ([row(name, SMALL, phase="", module="") for name in names] for names in (("a", "b", "c"), ("c", "d")))
+    base, head = (
+        [row(name, SMALL, phase="", module="") for name in names]
+        for names in (("a", "b", "c"), ("c", "d"))
+    )
     assert grouped(base, head, by=by) == [["a", "b", "d"]]
 
 
 # ---- any operations ----------------------------------------------------------------------------------------------------------
 
-_KEYS = st.tuples(st.sampled_from("abcd"), st.sampled_from(["forward", "backward"]), st.sampled_from(["", "fc1", "fc2"]))
-_ROWS = st.dictionaries(_KEYS, st.tuples(st.integers(0, LARGE), st.integers(1, 9)), min_size=1, max_size=8).map(
-    lambda rows: [row(name, ns, phase=phase, module=of, calls=calls) for (name, phase, of), (ns, calls) in rows.items()]
+_KEYS = st.tuples(
+    st.sampled_from("abcd"),
+    st.sampled_from(["forward", "backward"]),
+    st.sampled_from(["", "fc1", "fc2"]),
+)
+_ROWS = st.dictionaries(
+    _KEYS, st.tuples(st.integers(0, LARGE), st.integers(1, 9)), min_size=1, max_size=8
+).map(
+    lambda rows: [
+        row(name, ns, phase=phase, module=of, calls=calls)
+        for (name, phase, of), (ns, calls) in rows.items()
+    ]
 )
 
 
 @given(_ROWS, _ROWS)
-def test_every_operation_of_one_side_is_in_one_group_and_exchanging_the_sides_keeps_the_one_sided_members(base, head):
-    forth, back = (compare([run(*one)], run(*other)).cases[0].operations for one, other in ((base, head), (head, base)))
+def test_every_operation_of_one_side_is_in_one_group_and_exchanging_the_sides_keeps_the_one_sided_members(
+    base, head
+):
+    forth, back = (
+        compare([run(*one)], run(*other)).cases[0].operations
+        for one, other in ((base, head), (head, base))
+    )
     groups = [
         sorted(
-            sorted(change.key for change in group if not (change.base and change.head)) for group in replacements(operations)
+            sorted(change.key for change in group if not (change.base and change.head))
+            for group in replacements(operations)
         )
         for operations in (forth, back)
     ]

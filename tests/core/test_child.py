@@ -32,16 +32,21 @@ def test_all_output_is_returned():
 @pytest.mark.parametrize(
     ("wait", "program", "reason"),
     [
-        (Child.next_line, "import sys; print('a\\n\\n b \\n', file=sys.stderr); sys.exit(3)", "ended with exit code 3: b"),
+        (
+            Child.next_line,
+            "import sys; print('a\\n\\n b \\n', file=sys.stderr); sys.exit(3)",
+            "ended with exit code 3: b",
+        ),
         (Child.next_line, "import os; os.kill(os.getpid(), 15)", "was killed by SIGTERM"),
         (Child.output, "raise SystemExit(4)", "ended with exit code 4: it printed nothing"),
         (Child.next_line, "import os; os.kill(os.getpid(), 35)", "was killed by signal 35"),
         (
-            Child.output, "import os; os.kill(os.getpid(), 9)",
+            Child.output,
+            "import os; os.kill(os.getpid(), 9)",
             "was killed by SIGKILL, probably because the system ran out of memory",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_reason_of_a_failure(wait, program, reason):
     with child(program) as made, pytest.raises(ChildError) as error:
         wait(made, 30)
@@ -77,10 +82,16 @@ def test_a_crash_is_named_with_the_call_that_led_to_it(number, reason):
     assert made.has_crashed == (number != signal.SIGTERM)
 
 
-def test_of_the_calls_that_led_to_a_crash_the_innermost_in_the_directory_of_the_child_is_named(tmp_path):
+def test_of_the_calls_that_led_to_a_crash_the_innermost_in_the_directory_of_the_child_is_named(
+    tmp_path,
+):
     (tmp_path / "own").mkdir()
-    (tmp_path / "library.py").write_text("import os\n\ndef crash():\n    os.kill(os.getpid(), 11)\n")
-    (tmp_path / "own" / "caller.py").write_text("import library\n\ndef call():\n    library.crash()\n")
+    (tmp_path / "library.py").write_text(
+        "import os\n\ndef crash():\n    os.kill(os.getpid(), 11)\n"
+    )
+    (tmp_path / "own" / "caller.py").write_text(
+        "import library\n\ndef call():\n    library.crash()\n"
+    )
     program = "import faulthandler, sys; faulthandler.enable(); sys.path[:0] = sys.argv[1:]; import caller; caller.call()"
     command = [sys.executable, "-c", program, str(tmp_path), str(tmp_path / "own")]
     made = Child(command, dict(os.environ), directory=tmp_path / "own")
@@ -105,21 +116,31 @@ def test_a_child_that_takes_too_long_is_stopped(wait, reason):
 
 
 def test_a_program_that_does_not_exist_cannot_be_started(tmp_path):
-    with pytest.raises(ChildError, match=r"nowhere: cannot be started \(No such file or directory\)"):
+    with pytest.raises(
+        ChildError, match=r"nowhere: cannot be started \(No such file or directory\)"
+    ):
         Child([str(tmp_path / "nowhere")], {})
 
 
 def test_the_log_is_appended_to_and_the_reason_is_that_of_this_child(tmp_path):
     (tmp_path / "log").write_text("before\n")
-    with child("raise SystemExit(1)", log=tmp_path / "log") as made, pytest.raises(ChildError, match="it printed nothing"):
+    with (
+        child("raise SystemExit(1)", log=tmp_path / "log") as made,
+        pytest.raises(ChildError, match="it printed nothing"),
+    ):
         made.next_line(30)
-    with child("raise SystemExit('after')", log=tmp_path / "log") as made, pytest.raises(ChildError, match="after"):
+    with (
+        child("raise SystemExit('after')", log=tmp_path / "log") as made,
+        pytest.raises(ChildError, match="after"),
+    ):
         made.next_line(30)
     assert (tmp_path / "log").read_text() == "before\nafter\n"
 
 
 def test_processes_that_it_has_started_end_with_it():
-    program = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); input()"
+    program = (
+        "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); input()"
+    )
     with child(program) as made:
         grandchild = int(made.next_line(30))
         os.kill(grandchild, 0)
@@ -184,7 +205,12 @@ def test_an_interrupt_while_a_process_starts_waits_until_it_can_be_stopped(numbe
     started = []
     before = signal.signal(number, handler)
     try:
-        with contextlib.nullcontext() if handler == signal.SIG_IGN else pytest.raises(KeyboardInterrupt), uninterrupted():
+        with (
+            contextlib.nullcontext()
+            if handler == signal.SIG_IGN
+            else pytest.raises(KeyboardInterrupt),
+            uninterrupted(),
+        ):
             signal.raise_signal(number)
             started.append("process")
         assert (started, signal.getsignal(number)) == (["process"], handler)

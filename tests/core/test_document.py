@@ -8,7 +8,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import pytest
 
-from mnistbench.core.document import LARGEST, OPTIONAL, FieldError, Members, Nanoseconds, Packed, Positive, Reader
+from mnistbench.core.document import (
+    LARGEST,
+    OPTIONAL,
+    FieldError,
+    Members,
+    Nanoseconds,
+    Packed,
+    Positive,
+    Reader,
+)
 from mnistbench.core.errors import RecordError, UsageError
 
 
@@ -55,18 +64,39 @@ class Everything:
 
 
 SOUND: dict[str, Any] = {
-    "text": "a", "flag": True, "view": "host", "times": [0, 5], "threads": 2, "points": [{"step": 1, "value": None}],
-    "pair": ["a", 1], "rates": [1], "settings": {"a": [1]}, "packed": "[1,2]", "name": '{"name": "b"}', "even": {"number": 2},
+    "text": "a",
+    "flag": True,
+    "view": "host",
+    "times": [0, 5],
+    "threads": 2,
+    "points": [{"step": 1, "value": None}],
+    "pair": ["a", 1],
+    "rates": [1],
+    "settings": {"a": [1]},
+    "packed": "[1,2]",
+    "name": '{"name": "b"}',
+    "even": {"number": 2},
     "anything": {"x": [None]},
-}  # fmt: skip
+}
 
 
 def test_every_kind_of_hint_is_read() -> None:
     found = Reader(SOUND).read(Everything)
     assert found == Everything(
-        "a", True, "host", (0, 5), 2, (Point(1, None),), ("a", 1), (1.0,), {"a": (1,)}, (1, 2), Name("b"), Even(2),
+        "a",
+        True,
+        "host",
+        (0, 5),
+        2,
+        (Point(1, None),),
+        ("a", 1),
+        (1.0,),
+        {"a": (1,)},
+        (1, 2),
+        Name("b"),
+        Even(2),
         {"x": [None]},
-    )  # fmt: skip
+    )
     assert type(found.rates[0]) is float
     assert Reader({**SOUND, "elapsed": 2}).read(Everything).elapsed == 2.0
 
@@ -82,7 +112,11 @@ def test_every_kind_of_hint_is_read() -> None:
         ("times", [True], "times[0]: needs a whole number, found True"),
         ("times", [LARGEST + 1], f"times[0]: needs a whole number, found {LARGEST + 1}"),
         ("threads", 0, "threads: needs at least 1, found 0"),
-        ("points", [{"step": 1, "value": float("nan")}], "points[0].value: needs a finite number, found nan"),
+        (
+            "points",
+            [{"step": 1, "value": float("nan")}],
+            "points[0].value: needs a finite number, found nan",
+        ),
         ("points", [{"value": 1}], "points[0].step: is missing"),
         ("points", [[1, 2]], "points[0]: needs an object, found [1, 2]"),
         ("pair", ["a"], "pair: needs a name and a number, found ['a']"),

@@ -20,7 +20,9 @@ def test_a_file_is_written_and_written_again(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "weights.pt"
     path.write_bytes(b"old")
 
@@ -40,7 +42,9 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monke
 def test_why_a_directory_is_not_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert why_not_writable(tmp_path / "not" / "there") == ""
     (tmp_path / "file").write_text("in the way")
-    assert why_not_writable(tmp_path / "file" / "below") == f"{tmp_path / 'file'} is not a directory"
+    assert (
+        why_not_writable(tmp_path / "file" / "below") == f"{tmp_path / 'file'} is not a directory"
+    )
     assert not (tmp_path / "not").exists()
     long = tmp_path / ("n" * 300)
     assert why_not_writable(long) == f"{long} cannot be used (File name too long)"
@@ -56,7 +60,9 @@ def put(folder: Path) -> Path:
     return folder / "digits.csv.gz"
 
 
-def test_digits_are_those_of_scikit_learn_else_of_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digits_are_those_of_scikit_learn_else_of_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = ModuleSpec("sklearn", None, is_package=True)
     # Stands in for the installed scikit-learn, without a file.
     spec.submodule_search_locations = [str(tmp_path / "sklearn")]

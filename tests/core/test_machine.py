@@ -25,7 +25,9 @@ from mnistbench.core.machine import (
 
 PINNED_STATUS = "allocator thresholds pinned"
 BY_HAND_STATUS = "allocator thresholds set by hand"
-UNSET_STATUS = "allocator thresholds not set, so two runs differ more: use tox -e bench (README, Noise)"
+UNSET_STATUS = (
+    "allocator thresholds not set, so two runs differ more: use tox -e bench (README, Noise)"
+)
 
 
 @pytest.mark.parametrize(
@@ -36,8 +38,12 @@ UNSET_STATUS = "allocator thresholds not set, so two runs differ more: use tox -
         ({**PINNED, "PATH": "/bin"}, PINNED),
         ({"MALLOC_TOP_PAD_": ""}, {}),
         ({"LD_PRELOAD": "/lib/libjemalloc.so"}, {"LD_PRELOAD": "/lib/libjemalloc.so"}),
-        ({"GLIBC_TUNABLES": "glibc.malloc.top_pad=1"}, {"GLIBC_TUNABLES": "glibc.malloc.top_pad=1"}),
-        ({"PYTORCH_ALLOC_CONF": "a:b", "PYTORCH_CUDA_ALLOC_CONF": "c:d", "MALLOC_ARENA_MAX": "1"},) * 2,
+        (
+            {"GLIBC_TUNABLES": "glibc.malloc.top_pad=1"},
+            {"GLIBC_TUNABLES": "glibc.malloc.top_pad=1"},
+        ),
+        ({"PYTORCH_ALLOC_CONF": "a:b", "PYTORCH_CUDA_ALLOC_CONF": "c:d", "MALLOC_ARENA_MAX": "1"},)
+        * 2,
     ],
 )
 def test_allocator_settings_are_the_variables_that_configure_an_allocator(
@@ -58,7 +64,9 @@ def test_allocator_settings_are_the_variables_that_configure_an_allocator(
         (dict.fromkeys(PINNED, ""), UNSET_STATUS),
     ],
 )
-def test_allocator_status_tells_whether_the_thresholds_are_set(environ: dict[str, str], status: str) -> None:
+def test_allocator_status_tells_whether_the_thresholds_are_set(
+    environ: dict[str, str], status: str
+) -> None:
     assert allocator_status(environ) == status
 
 
@@ -77,7 +85,9 @@ def restarted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], dic
     return found
 
 
-def test_command_restarts_with_pinned_thresholds(restarted: list[tuple[str, list[str], dict[str, str]]]) -> None:
+def test_command_restarts_with_pinned_thresholds(
+    restarted: list[tuple[str, list[str], dict[str, str]]],
+) -> None:
     restart_pinned()
     [(program, arguments, environ)] = restarted
     assert (program, arguments) == (sys.executable, [sys.executable, *COMMAND[1:]])
@@ -86,10 +96,16 @@ def test_command_restarts_with_pinned_thresholds(restarted: list[tuple[str, list
 
 @pytest.mark.parametrize(
     ("variables", "waits"),
-    [({}, SHORT_WAITS), ({"OMP_WAIT_POLICY": "passive"}, {}), ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"})],
+    [
+        ({}, SHORT_WAITS),
+        ({"OMP_WAIT_POLICY": "passive"}, {}),
+        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
+    ],
 )
 def test_command_may_restart_with_short_waits_unless_the_environment_says_how_to_wait(
-    restarted: list[tuple[str, list[str], dict[str, str]]], variables: dict[str, str], waits: dict[str, str]
+    restarted: list[tuple[str, list[str], dict[str, str]]],
+    variables: dict[str, str],
+    waits: dict[str, str],
 ) -> None:
     os.environ.update(variables)
     restart_pinned(short_waits=True)
@@ -98,7 +114,9 @@ def test_command_may_restart_with_short_waits_unless_the_environment_says_how_to
 
 
 @pytest.mark.parametrize("name", [*PINNED, "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_PROCID"])
-def test_a_set_threshold_or_a_launcher_prevents_the_restart(restarted: list[object], name: str) -> None:
+def test_a_set_threshold_or_a_launcher_prevents_the_restart(
+    restarted: list[object], name: str
+) -> None:
     os.environ[name] = "0"
     restart_pinned()
     assert restarted == []
@@ -113,7 +131,11 @@ def test_a_set_threshold_or_a_launcher_prevents_the_restart(restarted: list[obje
     ],
 )
 def test_other_processes_are_not_restarted(
-    restarted: list[object], monkeypatch: pytest.MonkeyPatch, module: object, name: str, value: object
+    restarted: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+    module: object,
+    name: str,
+    value: object,
 ) -> None:
     monkeypatch.setattr(module, name, value)
     restart_pinned()
@@ -145,6 +167,10 @@ def test_garbage_collector_is_paused_and_then_as_before(enabled: bool) -> None:
 @pytest.mark.skipif(platform.system() != "Linux", reason="needs /proc")
 def test_peak_memory_is_that_of_this_process_without_the_one_that_started_it() -> None:
     large = bytearray(b"x") * (300 * 2**20)
-    program = "from mnistbench.core.machine import peak_resident_bytes; print(peak_resident_bytes())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = (
+        "from mnistbench.core.machine import peak_resident_bytes; print(peak_resident_bytes())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert 2**20 < int(done.stdout) < len(large) < peak_resident_bytes()

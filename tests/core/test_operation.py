@@ -24,7 +24,12 @@ from mnistbench.core.record import RowSums, subtract_waiting
         ("aten::mm", "backward", "fc1", "aten::mm, backward fc1"),
         ("aten::mm", "optimizer", "", "aten::mm, optimizer"),
         ("aten::mm", "", "", "aten::mm"),
-        ("autograd::engine::evaluate_function: X", "backward", "fc1", "evaluate_function: X, backward fc1"),
+        (
+            "autograd::engine::evaluate_function: X",
+            "backward",
+            "fc1",
+            "evaluate_function: X, backward fc1",
+        ),
         ("", "backward", "conv2", "conv2 backward"),
         ("", "optimizer", "", "no module optimizer"),
         ("", "", "", "no module"),
@@ -39,19 +44,32 @@ def test_an_operation_has_one_name(name, phase, module, expected):
 
 
 def test_a_scope_is_a_phase_and_a_module():
-    assert (place_name("backward", "fc1"), place_name("optimizer", ""), place_name("", "")) == ("backward fc1", "optimizer", "")
+    assert (place_name("backward", "fc1"), place_name("optimizer", ""), place_name("", "")) == (
+        "backward fc1",
+        "optimizer",
+        "",
+    )
 
 
 @pytest.mark.parametrize(
     ("members", "title"),
     [
-        ([(("a", "forward", "fc1"), 1, None), (("b", "forward", "fc1"), None, 2)], "a -> b, forward fc1"),
+        (
+            [(("a", "forward", "fc1"), 1, None), (("b", "forward", "fc1"), None, 2)],
+            "a -> b, forward fc1",
+        ),
         ([(("a", "", ""), None, 2)], "nothing -> a"),
         ([(("a", "", ""), 2, None)], "a -> nothing"),
         ([(("a", "", ""), 5, 3), (("b", "", ""), None, 2)], "a -> a + b"),
-        ([((name, "", ""), ns, None) for ns, name in enumerate("abcd")], "d + c + 2 others -> nothing"),
+        (
+            [((name, "", ""), ns, None) for ns, name in enumerate("abcd")],
+            "d + c + 2 others -> nothing",
+        ),
         ([((name, "", ""), ns, None) for ns, name in enumerate("abc")], "c + b + a -> nothing"),
-        ([(("a", "forward", "fc1"), 1, None), (("a", "forward", "fc2"), None, 2)], "fc1 forward -> fc2 forward"),
+        (
+            [(("a", "forward", "fc1"), 1, None), (("a", "forward", "fc2"), None, 2)],
+            "fc1 forward -> fc2 forward",
+        ),
         ([(("", "forward", "fc1"), None, 2)], "nothing -> fc1 forward"),
         ([(("a", "forward", ""), 1, 2)], "a (not in every launch), forward"),
     ],
@@ -84,7 +102,9 @@ def test_overlapping_spans_are_counted_once(found):
     assert covered(spans) == len({point for start, end in spans for point in range(start, end)})
 
 
-@pytest.mark.parametrize(("spans", "length"), [([], 0), ([(5, 3)], 0), ([(0.5, 2.0), (1.0, 2.5), (4.0, 4.0)], 2.0)])
+@pytest.mark.parametrize(
+    ("spans", "length"), [([], 0), ([(5, 3)], 0), ([(0.5, 2.0), (1.0, 2.5), (4.0, 4.0)], 2.0)]
+)
 def test_a_span_that_ends_before_it_starts_is_empty(spans, length):
     assert covered(spans) == length
 
@@ -114,7 +134,10 @@ def test_only_a_device_table_has_device_times_and_kernels():
 
 
 def test_waiting_is_subtracted_from_the_time_outside_operations():
-    rows = {(OUTSIDE, "backward", NO_MODULE): sums(self_cpu=[30, 10], total_cpu=[30, 10]), KEY: sums(self_cpu=[7, 7])}
+    rows = {
+        (OUTSIDE, "backward", NO_MODULE): sums(self_cpu=[30, 10], total_cpu=[30, 10]),
+        KEY: sums(self_cpu=[7, 7]),
+    }
     subtract_waiting(rows, {("backward", 0): 12, ("backward", 1): 40, ("forward", 0): 5})
     outside = rows[OUTSIDE, "backward", NO_MODULE]
     assert (outside.self_cpu, outside.total_cpu) == ([18, 0], [18, 0])

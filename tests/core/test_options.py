@@ -40,7 +40,9 @@ from mnistbench.core.options import (
 class Settings:
     files: tuple[Path, ...] = argument("FILE", path, "file", many=True, required=False)
     epochs: int = option("--epochs -e", whole(1), "3", "number of epochs", "N")
-    fail: tuple[float, ...] = option("--op-fail", share(), None, "100% of it", "SHARE", many=True, configurable=True)
+    fail: tuple[float, ...] = option(
+        "--op-fail", share(), None, "100% of it", "SHARE", many=True, configurable=True
+    )
     reason: str | None = option("--reason", str, None, "why", "TEXT", configurable=True)
     loud: bool = switch("--loud", "say more", configurable=True)
     pytest: tuple[str, ...] = after_dashes("ARGUMENT", "arguments of pytest")
@@ -120,7 +122,14 @@ def test_kinds_refuse_texts_with_the_fix(kind, text, complaint):
         kind(text)
 
 
-@given(st.one_of(st.text(max_size=30), st.integers().map(str), st.floats().map(str), st.from_regex(r"\d{1,6}\.?\d*\s*[a-z%]*")))
+@given(
+    st.one_of(
+        st.text(max_size=30),
+        st.integers().map(str),
+        st.floats().map(str),
+        st.from_regex(r"\d{1,6}\.?\d*\s*[a-z%]*"),
+    )
+)
 def test_every_text_is_read_within_bounds_or_refused(text):
     for kind, least, most in (
         (whole(1), 1, LARGEST),
@@ -141,22 +150,39 @@ def test_every_text_is_read_within_bounds_or_refused(text):
 
 
 def test_values_of_a_command_line_are_converted():
-    settings = read_line("a", "b", "-e", "5", "--op-fail", "2%", "--op-fail=5%", "--loud", pytest=("-k", "x"), seed=1)
+    settings = read_line(
+        "a", "b", "-e", "5", "--op-fail", "2%", "--op-fail=5%", "--loud", pytest=("-k", "x"), seed=1
+    )
     assert settings == Settings(
-        files=(Path("a"), Path("b")), epochs=5, fail=(0.02, 0.05), reason=None, loud=True, pytest=("-k", "x"), seed=1
+        files=(Path("a"), Path("b")),
+        epochs=5,
+        fail=(0.02, 0.05),
+        reason=None,
+        loud=True,
+        pytest=("-k", "x"),
+        seed=1,
     )
 
 
 def test_defaults_have_the_type_of_values():
     settings = read_line()
     assert settings == Settings()
-    assert (settings.files, settings.epochs, settings.fail, settings.reason, settings.loud) == ((), 3, (), None, False)
+    assert (settings.files, settings.epochs, settings.fail, settings.reason, settings.loud) == (
+        (),
+        3,
+        (),
+        None,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--op-fail", "1%", "--op-fail", "x"], "--op-fail: 'x' is not a percentage that can be used; give 2%"),
+        (
+            ["--op-fail", "1%", "--op-fail", "x"],
+            "--op-fail: 'x' is not a percentage that can be used; give 2%",
+        ),
         (["--reason", " "], "--reason: ' ' is no value; give one, or leave the option out"),
         ([""], "FILE: '' is no value; give one, or leave the option out"),
         (["--epochs"], "--epochs/-e: expected one argument; see: mnistbench x --help"),
@@ -179,7 +205,9 @@ def test_required_arguments_are_missed():
     parser = Parser(prog="x")
     add_options(parser, One)
     assert read(One, vars(parser.parse_args(["a"]))) == One("a", None)
-    with pytest.raises(UsageError, match=r"^the following arguments are required: RUN; see: x --help$"):
+    with pytest.raises(
+        UsageError, match=r"^the following arguments are required: RUN; see: x --help$"
+    ):
         parser.parse_args([])
 
 
@@ -219,7 +247,9 @@ def test_command_line_overrides_the_configuration(pyproject):
     file = pyproject(PROJECT)
     configured, found = project_table(Settings)
     assert found == file
-    assert read_line(configured=configured, file=found) == Settings(fail=(0.02, 0.05), reason="slow disk", loud=True)
+    assert read_line(configured=configured, file=found) == Settings(
+        fail=(0.02, 0.05), reason="slow disk", loud=True
+    )
     assert read_line("--op-fail", "9%", configured=configured, file=found).fail == (0.09,)
 
 
@@ -243,16 +273,37 @@ def test_command_without_configurable_options_does_not_read_the_project_file(pyp
     ("text", "message"),
     [
         ("a = = 1", "FILE: cannot be read as TOML ("),
-        ("[tool]\nmnistbench = 3", "mnistbench in FILE: 3 is not a table; write [tool.mnistbench] and settings below it"),
-        ("[tool.mnistbench]\nepochs = 3", "epochs in FILE: is not a setting of [tool.mnistbench]; choose of op_fail, reason"),
-        ("[tool.mnistbench]\nop_fail = 0.1", "op_fail in FILE: 0.1 is not a text or a list of texts; write it in quotes"),
-        ('[tool.mnistbench]\nop_fail = ["1%", 2]', "op_fail in FILE: ['1%', 2] is not a text or a list of texts; write"),
-        ('[tool.mnistbench]\nreason = ["a"]', "reason in FILE: ['a'] is not a text; write it in quotes"),
+        (
+            "[tool]\nmnistbench = 3",
+            "mnistbench in FILE: 3 is not a table; write [tool.mnistbench] and settings below it",
+        ),
+        (
+            "[tool.mnistbench]\nepochs = 3",
+            "epochs in FILE: is not a setting of [tool.mnistbench]; choose of op_fail, reason",
+        ),
+        (
+            "[tool.mnistbench]\nop_fail = 0.1",
+            "op_fail in FILE: 0.1 is not a text or a list of texts; write it in quotes",
+        ),
+        (
+            '[tool.mnistbench]\nop_fail = ["1%", 2]',
+            "op_fail in FILE: ['1%', 2] is not a text or a list of texts; write",
+        ),
+        (
+            '[tool.mnistbench]\nreason = ["a"]',
+            "reason in FILE: ['a'] is not a text; write it in quotes",
+        ),
         ('[tool.mnistbench]\nloud = "yes"', "loud in FILE: 'yes' is not true or false"),
-        ('[tool.mnistbench]\nop_fail = "2"', "op_fail in FILE: '2' is not a percentage that can be used; give 2%"),
-        ('[tool.mnistbench]\nreason = " "', "reason in FILE: ' ' is no value; give one, or leave the option out"),
+        (
+            '[tool.mnistbench]\nop_fail = "2"',
+            "op_fail in FILE: '2' is not a percentage that can be used; give 2%",
+        ),
+        (
+            '[tool.mnistbench]\nreason = " "',
+            "reason in FILE: ' ' is no value; give one, or leave the option out",
+        ),
     ],
-)  # fmt: skip
+)
 def test_error_of_a_configuration_names_the_key_and_the_file(pyproject, text, message):
     file = pyproject(text)
     with pytest.raises(UsageError) as error:
@@ -290,10 +341,22 @@ def pytest_configure(config):
     ("words", "ini", "line"),
     [
         ([], "", "settings: (3, (), None, False)"),
-        ([], "op_fail =\n  2%\n  5%\nop_reason = disk\nop_loud = true", "settings: (3, (0.02, 0.05), 'disk', True)"),
+        (
+            [],
+            "op_fail =\n  2%\n  5%\nop_reason = disk\nop_loud = true",
+            "settings: (3, (0.02, 0.05), 'disk', True)",
+        ),
         (["--op-fail=9%", "--op-epochs=4"], "op_fail = 2%", "settings: (4, (0.09,), None, False)"),
-        (["--op-reason= "], "", "ERROR: --op-reason: ' ' is no value; give one, or leave the option out"),
-        ([], "op_fail = 2", "ERROR: op_fail in */tox.ini: '2' is not a percentage that can be used; give 2%"),
+        (
+            ["--op-reason= "],
+            "",
+            "ERROR: --op-reason: ' ' is no value; give one, or leave the option out",
+        ),
+        (
+            [],
+            "op_fail = 2",
+            "ERROR: op_fail in */tox.ini: '2' is not a percentage that can be used; give 2%",
+        ),
         (["--help"], "", "*--op-fail=SHARE*100% of it; repeatable"),
     ],
 )
@@ -315,7 +378,9 @@ class Resumable:
 
 
 def test_settings_can_have_the_names_of_the_options_that_were_given():
-    assert read(Resumable, {"epochs": "14", "output": None}) == Resumable(given=frozenset({"epochs"}))
+    assert read(Resumable, {"epochs": "14", "output": None}) == Resumable(
+        given=frozenset({"epochs"})
+    )
     assert read(Resumable, {}).given == frozenset()
 
 

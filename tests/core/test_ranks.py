@@ -8,16 +8,25 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.ranks import Rank, own_rank
 
 TORCHRUN = {
-    "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "29500",
+    "RANK": "3",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "node0",
+    "MASTER_PORT": "29500",
     "TORCHELASTIC_RESTART_COUNT": "1",
-}  # fmt: skip
+}
 
 
 def test_torchrun_sets_the_variables() -> None:
-    assert own_rank(TORCHRUN) == Rank(rank=3, world_size=4, local_rank=1, local_world_size=2, restarts=1)
+    assert own_rank(TORCHRUN) == Rank(
+        rank=3, world_size=4, local_rank=1, local_world_size=2, restarts=1
+    )
 
 
-@pytest.mark.parametrize("environ", [{}, {"RANK": "0"}, {"WORLD_SIZE": "4"}, {"RANK": "", "WORLD_SIZE": ""}])
+@pytest.mark.parametrize(
+    "environ", [{}, {"RANK": "0"}, {"WORLD_SIZE": "4"}, {"RANK": "", "WORLD_SIZE": ""}]
+)
 def test_a_process_by_itself(environ: dict[str, str]) -> None:
     assert own_rank(environ) == Rank(rank=0, world_size=1)
 

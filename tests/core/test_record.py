@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import case_record, environment, op_row, op_table, params, run, saved_file, scalars, timing
+from builders import (
+    case_record,
+    environment,
+    op_row,
+    op_table,
+    params,
+    run,
+    saved_file,
+    scalars,
+    timing,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import (
@@ -82,7 +92,9 @@ def test_timing_is_not_written_a_second_time() -> None:
 @given(environments())
 @ANY_SPEED
 def test_an_environment_reads_back_as_it_was_written(written: Environment) -> None:
-    read = Run.from_json(through_a_file(saved_file(mnistbench=run_header(written))), "0001_base.json")
+    read = Run.from_json(
+        through_a_file(saved_file(mnistbench=run_header(written))), "0001_base.json"
+    )
     assert read.environment == written
 
 
@@ -93,7 +105,9 @@ def test_a_run_reads_back_every_case_in_order() -> None:
 
 def test_values_that_are_not_finite_are_stored_as_none() -> None:
     curve = tuple((step, finite(value)) for step, value in enumerate([2.5, math.inf, math.nan]))
-    record = case_record(scalars=scalars(curves={"loss/train": curve}, final={"loss/train": finite(math.nan)}))
+    record = case_record(
+        scalars=scalars(curves={"loss/train": curve}, final={"loss/train": finite(math.nan)})
+    )
     read = CaseRecord.from_json(through_a_file(record.to_json())).scalars
     assert read is not None
     assert read.curves == {"loss/train": ((0, 2.5), (1, None), (2, None))}
@@ -101,22 +115,35 @@ def test_values_that_are_not_finite_are_stored_as_none() -> None:
 
 
 def test_a_table_is_three_compact_texts_of_columns() -> None:
-    row = op_row("aten::mm", (10, 20, 40), module="fc1", calls=2, memory_bytes=64, shapes=["[2, 2]"])
+    row = op_row(
+        "aten::mm", (10, 20, 40), module="fc1", calls=2, memory_bytes=64, shapes=["[2, 2]"]
+    )
     (table,) = case_record(tables=(op_table(row, row),)).to_json()["tables"]
     parts = {name: json.loads(table[name]) for name in ("operations", "times", "samples")}
     # No line ends for pytest-benchmark.
     assert not any(re.search(r"\s", table[name].replace("[2, 2]", "")) for name in parts)
     assert parts["operations"] == {
-        "name": ["aten::mm"] * 2, "phase": ["forward"] * 2, "module": ["fc1"] * 2, "calls": [2] * 2, "memory_bytes": [64] * 2,
-        "shapes": [["[2, 2]"]] * 2, "kernels": [[]] * 2,
-    }  # fmt: skip
+        "name": ["aten::mm"] * 2,
+        "phase": ["forward"] * 2,
+        "module": ["fc1"] * 2,
+        "calls": [2] * 2,
+        "memory_bytes": [64] * 2,
+        "shapes": [["[2, 2]"]] * 2,
+        "kernels": [[]] * 2,
+    }
     assert (parts["times"]["self_ns"], parts["times"]["spread_ns"]) == ([20, 20], [15, 15])
     times = [[10, 20, 40]] * 2
-    assert parts["samples"] == {"self_cpu_ns": times, "total_cpu_ns": times, "self_device_ns": [[], []]}
+    assert parts["samples"] == {
+        "self_cpu_ns": times,
+        "total_cpu_ns": times,
+        "self_device_ns": [[], []],
+    }
 
 
 def test_medians_of_a_device_table_are_those_of_the_device() -> None:
-    (table,) = case_record(tables=(op_table(op_row(self_device_ns=(1, 3, 5)), view="device"),)).to_json()["tables"]
+    (table,) = case_record(
+        tables=(op_table(op_row(self_device_ns=(1, 3, 5)), view="device"),)
+    ).to_json()["tables"]
     columns = json.loads(table["times"])
     assert (columns["self_ns"], columns["spread_ns"]) == ([3], [2])
 
@@ -151,7 +178,9 @@ def test_a_file_that_pytest_benchmark_saved_gives_our_case_with_its_statistics(
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     pytester.makeconftest(PLUGIN)
     pytester.makepyfile(BENCHMARKS)
-    pytester.runpytest_subprocess("-p", "no:mnistbench", "--benchmark-save=base").assert_outcomes(passed=2)
+    pytester.runpytest_subprocess("-p", "no:mnistbench", "--benchmark-save=base").assert_outcomes(
+        passed=2
+    )
     [saved] = pytester.path.glob(".benchmarks/*/0001_base.json")
     file = json.loads(saved.read_text())
     read = Run.from_json(file, saved.name)
@@ -163,12 +192,23 @@ def test_a_file_that_pytest_benchmark_saved_gives_our_case_with_its_statistics(
     assert case.timing is not None
     assert case.timing.rounds == 3
     for name in ("median", "min", "mean", "stddev", "iqr"):
-        assert getattr(case.timing, f"{name}_ns") == pytest.approx(stats["test_ours"][name] * 1e9, rel=1e-12)
+        assert getattr(case.timing, f"{name}_ns") == pytest.approx(
+            stats["test_ours"][name] * 1e9, rel=1e-12
+        )
 
 
 def test_float_seconds_become_nanoseconds_with_their_fractions() -> None:
-    stats = {"median": 0.0075, "min": 4e-10, "mean": 4.14e-08, "stddev": 0, "rounds": 20, "iqr": 1.0}
-    expected = Timing(median_ns=7_500_000, iqr_ns=10**9, min_ns=0.4, mean_ns=41.4, stddev_ns=0, rounds=20)
+    stats = {
+        "median": 0.0075,
+        "min": 4e-10,
+        "mean": 4.14e-08,
+        "stddev": 0,
+        "rounds": 20,
+        "iqr": 1.0,
+    }
+    expected = Timing(
+        median_ns=7_500_000, iqr_ns=10**9, min_ns=0.4, mean_ns=41.4, stddev_ns=0, rounds=20
+    )
     assert Timing.from_stats(stats) == expected
 
 
@@ -180,7 +220,9 @@ def test_seconds_have_the_same_digits_in_nanoseconds(nanosecond: float) -> None:
 
 def test_a_file_without_cases_of_ours_is_an_empty_run() -> None:
     other = {"name": "test_other", "extra_info": {}, "stats": {"median": "whatever"}}
-    read = Run.from_json({"benchmarks": [other], "datetime": "2026-11-20T10:31:05"}, "0001_base.json")
+    read = Run.from_json(
+        {"benchmarks": [other], "datetime": "2026-11-20T10:31:05"}, "0001_base.json"
+    )
     assert read == Run(environment=None, cases=(), saved_at="2026-11-20T10:31:05")
 
 
@@ -197,11 +239,15 @@ def test_a_file_without_cases_of_ours_is_an_empty_run() -> None:
         ({}, ""),
     ],
 )
-def test_a_commit_is_its_short_id_and_whether_the_tree_had_changes(commit_info: dict[str, Any], commit: str) -> None:
+def test_a_commit_is_its_short_id_and_whether_the_tree_had_changes(
+    commit_info: dict[str, Any], commit: str
+) -> None:
     assert Run.from_json(saved_file(commit_info=commit_info), "0001_base.json").commit == commit
 
 
-@pytest.mark.parametrize("absent", ["machine_info", "commit_info", "datetime", "version", "mnistbench"])
+@pytest.mark.parametrize(
+    "absent", ["machine_info", "commit_info", "datetime", "version", "mnistbench"]
+)
 def test_a_file_needs_nothing_but_its_benchmarks(absent: str) -> None:
     document = saved_file()
     del document[absent]
@@ -216,7 +262,9 @@ def test_a_schema_that_is_not_a_version_is_refused(schema: object) -> None:
     message = f"schema: {schema!r} is not a version of a mnistbench record"
     assert error_of_case({**case_record().to_json(), "schema": schema}) == message
     header = {**run_header(environment()), "schema": schema}
-    assert error_of_run(saved_file(mnistbench=header)).startswith(f"0001_base.json: mnistbench.{message}")
+    assert error_of_run(saved_file(mnistbench=header)).startswith(
+        f"0001_base.json: mnistbench.{message}"
+    )
 
 
 @pytest.mark.parametrize("data", [{}, None, [], "{}", 1, [["schema", 1]]])
@@ -231,7 +279,9 @@ def test_a_newer_schema_asks_for_an_upgrade() -> None:
     newer["schema"] = SCHEMA + 1
     message = f"schema: {SCHEMA + 1} is newer than the {SCHEMA} that this mnistbench reads: upgrade mnistbench"
     assert error_of_case(newer) == message
-    assert error_of_run(document).startswith(f"0001_base.json: benchmarks[1].extra_info.mnistbench.{message}")
+    assert error_of_run(document).startswith(
+        f"0001_base.json: benchmarks[1].extra_info.mnistbench.{message}"
+    )
 
 
 # ---- wrong values -----------------------------------------------------------------------------------------------------
@@ -240,7 +290,11 @@ EVERY_PART = case_record(
     device_ns=(5_000_000, 6_000_000),
     tables=(
         op_table(op_row(iterations=1), temperature="cold", iterations=1, first_of_process=True),
-        op_table(op_row(self_device_ns=7, shapes=("[16, 9216]",)), op_row(OUTSIDE, module=""), view="device"),
+        op_table(
+            op_row(self_device_ns=7, shapes=("[16, 9216]",)),
+            op_row(OUTSIDE, module=""),
+            view="device",
+        ),
     ),
     tables_in="step convnet-b16-cpu",
     notes=("the graph could not be traced",),
@@ -261,11 +315,23 @@ def test_a_missing_field_is_named(field: str) -> None:
     [
         ("params", [], "params: needs an object, found []"),
         ("params", {"workload": "convnet"}, "params.phase: is missing"),
-        ("params", {**dataclasses.asdict(params()), "batch_size": "16"}, "params: batch_size='16': needs int"),
+        (
+            "params",
+            {**dataclasses.asdict(params()), "batch_size": "16"},
+            "params: batch_size='16': needs int",
+        ),
         ("device_ns", [1, 2], "device_ns: needs text, found [1, 2]"),
-        ("device_ns", "[1,2", "device_ns: is not JSON (Expecting ',' delimiter: line 1 column 5 (char 4))"),
+        (
+            "device_ns",
+            "[1,2",
+            "device_ns: is not JSON (Expecting ',' delimiter: line 1 column 5 (char 4))",
+        ),
         ("rounds_ns", "[1,-1]", "rounds_ns[1]: needs a time of at least 0 ns, found -1"),
-        ("tables", [{"operations": "{}", "times": "{}", "samples": "{}"}], "tables[0].operations.name: is missing"),
+        (
+            "tables",
+            [{"operations": "{}", "times": "{}", "samples": "{}"}],
+            "tables[0].operations.name: is missing",
+        ),
         ("tables", ["{}"], "tables[0]: needs an object, found '{}'"),
         ("curves", '{"loss":[[1]]}', "curves.loss[0]: needs a step and a value, found [1]"),
         ("attached", "[]", "attached: needs an object, found []"),
@@ -285,16 +351,24 @@ def test_error_names_the_field_and_shows_the_value(field: str, value: object, me
         ("", "temperature", "lukewarm", ".temperature: needs cold or warm, found 'lukewarm'"),
     ],
 )
-def test_error_names_the_place_in_a_table(part: str, name: str, value: object, message: str) -> None:
+def test_error_names_the_place_in_a_table(
+    part: str, name: str, value: object, message: str
+) -> None:
     data = EVERY_PART.to_json()
     table = data["tables"][0]
-    table.update({part: json.dumps({**json.loads(table[part]), name: value})} if part else {name: value})
+    table.update(
+        {part: json.dumps({**json.loads(table[part]), name: value})} if part else {name: value}
+    )
     assert error_of_case(data) == f"tables[0]{message}"
 
 
-@pytest.mark.parametrize("text", ["1" * 5_000, "[" * 100_000], ids=["too many digits", "nested too deeply"])
+@pytest.mark.parametrize(
+    "text", ["1" * 5_000, "[" * 100_000], ids=["too many digits", "nested too deeply"]
+)
 def test_json_that_python_cannot_parse_is_refused_by_name(text: str) -> None:
-    assert error_of_case({**EVERY_PART.to_json(), "device_ns": text}).startswith("device_ns: is not JSON (")
+    assert error_of_case({**EVERY_PART.to_json(), "device_ns": text}).startswith(
+        "device_ns: is not JSON ("
+    )
 
 
 def test_a_long_wrong_value_is_shown_in_part() -> None:
@@ -306,7 +380,9 @@ def test_a_long_wrong_value_is_shown_in_part() -> None:
 
 @given(spoiled(saved_file(EVERY_PART, mnistbench=run_header(MACHINE_WITH_EVERY_PART))))
 @settings(ANY_SPEED, max_examples=500)
-def test_a_spoiled_file_is_read_or_the_error_names_file_and_place(case: tuple[list[str | int], Any]) -> None:
+def test_a_spoiled_file_is_read_or_the_error_names_file_and_place(
+    case: tuple[list[str | int], Any],
+) -> None:
     path, data = case
     try:
         read = Run.from_json(through_a_file(data), "0001_base.json")
@@ -342,17 +418,40 @@ def assert_names_the_place(message: str, path: list[str | int]) -> None:
         ),
     ],
 )
-def test_a_file_that_is_not_pytest_benchmarks_is_refused_by_name(data: object, message: str) -> None:
-    assert error_of_run(data) == f"0001_base.json: {message}; save the run again or leave the file out"
+def test_a_file_that_is_not_pytest_benchmarks_is_refused_by_name(
+    data: object, message: str
+) -> None:
+    assert (
+        error_of_run(data) == f"0001_base.json: {message}; save the run again or leave the file out"
+    )
 
 
-@pytest.mark.parametrize("extra_info", [{}, {"extra_info": None}, {"extra_info": {}}, {"extra_info": {"mnistbench": "0.1"}}])
 @pytest.mark.parametrize(
-    "top", [{}, {"commit_info": "1a2b3c4"}, {"commit_info": None}, {"datetime": None}, {"datetime": "soon"}]
+    "extra_info",
+    [{}, {"extra_info": None}, {"extra_info": {}}, {"extra_info": {"mnistbench": "0.1"}}],
 )
-def test_a_benchmark_without_a_record_and_an_origin_of_another_form_are_left_out(extra_info: Any, top: Any) -> None:
+@pytest.mark.parametrize(
+    "top",
+    [
+        {},
+        {"commit_info": "1a2b3c4"},
+        {"commit_info": None},
+        {"datetime": None},
+        {"datetime": "soon"},
+    ],
+)
+def test_a_benchmark_without_a_record_and_an_origin_of_another_form_are_left_out(
+    extra_info: Any, top: Any
+) -> None:
     recorded = saved_file()["benchmarks"]
-    run = Run.from_json({**saved_file(), "benchmarks": [*recorded, {"name": "x", "stats": {}, **extra_info}], **top}, "x.json")
+    run = Run.from_json(
+        {
+            **saved_file(),
+            "benchmarks": [*recorded, {"name": "x", "stats": {}, **extra_info}],
+            **top,
+        },
+        "x.json",
+    )
     assert [case.node_id for case in run.cases] == [recorded[0]["fullname"]]
     assert run.commit == ("" if "commit_info" in top else "1a2b3c4")
     assert run.saved_at == ("" if "datetime" in top else saved_file()["datetime"])
@@ -383,18 +482,25 @@ def test_times_of_any_program_are_read_as_utc(written: object, read: str) -> Non
 def test_a_missing_statistic_is_named(name: str) -> None:
     document = saved_file()
     del document["benchmarks"][0]["stats"][name]
-    assert error_of_run(document).startswith(f"0001_base.json: benchmarks[0].stats.{name}: is missing")
+    assert error_of_run(document).startswith(
+        f"0001_base.json: benchmarks[0].stats.{name}: is missing"
+    )
 
 
 @pytest.mark.parametrize(
     ("seconds", "needed"),
-    [*((value, "a finite number") for value in ("0.1", None, True, math.nan, 10**400)), (1e308, "a time in seconds")],
+    [
+        *((value, "a finite number") for value in ("0.1", None, True, math.nan, 10**400)),
+        (1e308, "a time in seconds"),
+    ],
     ids=lambda value: repr(value)[:20],
 )
 def test_a_statistic_is_a_time(seconds: object, needed: str) -> None:
     document = saved_file()
     document["benchmarks"][0]["stats"]["median"] = seconds
-    assert error_of_run(document).startswith(f"0001_base.json: benchmarks[0].stats.median: needs {needed}")
+    assert error_of_run(document).startswith(
+        f"0001_base.json: benchmarks[0].stats.median: needs {needed}"
+    )
 
 
 # ---- what a conftest.py attaches -----------------------------------------------------------------------------------------
@@ -406,21 +512,35 @@ def error_of_attachments(attachments: Any) -> str:
     return str(error.value)
 
 
-COLD, WARM, ELSEWHERE = op_table(temperature="cold"), op_table(temperature="warm"), scalars(directory="elsewhere")
+COLD, WARM, ELSEWHERE = (
+    op_table(temperature="cold"),
+    op_table(temperature="warm"),
+    scalars(directory="elsewhere"),
+)
 
 
 @pytest.mark.parametrize(
     ("before", "attachments", "after"),
     [
-        ({"tables": (), "scalars": None}, {"operation_tables": [COLD], "training_scalars": ELSEWHERE},
-         {"tables": (COLD,), "scalars": ELSEWHERE}),
+        (
+            {"tables": (), "scalars": None},
+            {"operation_tables": [COLD], "training_scalars": ELSEWHERE},
+            {"tables": (COLD,), "scalars": ELSEWHERE},
+        ),
         ({"tables": (COLD,)}, {"operation_tables": (WARM,)}, {"tables": (COLD, WARM)}),
-        ({"notes": ("no profile",)}, {"notes": ["no graph", "no images"]}, {"notes": ("no profile", "no graph", "no images")}),
-        ({"attached": {"kept": 1, "replaced": 1}}, {"replaced": [2], "gpu": {"clock": 1.5}},
-         {"attached": {"kept": 1, "replaced": [2], "gpu": {"clock": 1.5}}}),
+        (
+            {"notes": ("no profile",)},
+            {"notes": ["no graph", "no images"]},
+            {"notes": ("no profile", "no graph", "no images")},
+        ),
+        (
+            {"attached": {"kept": 1, "replaced": 1}},
+            {"replaced": [2], "gpu": {"clock": 1.5}},
+            {"attached": {"kept": 1, "replaced": [2], "gpu": {"clock": 1.5}}},
+        ),
         ({"notes": ("a note",)}, {}, {"notes": ("a note",)}),
     ],
-)  # fmt: skip
+)
 def test_attachments_are_added_to_their_fields_and_change_nothing_else(
     before: dict[str, Any], attachments: dict[str, Any], after: dict[str, Any]
 ) -> None:
@@ -447,9 +567,10 @@ ENDLESS.append(ENDLESS)
 
 
 @pytest.mark.parametrize(
-    "value", [{1, 2}, object(), math.nan, math.inf, b"bytes", Path("file"), [1j], ENDLESS, nested(100_000)],
+    "value",
+    [{1, 2}, object(), math.nan, math.inf, b"bytes", Path("file"), [1j], ENDLESS, nested(100_000)],
     ids=["set", "object", "nan", "inf", "bytes", "path", "complex", "endless", "deep"],
-)  # fmt: skip
+)
 def test_a_value_that_is_not_json_is_refused_by_name(value: object) -> None:
     assert error_of_attachments({"gpu": value}).startswith("gpu: not JSON (")
 
@@ -457,14 +578,27 @@ def test_a_value_that_is_not_json_is_refused_by_name(value: object) -> None:
 @pytest.mark.parametrize(
     ("attachments", "message"),
     [
-        *(({"operation_tables": value}, "operation_tables needs a list of OpTable objects")
-          for value in (None, "table", {"cold": 1}, op_table(), [op_table(), None], [op_row()])),
-        *(({"notes": value}, "notes needs a list of texts") for value in (None, "one note", ["fine", None], {"a": 1})),
-        *(({"training_scalars": value}, f"training_scalars needs a Scalars object, not {type(value).__name__}")
-          for value in ({"loss": 1}, [], 1.5)),
-        *((value, f"attachments need a dict of names and values, not {type(value).__name__}") for value in (None, [1], "gpu")),
+        *(
+            ({"operation_tables": value}, "operation_tables needs a list of OpTable objects")
+            for value in (None, "table", {"cold": 1}, op_table(), [op_table(), None], [op_row()])
+        ),
+        *(
+            ({"notes": value}, "notes needs a list of texts")
+            for value in (None, "one note", ["fine", None], {"a": 1})
+        ),
+        *(
+            (
+                {"training_scalars": value},
+                f"training_scalars needs a Scalars object, not {type(value).__name__}",
+            )
+            for value in ({"loss": 1}, [], 1.5)
+        ),
+        *(
+            (value, f"attachments need a dict of names and values, not {type(value).__name__}")
+            for value in (None, [1], "gpu")
+        ),
     ],
-)  # fmt: skip
+)
 def test_attachments_of_another_type_are_refused(attachments: Any, message: str) -> None:
     assert error_of_attachments(attachments) == message
 
@@ -475,18 +609,29 @@ NOT_WHOLE: Any = (1.5, 2)
 @pytest.mark.parametrize(
     ("attachments", "message"),
     [
-        ({"training_scalars": scalars(final={"loss/train": math.nan})}, "training_scalars: not JSON ("),
-        ({"training_scalars": scalars(directory=None)}, "scalars.directory: needs text, found None"),
+        (
+            {"training_scalars": scalars(final={"loss/train": math.nan})},
+            "training_scalars: not JSON (",
+        ),
+        (
+            {"training_scalars": scalars(directory=None)},
+            "scalars.directory: needs text, found None",
+        ),
         (
             {"operation_tables": [op_table(iteration_ns=NOT_WHOLE)]},
             "tables[1].times.iteration_ns[0]: needs a whole number, found 1.5",
         ),
-        ({"operation_tables": [op_table(temperature="hot")]}, "tables[1].temperature: needs cold or warm, found 'hot'"),
+        (
+            {"operation_tables": [op_table(temperature="hot")]},
+            "tables[1].temperature: needs cold or warm, found 'hot'",
+        ),
         ({"operation_tables": [op_table("aten::add")]}, "operation_tables: not JSON ("),  # type: ignore[arg-type]
     ],
     ids=["scalar NaN", "scalar directory", "float times", "temperature", "row"],
 )
-def test_attachments_that_could_not_be_read_back_are_refused(attachments: dict[str, Any], message: str) -> None:
+def test_attachments_that_could_not_be_read_back_are_refused(
+    attachments: dict[str, Any], message: str
+) -> None:
     assert error_of_attachments(attachments).startswith(message)
 
 
@@ -512,15 +657,24 @@ def test_the_device_table_is_preferred_unless_a_view_is_asked_for(
     assert case_record(tables=tables).table(*asked) == found
 
 
-@pytest.mark.parametrize(("view", "clock", "total"), [("host", "cpu", 20 + 3), ("device", "device", 7 + 6)])
+@pytest.mark.parametrize(
+    ("view", "clock", "total"), [("host", "cpu", 20 + 3), ("device", "device", 7 + 6)]
+)
 def test_total_of_a_table_is_on_its_own_clock(view: str, clock: str, total: int) -> None:
-    rows = op_row(self_cpu_ns=(10, 40, 20), self_device_ns=(5, 9, 7)), op_row(self_cpu_ns=3, self_device_ns=6)
+    rows = (
+        op_row(self_cpu_ns=(10, 40, 20), self_device_ns=(5, 9, 7)),
+        op_row(self_cpu_ns=3, self_device_ns=6),
+    )
     table = op_table(*rows, view=view)
     assert (table.clock, table.total_ns) == (clock, total)
 
 
 def test_an_operation_is_identified_by_name_phase_and_module() -> None:
-    assert op_row("aten::add", 5, phase="loss", module="fc2", calls=7).key == ("aten::add", "loss", "fc2")
+    assert op_row("aten::add", 5, phase="loss", module="fc2", calls=7).key == (
+        "aten::add",
+        "loss",
+        "fc2",
+    )
     assert op_row("aten::add").is_operation
     assert not op_row(OUTSIDE).is_operation
 
@@ -545,7 +699,10 @@ def test_the_same_case_is_the_same_test_and_identity() -> None:
 @given(st.lists(NANOSECONDS, max_size=30))
 @ANY_SPEED
 def test_median_and_quartiles_are_those_of_numpy(samples: list[int]) -> None:
-    first, median, third = (round(float(value)) for value in np.percentile(samples or [0], [25, 50, 75], method="linear"))
+    first, median, third = (
+        round(float(value))
+        for value in np.percentile(samples or [0], [25, 50, 75], method="linear")
+    )
     assert (median_ns(iter(samples)), quartiles_ns(iter(samples))) == (median, (first, third))
 
 

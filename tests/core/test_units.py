@@ -105,7 +105,9 @@ def test_percent_of_a_fraction(fraction: float, unsigned: str, signed: str) -> N
     assert units.percent(fraction, signed=True) == signed
 
 
-@pytest.mark.parametrize("function", [units.duration, units.size, units.kibibytes, units.percent, units.count])
+@pytest.mark.parametrize(
+    "function", [units.duration, units.size, units.kibibytes, units.percent, units.count]
+)
 @given(number=st.floats(min_value=-100, max_value=0))
 @ANY_SPEED
 def test_nothing_reads_as_negative_zero(function: Callable[[float], str], number: float) -> None:
@@ -131,25 +133,65 @@ def test_a_tick_has_the_decimals_of_its_step(value, step, text):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        *((units.count(number), text) for number, text in
-          ((0, "0"), (1.0, "1"), (2.5, "2.5"), (2.96, "3.0"), (1234, "1,234"), (1234.5, "1,234.5"), (-0.0, "0"))),
-        *((units.kibibytes(size), text) for size, text in
-          ((0, "0.0"), (51, "0.0"), (52, "0.1"), (1024, "1.0"), (1_264_128, "1,234.5"))),
-        *((units.size(size, signed=True), text) for size, text in ((192, "+192 B"), (-2048, "-2.00 KiB"), (0, "0 B"))),
-        *((units.factor(ratio), text) for ratio, text in
-          ((4.166, "4.17"), (0.012, "0.01"), (16.16, "16.2"), (99.96, "100"), (1234.5, "1,234"))),
-        *((units.percent_up(bound), text) for bound, text in ((0.0201, "2.1 %"), (0.02, "2.0 %"), (float("inf"), "inf %"))),
+        *(
+            (units.count(number), text)
+            for number, text in (
+                (0, "0"),
+                (1.0, "1"),
+                (2.5, "2.5"),
+                (2.96, "3.0"),
+                (1234, "1,234"),
+                (1234.5, "1,234.5"),
+                (-0.0, "0"),
+            )
+        ),
+        *(
+            (units.kibibytes(size), text)
+            for size, text in (
+                (0, "0.0"),
+                (51, "0.0"),
+                (52, "0.1"),
+                (1024, "1.0"),
+                (1_264_128, "1,234.5"),
+            )
+        ),
+        *(
+            (units.size(size, signed=True), text)
+            for size, text in ((192, "+192 B"), (-2048, "-2.00 KiB"), (0, "0 B"))
+        ),
+        *(
+            (units.factor(ratio), text)
+            for ratio, text in (
+                (4.166, "4.17"),
+                (0.012, "0.01"),
+                (16.16, "16.2"),
+                (99.96, "100"),
+                (1234.5, "1,234"),
+            )
+        ),
+        *(
+            (units.percent_up(bound), text)
+            for bound, text in ((0.0201, "2.1 %"), (0.02, "2.0 %"), (float("inf"), "inf %"))
+        ),
         *((units.threads(number), text) for number, text in ((1, "1 thread"), (2, "2 threads"))),
-        *((units.counted(number, "case"), text) for number, text in ((0, "0 cases"), (1, "1 case"), (1234, "1,234 cases"))),
-        *((units.counted(number, "launch", "launches"), text) for number, text in ((1, "1 launch"), (2, "2 launches"))),
+        *(
+            (units.counted(number, "case"), text)
+            for number, text in ((0, "0 cases"), (1, "1 case"), (1234, "1,234 cases"))
+        ),
+        *(
+            (units.counted(number, "launch", "launches"), text)
+            for number, text in ((1, "1 launch"), (2, "2 launches"))
+        ),
         (units.flops(1.15e9), "1.15 GFLOP"),
         (units.bytes_per_s(20.1e9), "20.1 GB/s"),
     ],
-)  # fmt: skip
+)
 def test_other_numbers(text, expected):
     assert text == expected
 
 
-@pytest.mark.parametrize(("number", "text"), [(0, "0 cases"), (1, "1 case"), (2, "2 cases"), (1_000, "1,000 cases")])
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 cases"), (1, "1 case"), (2, "2 cases"), (1_000, "1,000 cases")]
+)
 def test_things_are_counted_in_singular_and_plural(number: int, text: str) -> None:
     assert units.counted(number, "case") == text

@@ -33,13 +33,21 @@ def gate(tmp_path, monkeypatch):
 
     def measure(request, progress):
         seen.requests.append(request)
-        base, head = (str(requirement).partition("==")[2] for requirement in (*request.base_with, *request.head_with))
+        base, head = (
+            str(requirement).partition("==")[2]
+            for requirement in (*request.base_with, *request.head_with)
+        )
         end = seen.ends.get(head, 1.0)
         if isinstance(end, BaseException):
             raise end
-        cases = {case: Measured(factor=1.0 if case == OTHER else end) for case in request.only or LABELS}
+        cases = {
+            case: Measured(factor=1.0 if case == OTHER else end) for case in request.only or LABELS
+        }
         launches = [*series(cases, seed=3), *(series(cases, stage=2, seed=4) if end != 1.0 else [])]
-        of_header = {"labels": {case: LABELS[case] for case in cases}, "packages": {"pillow": (base, head)}}
+        of_header = {
+            "labels": {case: LABELS[case] for case in cases},
+            "packages": {"pillow": (base, head)},
+        }
         found = recorded(launches, end=samples.End(elapsed_s=seen.elapsed_s), **of_header)
         return replace(found, path=tmp_path / f"{head}.jsonl.gz")
 
@@ -65,26 +73,40 @@ def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
     )
     assert gate.wanted == [("pillow", "4.64.0", "4.68.0")]
     assert [(str(one.base_with[0]), str(one.head_with[0]), one.only) for one in gate.requests] == [
-        ("pillow==4.64.0", f"pillow=={head}", only) for head, only in (("4.68.0", ()), ("4.66.0", (CASE,)), ("4.67.0", (CASE,)))
+        ("pillow==4.64.0", f"pillow=={head}", only)
+        for head, only in (("4.68.0", ()), ("4.66.0", (CASE,)), ("4.67.0", (CASE,)))
     ]
-    assert {(one.base, one.base_dir, one.launches, one.pytest) for one in gate.requests} == {(None, None, 9, ("bench", "-x"))}
+    assert {(one.base, one.base_dir, one.launches, one.pytest) for one in gate.requests} == {
+        (None, None, 9, ("bench", "-x"))
+    }
     assert shown.err.splitlines()[0] == (
         "5 releases of pillow: 4.64.0, 4.65.0, 4.66.0, 4.67.0, 4.68.0; "
         "at most 3 gates, and one more for each that cannot judge its release"
     )
-    raw = [f"raw samples: {tmp_path / release}.jsonl.gz" for release in ("4.68.0", "4.66.0", "4.67.0")]
-    assert [line.partition(";")[0] for line in shown.err.splitlines() if line.startswith("raw")] == raw
+    raw = [
+        f"raw samples: {tmp_path / release}.jsonl.gz" for release in ("4.68.0", "4.66.0", "4.67.0")
+    ]
+    assert [
+        line.partition(";")[0] for line in shown.err.splitlines() if line.startswith("raw")
+    ] == raw
 
 
 def test_nothing_slower_passes(gate, capsys):
     assert gate.run(RANGE) == EXIT_PASSED
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("no slower release: pillow 4.68.0 is not slower than 4.64.0; passed: no regression")
+    assert last.startswith(
+        "no slower release: pillow 4.68.0 is not slower than 4.64.0; passed: no regression"
+    )
     assert len(gate.requests) == 1
 
 
 def test_releases_that_cannot_be_measured_leave_a_range(gate, capsys):
-    gate.ends = {"4.68.0": 1.1, "4.67.0": 1.1, "4.66.0": LaunchError("head: boom"), "4.65.0": NO_ENVIRONMENT}
+    gate.ends = {
+        "4.68.0": 1.1,
+        "4.67.0": 1.1,
+        "4.66.0": LaunchError("head: boom"),
+        "4.65.0": NO_ENVIRONMENT,
+    }
     assert gate.run(RANGE, "--inconclusive", "ok") == EXIT_UNJUDGED
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == (
@@ -119,7 +141,10 @@ def test_the_budget_is_of_all_gates_together(gate, capsys):
             ["torch==2.4.0..2.15.0"],
             "RANGE: 'torch==2.4.0..2.15.0' is older than 2.6, the oldest torch that the gate measures; give a newer version",
         ),
-        ([RANGE, "--output", "."], "--output: . cannot be written (Is a directory); name another file"),
+        (
+            [RANGE, "--output", "."],
+            "--output: . cannot be written (Is a directory); name another file",
+        ),
         ([RANGE, "--base", "HEAD"], "'--base' is not known; see: mnistbench bisect --help"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -160,22 +185,33 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
             [site] = (folder / release).glob("lib/python*/site-packages")
             others = [path for path in sys.path if path.endswith("site-packages")]
             (site / "others.pth").write_text("\n".join(others), encoding="utf-8")
-            (site / "part.py").write_text(PART.format(products={"1.0": 4, "1.1": 8, "1.2": 8}[release]), encoding="utf-8")
+            (site / "part.py").write_text(
+                PART.format(products={"1.0": 4, "1.1": 8, "1.2": 8}[release]), encoding="utf-8"
+            )
             (site / f"{name}-{release}.dist-info").mkdir()
             metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {release}\n"
-            (site / f"{name}-{release}.dist-info" / "METADATA").write_text(metadata, encoding="utf-8")
+            (site / f"{name}-{release}.dist-info" / "METADATA").write_text(
+                metadata, encoding="utf-8"
+            )
         yield SimpleNamespace(python=str(folder / release / "bin" / "python"))
 
     model = "nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))"
     conftest = (project.path / "conftest.py").read_text(encoding="utf-8")
-    project.write("conftest.py", "from part import Part\n" + conftest.replace(model, model.replace("nn.ReLU()", "Part()")))
+    project.write(
+        "conftest.py",
+        "from part import Part\n" + conftest.replace(model, model.replace("nn.ReLU()", "Part()")),
+    )
     monkeypatch.chdir(project.path)
     monkeypatch.setattr("mnistbench.gate.environments.uv.check_can_be_changed", lambda change: None)
     monkeypatch.setattr("mnistbench.gate.environments.sides.held", held)
-    monkeypatch.setattr("mnistbench.gate.environments.sides.installed", lambda: [Installed("part", "1.0")])
+    monkeypatch.setattr(
+        "mnistbench.gate.environments.sides.installed", lambda: [Installed("part", "1.0")]
+    )
     monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda _: ("1.0", "1.1", "1.2"))
     code = cli.main(["bisect", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])
     shown = capsys.readouterr()
     assert code == EXIT_REGRESSED, shown.out + shown.err
-    assert shown.out.splitlines()[-1].startswith("first slower release: part 1.1 (1.0 is not slower); regressed: ")
+    assert shown.out.splitlines()[-1].startswith(
+        "first slower release: part 1.1 (1.0 is not slower); regressed: "
+    )
     assert "packages of other versions: part 1.0 -> 1.1\n" in shown.out

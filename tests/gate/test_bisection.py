@@ -47,8 +47,14 @@ def searched(results, count=None):
 @given(count=st.integers(2, 70), data=st.data())
 def test_any_first_slower_release_is_found_with_the_fewest_gates(count, data):
     first = data.draw(st.integers(1, count - 1))
-    found, measured = searched([SLOWER if number >= first else NOT_SLOWER for number in range(count)])
-    assert (found.outcome, found.candidates, found.not_slower) == (REGRESSED, (str(first),), str(first - 1))
+    found, measured = searched(
+        [SLOWER if number >= first else NOT_SLOWER for number in range(count)]
+    )
+    assert (found.outcome, found.candidates, found.not_slower) == (
+        REGRESSED,
+        (str(first),),
+        str(first - 1),
+    )
     assert len(measured) <= found.most_gates == 1 + math.ceil(math.log2(count - 1))
     assert len(set(measured)) == len(measured)
 
@@ -58,7 +64,10 @@ def test_any_first_slower_release_is_found_with_the_fewest_gates(count, data):
 def test_the_first_slower_release_is_among_the_candidates_whatever_cannot_be_judged(count, data):
     first = data.draw(st.integers(1, count - 1))
     gone = data.draw(st.sets(st.integers(1, max(1, count - 2)))) - {count - 1}
-    results = [NOT_JUDGED if number in gone else SLOWER if number >= first else NOT_SLOWER for number in range(count)]
+    results = [
+        NOT_JUDGED if number in gone else SLOWER if number >= first else NOT_SLOWER
+        for number in range(count)
+    ]
     found, measured = searched(results)
     assert str(first) in found.candidates
     # Each other one is measured and could not be judged.
@@ -82,7 +91,11 @@ def test_the_neighbors_of_a_release_that_cannot_be_judged_are_measured():
     results[4] = results[3] = NOT_JUDGED
     found, measured = searched(results)
     assert measured == [8, 4, 3, 5, 2]
-    assert (found.outcome, found.candidates, found.not_slower) == (INCONCLUSIVE, ("3", "4", "5"), "2")
+    assert (found.outcome, found.candidates, found.not_slower) == (
+        INCONCLUSIVE,
+        ("3", "4", "5"),
+        "2",
+    )
 
 
 # ---- The gates ---------------------------------------------------------------------------------------------------------
@@ -95,7 +108,10 @@ def verdict(cases=CASE, *, factor=1.0, fresh=0, end=COMPLETE, **changes):
     once = changes.pop("once", None)
     measured = Measured(factor=factor, operations=operations, **changes)
     cases = {cases: measured} if isinstance(cases, str) else cases
-    launches = [*series(cases, seed=3, once=once), *(series(cases, stage=2, seed=4, count=fresh, once=once) if fresh else [])]
+    launches = [
+        *series(cases, seed=3, once=once),
+        *(series(cases, stage=2, seed=4, count=fresh, once=once) if fresh else []),
+    ]
     return conclude(recorded(launches, end=end, labels=dict.fromkeys(cases, LABEL)), JudgeOptions())
 
 
@@ -128,7 +144,13 @@ class Gates:
         return f"{release}.jsonl.gz", end
 
     def bisect(self, *releases, **options):
-        return bisect(Bisection("torch", releases), self.measure, self.said.append, now=lambda: self.clock, **options)
+        return bisect(
+            Bisection("torch", releases),
+            self.measure,
+            self.said.append,
+            now=lambda: self.clock,
+            **options,
+        )
 
 
 def test_the_gates_after_the_first_measure_only_the_cases_that_are_slower(verdicts):
@@ -136,24 +158,39 @@ def test_the_gates_after_the_first_measure_only_the_cases_that_are_slower(verdic
     found = gates.bisect("1", "2", "3", "4")
     assert gates.calls == [("4", (), math.inf), ("2", (CASE,), math.inf), ("3", (CASE,), math.inf)]
     assert [(gate.release, gate.result, gate.raw, gate.seconds) for gate in found.gates] == [
-        ("4", SLOWER, "4.jsonl.gz", 100.0), ("2", NOT_SLOWER, "2.jsonl.gz", 100.0), ("3", SLOWER, "3.jsonl.gz", 100.0)
-    ]  # fmt: skip
+        ("4", SLOWER, "4.jsonl.gz", 100.0),
+        ("2", NOT_SLOWER, "2.jsonl.gz", 100.0),
+        ("3", SLOWER, "3.jsonl.gz", 100.0),
+    ]
     assert (found.outcome, found.candidates, found.not_slower) == (REGRESSED, ("3",), "2")
     assert gates.said == [
-        "gate 1: torch 1 -> 4", "torch 4: slower", "gate 2: torch 1 -> 2", "torch 2: not slower",
-        "gate 3: torch 1 -> 3", "torch 3: slower",
-    ]  # fmt: skip
+        "gate 1: torch 1 -> 4",
+        "torch 4: slower",
+        "gate 2: torch 1 -> 2",
+        "torch 2: not slower",
+        "gate 3: torch 1 -> 3",
+        "torch 3: slower",
+    ]
 
 
 def test_a_release_that_cannot_be_measured_is_not_judged(verdicts):
     error = UsageError("no environment with torch==3: uv: Because of something")
     found = Gates(verdicts.slower, LaunchError("head: boom"), error).bisect("1", "2", "3", "4")
-    assert [(gate.result, gate.reason) for gate in found.gates[1:]] == [(NOT_JUDGED, "head: boom"), (NOT_JUDGED, str(error))]
-    assert (found.outcome, found.candidates, found.is_excusable) == (INCONCLUSIVE, ("2", "3", "4"), False)
+    assert [(gate.result, gate.reason) for gate in found.gates[1:]] == [
+        (NOT_JUDGED, "head: boom"),
+        (NOT_JUDGED, str(error)),
+    ]
+    assert (found.outcome, found.candidates, found.is_excusable) == (
+        INCONCLUSIVE,
+        ("2", "3", "4"),
+        False,
+    )
     assert [(gate.verdict, gate.seconds) for gate in found.gates[1:]] == [(None, 7.0)] * 2
 
 
-@pytest.mark.parametrize("error", [LaunchError("head: boom"), KeyboardInterrupt()], ids=["error", "interrupt"])
+@pytest.mark.parametrize(
+    "error", [LaunchError("head: boom"), KeyboardInterrupt()], ids=["error", "interrupt"]
+)
 def test_what_the_first_gate_raises_is_raised(error):
     with pytest.raises(type(error)):
         Gates(error).bisect("1", "2", "3")
@@ -224,11 +261,15 @@ def test_any_other_reason_leaves_the_release_open(verdicts, end):
 def test_a_gate_that_passes_without_ruling_out_what_was_found_does_not_judge_its_release(verdicts):
     [finding] = largest_regressions(verdicts.slower).values()
     quantity = finding.best.quantity
-    small = gate_builders.estimate(0.001, 0.0, 0.002, case=LABEL, kind=quantity.kind, name=quantity.name, clock=quantity.clock)
+    small = gate_builders.estimate(
+        0.001, 0.0, 0.002, case=LABEL, kind=quantity.kind, name=quantity.name, clock=quantity.clock
+    )
     result, reason = judged(verdicts.same, {CASE: type(finding)(small, small, REGRESSED)})
     assert result == NOT_JUDGED
     assert reason.startswith(f"wall time ({LABEL}) may be up to ")
-    assert reason.endswith(" slower, and the last release is 0.1 % slower; more --launches narrow the interval")
+    assert reason.endswith(
+        " slower, and the last release is 0.1 % slower; more --launches narrow the interval"
+    )
 
 
 @pytest.mark.parametrize(("change", "result"), [(0.04, NOT_JUDGED), (0.3, NOT_SLOWER)])
@@ -253,15 +294,22 @@ def test_a_cost_of_the_process_is_searched_with_all_cases(again, result):
     assert [only for _, only, _ in gates.calls] == [(), ()]
     assert [gate.result for gate in found.gates] == [SLOWER, result]
     assert list(largest_regressions(found.gates[0].verdict)) == [ALL_CASES]
-    assert judged(verdict(once=costs[1.0]), largest_regressions(found.gates[0].verdict)) == (NOT_SLOWER, "")
+    assert judged(verdict(once=costs[1.0]), largest_regressions(found.gates[0].verdict)) == (
+        NOT_SLOWER,
+        "",
+    )
 
 
-def test_the_memory_of_the_process_does_not_hide_the_release_in_which_a_case_became_slower(verdicts):
+def test_the_memory_of_the_process_does_not_hide_the_release_in_which_a_case_became_slower(
+    verdicts,
+):
     # Measured: torch 2.12.1 needed 13 % more memory than 2.9.1, and 2.14.0 seven times as long for sinh.
     more = {("resident memory", ALL_CASES): (1_000_000_000, 1.3)}
     of_memory = verdict(once=more, fresh=8)
     assert of_memory.outcome == REGRESSED
-    gates = Gates(verdict(factor=1.1, operation=1.4, once=more, fresh=8), of_memory, verdicts.slower)
+    gates = Gates(
+        verdict(factor=1.1, operation=1.4, once=more, fresh=8), of_memory, verdicts.slower
+    )
     found = gates.bisect("1", "2", "3", "4")
     assert [only for _, only, _ in gates.calls] == [(), (CASE,), (CASE,)]
     assert (found.outcome, found.candidates, found.not_slower) == (REGRESSED, ("3",), "2")
@@ -277,5 +325,6 @@ def test_a_small_slowdown_of_the_same_case_is_another_one(verdicts):
 def test_a_case_that_was_not_measured_does_not_judge_its_release(verdicts):
     [finding] = largest_regressions(verdicts.slower).values()
     assert judged(verdicts.same, {OTHER: finding}) == (
-        NOT_JUDGED, f"{OTHER} was not measured, because it is missing or has other parameters"
-    )  # fmt: skip
+        NOT_JUDGED,
+        f"{OTHER} was not measured, because it is missing or has other parameters",
+    )

@@ -21,7 +21,14 @@ RELEASES = ("2.11.0", "2.12.0", "2.12.1", "2.13.0", "2.14.0")
 def verdict(release, measured, fresh=0):
     launches = [*series(measured, seed=3), *(series(measured, stage=2, seed=4) if fresh else [])]
     differ = {"torch": f"2.11.0 -> {release}", "packages": {"torch": ("2.11.0", release)}}
-    found = recorded(launches, base="1a2b3c4", head="1a2b3c4", labels={CASE: LABEL}, end=End(elapsed_s=200.0), **differ)
+    found = recorded(
+        launches,
+        base="1a2b3c4",
+        head="1a2b3c4",
+        labels={CASE: LABEL},
+        end=End(elapsed_s=200.0),
+        **differ,
+    )
     return conclude(found, JudgeOptions(top=3))
 
 
@@ -32,9 +39,30 @@ def gates():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(permutation, "EXCHANGES", 2**16)
         return {
-            "2.14.0": Gate("2.14.0", SLOWER, "", verdict("2.14.0", slower, 8), ".benchmarks/gate/1.jsonl.gz", 203.4),
-            "2.13.0": Gate("2.13.0", SLOWER, "", verdict("2.13.0", slower, 8), ".benchmarks/gate/3.jsonl.gz", 200.0),
-            "2.12.1": Gate("2.12.1", NOT_SLOWER, "", verdict("2.12.1", Measured()), ".benchmarks/gate/2.jsonl.gz", 110.0),
+            "2.14.0": Gate(
+                "2.14.0",
+                SLOWER,
+                "",
+                verdict("2.14.0", slower, 8),
+                ".benchmarks/gate/1.jsonl.gz",
+                203.4,
+            ),
+            "2.13.0": Gate(
+                "2.13.0",
+                SLOWER,
+                "",
+                verdict("2.13.0", slower, 8),
+                ".benchmarks/gate/3.jsonl.gz",
+                200.0,
+            ),
+            "2.12.1": Gate(
+                "2.12.1",
+                NOT_SLOWER,
+                "",
+                verdict("2.12.1", Measured()),
+                ".benchmarks/gate/2.jsonl.gz",
+                110.0,
+            ),
         }
 
 
@@ -65,7 +93,9 @@ def test_a_search_is_reported(golden, found, form):
 def test_releases_that_are_not_judged_are_reported_with_their_reason(left):
     lines = render(report(left), "terminal").splitlines()
     assert "2.12.1: not judged: head: ImportError: boom" in lines
-    assert [line.split()[:3] for line in lines if line.startswith("2.12.0  ")] == [["2.12.0", "not", "judged"]]
+    assert [line.split()[:3] for line in lines if line.startswith("2.12.0  ")] == [
+        ["2.12.0", "not", "judged"]
+    ]
 
 
 def test_the_last_line_names_the_releases_that_are_left(gates, left):
@@ -95,22 +125,39 @@ def test_the_last_line_of_a_search_whose_first_gate_is_open_is_that_of_its_gate(
 
 def test_json_has_the_search_and_the_report_of_each_gate(left):
     data = json.loads(report(left).json)
-    assert (data["outcome"], data["sentence"], data["stopped"]) == (INCONCLUSIVE, last_line(left), "")
+    assert (data["outcome"], data["sentence"], data["stopped"]) == (
+        INCONCLUSIVE,
+        last_line(left),
+        "",
+    )
     assert (data["package"], data["releases"]) == ("torch", list(RELEASES))
     assert (data["not_slower"], data["candidates"]) == ("2.11.0", ["2.12.0", "2.12.1", "2.13.0"])
     assert [(gate["release"], gate["result"], gate["seconds"]) for gate in data["gates"]] == [
-        ("2.14.0", SLOWER, 203.4), ("2.12.1", NOT_JUDGED, 12.0), ("2.12.0", NOT_JUDGED, 12.0), ("2.13.0", SLOWER, 200.0)
-    ]  # fmt: skip
+        ("2.14.0", SLOWER, 203.4),
+        ("2.12.1", NOT_JUDGED, 12.0),
+        ("2.12.0", NOT_JUDGED, 12.0),
+        ("2.13.0", SLOWER, 200.0),
+    ]
     assert data["gates"][0]["report"]["outcome"] == REGRESSED
-    assert (data["gates"][1]["report"], data["gates"][1]["reason"]) == (None, "head: ImportError: boom")
+    assert (data["gates"][1]["report"], data["gates"][1]["reason"]) == (
+        None,
+        "head: ImportError: boom",
+    )
 
 
-@pytest.mark.parametrize(("kind", "of_case"), [(ADDED, " (change as a share of the case)"), (REPLACED, "")])
+@pytest.mark.parametrize(
+    ("kind", "of_case"), [(ADDED, " (change as a share of the case)"), (REPLACED, "")]
+)
 def test_the_change_of_added_operations_is_a_share_of_the_case(gates, monkeypatch, kind, of_case):
     gate = gates["2.14.0"]
     finding = gate.verdict.regressions[0]
     found = replace(
-        finding, screened=replace(finding.screened, quantity=replace(finding.screened.quantity, kind=kind, name="x"))
+        finding,
+        screened=replace(
+            finding.screened, quantity=replace(finding.screened.quantity, kind=kind, name="x")
+        ),
     )
     monkeypatch.setattr(bisect_command, "largest_regressions", lambda _: {CASE: found})
-    assert [row[3] for row in bisect_command._releases(bisection(gate)).tables[0].cells] == [f"x{of_case}"]
+    assert [row[3] for row in bisect_command._releases(bisection(gate)).tables[0].cells] == [
+        f"x{of_case}"
+    ]

@@ -57,7 +57,9 @@ def repository(project, temporary, alone, monkeypatch):
 
 
 def git(project, *arguments):
-    return subprocess.run(["git", *arguments], cwd=project.path, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["git", *arguments], cwd=project.path, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def command(project, *arguments):
@@ -94,15 +96,30 @@ def state(project):
 
 @pytest.mark.versions
 @pytest.mark.thorough
-def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(repository, temporary):
+def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
+    repository, temporary
+):
     commit, before = git(repository, "rev-parse", "--short=7", "HEAD").strip(), state(repository)
-    done = command(repository, "gate", "--base", "HEAD", "--launches", "8", "--", "test_bench.py", "-k", "forward")
+    done = command(
+        repository,
+        "gate",
+        "--base",
+        "HEAD",
+        "--launches",
+        "8",
+        "--",
+        "test_bench.py",
+        "-k",
+        "forward",
+    )
     assert done.returncode in (EXIT_PASSED, EXIT_UNJUDGED), done.stdout + done.stderr
     assert state(repository) == before
     assert copies(temporary) == []
 
     [path] = (repository.path / ".benchmarks").rglob("*.*")
-    assert re.fullmatch(r"gate/\d{8}_\d{6}\.jsonl\.gz", str(path.relative_to(repository.path / ".benchmarks")))
+    assert re.fullmatch(
+        r"gate/\d{8}_\d{6}\.jsonl\.gz", str(path.relative_to(repository.path / ".benchmarks"))
+    )
     shown = path.relative_to(repository.path)
     said = done.stderr.splitlines()
     assert said[:2] == ["loading both sides", "launch 1 of 8"]
@@ -110,12 +127,21 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(r
 
     report = done.stdout
     assert f"base {commit} -> head {commit} with changes\n" in report
-    assert re.search(r"^measured: 1 case, 8 launches( and \d+ fresh ones)?, .*, torch ", report, re.MULTILINE)
+    assert re.search(
+        r"^measured: 1 case, 8 launches( and \d+ fresh ones)?, .*, torch ", report, re.MULTILINE
+    )
     case = "forward tiny-b4-cpu on synthetic"
-    for part in ("cases: change of the median wall time", rf"{case} +[\d,.]+ ", f"{case}: change of self times", "Verdict:"):
+    for part in (
+        "cases: change of the median wall time",
+        rf"{case} +[\d,.]+ ",
+        f"{case}: change of self times",
+        "Verdict:",
+    ):
         assert re.search(f"^{part}", report, re.MULTILINE), part
     assert re.search(r"^aten::addmm, forward 0 ", report, re.MULTILINE)
-    assert report.splitlines()[-1].startswith("passed: " if done.returncode == EXIT_PASSED else "inconclusive: ")
+    assert report.splitlines()[-1].startswith(
+        "passed: " if done.returncode == EXIT_PASSED else "inconclusive: "
+    )
 
     recorded = samples.load(path)
     header, launches = recorded.header, recorded.launches
@@ -123,7 +149,11 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(r
     assert recorded.end.elapsed_s > sum(launch.seconds for launch in launches)
     memory = header.memory["test_bench.py::test_forward[tiny-b4-cpu]"]
     assert memory[BASE] == memory[HEAD] > 0
-    assert header.files[BASE] == header.files[HEAD] == {"conftest": "conftest.py", "test_bench": "test_bench.py"}
+    assert (
+        header.files[BASE]
+        == header.files[HEAD]
+        == {"conftest": "conftest.py", "test_bench": "test_bench.py"}
+    )
     assert [launch.stage for launch in launches][:8] == [1] * 8
     for launch in launches:
         for build in launch.cases["test_bench.py::test_forward[tiny-b4-cpu]"]:
@@ -138,7 +168,11 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(r
     assert (listed.returncode, listed.stdout) == (2, "")
     assert listed.stderr.startswith("mnistbench: no saved run in .benchmarks can be read; ")
     theirs = subprocess.run(
-        [sys.executable, "-m", "pytest_benchmark", "list"], cwd=repository.path, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pytest_benchmark", "list"],
+        cwd=repository.path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (theirs.returncode, theirs.stdout) == (0, "")
 
@@ -163,7 +197,18 @@ def test_work(benchmark):
 @pytest.mark.thorough
 def test_a_leak_is_found_by_a_soak_and_judged_again(repository):
     repository.write("test_bench.py", LEAKING)
-    done = command(repository, "gate", "--head-env", "LEAKS=1", "--launches", "8", "--soak", "6s", "--", "test_bench.py")
+    done = command(
+        repository,
+        "gate",
+        "--head-env",
+        "LEAKS=1",
+        "--launches",
+        "8",
+        "--soak",
+        "6s",
+        "--",
+        "test_bench.py",
+    )
     assert done.returncode != EXIT_PASSED, done.stdout + done.stderr
     assert re.search(r"test_work: [\d,]{3,} iterations on each side, mean \+", done.stdout)
     assert "test_work: wall time grows during the soak, " in done.stdout
@@ -188,13 +233,18 @@ def work():
     return table()[0]
 """
 
-WHEN_IMPORTED = IN_THE_CALL.replace("def work():\n    return table()", "TABLE = table()\n\n\ndef work():\n    return TABLE")
+WHEN_IMPORTED = IN_THE_CALL.replace(
+    "def work():\n    return table()", "TABLE = table()\n\n\ndef work():\n    return TABLE"
+)
 
 
 def test_work_that_moves_from_the_call_into_the_import_is_a_regression(project, temporary, alone):
     (project.path / "conftest.py").unlink()
     project.write(".gitignore", "/.benchmarks/\n__pycache__/\n")
-    project.write("test_bench.py", "import own\n\n\ndef test_work(benchmark):\n    assert benchmark(own.work) == 1\n")
+    project.write(
+        "test_bench.py",
+        "import own\n\n\ndef test_work(benchmark):\n    assert benchmark(own.work) == 1\n",
+    )
     project.write("own.py", IN_THE_CALL)
     git(project, "init", "--quiet")
     git(project, "add", "--all")
@@ -202,10 +252,19 @@ def test_work_that_moves_from_the_call_into_the_import_is_a_regression(project, 
     project.write("own.py", WHEN_IMPORTED)
     done = command(project, "gate", "--base", "HEAD", "--launches", "8", "--", "test_bench.py")
     assert done.returncode == EXIT_REGRESSED, done.stdout
-    assert done.stdout.splitlines()[-1] == "regressed: 1 confirmed by fresh launches: import (all cases)"
-    assert re.search(r"^improved: wall time \(test_bench.py::test_work\), -(100\.0|9\d\.\d) %", done.stdout, re.MULTILINE)
+    assert (
+        done.stdout.splitlines()[-1]
+        == "regressed: 1 confirmed by fresh launches: import (all cases)"
+    )
     assert re.search(
-        r"^regressed: import \(all cases\), \+.* -> .* ms; more than the limit of 20.0 %$", done.stdout, re.MULTILINE
+        r"^improved: wall time \(test_bench.py::test_work\), -(100\.0|9\d\.\d) %",
+        done.stdout,
+        re.MULTILINE,
+    )
+    assert re.search(
+        r"^regressed: import \(all cases\), \+.* -> .* ms; more than the limit of 20.0 %$",
+        done.stdout,
+        re.MULTILINE,
     )
 
 
@@ -220,7 +279,9 @@ def test_a_base_whose_tests_cannot_be_imported_is_named_with_the_reason(reposito
 
 def test_an_interrupt_while_loading_is_one_line_and_leaves_no_copy(repository, temporary):
     arguments = [sys.executable, "-m", "mnistbench", "gate", "--base", "HEAD"]
-    with subprocess.Popen(arguments, cwd=repository.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(
+        arguments, cwd=repository.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
         assert running.stderr.readline() == "loading both sides\n"
         running.send_signal(signal.SIGINT)
         assert running.communicate(timeout=30) == ("", "mnistbench: interrupted\n")
@@ -250,16 +311,35 @@ def judge(tmp_path, monkeypatch, capsys):
 def slower(factor, **changes):
     """Launches of both stages in which the head's case takes so much longer."""
     measured = gate_builders.Measured(factor=factor)
-    return [gate for stage in (1, 2) for gate in gate_builders.series(measured, stage=stage, seed=stage, **changes)]
+    return [
+        gate
+        for stage in (1, 2)
+        for gate in gate_builders.series(measured, stage=stage, seed=stage, **changes)
+    ]
 
 
 @pytest.mark.versions
 @pytest.mark.parametrize(
     ("factor", "options", "code", "last"),
     [
-        (1.0, (), EXIT_PASSED, r"passed: no regression( of \d\.\d % or more)? in the median time of any case, .* in the mean"),
-        (1.2, ("--inconclusive", "ok"), EXIT_REGRESSED, r"regressed: \d confirmed by fresh launches: .*"),
-        (1.2, ("--accept", "step *:*:25%", "--reason", "a better model"), EXIT_PASSED, r"passed: .* \(a better model\)"),
+        (
+            1.0,
+            (),
+            EXIT_PASSED,
+            r"passed: no regression( of \d\.\d % or more)? in the median time of any case, .* in the mean",
+        ),
+        (
+            1.2,
+            ("--inconclusive", "ok"),
+            EXIT_REGRESSED,
+            r"regressed: \d confirmed by fresh launches: .*",
+        ),
+        (
+            1.2,
+            ("--accept", "step *:*:25%", "--reason", "a better model"),
+            EXIT_PASSED,
+            r"passed: .* \(a better model\)",
+        ),
     ],
     ids=["same", "slower", "accepted"],
 )
@@ -272,7 +352,12 @@ def test_the_exit_code_is_the_verdict_of_the_last_line(judge, factor, options, c
 @pytest.mark.parametrize(
     ("changes", "excusing", "code", "reason"),
     [
-        ({"count": 7}, ("--inconclusive", "ok"), EXIT_PASSED, "7 launches are too few: the test needs at least 8"),
+        (
+            {"count": 7},
+            ("--inconclusive", "ok"),
+            EXIT_PASSED,
+            "7 launches are too few: the test needs at least 8",
+        ),
         (
             {"end": samples.End("head: RuntimeError: boom", broken_off=True)},
             ("--inconclusive", "ok"),
@@ -297,8 +382,12 @@ def test_what_cannot_be_judged_exits_as_asked_for(judge, changes, excusing, code
 
 
 @pytest.mark.parametrize("options", [(), ("--inconclusive", "ok")], ids=["plain", "ok"])
-@pytest.mark.parametrize(("outcome", "code"), [("passed", EXIT_PASSED), ("inconclusive", EXIT_UNJUDGED)])
-def test_the_exit_code_of_a_qualification_is_2_unless_the_machine_is_qualified(monkeypatch, capsys, outcome, code, options):
+@pytest.mark.parametrize(
+    ("outcome", "code"), [("passed", EXIT_PASSED), ("inconclusive", EXIT_UNJUDGED)]
+)
+def test_the_exit_code_of_a_qualification_is_2_unless_the_machine_is_qualified(
+    monkeypatch, capsys, outcome, code, options
+):
     measured = gate_builders.recorded(gate_builders.series(count=3), end=samples.INTERRUPTED)
     shown = qualification.report(measured, 10)[1]
     monkeypatch.setattr(gate_command, "measure", lambda *_: measured)
@@ -310,14 +399,23 @@ def test_the_exit_code_of_a_qualification_is_2_unless_the_machine_is_qualified(m
 def test_a_report_goes_where_it_is_asked_for(judge, monkeypatch, tmp_path):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     assert judge(slower(1.2), "--format", "json", "--output", "report.json") == (EXIT_REGRESSED, "")
-    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["outcome"] == "regressed"
-    assert (tmp_path / "summary.md").read_text(encoding="utf-8").startswith("### mnistbench: regressed: ")
+    assert (
+        json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["outcome"] == "regressed"
+    )
+    assert (
+        (tmp_path / "summary.md")
+        .read_text(encoding="utf-8")
+        .startswith("### mnistbench: regressed: ")
+    )
 
 
 def test_a_file_that_cannot_be_judged_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["judge", "missing.jsonl.gz"]) == EXIT_UNJUDGED
-    assert capsys.readouterr().err == "mnistbench: missing.jsonl.gz: cannot be read (No such file or directory)\n"
+    assert (
+        capsys.readouterr().err
+        == "mnistbench: missing.jsonl.gz: cannot be read (No such file or directory)\n"
+    )
 
 
 def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
@@ -327,17 +425,27 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
     shards = [samples.Shard(number, 2, tests) for number in (1, 2)]
     for shard, factor in zip(shards, (1.0, 1.2), strict=True):
         cases = {test: gate_builders.Measured(factor=factor, operations={}) for test in shard.own()}
-        launches = [*gate_builders.series(cases, count=10), *gate_builders.series(cases, count=8, stage=2, seed=5)]
+        launches = [
+            *gate_builders.series(cases, count=10),
+            *gate_builders.series(cases, count=8, stage=2, seed=5),
+        ]
         labels = {test: test for test in shard.own()}
-        gate_builders.write(tmp_path / f"{shard.prefix}.jsonl.gz", launches, labels=labels, shard=shard)
+        gate_builders.write(
+            tmp_path / f"{shard.prefix}.jsonl.gz", launches, labels=labels, shard=shard
+        )
     paths = [path.name for path in sorted(tmp_path.glob("shard-*"))]
     assert cli.main(["judge", *paths, "--format", "json"]) == EXIT_REGRESSED
     found = json.loads(capsys.readouterr().out)
     assert found["sentence"].startswith("regressed: ")
-    assert {one["screened"]["case"] for one in found["findings"] if one["verdict"] == "regressed"} == {*shards[1].own()}
+    assert {
+        one["screened"]["case"] for one in found["findings"] if one["verdict"] == "regressed"
+    } == {*shards[1].own()}
     assert [one["shard"] for one in found["shards"]] == ["1/2", "2/2"]
     assert cli.main(["judge", paths[0]]) == EXIT_UNJUDGED
-    assert "inconclusive: shard 2/2 is missing, so its tests are not judged: " in capsys.readouterr().out
+    assert (
+        "inconclusive: shard 2/2 is missing, so its tests are not judged: "
+        in capsys.readouterr().out
+    )
     assert cli.main(["judge", paths[0], paths[0]]) == EXIT_UNJUDGED
     assert capsys.readouterr().err.startswith(f"mnistbench: {paths[0]}: is of shard 1/2, as ")
 
@@ -348,20 +456,38 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE"),
+        (
+            [],
+            "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE",
+        ),
         (
             ["--qualify", "--base", "HEAD"],
             "--qualify: measures the working tree on both sides; remove the options of base and head",
         ),
-        (["--qualify", "--soak", "5m"], "--soak: cannot be given with --qualify; remove one of them"),
-        (["--qualify", "--shard", "1/2"], "--shard: cannot be given with --qualify; remove one of them"),
+        (
+            ["--qualify", "--soak", "5m"],
+            "--soak: cannot be given with --qualify; remove one of them",
+        ),
+        (
+            ["--qualify", "--shard", "1/2"],
+            "--shard: cannot be given with --qualify; remove one of them",
+        ),
         (["--base", "HEAD", "--shard", "9/8"], f"--shard: '9/8' {NO_PART}"),
         (["--base", "HEAD", "--shard", "0/8"], f"--shard: '0/8' {NO_PART}"),
         (["--base", "HEAD", "--shard", "1/257"], f"--shard: '1/257' {NO_PART}"),
         (["--base", "HEAD", "--shard", "3"], f"--shard: '3' {NO_PART}"),
-        (["--qualify", "--launches", "21"], "--launches: 21 are too few for --qualify; give at least 22"),
-        (["--base", "HEAD", "--base-dir", "."], "--base-dir: cannot be given with --base; remove one of them"),
-        (["--base", "HEAD", "--launches", "3"], "--launches: '3' cannot be used; give a whole number, at least 8"),
+        (
+            ["--qualify", "--launches", "21"],
+            "--launches: 21 are too few for --qualify; give at least 22",
+        ),
+        (
+            ["--base", "HEAD", "--base-dir", "."],
+            "--base-dir: cannot be given with --base; remove one of them",
+        ),
+        (
+            ["--base", "HEAD", "--launches", "3"],
+            "--launches: '3' cannot be used; give a whole number, at least 8",
+        ),
         (
             ["--base", "HEAD", "--output", "nowhere/report.md"],
             "--output: nowhere/report.md cannot be written (No such file or directory); name another file",
@@ -370,7 +496,10 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
             ["--base", "HEAD", "--soak", "5m", "--budget", "300s"],
             "--soak: takes the whole --budget; increase --budget by the time of the other launches",
         ),
-        (["--base", "HEAD", "--accept", "step:*"], "--accept: 'step:*' needs a reason for the report; add --reason TEXT"),
+        (
+            ["--base", "HEAD", "--accept", "step:*"],
+            "--accept: 'step:*' needs a reason for the report; add --reason TEXT",
+        ),
         (
             ["--base", "HEAD", "--threshold", "0.05%"],
             "--threshold: 0.05% is below 0.1%, three times the difference that the same code may show; give 0.1% or more",
@@ -386,7 +515,12 @@ def test_wrong_usage_is_one_line_before_anything_is_started(repository, temporar
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--base", "nothing"], ["--base-dir", ".", "--nonsense"], ["--qualify"], ["--base", "HEAD", "--shard", "1/2"]],
+    [
+        ["--base", "nothing"],
+        ["--base-dir", ".", "--nonsense"],
+        ["--qualify"],
+        ["--base", "HEAD", "--shard", "1/2"],
+    ],
     ids=str,
 )
 def test_a_bisection_stops_where_no_commit_can_be_judged(repository, temporary, arguments):

@@ -70,10 +70,14 @@ def test_a_module_of_the_users_own_repository_is_outside(outside, tmp_path, file
 
 def test_a_link_to_the_repository_is_the_repository(outside, tmp_path, repository):
     (tmp_path / "link").symlink_to(repository)
-    assert outside(tmp_path / "link" / "model.py") == {NAME: Outside(str(repository / "model.py"), in_repository=True)}
+    assert outside(tmp_path / "link" / "model.py") == {
+        NAME: Outside(str(repository / "model.py"), in_repository=True)
+    }
 
 
-def test_a_namespace_package_is_outside_if_none_of_its_folders_is_in_the_tree(tree, repository, monkeypatch):
+def test_a_namespace_package_is_outside_if_none_of_its_folders_is_in_the_tree(
+    tree, repository, monkeypatch
+):
     package = ModuleType(NAME)
     monkeypatch.setitem(sys.modules, NAME, package)
     package.__path__ = [str(repository / "package")]
@@ -92,7 +96,9 @@ def test_a_namespace_package_is_outside_if_none_of_its_folders_is_in_the_tree(tr
         (".", "repository/src/model.py", True),
     ],
 )
-def test_only_what_is_installed_may_lie_in_the_repository(outside, tmp_path, monkeypatch, prefix, file, is_outside):
+def test_only_what_is_installed_may_lie_in_the_repository(
+    outside, tmp_path, monkeypatch, prefix, file, is_outside
+):
     monkeypatch.setattr(sys, "prefix", os.path.normpath(tmp_path / prefix))
     assert bool(outside(tmp_path / file)) is is_outside
 
@@ -125,7 +131,9 @@ def distribution(tree, tmp_path, monkeypatch):
     return install
 
 
-def test_a_project_that_is_installed_and_not_imported_from_its_copy_is_outside(outside, distribution):
+def test_a_project_that_is_installed_and_not_imported_from_its_copy_is_outside(
+    outside, distribution
+):
     path = distribution(**{"package/part.py": ""}) / "package/part.py"
     assert outside(path) == {NAME: Outside(str(path))}
 
@@ -139,8 +147,12 @@ def test_a_project_that_is_installed_and_not_imported_from_its_copy_is_outside(o
         ("_editable_skbc_own_project", "import {}\n/home/me/own-project/src"),  # scikit-build-core
     ],
 )
-def test_the_import_hook_of_an_editable_install_is_no_code_of_the_project(outside, distribution, hook, line):
-    folder = distribution(**{"own_project.pth": line.format(hook, hook), f"{hook}.py": "", "_own_compiled.py": ""})
+def test_the_import_hook_of_an_editable_install_is_no_code_of_the_project(
+    outside, distribution, hook, line
+):
+    folder = distribution(
+        **{"own_project.pth": line.format(hook, hook), f"{hook}.py": "", "_own_compiled.py": ""}
+    )
     assert outside(folder / f"{hook}.py", hook) == {}
     assert outside(folder / "_own_compiled.py") == {NAME: Outside(str(folder / "_own_compiled.py"))}
 
@@ -149,7 +161,11 @@ def test_the_import_hook_of_an_editable_install_is_no_code_of_the_project(outsid
     ("own", "name", "folder"),
     [
         ("setup.py lib/package/part.py", "package.part", "lib"),
-        ("packages/one/pyproject.toml packages/one/src/package/__init__.py", "package", "packages/one/src"),
+        (
+            "packages/one/pyproject.toml packages/one/src/package/__init__.py",
+            "package",
+            "packages/one/src",
+        ),
         ("python/package/part.py", "package.part", "python"),
         ("lib/package/part.abi3.so", "package.part", "lib"),
         ("lib/package/other.py", "package.part", None),
@@ -161,11 +177,15 @@ def test_the_import_hook_of_an_editable_install_is_no_code_of_the_project(outsid
         ("statistics.py", "statistics", None),
     ],
 )
-def test_a_module_of_the_copy_that_is_imported_from_elsewhere_is_outside(outside, tree, tmp_path, own, name, folder):
+def test_a_module_of_the_copy_that_is_imported_from_elsewhere_is_outside(
+    outside, tree, tmp_path, own, name, folder
+):
     write(*(tree / file for file in own.split()))
     path = tmp_path / "site-packages" / f"{name.replace('.', '/')}.py"
     copy = str(tree / own.split()[-1])
-    assert outside(path, name) == ({} if folder is None else {name: Outside(str(path), copy, folder)})
+    assert outside(path, name) == (
+        {} if folder is None else {name: Outside(str(path), copy, folder)}
+    )
 
 
 def test_no_folder_helps_if_a_hook_comes_before_the_path(outside, tree, repository, monkeypatch):
@@ -174,10 +194,14 @@ def test_no_folder_helps_if_a_hook_comes_before_the_path(outside, tree, reposito
     path = repository / "src/package/__init__.py"
     copy = str(tree / "src/package/__init__.py")
     assert outside(path, "package") == {"package": Outside(str(path), copy, "", in_repository=True)}
-    assert outside(path, "package", earlier=["package"]) == {"package": Outside(str(path), copy, "src", in_repository=True)}
+    assert outside(path, "package", earlier=["package"]) == {
+        "package": Outside(str(path), copy, "src", in_repository=True)
+    }
 
 
-def test_a_package_whose_folder_has_another_name_has_a_copy_at_the_same_place(outside, tree, repository):
+def test_a_package_whose_folder_has_another_name_has_a_copy_at_the_same_place(
+    outside, tree, repository
+):
     write(tree / "lib/source/part.py")
     path = repository / "lib/source/part.py"
     assert outside(path, "package.part") == {
@@ -185,7 +209,9 @@ def test_a_package_whose_folder_has_another_name_has_a_copy_at_the_same_place(ou
     }
 
 
-@pytest.mark.parametrize(("modules", "is_outside"), [("version.py tags.py", True), ("build_rpm.py", False)])
+@pytest.mark.parametrize(
+    ("modules", "is_outside"), [("version.py tags.py", True), ("build_rpm.py", False)]
+)
 def test_what_pytest_needs_is_outside_if_the_tree_has_a_package_of_the_same_modules(
     outside, tree, tmp_path, modules, is_outside
 ):
@@ -214,14 +240,26 @@ def test_a_project_file_that_names_nothing_installed_makes_nothing_outside(outsi
     assert outside("/elsewhere/model.py") == {}
 
 
-def test_folders_of_the_repository_on_the_path_come_after_their_copies(tree, repository, monkeypatch):
+def test_folders_of_the_repository_on_the_path_come_after_their_copies(
+    tree, repository, monkeypatch
+):
     monkeypatch.setattr(sys, "prefix", str(repository / ".venv"))
     for folder in (repository / "lib", tree / "lib", tree / ".venv/lib", repository / "build"):
         folder.mkdir(parents=True)
-    paths = ["/usr/lib", str(repository / "lib"), str(repository / "build"), str(repository / ".venv/lib"), str(repository)]
+    paths = [
+        "/usr/lib",
+        str(repository / "lib"),
+        str(repository / "build"),
+        str(repository / ".venv/lib"),
+        str(repository),
+    ]
     assert list(with_copies(paths, tree, repository)) == [
-        "/usr/lib", str(tree / "lib"), *paths[1:4], str(tree), str(repository),
-    ]  # fmt: skip
+        "/usr/lib",
+        str(tree / "lib"),
+        *paths[1:4],
+        str(tree),
+        str(repository),
+    ]
 
 
 # ---- Of both sides -----------------------------------------------------------------------------------------------------
@@ -244,7 +282,10 @@ def sides(tmp_path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(outside[1])
             copy = "" if text is None else str(tmp_path / side / "m.py")
-            found[side] = Imports(tmp_path / side, {"m": Outside(str(path), copy, "lib", outside[0].startswith("repository"))})
+            found[side] = Imports(
+                tmp_path / side,
+                {"m": Outside(str(path), copy, "lib", outside[0].startswith("repository"))},
+            )
         return found
 
     return made
@@ -254,8 +295,18 @@ def sides(tmp_path):
     ("base", "head", "copies", "reason"),
     [
         # one copy
-        (("repository/m.py", "new"), ("repository/m.py", "new"), ("old", "new"), "both sides import m"),
-        (("repository/m.py", "new"), ("repository/m.py", "new"), ("new", "new"), "both sides import m"),
+        (
+            ("repository/m.py", "new"),
+            ("repository/m.py", "new"),
+            ("old", "new"),
+            "both sides import m",
+        ),
+        (
+            ("repository/m.py", "new"),
+            ("repository/m.py", "new"),
+            ("new", "new"),
+            "both sides import m",
+        ),
         (("env/m.py", "x"), ("env/m.py", "x"), (None, None), "both sides import m"),
         # the head's code on both sides
         (("repository/m.py", "new"), None, ("old", "new"), "the base imports m"),
@@ -290,10 +341,17 @@ def test_where_both_sides_are_to_have_the_same_code_two_equal_files_are_two_copi
 
 def test_the_advice_is_the_path_of_the_copy_or_an_environment_for_each_side(tmp_path):
     one = Outside("/env/m.py", "/base/lib/m.py", "lib")
-    imports = {BASE: Imports(tmp_path, {"m": one}), HEAD: Imports(tmp_path, {"m": Outside("/env/m.py", "/head/m.py", ".")})}
-    assert refusal(imports, is_same_code=False).endswith("add --base-env PYTHONPATH=lib --head-env PYTHONPATH=.")
+    imports = {
+        BASE: Imports(tmp_path, {"m": one}),
+        HEAD: Imports(tmp_path, {"m": Outside("/env/m.py", "/head/m.py", ".")}),
+    }
+    assert refusal(imports, is_same_code=False).endswith(
+        "add --base-env PYTHONPATH=lib --head-env PYTHONPATH=."
+    )
     imports[HEAD] = Imports(tmp_path, {"m": Outside("/env/m.py")})
-    assert refusal(imports, is_same_code=False).endswith("name them with --base-dir, --base-python and --head-python")
+    assert refusal(imports, is_same_code=False).endswith(
+        "name them with --base-dir, --base-python and --head-python"
+    )
 
 
 def test_a_package_is_named_before_its_modules(tmp_path):
@@ -303,7 +361,9 @@ def test_a_package_is_named_before_its_modules(tmp_path):
 
 
 def test_the_report_says_where_modules_are_imported_from(tmp_path):
-    base = Imports(tmp_path, {name: Outside(f"/env/{name}.py") for name in ("m", "m.part", "n", "o", "p")})
+    base = Imports(
+        tmp_path, {name: Outside(f"/env/{name}.py") for name in ("m", "m.part", "n", "o", "p")}
+    )
     head = Imports(tmp_path, {"o": Outside("/other/o.py")}, {"m": "m.py", "m.part": "m/part.py"})
     assert remark({BASE: base, HEAD: head}) == (
         "base and head import m from /env/m.py and from its copy, n from /env/n.py and from nowhere, o from /env/o.py and from "
@@ -357,7 +417,9 @@ def make_project(folder, layout, text):
 
 def install(site_packages, repository, layout, way):
     """Install a project as build tools do."""
-    files = {"pkg_own-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: pkg-own\nVersion: 1.0\n"}
+    files = {
+        "pkg_own-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: pkg-own\nVersion: 1.0\n"
+    }
     if way == "path":
         files["__editable__.pkg_own-1.0.pth"] = f"{repository / layout}\n"
     elif way == "wheel":
@@ -365,7 +427,9 @@ def install(site_packages, repository, layout, way):
             files[f"pkgown/{name}"] = (repository / layout / "pkgown" / name).read_text()
     else:
         position = "0" if way == "hook before the path" else "len(sys.meta_path)"
-        files["__editable___pkg_own_1_0_finder.py"] = HOOK.format(where=str(repository / layout), position=position)
+        files["__editable___pkg_own_1_0_finder.py"] = HOOK.format(
+            where=str(repository / layout), position=position
+        )
         files["__editable__.pkg_own-1.0.pth"] = "import __editable___pkg_own_1_0_finder\n"
     files["pkg_own-1.0.dist-info/RECORD"] = "".join(f"{name},,\n" for name in files)
     for name, content in files.items():
@@ -395,9 +459,11 @@ def look(bare, tmp_path):
             make_project(folder, layout, number)
         install(site_packages, repository, layout, way)
         plan = replace(
-            plan, repository=repository, pythons=dict.fromkeys((BASE, HEAD), python),
+            plan,
+            repository=repository,
+            pythons=dict.fromkeys((BASE, HEAD), python),
             variables=dict.fromkeys((BASE, HEAD), variables),
-        )  # fmt: skip
+        )
         return survey(plan, 1, "", tmp_path / "log")
 
     yield surveyed
@@ -427,17 +493,29 @@ def test_each_side_imports_its_own_copy_of_an_installed_project(look, layout, wa
 @pytest.mark.parametrize(
     ("layout", "way", "place", "advice"),
     [
-        (".", "hook before the path", "repository/pkgown/__init__.py", "--base-dir, --base-python and --head-python"),
+        (
+            ".",
+            "hook before the path",
+            "repository/pkgown/__init__.py",
+            "--base-dir, --base-python and --head-python",
+        ),
         (
             "lib",
             "hook after the path",
             "repository/lib/pkgown/__init__.py",
             "--base-env PYTHONPATH=lib --head-env PYTHONPATH=lib",
         ),
-        ("lib", "wheel", "site-packages/pkgown/__init__.py", "--base-env PYTHONPATH=lib --head-env PYTHONPATH=lib"),
+        (
+            "lib",
+            "wheel",
+            "site-packages/pkgown/__init__.py",
+            "--base-env PYTHONPATH=lib --head-env PYTHONPATH=lib",
+        ),
     ],
 )
-def test_an_installed_project_that_both_sides_import_is_refused_with_what_helps(look, layout, way, place, advice):
+def test_an_installed_project_that_both_sides_import_is_refused_with_what_helps(
+    look, layout, way, place, advice
+):
     with pytest.raises(LaunchError) as raised:
         look(layout, way)
     said = str(raised.value)
@@ -447,5 +525,7 @@ def test_an_installed_project_that_both_sides_import_is_refused_with_what_helps(
 
 
 def test_a_test_that_fails_on_installed_code_says_so(look):
-    with pytest.raises(LaunchError, match=r"^base: .* fails: .*; it imports pkgown from .*, not from its own copy$"):
+    with pytest.raises(
+        LaunchError, match=r"^base: .* fails: .*; it imports pkgown from .*, not from its own copy$"
+    ):
         look("lib", "wheel", LEAST="1000000")

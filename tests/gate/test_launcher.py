@@ -15,7 +15,15 @@ import pytest
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import PINNED
 from mnistbench.gate import launcher
-from mnistbench.gate.launcher import LaunchError, ListedCase, Plan, environment, launching, stage_home, survey
+from mnistbench.gate.launcher import (
+    LaunchError,
+    ListedCase,
+    Plan,
+    environment,
+    launching,
+    stage_home,
+    survey,
+)
 from mnistbench.gate.snapshot import Tree
 from mnistbench.gate.verdict.samples import BASE, HEAD, Shard
 
@@ -100,9 +108,14 @@ def plan(tmp_path):
 
 #: What the launches here return if they measure no case.
 NOTHING = {
-    "cases": {}, "case_seconds": {}, "efforts": {}, "order": [BASE, HEAD], "seconds": 1.5, "once": {BASE: {}, HEAD: {}},
+    "cases": {},
+    "case_seconds": {},
+    "efforts": {},
+    "order": [BASE, HEAD],
+    "seconds": 1.5,
+    "once": {BASE: {}, HEAD: {}},
     "unmeasurable": {},
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -155,7 +168,9 @@ def test_a_launch_is_measured_when_told(start, plan):
 
 def test_the_cases_of_one_side_are_counted_while_a_launch_is_measured(start):
     seen = []
-    with start("ready()\nwait_to_go()\nfor number in (1, 2, 3):\n    say(case=number)\nresult()") as launch:
+    with start(
+        "ready()\nwait_to_go()\nfor number in (1, 2, 3):\n    say(case=number)\nresult()"
+    ) as launch:
         launch.ready()
         launch.measure(seen.append)
     assert seen == [1, 2, 3]
@@ -189,8 +204,14 @@ result_of_side({
     (tmp_path / "python").symlink_to(sys.executable)
     pythons = {BASE: str(tmp_path / "python"), HEAD: sys.executable}
     variables = {BASE: {"ONLY_BASE": "a b", "MALLOC_TOP_PAD_": "1"}, HEAD: {}}
-    plan = replace(plan, pythons=pythons, variables=variables, parallel=frozenset({"t.py::t"}), added=0.1)
-    plan = replace(plan, efforts={"t.py::t": (0.5, 0.25)}, parameters={side: {"t.py::t": side} for side in (BASE, HEAD)})
+    plan = replace(
+        plan, pythons=pythons, variables=variables, parallel=frozenset({"t.py::t"}), added=0.1
+    )
+    plan = replace(
+        plan,
+        efforts={"t.py::t": (0.5, 0.25)},
+        parameters={side: {"t.py::t": side} for side in (BASE, HEAD)},
+    )
     with start(program, plan=plan, only=["t.py::t"]) as launch:
         launch.ready()
         sides = sides_of(launch.measure())
@@ -222,14 +243,19 @@ result_of_side({
         assert said["home"] == str(plan.home)
         assert said["path"] not in ("", said["cwd"])
         assert said["python"] == pythons[side]
-        assert said["variables"] == {BASE: ["a b", "1"], HEAD: [None, PINNED["MALLOC_TOP_PAD_"]]}[side]
+        assert (
+            said["variables"] == {BASE: ["a b", "1"], HEAD: [None, PINNED["MALLOC_TOP_PAD_"]]}[side]
+        )
 
 
-@pytest.mark.parametrize(("sides", "imported"), [((), False), ((HEAD,), False), ((BASE, HEAD), True)])
+@pytest.mark.parametrize(
+    ("sides", "imported"), [((), False), ((HEAD,), False), ((BASE, HEAD), True)]
+)
 def test_torch_is_imported_before_the_session_if_both_sides_use_it(start, plan, sides, imported):
     # That of one side alone is a cost of its imports.
     with start(
-        "ready()\nwait_to_go()\nresult_of_side(job['torch'])", plan=replace(plan, with_torch=frozenset(sides))
+        "ready()\nwait_to_go()\nresult_of_side(job['torch'])",
+        plan=replace(plan, with_torch=frozenset(sides)),
     ) as launch:
         launch.ready()
         assert sides_of(launch.measure()) == {BASE: imported, HEAD: imported}
@@ -239,7 +265,9 @@ def test_costs_that_occur_once_are_kept_by_side(start):
     program = "ready()\nwait_to_go()\nresult(once={'import': {'all cases': {'base': 5, 'head': 6}[name]}})"
     with start(program) as launch:
         launch.ready()
-        assert launch.measure()["once"] == {side: {"import": {"all cases": ns}} for side, ns in ((BASE, 5), (HEAD, 6))}
+        assert launch.measure()["once"] == {
+            side: {"import": {"all cases": ns}} for side, ns in ((BASE, 5), (HEAD, 6))
+        }
 
 
 def test_what_a_launch_prints_as_an_error_is_in_the_log(start, tmp_path):
@@ -247,7 +275,10 @@ def test_what_a_launch_prints_as_an_error_is_in_the_log(start, tmp_path):
     logs[0].write_text("of the launch before\n")
     with start("print(f'a warning of {name}', file=sys.stderr, flush=True)\nready()") as launch:
         launch.ready()
-    assert [log.read_text() for log in logs] == ["of the launch before\na warning of base\n", "a warning of head\n"]
+    assert [log.read_text() for log in logs] == [
+        "of the launch before\na warning of base\n",
+        "a warning of head\n",
+    ]
 
 
 def test_what_a_start_up_file_prints_is_no_message(start):
@@ -278,10 +309,24 @@ def test_what_a_start_up_file_prints_is_no_message(start):
             "{at}: was killed by SIGKILL, probably because the system ran out of memory; select smaller cases with -- -k",
         ),
         ("os.kill(os.getpid(), signal.SIGTERM)", "{at}: was killed by SIGTERM"),
-        ("sys.stdout.write('{\"rea')\nsys.exit(3)", "{at}: ended with exit code 3: it printed nothing"),
-        ("print('{\"rea', flush=True)\ntime.sleep(60)", "a launch sent a message that is not JSON: '{\"rea'; measure again"),
+        (
+            "sys.stdout.write('{\"rea')\nsys.exit(3)",
+            "{at}: ended with exit code 3: it printed nothing",
+        ),
+        (
+            "print('{\"rea', flush=True)\ntime.sleep(60)",
+            "a launch sent a message that is not JSON: '{\"rea'; measure again",
+        ),
     ],
-    ids=["error", "failed test", "exception", "killed", "ended by another program", "torn", "torn, and it lives"],
+    ids=[
+        "error",
+        "failed test",
+        "exception",
+        "killed",
+        "ended by another program",
+        "torn",
+        "torn, and it lives",
+    ],
 )
 @pytest.mark.parametrize("when", ["loading", "measuring"])
 def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program, said):
@@ -289,7 +334,10 @@ def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program
     with start(before + program) as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
     at = "loading" if when == "loading" else "t, its calls"
-    assert str(raised.value) in {said, *(f"{side}: {said}".replace("{at}", at) for side in (BASE, HEAD))}
+    assert str(raised.value) in {
+        said,
+        *(f"{side}: {said}".replace("{at}", at) for side in (BASE, HEAD)),
+    }
     assert nobody_lives(plan)
 
 
@@ -310,7 +358,10 @@ def test_a_message_that_lacks_something_is_one_line(start, program, said):
     ("at", "advice"),
     [
         ("loading", "in the head, pytest --collect-only prints all Python calls that led to it"),
-        ("t.py::t[a b], its calls", "in the head, pytest 't.py::t[a b]' prints all Python calls that led to it"),
+        (
+            "t.py::t[a b], its calls",
+            "in the head, pytest 't.py::t[a b]' prints all Python calls that led to it",
+        ),
     ],
 )
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
@@ -329,7 +380,10 @@ time.sleep(60)
     with start(program) as launch, pytest.raises(LaunchError) as raised:
         launch.ready()
     name = signal.Signals(number).name
-    assert str(raised.value) == f"head: {at}: was killed by {name} in crash (test_a.py:2); compiled code crashed: {advice}"
+    assert (
+        str(raised.value)
+        == f"head: {at}: was killed by {name} in crash (test_a.py:2); compiled code crashed: {advice}"
+    )
 
 
 SILENT = "was stopped because it printed nothing for 1 s; select smaller cases with -- -k"
@@ -365,7 +419,9 @@ def test_no_process_stays_however_the_body_ends(start, plan, error):
     assert nobody_lives(plan)
 
 
-@pytest.mark.parametrize("of_head", ["{}", '{"x": builds + builds}'], ids=["no case", "more builds"])
+@pytest.mark.parametrize(
+    "of_head", ["{}", '{"x": builds + builds}'], ids=["no case", "more builds"]
+)
 def test_results_that_do_not_match_are_no_launch(start, of_head):
     # Builds that have no partner would be left out without a word.
     program = f"""
@@ -404,16 +460,31 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
     for side in (BASE, HEAD):
         listing = found[side]
         assert listing.cases == {"t.py::t": ListedCase(side, {"threads": 1}, memory=4, seconds=0.1)}
-        assert (listing.packages, listing.torch, listing.resident) == ({"torch": "2.15.0"}, "2.15.0", 8)
-        assert (listing.files["cwd"], listing.files["hash"]) == (str(tmp_path / side / "project"), "7")
+        assert (listing.packages, listing.torch, listing.resident) == (
+            {"torch": "2.15.0"},
+            "2.15.0",
+            8,
+        )
+        assert (listing.files["cwd"], listing.files["hash"]) == (
+            str(tmp_path / side / "project"),
+            "7",
+        )
         assert jobs[side]["side"] == side
     assert (jobs[HEAD]["default"], jobs[HEAD]["arguments"]) == ("bench", ["bench", "-k", "step"])
-    assert (jobs[BASE]["default"], jobs[BASE]["arguments"], jobs[BASE]["phases"]) == (None, ["x.py"], [])
+    assert (jobs[BASE]["default"], jobs[BASE]["arguments"], jobs[BASE]["phases"]) == (
+        None,
+        ["x.py"],
+        [],
+    )
     assert nobody_lives(plan)
 
 
-@pytest.mark.parametrize(("of_base", "of_head", "limit_s"), [(0.01, 0.02, 1.0), (0.1, 0.01, 3.0), (0.1, 0.2, 6.0)])
-def test_the_limit_of_launches_follows_from_the_longest_step(look, monkeypatch, of_base, of_head, limit_s):
+@pytest.mark.parametrize(
+    ("of_base", "of_head", "limit_s"), [(0.01, 0.02, 1.0), (0.1, 0.01, 3.0), (0.1, 0.2, 6.0)]
+)
+def test_the_limit_of_launches_follows_from_the_longest_step(
+    look, monkeypatch, of_base, of_head, limit_s
+):
     monkeypatch.setattr(launcher, "LEAST_LIMIT_S", 1.0)
     plan, _ = look(f"select()\nsurveyed(longest_s={of_base} if name == 'base' else {of_head})")
     assert plan.limit_s == pytest.approx(limit_s)
@@ -422,14 +493,20 @@ def test_the_limit_of_launches_follows_from_the_longest_step(look, monkeypatch, 
 def test_a_head_that_hangs_in_the_survey_is_ended_soon_after_the_base(look, plan, monkeypatch):
     monkeypatch.setattr(launcher, "LEAST_LIMIT_S", 1.0)
     with pytest.raises(LaunchError) as raised:
-        look("select()\nsurveyed() if name == 'base' else say(at='t.py::t, its fixtures')\ntime.sleep(60)")
+        look(
+            "select()\nsurveyed() if name == 'base' else say(at='t.py::t, its fixtures')\ntime.sleep(60)"
+        )
     assert str(raised.value) == f"head: t.py::t, its fixtures: {SILENT}"
     assert nobody_lives(plan)
 
 
-@pytest.mark.parametrize(("only", "told"), [((), None), (("t.py::t",), ["t.py::t"])], ids=["all", "one"])
+@pytest.mark.parametrize(
+    ("only", "told"), [((), None), (("t.py::t",), ["t.py::t"])], ids=["all", "one"]
+)
 def test_a_survey_may_be_of_single_cases(look, plan, only, told):
-    found = look('select()\nsurveyed(files={"only": json.dumps(job["only"])})', plan=replace(plan, only=only))[1]
+    found = look(
+        'select()\nsurveyed(files={"only": json.dumps(job["only"])})', plan=replace(plan, only=only)
+    )[1]
     assert [json.loads(found[side].files["only"]) for side in (BASE, HEAD)] == [told, told]
 
 
@@ -453,7 +530,11 @@ surveyed(files={"own": sys.stdin.readline()})
 
 @pytest.mark.parametrize(
     ("of_base", "of_head", "said"),
-    [(["a.py"], [], ""), ([], ["a.py"], ""), (["a.py", "b.py::t"], ["b.py::t"], "neither side has b.py::t; name files")],
+    [
+        (["a.py"], [], ""),
+        ([], ["a.py"], ""),
+        (["a.py", "b.py::t"], ["b.py::t"], "neither side has b.py::t; name files"),
+    ],
 )
 def test_an_argument_that_names_nothing_on_both_sides_is_refused(look, of_base, of_head, said):
     program = f"select()\nsurveyed(missing={of_base} if name == 'base' else {of_head})"
@@ -482,8 +563,14 @@ surveyed()
         ("say(error=f'{name}: no good')", "head: no good"),
         ("select()\nsay(error='base: no good') if name == 'base' else surveyed()", "base: no good"),
         ("say(selected={})", "a launch's message cannot be used: selected.arguments: is missing"),
-        ("select()\nsurveyed(cases=[])", "a launch's message cannot be used: surveyed.cases: needs an object, found []"),
-        ("select()\nsys.stdout.write('{\"surv')\nsys.exit(3)", "base: loading: ended with exit code 3: it printed nothing"),
+        (
+            "select()\nsurveyed(cases=[])",
+            "a launch's message cannot be used: surveyed.cases: needs an object, found []",
+        ),
+        (
+            "select()\nsys.stdout.write('{\"surv')\nsys.exit(3)",
+            "base: loading: ended with exit code 3: it printed nothing",
+        ),
     ],
     ids=["both fail", "base fails", "nothing selected", "no cases", "torn"],
 )
@@ -509,9 +596,14 @@ def test_an_interrupt_ends_both_processes_of_a_survey(look, plan, monkeypatch):
 
 def test_a_module_that_is_in_neither_copy_is_refused(start):
     outside = {"path": "/home/me/model.py", "copy": "", "folder": "", "in_repository": True}
-    with start(f"ready(outside={{'model': {outside!r}}})") as launch, pytest.raises(LaunchError) as raised:
+    with (
+        start(f"ready(outside={{'model': {outside!r}}})") as launch,
+        pytest.raises(LaunchError) as raised,
+    ):
         launch.ready()
-    assert str(raised.value).startswith("both sides import model from /home/me/model.py, not from their own copies")
+    assert str(raised.value).startswith(
+        "both sides import model from /home/me/model.py, not from their own copies"
+    )
     assert "\n" not in str(raised.value)
 
 
@@ -582,7 +674,10 @@ def test_an_interpreter_that_cannot_be_started_is_named(start, plan):
     missing = replace(plan, pythons=dict.fromkeys((BASE, HEAD), "/nowhere/python"))
     with pytest.raises(UsageError) as raised, start("ready()", plan=missing):
         pass
-    assert str(raised.value) == "/nowhere/python: cannot be started (No such file or directory); name a Python interpreter"
+    assert (
+        str(raised.value)
+        == "/nowhere/python: cannot be started (No such file or directory); name a Python interpreter"
+    )
 
 
 @pytest.mark.parametrize("seed", [0, 1])  # one of them starts the half that can be started first
@@ -598,7 +693,12 @@ def test_where_one_half_cannot_be_started_the_other_is_ended(start, plan, seed):
 
 
 def test_the_environment_of_a_launch():
-    of_a_hook = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_INDEX_FILE": ".git/index", "CODSPEED_ENV": "1"}
+    of_a_hook = {
+        "GIT_DIR": ".git",
+        "GIT_WORK_TREE": ".",
+        "GIT_INDEX_FILE": ".git/index",
+        "CODSPEED_ENV": "1",
+    }
     kept = {"HOME": "/home/me", "LD_PRELOAD": "libjemalloc.so", "GIT_AUTHOR_NAME": "me"}
     inherited = {"MALLOC_TOP_PAD_": "1", "PYTEST_DEBUG_TEMPROOT": "/mine", **kept, **of_a_hook}
     before = dict(inherited)
@@ -635,7 +735,9 @@ def test_compiled_modules_are_kept_for_the_next_launch():
         ("PYTHONPATH", "", ""),
     ],
 )
-def test_paths_mean_what_they_meant_where_the_gate_was_started(tmp_path, monkeypatch, name, given, found):
+def test_paths_mean_what_they_meant_where_the_gate_was_started(
+    tmp_path, monkeypatch, name, given, found
+):
     monkeypatch.chdir(tmp_path)
     assert environment({name: given}, Path("/t/gate"), 1)[name] == found.format(here=tmp_path)
 
@@ -647,7 +749,11 @@ def test_the_copy_of_what_measures_is_whole_and_lies_beside_the_trees(tmp_path):
     home = stage_home(tmp_path)
     assert home == tmp_path / "gate"
     expected = {
-        path.relative_to(package.parent) for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+        path.relative_to(package.parent)
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {path.relative_to(home) for path in (home / "mnistbench").rglob("*") if path.is_file()} == expected
+    assert {
+        path.relative_to(home) for path in (home / "mnistbench").rglob("*") if path.is_file()
+    } == expected
     assert (home / "pytest_benchmark" / "plugin.py").is_file()

@@ -30,40 +30,68 @@ SPENT = Spent(1.0, Efforts(0.25, 0.25), 0.5, 0.2)
 
 
 def side(times, operation=(), turns=()):
-    operations = {("aten::mm", "forward", ""): samples.Operation(tuple(operation), 1.0, 0, ())} if len(operation) else {}
+    operations = (
+        {("aten::mm", "forward", ""): samples.Operation(tuple(operation), 1.0, 0, ())}
+        if len(operation)
+        else {}
+    )
     ns = tuple(map(float, times))
     turns = tuple(map(float, turns)) or ns
     return SideSample({"wall": turns, "cpu": turns}, ns, ("", 0.0), 0, operations)
 
 
-def launches(count, *, within=0.01, between=0.0, change=0.0, blocks=8, cases=("t",), seed=1, operation=None):
+def launches(
+    count, *, within=0.01, between=0.0, change=0.0, blocks=8, cases=("t",), seed=1, operation=None
+):
     """Launches whose blocks have this spread of log(head / base), and whose processes differ by the other one."""
     draw, found = np.random.default_rng(seed), []
     for _ in range(count):
         of_launch = {}
         for case in cases:
-            factors, turns = np.exp(draw.normal(change + draw.normal(0, between), within, (2, blocks)))
+            factors, turns = np.exp(
+                draw.normal(change + draw.normal(0, between), within, (2, blocks))
+            )
             profiled = np.exp(draw.normal(0, operation or 0.0, (2, blocks))) * 1e6
-            rows = [row.astype(int).tolist() for row in profiled] if operation is not None else [(), ()]
-            of_launch[case] = [{BASE: side([1e6] * blocks, rows[0]), HEAD: side(1e6 * factors, rows[1], 1e6 * turns)}]
+            rows = (
+                [row.astype(int).tolist() for row in profiled]
+                if operation is not None
+                else [(), ()]
+            )
+            of_launch[case] = [
+                {
+                    BASE: side([1e6] * blocks, rows[0]),
+                    HEAD: side(1e6 * factors, rows[1], 1e6 * turns),
+                }
+            ]
         found.append(Launch(1, of_launch, 1.0))
     return found
 
 
 def spent_on(found, efforts=(0.25, 0.25)):
-    return [dict.fromkeys(launch.cases, SPENT._replace(efforts=Efforts(*efforts))) for launch in found]
+    return [
+        dict.fromkeys(launch.cases, SPENT._replace(efforts=Efforts(*efforts))) for launch in found
+    ]
 
 
 def plan_of(found, threshold=0.02, efforts=(0.25, 0.25)):
-    return planned_efforts(found, spent_on(found, efforts), Thresholds(case=threshold, operation=0.05, once=0.2))
+    return planned_efforts(
+        found, spent_on(found, efforts), Thresholds(case=threshold, operation=0.05, once=0.2)
+    )
 
 
 @pytest.mark.parametrize(
     ("case", "operation", "efforts"),
-    [(0.01, 0.025, (1, 1)), (0.005, 0.05, (1, 1 / 4)), (0.02, 0.05, (1 / 4, 1 / 4)), (0.05, 0.5, (1 / 25, LEAST_EFFORT))],
+    [
+        (0.01, 0.025, (1, 1)),
+        (0.005, 0.05, (1, 1 / 4)),
+        (0.02, 0.05, (1 / 4, 1 / 4)),
+        (0.05, 0.5, (1 / 25, LEAST_EFFORT)),
+    ],
 )
 def test_first_efforts_fall_with_the_square_of_the_limit(case, operation, efforts):
-    assert first_efforts(Thresholds(case=case, operation=operation, once=0.2)) == pytest.approx(efforts)
+    assert first_efforts(Thresholds(case=case, operation=operation, once=0.2)) == pytest.approx(
+        efforts
+    )
 
 
 def test_the_squared_error_is_the_variance_of_the_difference_over_launches_with_equal_processes():
@@ -80,7 +108,13 @@ def test_a_plan_does_not_depend_on_the_roles_of_any_launch(seed):
     draw = random.Random(seed)
     found = launches(10, between=0.02, change=0.03, cases=("t", "u"), seed=seed, operation=0.05)
     exchanged = [
-        replace(launch, cases={c: [{BASE: b[HEAD], HEAD: b[BASE]} for b in builds] for c, builds in launch.cases.items()})
+        replace(
+            launch,
+            cases={
+                c: [{BASE: b[HEAD], HEAD: b[BASE]} for b in builds]
+                for c, builds in launch.cases.items()
+            },
+        )
         if draw.random() < 0.5
         else launch
         for launch in found
@@ -94,9 +128,9 @@ def test_a_plan_does_not_depend_on_the_roles_of_any_launch(seed):
 def test_half_the_limit_takes_four_times_the_effort_and_twice_the_spread_too():
     whole = plan_of(launches(2, within=0.01), efforts=(1, 1))["t"].timed
     assert LEAST_EFFORT < whole < 0.25
-    assert plan_of(launches(2, within=0.01), math.expm1(math.log1p(0.02) / 2), efforts=(1, 1))["t"].timed == pytest.approx(
-        4 * whole
-    )
+    assert plan_of(launches(2, within=0.01), math.expm1(math.log1p(0.02) / 2), efforts=(1, 1))[
+        "t"
+    ].timed == pytest.approx(4 * whole)
     assert plan_of(launches(2, within=0.02), efforts=(1, 1))["t"].timed == pytest.approx(4 * whole)
 
 
@@ -107,7 +141,10 @@ def test_a_quiet_case_has_the_smallest_effort_and_a_noisy_one_at_most_twice_that
 
 
 def test_a_larger_effort_is_not_spent_on_what_differs_between_processes():
-    alike, differing = (plan_of(launches(6, within=0.02, between=each), efforts=(1, 1))["t"].timed for each in (0.0, 0.05))
+    alike, differing = (
+        plan_of(launches(6, within=0.02, between=each), efforts=(1, 1))["t"].timed
+        for each in (0.0, 0.05)
+    )
     assert differing < alike / 4
 
 
@@ -125,10 +162,16 @@ def test_a_case_without_usable_times_has_no_plan():
 def test_so_many_launches_reach_the_limit(between, cases):
     names = [f"t{number}" for number in range(cases)]
     limits = Thresholds(case=0.03, operation=0.05, once=0.2)
-    needed = planned_launches(launches(LAUNCHES, within=0.001, between=between, cases=names), limits)
+    needed = planned_launches(
+        launches(LAUNCHES, within=0.001, between=between, cases=names), limits
+    )
     assert LAUNCHES <= needed <= MOST_LAUNCHES
     found = [
-        one for one in samples.quantities(launches(needed, within=0.001, between=between, cases=names, seed=2)) if one.is_case
+        one
+        for one in samples.quantities(
+            launches(needed, within=0.001, between=between, cases=names, seed=2)
+        )
+        if one.is_case
     ]
     _, high = simultaneous_bounds(np.array([one.logs for one in found]), 1)
     assert np.mean(high <= math.log1p(0.03)) > 0.95
@@ -140,7 +183,9 @@ def test_bounds_of_all_shards_together_need_more():
     one, forty = (planned_launches(found, limits, shards) for shards in (1, 40))
     assert LAUNCHES <= one < forty <= MOST_LAUNCHES
     noisy = launches(3, within=0.05, cases=names)
-    one, many = (planned_efforts(noisy, spent_on(noisy), limits, shards)["t0"].timed for shards in (1, 8))
+    one, many = (
+        planned_efforts(noisy, spent_on(noisy), limits, shards)["t0"].timed for shards in (1, 8)
+    )
     assert one < many
 
 
@@ -154,14 +199,18 @@ def test_the_reach_grows_with_the_number_of_cases():
 
 
 @pytest.mark.parametrize(
-    ("efforts", "seconds"), [((0.25, 0.25), 1.0), ((0.5, 0.25), 1.5), ((0.25, 0.5), 1.2), ((0.0625, 0.0625), 0.475)]
+    ("efforts", "seconds"),
+    [((0.25, 0.25), 1.0), ((0.5, 0.25), 1.5), ((0.25, 0.5), 1.2), ((0.0625, 0.0625), 0.475)],
 )
 def test_the_expected_time_changes_with_the_parts_that_depend_on_efforts(efforts, seconds):
     assert SPENT.with_efforts(Efforts(*efforts)) == pytest.approx(seconds)
 
 
 def test_nothing_is_expected_of_a_part_that_was_not_measured():
-    assert SPENT._replace(efforts=Efforts(0.25, 0.0), profiled_s=0.0).with_efforts(Efforts(0.25, 1.0)) == 1.0
+    assert (
+        SPENT._replace(efforts=Efforts(0.25, 0.0), profiled_s=0.0).with_efforts(Efforts(0.25, 1.0))
+        == 1.0
+    )
 
 
 def test_smaller_efforts_stop_at_the_smallest():
@@ -182,8 +231,12 @@ def test_smaller_efforts_stop_at_the_smallest():
         ([0.1, 10.0], 20.0, "give --budget 424s or select fewer tests with -k"),
     ],
 )
-def test_the_advice_for_a_budget_that_is_too_small_is_only_what_helps(case_seconds, budget_s, advice):
-    gate = LeastGate(loading_s=1.0 + sum(case_seconds), case_seconds=tuple(case_seconds), at_once=1, shard=WHOLE)
+def test_the_advice_for_a_budget_that_is_too_small_is_only_what_helps(
+    case_seconds, budget_s, advice
+):
+    gate = LeastGate(
+        loading_s=1.0 + sum(case_seconds), case_seconds=tuple(case_seconds), at_once=1, shard=WHOLE
+    )
     assert gate.advice(budget_s) == advice
 
 
@@ -199,7 +252,9 @@ def test_a_shard_that_does_not_fit_is_divided_into_more_parts_than_before():
     at_once=st.sampled_from([1, 2]),
     share=st.floats(0.01, 0.99),
 )
-def test_each_advised_number_of_shards_fits_into_the_budget(loading_s, case_seconds, at_once, share):
+def test_each_advised_number_of_shards_fits_into_the_budget(
+    loading_s, case_seconds, at_once, share
+):
     gate = LeastGate(loading_s + sum(case_seconds), tuple(case_seconds), at_once, WHOLE)
     budget_s = share * gate.seconds()
     _, _, shards = gate.advice(budget_s).partition("--shard 1/")

@@ -14,7 +14,16 @@ from gate_builders import CASE, LABEL, Measured, quantity, recorded, series
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import qualification
-from mnistbench.gate.qualification import AMOUNTS, LIVE, LIVE_LAUNCHES, PREFIX, SIZE, Pool, qualify, report
+from mnistbench.gate.qualification import (
+    AMOUNTS,
+    LIVE,
+    LIVE_LAUNCHES,
+    PREFIX,
+    SIZE,
+    Pool,
+    qualify,
+    report,
+)
 from mnistbench.gate.run import Request
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, LAUNCHES, PASSED, REGRESSED, Thresholds
@@ -69,7 +78,9 @@ def test_a_gate_with_the_roles_as_recorded_takes_consecutive_launches():
 
 def test_an_error_of_the_roles_shows_only_with_the_roles_as_recorded():
     biased = pool(mean=0.05)
-    assert outcomes(biased.gate(LIMITS, start=start) for start in range(0, 18, 6)) == [REGRESSED] * 3
+    assert (
+        outcomes(biased.gate(LIMITS, start=start) for start in range(0, 18, 6)) == [REGRESSED] * 3
+    )
     assert REGRESSED not in outcomes(biased.gate(LIMITS) for _ in range(30))
 
 
@@ -77,14 +88,20 @@ def test_drawn_gates_begin_at_any_launch_and_go_on_at_the_first_one():
     one = [0.0] * 40
     # Of windows that do not go round, few have one of these, and none has both.
     one[0] = one[39] = 1.0
-    gates = [Pool([quantity(tuple(one))], seed).gate(Thresholds(case=10.0))[1] for seed in range(200)]
+    gates = [
+        Pool([quantity(tuple(one))], seed).gate(Thresholds(case=10.0))[1] for seed in range(200)
+    ]
     changed = {round(math.log1p(gate.cases[0].change) * LAUNCHES) for gate in gates}
     assert changed == {-2, -1, 0, 1, 2}
 
 
 def test_a_slower_case_is_slower_by_all_clocks_and_a_slower_operation_makes_its_case_slower_by_its_share():
     still = logs(1e-6)
-    case, cpu, other = quantity(still), quantity(still, name="cpu", clock="cpu"), quantity(still, case="other")
+    case, cpu, other = (
+        quantity(still),
+        quantity(still, name="cpu", clock="cpu"),
+        quantity(still, case="other"),
+    )
     operation = quantity(still, kind="operation")  # a quarter of its case
     of_all = Pool([case, cpu, other, operation])
 
@@ -102,16 +119,21 @@ def test_a_cost_that_occurs_once_is_longer_by_its_part_of_what_is_compared():
     memory = quantity(logs(1e-6), kind="memory", base_ns=1e9)
     drawn = Pool([once, memory])
     for hit, change in ((once, 0.04), (memory, 0.08)):
-        assert [one.change for one in drawn.gate(LIMITS, hit, 0.08)[1].once if one.quantity.key == hit.key] == [
-            pytest.approx(change, rel=0.02)
-        ]
+        assert [
+            one.change
+            for one in drawn.gate(LIMITS, hit, 0.08)[1].once
+            if one.quantity.key == hit.key
+        ] == [pytest.approx(change, rel=0.02)]
 
 
 @pytest.mark.parametrize(("spread", "found"), [(0.002, 20), (0.2, 0)])
 def test_a_slowdown_is_found_if_the_launches_are_quiet(spread, found):
     drawn = pool(spread)
     hit = drawn.quantities[0]
-    assert sum(qualification.is_found(drawn.gate(LIMITS, hit, 0.05)[1], hit) for _ in range(20)) == found
+    assert (
+        sum(qualification.is_found(drawn.gate(LIMITS, hit, 0.05)[1], hit) for _ in range(20))
+        == found
+    )
 
 
 def test_only_the_case_that_is_slower_counts_as_found():
@@ -132,12 +154,20 @@ def launches(live=1 + LIVE, count=SIZE + 2, **cases):
     """Launches of the same code, and those in which the head really takes longer."""
     measured = cases or {CASE: Measured(operations={}), SLOW: Measured(operations={})}
     slower = {case: dataclasses.replace(one, factor=live) for case, one in measured.items()}
-    return [*series(measured, count=count), *series(slower, count=LIVE_LAUNCHES, stage=LONGER, seed=2)]
+    return [
+        *series(measured, count=count),
+        *series(slower, count=LIVE_LAUNCHES, stage=LONGER, seed=2),
+    ]
 
 
 def qualified(measured, limits=LIMITS, may_go_on=never, **header):
     """The content of a file of a qualification: of few gates, unless there is time."""
-    found = recorded(measured, labels={CASE: LABEL, SLOW: "step lenet5-b16-cpu on digits"}, machine="EPYC, 2 cores", **header)
+    found = recorded(
+        measured,
+        labels={CASE: LABEL, SLOW: "step lenet5-b16-cpu on digits"},
+        machine="EPYC, 2 cores",
+        **header,
+    )
     found.end = End(elapsed_s=600.0, qualification=qualify(found, limits, 244.0, may_go_on))
     return found
 
@@ -148,7 +178,9 @@ def quiet():
 
 
 def noisy(spread, **changes):
-    return launches(**changes, **{CASE: Measured(operations={}, spread=spread), SLOW: Measured(operations={})})
+    return launches(
+        **changes, **{CASE: Measured(operations={}, spread=spread), SLOW: Measured(operations={})}
+    )
 
 
 def test_a_quiet_machine_is_qualified(quiet):
@@ -158,7 +190,9 @@ def test_a_quiet_machine_is_qualified(quiet):
     assert (data["gates"], data["regressed"]) == (2 * FEW, 0)
     assert (data["windows"], data["windows_regressed"]) == (3, 0)
     assert data["added"] == list(AMOUNTS)
-    assert data["found"] == [sum(column) for column in zip(*(case["found"] for case in data["cases"]), strict=True)]
+    assert data["found"] == [
+        sum(column) for column in zip(*(case["found"] for case in data["cases"]), strict=True)
+    ]
     assert data["found"][2:] == [FEW] * 2
     assert [case["gates"] for case in data["cases"]] == [FEW // 2] * 2
     for case in data["cases"]:
@@ -189,7 +223,12 @@ def test_false_alarms_are_counted_with_drawn_roles_and_with_those_recorded(monke
     slower = launches(**{CASE: Measured(operations={}, factor=1.05), SLOW: Measured(operations={})})
     found = qualified(slower)
     data = found.end.qualification
-    assert (data["gates"], data["regressed"], data["windows"], data["windows_regressed"]) == (12, 4, 3, 3)
+    assert (data["gates"], data["regressed"], data["windows"], data["windows_regressed"]) == (
+        12,
+        4,
+        3,
+        3,
+    )
     last = qualification.last_line(found)
     # R: binom.test(4, 12).
     assert "false alarms in 33.3 % (9.9 % to 65.1 %) of 12 resampled gates" in last
@@ -223,7 +262,10 @@ def test_a_noisy_machine_is_not_qualified_and_the_report_names_the_noisiest_case
 
 
 def test_a_machine_with_more_cases_than_gates_is_judged_by_all_cases_together():
-    cases = [{"case": f"{number}", "gates": number % 2, "found": [0] * 4, "measured": [LIVE] * 3} for number in range(40)]
+    cases = [
+        {"case": f"{number}", "gates": number % 2, "found": [0] * 4, "measured": [LIVE] * 3}
+        for number in range(40)
+    ]
     data = {"rules_out": 0.05, "gates": 40, "found": [0, 0, 2, 9], "cases": cases}
     assert list(qualification._reasons(data)) == ["it finds +10.0 % in a case in 9 of 20 gates"]
     assert list(qualification._reasons({**data, "found": [0, 0, 2, 19]})) == []
@@ -232,20 +274,33 @@ def test_a_machine_with_more_cases_than_gates_is_judged_by_all_cases_together():
 def test_added_time_that_is_not_measured_is_a_reason():
     found = qualified(launches(live=1.0))
     [one, _] = found.end.qualification["reasons"]
-    assert re.fullmatch(rf"\+10\.0 % was added to {LABEL}, and [+-]?0\.\d % to [+-]?0\.\d % measured", one)
+    assert re.fullmatch(
+        rf"\+10\.0 % was added to {LABEL}, and [+-]?0\.\d % to [+-]?0\.\d % measured", one
+    )
     assert report(found, 10)[0] == INCONCLUSIVE
 
 
 def test_other_programs_are_named_if_they_had_the_core():
-    side = dataclasses.replace(gate_builders.side(), queued=0.06) if dataclasses.is_dataclass(gate_builders.side()) else None
+    side = (
+        dataclasses.replace(gate_builders.side(), queued=0.06)
+        if dataclasses.is_dataclass(gate_builders.side())
+        else None
+    )
     side = side or gate_builders.side(operations={})._replace(queued=0.06)
     busy = [
         dataclasses.replace(
-            one, cases={case: [dict.fromkeys(build, side) for build in builds] for case, builds in one.cases.items()}
+            one,
+            cases={
+                case: [dict.fromkeys(build, side) for build in builds]
+                for case, builds in one.cases.items()
+            },
         )
         for one in launches()
     ]
-    assert "other programs had the core for 6.0 % of the time" in qualified(busy).end.qualification["improvements"]
+    assert (
+        "other programs had the core for 6.0 % of the time"
+        in qualified(busy).end.qualification["improvements"]
+    )
 
 
 def test_the_time_in_which_others_had_the_core_is_read_from_the_samples(tmp_path):
@@ -258,7 +313,9 @@ def test_the_time_in_which_others_had_the_core_is_read_from_the_samples(tmp_path
     for each in (gate_builders.header().line(), line):
         samples.append(path, each)
     [read] = samples.load(path).launches
-    assert [side.queued for build in read.cases[CASE] for side in build.values()] == pytest.approx([0.25] * 4)
+    assert [side.queued for build in read.cases[CASE] for side in build.values()] == pytest.approx(
+        [0.25] * 4
+    )
 
 
 def test_cases_without_times_cannot_be_judged():
@@ -269,17 +326,27 @@ def test_cases_without_times_cannot_be_judged():
 
 
 def test_a_case_that_cannot_be_measured_is_named_and_says_nothing_of_the_machine():
-    measured = recorded(series(count=3), unmeasurable={"t.py::t": "its function only creates a coroutine"})
-    assert "Not measured:\nt.py::t: its function only creates a coroutine\n" in render(report(measured, 10)[1], "terminal")
+    measured = recorded(
+        series(count=3), unmeasurable={"t.py::t": "its function only creates a coroutine"}
+    )
+    assert "Not measured:\nt.py::t: its function only creates a coroutine\n" in render(
+        report(measured, 10)[1], "terminal"
+    )
     first, *others = launches(**{CASE: Measured(operations={}), SLOW: Measured(operations={})})
-    lacking = dataclasses.replace(first, cases={CASE: first.cases[CASE]}, unmeasurable={SLOW: "its id differs"})
+    lacking = dataclasses.replace(
+        first, cases={CASE: first.cases[CASE]}, unmeasurable={SLOW: "its id differs"}
+    )
     assert qualified([lacking, *others]).end.qualification["reasons"] == []
 
 
 def test_a_case_without_times_is_a_reason():
-    found = qualified(launches(**{CASE: Measured(ns=0, operations={}), SLOW: Measured(operations={})}))
+    found = qualified(
+        launches(**{CASE: Measured(ns=0, operations={}), SLOW: Measured(operations={})})
+    )
     assert found.end.qualification["reasons"] == [f"{LABEL} has no usable time in every launch"]
-    assert [case["case"] for case in found.end.qualification["cases"]] == ["step lenet5-b16-cpu on digits"]
+    assert [case["case"] for case in found.end.qualification["cases"]] == [
+        "step lenet5-b16-cpu on digits"
+    ]
 
 
 def test_an_interrupted_qualification_gives_its_reason():
@@ -294,7 +361,10 @@ def test_the_report_has_a_row_for_each_case(quiet, form):
     assert "5d6e7f8 with changes on both sides, EPYC, 2 cores" in text
     assert "measured: 2 cases, 28 launches, 600 s from start to finish" in text
     for name in (LABEL, "step lenet5-b16-cpu on digits"):
-        assert re.search(rf"{re.escape(name)} .* {FEW // 2} of {FEW // 2} .*\+\d+\.\d % \(\+\d+\.\d % to \+\d+\.\d %\)", text)
+        assert re.search(
+            rf"{re.escape(name)} .* {FEW // 2} of {FEW // 2} .*\+\d+\.\d % \(\+\d+\.\d % to \+\d+\.\d %\)",
+            text,
+        )
 
 
 # ---- Who finds it again ------------------------------------------------------------------------------------------------
@@ -307,7 +377,14 @@ def folder(quiet, tmp_path):
         end = quiet.end if spread is None else End()
         started = f"2026-11-{day}T10:00:00+00:00"
         path = tmp_path / f"{PREFIX}202611{day}_100000.jsonl.gz"
-        gate_builders.write(path, [], end=end, labels=quiet.header.labels, machine=quiet.header.machine, started=started)
+        gate_builders.write(
+            path,
+            [],
+            end=end,
+            labels=quiet.header.labels,
+            machine=quiet.header.machine,
+            started=started,
+        )
     (tmp_path / f"{PREFIX}20261125_100000.jsonl.gz").write_bytes(b"damaged")
     of_another_version = {
         "labels": quiet.header.labels,
@@ -320,30 +397,40 @@ def folder(quiet, tmp_path):
 
 def test_the_newest_qualification_of_a_machine_is_found(folder, quiet):
     found = qualification.newest(folder, quiet.header.machine, list(quiet.header.labels))
-    assert found == qualification.last_line(quiet).replace("is qualified", "was qualified on 2026-11-24", 1)
+    assert found == qualification.last_line(quiet).replace(
+        "is qualified", "was qualified on 2026-11-24", 1
+    )
 
 
 def test_a_qualification_of_another_machine_or_of_other_cases_is_not(folder, quiet):
     assert qualification.newest(folder, "EPYC, 4 cores", list(quiet.header.labels)) == ""
     assert qualification.newest(folder, quiet.header.machine, [CASE]) == ""
-    assert qualification.newest(folder / "nowhere", quiet.header.machine, list(quiet.header.labels)) == ""
+    assert (
+        qualification.newest(folder / "nowhere", quiet.header.machine, list(quiet.header.labels))
+        == ""
+    )
 
 
 # ---- Wrong usage -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "changes", [{"base": "main"}, {"base_dir": "."}, {"head_env": (("A", "1"),)}, {"base_python": "python3"}], ids=str
+    "changes",
+    [{"base": "main"}, {"base_dir": "."}, {"head_env": (("A", "1"),)}, {"base_python": "python3"}],
+    ids=str,
 )
 def test_both_sides_are_the_working_tree(changes):
     with pytest.raises(
-        UsageError, match=r"^--qualify: measures the working tree on both sides; remove the options of base and head$"
+        UsageError,
+        match=r"^--qualify: measures the working tree on both sides; remove the options of base and head$",
     ):
         Request(qualify=True, **changes)
 
 
 def test_fewer_launches_than_a_gate_may_take_are_refused():
-    with pytest.raises(UsageError, match=r"^--launches: 21 are too few for --qualify; give at least 22$"):
+    with pytest.raises(
+        UsageError, match=r"^--launches: 21 are too few for --qualify; give at least 22$"
+    ):
         Request(qualify=True, launches=21, given=frozenset({"launches"}))
     assert Request(qualify=True, launches=22, given=frozenset({"launches"})).launches == SIZE
 
@@ -364,21 +451,40 @@ def test_plain(benchmark):
 def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     (tmp_path / "test_plain.py").write_text(PLAIN, encoding="utf-8")
-    done = forks.run("mnistbench", "gate", "--qualify", "--launches", "22", "--", "test_plain.py", cwd=tmp_path)
+    done = forks.run(
+        "mnistbench", "gate", "--qualify", "--launches", "22", "--", "test_plain.py", cwd=tmp_path
+    )
     assert "Traceback" not in done.stdout + done.stderr
     last = done.stdout.splitlines()[-1]
     assert last.startswith(
-        "this runner is qualified: it rules out " if done.returncode == 0 else "this runner is not qualified"
+        "this runner is qualified: it rules out "
+        if done.returncode == 0
+        else "this runner is not qualified"
     )
     assert done.returncode in (0, 2)
     [path] = (tmp_path / ".benchmarks/gate").iterdir()
     found = samples.load(path)
-    assert (sum(one.stage == LONGER for one in found.launches), found.header.torch) == (LIVE_LAUNCHES, "")
+    assert (sum(one.stage == LONGER for one in found.launches), found.header.torch) == (
+        LIVE_LAUNCHES,
+        "",
+    )
     [case] = found.end.qualification["cases"]
     change, low, high = case["measured"]
     assert low < change < high
     assert high > LIVE / 2  # really added
-    arguments = ("gate", "--head-env", "A=1", "--launches", "8", "--inconclusive", "ok", "--", "test_plain.py")
+    arguments = (
+        "gate",
+        "--head-env",
+        "A=1",
+        "--launches",
+        "8",
+        "--inconclusive",
+        "ok",
+        "--",
+        "test_plain.py",
+    )
     later = forks.run("mnistbench", *arguments, cwd=tmp_path)
-    stated = re.sub(r"is ((?:not )?qualified)", rf"was \1 on {found.header.started[:10]}", last, count=1)
+    stated = re.sub(
+        r"is ((?:not )?qualified)", rf"was \1 on {found.header.started[:10]}", last, count=1
+    )
     assert stated in later.stdout.splitlines()

@@ -12,7 +12,20 @@ import gate_builders
 import pytest
 import scipy.stats
 import strategies
-from gate_builders import ADD, CASE, CLONE, CONV, ENGINE, GEMM, LABEL, MM, Measured, recorded, rendered, series
+from gate_builders import (
+    ADD,
+    CASE,
+    CLONE,
+    CONV,
+    ENGINE,
+    GEMM,
+    LABEL,
+    MM,
+    Measured,
+    recorded,
+    rendered,
+    series,
+)
 from hostile_builders import NAMES, is_clean
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,29 +72,42 @@ def concluded(cases, fresh=0, *, accept=(), reason="", end=COMPLETE, seed=3, onc
     cases = cases if isinstance(cases, dict) else {CASE: cases}
     again = series(cases, stage=2, seed=4, count=fresh, once=once) if fresh else []
     launches = [*series(cases, seed=seed, once=once), *again]
-    changes.setdefault("labels", {CASE: LABEL, OTHER_CASE: OTHER_LABEL} if len(cases) > 1 else {CASE: LABEL})
+    changes.setdefault(
+        "labels", {CASE: LABEL, OTHER_CASE: OTHER_LABEL} if len(cases) > 1 else {CASE: LABEL}
+    )
     options = JudgeOptions(accept=tuple(map(Acceptance.parse, accept)), reason=reason, top=3)
     return conclude(recorded(launches, end=end, **changes), options)
 
 
 def slower(factor=1.3, **changes):
     """A quarter of the case takes longer, and so does the case."""
-    return Measured(factor=1 + (factor - 1) / 4, operations={**QUIET, MM: (1_000_000, factor)}, **changes)
+    return Measured(
+        factor=1 + (factor - 1) / 4, operations={**QUIET, MM: (1_000_000, factor)}, **changes
+    )
 
 
 def passed():
     small = Measured(900_000, operations={key: (ns // 4, 1.0) for key, (ns, _) in QUIET.items()})
-    return concluded({CASE: Measured(), OTHER_CASE: small}, only_head=["bench/test_step.py::test_step[mlp-b1-cpu]"])
+    return concluded(
+        {CASE: Measured(), OTHER_CASE: small},
+        only_head=["bench/test_step.py::test_step[mlp-b1-cpu]"],
+    )
 
 
 def regressed():
     """Twice the calls of one operation."""
     twice = {MM: {"calls": 2.0, "memory_bytes": 4_096}}
     scripts = (
-        Reproducer((CASE, "operation", "aten::mm, forward fc1"), ".benchmarks/gate/20261120_103105/aten_mm-forward-fc1.py", ""),
+        Reproducer(
+            (CASE, "operation", "aten::mm, forward fc1"),
+            ".benchmarks/gate/20261120_103105/aten_mm-forward-fc1.py",
+            "",
+        ),
         Reproducer((CASE, "other", "other"), "", "a group of small operations has no script"),
     )
-    return concluded({CASE: slower(new=twice), OTHER_CASE: Measured(900_000)}, 8, end=End(reproducers=scripts))
+    return concluded(
+        {CASE: slower(new=twice), OTHER_CASE: Measured(900_000)}, 8, end=End(reproducers=scripts)
+    )
 
 
 def inconclusive():
@@ -89,13 +115,17 @@ def inconclusive():
     noisy = Measured(spread=0.03, outcomes=(("aa", 1.0), ("bb", 1.5)))
     cut_short = "the budget was used up after 8 of 10 launches"
     return concluded(
-        {CASE: Measured(), OTHER_CASE: noisy}, end=End(cut_short, elapsed_s=412.0), only_head=["bench/x.py::test_x"]
+        {CASE: Measured(), OTHER_CASE: noisy},
+        end=End(cut_short, elapsed_s=412.0),
+        only_head=["bench/x.py::test_x"],
     )
 
 
 def accepted():
     patterns = ("step convnet-b16-cpu:aten::mm:50%", "*:iteration:20%", "*:aten::gone:5%")
-    return concluded(slower(new={MM: {"kernels": ("sm90",)}}), 8, accept=patterns, reason="it is exact now")
+    return concluded(
+        slower(new={MM: {"kernels": ("sm90",)}}), 8, accept=patterns, reason="it is exact now"
+    )
 
 
 BIAS = ("aten::add_", "forward", "fc1")
@@ -107,13 +137,19 @@ RELU = ("aten::relu", "forward", "conv2")
 def replaced():
     """A product that was split and got slower, a fused optimizer that takes as long as before, and a small new operation."""
     more = {GEMM: (900_000, 1.0), BIAS: (250_000, 1.0), FUSED: (400_000, 1.0), COPY: (8_000, 1.0)}
-    case = Measured(factor=1.04, operations={**QUIET, **more}, only_base=[MM, ADD], only_new=[*more])
+    case = Measured(
+        factor=1.04, operations={**QUIET, **more}, only_base=[MM, ADD], only_new=[*more]
+    )
     return concluded(case, 8)
 
 
 SCENES = {
-    "passed": passed, "regressed": regressed, "inconclusive": inconclusive, "accepted": accepted, "replaced": replaced,
-}  # fmt: skip
+    "passed": passed,
+    "regressed": regressed,
+    "inconclusive": inconclusive,
+    "accepted": accepted,
+    "replaced": replaced,
+}
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +173,10 @@ def rounded(text):
 @pytest.mark.parametrize("form", FORMS)
 def test_a_verdict_is_reported(golden, scenes, scene, form):
     text = rendered(scenes[scene], form, 3)
-    golden(rounded(text) if form == "json" else text, f"gate_{scene}.{'txt' if form == 'terminal' else form}")
+    golden(
+        rounded(text) if form == "json" else text,
+        f"gate_{scene}.{'txt' if form == 'terminal' else form}",
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,7 +196,10 @@ def test_the_last_line_is_the_outcome_in_a_sentence(scenes, scene, outcome):
     terminal, markdown, data = (rendered(verdict, form, 3) for form in FORMS)
     assert terminal.splitlines()[-1] == last_line(verdict)
     assert markdown.startswith(f"### mnistbench: {outcome}: ")
-    assert (json.loads(data)["outcome"], json.loads(data)["sentence"]) == (outcome, last_line(verdict))
+    assert (json.loads(data)["outcome"], json.loads(data)["sentence"]) == (
+        outcome,
+        last_line(verdict),
+    )
 
 
 # ---- the plot -----------------------------------------------------------------------------------------------------------
@@ -196,7 +238,11 @@ def test_a_plot_shows_how_far_a_change_may_go_either_way(sign):
     ends = sorted([sign * 0.05, sign * 0.15])
     call = gate_builders.estimate(sign * 0.1, *ends)
     verdict = with_decision(passed(), cases=(call,))
-    [row] = [line for line in rendered(verdict, "terminal", 3).splitlines() if line.startswith("case ") and "[" in line]
+    [row] = [
+        line
+        for line in rendered(verdict, "terminal", 3).splitlines()
+        if line.startswith("case ") and "[" in line
+    ]
     plot = row[row.index("[") :]
     assert re.search(r"[(<]-+\*-+[)>]", plot), plot
 
@@ -214,36 +260,54 @@ def test_what_is_excluded_is_never_less_than_the_bound(bound):
     verdict = with_decision(passed(), cases=(gate_builders.estimate(0.001, -0.01, bound),))
     said = float(re.search(r"no regression of (\d+\.\d) %", last_line(verdict))[1])
     assert bound * 100 <= said <= bound * 100 + 0.1
-    [row] = [line for line in rendered(verdict, "terminal", 3).splitlines() if line.startswith("case ") and "[" in line]
+    [row] = [
+        line
+        for line in rendered(verdict, "terminal", 3).splitlines()
+        if line.startswith("case ") and "[" in line
+    ]
     assert float(row.split("]")[1].split()[0]) == said
 
 
 def test_a_pass_says_how_rare_a_slowdown_may_be_that_did_not_occur():
-    [line] = [line for line in rendered(passed(), "terminal", 3).splitlines() if line.startswith("not ruled out: ")]
-    share, launches, rarer, iterations = map(float, re.findall(r"([\d.]+) (?:%|launches|iterations|on)", line))
+    [line] = [
+        line
+        for line in rendered(passed(), "terminal", 3).splitlines()
+        if line.startswith("not ruled out: ")
+    ]
+    share, launches, rarer, iterations = map(
+        float, re.findall(r"([\d.]+) (?:%|launches|iterations|on)", line)
+    )
     of_launches, of_iterations = (
-        scipy.stats.binomtest(0, int(count), alternative="less").proportion_ci(0.95).high for count in (launches, iterations)
+        scipy.stats.binomtest(0, int(count), alternative="less").proportion_ci(0.95).high
+        for count in (launches, iterations)
     )
     assert share == pytest.approx(100 * of_launches, abs=0.05)
     assert rarer == math.floor(1 / of_iterations)
 
 
 COSTS = {
-    ("import", ALL_CASES): (50_000_000, 1.6), ("setup", CASE): (90_000_000, 1.0), ("first iteration", CASE): (80_000_000, 1.0),
-    ("resident memory", ALL_CASES): (90 * 2**20, 1.0), ("shared fixtures", ALL_CASES): (40_000_000, 1.0),
-}  # fmt: skip
+    ("import", ALL_CASES): (50_000_000, 1.6),
+    ("setup", CASE): (90_000_000, 1.0),
+    ("first iteration", CASE): (80_000_000, 1.0),
+    ("resident memory", ALL_CASES): (90 * 2**20, 1.0),
+    ("shared fixtures", ALL_CASES): (40_000_000, 1.0),
+}
 
 
 def test_what_occurs_once_has_a_table_and_a_sentence():
     text = rendered(concluded(Measured(), 8, once=COSTS), "terminal", 3)
-    found = next(line for line in text.splitlines() if line.startswith("regressed: import (all cases), +5"))
+    found = next(
+        line for line in text.splitlines() if line.startswith("regressed: import (all cases), +5")
+    )
     assert re.search(
         r"\(\+\d\d\.\d % to \+\d\d\.\d %, fresh launches only\), \d\d\.\d ms -> \d\d\.\d ms; more than the limit of 20\.0 %$",
         found,
     )
     table = text.partition("once in a process: ")[2].partition("\n\n")[0]
     assert re.search(r"^import +all cases +\d\d\.\d ms -> \d\d\.\d ms +\+5", table, re.MULTILINE)
-    assert re.search(r"^resident memory +all cases +\d\d\.\d MiB -> \d\d\.\d MiB +", table, re.MULTILINE)
+    assert re.search(
+        r"^resident memory +all cases +\d\d\.\d MiB -> \d\d\.\d MiB +", table, re.MULTILINE
+    )
     assert len(table.splitlines()) == 3 + len(COSTS)
     # Without what has regressed.
     assert re.search(
@@ -260,13 +324,17 @@ def test_without_costs_there_is_no_sentence_about_them(scenes):
 
 def test_iterations_that_show_cpu_time_alone_are_not_counted_as_seen():
     build = gate_builders.build(gate_builders.side(block_ns=(4_000_000.0,) * 9))
-    verdict = conclude(recorded([gate_builders.launch(build)] * 8, labels={CASE: LABEL}), JudgeOptions())
+    verdict = conclude(
+        recorded([gate_builders.launch(build)] * 8, labels={CASE: LABEL}), JudgeOptions()
+    )
     assert f"({8 * gate_builders.PAIRS} on each side of " in rendered(verdict, "terminal", 3)
 
 
 def test_a_bound_below_no_change_excludes_any_regression():
     verdict = with_decision(passed(), cases=(gate_builders.estimate(-0.05, -0.06, -0.04),))
-    assert last_line(verdict).startswith("passed: no regression in the median time of any case, nor of ")
+    assert last_line(verdict).startswith(
+        "passed: no regression in the median time of any case, nor of "
+    )
 
 
 def test_improvements_are_counted_in_the_last_line():
@@ -286,7 +354,9 @@ def test_of_many_regressions_three_are_named():
 def test_why_it_cannot_be_judged_is_counted_beyond_the_first():
     verdict = concluded(Measured(spread=0.05), end=End("interrupted"))
     assert len(verdict.reasons) > 1
-    assert last_line(verdict).startswith(f"inconclusive: interrupted (and {len(verdict.reasons) - 1} more)")
+    assert last_line(verdict).startswith(
+        f"inconclusive: interrupted (and {len(verdict.reasons) - 1} more)"
+    )
 
 
 def test_with_a_case_accepted_the_bound_is_that_of_the_others():
@@ -305,7 +375,12 @@ def test_too_few_launches_have_no_tables():
         assert "3 launches are too few" in text
         assert "cases: change of" not in text
     data = json.loads(rendered(verdict, "json", 3))
-    assert (data["no_regression_of"], data["cases"], data["operations"], data["launches"]) == (None, [], [], 3)
+    assert (data["no_regression_of"], data["cases"], data["operations"], data["launches"]) == (
+        None,
+        [],
+        [],
+        3,
+    )
 
 
 def test_what_was_flagged_and_not_confirmed_is_told():
@@ -313,7 +388,10 @@ def test_what_was_flagged_and_not_confirmed_is_told():
     verdict = conclude(recorded(launches), JudgeOptions())
     assert {finding.verdict for finding in verdict.decision.findings} == {UNCONFIRMED}
     text = rendered(verdict, "terminal", 3)
-    assert f"{LABEL}: aten::mm, forward fc1 was flagged, and 8 fresh launches did not confirm it" in text
+    assert (
+        f"{LABEL}: aten::mm, forward fc1 was flagged, and 8 fresh launches did not confirm it"
+        in text
+    )
 
 
 @pytest.mark.parametrize("top", [1, 3, 99])
@@ -334,15 +412,32 @@ GNU = {"instruction set": "AVX512", "oneDNN": "Intel AVX-512", "OpenMP": "libgom
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"torch": "2.14.0 -> 2.15.0"}, "measured: 1 case, 8 launches, 160 s, torch 2.14.0 -> 2.15.0"),
-        ({"variables": {"base": {}, "head": {"A": "1 2", "B": ""}}}, "head with A='1 2' B=''"),
-        ({"cpu": {"base": GNU, "head": GNU}}, "cpu: instruction set AVX512; oneDNN Intel AVX-512; OpenMP libgomp.so.1"),
         (
-            {"cpu": {"base": GNU, "head": {**GNU, "instruction set": "AVX2", "oneDNN": "Intel AVX2"}}},
+            {"torch": "2.14.0 -> 2.15.0"},
+            "measured: 1 case, 8 launches, 160 s, torch 2.14.0 -> 2.15.0",
+        ),
+        ({"variables": {"base": {}, "head": {"A": "1 2", "B": ""}}}, "head with A='1 2' B=''"),
+        (
+            {"cpu": {"base": GNU, "head": GNU}},
+            "cpu: instruction set AVX512; oneDNN Intel AVX-512; OpenMP libgomp.so.1",
+        ),
+        (
+            {
+                "cpu": {
+                    "base": GNU,
+                    "head": {**GNU, "instruction set": "AVX2", "oneDNN": "Intel AVX2"},
+                }
+            },
             "cpu: instruction set AVX512 -> AVX2; oneDNN Intel AVX-512 -> Intel AVX2; OpenMP libgomp.so.1",
         ),
-        ({"cpu": {"base": {}, "head": {"instruction set": "AVX2"}}}, "cpu: instruction set none -> AVX2"),
-        ({"packages": {"torch": ["2.14", "2.15"], "x": ["", "1"]}}, "packages of other versions: torch 2.14 -> 2.15"),
+        (
+            {"cpu": {"base": {}, "head": {"instruction set": "AVX2"}}},
+            "cpu: instruction set none -> AVX2",
+        ),
+        (
+            {"packages": {"torch": ["2.14", "2.15"], "x": ["", "1"]}},
+            "packages of other versions: torch 2.14 -> 2.15",
+        ),
         ({"packages": {"y": ["2", ""], "x": ["", "1"]}}, "packages only in the base: y"),
         ({"packages": {"y": ["2", ""], "x": ["", "1"]}}, "packages only in the head: x"),
         (
@@ -353,7 +448,10 @@ GNU = {"instruction set": "AVX512", "oneDNN": "Intel AVX-512", "OpenMP": "libgom
     ],
 )
 def test_the_head_says_what_was_measured(changes, line):
-    assert line in rendered(concluded(Measured(), **changes), "terminal", 3).split("\n\n")[0].splitlines()
+    assert (
+        line
+        in rendered(concluded(Measured(), **changes), "terminal", 3).split("\n\n")[0].splitlines()
+    )
 
 
 #: What is known of two cases.
@@ -367,13 +465,31 @@ BOTH = {"labels": {CASE: LABEL, OTHER_CASE: "other"}}
         ({"only_head": ["c"]}, "only in the head: c"),
         ({"only_head": [*"abcdefghijkl"]}, "only in the head: 12 (a, b, c, ...)"),
         ({"changed": ["d"]}, "other parameters in the head, so not compared: d"),
-        ({"generated": ["a/_version.py", "b.so"]}, "ignored by git, and copied from the working tree: a/_version.py, b.so"),
-        ({"left_out": {"base": {"t": "is skipped"}, "head": {"t": "is skipped"}}}, "t: left out: is skipped"),
-        ({"left_out": {"base": {}, "head": {"t": "xfails: x"}}}, "t: left out: xfails: x in the head"),
-        ({"left_out": {"base": {"t": "a"}, "head": {"t": "b"}}}, "t: left out: a in the base; b in the head"),
-        ({"left_out": {"base": dict.fromkeys("abcdefgh", "x"), "head": {}}}, "8 tests (a, b, c, ...): left out: x in the base"),
+        (
+            {"generated": ["a/_version.py", "b.so"]},
+            "ignored by git, and copied from the working tree: a/_version.py, b.so",
+        ),
+        (
+            {"left_out": {"base": {"t": "is skipped"}, "head": {"t": "is skipped"}}},
+            "t: left out: is skipped",
+        ),
+        (
+            {"left_out": {"base": {}, "head": {"t": "xfails: x"}}},
+            "t: left out: xfails: x in the head",
+        ),
+        (
+            {"left_out": {"base": {"t": "a"}, "head": {"t": "b"}}},
+            "t: left out: a in the base; b in the head",
+        ),
+        (
+            {"left_out": {"base": dict.fromkeys("abcdefgh", "x"), "head": {}}},
+            "8 tests (a, b, c, ...): left out: x in the base",
+        ),
         ({"unmeasurable": {"t": "its id differs"}}, "t: left out: its id differs"),
-        ({"remarks": ["the sides declare other dependencies"]}, "the sides declare other dependencies"),
+        (
+            {"remarks": ["the sides declare other dependencies"]},
+            "the sides declare other dependencies",
+        ),
         (
             {"sources": {CASE: ("t.py",), OTHER_CASE: ("t.py",)}, **BOTH},
             f"{LABEL}, other: other tests or data, from which a difference in time may come: t.py",
@@ -387,7 +503,10 @@ BOTH = {"labels": {CASE: LABEL, OTHER_CASE: "other"}}
             {"returned": {CASE: ("list", "generator")}},
             f"{LABEL}: the base returns list and the head generator, so a difference in time may come from the result",
         ),
-        ({"uncompared": {CASE: "returns object"}}, f"{LABEL}: returns object, so the results of the sides are not compared"),
+        (
+            {"uncompared": {CASE: "returns object"}},
+            f"{LABEL}: returns object, so the results of the sides are not compared",
+        ),
         (
             {"uncompared": {CASE: "returns object", OTHER_CASE: "returns a.B"}, **BOTH},
             f"{LABEL}, other: returns object, returns a.B, so the results of the sides are not compared",
@@ -446,14 +565,21 @@ def found_line(case, what, **changes):
 
 def test_an_operation_that_is_called_more_often_says_so_beside_its_slowdown():
     case = slower(new={MM: {"calls": 2.0}})
-    assert found_line(case, "aten::mm, forward fc1").endswith(" of the case; more than the limit of 5.0 %; 1 -> 2 calls")
-    assert found_line(case, "wall time").endswith("; likely cause: aten::mm, forward fc1: 1 -> 2 calls")
+    assert found_line(case, "aten::mm, forward fc1").endswith(
+        " of the case; more than the limit of 5.0 %; 1 -> 2 calls"
+    )
+    assert found_line(case, "wall time").endswith(
+        "; likely cause: aten::mm, forward fc1: 1 -> 2 calls"
+    )
 
 
 def test_an_operation_whose_name_has_a_colon_says_what_differs_and_nothing_else():
     case = Measured(
-        6_000_000, 1.1, operations={**QUIET, ENGINE: (2_000_000, 1.3)}, new={ENGINE: {"calls": 2.0}},
-    )  # fmt: skip
+        6_000_000,
+        1.1,
+        operations={**QUIET, ENGINE: (2_000_000, 1.3)},
+        new={ENGINE: {"calls": 2.0}},
+    )
     line = found_line(case, "evaluate_function: AddmmBackward0, backward fc1")
     assert line.endswith(" of the case; more than the limit of 5.0 %; 1 -> 2 calls")
 
@@ -462,17 +588,23 @@ def test_an_operation_whose_name_has_a_colon_says_what_differs_and_nothing_else(
 
 
 def test_a_replacement_that_got_slower_says_what_became_what_with_both_sums():
-    case = Measured(factor=1.25, operations={**QUIET, GEMM: (2_000_000, 1.0)}, only_base=[MM], only_new=[GEMM])
+    case = Measured(
+        factor=1.25, operations={**QUIET, GEMM: (2_000_000, 1.0)}, only_base=[MM], only_new=[GEMM]
+    )
     line = found_line(case, "aten::mm -> aten::_scaled_mm, forward fc1")
     assert re.search(
-        r"\), \+(99|10\d)\.\d % \(.*, fresh launches only\), 1\.0\d ms -> 2\.\d+ ms; \+2\d\.\d % of the case; ", line
+        r"\), \+(99|10\d)\.\d % \(.*, fresh launches only\), 1\.0\d ms -> 2\.\d+ ms; \+2\d\.\d % of the case; ",
+        line,
     )
 
 
 def test_a_new_operation_says_what_it_adds_to_the_case():
     case = Measured(factor=1.025, operations={**QUIET, CLONE: (100_000, 1.0)}, only_new=[CLONE])
     line = found_line(case, "nothing -> aten::clone, forward fc1")
-    assert re.search(r"\), \+2\.\d % of the case \(.*\), 0 ns -> 9\d\.\d us; more than the limit of 0\.5 %$", line)
+    assert re.search(
+        r"\), \+2\.\d % of the case \(.*\), 0 ns -> 9\d\.\d us; more than the limit of 0\.5 %$",
+        line,
+    )
 
 
 # ---- base, head and change of a row --------------------------------------------------------------------------------------
@@ -484,7 +616,9 @@ def at_speed(launch, speed, head_speed):
     def slower_side(name, side):
         factor = speed * (head_speed if name == "head" else 1.0)
         return side._replace(
-            times={clock: tuple(ns * factor for ns in times) for clock, times in side.times.items()},
+            times={
+                clock: tuple(ns * factor for ns in times) for clock, times in side.times.items()
+            },
             operations={
                 key: row._replace(self_ns=tuple(round(ns * factor) for ns in row.self_ns))
                 for key, row in side.operations.items()
@@ -508,7 +642,9 @@ def drifting_verdict(speeds, costs):
     launches = [
         at_speed(launch, *of_launch)
         for stage in (1, 2)
-        for launch, of_launch in zip(series(case, once=costs, stage=stage, seed=3), speeds, strict=True)
+        for launch, of_launch in zip(
+            series(case, once=costs, stage=stage, seed=3), speeds, strict=True
+        )
     ]
     return conclude(recorded(launches), JudgeOptions(everything=True))
 
@@ -516,7 +652,10 @@ def drifting_verdict(speeds, costs):
 #: What the base takes for a cost that occurs once, and the factor of the head; small and missing costs of times.
 SOME_COSTS = st.fixed_dictionaries(
     {
-        key: st.tuples(st.just(base) if key[0] == "resident memory" else st.sampled_from([base, 6_000_000, 0]), FACTORS)
+        key: st.tuples(
+            st.just(base) if key[0] == "resident memory" else st.sampled_from([base, 6_000_000, 0]),
+            FACTORS,
+        )
         for key, (base, _) in COSTS.items()
     }
 )
@@ -527,7 +666,12 @@ SOME_COSTS = st.fixed_dictionaries(
 def test_base_and_head_of_each_row_give_its_change(speeds, costs):
     verdict = drifting_verdict(speeds, costs)
     data = json.loads(rendered(verdict, "json"))
-    findings = [finding[stage] for finding in data["findings"] for stage in ("screened", "confirmed") if finding[stage]]
+    findings = [
+        finding[stage]
+        for finding in data["findings"]
+        for stage in ("screened", "confirmed")
+        if finding[stage]
+    ]
     rows = [*data["cases"], *data["operations"], *data["once"], *findings]
     assert {"iteration", "mean", "replaced", "added", "memory"} <= {row["kind"] for row in rows}
     for row in rows:
@@ -573,11 +717,17 @@ def test_a_new_operation_that_may_be_a_fusion_of_other_places_says_what_is_gone_
 
 
 @pytest.mark.parametrize("is_split", [False, True])
-def test_operations_below_the_smallest_share_that_are_fused_are_compared_with_what_replaces_them(is_split):
+def test_operations_below_the_smallest_share_that_are_fused_are_compared_with_what_replaces_them(
+    is_split,
+):
     parts = [(f"my::part{number}", "forward", "fc1") for number in range(4)]
     fused_ns = 130_000 if is_split else 60_000  # each time the head is faster
     rows = {**dict.fromkeys(parts, (25_000, 1.0)), CLONE: (fused_ns, 1.0)}
-    sides = {"only_base": [CLONE], "only_new": parts} if is_split else {"only_base": parts, "only_new": [CLONE]}
+    sides = (
+        {"only_base": [CLONE], "only_new": parts}
+        if is_split
+        else {"only_base": parts, "only_new": [CLONE]}
+    )
     verdict = concluded(Measured(operations={**QUIET, **rows}, **sides), 8)
     assert not [finding for finding in verdict.decision.findings if finding.verdict == "regressed"]
     [group] = [one.quantity for one in verdict.decision.operations if one.quantity.replaced]
@@ -598,28 +748,40 @@ def test_a_report_for_programs_has_every_replaced_operation_with_its_times(scene
     data = json.loads(rendered(scenes["replaced"], "json", 1))
     found = {one["title"]: one for one in data["operations"] if one["replaced"]}
     assert set(found) == {
-        "aten::mm -> aten::_scaled_mm + aten::add_, forward fc1", "aten::add_ -> aten::_fused_adam_, optimizer",
+        "aten::mm -> aten::_scaled_mm + aten::add_, forward fc1",
+        "aten::add_ -> aten::_fused_adam_, optimizer",
         "nothing -> aten::contiguous, forward conv2",
-    }  # fmt: skip
+    }
     split = found["aten::mm -> aten::_scaled_mm + aten::add_, forward fc1"]
     times = {tuple(one["operation"]): (one["base_ns"], one["head_ns"]) for one in split["replaced"]}
     assert {key: (base is None, head is None) for key, (base, head) in times.items()} == {
-        MM: (False, True), GEMM: (True, False), BIAS: (True, False),
-    }  # fmt: skip
+        MM: (False, True),
+        GEMM: (True, False),
+        BIAS: (True, False),
+    }
     assert times[MM][0] == split["base_ns"]
 
 
 def test_a_new_operation_is_the_likely_cause_of_a_slower_call():
     case = Measured(factor=1.25, operations={**QUIET, CLONE: (1_000_000, 1.0)}, only_new=[CLONE])
-    assert found_line(case, "wall time").endswith("; likely cause: aten::clone, forward fc1: new, 1 call")
+    assert found_line(case, "wall time").endswith(
+        "; likely cause: aten::clone, forward fc1: new, 1 call"
+    )
 
 
 def test_fewer_calls_are_no_cause_of_a_slowdown():
-    case = slower(base={ADD: {"calls": 2.0}, CONV: {"calls": 16.0}}, new={ADD: {"calls": 1.0}, CONV: {"calls": 8.0}})
+    case = slower(
+        base={ADD: {"calls": 2.0}, CONV: {"calls": 16.0}},
+        new={ADD: {"calls": 1.0}, CONV: {"calls": 8.0}},
+    )
     assert "cause" not in found_line(case, "wall time")
 
 
-BRGEMM, JIT, AVX2 = "matmul brg_matmul:avx512_core", "convolution jit:avx512_core", "convolution jit:avx2"
+BRGEMM, JIT, AVX2 = (
+    "matmul brg_matmul:avx512_core",
+    "convolution jit:avx512_core",
+    "convolution jit:avx2",
+)
 
 
 @pytest.mark.parametrize(
@@ -628,24 +790,49 @@ BRGEMM, JIT, AVX2 = "matmul brg_matmul:avx512_core", "convolution jit:avx512_cor
         ({BRGEMM: 2}, {"matmul ref:any": 2}, f"another path was taken: {BRGEMM} -> matmul ref:any"),
         ({JIT: 2, BRGEMM: 1}, {BRGEMM: 1, AVX2: 2}, f"another path was taken: {JIT} -> {AVX2}"),
         ({JIT: 2}, {JIT: 1, AVX2: 1}, f"another path was taken: {JIT} -> {AVX2} + {JIT}"),
-        ({BRGEMM: 1, JIT: 1}, {}, f"another path was taken: oneDNN {JIT} + {BRGEMM} -> PyTorch's own code"),
-        ({JIT: 1}, {BRGEMM: 1, JIT: 1}, f"another path was taken: PyTorch's own code -> oneDNN {BRGEMM}"),
-        ({JIT: 1, "reorder": 2}, {JIT: 1, "reorder": 4}, "changes of layouts by oneDNN: 2 -> 4 reorders"),
+        (
+            {BRGEMM: 1, JIT: 1},
+            {},
+            f"another path was taken: oneDNN {JIT} + {BRGEMM} -> PyTorch's own code",
+        ),
+        (
+            {JIT: 1},
+            {BRGEMM: 1, JIT: 1},
+            f"another path was taken: PyTorch's own code -> oneDNN {BRGEMM}",
+        ),
+        (
+            {JIT: 1, "reorder": 2},
+            {JIT: 1, "reorder": 4},
+            "changes of layouts by oneDNN: 2 -> 4 reorders",
+        ),
         ({JIT: 1}, {JIT: 1, "reorder": 1}, "changes of layouts by oneDNN: 0 -> 1 reorders"),
     ],
 )
-def test_another_implementation_of_onednn_is_an_exact_difference_and_the_likely_cause_before_others(base, head, text):
-    case, changes = slower(new={MM: {"calls": 2.0}}), {"onednn": {CASE: {"base": base, "head": head}}}
+def test_another_implementation_of_onednn_is_an_exact_difference_and_the_likely_cause_before_others(
+    base, head, text
+):
+    case, changes = (
+        slower(new={MM: {"calls": 2.0}}),
+        {"onednn": {CASE: {"base": base, "head": head}}},
+    )
     assert found_line(case, "wall time", **changes).endswith(f"; likely cause: {text}")
     assert concluded(case, **changes).exact_differences[LABEL][0] == text
-    assert json.loads(rendered(concluded(case, **changes), "json", 3))["onednn"] == {LABEL: {"base": base, "head": head}}
+    assert json.loads(rendered(concluded(case, **changes), "json", 3))["onednn"] == {
+        LABEL: {"base": base, "head": head}
+    }
 
 
 @pytest.mark.parametrize(
     ("base", "head", "differences"),
-    [({JIT: 2, "reorder": 1}, {JIT: 3, "reorder": 1}, 0), ({}, {}, 0), ({JIT: 1, "reorder": 1}, {AVX2: 1, "reorder": 3}, 2)],
+    [
+        ({JIT: 2, "reorder": 1}, {JIT: 3, "reorder": 1}, 0),
+        ({}, {}, 0),
+        ({JIT: 1, "reorder": 1}, {AVX2: 1, "reorder": 3}, 2),
+    ],
 )
-def test_the_runs_of_an_implementation_do_not_matter_and_those_of_reorders_do(base, head, differences):
+def test_the_runs_of_an_implementation_do_not_matter_and_those_of_reorders_do(
+    base, head, differences
+):
     found = concluded(Measured(), onednn={CASE: {"base": base, "head": head}}).exact_differences
     assert len(found.get(LABEL, ())) == differences
 
@@ -661,7 +848,11 @@ def test_a_launch_that_is_far_from_the_others_is_named(factor, far):
     launches = series({CASE: Measured(spread=0.002)}, seed=3)
     launches[5] = series({CASE: Measured(factor=factor, spread=0.002)}, seed=3)[5]
     verdict = conclude(recorded(launches, labels={CASE: LABEL}), JudgeOptions())
-    lines = [line for line in rendered(verdict, "terminal", 3).splitlines() if line.startswith(f"{LABEL}: 1 of 8 launches far")]
+    lines = [
+        line
+        for line in rendered(verdict, "terminal", 3).splitlines()
+        if line.startswith(f"{LABEL}: 1 of 8 launches far")
+    ]
     assert len(lines) == far
     assert len(json.loads(rendered(verdict, "json", 3))["far_launches"]) == far
     if far:
@@ -674,14 +865,18 @@ def test_of_many_launches_far_from_the_others_the_farthest_three_are_shown():
         launches[number] = series({CASE: Measured(factor=factor, spread=0.0)}, seed=3)[number]
     verdict = conclude(recorded(launches, labels={CASE: LABEL}), JudgeOptions())
     [line] = [
-        line for line in rendered(verdict, "terminal", 3).splitlines() if line.startswith(f"{LABEL}: 5 of 16 launches far")
+        line
+        for line in rendered(verdict, "terminal", 3).splitlines()
+        if line.startswith(f"{LABEL}: 5 of 16 launches far")
     ]
     assert "(-30.0 %, +40.0 %, +30.0 %, ...; median 0.0 %)" in line
 
 
 def test_without_an_exact_difference_no_cause_is_named():
     assert "cause" not in found_line(slower(), "wall time")
-    assert found_line(slower(), "aten::mm, forward fc1").endswith(" of the case; more than the limit of 5.0 %")
+    assert found_line(slower(), "aten::mm, forward fc1").endswith(
+        " of the case; more than the limit of 5.0 %"
+    )
 
 
 def test_a_regression_shows_what_the_confirming_test_has_shown_and_how_it_compares_with_the_limit():
@@ -698,26 +893,49 @@ def test_a_regression_shows_what_the_confirming_test_has_shown_and_how_it_compar
 
 def hostile(name):
     """A regression in which everything that a file may name is called that."""
-    changed, other, new = (name, "forward", "fc1"), ("aten::mm", name, "fc2"), (f"{name} new", "forward", name)
+    changed, other, new = (
+        (name, "forward", "fc1"),
+        ("aten::mm", name, "fc2"),
+        (f"{name} new", "forward", name),
+    )
     case = Measured(
-        factor=1.1, operations={**QUIET, changed: (1_000_000, 1.4), other: (500_000, 1.0), new: (20_000, 1.0)},
-        only_new=[new], new={changed: {"kernels": (name,)}}, base={changed: {"kernels": (f"{name}1",)}},
+        factor=1.1,
+        operations={**QUIET, changed: (1_000_000, 1.4), other: (500_000, 1.0), new: (20_000, 1.0)},
+        only_new=[new],
+        new={changed: {"kernels": (name,)}},
+        base={changed: {"kernels": (f"{name}1",)}},
         outcomes=(("aa", 1.0), ("bb", 2.0)),
-    )  # fmt: skip
+    )
     node_id = f"{name}::test[{name}]"
     return concluded(
-        {node_id: case, OTHER_CASE: Measured()}, 8, labels={node_id: f"step {name}", OTHER_CASE: OTHER_LABEL}, base=name,
-        head=name, torch=name, only_base=[name], only_head=[name], changed=[name], accept=(f"*:{name}:5%", f"{name}:gone:5%"),
-        reason=f"because {name}", end=End(f"{name} ended"),
-    )  # fmt: skip
+        {node_id: case, OTHER_CASE: Measured()},
+        8,
+        labels={node_id: f"step {name}", OTHER_CASE: OTHER_LABEL},
+        base=name,
+        head=name,
+        torch=name,
+        only_base=[name],
+        only_head=[name],
+        changed=[name],
+        accept=(f"*:{name}:5%", f"{name}:gone:5%"),
+        reason=f"because {name}",
+        end=End(f"{name} ended"),
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("bound", [1e300, float("inf")])
 def test_bounds_without_a_limit_are_shown(form, bound):
-    estimates = tuple(gate_builders.estimate(change, -1.0, bound, kind="operation") for change in (0.0, bound))
-    calls = (gate_builders.estimate(0.0, -1.0, bound), gate_builders.estimate(bound, -1.0, bound, clock="cpu"))
-    text = rendered(with_decision(passed(), cases=calls, operations=estimates, unbounded=estimates), form, 3)
+    estimates = tuple(
+        gate_builders.estimate(change, -1.0, bound, kind="operation") for change in (0.0, bound)
+    )
+    calls = (
+        gate_builders.estimate(0.0, -1.0, bound),
+        gate_builders.estimate(bound, -1.0, bound, clock="cpu"),
+    )
+    text = rendered(
+        with_decision(passed(), cases=calls, operations=estimates, unbounded=estimates), form, 3
+    )
     assert "a slowdown of 5.0 % cannot be ruled out for " in text
 
 
@@ -726,7 +944,10 @@ def plain():
     return hostile("plain")
 
 
-@pytest.mark.parametrize("name", ["line end", "other line ends", "escape", "lone surrogate", "markdown", "html", "format"])
+@pytest.mark.parametrize(
+    "name",
+    ["line end", "other line ends", "escape", "lone surrogate", "markdown", "html", "format"],
+)
 def test_names_are_shown_as_text(plain, name):
     """What a format does with them is tested with the formats; here, that each name of the report is handed to one."""
     name = NAMES[name]
@@ -756,16 +977,30 @@ def suite(names, slower=0, noisy=0, **of_header):
         change = 0.10 if number < slower else 0.0
         reach = 0.09 if slower <= number < slower + noisy else 0.01
         cases += [
-            gate_builders.estimate(change, change - reach, change + reach, case=name, kind=kind, name=clock, clock=clock)
+            gate_builders.estimate(
+                change,
+                change - reach,
+                change + reach,
+                case=name,
+                kind=kind,
+                name=clock,
+                clock=clock,
+            )
             for clock in (WALL, CPU)
             for kind in (ITERATION, MEAN)
         ]
         if reach > 0.05:
-            reasons.append(Reason(NOISE, f"{name}: a slowdown of up to 9.0 % of its wall time cannot be ruled out"))
+            reasons.append(
+                Reason(
+                    NOISE, f"{name}: a slowdown of up to 9.0 % of its wall time cannot be ruled out"
+                )
+            )
     findings = tuple(Finding(one, one, REGRESSED, 0.09) for one in cases if one.change)
     outcome = REGRESSED if slower else INCONCLUSIVE if noisy else PASSED
     decision = Decision(outcome, tuple(cases), (), (), findings, tuple(reasons), 10, 4)
-    nothing = conclude(recorded([], labels={name: name for name in names}, **of_header), JudgeOptions())
+    nothing = conclude(
+        recorded([], labels={name: name for name in names}, **of_header), JudgeOptions()
+    )
     return dataclasses.replace(nothing, decision=decision)
 
 
@@ -775,7 +1010,10 @@ def shown(verdict, form="terminal", **options):
 
 def test_a_report_begins_with_what_was_found():
     parts = shown(suite(NAMES_OF_200, slower=2, noisy=3)).split("\n\n")
-    assert parts[0].splitlines()[1] == "measured: 200 cases, 10 launches and 4 fresh ones, 0 ns, torch 2.15.0"
+    assert (
+        parts[0].splitlines()[1]
+        == "measured: 200 cases, 10 launches and 4 fresh ones, 0 ns, torch 2.15.0"
+    )
     assert parts[1].splitlines() == [
         "Found:",
         *(
@@ -795,7 +1033,9 @@ def test_of_many_cases_those_without_a_finding_are_one_line():
     text = shown(verdict)
     bounds = "no regression of 1.0 % or more in the median time of any of them, nor of 1.0 % or more in the mean"
     assert section(text, "Cases") == [f"195 cases without a finding: {bounds}"]
-    assert [line.split()[0] for line in text.splitlines() if "[" in line] == [f"test_{number}" for number in range(5)]
+    assert [line.split()[0] for line in text.splitlines() if "[" in line] == [
+        f"test_{number}" for number in range(5)
+    ]
     everything = shown(verdict, everything=True)
     assert "without a finding" not in everything
     assert len([line for line in everything.splitlines() if "[" in line]) == 200
@@ -815,11 +1055,17 @@ def test_of_few_cases_all_are_shown(count, rows):
 
 
 def test_an_inconclusive_gate_says_how_many_cases_are_bounded_and_what_more_launches_would_change():
-    verdict, highs = suite([f"test_{number}" for number in range(8)], noisy=2), {"test_0": 0.025, "test_1": 0.3}
-    cases = tuple(
-        dataclasses.replace(one, change=0.0, high=highs.get(one.quantity.case, 0.01)) for one in verdict.decision.cases
+    verdict, highs = (
+        suite([f"test_{number}" for number in range(8)], noisy=2),
+        {"test_0": 0.025, "test_1": 0.3},
     )
-    recorded = dataclasses.replace(verdict.recorded, end=dataclasses.replace(verdict.end, elapsed_s=100.0))
+    cases = tuple(
+        dataclasses.replace(one, change=0.0, high=highs.get(one.quantity.case, 0.01))
+        for one in verdict.decision.cases
+    )
+    recorded = dataclasses.replace(
+        verdict.recorded, end=dataclasses.replace(verdict.end, elapsed_s=100.0)
+    )
     verdict = dataclasses.replace(with_decision(verdict, cases=cases), recorded=recorded)
     # A bound falls with the root of the number of launches: 8 * (log 1.025 / log 1.02)^2 = 12.4.
     said = "; 6 of 8 cases rule out 2.0 %, all of them 30.0 %, and about 13 launches (130 s) would settle 1 more"
@@ -835,48 +1081,85 @@ def test_every_regressed_case_has_a_row_and_of_noisy_ones_the_first_ten():
     assert section(text, "Found")[10:] == [f"20 more; {SEE_ALL}"]
     text = shown(suite(NAMES_OF_200, noisy=60))
     assert len([line for line in text.splitlines() if "[" in line]) == 10
-    assert section(text, "Cases")[1] == f"50 more cases in which a slowdown is not ruled out; {SEE_ALL}"
+    assert (
+        section(text, "Cases")[1]
+        == f"50 more cases in which a slowdown is not ruled out; {SEE_ALL}"
+    )
     assert section(text, "Not decided")[10:] == [f"50 more; {SEE_ALL}"]
 
 
 def all_of_it(names):
     """As much as a report can say of each of many cases."""
     verdict = suite(
-        names, noisy=len(names) // 2, sources={name: (f"{name}.py",) for name in names},
-        notes={name: f"asks for one round, and its second call took {number} us" for number, name in enumerate(names)},
+        names,
+        noisy=len(names) // 2,
+        sources={name: (f"{name}.py",) for name in names},
+        notes={
+            name: f"asks for one round, and its second call took {number} us"
+            for number, name in enumerate(names)
+        },
         uncompared={name: f"returns Type{number % 20}" for number, name in enumerate(names)},
-        left_out={BASE: {f"{name}x": f"is skipped: {name}" for name in names}, HEAD: {}}, only_head=names, changed=names,
-        packages={name: ["1", "2"] for name in names}, generated=names, only_base=names,
-    )  # fmt: skip
+        left_out={BASE: {f"{name}x": f"is skipped: {name}" for name in names}, HEAD: {}},
+        only_head=names,
+        changed=names,
+        packages={name: ["1", "2"] for name in names},
+        generated=names,
+        only_base=names,
+    )
     far = tuple(gate_builders.estimate(0.0, -0.01, 0.01, case=name) for name in names)
-    far = tuple(dataclasses.replace(one, quantity=dataclasses.replace(one.quantity, logs=(0.0,) * 9 + (1.0,))) for one in far)
-    costs = tuple(gate_builders.estimate(0.0, -0.1, 0.1, case=name, kind="once", name="setup") for name in names)
-    operations = tuple(gate_builders.estimate(0.0, -0.1, 0.1, case=name, kind="operation", share=0.05) for name in names)
+    far = tuple(
+        dataclasses.replace(
+            one, quantity=dataclasses.replace(one.quantity, logs=(0.0,) * 9 + (1.0,))
+        )
+        for one in far
+    )
+    costs = tuple(
+        gate_builders.estimate(0.0, -0.1, 0.1, case=name, kind="once", name="setup")
+        for name in names
+    )
+    operations = tuple(
+        gate_builders.estimate(0.0, -0.1, 0.1, case=name, kind="operation", share=0.05)
+        for name in names
+    )
     unconfirmed = tuple(Finding(one, one, UNCONFIRMED) for one in operations)
     verdict = with_decision(
-        verdict, cases=(*far, *verdict.decision.cases), once=costs, operations=operations, findings=unconfirmed
+        verdict,
+        cases=(*far, *verdict.decision.cases),
+        once=costs,
+        operations=operations,
+        findings=unconfirmed,
     )
     return dataclasses.replace(
         verdict,
-        exact_differences={name: (f"parameters: 1 -> {number}",) for number, name in enumerate(names)},
-        different=tuple(names), not_finite=dict.fromkeys(names, (HEAD,)),
-    )  # fmt: skip
+        exact_differences={
+            name: (f"parameters: 1 -> {number}",) for number, name in enumerate(names)
+        },
+        different=tuple(names),
+        not_finite=dict.fromkeys(names, (HEAD,)),
+    )
 
 
 def test_of_many_cases_nothing_is_said_more_than_ten_times():
     text = shown(all_of_it(NAMES_OF_200))
-    counted = Counter(re.sub(r"test_\d+|[\d.,]+", "N", line) for line in text.splitlines() if "[" not in line)
+    counted = Counter(
+        re.sub(r"test_\d+|[\d.,]+", "N", line) for line in text.splitlines() if "[" not in line
+    )
     assert {line: count for line, count in counted.items() if count > 10 and line} == {}
     assert max(map(len, text.splitlines())) < 1_000
-    assert "200 cases (test_0, test_1, test_2, ...): 20 types (returns Type0, returns Type1, " in text
+    assert (
+        "200 cases (test_0, test_1, test_2, ...): 20 types (returns Type0, returns Type1, " in text
+    )
     assert len(shown(all_of_it(NAMES_OF_200), everything=True).splitlines()) > 1_000
 
 
 @pytest.mark.parametrize(
-    "verdict", [suite(LONG_NAMES, 500), suite(LONG_NAMES, 0, 500), all_of_it(LONG_NAMES), suite(LONG_NAMES)]
+    "verdict",
+    [suite(LONG_NAMES, 500), suite(LONG_NAMES, 0, 500), all_of_it(LONG_NAMES), suite(LONG_NAMES)],
 )
 @pytest.mark.parametrize(("everything", "most"), [(False, 65_536), (True, 2**20)])
-def test_markdown_fits_a_comment_and_with_all_a_summary(tmp_path, monkeypatch, verdict, everything, most):
+def test_markdown_fits_a_comment_and_with_all_a_summary(
+    tmp_path, monkeypatch, verdict, everything, most
+):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     options = JudgeOptions(everything=everything, format="markdown", output=tmp_path / "report.md")
     verdict = dataclasses.replace(verdict, options=options)

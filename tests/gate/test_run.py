@@ -36,7 +36,10 @@ from mnistbench.showing.output import render
 from mnistbench.showing.progress import Progress
 
 #: Two cases, and what a base takes for each.
-QUICK, SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]", "bench/test_step.py::test_step[convnet-b16-cpu]"
+QUICK, SLOW = (
+    "bench/test_step.py::test_step[lenet5-b16-cpu]",
+    "bench/test_step.py::test_step[convnet-b16-cpu]",
+)
 
 PARAMS = {"device": "cpu", "threads": 1, "batch_size": 16}
 
@@ -130,8 +133,13 @@ class Launches:
         self.before.get(0, lambda: None)()
         arguments, phases = self.selects(plan.arguments, folder)
         listings = {side: self.listing(side) for side in (BASE, HEAD)}
-        parameters = {side: {case: found.parameters for case, found in listings[side].cases.items()} for side in listings}
-        plan = replace(plan, arguments=tuple(filter(None, arguments)), phases=phases, parameters=parameters)
+        parameters = {
+            side: {case: found.parameters for case, found in listings[side].cases.items()}
+            for side in listings
+        }
+        plan = replace(
+            plan, arguments=tuple(filter(None, arguments)), phases=phases, parameters=parameters
+        )
         return plan, listings
 
     def collect_again(self, plan, seed, log):
@@ -142,22 +150,36 @@ class Launches:
         assert all(tree.directory.is_dir() for tree in plan.trees.values())
         self.described.append((wanted, folder))
         rows = [reproducer_builders.row()]
-        return {side: {one["script"]: {"rows": rows, "why_not": "", "threads": 1} for one in wanted[side]} for side in wanted}
+        return {
+            side: {
+                one["script"]: {"rows": rows, "why_not": "", "threads": 1} for one in wanted[side]
+            }
+            for side in wanted
+        }
 
     def listing(self, side):
         failed = self.failed if side == HEAD else {}
         cases = {
             case: ListedCase(
-                case.rpartition("::")[2], params, failed=failed.get(case, ""), seconds=self.seconds,
+                case.rpartition("::")[2],
+                params,
+                failed=failed.get(case, ""),
+                seconds=self.seconds,
                 memory=None if case == SLOW else {BASE: 1_000, HEAD: 2_000}[side],
             )
             for case, params in self.cases[side].items()
-        }  # fmt: skip
+        }
         return Listing(
-            cases, self.packages[side], self.torch[side], {"model": f"{side}/model.py"}, resident=500_000,
-            left_out=self.left_out if side == BASE else {}, missing=self.missing[side],
-            loaded=self.loaded[side], has_compiled_loops=self.compiled[side],
-        )  # fmt: skip
+            cases,
+            self.packages[side],
+            self.torch[side],
+            {"model": f"{side}/model.py"},
+            resident=500_000,
+            left_out=self.left_out if side == BASE else {},
+            missing=self.missing[side],
+            loaded=self.loaded[side],
+            has_compiled_loops=self.compiled[side],
+        )
 
     def ready(self):
         self.clock += self.loading
@@ -171,9 +193,15 @@ class Launches:
                 begins(number)
             self.clock += self.of_case
         self.before.get(len(self.started), lambda: None)()
-        operations = {key: (ns, self.operations.get(key, 1.0)) for key, (ns, _) in gate_builders.Measured().operations.items()}
+        operations = {
+            key: (ns, self.operations.get(key, 1.0))
+            for key, (ns, _) in gate_builders.Measured().operations.items()
+        }
         added = 1 + self.started[-1][0].added
-        cases = {case: gate_builders.Measured(factor=self.factors[case] * added, operations=operations) for case in only}
+        cases = {
+            case: gate_builders.Measured(factor=self.factors[case] * added, operations=operations)
+            for case in only
+        }
         [launch] = gate_builders.series(cases, count=1, seed=seed, once=self.once)
         line = gate_builders.line(launch)
         del line["stage"]
@@ -199,7 +227,14 @@ def gate(here, tmp_path, launches, monkeypatch):
 
     def measured(progress=None, *, where=here, **changes):
         monkeypatch.chdir(where)
-        request = Request(**{"base_dir": tmp_path / "base", "storage": tmp_path / "storage", "launches": 9, **changes})
+        request = Request(
+            **{
+                "base_dir": tmp_path / "base",
+                "storage": tmp_path / "storage",
+                "launches": 9,
+                **changes,
+            }
+        )
         return measure(request, progress or Heard(), seed=100)
 
     return measured
@@ -225,7 +260,9 @@ def test_launches_are_measured_and_kept(gate, launches, tmp_path):
     assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * 9
     assert len({seed for _, seed, _ in launches.started}) == 9  # each has a coin of its own
     assert launches.running == 0
-    assert replace(measured.end, parts_s={}) == End(elapsed_s=launches.clock) == End(elapsed_s=230.0)
+    assert (
+        replace(measured.end, parts_s={}) == End(elapsed_s=launches.clock) == End(elapsed_s=230.0)
+    )
     assert measured.path.parent == tmp_path / "storage/gate"
     assert list(measured.path.parent.iterdir()) == [measured.path]
     assert samples.load(measured.path) == measured
@@ -258,7 +295,10 @@ def test_what_the_surveys_say_of_a_case_is_said_once(gate, launches):
 
     def noted(side):
         found = listing(side)
-        found.cases[QUICK].note, found.cases[QUICK].uncompared = "changes its arguments", f"returns {side}"
+        found.cases[QUICK].note, found.cases[QUICK].uncompared = (
+            "changes its arguments",
+            f"returns {side}",
+        )
         return found
 
     launches.listing = noted
@@ -277,7 +317,9 @@ def test_a_case_that_a_launch_does_not_find_again_is_left_out_of_later_ones(gate
     verdict = conclude(measured, JudgeOptions())
     assert verdict.unmeasurable == {SLOW: OTHER_ID}
     [reason] = verdict.reasons
-    assert reason.text == f"not measured: {SLOW}: {OTHER_ID}; add --allow-missing to judge without it"
+    assert (
+        reason.text == f"not measured: {SLOW}: {OTHER_ID}; add --allow-missing to judge without it"
+    )
     assert samples.load(measured.path) == measured
 
 
@@ -302,11 +344,14 @@ def test_a_gate_whose_cases_get_lost_one_after_the_other_says_why(gate, launches
 
 
 def test_ids_of_one_side_alone_are_looked_for_in_another_process(gate, launches):
-    launches.cases[BASE]["t.py::t[<A at 0x1>]"] = launches.cases[HEAD]["t.py::t[<A at 0x2>]"] = PARAMS
+    launches.cases[BASE]["t.py::t[<A at 0x1>]"] = launches.cases[HEAD]["t.py::t[<A at 0x2>]"] = (
+        PARAMS
+    )
     launches.cases[BASE]["t.py::renamed[1]"] = launches.cases[HEAD]["t.py::renamed[2]"] = PARAMS
     launches.again = {
-        BASE: {"t.py::t[<A at 0x3>]": "", "t.py::renamed[1]": ""}, HEAD: {"t.py::t[<A at 0x4>]": "", "t.py::renamed[2]": ""}
-    }  # fmt: skip
+        BASE: {"t.py::t[<A at 0x3>]": "", "t.py::renamed[1]": ""},
+        HEAD: {"t.py::t[<A at 0x4>]": "", "t.py::renamed[2]": ""},
+    }
     header = gate(launches=8).header
     [seed] = launches.collected
     assert seed != 100  # of the survey
@@ -340,7 +385,10 @@ def test_parameters_that_belong_to_another_id_in_the_head_are_not_compared(gate,
         return found
 
     launches.listing = swapped
-    of_base, of_head = ({"t.py::t[x0]": "one", "t.py::t[x1]": "two"}, {"t.py::t[x0]": "two", "t.py::t[x1]": "one"})
+    of_base, of_head = (
+        {"t.py::t[x0]": "one", "t.py::t[x1]": "two"},
+        {"t.py::t[x0]": "two", "t.py::t[x1]": "one"},
+    )
     launches.again = {BASE: of_base, HEAD: of_head}
     header = gate(launches=8).header
     assert header.unmeasurable == {"t.py::t[x0]": REORDERED, "t.py::t[x1]": REORDERED}
@@ -369,13 +417,21 @@ def test_parameters_whose_order_is_random_are_not_said_to_have_changed_in_the_he
 
 def test_cases_that_a_survey_cannot_measure_have_a_reason(gate, launches):
     listing = launches.listing
-    launches.listing = lambda side: replace(listing(side), unmeasurable={"t.py::a": "only creates", side: "only creates"})
+    launches.listing = lambda side: replace(
+        listing(side), unmeasurable={"t.py::a": "only creates", side: "only creates"}
+    )
     header = gate(launches=8).header
     assert header.unmeasurable == {
-        "t.py::a": "only creates", BASE: "in the base: only creates", HEAD: "in the head: only creates",
-    }  # fmt: skip
-    launches.listing = lambda side: replace(listing(side), cases={}, unmeasurable={"t.py::a": "only creates", "t.py::b": "x"})
-    with pytest.raises(LaunchError, match=r"^no case can be measured: t\.py::a: only creates; t\.py::b: x$"):
+        "t.py::a": "only creates",
+        BASE: "in the base: only creates",
+        HEAD: "in the head: only creates",
+    }
+    launches.listing = lambda side: replace(
+        listing(side), cases={}, unmeasurable={"t.py::a": "only creates", "t.py::b": "x"}
+    )
+    with pytest.raises(
+        LaunchError, match=r"^no case can be measured: t\.py::a: only creates; t\.py::b: x$"
+    ):
         gate(launches=8)
 
 
@@ -390,7 +446,9 @@ def test_what_decides_which_code_runs_is_kept_of_both_sides(gate, launches):
     listing = launches.listing
 
     def found(side):
-        listed = replace(listing(side), cpu={"instruction set": {BASE: "AVX512", HEAD: "AVX2"}[side]})
+        listed = replace(
+            listing(side), cpu={"instruction set": {BASE: "AVX512", HEAD: "AVX2"}[side]}
+        )
         listed.cases[QUICK].onednn = {"matmul ref:any": 1} if side == HEAD else {}
         return listed
 
@@ -413,7 +471,9 @@ def test_convolution(benchmark):
 
 
 @pytest.mark.versions
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the variables have names of x86's instruction sets")
+@pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="the variables have names of x86's instruction sets"
+)
 def test_a_forced_instruction_set_is_another_path_in_the_report(gate, here, launches, monkeypatch):
     """The surveys are processes of both sides; what they have found is in the header."""
     (here / "bench/test_step.py").write_text(CONVOLUTION)
@@ -424,13 +484,21 @@ def test_a_forced_instruction_set_is_another_path_in_the_report(gate, here, laun
     measured = gate(launches=8, base_dir=None, head_env=forced)
     text = render(report(conclude(measured, JudgeOptions())), "terminal")
     assert re.search(
-        "^cpu: instruction set AVX.* -> DEFAULT; oneDNN Intel AVX.* -> Intel SSE4.1; OpenMP lib.*omp", text, re.MULTILINE
+        "^cpu: instruction set AVX.* -> DEFAULT; oneDNN Intel AVX.* -> Intel SSE4.1; OpenMP lib.*omp",
+        text,
+        re.MULTILINE,
     )
-    assert re.search("^test_step.py::test_convolution: another path was taken: convolution .* -> .*", text, re.MULTILINE)
+    assert re.search(
+        "^test_step.py::test_convolution: another path was taken: convolution .* -> .*",
+        text,
+        re.MULTILINE,
+    )
     assert text == render(report(conclude(samples.load(measured.path), JudgeOptions())), "terminal")
 
 
-def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(gate, launches, here, tmp_path):
+def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(
+    gate, launches, here, tmp_path
+):
     listing = launches.listing
     for side, text in ((tmp_path / "base", "1"), (here, "2")):
         for name in ("bench/test_step.py", "bench/same.json", "bench/other.json"):
@@ -439,7 +507,11 @@ def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(gate, laun
 
     def found(side):
         listed = listing(side)
-        listed.cases[QUICK].sources = ("bench/same.json", "bench/test_step.py", *(["bench/new.json"] if side == HEAD else []))
+        listed.cases[QUICK].sources = (
+            "bench/same.json",
+            "bench/test_step.py",
+            *(["bench/new.json"] if side == HEAD else []),
+        )
         listed.cases[SLOW].sources = ("bench/same.json",)
         listed.cases[QUICK].returns = {BASE: "list", HEAD: "generator"}[side]
         listed.cases[QUICK].uncompared = {BASE: "", HEAD: "returns generator"}[side]
@@ -466,18 +538,28 @@ def test_a_package_that_one_side_lacks_and_the_tests_import_is_an_exact_differen
 @pytest.mark.parametrize(
     ("compiled", "head", "said"),
     [
-        ((True, False), {}, "numba 0.68.1 -> not installed, so the fast step runs without compiled loops in the head"),
+        (
+            (True, False),
+            {},
+            "numba 0.68.1 -> not installed, so the fast step runs without compiled loops in the head",
+        ),
         (
             (True, False),
             {"numba": "0.68.1"},
             "numba 0.68.1, so the fast step runs without compiled loops in the head",
         ),
-        ((False, True), {"numba": "0.69"}, "numba 0.68.1 -> 0.69, so the fast step runs without compiled loops in the base"),
+        (
+            (False, True),
+            {"numba": "0.69"},
+            "numba 0.68.1 -> 0.69, so the fast step runs without compiled loops in the base",
+        ),
         ((True, True), {"numba": "0.68.1"}, ""),
         ((None, None), {"numba": "0.68.1"}, ""),
     ],
 )
-def test_a_fast_step_without_compiled_loops_on_one_side_is_an_exact_difference(gate, launches, compiled, head, said):
+def test_a_fast_step_without_compiled_loops_on_one_side_is_an_exact_difference(
+    gate, launches, compiled, head, said
+):
     launches.packages[BASE]["numba"] = "0.68.1"
     launches.packages[HEAD] |= head
     launches.loaded = {BASE: ("numba",), HEAD: ("numba",) if head else ()}
@@ -529,7 +611,9 @@ def test_progress_is_told_before_each_launch_and_at_the_end(gate):
     gate(heard, launches=8)
     assert heard.said == ["loading both sides"]
     rest = [None, *(25.0 * (8 - done) for done in range(1, 8))]
-    assert heard.launches == [(f"launch {number} of 8", left_s) for number, left_s in enumerate(rest, 1)]
+    assert heard.launches == [
+        (f"launch {number} of 8", left_s) for number, left_s in enumerate(rest, 1)
+    ]
 
 
 def test_progress_is_told_before_each_case_with_the_time_that_is_left(gate):
@@ -537,20 +621,31 @@ def test_progress_is_told_before_each_case_with_the_time_that_is_left(gate):
     heard = Heard()
     gate(heard, launches=8)
     assert heard.cases[:4] == [
-        ("launch 1 of 8, case 1 of 2", None), ("launch 1 of 8, case 2 of 2", 7.5 * 30.0),
-        ("launch 2 of 8, case 1 of 2", 7 * 25.0), ("launch 2 of 8, case 2 of 2", 6.5 * 25.0),
-    ]  # fmt: skip
+        ("launch 1 of 8, case 1 of 2", None),
+        ("launch 1 of 8, case 2 of 2", 7.5 * 30.0),
+        ("launch 2 of 8, case 1 of 2", 7 * 25.0),
+        ("launch 2 of 8, case 2 of 2", 6.5 * 25.0),
+    ]
     assert len(heard.cases) == 8 * 2
 
 
 def test_of_a_repository_the_header_has_commits(gate, launches, here):
-    for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "first"]):
+    for arguments in (
+        ["init", "--quiet"],
+        ["add", "."],
+        ["commit", "--quiet", "--message", "first"],
+    ):
         subprocess.run(["git", *arguments], cwd=here, check=True)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True).stdout[:7]
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True
+    ).stdout[:7]
     header = gate(launches=8, base_dir=None, base="HEAD").header
     assert (header.base, header.head) == (commit, commit)
     (here / "new.py").touch()
-    assert gate(launches=8, base_dir=None, base="HEAD", where=here / "bench").header.head == f"{commit} with changes"
+    assert (
+        gate(launches=8, base_dir=None, base="HEAD", where=here / "bench").header.head
+        == f"{commit} with changes"
+    )
     assert launches.started[-1][0].repository == here
     assert launches.started[-1][0].trees[HEAD].directory.name == "bench"
 
@@ -566,18 +661,23 @@ def test_a_case_computes_the_same_to_the_bit_on_one_thread_of_a_cpu(gate, launch
 
 
 @pytest.mark.parametrize(
-    ("base", "head", "exact"), [("", "2", False), ("1", "1", True), ("2", "2", False), ("", "1", True), ("2", "", False)]
+    ("base", "head", "exact"),
+    [("", "2", False), ("1", "1", True), ("2", "2", False), ("", "1", True), ("2", "", False)],
 )
 def test_threads_of_a_side_count_instead_of_those_of_the_case(gate, launches, base, head, exact):
     variables = [{"OMP_NUM_THREADS": threads} if threads else {} for threads in (base, head)]
-    measured = gate(launches=8, base_env=tuple(variables[0].items()), head_env=tuple(variables[1].items()))
+    measured = gate(
+        launches=8, base_env=tuple(variables[0].items()), head_env=tuple(variables[1].items())
+    )
     assert set(measured.header.exact.values()) == {exact}
     # The cases have the same parameters.
     assert list(measured.header.labels) == list(launches.cases[BASE])
 
 
 def test_a_plain_test_has_the_threads_of_its_side_and_is_compared(gate, launches):
-    launches.cases = {side: {QUICK: {**PARAMS, "threads": threads}} for side, threads in ((BASE, 1), (HEAD, 2))}
+    launches.cases = {
+        side: {QUICK: {**PARAMS, "threads": threads}} for side, threads in ((BASE, 1), (HEAD, 2))
+    }
     measured = gate(launches=8, head_env=(("OMP_NUM_THREADS", "2"),))
     assert list(measured.header.labels) == [QUICK]
     assert measured.header.changed == ()
@@ -591,11 +691,16 @@ def test_a_plain_test_has_the_threads_of_its_side_and_is_compared(gate, launches
 def test_cases_that_the_sides_do_not_share_are_said_and_not_measured(gate, launches):
     other = {**PARAMS, "batch_size": 32}
     launches.cases = {
-        BASE: {QUICK: PARAMS, SLOW: PARAMS, "t.py::gone": PARAMS}, HEAD: {"t.py::new": PARAMS, SLOW: other, QUICK: PARAMS},
-    }  # fmt: skip
+        BASE: {QUICK: PARAMS, SLOW: PARAMS, "t.py::gone": PARAMS},
+        HEAD: {"t.py::new": PARAMS, SLOW: other, QUICK: PARAMS},
+    }
     launches.failed = {"t.py::new": "head: RuntimeError: boom"}  # does not matter there
     header = gate(launches=8).header
-    assert (header.only_base, header.only_head, header.changed) == (("t.py::gone",), ("t.py::new",), (SLOW,))
+    assert (header.only_base, header.only_head, header.changed) == (
+        ("t.py::gone",),
+        ("t.py::new",),
+        (SLOW,),
+    )
     assert list(header.labels) == [QUICK]
     assert [only for _, _, only in launches.started] == [[QUICK]] * 8
 
@@ -616,8 +721,14 @@ NO_CASE = (
                 "--allow-missing to pass, or measure them alone: mnistbench gate --qualify -- bench 'a b.py'"
             ),
         ),
-        ({BASE: ("bench", "a b.py", "c.py")}, "base ({base}) does not have bench and 2 more, so all benchmarks are new"),
-        ({HEAD: ("bench",)}, "head (working tree) does not have bench; name tests that both sides have after --"),
+        (
+            {BASE: ("bench", "a b.py", "c.py")},
+            "base ({base}) does not have bench and 2 more, so all benchmarks are new",
+        ),
+        (
+            {HEAD: ("bench",)},
+            "head (working tree) does not have bench; name tests that both sides have after --",
+        ),
     ],
     ids=["new", "several", "removed"],
 )
@@ -669,7 +780,11 @@ def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, la
             ),
         ),
         ([QUICK], [], f"head (working tree) {NO_CASE}"),
-        ([], [], "no case in bench: select tests that use the fixture benchmark or op_benchmark after --"),
+        (
+            [],
+            [],
+            "no case in bench: select tests that use the fixture benchmark or op_benchmark after --",
+        ),
         (
             ["t.py::a", "t.py::b", "t.py::c", "t.py::d"],
             [QUICK],
@@ -681,7 +796,9 @@ def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, la
     ],
     ids=["base", "head", "both", "in common"],
 )
-def test_nothing_to_measure_is_one_line_and_leaves_no_file(gate, launches, tmp_path, base, head, said):
+def test_nothing_to_measure_is_one_line_and_leaves_no_file(
+    gate, launches, tmp_path, base, head, said
+):
     launches.cases = {BASE: dict.fromkeys(base, PARAMS), HEAD: dict.fromkeys(head, PARAMS)}
     with pytest.raises(LaunchError) as raised:
         gate()
@@ -704,7 +821,9 @@ def test_what_the_survey_selects_is_measured_in_every_launch_and_kept(gate, laun
     header = gate(launches=8, pytest=("-x", "bench/test_step.py")).header
     [(plan, folder)] = launches.looked
     assert (plan.arguments, folder) == (("-x", "bench/test_step.py"), "bench")
-    assert {(plan.arguments, plan.phases) for plan, _, _ in launches.started} == {(("-x", "bench/test_step.py"), ())}
+    assert {(plan.arguments, plan.phases) for plan, _, _ in launches.started} == {
+        (("-x", "bench/test_step.py"), ())
+    }
     assert header.arguments == ("-x", "bench/test_step.py")
 
 
@@ -726,7 +845,10 @@ def sharded(launches, number, of):
         tests = tuple(sorted({*launches.cases[BASE], *launches.cases[HEAD]}))
         shard = replace(plan.shard, tests=tests)
         own = {
-            side: replace(one, cases={case: listed for case, listed in one.cases.items() if case in shard.own()})
+            side: replace(
+                one,
+                cases={case: listed for case, listed in one.cases.items() if case in shard.own()},
+            )
             for side, one in listings.items()
         }
         return replace(found, shard=shard), own
@@ -740,8 +862,13 @@ def test_a_shard_measures_its_tests_and_its_file_says_so(gate, launches, monkeyp
         changes, survey = sharded(launches, number, 2)
         monkeypatch.setattr(run, "survey", survey)
         found.append(gate(launches=10, **changes))
-    assert sorted(case for measured in found for case in measured.header.labels) == sorted((QUICK, SLOW))
-    assert [measured.path.name.rpartition("_")[0].rpartition("_")[0] for measured in found] == ["shard-1-of-2", "shard-2-of-2"]
+    assert sorted(case for measured in found for case in measured.header.labels) == sorted(
+        (QUICK, SLOW)
+    )
+    assert [measured.path.name.rpartition("_")[0].rpartition("_")[0] for measured in found] == [
+        "shard-1-of-2",
+        "shard-2-of-2",
+    ]
     packages = {"torch": ("2.15.0", "2.15.0"), "tqdm": ("4", "4")}
     assert [one.header.shard for one in found] == [
         Shard(number, 2, tuple(sorted((QUICK, SLOW))), packages) for number in (1, 2)
@@ -766,15 +893,24 @@ def test_a_shard_whose_tests_are_left_out_does_not_lack_in_the_gate(gate, launch
 
     def skipped(plan, *arguments):
         found, listings = survey(plan, *arguments)
-        none = {side: replace(one, cases={}, left_out=dict.fromkeys(left_out, "is skipped")) for side, one in listings.items()}
+        none = {
+            side: replace(one, cases={}, left_out=dict.fromkeys(left_out, "is skipped"))
+            for side, one in listings.items()
+        }
         return found, none if plan.shard.number == 2 else listings
 
     monkeypatch.setattr(run, "survey", skipped)
     first, second = gate(launches=10, **changes), gate(**{**changes, "shard": Shard(2, 2)})
-    assert (second.launches, second.end.cut_short) == ([], "no test of this shard is a case of both sides")
+    assert (second.launches, second.end.cut_short) == (
+        [],
+        "no test of this shard is a case of both sides",
+    )
     assert conclude(second, JudgeOptions()).outcome == INCONCLUSIVE
     together = conclude(gather([first.path, second.path]), JudgeOptions())
-    assert (together.outcome, together.header.left_out[HEAD]) == (PASSED, dict.fromkeys(left_out, "is skipped"))
+    assert (together.outcome, together.header.left_out[HEAD]) == (
+        PASSED,
+        dict.fromkeys(left_out, "is skipped"),
+    )
 
 
 def test_shards_with_new_benchmarks_alone_compare_nothing(gate, launches, monkeypatch):
@@ -791,7 +927,9 @@ def test_shards_with_new_benchmarks_alone_compare_nothing(gate, launches, monkey
     assert (allowed.outcome, last_line(allowed)) == (PASSED, f"passed: {said}")
     strict = conclude(together, JudgeOptions())
     assert strict.outcome == INCONCLUSIVE
-    assert [reason.text for reason in strict.reasons] == [f"{said}; add --allow-missing if this is intended"]
+    assert [reason.text for reason in strict.reasons] == [
+        f"{said}; add --allow-missing if this is intended"
+    ]
     # The base may have the tests of another shard.
     for recorded in (parts[0], gather([parts[0].path])):
         alone = conclude(recorded, JudgeOptions(allow_missing=True))
@@ -807,12 +945,16 @@ def test_shards_of_which_none_has_a_case_do_not_pass(gate, launches, monkeypatch
 
         def skipped(plan, *arguments, survey=survey):
             found, listings = survey(plan, *arguments)
-            return found, {side: replace(one, cases={}, left_out=left_out) for side, one in listings.items()}
+            return found, {
+                side: replace(one, cases={}, left_out=left_out) for side, one in listings.items()
+            }
 
         monkeypatch.setattr(run, "survey", skipped)
         parts.append(gate(**changes))
     for is_allowed in (False, True):
-        verdict = conclude(gather([part.path for part in parts]), JudgeOptions(allow_missing=is_allowed))
+        verdict = conclude(
+            gather([part.path for part in parts]), JudgeOptions(allow_missing=is_allowed)
+        )
         assert verdict.outcome == INCONCLUSIVE
         assert last_line(verdict) == "inconclusive: no test of any shard is a case of both sides"
         assert not verdict.is_excusable
@@ -835,7 +977,9 @@ def test_more_shards_than_tests_are_refused(gate, launches, monkeypatch, tmp_pat
     monkeypatch.setattr(run, "survey", survey)
     with pytest.raises(UsageError) as raised:
         gate(**changes)
-    assert str(raised.value) == "--shard: 3/3 are more parts than there are tests (2); give 2 or fewer"
+    assert (
+        str(raised.value) == "--shard: 3/3 are more parts than there are tests (2); give 2 or fewer"
+    )
     assert list(tmp_path.glob("storage/gate/*")) == []
 
 
@@ -858,17 +1002,23 @@ def test_two_launches_run_at_the_same_time_on_a_core_each(gate, launches, cores)
     heard = Heard()
     measured = gate(heard, launches=9)
     assert stages_of(measured) == [1] * 9
-    assert [sorted(one + other) for one, other in zip(launches.cores[:8:2], launches.cores[1:8:2], strict=True)] == [[0, 1]] * 4
+    assert [
+        sorted(one + other)
+        for one, other in zip(launches.cores[:8:2], launches.cores[1:8:2], strict=True)
+    ] == [[0, 1]] * 4
     # By chance: each core has been that of the first.
     assert len({tuple(drawn) for drawn in launches.cores[:8]}) == 2
     assert launches.cores[8] in ([0, 1], [1, 0])
     assert len({seed for _, seed, _ in launches.started}) == 9
-    assert [text for text, _ in heard.launches] == [f"launch {number} of 9" for number in (1, 3, 5, 7, 9)]
+    assert [text for text, _ in heard.launches] == [
+        f"launch {number} of 9" for number in (1, 3, 5, 7, 9)
+    ]
     assert samples.load(measured.path).launches == measured.launches
 
 
 @pytest.mark.parametrize(
-    ("params", "variables"), [({"device": "cuda"}, {}), ({"threads": 2}, {}), ({}, {"OMP_NUM_THREADS": "2"})]
+    ("params", "variables"),
+    [({"device": "cuda"}, {}), ({"threads": 2}, {}), ({}, {"OMP_NUM_THREADS": "2"})],
 )
 def test_a_launch_that_needs_the_machine_runs_alone(gate, launches, cores, params, variables):
     cores(2, at_once=1)
@@ -877,7 +1027,9 @@ def test_a_launch_that_needs_the_machine_runs_alone(gate, launches, cores, param
 
 
 @pytest.mark.parametrize(("resident", "at_once"), [(10**9, 1), (500_000, 2)])
-def test_a_launch_runs_alone_without_the_memory_for_two(gate, launches, cores, monkeypatch, resident, at_once):
+def test_a_launch_runs_alone_without_the_memory_for_two(
+    gate, launches, cores, monkeypatch, resident, at_once
+):
     cores(5, at_once)
     monkeypatch.setattr(run, "available_bytes", lambda: 3e9)  # two launches touch 2.1 GB
     listing = launches.listing
@@ -925,7 +1077,9 @@ def test_scripts_of_slower_operations_lie_beside_the_raw_samples(gate, launches,
         f"aten_mm-forward-fc1-test_step-{name}.py" for name in ("convnet-b16-cpu", "lenet5-b16-cpu")
     ]
     assert heard.said[-1] == "writing scripts that reproduce the slower operations"
-    assert {one.script for one in measured.end.reproducers} == {str(path) for path in folder.iterdir()}
+    assert {one.script for one in measured.end.reproducers} == {
+        str(path) for path in folder.iterdir()
+    }
     assert samples.load(measured.path).end == measured.end
 
 
@@ -953,15 +1107,24 @@ def test_a_budget_that_is_used_up_is_why_there_is_no_script(gate, launches, slow
 
 
 def test_a_cost_of_the_process_is_measured_again_with_all_cases(gate, launches):
-    launches.once = {("import", samples.ALL_CASES): (50_000_000, 1.6), ("setup", SLOW): (50_000_000, 1.0)}
+    launches.once = {
+        ("import", samples.ALL_CASES): (50_000_000, 1.6),
+        ("setup", SLOW): (50_000_000, 1.0),
+    }
     measured = gate(launches=LAUNCHES)
     assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * (LAUNCHES + 4)
     first, second = samples.quantities_of_stages(measured.launches)
-    assert {one.name for one in second if one.is_once} == {one.name for one in first if one.is_once} == {"import", "setup"}
+    assert (
+        {one.name for one in second if one.is_once}
+        == {one.name for one in first if one.is_once}
+        == {"import", "setup"}
+    )
     assert samples.load(measured.path) == measured
 
 
-@pytest.mark.parametrize(("factor", "again"), [(1.0, [f"t{number}" for number in range(4)]), (1.1, ["t5"])])
+@pytest.mark.parametrize(
+    ("factor", "again"), [(1.0, [f"t{number}" for number in range(4)]), (1.1, ["t5"])]
+)
 def test_the_memory_of_the_process_is_measured_again_with_few_cases(gate, launches, factor, again):
     names = [f"t{number}" for number in range(6)]
     launches.cases = {side: dict.fromkeys(names, PARAMS) for side in (BASE, HEAD)}
@@ -974,11 +1137,16 @@ def test_the_memory_of_the_process_is_measured_again_with_few_cases(gate, launch
 
 
 def test_a_cost_of_one_case_is_measured_again_with_this_case(gate, launches):
-    launches.once = {("import", samples.ALL_CASES): (50_000_000, 1.0), ("setup", SLOW): (50_000_000, 1.6)}
+    launches.once = {
+        ("import", samples.ALL_CASES): (50_000_000, 1.0),
+        ("setup", SLOW): (50_000_000, 1.6),
+    }
     measured = gate(launches=LAUNCHES)
     assert [only for _, _, only in launches.started[LAUNCHES:]] == [[SLOW]] * 4
     # Costs of a process with other cases are other costs.
-    assert {one.name for one in samples.quantities_of_stages(measured.launches)[1] if one.is_once} == {"setup"}
+    assert {
+        one.name for one in samples.quantities_of_stages(measured.launches)[1] if one.is_once
+    } == {"setup"}
 
 
 def test_what_got_faster_is_measured_again_too(gate, launches):
@@ -986,7 +1154,10 @@ def test_what_got_faster_is_measured_again_too(gate, launches):
     launches.factors = {QUICK: 0.9, SLOW: 1.1}
     measured = gate(heard, launches=LAUNCHES)
     assert [list(launch.cases) for launch in measured.launches[LAUNCHES:]] == [[QUICK, SLOW]] * 8
-    assert heard.said[-2:] == ["measuring 2 cases again, in fresh launches", "4 fresh launches are not enough to decide"]
+    assert heard.said[-2:] == [
+        "measuring 2 cases again, in fresh launches",
+        "4 fresh launches are not enough to decide",
+    ]
 
 
 def test_fresh_launches_go_on_while_a_slowdown_is_neither_confirmed_nor_ruled_out(gate, launches):
@@ -1018,7 +1189,9 @@ def test_what_changed_by_less_than_matters_is_not_measured_again(gate, launches)
         (400.0, 10, 4),
     ],  # 5 s of loading, 25 s a launch, fresh ones 15 s
 )
-def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launches(gate, launches, budget, first, fresh):
+def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launches(
+    gate, launches, budget, first, fresh
+):
     heard = Heard()
     launches.factors[SLOW] = 1.1
     measured = gate(heard, launches=20, budget_s=budget)
@@ -1030,7 +1203,10 @@ def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launc
         assert measured.end.cut_short == used_up
     elif not fresh:
         assert measured.end.cut_short == heard.said[-1]
-        assert heard.said[-1] == "the budget leaves 95 s, and 8 fresh launches take about 120 s; increase --budget"
+        assert (
+            heard.said[-1]
+            == "the budget leaves 95 s, and 8 fresh launches take about 120 s; increase --budget"
+        )
     else:
         assert measured.end.cut_short == ""
     assert not measured.end.broken_off
@@ -1038,7 +1214,8 @@ def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launc
 
 def test_a_suite_that_does_not_fit_into_the_budget_is_refused_before_it_is_measured(gate, launches):
     with pytest.raises(
-        LaunchError, match=r"^2 cases do not fit into --budget 9s: 8 launches, .*, take at least 47 s; give --budget 47s$"
+        LaunchError,
+        match=r"^2 cases do not fit into --budget 9s: 8 launches, .*, take at least 47 s; give --budget 47s$",
     ):
         # Loading takes 5 s, also of each launch, and a case at least 0.1 s.
         gate(launches=8, budget_s=9.0)
@@ -1046,7 +1223,9 @@ def test_a_suite_that_does_not_fit_into_the_budget_is_refused_before_it_is_measu
 
 
 @pytest.mark.parametrize(("seconds", "least_s"), [(0.01, 46.6), (1.0, 109.0)])
-def test_the_time_of_the_fewest_launches_follows_from_the_calls_of_the_survey(gate, launches, seconds, least_s):
+def test_the_time_of_the_fewest_launches_follows_from_the_calls_of_the_survey(
+    gate, launches, seconds, least_s
+):
     launches.seconds = seconds
     with pytest.raises(LaunchError, match="do not fit"):
         gate(launches=8, budget_s=least_s - 0.5)
@@ -1071,11 +1250,18 @@ def test_a_run_says_what_its_time_went_to(gate, launches):
     launches.factors[SLOW] = 1.1
     end = gate(launches=8).end
     # Loading takes 5 s, a case 10 s; 8 fresh launches measure one case.
-    assert end.parts_s == {"survey": 5.0, "starts and fixtures": 40.0, "cases": 160.0, "fresh launches": 120.0}
+    assert end.parts_s == {
+        "survey": 5.0,
+        "starts and fixtures": 40.0,
+        "cases": 160.0,
+        "fresh launches": 120.0,
+    }
     assert sum(end.parts_s.values()) == end.elapsed_s
 
 
-def test_more_launches_are_measured_where_they_reach_the_threshold_unless_a_number_is_given(gate, launches, monkeypatch):
+def test_more_launches_are_measured_where_they_reach_the_threshold_unless_a_number_is_given(
+    gate, launches, monkeypatch
+):
     monkeypatch.setattr(run.planning, "planned_launches", lambda *_: 13)
     assert stages_of(gate(launches=LAUNCHES)) == [1] * 13
     assert stages_of(gate(launches=LAUNCHES, given=frozenset({"launches"}))) == [1] * 10
@@ -1148,7 +1334,9 @@ def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualify
     [(10.0, None, SIZE), (2.5, None, 45), (-1.0, None, run.MOST_SAME), (2.5, 400, 30)],
     ids=["long launches", "as many as ten minutes allow", "short launches", "a budget"],
 )
-def test_a_qualification_takes_about_ten_minutes_or_the_budget(qualifying, launches, of_case, budget, same):
+def test_a_qualification_takes_about_ten_minutes_or_the_budget(
+    qualifying, launches, of_case, budget, same
+):
     launches.of_case = of_case
     heard = Heard()
     measured = qualifying(progress=heard, budget_s=budget)
@@ -1160,7 +1348,10 @@ def test_a_qualification_takes_about_ten_minutes_or_the_budget(qualifying, launc
 
 @pytest.mark.parametrize(
     ("budget", "said"),
-    [(100, "the budget allowed 3 of 22 launches"), (5 + (SIZE + 1) * 25, "the budget allowed 1 of 4 launches")],
+    [
+        (100, "the budget allowed 3 of 22 launches"),
+        (5 + (SIZE + 1) * 25, "the budget allowed 1 of 4 launches"),
+    ],
 )
 def test_a_budget_that_is_too_small_to_qualify_is_the_reason(qualifying, budget, said):
     measured = qualifying(budget_s=budget)
@@ -1173,7 +1364,9 @@ def test_an_interrupted_qualification_keeps_its_launches(qualifying, launches):
     assert (stages_of(measured), measured.end.cut_short) == ([1] * 4, "interrupted")
 
 
-def test_the_report_of_a_later_gate_states_the_qualification_of_the_machine(qualifying, gate, monkeypatch):
+def test_the_report_of_a_later_gate_states_the_qualification_of_the_machine(
+    qualifying, gate, monkeypatch
+):
     qualified = qualifying()
     assert qualified.header.qualified == ""
     later = gate(launches=8)
@@ -1185,7 +1378,9 @@ def test_the_report_of_a_later_gate_states_the_qualification_of_the_machine(qual
     monkeypatch.setattr(run, "cpu_model", lambda: "Xeon")
     elsewhere = gate(launches=8)
     assert elsewhere.header.qualified == ""
-    assert not any("qualified" in line for line in report(conclude(elsewhere, JudgeOptions())).blocks[0].lines)
+    assert not any(
+        "qualified" in line for line in report(conclude(elsewhere, JudgeOptions())).blocks[0].lines
+    )
 
 
 # ---- Early ends --------------------------------------------------------------------------------------------------------
@@ -1205,13 +1400,18 @@ def test_each_launch_is_in_the_file_as_soon_as_it_has_ended(gate, launches, tmp_
 def test_a_launch_that_makes_no_sense_spoils_no_file(gate, launches, tmp_path):
     launches.changes[3] = {"seconds": "long"}
     measured = gate()
-    assert measured.end.cut_short == "the result of a launch cannot be used: seconds: needs a finite number, found 'long'"
+    assert (
+        measured.end.cut_short
+        == "the result of a launch cannot be used: seconds: needs a finite number, found 'long'"
+    )
     [path] = (tmp_path / "storage/gate").iterdir()
     assert len(samples.load(path).launches) == 2
 
 
 @pytest.mark.parametrize("number", [1, 3, 10])
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), LaunchError("a launch was killed by SIGKILL")], ids=str)
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), LaunchError("a launch was killed by SIGKILL")], ids=str
+)
 def test_what_was_measured_before_an_early_end_is_kept(gate, launches, error, number):
     launches.factors[SLOW] = 1.1
     launches.before[number] = raising(error)
@@ -1270,8 +1470,10 @@ def stopped(monkeypatch):
 def test_a_second_file_of_a_second_gets_another_name(gate):
     measured = [gate(launches=8) for _ in range(3)]
     assert [one.path.name for one in measured] == [
-        "20261120_103105.jsonl.gz", "20261120_103105_1.jsonl.gz", "20261120_103105_2.jsonl.gz",
-    ]  # fmt: skip
+        "20261120_103105.jsonl.gz",
+        "20261120_103105_1.jsonl.gz",
+        "20261120_103105_2.jsonl.gz",
+    ]
     assert all(len(samples.load(one.path).launches) == 8 for one in measured)
     assert measured[0].header.started == datetime(2026, 11, 20, 10, 31, 5, tzinfo=UTC).isoformat()
 

@@ -43,7 +43,9 @@ class Repository:
         self.git("init", "--quiet", "--initial-branch=main")
 
     def git(self, *arguments):
-        done = subprocess.run(["git", *arguments], cwd=self.path, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", *arguments], cwd=self.path, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -60,7 +62,9 @@ class Repository:
 
     def state(self):
         """What nobody may change: every file, what is in ``.git`` included, and what git says of them."""
-        return files_of(self.path), self.git("--no-optional-locks", "status", "--porcelain", "--ignored")
+        return files_of(self.path), self.git(
+            "--no-optional-locks", "status", "--porcelain", "--ignored"
+        )
 
 
 @pytest.fixture
@@ -112,7 +116,11 @@ def test_executables_and_links_stay_what_they_are(repository, into):
     (repository.path / "folder").symlink_to("package")
     (repository.path / "dangling").symlink_to("nowhere/at all")
     repository.commit()
-    expected = {name: what for name, what in files_of(repository.path).items() if not name.startswith(".git/")}
+    expected = {
+        name: what
+        for name, what in files_of(repository.path).items()
+        if not name.startswith(".git/")
+    }
     assert expected["link.py"] == "-> model.py"
     assert expected["run.sh"].startswith("x ")
     assert files_of(of_revision(repository.path, "HEAD", into / "base").root) == expected
@@ -125,9 +133,14 @@ def test_a_file_may_have_any_name(repository, into):
     repository.commit()
     for name in AWKWARD:
         repository.write(f"new/{name}", "not committed\n")
-    base, head = of_revision(repository.path, "HEAD", into / "base"), of_working_tree(repository.path, into / "head")
+    base, head = (
+        of_revision(repository.path, "HEAD", into / "base"),
+        of_working_tree(repository.path, into / "head"),
+    )
     assert names_of(base.root) == sorted([".gitignore", "model.py", "package/part.py", *AWKWARD])
-    assert names_of(head.root) == sorted([*names_of(base.root), *(f"new/{name}" for name in AWKWARD)])
+    assert names_of(head.root) == sorted(
+        [*names_of(base.root), *(f"new/{name}" for name in AWKWARD)]
+    )
 
 
 def test_a_file_may_have_a_name_that_is_no_text(repository, into):
@@ -168,7 +181,9 @@ def test_three_dots_after_a_branch_mean_where_the_work_left_it(repository, into,
 def test_no_hook_runs(repository, into):
     # post-index-change: git runs it for any index, also one that is not the repository's own.
     for hook in ("post-checkout", "post-index-change", "reference-transaction", "pre-commit"):
-        repository.write(f".git/hooks/{hook}", f"#!/bin/sh\ntouch '{repository.path.parent}/{hook} ran'\n").chmod(0o755)
+        repository.write(
+            f".git/hooks/{hook}", f"#!/bin/sh\ntouch '{repository.path.parent}/{hook} ran'\n"
+        ).chmod(0o755)
     repository.git("checkout", "--quiet", "-b", "other")
     ran = sorted(path.name for path in repository.path.parent.glob("* ran"))
     # The hooks are good ones.
@@ -191,7 +206,10 @@ def untidy(repository):
     (repository.path / "package/part.py").unlink()
 
 
-@pytest.mark.parametrize("setting", ["", "core.splitIndex", "core.untrackedCache", "feature.manyFiles", "core.sparseCheckout"])
+@pytest.mark.parametrize(
+    "setting",
+    ["", "core.splitIndex", "core.untrackedCache", "feature.manyFiles", "core.sparseCheckout"],
+)
 def test_neither_the_repository_nor_the_tree_changes(repository, into, setting):
     untidy(repository)
     if setting:
@@ -208,7 +226,9 @@ def test_neither_the_repository_nor_the_tree_changes(repository, into, setting):
     assert sorted(path.name for path in into.iterdir()) == ["base", "head"]
 
 
-def test_a_process_that_git_has_started_reads_no_other_repository(repository, into, tmp_path, monkeypatch):
+def test_a_process_that_git_has_started_reads_no_other_repository(
+    repository, into, tmp_path, monkeypatch
+):
     # In a hook, or in git rebase --exec, these are set; they would win over the folder.
     other = Repository(tmp_path / "other")
     other.write("other.py")
@@ -226,7 +246,9 @@ def test_a_process_that_git_has_started_reads_no_other_repository(repository, in
 # ---- A working tree ----------------------------------------------------------------------------------------------------
 
 
-def test_a_working_tree_is_copied_with_what_is_not_committed_and_without_what_is_ignored_or_gone(repository, into):
+def test_a_working_tree_is_copied_with_what_is_not_committed_and_without_what_is_ignored_or_gone(
+    repository, into
+):
     untidy(repository)
     tree = of_working_tree(repository.path, into / "head")
     assert names_of(tree.root) == [".gitignore", "model.py", "staged.py", "untracked.py"]
@@ -246,14 +268,20 @@ def test_a_repository_without_a_commit_has_a_working_tree_too(tmp_path, into):
     assert names_of(of_working_tree(repository.path, into / "head").root) == ["model.py"]
     with pytest.raises(UsageError) as raised:
         of_revision(repository.path, "HEAD", into / "base")
-    assert str(raised.value).startswith(f"--base 'HEAD': no such commit in {repository.path}; name a commit, ")
+    assert str(raised.value).startswith(
+        f"--base 'HEAD': no such commit in {repository.path}; name a commit, "
+    )
 
 
 def test_a_repository_inside_is_no_part_of_the_tree(repository, into):
     inner = Repository(repository.path / "inner")
     inner.write("own.py")
     inner.commit()
-    assert names_of(of_working_tree(repository.path, into / "head").root) == [".gitignore", "model.py", "package/part.py"]
+    assert names_of(of_working_tree(repository.path, into / "head").root) == [
+        ".gitignore",
+        "model.py",
+        "package/part.py",
+    ]
 
 
 def test_a_folder_that_a_link_has_replaced_is_copied_as_the_link(repository, into, tmp_path):
@@ -268,7 +296,11 @@ def test_a_folder_that_a_link_has_replaced_is_copied_as_the_link(repository, int
 @pytest.mark.parametrize("folder", ["", "package/"])
 def test_what_gates_have_left_is_no_part_of_the_tree_and_no_change_of_it(repository, into, folder):
     repository.write(f"{folder}.benchmarks/gate/20261121_101500.jsonl.gz")
-    assert names_of(of_working_tree(repository.path, into / "head").root) == [".gitignore", "model.py", "package/part.py"]
+    assert names_of(of_working_tree(repository.path, into / "head").root) == [
+        ".gitignore",
+        "model.py",
+        "package/part.py",
+    ]
     assert not head_of(repository.path)[1]
 
 
@@ -292,7 +324,10 @@ def test_a_subfolder_that_the_base_does_not_have_is_named(repository, into):
     repository.write("later/test_later.py")
     with pytest.raises(UsageError) as raised:
         of_revision(repository.path / "later", "HEAD", into / "base")
-    assert str(raised.value) == f"later is not a folder of {repository.path} at that revision; start where both have one"
+    assert (
+        str(raised.value)
+        == f"later is not a folder of {repository.path} at that revision; start where both have one"
+    )
 
 
 # ---- Generated files ---------------------------------------------------------------------------------------------------
@@ -304,13 +339,21 @@ def built(repository):
     repository.write(".gitignore", "_version.py\n*.so\nbuild/\n")
     repository.write("package/native.c", "int one;\n")
     repository.commit()
-    for name in ("package/_version.py", "package/native.so", "build/package/part.py", "data/_version.py"):
+    for name in (
+        "package/_version.py",
+        "package/native.so",
+        "build/package/part.py",
+        "data/_version.py",
+    ):
         repository.write(name, "built")
     return repository
 
 
 def test_files_that_a_build_writes_into_packages_are_on_both_sides(built, into):
-    base, head = of_revision(built.path, "HEAD", into / "base"), of_working_tree(built.path, into / "head")
+    base, head = (
+        of_revision(built.path, "HEAD", into / "base"),
+        of_working_tree(built.path, into / "head"),
+    )
     for tree in (base, head):
         assert tree.generated == ("package/_version.py", "package/native.so")
         assert (tree.root / "package/_version.py").read_text() == "built"
@@ -343,7 +386,13 @@ def test_a_file_of_the_revision_is_not_replaced_by_a_generated_one(built, into):
     ],
 )
 def test_a_base_without_its_own_generated_files_is_refused(built, into, source, generated):
-    inputs = ("package/native.pxi", "package/native.py", "CMakeLists.txt", "tables.txt", "make_tables.py")
+    inputs = (
+        "package/native.pxi",
+        "package/native.py",
+        "CMakeLists.txt",
+        "tables.txt",
+        "make_tables.py",
+    )
     others = ("README.md", "pyproject.toml", "package/part.py", "tests/data.txt")
     for name in (*inputs, *others):
         built.write(name, "one")
@@ -357,7 +406,9 @@ def test_a_base_without_its_own_generated_files_is_refused(built, into, source, 
     built.write(source, "open('package/tables.py', 'w')")
     with pytest.raises(UsageError) as raised:
         of_revision(built.path, "HEAD", into / "another")
-    assert str(raised.value).startswith(f"{generated} is built from the working tree, and {source} differs from ")
+    assert str(raised.value).startswith(
+        f"{generated} is built from the working tree, and {source} differs from "
+    )
     assert of_working_tree(built.path, into / "head").generated
 
 
@@ -366,7 +417,13 @@ def test_a_base_without_its_own_generated_files_is_refused(built, into, source, 
 
 def test_a_folder_that_is_no_repository_is_copied_nearly_whole(tmp_path, into):
     folder = tmp_path / "checkout"
-    left_out = (".hg/store", ".benchmarks/run.json", "a/__pycache__/x.pyc", ".venv/bin/python", "node_modules/x.js")
+    left_out = (
+        ".hg/store",
+        ".benchmarks/run.json",
+        "a/__pycache__/x.pyc",
+        ".venv/bin/python",
+        "node_modules/x.js",
+    )
     for name in ("model.py", "package/deep/part.py", ".hidden", *left_out):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
@@ -374,7 +431,9 @@ def test_a_folder_that_is_no_repository_is_copied_nearly_whole(tmp_path, into):
     (folder / "link").symlink_to("nowhere")
     before = files_of(folder)
     tree = of_working_tree(folder, into / "base", "../checkout")
-    assert files_of(tree.root) == {name: what for name, what in before.items() if name not in left_out}
+    assert files_of(tree.root) == {
+        name: what for name, what in before.items() if name not in left_out
+    }
     assert (tree.directory, tree.what) == (tree.root, "../checkout")
     assert files_of(folder) == before
 
@@ -388,11 +447,18 @@ def test_a_checkout_that_is_a_repository_is_copied_without_what_is_ignored(repos
 
 def test_without_git_a_folder_is_copied_and_a_revision_is_refused(repository, into, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert names_of(of_working_tree(repository.path, into / "head").root) == [".gitignore", "model.py", "package/part.py"]
+    assert names_of(of_working_tree(repository.path, into / "head").root) == [
+        ".gitignore",
+        "model.py",
+        "package/part.py",
+    ]
     assert head_of(repository.path) == ("", False)
     with pytest.raises(UsageError) as raised:
         of_revision(repository.path, "HEAD", into / "base")
-    assert str(raised.value) == "git is not installed, and --base needs it; install it, or name a folder with --base-dir"
+    assert (
+        str(raised.value)
+        == "git is not installed, and --base needs it; install it, or name a folder with --base-dir"
+    )
 
 
 # ---- What cannot be used -----------------------------------------------------------------------------------------------
@@ -420,7 +486,9 @@ def test_what_a_revision_is_fetched_by_is_its_name_there(repository, into, revis
 def test_a_shallow_clone_says_how_to_fetch_what_is_missing(repository, into, tmp_path):
     first = repository.git("rev-parse", "HEAD")
     repository.git("commit", "--quiet", "--allow-empty", "--message", "second")
-    repository.git("clone", "--quiet", "--depth", "1", f"file://{repository.path}", str(tmp_path / "shallow"))
+    repository.git(
+        "clone", "--quiet", "--depth", "1", f"file://{repository.path}", str(tmp_path / "shallow")
+    )
     for revision in (first, "HEAD~1", "origin/work..."):
         with pytest.raises(UsageError) as raised:
             of_revision(tmp_path / "shallow", revision, into / "base")
@@ -428,13 +496,19 @@ def test_a_shallow_clone_says_how_to_fetch_what_is_missing(repository, into, tmp
             f"--base {revision!r}: no such commit in {tmp_path / 'shallow'}; "
             "this clone is shallow, so fetch what is missing: git fetch --unshallow"
         )
-    assert of_revision(tmp_path / "shallow", "HEAD", into / "base").what == repository.git("rev-parse", "HEAD")[:7]
+    assert (
+        of_revision(tmp_path / "shallow", "HEAD", into / "base").what
+        == repository.git("rev-parse", "HEAD")[:7]
+    )
 
 
 def test_a_revision_needs_a_repository(tmp_path, into):
     with pytest.raises(UsageError) as raised:
         of_revision(tmp_path, "HEAD", into / "base")
-    assert str(raised.value) == f"--base 'HEAD': {tmp_path} is not in a git repository; name a folder with --base-dir"
+    assert (
+        str(raised.value)
+        == f"--base 'HEAD': {tmp_path} is not in a git repository; name a folder with --base-dir"
+    )
     assert repository_of(tmp_path) is None
     assert head_of(tmp_path) == ("", False)
 
@@ -463,7 +537,10 @@ def test_a_full_disk_is_one_line(repository, into, monkeypatch, option):
 
 def test_a_damaged_repository_is_one_line(repository, into):
     for path in (repository.path / ".git/objects").glob("??/*"):
-        if path.is_file() and repository.git("cat-file", "-t", path.parent.name + path.name) == "blob":
+        if (
+            path.is_file()
+            and repository.git("cat-file", "-t", path.parent.name + path.name) == "blob"
+        ):
             path.chmod(0o644)
             path.unlink()
             break
@@ -528,7 +605,9 @@ sys.stdin.read()
 """
     folder = left_behind()
     command = [sys.executable, "-c", program, str(folder / "lock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as running:
         assert running.stdout.readline() == "held\n"
         with scratch():
             pass

@@ -32,7 +32,10 @@ def gate(tmp_path, alone, monkeypatch):
         raise UsageError("measured")
 
     seen.run = lambda *arguments: cli.main(["gate", *arguments])
-    for arguments in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message", "first"]):
+    for arguments in (
+        ["init", "--quiet"],
+        ["commit", "--quiet", "--allow-empty", "--message", "first"],
+    ):
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mnistbench.gate.environments.sides.held", held)
@@ -41,7 +44,17 @@ def gate(tmp_path, alone, monkeypatch):
 
 
 def test_each_side_has_an_environment_of_its_own_until_it_is_measured(gate, capsys):
-    assert gate.run("--base-with", "werkzeug==4.66.2", "--head-with", "werkzeug==4.67", "--head-with", "numpy==2.0") == 2
+    assert (
+        gate.run(
+            "--base-with",
+            "werkzeug==4.66.2",
+            "--head-with",
+            "werkzeug==4.67",
+            "--head-with",
+            "numpy==2.0",
+        )
+        == 2
+    )
     assert gate.wanted == [("werkzeug==4.66.2",), ("numpy==2.0", "werkzeug==4.67")]
     assert gate.pythons == ["/environments/1/bin/python", "/environments/2/bin/python"]
     assert (gate.used_while_measuring, gate.used) == (2, 0)
@@ -63,15 +76,20 @@ def test_without_the_options_no_environment_is_made(gate):
                 "name a commit, a branch or a tag, or fetch it: git fetch origin nothing"
             ),
         ),
-        (["--base-dir", "nowhere"], "--base-dir: 'nowhere' is not a folder; name a checkout of the base"),
+        (
+            ["--base-dir", "nowhere"],
+            "--base-dir: 'nowhere' is not a folder; name a checkout of the base",
+        ),
         (
             ["--base", "HEAD", "--storage", "file"],
             "--storage: file/gate cannot be written (Not a directory); name another folder",
         ),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
-)  # fmt: skip
-def test_what_cannot_be_measured_is_one_line_before_an_environment_is_made(gate, tmp_path, capsys, arguments, message):
+)
+def test_what_cannot_be_measured_is_one_line_before_an_environment_is_made(
+    gate, tmp_path, capsys, arguments, message
+):
     (tmp_path / "file").touch()
     assert gate.run(*arguments, "--head-with", "werkzeug==4.66.2") == 2
     assert capsys.readouterr().err == f"mnistbench: {message.format(here=tmp_path)}\n"

@@ -27,7 +27,9 @@ from mnistbench.workloads.workload import builtin_workloads
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; none has run these tests"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="needs a CUDA device; none has run these tests"
+    ),
 ]
 
 DEVICE = "cuda:0"
@@ -65,14 +67,20 @@ class Profile(NamedTuple):
 
     def iterations(self) -> list[tuple[float, float]]:
         """Start and end of each profiled iteration, in microseconds."""
-        marks = [event for event in self.events if event["cat"] == "user_annotation" and event["name"] == ITERATION]
+        marks = [
+            event
+            for event in self.events
+            if event["cat"] == "user_annotation" and event["name"] == ITERATION
+        ]
         return sorted((event["ts"], event["ts"] + event["dur"]) for event in marks)
 
     def of(self, *kinds: str) -> list[dict[str, Any]]:
         """Events of these types that start in an iteration."""
         spans = self.iterations()
         found = [event for event in self.events if event["cat"] in kinds]
-        return [event for event in found if any(start <= event["ts"] <= end for start, end in spans)]
+        return [
+            event for event in found if any(start <= event["ts"] <= end for start, end in spans)
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +92,9 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Profile:
         recorded = record_warm(case, iterations=ITERATIONS, view="device")
         table = warm_table(recorded, DEVICE, "device")
         export_trace(recorded, file)
-    events = [event for event in json.loads(file.read_text())["traceEvents"] if event.get("ph") == "X"]
+    events = [
+        event for event in json.loads(file.read_text())["traceEvents"] if event.get("ph") == "X"
+    ]
     return Profile(case, table, [event for event in events if "cat" in event], file)
 
 
@@ -92,7 +102,10 @@ def test_the_trace_of_a_profile_has_the_table_of_the_profile(profile: Profile) -
     """Device time of each operation, phase and module, to the nanosecond, and the busy time."""
     found = analyse(profile.trace).device
     assert found is not None
-    times = [{row.key: row.self_device_ns for row in table.rows if any(row.self_device_ns)} for table in (profile.table, found)]
+    times = [
+        {row.key: row.self_device_ns for row in table.rows if any(row.self_device_ns)}
+        for table in (profile.table, found)
+    ]
     assert times[0] == times[1]
     assert found.busy_ns == profile.table.busy_ns
 
@@ -102,17 +115,24 @@ def test_the_trace_of_a_profile_has_the_table_of_the_profile(profile: Profile) -
 
 def test_an_accelerator_is_busy_for_a_part_of_each_iteration(profile: Profile) -> None:
     assert len(profile.table.busy_ns) == ITERATIONS
-    assert all(0 < busy < whole for busy, whole in zip(profile.table.busy_ns, profile.table.iteration_ns, strict=True))
+    assert all(
+        0 < busy < whole
+        for busy, whole in zip(profile.table.busy_ns, profile.table.iteration_ns, strict=True)
+    )
 
 
-def test_busy_time_is_less_than_the_elapsed_time_of_a_call_that_is_limited_by_launches(profile: Profile) -> None:
+def test_busy_time_is_less_than_the_elapsed_time_of_a_call_that_is_limited_by_launches(
+    profile: Profile,
+) -> None:
     elapsed_ns = device_times(profile.case)
     assert len(elapsed_ns) == EVENT_CALLS
     assert median_ns(profile.table.busy_ns) < median_ns(elapsed_ns)
 
 
 def test_the_operations_of_two_runs_are_held_against_busy_time(profile: Profile) -> None:
-    record = builders.case_record(params=on_cuda(batch_size=1), device_ns=device_times(profile.case), tables=(profile.table,))
+    record = builders.case_record(
+        params=on_cuda(batch_size=1), device_ns=device_times(profile.case), tables=(profile.table,)
+    )
     [case] = compare([builders.summary(record)], builders.summary(record)).cases
     assert case.clock == "device"
     assert case.whole_head_ns == median_ns(profile.table.busy_ns) < case.head_ns
@@ -132,9 +152,15 @@ def test_device_times_begin_at_the_initial_state() -> None:
 
 
 def test_the_device_column_adds_up_to_all_kernels_and_copies_of_the_trace(profile: Profile) -> None:
-    column = [sum(times) for times in zip(*(row.self_device_ns for row in profile.table.rows), strict=True)]
+    column = [
+        sum(times)
+        for times in zip(*(row.self_device_ns for row in profile.table.rows), strict=True)
+    ]
     work = profile.of(*WORK)
-    of_trace = [1e3 * sum(e["dur"] for e in work if start <= e["ts"] <= end) for start, end in profile.iterations()]
+    of_trace = [
+        1e3 * sum(e["dur"] for e in work if start <= e["ts"] <= end)
+        for start, end in profile.iterations()
+    ]
     assert column == pytest.approx(of_trace, rel=1e-4)  # each is rounded to nanoseconds
     assert all(busy <= ns * 1.0001 for busy, ns in zip(profile.table.busy_ns, column, strict=True))
 
@@ -168,8 +194,12 @@ def test_both_views_have_the_memory_of_the_device() -> None:
     for view in ("host", "device"):
         gc.collect()
         torch.cuda.empty_cache()
-        tables.append(warm_table(record_warm(convnet(), iterations=ITERATIONS, view=view), DEVICE, view))
-    host, device = ({row.key: row.memory_bytes for row in table.rows if row.is_operation} for table in tables)
+        tables.append(
+            warm_table(record_warm(convnet(), iterations=ITERATIONS, view=view), DEVICE, view)
+        )
+    host, device = (
+        {row.key: row.memory_bytes for row in table.rows if row.is_operation} for table in tables
+    )
     assert max(host.values()) > 0
     assert {key: n_bytes for key, n_bytes in host.items() if n_bytes} == {
         key: n_bytes for key, n_bytes in device.items() if n_bytes
@@ -226,4 +256,6 @@ def test_a_case_on_the_second_device_leaves_the_random_numbers_of_both() -> None
         case.reset()
         assert torch.equal(torch.cuda.get_rng_state(0), before[0])
         assert not torch.equal(torch.cuda.get_rng_state(1), before[1])
-    assert all(torch.equal(torch.cuda.get_rng_state(index), state) for index, state in enumerate(before))
+    assert all(
+        torch.equal(torch.cuda.get_rng_state(index), state) for index, state in enumerate(before)
+    )

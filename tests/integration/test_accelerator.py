@@ -70,8 +70,16 @@ def finished(folder, *parts, seconds=60):
 def rows(folder):
     """Return result and figure of each part of a summary, by the name of its log."""
     lines = (folder / "summary.md").read_text(encoding="utf-8").splitlines()
-    table = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| part ")]
-    return {cells[-1].removesuffix(".log"): (cells[1], cells[3]) for cells in table if cells[0] != "part"}
+    table = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in lines
+        if line.startswith("| part ")
+    ]
+    return {
+        cells[-1].removesuffix(".log"): (cells[1], cells[3])
+        for cells in table
+        if cells[0] != "part"
+    }
 
 
 def is_running(number):
@@ -122,7 +130,11 @@ def test_a_stopped_part_can_report_what_it_has(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_leaves_a_summary(tmp_path, number):
-    parts = ("good", 20, "print('a figure')"), ("long", 60, "import time; time.sleep(60)"), ("last", 20, "")
+    parts = (
+        ("good", 20, "print('a figure')"),
+        ("long", 60, "import time; time.sleep(60)"),
+        ("last", 20, ""),
+    )
     with started(tmp_path, *parts) as process:
         while "long: part long" not in process.stdout.readline():
             pass
@@ -172,9 +184,7 @@ def test_a_part_leaves_later_ones_their_least(accelerator):
 
 def test_tests_that_are_all_skipped_give_the_reason(accelerator):
     skipped = "$ pytest\nSKIPPED [13] tests/gpu/test_cuda.py:90: needs a CUDA device\n===== 14 skipped in 2.18s =====\n"
-    passed = (
-        "$ pytest\nSKIPPED [1] tests/gpu/test_cuda.py:214: needs two\n===== 13 passed, 1 skipped, 9 deselected in 61.2s =====\n"
-    )
+    passed = "$ pytest\nSKIPPED [1] tests/gpu/test_cuda.py:214: needs two\n===== 13 passed, 1 skipped, 9 deselected in 61.2s =====\n"
     failed = "$ pytest\n===== 1 failed, 12 passed, 1 skipped in 61.20s (0:01:01) =====\n"
     assert accelerator.tests_figure(skipped) == "skipped: needs a CUDA device (14 skipped)"
     assert accelerator.tests_figure(passed) == "13 passed, 1 skipped"
@@ -188,7 +198,10 @@ def test_the_figure_of_a_suite_has_its_steps(accelerator, tmp_path):
     medians = {"test_forward[b1]": 0.001, "test_step[b1]": 0.00123456, "test_step[b64]": 0.02}
     benchmarks = [{"name": name, "stats": {"median": median}} for name, median in medians.items()]
     saved.write_text(json.dumps({"benchmarks": benchmarks}), encoding="utf-8")
-    assert accelerator.suite_figure(saved, text) == "3 passed; test_step[b1] 1.23 ms; test_step[b64] 20 ms"
+    assert (
+        accelerator.suite_figure(saved, text)
+        == "3 passed; test_step[b1] 1.23 ms; test_step[b64] 20 ms"
+    )
 
 
 def test_the_figure_of_a_gate_is_its_sentence(accelerator):
@@ -199,19 +212,31 @@ def test_the_figure_of_a_gate_is_its_sentence(accelerator):
 
 
 def test_the_figure_of_training_has_each_arm_and_what_was_missing(accelerator):
-    table = ("| arm | whole command | ratio to the first |", "| peer | 10.2 s | 1.00 | |", "| fast | 4.1 s | 0.40 | 1 ms |")
+    table = (
+        "| arm | whole command | ratio to the first |",
+        "| peer | 10.2 s | 1.00 | |",
+        "| fast | 4.1 s | 0.40 | 1 ms |",
+    )
     text = "\n".join(("$ training.py", *table))
     assert accelerator.training_figure("", text) == "peer 10.2 s (1.00), fast 4.1 s (0.40)"
     assert accelerator.training_figure("on digits", text).endswith("; on digits")
 
 
 def test_operations_are_compared_by_calls_and_times(key_averages):
-    ours = {"aten::mm": key_averages.Sums(2, 100.0, 30.0), "aten::add": key_averages.Sums(3, 10.0, 5.0)}
-    theirs = {"aten::mm": key_averages.Sums(2, 101.5, 30.0), "cudaLaunchKernel": key_averages.Sums(5)}
+    ours = {
+        "aten::mm": key_averages.Sums(2, 100.0, 30.0),
+        "aten::add": key_averages.Sums(3, 10.0, 5.0),
+    }
+    theirs = {
+        "aten::mm": key_averages.Sums(2, 101.5, 30.0),
+        "cudaLaunchKernel": key_averages.Sums(5),
+    }
     [missing] = key_averages.differences(ours, theirs, "device_ns")  # two calls: 1.5 ns is rounding
     assert missing.startswith("aten::add: ")
     theirs["aten::add"] = key_averages.Sums(4, 20.0, 5.0)
-    assert [line.partition(":")[0] for line in key_averages.differences(ours, theirs, "host_ns")] == []
+    assert [
+        line.partition(":")[0] for line in key_averages.differences(ours, theirs, "host_ns")
+    ] == []
     for quantity in ("calls", "device_ns"):
         [line] = key_averages.differences(ours, theirs, quantity)
         assert line.startswith("aten::add: ")
@@ -241,7 +266,9 @@ def without_pip(accelerator, monkeypatch):
     return commands
 
 
-def test_what_is_prepared_is_found_with_mnist_unpacked(accelerator, without_pip, tmp_path, monkeypatch):
+def test_what_is_prepared_is_found_with_mnist_unpacked(
+    accelerator, without_pip, tmp_path, monkeypatch
+):
     monkeypatch.delenv("MNISTBENCH_DATA", raising=False)
     (tmp_path / "main.py").write_text("print()", encoding="utf-8")
     data = mnist(accelerator, tmp_path / "data")
@@ -259,29 +286,43 @@ def test_what_is_prepared_is_found_with_mnist_unpacked(accelerator, without_pip,
     assert accelerator.main(arguments) == 0
     assert without_pip[0][-1] == "platformdirs"
     name = accelerator.MNIST_FILES[0]
-    assert gzip.decompress((prepared / "MNIST" / "raw" / f"{name}.gz").read_bytes()).decode() == name
+    assert (
+        gzip.decompress((prepared / "MNIST" / "raw" / f"{name}.gz").read_bytes()).decode() == name
+    )
     (prepared / "wheels" / "platformdirs-4.2-py3-none-any.whl").touch()
     carried = accelerator.carried_in(prepared)
     assert [wheel.name for wheel in carried.wheels] == ["platformdirs-4.2-py3-none-any.whl"]
     assert carried.peer == prepared / "main.py"
     accelerator.unpack(tmp_path / "scratch", prepared)
     unpacked = tmp_path / "scratch" / "MNIST" / "raw"
-    assert {path.name: path.read_text() for path in unpacked.iterdir()} == {name: name for name in accelerator.MNIST_FILES}
+    assert {path.name: path.read_text() for path in unpacked.iterdir()} == {
+        name: name for name in accelerator.MNIST_FILES
+    }
 
 
-def test_without_a_prepared_folder_mnist_is_that_of_the_environment(accelerator, tmp_path, monkeypatch):
+def test_without_a_prepared_folder_mnist_is_that_of_the_environment(
+    accelerator, tmp_path, monkeypatch
+):
     data = mnist(accelerator, tmp_path / "data")
     monkeypatch.setenv("MNISTBENCH_DATA", str(data))
     assert accelerator.carried_in(None) == accelerator.Carried(raw=data / "MNIST" / "raw")
-    assert accelerator.environ_of(tmp_path, accelerator.carried_in(None))["MNISTBENCH_DATA"] == str(tmp_path)
+    assert accelerator.environ_of(tmp_path, accelerator.carried_in(None))["MNISTBENCH_DATA"] == str(
+        tmp_path
+    )
     monkeypatch.delenv("MNISTBENCH_DATA")
     assert accelerator.carried_in(None) == accelerator.Carried()
 
 
-def test_only_wheels_that_are_needed_are_installed(accelerator, without_pip, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(accelerator, "unmet", lambda: {"tabulate": "0.8 is installed, and >=0.9 is needed"})
+def test_only_wheels_that_are_needed_are_installed(
+    accelerator, without_pip, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(
+        accelerator, "unmet", lambda: {"tabulate": "0.8 is installed, and >=0.9 is needed"}
+    )
     names = ("pytest_benchmark-5.3.1", "tabulate-0.9", "no_such_package-1.0")
-    accelerator.install(tmp_path / "site", [tmp_path / f"{name}-py3-none-any.whl" for name in names])
+    accelerator.install(
+        tmp_path / "site", [tmp_path / f"{name}-py3-none-any.whl" for name in names]
+    )
     [command] = without_pip
     assert [Path(word).name for word in command if word.endswith(".whl")] == [
         "tabulate-0.9-py3-none-any.whl",
@@ -307,18 +348,25 @@ def test_a_wrong_argument_is_one_line(accelerator, capsys, arguments, line):
 # ---- The longer step -------------------------------------------------------------------------------------------------
 
 
-def test_the_head_of_the_second_gate_waits_for_five_percent_of_its_step(accelerator, tmp_path, monkeypatch):
+def test_the_head_of_the_second_gate_waits_for_five_percent_of_its_step(
+    accelerator, tmp_path, monkeypatch
+):
     accelerator.copy_trees(tmp_path)
     texts = {
-        name: (tmp_path / name / "mnistbench" / "workloads" / "step.py").read_text() for name in ("base", "same", "slower")
+        name: (tmp_path / name / "mnistbench" / "workloads" / "step.py").read_text()
+        for name in ("base", "same", "slower")
     }
     assert texts["base"] == texts["same"]
-    spec = importlib.util.spec_from_file_location("slower_step", tmp_path / "slower" / "mnistbench" / "workloads" / "step.py")
+    spec = importlib.util.spec_from_file_location(
+        "slower_step", tmp_path / "slower" / "mnistbench" / "workloads" / "step.py"
+    )
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "slower_step", module)
     spec.loader.exec_module(module)
     model = torch.nn.Linear(2, 2)
-    step = module.Step(model, torch.nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    step = module.Step(
+        model, torch.nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1)
+    )
     readings = []
 
     def perf_counter():

@@ -19,8 +19,14 @@ REPOSITORY = Path(__file__).parent.parent.parent
 @pytest.fixture
 def checkout(tmp_path):
     """A copy without an installed entry point; the package is the one under test."""
-    shutil.copytree(Path(mnistbench.__file__).parent, tmp_path / "mnistbench", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(REPOSITORY / "bench", tmp_path / "bench", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(mnistbench.__file__).parent,
+        tmp_path / "mnistbench",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    shutil.copytree(
+        REPOSITORY / "bench", tmp_path / "bench", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name in ("conftest.py", "pyproject.toml"):
         shutil.copy(REPOSITORY / name, tmp_path / name)
     return tmp_path
@@ -28,7 +34,9 @@ def checkout(tmp_path):
 
 def run(checkout, *arguments):
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON", "MNISTBENCH_"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST_", "PYTHON", "MNISTBENCH_"))
     }
     # Entry points stay unread, as if the package were not installed; what it depends on is named.
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
@@ -38,7 +46,12 @@ def run(checkout, *arguments):
 
 def test_the_suite_runs_and_attaches_through_the_repositorys_own_conftest(checkout):
     done = run(
-        checkout, "bench", "-k", "test_forward and lenet5-b1-cpu", "--benchmark-json=saved.json", "--benchmark-max-time=0.01"
+        checkout,
+        "bench",
+        "-k",
+        "test_forward and lenet5-b1-cpu",
+        "--benchmark-json=saved.json",
+        "--benchmark-max-time=0.01",
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "forward lenet5 on digits, cpu, float32: self CPU time per iteration" in done.stdout
@@ -55,9 +68,16 @@ def test_every_case_of_the_suite_has_an_id_that_reads_well(checkout):
         "test_forward.py::test_forward",
         "test_step.py::test_step",
     )
-    expected = {f"bench/{test}[{workload}-b{size}-cpu]" for test in tests for workload in workloads for size in sizes}
+    expected = {
+        f"bench/{test}[{workload}-b{size}-cpu]"
+        for test in tests
+        for workload in workloads
+        for size in sizes
+    }
     expected |= {
-        f"bench/test_data.py::{test}[convnet-b{size}-cpu]" for test in ("test_batch", "test_dataloader") for size in sizes
+        f"bench/test_data.py::{test}[convnet-b{size}-cpu]"
+        for test in ("test_batch", "test_dataloader")
+        for size in sizes
     }
     assert {line for line in collected if line.startswith("bench/")} == expected
 

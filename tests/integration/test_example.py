@@ -41,7 +41,9 @@ def test_records_of_a_users_own_model_carry_everything_that_ours_do(tmp_path, mo
     first, *_, last = (value for _, value in json.loads(step["curves"])["train/loss"])
     assert last < first
     assert list((tmp_path / scalars["directory"]).glob("events.*"))
-    result.stdout.fnmatch_lines(["step forecaster on sine, cpu, float32: self CPU time per iteration", "TensorBoard: *"])
+    result.stdout.fnmatch_lines(
+        ["step forecaster on sine, cpu, float32: self CPU time per iteration", "TensorBoard: *"]
+    )
 
 
 def test_the_bench_file_is_five_lines():

@@ -77,17 +77,28 @@ def future(*, is_done):
 )
 def test_a_call_that_only_creates_its_work_is_known(function, what):
     result = function()
-    assert only_created(result).startswith(f"its function only creates {what}, whose work is not measured; ")
+    assert only_created(result).startswith(
+        f"its function only creates {what}, whose work is not measured; "
+    )
     close_unrun(result)
 
 
 @pytest.mark.parametrize(
     "function",
     [
-        lambda: [1], lambda: None, {"a": 1}.items, lambda: iter([1]), started, lambda: asyncio.run(coroutine()),
-        lambda: list(generator()), lambda: future(is_done=True), lambda: Query, lambda: coroutine, lambda: range(3),
+        lambda: [1],
+        lambda: None,
+        {"a": 1}.items,
+        lambda: iter([1]),
+        started,
+        lambda: asyncio.run(coroutine()),
+        lambda: list(generator()),
+        lambda: future(is_done=True),
+        lambda: Query,
+        lambda: coroutine,
+        lambda: range(3),
     ],
-)  # fmt: skip
+)
 def test_a_call_that_has_done_its_work_is_none(function):
     assert only_created(function()) == ""
 

@@ -29,19 +29,31 @@ from torch_builders import (
 )
 
 from mnistbench.core.errors import UsageError
-from mnistbench.measuring.case import Case, build, fork_random, in_step, seed, synchronizer, thread_count
+from mnistbench.measuring.case import (
+    Case,
+    build,
+    fork_random,
+    in_step,
+    seed,
+    synchronizer,
+    thread_count,
+)
 from mnistbench.workloads import data
 from mnistbench.workloads.step import Step
 
 pytestmark = pytest.mark.versions
 
-needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler, and g++ is not here")
+needs_compiler = pytest.mark.skipif(
+    not shutil.which("g++"), reason="torch.compile needs a C++ compiler, and g++ is not here"
+)
 
 
 def watch_model(case: Case) -> list[tuple[bool, int]]:
     """Keep train mode and batch size of every forward pass."""
     seen: list[tuple[bool, int]] = []
-    case.model.register_forward_hook(lambda module, arguments, _: seen.append((module.training, len(arguments[0]))))
+    case.model.register_forward_hook(
+        lambda module, arguments, _: seen.append((module.training, len(arguments[0])))
+    )
     return seen
 
 
@@ -86,20 +98,24 @@ def test_an_iteration_processes_its_samples_in_the_mode_of_its_phase(
 
 
 @pytest.mark.parametrize(
-    ("phase", "whole"), [("forward", 2), ("step", 2), ("train", TRAIN_SAMPLES), ("eval", TEST_SAMPLES), ("batch", 2)]
+    ("phase", "whole"),
+    [("forward", 2), ("step", 2), ("train", TRAIN_SAMPLES), ("eval", TEST_SAMPLES), ("batch", 2)],
 )
 def test_a_case_has_the_size_of_the_whole_set(phase: str, whole: int) -> None:
     assert built(WITH_SET, phase=phase, batch_size=2).whole_set == whole
 
 
 @pytest.mark.parametrize(
-    ("phase", "trains"), [("forward", False), ("step", True), ("train", True), ("eval", False), ("batch", False)]
+    ("phase", "trains"),
+    [("forward", False), ("step", True), ("train", True), ("eval", False), ("batch", False)],
 )
 def test_only_training_changes_weights(phase: str, trains: bool) -> None:
     case = built(WITH_SET, phase=phase)
     before = [parameter.clone() for parameter in case.model.parameters()]
     case()
-    unchanged = all(torch.equal(*pair) for pair in zip(case.model.parameters(), before, strict=True))
+    unchanged = all(
+        torch.equal(*pair) for pair in zip(case.model.parameters(), before, strict=True)
+    )
     assert unchanged is not trains
 
 
@@ -131,7 +147,9 @@ def test_forward_uses_no_autograd() -> None:
         ("batch", "step tiny-b4-cpu"),
     ],
 )
-def test_forward_and_step_are_profiled_and_the_other_phases_name_one_of_them(phase: str, label: str) -> None:
+def test_forward_and_step_are_profiled_and_the_other_phases_name_one_of_them(
+    phase: str, label: str
+) -> None:
     case = built(WITH_SET, phase=phase)
     assert case.tables_in == label
     assert (case.runner is None) is (case.inputs is None) is bool(label)
@@ -162,8 +180,16 @@ def test_an_epoch_of_a_workload_without_a_whole_set_is_refused(phase: str) -> No
     ("workload_changes", "params", "complaint"),
     [
         ({}, {}, "workload 'tiny' has no fast step: give it make_fast_model=..."),
-        ({"make_fast_model": lambda model: model}, {"device": "cuda"}, "the fast step of 'tiny' is for the CPU, not for cuda"),
-        ({"make_fast_model": lambda model: model}, {"compile": True}, "the fast step of 'tiny' cannot be compiled"),
+        (
+            {"make_fast_model": lambda model: model},
+            {"device": "cuda"},
+            "the fast step of 'tiny' is for the CPU, not for cuda",
+        ),
+        (
+            {"make_fast_model": lambda model: model},
+            {"compile": True},
+            "the fast step of 'tiny' cannot be compiled",
+        ),
     ],
 )
 def test_a_fast_step_that_cannot_be_built_is_refused(
@@ -210,7 +236,9 @@ def test_batches_of_a_workload_without_a_set_are_made_one_by_one() -> None:
         assert made == [3] * calls
 
 
-def test_dataloader_takes_the_next_batch_of_torchvisions_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dataloader_takes_the_next_batch_of_torchvisions_loader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[tuple[object, ...]] = []
     served: list[int] = []
 
@@ -224,7 +252,9 @@ def test_dataloader_takes_the_next_batch_of_torchvisions_loader(monkeypatch: pyt
         return batches()
 
     monkeypatch.setattr(data, "torchvision_loader", torchvision_loader)
-    case = build(tiny_params(phase="dataloader", batch_size=3, seed=7), tiny_workload(), "some/folder")
+    case = build(
+        tiny_params(phase="dataloader", batch_size=3, seed=7), tiny_workload(), "some/folder"
+    )
     assert asked == [("some/folder", 3, 7)]
     case()
     case()
@@ -238,7 +268,12 @@ def test_dataloader_takes_the_next_batch_of_torchvisions_loader(monkeypatch: pyt
 def with_batch_norm() -> nn.Module:
     """Has what a state holds beside weights: running statistics."""
     return nn.Sequential(
-        OrderedDict(flatten=nn.Flatten(), norm=nn.BatchNorm1d(PIXELS), dropout=nn.Dropout(0.5), out=nn.Linear(PIXELS, 3))
+        OrderedDict(
+            flatten=nn.Flatten(),
+            norm=nn.BatchNorm1d(PIXELS),
+            dropout=nn.Dropout(0.5),
+            out=nn.Linear(PIXELS, 3),
+        )
     )
 
 
@@ -262,13 +297,21 @@ def test_a_reset_restores_the_initial_weights_and_losses(
     phase: str, make_model: Callable[[], nn.Module], make_optimizer: Any
 ) -> None:
     spy = LossSpy()
-    case = built({**WITH_SET, "make_model": make_model, "make_optimizer": make_optimizer, "loss": spy}, phase=phase)
+    case = built(
+        {**WITH_SET, "make_model": make_model, "make_optimizer": make_optimizer, "loss": spy},
+        phase=phase,
+    )
     runs = []
     for _ in range(2):
         weights = [tensor.clone() for tensor in case.model.state_dict().values()]
         for _ in range(4):
             case()
-        runs.append((list(spy.values), [*weights, *(tensor.clone() for tensor in case.model.state_dict().values())]))
+        runs.append(
+            (
+                list(spy.values),
+                [*weights, *(tensor.clone() for tensor in case.model.state_dict().values())],
+            )
+        )
         torch.rand(5)  # as another test may
         case.reset()
         spy.values.clear()
@@ -331,7 +374,9 @@ def test_another_seed_builds_another_case() -> None:
 
 @pytest.mark.parametrize("phase", ["step", "train"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_dtype_is_that_of_the_output_while_weights_and_loss_stay_float32(phase: str, dtype: str) -> None:
+def test_dtype_is_that_of_the_output_while_weights_and_loss_stay_float32(
+    phase: str, dtype: str
+) -> None:
     spy = LossSpy()
     case = built({**WITH_SET, "loss": spy}, phase=phase, dtype=dtype)
     case()
@@ -349,9 +394,13 @@ def test_inference_runs_in_bfloat16(phase: str) -> None:
     assert {output.dtype for output in outputs} == {torch.bfloat16}
 
 
-@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=[needs_compiler, pytest.mark.thorough])])
+@pytest.mark.parametrize(
+    "backend", ["eager", pytest.param("inductor", marks=[needs_compiler, pytest.mark.thorough])]
+)
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
-def test_a_compiled_case_computes_what_an_eager_one_computes(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_case_computes_what_an_eager_one_computes(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
     graphs: list[object] = []
     spies = {}
@@ -385,7 +434,9 @@ def test_an_iteration_synchronizes_its_accelerator(monkeypatch: pytest.MonkeyPat
 
 def test_an_iteration_synchronizes_after_its_work() -> None:
     happened: list[str] = []
-    case = replace(built(), _work=lambda: happened.append("work"), _synchronize=lambda: happened.append("wait"))
+    case = replace(
+        built(), _work=lambda: happened.append("work"), _synchronize=lambda: happened.append("wait")
+    )
     case()
     case()
     assert happened == ["work", "wait", "work", "wait"]
@@ -408,7 +459,11 @@ def test_threads_and_random_state_are_restored_after_an_error() -> None:
         assert not torch.equal(torch.random.get_rng_state(), state)
         raise RuntimeError("in the body")
 
-    with pytest.raises(RuntimeError, match=r"^in the body$"), thread_count(threads + 2), fork_random(CPU):
+    with (
+        pytest.raises(RuntimeError, match=r"^in the body$"),
+        thread_count(threads + 2),
+        fork_random(CPU),
+    ):
         body()
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -443,11 +498,15 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> FakeDevices:
     monkeypatch.setattr(torch, "get_device_module", lambda _: found)
     for name in ("get_rng_state", "set_rng_state"):  # torch 2.11 takes them from the module
         monkeypatch.setattr(torch.cuda, name, getattr(found, name))
-    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda _: pytest.fail("all devices are seeded"))
+    monkeypatch.setattr(
+        torch.cuda, "manual_seed_all", lambda _: pytest.fail("all devices are seeded")
+    )
     return found
 
 
-def test_only_the_generator_of_the_cases_device_is_seeded_and_restored(devices: FakeDevices) -> None:
+def test_only_the_generator_of_the_cases_device_is_seeded_and_restored(
+    devices: FakeDevices,
+) -> None:
     with fork_random(torch.device("cuda:1")):
         seed(torch.device("cuda:1"), 3)
         assert devices.states == {0: torch.tensor([7]), 1: torch.tensor([3])}

@@ -52,7 +52,9 @@ class Sessions:
         self.steps: list[int] = []
         self._root = root
 
-    def run(self, workload: Workload | None = None, *, tensorboard: bool = True, **changes: Any) -> Scalars:
+    def run(
+        self, workload: Workload | None = None, *, tensorboard: bool = True, **changes: Any
+    ) -> Scalars:
         workload = workload or with_set
         spy, loss = LossSpy(), workload.loss
 
@@ -63,7 +65,9 @@ class Sessions:
 
         directory = self._root / f"session{len(self.steps)}" if tensorboard else None
         tracker = Tracker(directory, no_bar, CurveStore(self.store))
-        scalars, self.notes = tracker.training(tiny_params(**changes), dataclasses.replace(workload, loss=spied))
+        scalars, self.notes = tracker.training(
+            tiny_params(**changes), dataclasses.replace(workload, loss=spied)
+        )
         self.steps.append(len(spy.values))
         return scalars
 
@@ -93,7 +97,9 @@ def test_a_later_session_takes_the_curve_from_disk(sessions: Sessions, tensorboa
     assert without_directory(first) == without_directory(later)
 
 
-def test_tensorboard_shows_the_curve_graph_and_images_in_the_directory_of_the_later_session(sessions: Sessions) -> None:
+def test_tensorboard_shows_the_curve_graph_and_images_in_the_directory_of_the_later_session(
+    sessions: Sessions,
+) -> None:
     first, later = (sessions.run() for _ in range(2))
     assert Path(later.directory).parent.name == "session1"
     one, other = read_back(first.directory), read_back(later.directory)
@@ -146,7 +152,9 @@ def sgd(**settings: Any) -> Callable[..., torch.optim.Optimizer]:
 def brighter(device: torch.device) -> Dataset:
     """The test set is another one, the training set is not."""
     whole = tiny_set()
-    return dataclasses.replace(whole, test=dataclasses.replace(whole.test, images=whole.test.images + 1))
+    return dataclasses.replace(
+        whole, test=dataclasses.replace(whole.test, images=whole.test.images + 1)
+    )
 
 
 def brighter_batch(*arguments: Any) -> Batch:
@@ -155,7 +163,9 @@ def brighter_batch(*arguments: Any) -> Batch:
 
 
 def wider_model() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(16, 9), nn.ReLU(), nn.Linear(9, 3), nn.LogSoftmax(dim=1))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(16, 9), nn.ReLU(), nn.Linear(9, 3), nn.LogSoftmax(dim=1)
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,7 +184,9 @@ def wider_model() -> nn.Module:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_a_change_that_the_key_does_not_have_is_found_by_the_first_steps(sessions: Sessions, change: dict[str, Any]) -> None:
+def test_a_change_that_the_key_does_not_have_is_found_by_the_first_steps(
+    sessions: Sessions, change: dict[str, Any]
+) -> None:
     """Of a setting in a file that the workload reads, parameters, versions and sources say nothing."""
     sessions.run()
     changed = dataclasses.replace(with_set, **change)
@@ -185,8 +197,12 @@ def test_a_change_that_the_key_does_not_have_is_found_by_the_first_steps(session
     assert sessions.steps[-1] == REUSED  # it took the place of the other
 
 
-@pytest.mark.parametrize("changes", [{"batch_size": 8}, {"dtype": "bfloat16"}, {"seed": 2}, {"threads": 2}])
-def test_other_parameters_have_an_entry_of_their_own(sessions: Sessions, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "changes", [{"batch_size": 8}, {"dtype": "bfloat16"}, {"seed": 2}, {"threads": 2}]
+)
+def test_other_parameters_have_an_entry_of_their_own(
+    sessions: Sessions, changes: dict[str, Any]
+) -> None:
     sessions.run()
     sessions.run(**changes)
     assert sessions.steps[-1] >= STEPS // 2
@@ -196,14 +212,18 @@ def test_other_parameters_have_an_entry_of_their_own(sessions: Sessions, changes
 
 
 @pytest.mark.parametrize("name", ["_versions", "sources"])
-def test_other_code_has_an_entry_of_its_own(sessions: Sessions, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_other_code_has_an_entry_of_its_own(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     sessions.run()
     monkeypatch.setattr(curves, name, lambda: "other")
     sessions.run()
     assert sessions.steps == [COMPUTED, COMPUTED]
 
 
-def test_a_module_that_training_loads_does_not_change_the_entry(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_training_loads_does_not_change_the_entry(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hashes = iter(["before", "after", "before"])
     monkeypatch.setattr(curves, "sources", lambda: next(hashes))
     sessions.run()
@@ -212,7 +232,9 @@ def test_a_module_that_training_loads_does_not_change_the_entry(sessions: Sessio
     assert sessions.steps == [COMPUTED, REUSED]
 
 
-def test_sources_are_those_of_loaded_modules_that_are_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_are_those_of_loaded_modules_that_are_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def load(name: str, text: str) -> str:
         file = tmp_path / f"{name}.py"
         file.write_text(text)
@@ -250,8 +272,12 @@ def of_other_fields(content: bytes) -> bytes:
     return curves._sha256(fields).encode() + b"\n" + fields
 
 
-@pytest.mark.parametrize("damage", [cut, flip, of_other_fields, lambda _: b"", lambda _: b"\xff\n\xff"])
-def test_a_damaged_entry_is_computed_again_and_replaced(sessions: Sessions, damage: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize(
+    "damage", [cut, flip, of_other_fields, lambda _: b"", lambda _: b"\xff\n\xff"]
+)
+def test_a_damaged_entry_is_computed_again_and_replaced(
+    sessions: Sessions, damage: Callable[[bytes], bytes]
+) -> None:
     first = sessions.run()
     [entry] = sessions.entries()
     entry.write_bytes(damage(entry.read_bytes()))
@@ -273,7 +299,9 @@ def test_a_curve_without_event_file_is_computed_again_for_tensorboard(sessions: 
     assert sessions.steps == [COMPUTED, COMPUTED, REUSED, REUSED]
 
 
-def test_entries_that_were_used_last_are_kept(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_were_used_last_are_kept(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = iter(range(1_000, 2_000))
     monkeypatch.setattr(curves, "MAX_ENTRIES", 2)
     utime = curves.os.utime

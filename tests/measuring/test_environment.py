@@ -70,7 +70,9 @@ def refusal(*requested: str) -> str:
 
 @pytest.mark.parametrize("name", ["gpu", "CUDA", "", "0", "cuda:x", "cuda:-1"])
 def test_a_name_that_torch_does_not_know_is_refused(name: str) -> None:
-    assert refusal("cpu", name) == f"device {name!r} is not known: use auto, cpu, cuda, cuda:1 or mps"
+    assert (
+        refusal("cpu", name) == f"device {name!r} is not known: use auto, cpu, cuda, cuda:1 or mps"
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,9 @@ def test_accelerators_are_named_as_devices(
     monkeypatch: pytest.MonkeyPatch, available: bool, kind: str | None, count: int, names: list[str]
 ) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: available)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: kind and torch.device(kind))
+    monkeypatch.setattr(
+        torch.accelerator, "current_accelerator", lambda: kind and torch.device(kind)
+    )
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
     assert accelerators() == names
 
@@ -126,7 +130,9 @@ SECOND = Rank(rank=1, world_size=2, local_rank=1, local_world_size=2)
         (["mps"], "auto", "cpu"),
     ],
 )
-def test_each_rank_has_its_own_device(monkeypatch: pytest.MonkeyPatch, present: list[str], requested: str, device: str) -> None:
+def test_each_rank_has_its_own_device(
+    monkeypatch: pytest.MonkeyPatch, present: list[str], requested: str, device: str
+) -> None:
     pretend(monkeypatch, present)
     assert device_of_rank([requested], SECOND) == device
 
@@ -136,7 +142,10 @@ def test_each_rank_has_its_own_device(monkeypatch: pytest.MonkeyPatch, present: 
     [
         (["auto"], "--device: rank 1 is number 2 of its node, which has 1 CUDA device; "),
         (["cuda"], "--device: rank 1 is number 2 of its node, which has 1 CUDA device; "),
-        (["cuda:1"], "--device: 'cuda:1' cannot be used by 2 ranks, each on its own device; give cpu or cuda"),
+        (
+            ["cuda:1"],
+            "--device: 'cuda:1' cannot be used by 2 ranks, each on its own device; give cpu or cuda",
+        ),
         (["cpu", "cuda"], "--device: 'cpu,cuda' cannot be used by 2 ranks"),
     ],
 )
@@ -182,7 +191,11 @@ def test_software_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_cpu_model_is_the_most_precise_name(
-    monkeypatch: pytest.MonkeyPatch, of_linux: str | None, info: dict[str, str], processor: str, model: str
+    monkeypatch: pytest.MonkeyPatch,
+    of_linux: str | None,
+    info: dict[str, str],
+    processor: str,
+    model: str,
 ) -> None:
     def read_text(path: Path) -> str:
         if of_linux is None:
@@ -217,7 +230,9 @@ Intel(R) MKL-DNN v3.13.3 (Git Hash b38f97eb6f2173513112f15a0481750b8a66e901)
         ("", "", "unknown"),
     ],
 )
-def test_libraries_behind_matrix_products(monkeypatch: pytest.MonkeyPatch, built: str, parallel: str, named: str) -> None:
+def test_libraries_behind_matrix_products(
+    monkeypatch: pytest.MonkeyPatch, built: str, parallel: str, named: str
+) -> None:
     monkeypatch.setattr(torch.__config__, "show", lambda: built)
     monkeypatch.setattr(torch.__config__, "parallel_info", lambda: parallel)
     assert environment._blas() == named
@@ -253,11 +268,16 @@ def test_a_cuda_device_has_versions_and_settings(monkeypatch: pytest.MonkeyPatch
     assert all(type(value) is str for value in second.values())
 
 
-@pytest.mark.parametrize(("cuda", "hip", "named"), [("13.2", None, "13.2"), (None, "7.1.0", "7.1.0"), (None, None, "unknown")])
+@pytest.mark.parametrize(
+    ("cuda", "hip", "named"),
+    [("13.2", None, "13.2"), (None, "7.1.0", "7.1.0"), (None, None, "unknown")],
+)
 def test_version_of_cuda_or_hip_of_torch(
     monkeypatch: pytest.MonkeyPatch, cuda: str | None, hip: str | None, named: str
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(name="", total_memory=0))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(name="", total_memory=0)
+    )
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(torch.version, "hip", hip)
     monkeypatch.setattr(environment, "_driver", lambda: "unknown")
@@ -285,19 +305,26 @@ def install_tool(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> 
     [
         ("#!/bin/sh\necho 580.65.06\n", "580.65.06"),
         ("#!/bin/sh\necho 580.65.06\necho 580.65.06\n", "580.65.06"),  # a line for each device
-        ('#!/bin/sh\n[ "$*" = "--query-gpu=driver_version --format=csv,noheader" ] && echo 1.2\n', "1.2"),
+        (
+            '#!/bin/sh\n[ "$*" = "--query-gpu=driver_version --format=csv,noheader" ] && echo 1.2\n',
+            "1.2",
+        ),
         ("#!/bin/sh\n", "unknown"),
         ("#!/bin/sh\necho NVIDIA-SMI has failed\nexit 9\n", "unknown"),
         ("#!/not/there\n", "unknown"),
     ],
     ids=["one device", "two devices", "asks for the driver", "silent", "failing", "broken"],
 )
-def test_driver_is_the_output_of_its_tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, driver: str) -> None:
+def test_driver_is_the_output_of_its_tool(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, driver: str
+) -> None:
     install_tool(monkeypatch, tmp_path, script)
     assert environment._driver() == driver
 
 
-def test_driver_is_unknown_without_its_tool_or_where_it_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_driver_is_unknown_without_its_tool_or_where_it_hangs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def run(*arguments: Any, timeout: float, **_: Any) -> None:
         raise subprocess.TimeoutExpired("nvidia-smi", timeout)
 
@@ -312,7 +339,9 @@ def test_driver_is_unknown_without_its_tool_or_where_it_hangs(monkeypatch: pytes
 
 #: What PyTorch 2.6 and 2.15 print of two convolutions, in float32 and in bfloat16, and a product in bfloat16, on one machine.
 REPORTS = {
-    version: (Path(__file__).parents[1] / "data" / f"onednn_{version}.txt").read_text(encoding="utf-8")
+    version: (Path(__file__).parents[1] / "data" / f"onednn_{version}.txt").read_text(
+        encoding="utf-8"
+    )
     for version in ("3.5.3", "3.13.3")
 }
 OLDER = "onednn_verbose,exec,cpu,convolution,jit:avx2,forward_training,src_f32::blocked:acdb:f0,,alg:direct,mb1,0.02"
@@ -337,11 +366,15 @@ def convolution() -> torch.Tensor:
     return torch.nn.functional.conv2d(torch.ones(2, 8, 16, 16), torch.ones(8, 8, 3, 3))
 
 
-with_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch is built without oneDNN")
+with_onednn = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="PyTorch is built without oneDNN"
+)
 
 
 @with_onednn
-def test_what_onednn_reports_is_not_printed_and_all_else_is(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_onednn_reports_is_not_printed_and_all_else_is(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     sys.stdout.write("before, ")
     runs = onednn_runs(onednn_report(convolution))
     os.write(1, b"after")
@@ -388,7 +421,9 @@ def test_what_decides_which_code_runs_has_names(monkeypatch: pytest.MonkeyPatch)
         ("PyTorch built with:\n  - C++ Version: 201703\n", (None, None)),
     ],
 )
-def test_the_compiler_of_torch_and_the_release_of_onednn_are_part_of_it(monkeypatch, built, expected) -> None:
+def test_the_compiler_of_torch_and_the_release_of_onednn_are_part_of_it(
+    monkeypatch, built, expected
+) -> None:
     monkeypatch.setattr(torch.__config__, "show", lambda: built)
     found = cpu_paths()
     assert (found.get("compiler"), found.get("oneDNN release")) == expected

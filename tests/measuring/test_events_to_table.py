@@ -21,7 +21,9 @@ MAIN, ENGINE = 1, 2  # threads
 OPERATION, RANGE = 0, 7  # scopes
 
 
-def event(name: str, start: float, end: float, *children: Any, thread: int = MAIN, **fields: Any) -> Any:
+def event(
+    name: str, start: float, end: float, *children: Any, thread: int = MAIN, **fields: Any
+) -> Any:
     """What the profiler gives, self time and parents worked out from the children."""
     made = SimpleNamespace(
         name=name,
@@ -60,11 +62,19 @@ def module(name: str, start: float, end: float, *children: Any) -> Any:
     return event(f"mnistbench.module:{name}", start, end, *children, scope=RANGE)
 
 
-def node(name: str, start: float, end: float, *children: Any, sequence_nr: int, **fields: Any) -> Any:
+def node(
+    name: str, start: float, end: float, *children: Any, sequence_nr: int, **fields: Any
+) -> Any:
     """A node of the autograd graph as the engine evaluates it."""
     applied = event(name, start, end, *children, sequence_nr=sequence_nr, fwd_thread=MAIN, **fields)
     return event(
-        f"autograd::engine::evaluate_function: {name}", start, end, applied, sequence_nr=sequence_nr, fwd_thread=MAIN, **fields
+        f"autograd::engine::evaluate_function: {name}",
+        start,
+        end,
+        applied,
+        sequence_nr=sequence_nr,
+        fwd_thread=MAIN,
+        **fields,
     )
 
 
@@ -87,14 +97,15 @@ class TestTable:
         rows = by_key(
             table_of(
                 iteration(
-                    0, 100,
+                    0,
+                    100,
                     phase("optimizer", 1, 5, event("aten::zero_", 2, 3)),
                     phase("forward", 10, 40, event("aten::mul", 11, 31)),
                     phase("backward", 40, 70, event("aten::ones_like", 41, 43)),
                     event("aten::empty", 80, 90),
                 )
             )
-        )  # fmt: skip
+        )
         assert {key: row.self_cpu_ns for key, row in rows.items()} == {
             ("aten::zero_", "optimizer", NO_MODULE): (1_000,),
             ("aten::mul", "forward", NO_MODULE): (20_000,),
@@ -110,10 +121,13 @@ class TestTable:
         # As torch.distributed records it: a range on another thread, which ends there and has no self time.
         reduced = event(
             "gloo:all_reduce", 50, 90, scope=RANGE, thread=3, is_async=True, self_cpu_time_total=0.0
-        )  # fmt: skip
+        )
         rows = by_key(
-            table_of(iteration(0, 100, phase("backward", 40, 95, event("c10d::allreduce_", 48, 51))), reduced)
-        )  # fmt: skip
+            table_of(
+                iteration(0, 100, phase("backward", 40, 95, event("c10d::allreduce_", 48, 51))),
+                reduced,
+            )
+        )
         found = rows["gloo:all_reduce", "", NO_MODULE]
         assert (found.calls, found.self_cpu_ns, found.total_cpu_ns) == (1, (40_000,), (40_000,))
         assert rows["c10d::allreduce_", "backward", NO_MODULE].self_cpu_ns == (3_000,)
@@ -121,7 +135,13 @@ class TestTable:
         assert rows[OUTSIDE, "", NO_MODULE].self_cpu_ns == (45_000,)
 
     def test_time_outside_operations_is_counted_once(self) -> None:
-        found = by_key(table_of(iteration(0, 100, phase("forward", 0, 80, module("fc1", 0, 70, event("aten::mul", 0, 50))))))
+        found = by_key(
+            table_of(
+                iteration(
+                    0, 100, phase("forward", 0, 80, module("fc1", 0, 70, event("aten::mul", 0, 50)))
+                )
+            )
+        )
         assert found[OUTSIDE, "forward", NO_MODULE].self_cpu_ns == (30_000,)
         assert found[OUTSIDE, "forward", NO_MODULE].total_cpu_ns == (30_000,)
         assert found[OUTSIDE, "", NO_MODULE].total_cpu_ns == (20_000,)
@@ -130,14 +150,21 @@ class TestTable:
         rows = by_key(
             table_of(
                 iteration(
-                    0, 100,
+                    0,
+                    100,
                     phase(
-                        "forward", 0, 90,
+                        "forward",
+                        0,
+                        90,
                         module(
-                            MODEL, 0, 80,
+                            MODEL,
+                            0,
+                            80,
                             event("aten::relu", 0, 5),
                             module(
-                                "block", 10, 50,
+                                "block",
+                                10,
+                                50,
                                 event("aten::relu", 10, 20),
                                 module("block.fc", 20, 40, event("aten::relu", 20, 33)),
                             ),
@@ -146,7 +173,7 @@ class TestTable:
                     ),
                 )
             )
-        )  # fmt: skip
+        )
         assert {key[2]: row.self_cpu_ns for key, row in rows.items() if key[0] == "aten::relu"} == {
             MODEL: (12_000,),
             "block": (10_000,),
@@ -156,13 +183,24 @@ class TestTable:
     def test_an_operation_called_by_another_has_its_module(self) -> None:
         called = event("aten::addmm", 2, 8)
         calling = event("aten::linear", 1, 10, called)
-        rows = by_key(table_of(iteration(0, 20, phase("forward", 0, 20, module("fc1", 0, 20, calling)))))
-        linear, addmm = rows["aten::linear", "forward", "fc1"], rows["aten::addmm", "forward", "fc1"]
+        rows = by_key(
+            table_of(iteration(0, 20, phase("forward", 0, 20, module("fc1", 0, 20, calling))))
+        )
+        linear, addmm = (
+            rows["aten::linear", "forward", "fc1"],
+            rows["aten::addmm", "forward", "fc1"],
+        )
         assert (linear.self_cpu_ns, linear.total_cpu_ns) == ((3_000,), (9_000,))
         assert (addmm.self_cpu_ns, addmm.total_cpu_ns) == ((6_000,), (6_000,))
 
     def test_a_phase_within_a_module_has_no_module(self) -> None:
-        rows = by_key(table_of(iteration(0, 9, module("fc1", 0, 9, phase("optimizer", 1, 8, event("aten::add_", 2, 3))))))
+        rows = by_key(
+            table_of(
+                iteration(
+                    0, 9, module("fc1", 0, 9, phase("optimizer", 1, 8, event("aten::add_", 2, 3)))
+                )
+            )
+        )
         assert ("aten::add_", "optimizer", NO_MODULE) in rows
 
     def test_a_module_that_runs_in_the_backward_pass_has_its_phase(self) -> None:
@@ -198,12 +236,21 @@ class TestTable:
     def test_iterations_in_any_order_each_have_their_slot(self) -> None:
         late = iteration(300, 400, event("aten::mul", 310, 340))
         early = iteration(100, 200, event("aten::mul", 110, 120))
-        assert by_key(table_of(late, early))["aten::mul", "", NO_MODULE].self_cpu_ns == (10_000, 30_000)
+        assert by_key(table_of(late, early))["aten::mul", "", NO_MODULE].self_cpu_ns == (
+            10_000,
+            30_000,
+        )
 
     def test_calls_are_the_mean_over_iterations_that_differ(self) -> None:
         found = table_of(
             iteration(0, 100, event("aten::mul", 0, 10), event("aten::add", 20, 25)),
-            iteration(100, 200, event("aten::mul", 100, 107), event("aten::mul", 110, 113), event("aten::neg", 120, 121)),
+            iteration(
+                100,
+                200,
+                event("aten::mul", 100, 107),
+                event("aten::mul", 110, 113),
+                event("aten::neg", 120, 121),
+            ),
         )
         rows = {row.name: row for row in found.rows}
         assert {name: row.calls for name, row in rows.items() if name != OUTSIDE} == {
@@ -217,16 +264,25 @@ class TestTable:
 
     def test_memory_is_the_median_of_the_iterations_sums(self) -> None:
         def allocating(start: float, *sizes: int) -> Any:
-            calls = [event("aten::empty", start, start, self_cpu_memory_usage=size) for size in sizes]
+            calls = [
+                event("aten::empty", start, start, self_cpu_memory_usage=size) for size in sizes
+            ]
             return iteration(start, start + 10, *calls)
 
-        rows = by_key(table_of(allocating(0, 100, -40), allocating(100, 500), allocating(200, 90, 10)))
+        rows = by_key(
+            table_of(allocating(0, 100, -40), allocating(100, 500), allocating(200, 90, 10))
+        )
         assert rows["aten::empty", "", NO_MODULE].memory_bytes == 100
 
     def test_shapes_are_kept_once_and_sorted(self) -> None:
         shapes = [[[2, 3]], [[1]], [[2, 3]], []]
-        shaped = [event("aten::mm", at, at + 1, input_shapes=shape) for at, shape in enumerate(shapes)]
-        assert by_key(table_of(iteration(0, 10, *shaped)))["aten::mm", "", NO_MODULE].shapes == ("[[1]]", "[[2, 3]]")
+        shaped = [
+            event("aten::mm", at, at + 1, input_shapes=shape) for at, shape in enumerate(shapes)
+        ]
+        assert by_key(table_of(iteration(0, 10, *shaped)))["aten::mm", "", NO_MODULE].shapes == (
+            "[[1]]",
+            "[[2, 3]]",
+        )
 
     def test_times_are_rounded_to_nanoseconds(self) -> None:
         found = table_of(iteration(0, 10.0004, event("aten::mul", 0, 1.2346)))
@@ -243,19 +299,36 @@ class TestModuleOfBackward:
     def test_backward_belongs_to_the_module_of_the_forward_operation_with_its_number(self) -> None:
         found = table_of(
             iteration(
-                0, 100,
+                0,
+                100,
                 phase(
-                    "forward", 0, 40,
+                    "forward",
+                    0,
+                    40,
                     module("conv1", 0, 9, event("aten::conv2d", 1, 8, sequence_nr=5)),
                     module("conv2", 10, 19, event("aten::conv2d", 11, 18, sequence_nr=6)),
                 ),
                 phase(
-                    "backward", 40, 90,
-                    node("ConvolutionBackward0", 41, 61, event("aten::convolution_backward", 42, 60), sequence_nr=6),
-                    node("ConvolutionBackward0", 62, 82, event("aten::convolution_backward", 63, 70), sequence_nr=5),
+                    "backward",
+                    40,
+                    90,
+                    node(
+                        "ConvolutionBackward0",
+                        41,
+                        61,
+                        event("aten::convolution_backward", 42, 60),
+                        sequence_nr=6,
+                    ),
+                    node(
+                        "ConvolutionBackward0",
+                        62,
+                        82,
+                        event("aten::convolution_backward", 63, 70),
+                        sequence_nr=5,
+                    ),
                 ),
             )
-        )  # fmt: skip
+        )
         rows = by_key(found)
         assert rows["aten::convolution_backward", "backward", "conv1"].self_cpu_ns == (7_000,)
         assert rows["aten::convolution_backward", "backward", "conv2"].self_cpu_ns == (18_000,)
@@ -264,39 +337,72 @@ class TestModuleOfBackward:
         """An operation that makes no node leaves the counter where it is: the next one, elsewhere, has the same number."""
         found = table_of(
             iteration(
-                0, 100,
+                0,
+                100,
                 phase(
-                    "forward", 0, 40,
+                    "forward",
+                    0,
+                    40,
                     module("flatten", 0, 9, event("aten::flatten", 1, 2, sequence_nr=5)),
-                    module("fc1", 10, 30, event("aten::linear", 11, 29, event("aten::addmm", 12, 28, sequence_nr=5))),
+                    module(
+                        "fc1",
+                        10,
+                        30,
+                        event("aten::linear", 11, 29, event("aten::addmm", 12, 28, sequence_nr=5)),
+                    ),
                     module("relu", 31, 39, event("aten::relu", 32, 38, sequence_nr=6)),
                 ),
                 phase("backward", 40, 90, node("AddmmBackward0", 41, 61, sequence_nr=5)),
             )
-        )  # fmt: skip
+        )
         assert {row.module for row in found.rows if row.name == "AddmmBackward0"} == {"fc1"}
 
     @pytest.mark.parametrize("sequence_nr", [-1, 99], ids=["without a number", "of nobody"])
     def test_backward_without_a_forward_operation_has_no_module(self, sequence_nr: int) -> None:
         found = table_of(
             iteration(
-                0, 100,
-                phase("forward", 0, 40, module("fc1", 0, 30, event("aten::t", 1, 9), event("aten::mm", 10, 29, sequence_nr=1))),
-                phase("backward", 40, 90, node("torch::autograd::AccumulateGrad", 41, 61, sequence_nr=sequence_nr)),
+                0,
+                100,
+                phase(
+                    "forward",
+                    0,
+                    40,
+                    module(
+                        "fc1",
+                        0,
+                        30,
+                        event("aten::t", 1, 9),
+                        event("aten::mm", 10, 29, sequence_nr=1),
+                    ),
+                ),
+                phase(
+                    "backward",
+                    40,
+                    90,
+                    node("torch::autograd::AccumulateGrad", 41, 61, sequence_nr=sequence_nr),
+                ),
             )
-        )  # fmt: skip
-        assert {(row.phase, row.module) for row in found.rows if "AccumulateGrad" in row.name} == {("backward", NO_MODULE)}
+        )
+        assert {(row.phase, row.module) for row in found.rows if "AccumulateGrad" in row.name} == {
+            ("backward", NO_MODULE)
+        }
 
     def test_backward_belongs_to_forward_operations_only(self) -> None:
         """The optimizer's operations come after the node's and may have its number."""
         found = table_of(
             iteration(
-                0, 100,
-                phase("forward", 0, 40, module("fc1", 0, 30, event("aten::addmm", 1, 29, sequence_nr=4))),
+                0,
+                100,
+                phase(
+                    "forward",
+                    0,
+                    40,
+                    module("fc1", 0, 30, event("aten::addmm", 1, 29, sequence_nr=4)),
+                ),
                 phase("backward", 40, 60, node("AddmmBackward0", 41, 50, sequence_nr=4)),
                 phase("optimizer", 60, 90, event("aten::add_", 61, 70, sequence_nr=4)),
             )
-        )  # fmt: skip
+        )
         assert {row.module for row in found.rows if row.name == "AddmmBackward0"} == {"fc1"}
 
 
@@ -304,12 +410,22 @@ def with_an_engine_thread(waiting_end: float = 80) -> list[Any]:
     """A step as an accelerator has it: the caller waits in its backward phase while a thread of the engine works."""
     return [
         iteration(
-            0, 100,
-            phase("forward", 0, 30, module("fc1", 0, 28, event("aten::addmm", 1, 27, sequence_nr=4))),
+            0,
+            100,
+            phase(
+                "forward", 0, 30, module("fc1", 0, 28, event("aten::addmm", 1, 27, sequence_nr=4))
+            ),
             phase("backward", 30, waiting_end, event("aten::ones_like", 31, 33)),
         ),
-        node("AddmmBackward0", 40, 70, event("aten::mm", 45, 65, thread=ENGINE), sequence_nr=4, thread=ENGINE),
-    ]  # fmt: skip
+        node(
+            "AddmmBackward0",
+            40,
+            70,
+            event("aten::mm", 45, 65, thread=ENGINE),
+            sequence_nr=4,
+            thread=ENGINE,
+        ),
+    ]
 
 
 class TestEngineThread:
@@ -336,8 +452,16 @@ class TestEngineThread:
 
     def test_a_range_on_the_engines_thread_is_not_counted_twice(self) -> None:
         roots = with_an_engine_thread()
-        roots.append(node("CheckpointBackward", 71, 79, event("recompute", 72, 78, scope=RANGE, thread=ENGINE), thread=ENGINE,
-                          sequence_nr=5))  # fmt: skip
+        roots.append(
+            node(
+                "CheckpointBackward",
+                71,
+                79,
+                event("recompute", 72, 78, scope=RANGE, thread=ENGINE),
+                thread=ENGINE,
+                sequence_nr=5,
+            )
+        )
         found = table_of(*roots)
         assert sum(row.self_cpu_ns[0] for row in found.rows) == found.iteration_ns[0]
 
@@ -356,15 +480,23 @@ def device_event(name: str, start: float, end: float, **fields: Any) -> Any:
 
 def kernels_of(*events: Any) -> list[Any]:
     """What the profiler adds to the operation that is linked to these device events."""
-    return [SimpleNamespace(name=one.name, duration=one.time_range.end - one.time_range.start) for one in events]
+    return [
+        SimpleNamespace(name=one.name, duration=one.time_range.end - one.time_range.start)
+        for one in events
+    ]
 
 
 def on_device() -> list[Any]:
     """A product with its kernel, as Kineto shows both."""
     kernel = device_event("gemm_kernel", 15, 315)
     product = event(
-        "aten::mm", 10, 20, kernels=kernels_of(kernel), self_device_memory_usage=4096, self_cpu_memory_usage=16
-    )  # fmt: skip
+        "aten::mm",
+        10,
+        20,
+        kernels=kernels_of(kernel),
+        self_device_memory_usage=4096,
+        self_cpu_memory_usage=16,
+    )
     mark = device_event("mnistbench.module:fc1", 15, 315, scope=RANGE)
     return [iteration(0, 100, phase("forward", 0, 90, module("fc1", 0, 80, product))), kernel, mark]
 
@@ -378,7 +510,9 @@ class TestViews:
         assert found.total_ns == 300_000
 
     @pytest.mark.parametrize(("device", "n_bytes"), [("cpu", 16), ("cuda:1", 4096)])
-    def test_host_view_has_no_device_time_and_the_memory_of_the_cases_device(self, device: str, n_bytes: int) -> None:
+    def test_host_view_has_no_device_time_and_the_memory_of_the_cases_device(
+        self, device: str, n_bytes: int
+    ) -> None:
         found = table_of(*on_device(), device=device)
         row = by_key(found)["aten::mm", "forward", "fc1"]
         assert (row.self_device_ns, row.memory_bytes, found.busy_ns) == ((), n_bytes, ())
@@ -396,18 +530,34 @@ class TestViews:
 
 
 def test_real_events_have_the_fields_that_the_fakes_have() -> None:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profiler:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True
+    ) as profiler:
         tiny_model()(tiny_batch(2, CPU, torch.Generator())[0])
     real = next(iter(profiler.events()))
     assert [name for name in vars(event("fake", 0, 1)) if not hasattr(real, name)] == []
 
 
 def test_the_kernels_of_an_operation_are_kept_once_each_in_the_view_of_the_device() -> None:
-    kernels = [device_event("sm90_gemm", 2, 4), device_event("add", 4, 5), device_event("sm90_gemm", 5, 6)]
-    run = [iteration(0, 10, event("aten::mm", 1, 4, kernels=kernels_of(*kernels)), event("aten::view", 5, 6)), *kernels]
-    found = {row.name: row.kernels for row in table(everything(*run), temperature="warm", view="device").rows}
+    kernels = [
+        device_event("sm90_gemm", 2, 4),
+        device_event("add", 4, 5),
+        device_event("sm90_gemm", 5, 6),
+    ]
+    run = [
+        iteration(
+            0, 10, event("aten::mm", 1, 4, kernels=kernels_of(*kernels)), event("aten::view", 5, 6)
+        ),
+        *kernels,
+    ]
+    found = {
+        row.name: row.kernels
+        for row in table(everything(*run), temperature="warm", view="device").rows
+    }
     assert (found["aten::mm"], found["aten::view"]) == (("add", "sm90_gemm"), ())
-    assert all(row.kernels == () for row in table(everything(*run), temperature="warm", view="host").rows)
+    assert all(
+        row.kernels == () for row in table(everything(*run), temperature="warm", view="host").rows
+    )
 
 
 # ---- How long an accelerator works -----------------------------------------------------------------------------------
@@ -451,14 +601,31 @@ def device_sum(found: OpTable) -> list[int]:
 
 
 def test_the_device_column_adds_up_to_all_kernels_and_copies_of_the_iterations() -> None:
-    linked, alone, copied = device_event("gemm", 12, 15), device_event("flash", 16, 21), device_event("Memcpy DtoH", 30, 32)
+    linked, alone, copied = (
+        device_event("gemm", 12, 15),
+        device_event("flash", 16, 21),
+        device_event("Memcpy DtoH", 30, 32),
+    )
     twin = device_event("gemm", 40, 43)  # of the same name and duration, but linked to nothing
     before, after = device_event("gemm", -9, -6), device_event("flash", 201, 209)
     product = event("aten::mm", 10, 20, kernels=kernels_of(linked))
-    events = [iteration(0, 50, product), iteration(100, 200), linked, alone, copied, twin, before, after]
+    events = [
+        iteration(0, 50, product),
+        iteration(100, 200),
+        linked,
+        alone,
+        copied,
+        twin,
+        before,
+        after,
+    ]
     found = table_of(*events, view="device")
     row = by_key(found)[UNATTRIBUTED, "", NO_MODULE]
-    assert (row.self_device_ns, row.calls, row.kernels) == ((10_000, 0), 1.5, ("Memcpy DtoH", "flash", "gemm"))
+    assert (row.self_device_ns, row.calls, row.kernels) == (
+        (10_000, 0),
+        1.5,
+        ("Memcpy DtoH", "flash", "gemm"),
+    )
     assert (row.self_cpu_ns, row.memory_bytes, row.is_operation) == ((0, 0), 0, False)
     assert by_key(found)["aten::mm", "", NO_MODULE].self_device_ns == (3_000, 0)
     assert device_sum(found) == [13_000, 0]
@@ -476,22 +643,37 @@ def test_a_kernel_without_an_operation_is_not_taken_for_an_equal_one_of_another_
 def test_a_kernel_that_ends_after_its_iteration_counts_once_and_there() -> None:
     late = device_event("gemm", 60, 70)
     found = table_of(
-        iteration(0, 50, event("aten::mm", 10, 20, kernels=kernels_of(late))), iteration(55, 90), late, view="device"
+        iteration(0, 50, event("aten::mm", 10, 20, kernels=kernels_of(late))),
+        iteration(55, 90),
+        late,
+        view="device",
     )
     assert UNATTRIBUTED not in {row.name for row in found.rows}
     assert device_sum(found) == [10_000, 0]
 
 
-def test_kernels_of_a_range_belong_to_no_operation_and_its_copy_on_the_device_is_no_kernel() -> None:
-    copy, kernel = device_event("step", 10, 40, is_user_annotation=True), device_event("triton_add", 12, 15)
+def test_kernels_of_a_range_belong_to_no_operation_and_its_copy_on_the_device_is_no_kernel() -> (
+    None
+):
+    copy, kernel = (
+        device_event("step", 10, 40, is_user_annotation=True),
+        device_event("triton_add", 12, 15),
+    )
     own = event("step", 5, 20, scope=RANGE, kernels=kernels_of(copy, kernel))
     found = table_of(iteration(0, 50, own), copy, kernel, view="device")
     assert by_key(found)[UNATTRIBUTED, "", NO_MODULE].self_device_ns == (3_000,)
     assert device_sum(found) == [3_000]
 
 
-RUNTIME_CALLS = ["cudaLaunchKernel", "cuLaunchKernelEx", "cudaMemcpyAsync", "hipExtModuleLaunchKernel", "hipMalloc",
-                 "urEnqueueKernelLaunch", "zeCommandListAppendLaunchKernel"]  # fmt: skip
+RUNTIME_CALLS = [
+    "cudaLaunchKernel",
+    "cuLaunchKernelEx",
+    "cudaMemcpyAsync",
+    "hipExtModuleLaunchKernel",
+    "hipMalloc",
+    "urEnqueueKernelLaunch",
+    "zeCommandListAppendLaunchKernel",
+]
 
 
 @pytest.mark.parametrize("view", ["host", "device"])
@@ -499,11 +681,19 @@ def test_calls_of_the_runtime_are_one_row_and_no_operation(view: str) -> None:
     calls = [event(name, 12 + at, 12.5 + at) for at, name in enumerate(RUNTIME_CALLS)]
     product = event("aten::mm", 10, 30, *calls)
     waiting = event("cudaDeviceSynchronize", 50, 60)
-    rows = by_key(table_of(iteration(0, 100, phase("forward", 0, 40, module("fc1", 5, 35, product)), waiting), view=view))
+    rows = by_key(
+        table_of(
+            iteration(0, 100, phase("forward", 0, 40, module("fc1", 5, 35, product)), waiting),
+            view=view,
+        )
+    )
     runtime = rows[RUNTIME, "", NO_MODULE]
     assert {key[0] for key in rows} == {"aten::mm", OUTSIDE, RUNTIME}
     assert (runtime.calls, runtime.self_cpu_ns, runtime.total_cpu_ns) == (8, (13_500,), (13_500,))
-    assert (rows["aten::mm", "forward", "fc1"].self_cpu_ns, rows["aten::mm", "forward", "fc1"].total_cpu_ns) == (
+    assert (
+        rows["aten::mm", "forward", "fc1"].self_cpu_ns,
+        rows["aten::mm", "forward", "fc1"].total_cpu_ns,
+    ) == (
         (16_500,),
         (20_000,),
     )
@@ -514,16 +704,22 @@ def test_overhead_of_the_profiler_counts_on_threads_with_operations_alone() -> N
     """Its buffers have a thread of their own in the profile, for which no caller waits."""
     overhead = {"activity_type": "overhead"}
     events = [event("aten::mm", 30, 34), event("Lazy Function Loading", 20, 23, **overhead)]
-    found = table_of(iteration(0, 100, *events), event("Activity Buffer Request", 40, 60, thread=99, **overhead))
+    found = table_of(
+        iteration(0, 100, *events), event("Activity Buffer Request", 40, 60, thread=99, **overhead)
+    )
     assert by_key(found)[RUNTIME, "", NO_MODULE].self_cpu_ns == (3_000,)
     assert sum(row.self_cpu_ns[0] for row in found.rows) == found.iteration_ns[0]
 
 
 @pytest.mark.parametrize("name", ["Lazy Function Loading", "Command Buffer Full", "INVALID"])
-def test_where_torch_does_not_tell_the_type_what_is_no_operation_is_known_by_its_name(name: str) -> None:
+def test_where_torch_does_not_tell_the_type_what_is_no_operation_is_known_by_its_name(
+    name: str,
+) -> None:
     """torch 2.11 has no types of events."""
     events = [event("aten::mm", 30, 34), event(name, 20, 23)]
-    found = table_of(iteration(0, 100, *events), event("Activity Buffer Request", 40, 60, thread=99))
+    found = table_of(
+        iteration(0, 100, *events), event("Activity Buffer Request", 40, 60, thread=99)
+    )
     rows = by_key(found)
     assert {key[0] for key in rows} == {RUNTIME, "aten::mm", OUTSIDE}
     assert rows[RUNTIME, "", NO_MODULE].self_cpu_ns == (3_000,)
@@ -546,6 +742,8 @@ def test_a_runtime_call_has_no_kernels_even_if_torch_gives_it_some() -> None:
     """torch 2.11 looks for kernels by numbers that runtime calls and operations may share."""
     kernel = device_event("gemm", 15, 25)
     launch = event("cudaLaunchKernel", 11, 12, kernels=kernels_of(kernel))
-    rows = by_key(table_of(iteration(0, 50, event("aten::mm", 10, 20, launch)), kernel, view="device"))
+    rows = by_key(
+        table_of(iteration(0, 50, event("aten::mm", 10, 20, launch)), kernel, view="device")
+    )
     assert rows[RUNTIME, "", NO_MODULE].self_device_ns == (0,)
     assert rows[UNATTRIBUTED, "", NO_MODULE].self_device_ns == (10_000,)

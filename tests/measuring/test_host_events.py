@@ -46,11 +46,15 @@ def check(recorded: profile) -> list[Any]:
 @pytest.mark.parametrize("shapes", [True, False])
 @pytest.mark.parametrize("phase", ["step", "forward"])
 def test_a_case(phase: str, shapes: bool) -> None:
-    recorded = record_warm(build(tiny_params(phase=phase), tiny_workload()), iterations=3, shapes=shapes)
+    recorded = record_warm(
+        build(tiny_params(phase=phase), tiny_workload()), iterations=3, shapes=shapes
+    )
     found = check(recorded)
     assert any(event.self_cpu_memory_usage for event in found)
     assert any(event.input_shapes for event in found) == shapes
-    tables = [table(events, temperature="warm", view="host") for events in (found, events_of(recorded))]
+    tables = [
+        table(events, temperature="warm", view="host") for events in (found, events_of(recorded))
+    ]
     assert tables[0] == tables[1]
     assert len(tables[0].rows) > 10
 

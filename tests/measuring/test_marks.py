@@ -53,7 +53,9 @@ def test_marks_are_removed_after_an_error(run: str) -> None:
     case = build(tiny_params(), tiny_workload(loss=loss))
     before = traces_of_marks(case)
     with pytest.raises(RuntimeError, match=r"^in the loss$"):
-        profile_first_call(case, first_of_process=False) if run == "cold" else profile(case, iterations=3)
+        profile_first_call(case, first_of_process=False) if run == "cold" else profile(
+            case, iterations=3
+        )
     assert traces_of_marks(case) == before
 
 
@@ -73,10 +75,16 @@ def test_modules_of_a_compiled_model_are_not_marked() -> None:
     case = replace(case, params=tiny_params(compile=True))
     modules = {name: trace for name, trace in traces_of_marks(case).items() if name != "runner"}
     with marked(case):
-        assert {name: trace for name, trace in traces_of_marks(case).items() if name != "runner"} == modules
+        assert {
+            name: trace for name, trace in traces_of_marks(case).items() if name != "runner"
+        } == modules
     found = profile(case, iterations=1)
     assert {row.module for row in found.rows} == {NO_MODULE, LOSS}
-    assert {row.phase for row in found.rows if row.is_operation} == {"forward", "backward", "optimizer"}
+    assert {row.phase for row in found.rows if row.is_operation} == {
+        "forward",
+        "backward",
+        "optimizer",
+    }
 
 
 def test_a_case_that_is_not_profiled_cannot_be_marked() -> None:

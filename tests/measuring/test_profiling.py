@@ -19,7 +19,14 @@ from mnistbench.core.record import OpRow, OpTable
 from mnistbench.measuring import host_events, profiling
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.events_to_table import events_of
-from mnistbench.measuring.profiling import LOSS, MODEL, has_device_view, profile, profile_first_call, record_warm
+from mnistbench.measuring.profiling import (
+    LOSS,
+    MODEL,
+    has_device_view,
+    profile,
+    profile_first_call,
+    record_warm,
+)
 from mnistbench.workloads.workload import ConvNet, LeNet5, Workload
 
 pytestmark = pytest.mark.versions
@@ -37,7 +44,12 @@ def adadelta(parameters: Any) -> torch.optim.Optimizer:
 
 def network(name: str, **changes: Any) -> Workload:
     make_model = {"convnet": ConvNet, "lenet5": LeNet5}[name]
-    brought = {"make_model": make_model, "make_batch": digit_batch, "make_optimizer": adadelta, **changes}
+    brought = {
+        "make_model": make_model,
+        "make_batch": digit_batch,
+        "make_optimizer": adadelta,
+        **changes,
+    }
     return tiny_workload(name=name, **brought)
 
 
@@ -64,18 +76,27 @@ def convnet_forward() -> OpTable:
 
 def rows_of(table: OpTable, name: str, phase: str | None = None) -> dict[str, OpRow]:
     """The rows of an operation by module."""
-    return {row.module: row for row in table.rows if row.name == name and phase in (None, row.phase)}
+    return {
+        row.module: row for row in table.rows if row.name == name and phase in (None, row.phase)
+    }
 
 
 # ---- Real cases ------------------------------------------------------------------------------------------------------
 
 
 class TestShapes:
-    def test_images_and_gradients_have_the_batch_size(self, lenet_step: OpTable, convnet_forward: OpTable) -> None:
+    def test_images_and_gradients_have_the_batch_size(
+        self, lenet_step: OpTable, convnet_forward: OpTable
+    ) -> None:
         for table, operation, module, start in (
             (lenet_step, "aten::conv2d", "conv1", "[[64, 1, 28, 28], [6, 1, 5, 5], [6],"),
             (convnet_forward, "aten::conv2d", "conv2", "[[64, 32, 26, 26], [64, 32, 3, 3], [64],"),
-            (lenet_step, "aten::convolution_backward", "conv2", "[[64, 16, 10, 10], [64, 6, 14, 14], [16, 6, 5, 5],"),
+            (
+                lenet_step,
+                "aten::convolution_backward",
+                "conv2",
+                "[[64, 16, 10, 10], [64, 6, 14, 14], [16, 6, 5, 5],",
+            ),
         ):
             (shapes,) = rows_of(table, operation)[module].shapes
             assert shapes.startswith(start)
@@ -85,10 +106,16 @@ class TestShapes:
 
 
 class TestPhasesAndModules:
-    def test_inference_has_forward_only_and_no_dropout(self, convnet_step: OpTable, convnet_forward: OpTable) -> None:
+    def test_inference_has_forward_only_and_no_dropout(
+        self, convnet_step: OpTable, convnet_forward: OpTable
+    ) -> None:
         assert rows_of(convnet_step, "aten::bernoulli_").keys() == {"dropout1", "dropout2"}
         assert rows_of(convnet_forward, "aten::bernoulli_") == {}
-        assert {row.phase for row in convnet_step.rows if row.is_operation} == {"forward", "backward", "optimizer"}
+        assert {row.phase for row in convnet_step.rows if row.is_operation} == {
+            "forward",
+            "backward",
+            "optimizer",
+        }
         assert {row.phase for row in convnet_forward.rows if row.is_operation} == {"forward"}
 
     def test_backward_belongs_to_the_module_of_its_forward(self, convnet_step: OpTable) -> None:
@@ -110,16 +137,22 @@ class TestPhasesAndModules:
         weights = {module: row.shapes[0].split("], [")[2] for module, row in backward.items()}
         assert weights == {"conv1": "6, 1, 5, 5", "conv2": "16, 6, 5, 5"}
 
-    def test_gradient_accumulation_and_optimizer_have_no_module(self, convnet_step: OpTable) -> None:
+    def test_gradient_accumulation_and_optimizer_have_no_module(
+        self, convnet_step: OpTable
+    ) -> None:
         (row,) = (row for row in convnet_step.rows if row.name == "torch::autograd::AccumulateGrad")
         assert (row.phase, row.module, row.calls) == ("backward", NO_MODULE, 8)
         rows = [row for row in convnet_step.rows if row.name == "aten::addcmul_"]
-        assert [(row.phase, row.module, row.calls) for row in rows] == [("optimizer", NO_MODULE, 2 * 8)]
+        assert [(row.phase, row.module, row.calls) for row in rows] == [
+            ("optimizer", NO_MODULE, 2 * 8)
+        ]
         assert {row.module for row in convnet_step.rows if row.phase == "optimizer"} == {NO_MODULE}
 
 
 class TestNumbers:
-    def test_self_times_of_the_rows_add_up_to_each_iteration(self, lenet_step: OpTable, convnet_forward: OpTable) -> None:
+    def test_self_times_of_the_rows_add_up_to_each_iteration(
+        self, lenet_step: OpTable, convnet_forward: OpTable
+    ) -> None:
         for found in (lenet_step, convnet_forward):
             assert len(found.iteration_ns) == ITERATIONS
             sums = map(sum, zip(*(row.self_cpu_ns for row in found.rows), strict=True))
@@ -135,7 +168,11 @@ class TestNumbers:
         assert rows_of(lenet_step, "aten::threshold_backward")["relu4"].memory_bytes == 64 * 84 * 4
 
     def test_without_a_device_there_is_no_device_time(self, convnet_step: OpTable) -> None:
-        assert (convnet_step.temperature, convnet_step.view, convnet_step.first_of_process) == ("warm", "host", False)
+        assert (convnet_step.temperature, convnet_step.view, convnet_step.first_of_process) == (
+            "warm",
+            "host",
+            False,
+        )
         assert {row.self_device_ns for row in convnet_step.rows} == {()}
         assert len({row.key for row in convnet_step.rows}) == len(convnet_step.rows)
 
@@ -143,7 +180,9 @@ class TestNumbers:
 @pytest.mark.parametrize("first", [True, False])
 def test_cold_table_is_the_first_call_alone(first: bool) -> None:
     spy = LossSpy()
-    found = profile_first_call(build(tiny_params(), tiny_workload(loss=spy)), first_of_process=first)
+    found = profile_first_call(
+        build(tiny_params(), tiny_workload(loss=spy)), first_of_process=first
+    )
     assert (found.temperature, found.view, found.first_of_process) == ("cold", "host", first)
     assert len(found.iteration_ns) == 1
     assert len(spy.values) == 1
@@ -162,11 +201,15 @@ def test_profiling_starts_from_the_initial_state_of_the_case() -> None:
         losses.append(list(spy.values))
     assert losses[0] == losses[1]
     assert len(set(losses[0])) > 1
-    first, second = ({row.key: (row.calls, row.memory_bytes) for row in found.rows} for found in tables)
+    first, second = (
+        {row.key: (row.calls, row.memory_bytes) for row in found.rows} for found in tables
+    )
     assert first == second
 
 
-def test_garbage_is_collected_in_the_case_and_not_while_events_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_is_collected_in_the_case_and_not_while_events_are_parsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     collecting, parsing = [], []
     link, events = host_events._link, torch.profiler.profile.events
 
@@ -234,7 +277,9 @@ def branching_step() -> OpTable:
 def test_an_operation_belongs_to_the_innermost_module(
     branching_step: OpTable, operation: str, phase: str, calls: dict[str, int]
 ) -> None:
-    assert {module: row.calls for module, row in rows_of(branching_step, operation, phase).items()} == calls
+    assert {
+        module: row.calls for module, row in rows_of(branching_step, operation, phase).items()
+    } == calls
 
 
 class Telltale(torch.optim.SGD):
@@ -254,7 +299,9 @@ def test_each_part_of_a_step_is_in_its_phase() -> None:
         torch.ones(1).tan()
         return nn.functional.nll_loss(output, targets)
 
-    workload = tiny_workload(loss=loss, make_optimizer=lambda parameters: Telltale(parameters, lr=0.1))
+    workload = tiny_workload(
+        loss=loss, make_optimizer=lambda parameters: Telltale(parameters, lr=0.1)
+    )
     found = profile(build(tiny_params(), workload), iterations=1)
     telltales = ("aten::cos", "aten::tan", "aten::sin")
     assert {row.key for row in found.rows if row.name in telltales} == {
@@ -298,12 +345,16 @@ def test_the_range_of_a_layer_that_raised_ends_before_the_next_one() -> None:
 
     case = replace(case, _work=work_again_after_a_failure)
     found = profile_first_call(case, first_of_process=False)
-    assert {module: row.calls for module, row in rows_of(found, "aten::linear").items()} == {"hidden": 2, "out": 1}
+    assert {module: row.calls for module, row in rows_of(found, "aten::linear").items()} == {
+        "hidden": 2,
+        "out": 1,
+    }
     assert rows_of(found, "aten::log_softmax").keys() == {MODEL}
 
 
 @pytest.mark.parametrize(
-    ("device", "watched"), [("cpu", False), ("cuda", True), ("cuda:1", True), ("xpu", True), ("mps", False)]
+    ("device", "watched"),
+    [("cpu", False), ("cuda", True), ("cuda:1", True), ("xpu", True), ("mps", False)],
 )
 def test_devices_that_the_profiler_supports(device: str, watched: bool) -> None:
     assert has_device_view(device) is watched
@@ -318,10 +369,15 @@ def fake_clock(monkeypatch: pytest.MonkeyPatch, durations: Iterable[int]) -> Non
     monkeypatch.setattr(profiling.time, "perf_counter_ns", lambda: next(readings))
 
 
-def test_the_cost_per_call_is_the_difference_of_the_fastest_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_per_call_is_the_difference_of_the_fastest_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plain, warming, profiled = 300_000, 9_000_000, 420_000
     disturbed = [plain * 5, warming, profiled * 7]
-    fake_clock(monkeypatch, [*disturbed, plain, warming, profiled * 2, plain * 3, warming, profiled] + disturbed * 7)
+    fake_clock(
+        monkeypatch,
+        [*disturbed, plain, warming, profiled * 2, plain * 3, warming, profiled] + disturbed * 7,
+    )
     assert profiling.cost_per_call.__wrapped__((ProfilerActivity.CPU,)) == 400
 
 

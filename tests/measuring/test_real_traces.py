@@ -20,8 +20,16 @@ from mnistbench.measuring.events_to_table import table
 from mnistbench.traces.analysis import analyse
 
 #: Traces whose kernels name their operation by ``External id``, as the profiler's own events do.
-TRACES = ("b200_eager", "h100_bert_small", "h100_qwen_0.5b", "mi250_mlp_training", "mi300_bert_small", "mi300_qwen_0.5b",
-          "mi300_resnet_training", "torch_compile_triton")  # fmt: skip
+TRACES = (
+    "b200_eager",
+    "h100_bert_small",
+    "h100_qwen_0.5b",
+    "mi250_mlp_training",
+    "mi300_bert_small",
+    "mi300_qwen_0.5b",
+    "mi300_resnet_training",
+    "torch_compile_triton",
+)
 
 pytestmark = real_traces.needs_traces
 
@@ -32,23 +40,45 @@ RUNTIME_CALLS = ("cuda_runtime", "cuda_driver")
 @functools.cache
 def events_of(name: str) -> list[dict[str, Any]]:
     content = json.loads(gzip.decompress(real_traces.path(name).read_bytes()))
-    return [{"args": {}, **event} for event in content["traceEvents"] if event.get("ph") == "X" and "cat" in event]
+    return [
+        {"args": {}, **event}
+        for event in content["traceEvents"]
+        if event.get("ph") == "X" and "cat" in event
+    ]
 
 
 def profiled(raw: list[dict[str, Any]]) -> list[Any]:
     """Return the events as the profiler parses them: a tree of host events, kernels at the operation that they name."""
-    start, end = (extreme(event["ts"] + last * event["dur"] for event in raw) for extreme, last in ((min, 0), (max, 1)))
-    made = [_event(event) for event in raw if event["cat"] in ("cpu_op", "user_annotation", *RUNTIME_CALLS)]
+    start, end = (
+        extreme(event["ts"] + last * event["dur"] for event in raw)
+        for extreme, last in ((min, 0), (max, 1))
+    )
+    made = [
+        _event(event)
+        for event in raw
+        if event["cat"] in ("cpu_op", "user_annotation", *RUNTIME_CALLS)
+    ]
     work = [_event(event) for event in raw if event["cat"] in (*WORK, "gpu_user_annotation")]
     _link(made)
     operations = {event.external_id: event for event in made if event.activity_type == "cpu_op"}
     for event in work:
         if event.external_id in operations:
-            kernel = SimpleNamespace(name=event.name, duration=event.time_range.end - event.time_range.start)
+            kernel = SimpleNamespace(
+                name=event.name, duration=event.time_range.end - event.time_range.start
+            )
             operations[event.external_id].kernels.append(kernel)
     for event in made:
         event.self_device_time_total = sum(kernel.duration for kernel in event.kernels)
-    whole = _event({"name": ITERATION, "cat": "user_annotation", "ts": start, "dur": end - start, "args": {}, "tid": "none"})
+    whole = _event(
+        {
+            "name": ITERATION,
+            "cat": "user_annotation",
+            "ts": start,
+            "dur": end - start,
+            "args": {},
+            "tid": "none",
+        }
+    )
     return [whole, *made, *work]
 
 
@@ -104,8 +134,12 @@ def test_the_device_column_adds_up_to_all_kernels_and_copies(name: str) -> None:
 @pytest.mark.parametrize("name", TRACES)
 def test_the_kernels_without_a_link_are_the_unattributed_ones(name: str) -> None:
     raw = events_of(name)
-    operations = {event["args"].get("External id") for event in raw if event["cat"] == "cpu_op"} - {None}
-    unlinked = [e["dur"] for e in raw if e["cat"] in WORK and e["args"].get("External id") not in operations]
+    operations = {event["args"].get("External id") for event in raw if event["cat"] == "cpu_op"} - {
+        None
+    }
+    unlinked = [
+        e["dur"] for e in raw if e["cat"] in WORK and e["args"].get("External id") not in operations
+    ]
     rows = {row.name: row for row in found(name).rows}
     assert (UNATTRIBUTED in rows) == bool(unlinked)
     if unlinked:
@@ -132,16 +166,26 @@ def test_the_device_time_of_each_operation_is_that_of_the_reader_of_traces(name:
     for times, rows in ((of_reader, trace.table.rows), (own, found(name).rows)):
         for row in rows:
             times[UNATTRIBUTED if row.name in trace.ranges else row.name] += sum(row.self_device_ns)
-    assert {key: ns for key, ns in own.items() if ns} == pytest.approx({key: ns for key, ns in of_reader.items() if ns}, abs=50)
+    assert {key: ns for key, ns in own.items() if ns} == pytest.approx(
+        {key: ns for key, ns in of_reader.items() if ns}, abs=50
+    )
 
 
-@pytest.mark.parametrize("name", ["h100_bert_small", "h100_qwen_0.5b", "mi300_bert_small", "mi300_qwen_0.5b"])
+@pytest.mark.parametrize(
+    "name", ["h100_bert_small", "h100_qwen_0.5b", "mi300_bert_small", "mi300_qwen_0.5b"]
+)
 def test_busy_time_is_that_of_an_independent_tool(name: str) -> None:
     """TraceLens leaves out kernels that no recorded runtime call has launched; so this test does, too."""
     raw = events_of(name)
     launches = {event["args"].get("correlation") for event in raw if event["cat"] in RUNTIME_CALLS}
-    launched = [event for event in raw if event["cat"] not in WORK or event["args"].get("correlation") in launches]
-    with (real_traces.FOLDER / "tracelens" / f"{name}_gpu_timeline.csv").open(encoding="utf-8", newline="") as stream:
+    launched = [
+        event
+        for event in raw
+        if event["cat"] not in WORK or event["args"].get("correlation") in launches
+    ]
+    with (real_traces.FOLDER / "tracelens" / f"{name}_gpu_timeline.csv").open(
+        encoding="utf-8", newline=""
+    ) as stream:
         timeline = {row["type"]: float(row["time ms"]) for row in csv.DictReader(stream)}
     busy_ns = table(profiled(launched), temperature="warm", view="device", device="cuda").busy_ns
     assert busy_ns == (pytest.approx(1e6 * timeline["busy_time"], rel=1e-5),)

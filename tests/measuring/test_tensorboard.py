@@ -58,7 +58,9 @@ with_set = tiny_workload(load=whole_tiny_set, dataset="tiny")
 
 def test_tensorboard_has_the_curves_of_the_record(tmp_path: Path) -> None:
     scalars, notes = Tracker(tmp_path, no_bar).training(tiny_params(), with_set)
-    assert scalars_in(scalars.directory) == {tag: as_float32(points) for tag, points in scalars.curves.items()}
+    assert scalars_in(scalars.directory) == {
+        tag: as_float32(points) for tag, points in scalars.curves.items()
+    }
     assert (notes, scalars.dataset) == ((), "synthetic")
     assert {tag: [step for step, _ in points] for tag, points in scalars.curves.items()} == {
         "train/loss": list(range(1, 9)),
@@ -89,7 +91,10 @@ def test_final_test_values_are_those_of_the_trained_model() -> None:
     scalars, _ = Tracker(None, no_bar).training(tiny_params(), workload)
     whole = tiny_set()
     expected = evaluate(
-        Inference(models[0]), [whole.batch(whole.test, torch.arange(TEST_SAMPLES))], loss=workload.loss, metric=number_correct
+        Inference(models[0]),
+        [whole.batch(whole.test, torch.arange(TEST_SAMPLES))],
+        loss=workload.loss,
+        metric=number_correct,
     )
     assert scalars.final["test/loss"] == pytest.approx(expected.loss)
     assert scalars.final["test/accuracy"] == pytest.approx(expected.accuracy)
@@ -103,7 +108,9 @@ def test_final_test_values_are_those_of_the_trained_model() -> None:
     ],
     ids=["without a dataset", "without a metric"],
 )
-def test_a_workload_without_a_dataset_or_a_metric_has_fewer_curves(workload: Workload, curves: set[str]) -> None:
+def test_a_workload_without_a_dataset_or_a_metric_has_fewer_curves(
+    workload: Workload, curves: set[str]
+) -> None:
     scalars, _ = Tracker(None, no_bar).training(tiny_params(), workload)
     assert set(scalars.curves) == curves
 
@@ -125,7 +132,9 @@ def test_length_of_a_run_and_of_its_curve(
 ) -> None:
     monkeypatch.setattr(tracking, "CURVE_SAMPLES", samples)
     spy = LossSpy()
-    scalars, _ = Tracker(None, no_bar).training(tiny_params(batch_size=batch_size), tiny_workload(loss=spy))
+    scalars, _ = Tracker(None, no_bar).training(
+        tiny_params(batch_size=batch_size), tiny_workload(loss=spy)
+    )
     curve = scalars.curves["train/loss"]
     assert len(spy.values) == steps
     assert len(curve) == points <= MAX_POINTS
@@ -137,7 +146,9 @@ def test_progress_gets_the_number_of_batches_and_the_case() -> None:
     shown: list[Batch] = []
 
     @contextmanager
-    def progress(batches: Iterable[Batch], total: int, description: str) -> Iterator[Iterable[Batch]]:
+    def progress(
+        batches: Iterable[Batch], total: int, description: str
+    ) -> Iterator[Iterable[Batch]]:
         told.append((total, description))
         yield (shown.append(batch) or batch for batch in batches)
 
@@ -160,14 +171,20 @@ def test_a_run_is_made_once_and_shared_by_step_and_train() -> None:
     assert of_step == of_train
 
 
-@pytest.mark.parametrize("changes", [{"batch_size": 8}, {"dtype": "bfloat16"}, {"seed": 2}, {"dataset": "other"}])
+@pytest.mark.parametrize(
+    "changes", [{"batch_size": 8}, {"dtype": "bfloat16"}, {"seed": 2}, {"dataset": "other"}]
+)
 def test_another_case_has_a_run_of_its_own(tmp_path: Path, changes: dict[str, Any]) -> None:
     tracker = Tracker(tmp_path, no_bar)
     one, _ = tracker.training(tiny_params(), tiny_workload())
     other, _ = tracker.training(tiny_params(**changes), tiny_workload())
     assert one.directory != other.directory
-    assert scalars_in(one.directory) == {tag: as_float32(points) for tag, points in one.curves.items()}
-    assert scalars_in(other.directory) == {tag: as_float32(points) for tag, points in other.curves.items()}
+    assert scalars_in(one.directory) == {
+        tag: as_float32(points) for tag, points in one.curves.items()
+    }
+    assert scalars_in(other.directory) == {
+        tag: as_float32(points) for tag, points in other.curves.items()
+    }
 
 
 def test_training_restores_the_random_state() -> None:
@@ -178,7 +195,9 @@ def test_training_restores_the_random_state() -> None:
 
 def test_bfloat16_trains_and_is_tested_under_autocast() -> None:
     spy = LossSpy()
-    scalars, _ = Tracker(None, no_bar).training(tiny_params(dtype="bfloat16"), dataclasses.replace(with_set, loss=spy))
+    scalars, _ = Tracker(None, no_bar).training(
+        tiny_params(dtype="bfloat16"), dataclasses.replace(with_set, loss=spy)
+    )
     assert set(spy.output_dtypes) == {torch.bfloat16}
     assert set(spy.dtypes) == {torch.float32}
     assert scalars.final["test/loss"] == pytest.approx(spy.values[-1])
@@ -194,14 +213,18 @@ def test_writing_the_graph_does_not_change_the_model(tmp_path: Path) -> None:
         models.append(tiny_model())
         return models[0]
 
-    scalars, _ = Tracker(tmp_path, no_bar).training(tiny_params(), tiny_workload(make_model=make_model))
+    scalars, _ = Tracker(tmp_path, no_bar).training(
+        tiny_params(), tiny_workload(make_model=make_model)
+    )
     assert read_back(scalars.directory).Tags()["graph"]
     assert models[0].training
     assert all(parameter.requires_grad for parameter in models[0].parameters())
 
 
 @pytest.mark.parametrize("batch_size", [4, 100])
-def test_a_grid_of_64_images_is_shown_whatever_the_batch_size(tmp_path: Path, batch_size: int) -> None:
+def test_a_grid_of_64_images_is_shown_whatever_the_batch_size(
+    tmp_path: Path, batch_size: int
+) -> None:
     scalars, _ = Tracker(tmp_path, no_bar).training(tiny_params(batch_size=batch_size), with_set)
     reader = read_back(scalars.directory)
     assert reader.Tags()["images"] == ["inputs/synthetic"]
@@ -210,16 +233,24 @@ def test_a_grid_of_64_images_is_shown_whatever_the_batch_size(tmp_path: Path, ba
 
 
 def vectors(batch_size: int, device: torch.device, generator: torch.Generator) -> Batch:
-    return torch.randn(batch_size, PIXELS, generator=generator), torch.randint(3, (batch_size,), generator=generator)
+    return torch.randn(batch_size, PIXELS, generator=generator), torch.randint(
+        3, (batch_size,), generator=generator
+    )
 
 
 def many_channels(batch_size: int, device: torch.device, generator: torch.Generator) -> Batch:
-    return torch.randn(batch_size, PIXELS, 1, 1, generator=generator), torch.randint(3, (batch_size,), generator=generator)
+    return torch.randn(batch_size, PIXELS, 1, 1, generator=generator), torch.randint(
+        3, (batch_size,), generator=generator
+    )
 
 
 @pytest.mark.parametrize("make_batch", [vectors, many_channels])
-def test_inputs_that_are_no_images_are_not_shown(tmp_path: Path, make_batch: Callable[..., Batch]) -> None:
-    scalars, notes = Tracker(tmp_path, no_bar).training(tiny_params(), tiny_workload(make_batch=make_batch))
+def test_inputs_that_are_no_images_are_not_shown(
+    tmp_path: Path, make_batch: Callable[..., Batch]
+) -> None:
+    scalars, notes = Tracker(tmp_path, no_bar).training(
+        tiny_params(), tiny_workload(make_batch=make_batch)
+    )
     tags = read_back(scalars.directory).Tags()
     assert tags["images"] == []
     assert tags["graph"]
@@ -230,7 +261,9 @@ def test_images_without_contrast_are_shown_too(tmp_path: Path) -> None:
     def blank(batch_size: int, *_: object) -> Batch:
         return torch.zeros(batch_size, 1, 4, 4), torch.zeros(batch_size, dtype=torch.int64)
 
-    scalars, notes = Tracker(tmp_path, no_bar).training(tiny_params(), tiny_workload(make_batch=blank))
+    scalars, notes = Tracker(tmp_path, no_bar).training(
+        tiny_params(), tiny_workload(make_batch=blank)
+    )
     assert read_back(scalars.directory).Tags()["images"]
     assert notes == ()
 
@@ -248,7 +281,10 @@ class Uncopyable(Untraceable):
     ],
 )
 def test_a_graph_that_cannot_be_made_is_a_note(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], make_model: Callable[[], nn.Module], note: str
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    make_model: Callable[[], nn.Module],
+    note: str,
 ) -> None:
     workload = dataclasses.replace(with_set, make_model=make_model)
     Tracker(tmp_path / "before", no_bar).rounds(tiny_params(), (1,), 1)  # what imports print
@@ -259,7 +295,9 @@ def test_a_graph_that_cannot_be_made_is_a_note(
     reader = read_back(scalars.directory)
     assert reader.Tags()["graph"] is False
     assert reader.Tags()["images"]
-    assert scalars_in(scalars.directory) == {tag: as_float32(points) for tag, points in scalars.curves.items()}
+    assert scalars_in(scalars.directory) == {
+        tag: as_float32(points) for tag, points in scalars.curves.items()
+    }
 
 
 def test_a_graph_that_succeeds_prints_and_warns_nothing(
@@ -284,28 +322,36 @@ def test_a_loss_that_is_not_finite_is_none(tmp_path: Path, bad: float, tensorboa
         value = nn.functional.nll_loss(output, targets)
         return value + bad if calls in (3, 8) else value  # whose gradient is finite
 
-    scalars, notes = Tracker(tmp_path if tensorboard else None, no_bar).training(tiny_params(), tiny_workload(loss=loss))
+    scalars, notes = Tracker(tmp_path if tensorboard else None, no_bar).training(
+        tiny_params(), tiny_workload(loss=loss)
+    )
     values = dict(scalars.curves["train/loss"])
     assert [step for step, value in values.items() if value is None] == [3, 8]
     assert scalars.final["train/loss"] is None
     assert scalars.final["train/accuracy"] is not None
     assert notes == ()
     if tensorboard:
-        assert scalars_in(scalars.directory)["train/loss"] == as_float32(scalars.curves["train/loss"])
+        assert scalars_in(scalars.directory)["train/loss"] == as_float32(
+            scalars.curves["train/loss"]
+        )
 
 
 # ---- Rounds ----------------------------------------------------------------------------------------------------------
 
 
 def test_rounds_are_time_per_call_and_samples_per_second(tmp_path: Path) -> None:
-    scalars = Tracker(tmp_path, no_bar).rounds(tiny_params(phase="forward"), (2_000_000, 500_000), 64)
+    scalars = Tracker(tmp_path, no_bar).rounds(
+        tiny_params(phase="forward"), (2_000_000, 500_000), 64
+    )
     assert scalars.curves == {
         "timing/ms_per_iteration": ((1, 2.0), (2, 0.5)),
         "timing/samples_per_second": ((1, 32_000.0), (2, 128_000.0)),
     }
     assert scalars.final == {"timing/ms_per_iteration": 0.5, "timing/samples_per_second": 128_000.0}
     assert scalars.dataset == "synthetic"
-    assert scalars_in(scalars.directory) == {tag: list(points) for tag, points in scalars.curves.items()}
+    assert scalars_in(scalars.directory) == {
+        tag: list(points) for tag, points in scalars.curves.items()
+    }
 
 
 def test_many_rounds_are_thinned_in_the_record_and_whole_in_tensorboard(tmp_path: Path) -> None:
@@ -341,12 +387,17 @@ def test_every_run_has_a_directory_of_its_own_named_for_the_case(tmp_path: Path)
 
 def test_two_tests_of_the_same_case_do_not_share_a_curve(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path, no_bar)
-    one, other = (tracker.rounds(tiny_params(phase="forward"), rounds, 1) for rounds in ((1_000_000,), (3_000_000,)))
+    one, other = (
+        tracker.rounds(tiny_params(phase="forward"), rounds, 1)
+        for rounds in ((1_000_000,), (3_000_000,))
+    )
     assert scalars_in(one.directory)["timing/ms_per_iteration"] == [(1, 1.0)]
     assert scalars_in(other.directory)["timing/ms_per_iteration"] == [(1, 3.0)]
 
 
-def test_without_tensorboard_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tensorboard_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     tracker = Tracker(None, no_bar)
     trained, notes = tracker.training(tiny_params(), with_set)
@@ -358,11 +409,17 @@ def test_without_tensorboard_nothing_is_written(tmp_path: Path, monkeypatch: pyt
     assert dataclasses.replace(written, directory="") == trained
 
 
-def test_a_directory_has_the_time_as_its_name_and_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_has_the_time_as_its_name_and_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("time.strftime", lambda _: "20261120-103105")
     root = tmp_path / "not" / "there"
     made = [new_directory(root) for _ in range(3)]
-    assert [directory.name for directory in made] == ["20261120-103105", "20261120-103105-1", "20261120-103105-2"]
+    assert [directory.name for directory in made] == [
+        "20261120-103105",
+        "20261120-103105-1",
+        "20261120-103105-2",
+    ]
     assert all(directory.is_dir() for directory in made)
     (root / "20261120-103105-3").write_text("a file in the way")
     assert new_directory(root).name == "20261120-103105-4"

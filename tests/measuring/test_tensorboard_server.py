@@ -27,16 +27,31 @@ SCALARS = {"train/loss", "train/accuracy", "test/loss", "test/accuracy"}
 def address(tmp_path_factory):
     """TensorBoard on two short training runs on the digits; ends with the tests."""
     root = tmp_path_factory.mktemp("tensorboard")
-    lenet5 = next(workload for workload in builtin_workloads("digits", None) if workload.name == "lenet5")
+    lenet5 = next(
+        workload for workload in builtin_workloads("digits", None) if workload.name == "lenet5"
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tensorboard, "CURVE_SAMPLES", 256)
         tracker = Tracker(root, no_bar)
         for batch_size in (32, 64):
             _, notes = tracker.training(params(workload="lenet5", batch_size=batch_size), lenet5)
             assert notes == ()
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(root), "--host", "127.0.0.1", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "tensorboard.main",
+        "--logdir",
+        str(root),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+    ]
     with subprocess.Popen(
-        [*command, "--load_fast=false"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [*command, "--load_fast=false"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             lines = []
@@ -56,7 +71,9 @@ def address(tmp_path_factory):
 def get(address, path, **query):
     """Return what TensorBoard's own page asks its server for, past any proxy."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"{address}data/{path}?{urllib.parse.urlencode(query, doseq=True)}", timeout=60) as answer:
+    with opener.open(
+        f"{address}data/{path}?{urllib.parse.urlencode(query, doseq=True)}", timeout=60
+    ) as answer:
         return answer.read()
 
 
@@ -71,7 +88,9 @@ def test_runs_are_listed_with_their_curves_images_and_graph(address):
     points = listed(address, "plugin/scalars/scalars", run=RUNS[1], tag="train/loss")
     assert [step for _, step, _ in points] == [1, 2, 3, 4]
     images = listed(address, "plugin/images/images", run=RUNS[0], tag="inputs/digits", sample=0)
-    assert get(address, "plugin/images/individualImage", **urllib.parse.parse_qs(images[0]["query"])).startswith(b"\x89PNG")
+    assert get(
+        address, "plugin/images/individualImage", **urllib.parse.parse_qs(images[0]["query"])
+    ).startswith(b"\x89PNG")
     info = listed(address, "plugin/graphs/info")
     assert {run: of_run["run_graph"] for run, of_run in info.items()} == dict.fromkeys(RUNS, True)
 

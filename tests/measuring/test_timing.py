@@ -37,7 +37,9 @@ class FakeCase:
 class FakeBenchmark:
     """pytest-benchmark's fixture, as far as it is used: some rounds, and their seconds."""
 
-    def __init__(self, log: list[str], *, enabled: bool = True, seconds: tuple[float, ...] = (0.25, 0.125)) -> None:
+    def __init__(
+        self, log: list[str], *, enabled: bool = True, seconds: tuple[float, ...] = (0.25, 0.125)
+    ) -> None:
         self.log = log
         self.enabled = enabled
         self.has_error = False
@@ -67,7 +69,11 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize(
     ("cold", "first", "profiled"),
-    [(True, True, ["cold, first of the process"]), (True, False, ["cold, not the first"]), (False, True, [])],
+    [
+        (True, True, ["cold, first of the process"]),
+        (True, False, ["cold, not the first"]),
+        (False, True, []),
+    ],
 )
 def test_a_cold_iteration_comes_before_warm_up_reset_and_rounds(
     log: list[str], cold: bool, first: bool, profiled: list[str]
@@ -96,12 +102,19 @@ def test_rounds_are_in_nanoseconds(log: list[str]) -> None:
 
 def test_where_benchmarks_are_disabled_the_case_runs_once(log: list[str]) -> None:
     case = FakeCase(log)
-    assert measure(case, FakeBenchmark(log, enabled=False), cold=True, first_of_process=True) == Timed()
+    assert (
+        measure(case, FakeBenchmark(log, enabled=False), cold=True, first_of_process=True)
+        == Timed()
+    )
     assert log == ["benchmark", "call"]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), RuntimeError("out of memory")])
-def test_an_exception_in_the_rounds_marks_them_and_is_raised(log: list[str], error: BaseException) -> None:
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(3), RuntimeError("out of memory")]
+)
+def test_an_exception_in_the_rounds_marks_them_and_is_raised(
+    log: list[str], error: BaseException
+) -> None:
     class Interrupted(FakeBenchmark):
         def __call__(self, function: Callable[[], object]) -> None:
             super().__call__(function)
@@ -154,7 +167,8 @@ EACH_CALL = ["record", "call", "record", "wait for event"]
 
 
 @pytest.mark.parametrize(
-    ("device", "before", "after"), [("cuda", ["on 0"], ["off 0"]), ("cuda:1", ["on 1"], ["off 1"]), ("mps", [], [])]
+    ("device", "before", "after"),
+    [("cuda", ["on 0"], ["off 0"]), ("cuda:1", ["on 1"], ["off 1"]), ("mps", [], [])],
 )
 def test_events_lie_around_each_call_on_the_cases_device(
     accelerator: list[str], device: str, before: list[str], after: list[str]
@@ -165,16 +179,28 @@ def test_events_lie_around_each_call_on_the_cases_device(
     assert times == tuple(number * 1_000_000 + 250_000 for number in range(EVENT_CALLS))
 
 
-def test_device_times_come_after_the_rounds(accelerator: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_times_come_after_the_rounds(
+    accelerator: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = FakeCase(accelerator, device="cuda")
     timed = measure(case, FakeBenchmark(accelerator), cold=False, first_of_process=False)
     assert len(timed.device_ns) == EVENT_CALLS
     rounds = ["benchmark", "call", "call"]
-    assert accelerator[: -len(EACH_CALL) * EVENT_CALLS - 1] == [*["call"] * WARMUP_CALLS, "reset", *rounds, "reset", "on 0"]
+    assert accelerator[: -len(EACH_CALL) * EVENT_CALLS - 1] == [
+        *["call"] * WARMUP_CALLS,
+        "reset",
+        *rounds,
+        "reset",
+        "on 0",
+    ]
 
 
-@pytest.mark.parametrize(("call_ns", "calls"), [(1_000_000, 1_000), (10_000_000, 100), (400_000_000, 10)])
-def test_calls_are_timed_for_a_second_within_limits(monkeypatch: pytest.MonkeyPatch, call_ns: int, calls: int) -> None:
+@pytest.mark.parametrize(
+    ("call_ns", "calls"), [(1_000_000, 1_000), (10_000_000, 100), (400_000_000, 10)]
+)
+def test_calls_are_timed_for_a_second_within_limits(
+    monkeypatch: pytest.MonkeyPatch, call_ns: int, calls: int
+) -> None:
     log: list[str] = []
     case = FakeCase(log)
     now = iter(range(0, 10_000 * call_ns, call_ns))

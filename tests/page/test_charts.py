@@ -54,7 +54,10 @@ def test_a_curve_spans_its_axes():
     chart = line_chart("loss", "step", [("train", [(1, 2.0), (51, 0.5), (101, 0.0)], "0")])
     (line,) = chart.lines
     assert points(line.parts[0])[0] == (charts.LEFT, charts.TOP)
-    assert points(line.parts[0])[-1] == (charts.LINES_WIDTH - charts.RIGHT, charts.LINES_HEIGHT - charts.BOTTOM)
+    assert points(line.parts[0])[-1] == (
+        charts.LINES_WIDTH - charts.RIGHT,
+        charts.LINES_HEIGHT - charts.BOTTOM,
+    )
     assert texts(chart.up_ticks) == ["0.0", "0.5", "1.0", "1.5", "2.0"]
     assert texts(chart.across_ticks) == ["20", "40", "60", "80", "100"]
 
@@ -97,7 +100,9 @@ def test_any_curve_is_inside_its_box(curve):
     (line,) = chart.lines
     found = [point for part in line.parts for point in points(part)] + list(line.dots)
     assert len(found) == sum(value is not None for _, value in curve)
-    marks = [(at, charts.TOP) for at, _ in chart.across_ticks] + [(charts.LEFT, at) for at, _ in chart.up_ticks]
+    marks = [(at, charts.TOP) for at, _ in chart.across_ticks] + [
+        (charts.LEFT, at) for at, _ in chart.up_ticks
+    ]
     assert all(math.isfinite(x) and 0 <= x <= charts.LINES_WIDTH for x, _ in found + marks)
     assert all(math.isfinite(y) and 0 <= y <= charts.LINES_HEIGHT for _, y in found + marks)
     assert 1 <= len(chart.up_ticks) <= 3 * charts.TICKS
@@ -107,9 +112,15 @@ def test_any_curve_is_inside_its_box(curve):
 
 
 def test_bars_have_one_scale_and_the_longest_takes_the_width():
-    chart = bar_chart("time", [("b1", (("1", 10, "a"), ("other", 30, "b")), "40"), ("b16", (("1", 20, "a"),), "20")])
+    chart = bar_chart(
+        "time",
+        [("b1", (("1", 10, "a"), ("other", 30, "b")), "40"), ("b16", (("1", 20, "a"),), "20")],
+    )
     width = charts.BARS_WIDTH - charts.BAR_LEFT - charts.BAR_RIGHT
-    assert [[segment.width for segment in bar.segments] for bar in chart.bars] == [[width / 4, 3 * width / 4], [width / 2]]
+    assert [[segment.width for segment in bar.segments] for bar in chart.bars] == [
+        [width / 4, 3 * width / 4],
+        [width / 2],
+    ]
     assert [bar.segments[0].x for bar in chart.bars] == [charts.BAR_LEFT] * 2
     assert chart.bars[0].segments[1].x == charts.BAR_LEFT + width / 4
     assert chart.height == 2 * charts.BAR_HEIGHT + charts.BAR_GAP

@@ -29,7 +29,9 @@ def report(run):
 def save(number, *cases, **changes):
     path = Path(f"{FOLDER}/{number:04}_x.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    written = saved_file(*(cases or (step(), epoch())), datetime=f"2026-11-20T10:{number:02}:00+00:00")
+    written = saved_file(
+        *(cases or (step(), epoch())), datetime=f"2026-11-20T10:{number:02}:00+00:00"
+    )
     path.write_text(json.dumps({**written, **changes}), encoding="utf-8")
     return path
 
@@ -43,16 +45,26 @@ def save_spoiled(number, field="curves"):
 
 def save_plain(number):
     """Save a run of tests without operation records."""
-    save(number, benchmarks=[{**benchmark, "extra_info": {}} for benchmark in saved_file()["benchmarks"]])
+    save(
+        number,
+        benchmarks=[{**benchmark, "extra_info": {}} for benchmark in saved_file()["benchmarks"]],
+    )
 
 
 def shown(references, bases=()):
     """Return the number of each run that is shown, those of the runs that it is compared with, and what is passed over."""
     storage = Storage(Path(".benchmarks"))
-    found, others = ([saved for name in names for saved in storage.find(name)] for names in (references, bases))
+    found, others = (
+        [saved for name in names for saved in storage.find(name)] for names in (references, bases)
+    )
     runs, passed_over = shown_runs(found, others, Criteria())
-    compared = {run.saved.number[-1]: run.judgement.comparison.bases if run.judgement else [] for run in runs}
-    return {number: [base.minute[-1] for base in each] for number, each in compared.items()}, passed_over
+    compared = {
+        run.saved.number[-1]: run.judgement.comparison.bases if run.judgement else []
+        for run in runs
+    }
+    return {
+        number: [base.minute[-1] for base in each] for number, each in compared.items()
+    }, passed_over
 
 
 def page():
@@ -73,7 +85,9 @@ def test_runs_are_compared_by_the_thresholds_of_the_project_with_the_given_base(
     assert report("2", "1", "latest", "--base", "1")[0] == WRITTEN
     assert "thresholds: regressed: " in page()
     assert page().count("base: 2026-11-20 10:01 UTC") == 2
-    headings = [part.partition("</h2>")[0].partition(">")[2][11:16] for part in page().split("<h2 ")[1:]]
+    headings = [
+        part.partition("</h2>")[0].partition(">")[2][11:16] for part in page().split("<h2 ")[1:]
+    ]
     assert headings == ["10:03", "10:02", "10:01"]
     assert report("1", "3", "--op-fail", "200%", "-o", "page.html")[0] == WRITTEN
     assert "thresholds: passed" in Path("page.html").read_text(encoding="utf-8")
@@ -105,7 +119,10 @@ def test_runs_without_operation_records_are_shown(report):
 
 def test_a_run_without_benchmarks_cannot_be_shown(refused):
     save(4, benchmarks=[])
-    assert refused("report", "4") == f"{FOLDER}/0004_x.json: has no benchmark with a time; name another run"
+    assert (
+        refused("report", "4")
+        == f"{FOLDER}/0004_x.json: has no benchmark with a time; name another run"
+    )
 
 
 def test_a_file_that_changes_while_it_is_read_is_passed_over():
@@ -139,9 +156,18 @@ def test_error_if_every_run_is_damaged(refused):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["1", "--base", "9"], "'9' has no saved run in .benchmarks; give a file, a number, a name, a glob, latest"),
-        (["1", "-o", "gone/r.html"], "--output: gone/r.html cannot be written (No such file or directory); name"),
-        (["3"], f"{FOLDER}/0003_x.json: benchmarks[1].extra_info.mnistbench.rounds_ns: is not JSON"),
+        (
+            ["1", "--base", "9"],
+            "'9' has no saved run in .benchmarks; give a file, a number, a name, a glob, latest",
+        ),
+        (
+            ["1", "-o", "gone/r.html"],
+            "--output: gone/r.html cannot be written (No such file or directory); name",
+        ),
+        (
+            ["3"],
+            f"{FOLDER}/0003_x.json: benchmarks[1].extra_info.mnistbench.rounds_ns: is not JSON",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -155,4 +181,7 @@ def test_errors_are_one_line_and_leave_the_earlier_page(refused, arguments, comp
 def test_writing_a_page_imports_no_torch(report):
     save(1)
     check = "import sys; from mnistbench.cli import main; main(['report', '1']); sys.exit(int('torch' in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", check], check=False, capture_output=True).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", check], check=False, capture_output=True).returncode
+        == 0
+    )

@@ -40,8 +40,13 @@ class Element:
         for child in self.children:
             if isinstance(child, Element):
                 wanted = {name.rstrip("_"): value for name, value in attributes.items()}
-                has = all(value in (child.attributes.get(name) or "").split() for name, value in wanted.items())
-                found += ([child] if tag in ("", child.tag) and has else []) + child.all(tag, **attributes)
+                has = all(
+                    value in (child.attributes.get(name) or "").split()
+                    for name, value in wanted.items()
+                )
+                found += ([child] if tag in ("", child.tag) and has else []) + child.all(
+                    tag, **attributes
+                )
         return found
 
     @property
@@ -92,14 +97,22 @@ def two_runs():
 
 
 def rows_of(table, cells=("td", "th")):
-    return [[cell.text for cell in row.children if isinstance(cell, Element) and cell.tag in cells] for row in table.all("tr")]
+    return [
+        [cell.text for cell in row.children if isinstance(cell, Element) and cell.tag in cells]
+        for row in table.all("tr")
+    ]
 
 
 def cases_of(root, run="r0"):
     """Label of a case -> its cells by column."""
-    (table,) = next(section for section in root.all("section") if section.attributes["id"] == run).all("table", class_="cases")
+    (table,) = next(
+        section for section in root.all("section") if section.attributes["id"] == run
+    ).all("table", class_="cases")
     heads = [head.text for head in table.all("th", scope="col")]
-    rows = [[cell.text.strip() for cell in row.all("th") + row.all("td")] for row in table.all("tr", class_="case")]
+    rows = [
+        [cell.text.strip() for cell in row.all("th") + row.all("td")]
+        for row in table.all("tr", class_="case")
+    ]
     return {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
 
 
@@ -125,7 +138,8 @@ def test_the_page_has_no_references_outside_itself():
         value
         for element in root.all()
         for name, value in element.attributes.items()
-        if name in ("src", "href", "srcset", "action", "data", "poster", "style") or name.startswith("on")
+        if name in ("src", "href", "srcset", "action", "data", "poster", "style")
+        or name.startswith("on")
     ]
     assert {value for value in references if not value.startswith("#")} == {"data:,"}
     style = root.all("style")[0].text
@@ -135,7 +149,9 @@ def test_the_page_has_no_references_outside_itself():
 
 def test_the_policy_allows_only_our_style_and_script():
     root = read(page(two_runs()))
-    (policy,) = [meta.attributes["content"] for meta in root.all("meta") if meta.attributes.get("http-equiv")]
+    (policy,) = [
+        meta.attributes["content"] for meta in root.all("meta") if meta.attributes.get("http-equiv")
+    ]
     allowed = dict(part.split(" ", 1) for part in policy.split("; "))
     (script,) = [script.text for script in root.all("script") if not script.attributes]
     (style,) = [style.text for style in root.all("style")]
@@ -144,9 +160,13 @@ def test_the_policy_allows_only_our_style_and_script():
         return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
     assert allowed == {
-        "default-src": "'none'", "style-src": source(style), "script-src": source(script),
-        "img-src": "data:", "base-uri": "'none'", "form-action": "'none'",
-    }  # fmt: skip
+        "default-src": "'none'",
+        "style-src": source(style),
+        "script-src": source(script),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
 
 
 def test_ids_are_unique_and_references_lead_to_one():
@@ -154,7 +174,11 @@ def test_ids_are_unique_and_references_lead_to_one():
     ids = [element.attributes["id"] for element in root.all() if "id" in element.attributes]
     assert len(set(ids)) == len(ids)
     for name in ("href", "aria-controls", "aria-labelledby", "data-source", "value"):
-        targets = {element.attributes[name].lstrip("#") for element in root.all() if element.attributes.get(name)}
+        targets = {
+            element.attributes[name].lstrip("#")
+            for element in root.all()
+            if element.attributes.get(name)
+        }
         assert targets - {"data:,"} <= set(ids), name
 
 
@@ -185,8 +209,16 @@ def test_times_of_a_case():
 @pytest.mark.parametrize(
     ("changes", "column", "text"),
     [
-        ({"scalars": builders.scalars(final={"train/accuracy": 50.0, "test/accuracy": 96.1})}, "final accuracy", "96.1 %"),
-        ({"timing": builders.timing(rounds=1_000)}, "rounds", "1,000 rounds, 4 of them drawn: 7.00 ms to 8.00 ms"),
+        (
+            {"scalars": builders.scalars(final={"train/accuracy": 50.0, "test/accuracy": 96.1})},
+            "final accuracy",
+            "96.1 %",
+        ),
+        (
+            {"timing": builders.timing(rounds=1_000)},
+            "rounds",
+            "1,000 rounds, 4 of them drawn: 7.00 ms to 8.00 ms",
+        ),
         ({"rounds_ns": ()}, "rounds", "20 rounds, none of them saved"),
         ({"timing": builders.timing(median_ns=0)}, "median", "0 ns"),
         ({"timing": builders.timing(median_ns=0)}, "samples/s", None),
@@ -198,10 +230,14 @@ def test_cells_of_a_case(changes, column, text):
 
 
 def test_columns_are_those_that_a_case_has():
-    assert not {"first call", "final accuracy", "device elapsed", "device busy", "change"} & set(only_case(epoch()))
+    assert not {"first call", "final accuracy", "device elapsed", "device busy", "change"} & set(
+        only_case(epoch())
+    )
     case = only_case(step(device="cuda", device_ns=(800_000, 810_000, 990_000)))
     assert (case["device elapsed"], "device busy" in case) == ("810 us", False)
-    table = builders.op_table(builders.op_row(self_device_ns=60_000), view="device", busy_ns=(70_000, 71_000, 90_000))
+    table = builders.op_table(
+        builders.op_row(self_device_ns=60_000), view="device", busy_ns=(70_000, 71_000, 90_000)
+    )
     case = only_case(step(device="cuda", device_ns=(810_000,), tables=(table,)))
     assert (case["device elapsed"], case["device busy"]) == ("810 us", "71.0 us")
 
@@ -216,10 +252,15 @@ def test_two_tests_of_one_case_are_told_apart():
 
 def test_notes_attachments_and_limits_are_shown():
     record = step(
-        notes=("no model graph: X",), attached={"gpu": {"clocks": [1, 2]}}, op_fail=("10%", "conv2:5%"), case_fail="3%"
+        notes=("no model graph: X",),
+        attached={"gpu": {"clocks": [1, 2]}},
+        op_fail=("10%", "conv2:5%"),
+        case_fail="3%",
     )
     root = page_of(record)
-    facts = {name.text: value.text for name, value in zip(root.all("dt"), root.all("dd"), strict=True)}
+    facts = {
+        name.text: value.text for name, value in zip(root.all("dt"), root.all("dd"), strict=True)
+    }
     assert facts["note"] == "no model graph: X"
     assert facts["gpu"] == '{"clocks": [1, 2]}'
     assert facts["thresholds of the test"] == "10%, conv2:5%, iteration 3%"
@@ -232,7 +273,9 @@ def test_notes_attachments_and_limits_are_shown():
 
 
 def test_the_environment_is_the_runs_own():
-    machine = builders.environment(devices=({"name": "NVIDIA H200", "memory": "150754820096"}, {"memory": "much"}))
+    machine = builders.environment(
+        devices=({"name": "NVIDIA H200", "memory": "150754820096"}, {"memory": "much"})
+    )
     root = page_of(step(), mnistbench={"schema": 1, "environment": machine.__dict__})
     values = [value.text for value in root.all("dd")]
     assert "name NVIDIA H200, memory 140 GiB" in values
@@ -255,13 +298,26 @@ def test_parts_without_content_are_left_out():
 def test_every_operation_is_embedded():
     record = step()
     data = data_of(page_of(record))["r0c0-data"]
-    assert [(table["temperature"], table["view"]) for table in data["tables"]] == [("cold", "host"), ("warm", "host")]
+    assert [(table["temperature"], table["view"]) for table in data["tables"]] == [
+        ("cold", "host"),
+        ("warm", "host"),
+    ]
     for table, written in zip(record.tables, data["tables"], strict=True):
         assert len(written["rows"]) == len(table.rows)
-        for row, (key, calls, self_ns, spread_ns, total_ns, device_ns, memory) in zip(table.rows, written["rows"], strict=True):
+        for row, (key, calls, self_ns, spread_ns, total_ns, device_ns, memory) in zip(
+            table.rows, written["rows"], strict=True
+        ):
             assert tuple(data["operations"][key][:3]) == operation_cells(*row.key)
-            assert (calls, self_ns, spread_ns) == (row.calls, row.self_ns("cpu"), row.spread_ns("cpu"))
-            assert (total_ns, device_ns, memory) == (median_ns(row.total_cpu_ns), None, row.memory_bytes)
+            assert (calls, self_ns, spread_ns) == (
+                row.calls,
+                row.self_ns("cpu"),
+                row.spread_ns("cpu"),
+            )
+            assert (total_ns, device_ns, memory) == (
+                median_ns(row.total_cpu_ns),
+                None,
+                row.memory_bytes,
+            )
 
 
 def test_a_device_table_has_both_clocks_shapes_and_kernels():
@@ -282,25 +338,35 @@ def test_a_case_without_tables_says_where_they_are():
 
 
 def test_train_and_test_share_a_chart_with_their_last_values():
-    curves = {"train/loss": ((1, 2.0), (9, 0.5)), "train/accuracy": ((1, 10.0), (9, 90.0)), "test/loss": ((9, 0.4),)}
+    curves = {
+        "train/loss": ((1, 2.0), (9, 0.5)),
+        "train/accuracy": ((1, 10.0), (9, 90.0)),
+        "test/loss": ((9, 0.4),),
+    }
     final = {"train/loss": 0.5, "train/accuracy": 90.0, "test/loss": None}
     root = page_of(step(scalars=builders.scalars(curves=curves, final=final)))
-    figures = {figure.all("figcaption")[0].text: figure for figure in root.all("figure", class_="lines")}
+    figures = {
+        figure.all("figcaption")[0].text: figure for figure in root.all("figure", class_="lines")
+    }
     assert list(figures) == ["loss", "accuracy (%)"]
     assert [" ".join(item.text.split()) for item in figures["loss"].all("li")] == [
         "train last 0.5",
         "test last not finite",
     ]
     assert len(figures["loss"].all("polyline")) == 1  # the test's one value is a dot
-    assert [" ".join(item.text.split()) for item in figures["accuracy (%)"].all("li")] == ["train last 90.0 %"]
+    assert [" ".join(item.text.split()) for item in figures["accuracy (%)"].all("li")] == [
+        "train last 90.0 %"
+    ]
 
 
 def test_bars_of_batch_sizes_have_three_measures():
     root = page_of(step(), step(4.0, batch_size=64))
     (sizes,) = root.all("details", class_="sizes")
     assert [figure.attributes["data-measure"] for figure in sizes.all("figure", class_="bars")] == [
-        "share of an iteration", "time per iteration", "time per sample",
-    ]  # fmt: skip
+        "share of an iteration",
+        "time per iteration",
+        "time per sample",
+    ]
     ends = [
         [float(bar.attributes["x"]) + float(bar.attributes["width"]) for bar in figure.all("rect")]
         for figure in sizes.all("figure", class_="bars")
@@ -311,16 +377,24 @@ def test_bars_of_batch_sizes_have_three_measures():
     assert sample[0] > sample[1]
     titles = [title.text for title in sizes.all("figure", class_="bars")[0].all("title")]
     assert titles[0] == "b16, aten::convolution_backward, backward conv2: 1.23 ms, 77.9 %"
-    assert [title.split(", ")[1].split(":")[0] for title in titles if "outside" in title] == ["outside operations"] * 2
+    assert [title.split(", ")[1].split(":")[0] for title in titles if "outside" in title] == [
+        "outside operations"
+    ] * 2
 
 
 def test_the_table_of_batch_sizes_has_the_colours_of_the_bars():
-    rows = [builders.op_row(f"aten::op{number}", 1_000 * (20 - number)) for number in range(STACKED + 2)]
+    rows = [
+        builders.op_row(f"aten::op{number}", 1_000 * (20 - number)) for number in range(STACKED + 2)
+    ]
     tables = (builders.op_table(*rows, builders.op_row(OUTSIDE, 500, calls=0)),)
     root = page_of(step(tables=tables), step(batch_size=64, tables=tables))
     (sizes,) = root.all("details", class_="sizes")
     chips = [chip.attributes["class"].split()[1] for chip in sizes.all("span", class_="chip")]
-    assert chips == [*(f"part{number}" for number in range(1, STACKED + 1)), "partother", "partoutside"]
+    assert chips == [
+        *(f"part{number}" for number in range(1, STACKED + 1)),
+        "partother",
+        "partoutside",
+    ]
     assert {rect.attributes["class"] for rect in sizes.all("rect")} == {*chips}
 
 
@@ -334,19 +408,42 @@ def test_a_compared_run_has_a_table_per_case_and_all_operations():
     (ledger,) = root.all("details", class_="ledger")
     assert ledger.all("summary")[0].text == "step convnet-b16-cpu on digits: +50.0 %, regressed"
     cells = rows_of(ledger)
-    assert cells[1][:7] == ["aten::convolution_backward", "backward", "conv2", "1.23 ms", "1.85 ms", "+617 us", "+50.0 %"]
+    assert cells[1][:7] == [
+        "aten::convolution_backward",
+        "backward",
+        "conv2",
+        "1.23 ms",
+        "1.85 ms",
+        "+617 us",
+        "+50.0 %",
+    ]
     assert cells[-1][0] == "wall time of one iteration"
     (operations,) = [judged.case.operations for judged in run.judgement.cases]
     rows = data_of(root)["r0d0"]
-    assert [tuple(row[:3]) for row in rows] == [operation_cells(one.name, one.phase, one.module) for one in operations]
-    assert [tuple(row[3:6]) for row in rows] == [(one.base_ns, one.head_ns, one.change_ns) for one in operations]
-    assert f"thresholds: regressed: {len(run.judgement.regressions)}" in [line.text for line in root.all("p", class_="line")]
+    assert [tuple(row[:3]) for row in rows] == [
+        operation_cells(one.name, one.phase, one.module) for one in operations
+    ]
+    assert [tuple(row[3:6]) for row in rows] == [
+        (one.base_ns, one.head_ns, one.change_ns) for one in operations
+    ]
+    assert f"thresholds: regressed: {len(run.judgement.regressions)}" in [
+        line.text for line in root.all("p", class_="line")
+    ]
     assert cases_of(root)["step convnet-b16-cpu on digits"]["change"] == "+50.0 %, regressed"
     assert cases_of(root)["eval convnet-b16-cpu on digits"]["change"] == units.MISSING
 
 
 def test_a_case_without_operations_is_compared_as_a_whole():
-    root = read(page([shown(saved_file(epoch(timing=builders.timing(median_ns=9_000_000))), saved_file(epoch()))]))
+    root = read(
+        page(
+            [
+                shown(
+                    saved_file(epoch(timing=builders.timing(median_ns=9_000_000))),
+                    saved_file(epoch()),
+                )
+            ]
+        )
+    )
     assert root.all("details", class_="ledger") == []
     titles = [heading.text for heading in root.all("h4")]
     assert "cases without operation tables: wall time of one iteration" in titles
@@ -367,7 +464,9 @@ def hostile(name, scale=1):
         "workload": name,
         "dataset": name,
         "scalars": builders.scalars(
-            dataset=name, curves={name: ((1, 2.0), (2, 1.0)), f"train/{name}": ((1, 2.0), (2, 1.0))}, final={name: 1.0}
+            dataset=name,
+            curves={name: ((1, 2.0), (2, 1.0)), f"train/{name}": ((1, 2.0), (2, 1.0))},
+            final={name: 1.0},
         ),
         "notes": (name,),
         "attached": {name: {name: [name]}},
@@ -397,17 +496,40 @@ def skeleton(root):
 
 @pytest.fixture(scope="module")
 def plain():
-    criteria = Criteria(op_fail=(Threshold("plain", 0.1),), accept=(Acceptance("*:plain", 0.5),), reason="because plain")
-    return page([shown(hostile("plain")), shown(hostile("plain", 2), hostile("plain"), criteria, name="plain.json")])
+    criteria = Criteria(
+        op_fail=(Threshold("plain", 0.1),),
+        accept=(Acceptance("*:plain", 0.5),),
+        reason="because plain",
+    )
+    return page(
+        [
+            shown(hostile("plain")),
+            shown(hostile("plain", 2), hostile("plain"), criteria, name="plain.json"),
+        ]
+    )
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_names_are_shown_as_text(name, plain):
-    criteria = Criteria(op_fail=(Threshold(name, 0.1),), accept=(Acceptance(f"*:{name}", 0.5),), reason=f"because {name}")
-    text = page([shown(hostile(name)), shown(hostile(name, 2), hostile(name), criteria, name=f"{name}.json")])
+    criteria = Criteria(
+        op_fail=(Threshold(name, 0.1),),
+        accept=(Acceptance(f"*:{name}", 0.5),),
+        reason=f"because {name}",
+    )
+    text = page(
+        [
+            shown(hostile(name)),
+            shown(hostile(name, 2), hostile(name), criteria, name=f"{name}.json"),
+        ]
+    )
     assert is_clean(text)
     assert skeleton(read(text)) == skeleton(read(plain))
-    operations = {row[0] for data in data_of(read(text)).values() if isinstance(data, dict) for row in data["operations"]}
+    operations = {
+        row[0]
+        for data in data_of(read(text)).values()
+        if isinstance(data, dict)
+        for row in data["operations"]
+    }
     assert units.printable(name) in operations
 
 
@@ -418,15 +540,30 @@ def test_any_saved_run_is_shown(cases, environment):
     saved = saved_file(*measured, mnistbench={"schema": 1, "environment": environment.__dict__})
     root = read(page([shown(saved, saved)]))
     assert len(root.all("tr", class_="case")) == len(measured)
-    assert len([name for name in data_of(root) if name.endswith("-data")]) == sum(bool(case.tables) for case in measured)
+    assert len([name for name in data_of(root) if name.endswith("-data")]) == sum(
+        bool(case.tables) for case in measured
+    )
 
 
 # ---- cases without operations ------------------------------------------------------------------------------------------
 
 
 def plain_benchmark(name="test_x", **changes):
-    stats = {"median": 2e-3, "iqr": 1e-4, "min": 1e-3, "mean": 2.5e-3, "stddev": 5e-4, "rounds": 3, "data": [1e-3, 2e-3, 3e-3]}
-    benchmark = {"fullname": f"test_a.py::{name}", "name": name, "extra_info": {"size": 5}, "stats": stats}
+    stats = {
+        "median": 2e-3,
+        "iqr": 1e-4,
+        "min": 1e-3,
+        "mean": 2.5e-3,
+        "stddev": 5e-4,
+        "rounds": 3,
+        "data": [1e-3, 2e-3, 3e-3],
+    }
+    benchmark = {
+        "fullname": f"test_a.py::{name}",
+        "name": name,
+        "extra_info": {"size": 5},
+        "stats": stats,
+    }
     return {**benchmark, **changes}
 
 
@@ -448,7 +585,9 @@ def test_cases_with_and_without_operations_are_rows_of_one_table():
 
 
 def test_a_run_without_operations_has_a_page_of_its_cases():
-    document = saved_file(benchmarks=[plain_benchmark("test_a"), plain_benchmark("test_b", extra_info=None)])
+    document = saved_file(
+        benchmarks=[plain_benchmark("test_a"), plain_benchmark("test_b", extra_info=None)]
+    )
     del document[KEY]
     text = page([shown(document, document)])
     assert "Times of one iteration. Open a case for its statistics." in text
@@ -464,17 +603,34 @@ def test_a_run_without_operations_has_a_page_of_its_cases():
     ("stats", "expected"),
     [
         ({"median": 2e-3}, "median 2.00 ms, number of rounds not saved"),
-        ({"median": 2e-3, "min": None, "mean": math.nan, "rounds": "x"}, "median 2.00 ms, number of rounds not saved"),
+        (
+            {"median": 2e-3, "min": None, "mean": math.nan, "rounds": "x"},
+            "median 2.00 ms, number of rounds not saved",
+        ),
         ({"median": 2e-3, "iqr": 1e-4, "rounds": 1}, "median 2.00 ms, 1 round"),
     ],
 )
 def test_statistics_that_another_program_left_out_are_left_out(stats, expected):
-    assert f"<dd>{expected}</dd>" in page([shown(saved_file(benchmarks=[plain_benchmark(stats=stats)]))])
+    assert f"<dd>{expected}</dd>" in page(
+        [shown(saved_file(benchmarks=[plain_benchmark(stats=stats)]))]
+    )
 
 
 def test_benchmarks_without_a_time_are_left_out_of_the_page_as_of_the_comparison():
-    damaged = [plain_benchmark("test_nan", stats={"median": math.nan}), plain_benchmark("test_nothing", stats=None), 7]
-    text = page([shown(saved_file(benchmarks=[*damaged, plain_benchmark("test_good"), *mixed_file()["benchmarks"]]))])
+    damaged = [
+        plain_benchmark("test_nan", stats={"median": math.nan}),
+        plain_benchmark("test_nothing", stats=None),
+        7,
+    ]
+    text = page(
+        [
+            shown(
+                saved_file(
+                    benchmarks=[*damaged, plain_benchmark("test_good"), *mixed_file()["benchmarks"]]
+                )
+            )
+        ]
+    )
     assert "test_good" in text
     assert "test_nan" not in text
 

@@ -89,7 +89,9 @@ def operations(panel):
 
 
 def heads(panel):
-    return panel.locator(".operations th").evaluate_all("heads => heads.map(head => [head.textContent, head.ariaSort])")
+    return panel.locator(".operations th").evaluate_all(
+        "heads => heads.map(head => [head.textContent, head.ariaSort])"
+    )
 
 
 def sorted_by(panel):
@@ -116,7 +118,9 @@ def test_a_case_opens_and_closes_by_mouse(opened):
 def test_a_case_opens_by_keyboard_and_focus_is_visible(opened, key):
     for _ in range(40):
         opened.keyboard.press("Tab")
-        focused = opened.evaluate("[document.activeElement.textContent, getComputedStyle(document.activeElement).outlineStyle]")
+        focused = opened.evaluate(
+            "[document.activeElement.textContent, getComputedStyle(document.activeElement).outlineStyle]"
+        )
         assert focused[1] != "none", focused
         if focused[0] == STEP:
             break
@@ -155,8 +159,14 @@ def test_every_control_can_be_reached_by_keyboard(opened):
     reached = set()
     for _ in range(40):
         opened.keyboard.press("Tab")
-        reached.add(opened.evaluate("(({name, textContent, type}) => name || textContent || type)(document.activeElement)"))
-    radios = panel.locator("input[type=radio]:checked").evaluate_all("all => all.map(one => one.name)")
+        reached.add(
+            opened.evaluate(
+                "(({name, textContent, type}) => name || textContent || type)(document.activeElement)"
+            )
+        )
+    radios = panel.locator("input[type=radio]:checked").evaluate_all(
+        "all => all.map(one => one.name)"
+    )
     assert {*radios, "search", "self CPU", "operation"} <= reached
     assert len(radios) == 3
 
@@ -168,8 +178,11 @@ def test_operations_sort_by_any_column_both_ways(opened):
     panel = open_case(opened)
     assert sorted_by(panel) == [("self CPU", "descending")]
     assert [row[0] for row in operations(panel)] == [
-        "aten::convolution_backward", "(outside operations)", "aten::addmm", "evaluate_function: X",
-    ]  # fmt: skip
+        "aten::convolution_backward",
+        "(outside operations)",
+        "aten::addmm",
+        "evaluate_function: X",
+    ]
     for place, (title, _) in enumerate(heads(panel)):
         found = []
         for _ in range(2):
@@ -179,12 +192,17 @@ def test_operations_sort_by_any_column_both_ways(opened):
         assert {before[0][1], after[0][1]} == {"ascending", "descending"}, title
         assert before[0][0] == after[0][0] == title
         known = [text for text in first if text != units.MISSING or place < 3]
-        assert [text for text in second if text != units.MISSING or place < 3] == known[::-1] or len(set(known)) < len(known)
+        assert [text for text in second if text != units.MISSING or place < 3] == known[
+            ::-1
+        ] or len(set(known)) < len(known)
         assert sorted(first) == sorted(second)
         if place < 3:
             assert first == sorted(first)
         if title in ("self CPU", "share"):
-            numbers = [float(text.removesuffix(" %")) if title == "share" else read_back(text) for text in first]
+            numbers = [
+                float(text.removesuffix(" %")) if title == "share" else read_back(text)
+                for text in first
+            ]
             assert numbers == sorted(numbers, reverse=True)
 
 
@@ -194,7 +212,9 @@ def test_numbers_sort_by_value_and_missing_ones_are_last(opened):
     assert [row[-1] for row in operations(panel)] == ["4.00 KiB", "0 B", "0 B", "-64.0 B"]
     for _ in range(2):
         panel.locator(".operations").get_by_role("button", name="per call").click()
-        assert [row[0] for row in operations(panel) if row[-2] == units.MISSING] == ["(outside operations)"]
+        assert [row[0] for row in operations(panel) if row[-2] == units.MISSING] == [
+            "(outside operations)"
+        ]
         assert operations(panel)[-1][-2] == units.MISSING
 
 
@@ -205,7 +225,10 @@ def test_operations_are_filtered_by_name_phase_and_module(opened):
     assert panel.get_by_role("status").text_content().startswith("1 of 4 rows")
     panel.get_by_label("operation", exact=True).fill("")
     panel.get_by_label("phase").select_option("backward")
-    assert [row[0] for row in operations(panel)] == ["aten::convolution_backward", "evaluate_function: X"]
+    assert [row[0] for row in operations(panel)] == [
+        "aten::convolution_backward",
+        "evaluate_function: X",
+    ]
     panel.get_by_label("module").select_option(units.MISSING)
     assert [row[0] for row in operations(panel)] == ["evaluate_function: X"]
     panel.get_by_label("operation", exact=True).fill("no such operation")
@@ -228,10 +251,20 @@ def test_cases_sort_together_with_their_open_panel(opened):
     labels = lambda: table.locator("tr.case .open").all_text_contents()  # noqa: E731
     before = labels()
     table.get_by_role("button", name="median").click()
-    assert labels() == ["eval convnet-b16-cpu on digits", STEP, "step convnet-b64-cpu on digits", DEVICE]
+    assert labels() == [
+        "eval convnet-b16-cpu on digits",
+        STEP,
+        "step convnet-b64-cpu on digits",
+        DEVICE,
+    ]
     assert table.locator("tr.case:has([aria-expanded=true]) + tr").is_visible()
     table.get_by_role("button", name="median").click()
-    assert labels() == [DEVICE, "step convnet-b64-cpu on digits", STEP, "eval convnet-b16-cpu on digits"]
+    assert labels() == [
+        DEVICE,
+        "step convnet-b64-cpu on digits",
+        STEP,
+        "eval convnet-b16-cpu on digits",
+    ]
     table.locator("th button").get_by_text("case", exact=True).click()
     assert labels() == sorted(before)
 
@@ -266,12 +299,28 @@ CHOSEN = {
     ("cold", "host", "self"): {"self CPU": {"aten::mm": "4.00 ms", "aten::empty": "20.0 us"}},
     ("cold", "host", "total"): {"total CPU": {"aten::mm": "9.00 ms", "aten::empty": "20.0 us"}},
     ("both", "host", "self"): {
-        "cold self CPU": {"aten::mm": "4.00 ms", "aten::empty": "20.0 us", "aten::add": units.MISSING},
-        "warm self CPU": {"aten::mm": "10.0 us", "aten::empty": units.MISSING, "aten::add": "50.0 us"},
+        "cold self CPU": {
+            "aten::mm": "4.00 ms",
+            "aten::empty": "20.0 us",
+            "aten::add": units.MISSING,
+        },
+        "warm self CPU": {
+            "aten::mm": "10.0 us",
+            "aten::empty": units.MISSING,
+            "aten::add": "50.0 us",
+        },
     },
     ("both", "host", "total"): {
-        "cold total CPU": {"aten::mm": "9.00 ms", "aten::empty": "20.0 us", "aten::add": units.MISSING},
-        "warm total CPU": {"aten::mm": "90.0 us", "aten::empty": units.MISSING, "aten::add": "50.0 us"},
+        "cold total CPU": {
+            "aten::mm": "9.00 ms",
+            "aten::empty": "20.0 us",
+            "aten::add": units.MISSING,
+        },
+        "warm total CPU": {
+            "aten::mm": "90.0 us",
+            "aten::empty": units.MISSING,
+            "aten::add": "50.0 us",
+        },
     },
     ("warm", "device", "self"): {
         "self device": {"aten::mm": "700 us", "aten::add": "1.00 us"},
@@ -285,11 +334,15 @@ CHOSEN = {
 
 
 def radios(panel, state):
-    return panel.locator(f".operations input[type=radio]:{state}").evaluate_all("all => all.map(one => one.value)")
+    return panel.locator(f".operations input[type=radio]:{state}").evaluate_all(
+        "all => all.map(one => one.value)"
+    )
 
 
 def reasons(panel):
-    return panel.locator(".operations fieldset label").evaluate_all("all => all.map(one => one.title).filter(Boolean)")
+    return panel.locator(".operations fieldset label").evaluate_all(
+        "all => all.map(one => one.title).filter(Boolean)"
+    )
 
 
 def choose(panel, value):
@@ -313,7 +366,12 @@ def test_table_shows_the_checked_view_and_others_are_disabled(opened):
             assert radios(panel, "disabled") == ([] if view == "host" else ["cold", "both"])
             if value not in radios(panel, "disabled"):
                 choose(panel, value)
-            assert columns_of_time(panel) == CHOSEN[tuple(radios(panel, "checked"))], (calls, view, time, value)
+            assert columns_of_time(panel) == CHOSEN[tuple(radios(panel, "checked"))], (
+                calls,
+                view,
+                time,
+                value,
+            )
 
 
 def test_a_disabled_first_call_has_the_reason(opened):
@@ -328,7 +386,9 @@ def test_a_disabled_first_call_has_the_reason(opened):
 
 def test_views_that_a_cpu_run_does_not_have_are_disabled(browser, tmp_path):
     path = tmp_path / "cpu.html"
-    path.write_text(render([shown(saved_file(step(tables=(builders.op_table(),))))]), encoding="utf-8")
+    path.write_text(
+        render([shown(saved_file(step(tables=(builders.op_table(),))))]), encoding="utf-8"
+    )
     for tab in visit(browser, path.as_uri()):
         panel = open_case(tab)
         assert radios(panel, "checked") == ["warm", "host", "self"]
@@ -341,7 +401,13 @@ def test_cold_and_warm_are_compared(opened):
     panel.get_by_role("radio", name="cold against warm").check()
     rows = {row[0]: row[3:] for row in operations(panel)}
     assert rows["aten::addmm"] == ["1", "2", "9.00 ms", "150 us", "+8.85 ms"]
-    assert rows["evaluate_function: X"] == [units.MISSING, "1", units.MISSING, "1.25 us", "-1.25 us"]
+    assert rows["evaluate_function: X"] == [
+        units.MISSING,
+        "1",
+        units.MISSING,
+        "1.25 us",
+        "-1.25 us",
+    ]
     assert operations(panel)[0][0] == "aten::addmm"
     panel.get_by_role("radio", name="cold", exact=True).check()
     assert [row[0] for row in operations(panel)] == ["aten::addmm"]
@@ -352,8 +418,16 @@ def test_changed_operations_can_be_searched(opened):
     opened.get_by_role("button", name="all operations").click()
     table = opened.locator(".changes table")
     assert cells(table)[0] == [
-        "aten::convolution_backward", "backward", "conv2", "1.23 ms", "1.85 ms", "+617 us", "+50.0 %", "1", "1",
-    ]  # fmt: skip
+        "aten::convolution_backward",
+        "backward",
+        "conv2",
+        "1.23 ms",
+        "1.85 ms",
+        "+617 us",
+        "+50.0 %",
+        "1",
+        "1",
+    ]
     opened.locator(".changes").get_by_label("module").select_option("fc1")
     assert [row[0] for row in cells(table)] == ["aten::addmm"]
 
@@ -366,9 +440,15 @@ def test_bars_show_one_measure_at_a_time(opened):
 
 
 def test_the_newest_run_is_visible_and_another_can_be_chosen(opened):
-    assert opened.locator("section:visible h2").text_content() == "2026-11-20 10:31 UTC, commit 1a2b3c4"
+    assert (
+        opened.locator("section:visible h2").text_content()
+        == "2026-11-20 10:31 UTC, commit 1a2b3c4"
+    )
     opened.locator("#run").select_option(index=1)
-    assert opened.locator("section:visible h2").text_content() == "2026-11-20 10:30 UTC, commit 1a2b3c4"
+    assert (
+        opened.locator("section:visible h2").text_content()
+        == "2026-11-20 10:30 UTC, commit 1a2b3c4"
+    )
     assert opened.get_by_text("What changed").filter(visible=True).count() == 0
 
 
@@ -450,12 +530,19 @@ def test_the_policy_blocks_requests_of_scripts(browser, address):
 
 
 def test_operations_of_a_hundred_cases_are_drawn_when_opened(browser, tmp_path):
-    rows = [builders.op_row(f"aten::op{number}", 1_000 * number, module=f"m{number % 9}") for number in range(150)]
+    rows = [
+        builders.op_row(f"aten::op{number}", 1_000 * number, module=f"m{number % 9}")
+        for number in range(150)
+    ]
     tables = (
         builders.op_table(*rows, temperature="cold"),
         builders.op_table(*rows, builders.op_row(OUTSIDE, 5)),
     )
-    cases = [step(batch_size=size, workload=f"net{number}", tables=tables) for number in range(25) for size in (1, 4, 16, 64)]
+    cases = [
+        step(batch_size=size, workload=f"net{number}", tables=tables)
+        for number in range(25)
+        for size in (1, 4, 16, 64)
+    ]
     path = tmp_path / "hundred.html"
     path.write_text(render([shown(saved_file(*cases))]), encoding="utf-8")
     for tab in visit(browser, path.as_uri()):
@@ -464,7 +551,10 @@ def test_operations_of_a_hundred_cases_are_drawn_when_opened(browser, tmp_path):
         elements = tab.evaluate("document.querySelectorAll('*').length")
         panel = open_case(tab, "step net7-b16-cpu on digits")
         assert panel.locator(".operations tbody tr").count() == 151
-        assert tab.locator(".operations *").count() == tab.evaluate("document.querySelectorAll('*').length") - elements
+        assert (
+            tab.locator(".operations *").count()
+            == tab.evaluate("document.querySelectorAll('*').length") - elements
+        )
 
 
 # ---- Numbers -----------------------------------------------------------------------------------------------------------
@@ -474,7 +564,26 @@ def numbers():
     """Ties, neighbours of a power of ten and of a binary unit, and whatever a record can hold."""
     draw = random.Random(1)
     ties = [250, 750, 1_250, 1_750, 50, 150, 999_950, 1_000_050, 2_500_250]
-    edges = [0, 1, 9, 10, 49, 51, 99, 100, 999, 1_000, 1_023, 1_024, 1_048_575, 1_048_576, 1024**3 - 1, 1024**3, 2**40, 2**50]
+    edges = [
+        0,
+        1,
+        9,
+        10,
+        49,
+        51,
+        99,
+        100,
+        999,
+        1_000,
+        1_023,
+        1_024,
+        1_048_575,
+        1_048_576,
+        1024**3 - 1,
+        1024**3,
+        2**40,
+        2**50,
+    ]
     drawn = [draw.randrange(10 ** draw.randrange(1, 16)) for _ in range(2_000)]
     return [sign * number for number in [*ties, *edges, *drawn] for sign in (1, -1)]
 
@@ -486,7 +595,9 @@ def test_numbers_are_formatted_as_by_units(opened):
         found = opened.evaluate(f"given => given.map((number) => units.{name}(number))", given)
         assert found == [getattr(units, name)(number) for number in given], name
         if name in ("duration", "percent"):
-            found = opened.evaluate(f"given => given.map((number) => units.{name}(number, true))", given)
+            found = opened.evaluate(
+                f"given => given.map((number) => units.{name}(number, true))", given
+            )
             assert found == [getattr(units, name)(number, signed=True) for number in given], name
 
 

@@ -21,7 +21,9 @@ def test_rates_are_work_divided_by_time(monkeypatch):
     monkeypatch.setattr(timing.Clock, "wall_ns", lambda: next(now))
     sizes = Sizes(side=8, copied_bytes=1_000, batch=2, channels=4)
     assert module._matmul_flops_per_s(sizes, CPU, "float32") == pytest.approx(2 * 8**3 / 1e-3)
-    assert module._convolution_flops_per_s(sizes, CPU, "float32") == pytest.approx(2 * (2 * 54 * 54 * 4 * 4 * 9) / 1e-3)
+    assert module._convolution_flops_per_s(sizes, CPU, "float32") == pytest.approx(
+        2 * (2 * 54 * 54 * 4 * 4 * 9) / 1e-3
+    )
     # Read and written.
     assert module._copy_bytes_per_s(sizes, CPU) == pytest.approx(2 * 1_000 / 1e-3)
 
@@ -35,9 +37,12 @@ def sizes_of(monkeypatch):
 
     def sizes(free, *, reserved=0, allocated=0, device="cuda:1"):
         module_of_device = SimpleNamespace(
-            mem_get_info=lambda _: (free, 80 * GIB), memory_reserved=lambda _: reserved, memory_allocated=lambda _: allocated,
-            recommended_max_memory=lambda: free, current_allocated_memory=lambda: allocated,
-        )  # fmt: skip
+            mem_get_info=lambda _: (free, 80 * GIB),
+            memory_reserved=lambda _: reserved,
+            memory_allocated=lambda _: allocated,
+            recommended_max_memory=lambda: free,
+            current_allocated_memory=lambda: allocated,
+        )
         monkeypatch.setattr(torch, "get_device_module", lambda _: module_of_device)
         return module._sizes(torch.device(device))
 
@@ -68,7 +73,9 @@ def test_where_the_free_memory_is_unknown_the_sizes_are_the_usual_ones(monkeypat
     def cannot_tell(_):
         raise RuntimeError("not supported")
 
-    monkeypatch.setattr(torch, "get_device_module", lambda _: SimpleNamespace(mem_get_info=cannot_tell))
+    monkeypatch.setattr(
+        torch, "get_device_module", lambda _: SimpleNamespace(mem_get_info=cannot_tell)
+    )
     assert module._sizes(torch.device("xpu")) == module._ON_ACCELERATOR
 
 
@@ -94,7 +101,9 @@ def test_a_ceiling_does_not_depend_on_single_iterations(monkeypatch, millisecond
 def test_a_process_measures_once(monkeypatch):
     times = []
     monkeypatch.setattr(module, "_matmul_flops_per_s", lambda *_: times.append("matmul") or 1.0)
-    monkeypatch.setattr(module, "_convolution_flops_per_s", lambda *_: times.append("convolution") or 3.0)
+    monkeypatch.setattr(
+        module, "_convolution_flops_per_s", lambda *_: times.append("convolution") or 3.0
+    )
     monkeypatch.setattr(module, "_copy_bytes_per_s", lambda *_: times.append("copy") or 1.0)
     module._measured.cache_clear()
     try:
@@ -116,7 +125,9 @@ def test_a_process_measures_once(monkeypatch):
         ("cuda", "bfloat16", "bfloat16", 1),
     ],
 )
-def test_ceilings_are_those_of_the_precision_and_the_threads_of_a_case(monkeypatch, device, dtype, precision, threads):
+def test_ceilings_are_those_of_the_precision_and_the_threads_of_a_case(
+    monkeypatch, device, dtype, precision, threads
+):
     monkeypatch.setattr(torch.backends.cudnn, "conv", SimpleNamespace(fp32_precision="tf32"))
     monkeypatch.setattr(module, "_measured", lambda *of: of)
     assert module.ceilings_of(device, dtype, 2) == (torch.device(device), precision, threads)

@@ -29,9 +29,13 @@ def alone():
 
 def network(name: str) -> Workload:
     def make_batch(batch_size, device, generator):
-        return torch.randn(batch_size, 1, 28, 28, generator=generator), torch.randint(10, (batch_size,), generator=generator)
+        return torch.randn(batch_size, 1, 28, 28, generator=generator), torch.randint(
+            10, (batch_size,), generator=generator
+        )
 
-    return tiny_workload(name=name, make_model={"convnet": ConvNet, "lenet5": LeNet5}[name], make_batch=make_batch)
+    return tiny_workload(
+        name=name, make_model={"convnet": ConvNet, "lenet5": LeNet5}[name], make_batch=make_batch
+    )
 
 
 @pytest.mark.parametrize("name", ["convnet", "lenet5"])
@@ -44,10 +48,15 @@ def test_the_sum_is_what_torch_s_counter_counts(name, phase):
     assert sum(cost.flops or 0 for cost in found.values()) == counter.get_total_flops() > 0
 
 
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of PyTorch has no oneDNN")
+@pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="this build of PyTorch has no oneDNN"
+)
 def test_a_product_of_onednn_counts_as_any_other():
     counts = []
-    for product in (nn.functional.linear, lambda *tensors: torch.ops.mkldnn._linear_pointwise(*tensors, "none", [], "")):
+    for product in (
+        nn.functional.linear,
+        lambda *tensors: torch.ops.mkldnn._linear_pointwise(*tensors, "none", [], ""),
+    ):
         with costs._Counting() as counting:
             product(torch.ones(4, 30), torch.ones(20, 30), torch.ones(20))
         counts.append(sum(cost.flops or 0 for _, cost in counting.costs))
@@ -100,8 +109,14 @@ OUT, INDICES = torch.zeros(3, 4), torch.zeros(3, 2, dtype=torch.int64)
         (lambda x: x.copy_(x.clone()), (2 + 2) * 4 * 12),
         (lambda x: x.fill_(1.0), 4 * 12),
         (lambda x: x.fill_(torch.tensor(1.0)), 4 * 12 + 4),
-        *[(methodcaller(name), 4 * 12) for name in ("zero_", "uniform_", "normal_", "random_", "cauchy_", "log_normal_")],
-        *[(methodcaller(name, 0.5), 4 * 12) for name in ("bernoulli_", "geometric_", "exponential_")],
+        *[
+            (methodcaller(name), 4 * 12)
+            for name in ("zero_", "uniform_", "normal_", "random_", "cauchy_", "log_normal_")
+        ],
+        *[
+            (methodcaller(name, 0.5), 4 * 12)
+            for name in ("bernoulli_", "geometric_", "exponential_")
+        ],
         # Clone, then the probabilities are read.
         (lambda x: x.bernoulli_(x.clone()), (2 + 2) * 4 * 12),
         (torch.zeros_like, 4 * 12),  # the shape is not read from memory
@@ -142,7 +157,10 @@ def test_a_case_whose_iterations_differ_has_no_costs():
     def loss(output, targets):
         return output.sum() if next(iterations) % 2 else (output + 1).sum()
 
-    case = build(params(workload="lenet5", phase="step", batch_size=2), dataclasses.replace(network("lenet5"), loss=loss))
+    case = build(
+        params(workload="lenet5", phase="step", batch_size=2),
+        dataclasses.replace(network("lenet5"), loss=loss),
+    )
     assert operation_costs(case) == {}
 
 
@@ -154,7 +172,10 @@ class TestLayers:
         assert found["conv1"].output_shape == (32, 26, 26)
         assert found["conv1"].flops == 2 * 32 * 26 * 26 * 9
         assert found["conv1"].output_bytes == 4 * 32 * 26 * 26
-        assert (found["fc1"].parameters, found["fc1"].parameter_bytes) == (9216 * 128 + 128, 4 * (9216 * 128 + 128))
+        assert (found["fc1"].parameters, found["fc1"].parameter_bytes) == (
+            9216 * 128 + 128,
+            4 * (9216 * 128 + 128),
+        )
         assert found["relu1"].flops is None
         assert sum(layer.parameters for layer in found.values()) == 1_199_882
         assert model.training

@@ -30,7 +30,13 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are for
 def job(folder: Path, **changes: Any) -> dict[str, Any]:
     """Return a job that takes seconds."""
     params = tiny_params(workload="lenet5", phase="forward", batch_size=1, dataset="digits")
-    return {"params": vars(params), "data_dir": None, "weights": str(folder / "weights.pt"), "trained": False, **changes}
+    return {
+        "params": vars(params),
+        "data_dir": None,
+        "weights": str(folder / "weights.pt"),
+        "trained": False,
+        **changes,
+    }
 
 
 def test_only_the_first_iteration_of_a_process_is_cold(tmp_path: Path) -> None:
@@ -40,7 +46,9 @@ def test_only_the_first_iteration_of_a_process_is_cold(tmp_path: Path) -> None:
     assert (later["first"], later["table"]["temperature"]) == (False, "warm")
 
 
-def test_a_process_gets_the_settings_of_the_gate_s_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_gets_the_settings_of_the_gate_s_launches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     given = {}
 
     def start(_: list[str], environ: dict[str, str]) -> Any:
@@ -50,7 +58,9 @@ def test_a_process_gets_the_settings_of_the_gate_s_launches(monkeypatch: pytest.
     monkeypatch.setattr(first_call, "Child", start)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setenv("PYTHONPATH", "here")
-    message = r"^first iteration: its process failed \(cannot be started \(no memory\)\); try again$"
+    message = (
+        r"^first iteration: its process failed \(cannot be started \(no memory\)\); try again$"
+    )
     with pytest.raises(UsageError, match=message):
         first_call.cold_calls(tiny_params(phase="forward"))
     assert PINNED.items() <= given.items()
@@ -59,7 +69,9 @@ def test_a_process_gets_the_settings_of_the_gate_s_launches(monkeypatch: pytest.
     assert here == str(Path("here").absolute())
 
 
-def test_a_process_that_exceeds_the_time_limit_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_process_that_exceeds_the_time_limit_is_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     script = tmp_path / "sleeps"
     script.write_text("#!/bin/sh\nexec sleep 100\n")
     script.chmod(0o755)
@@ -120,7 +132,8 @@ def test_the_pages_of_a_process_are_those_that_it_has_used() -> None:
             page
             for page in range(8)
             for begin, length, advice in first_call._present_pages()
-            if begin <= start + page * mmap.PAGESIZE < begin + length and advice == first_call._POPULATE_WRITE
+            if begin <= start + page * mmap.PAGESIZE < begin + length
+            and advice == first_call._POPULATE_WRITE
         ]
     assert used == [3]
 
@@ -133,7 +146,9 @@ def processes() -> Iterator[Processes]:
 
 
 @on_linux
-def test_a_server_serves_job_after_job_and_survives_their_errors(processes: Processes, tmp_path: Path) -> None:
+def test_a_server_serves_job_after_job_and_survives_their_errors(
+    processes: Processes, tmp_path: Path
+) -> None:
     (tmp_path / "MNIST" / "raw").mkdir(parents=True)
     (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"not MNIST")
     params = {**job(tmp_path)["params"], "dataset": "mnist"}
@@ -145,7 +160,9 @@ def test_a_server_serves_job_after_job_and_survives_their_errors(processes: Proc
     assert (first.first, first.table.temperature, later.first) == (True, "cold", False)
 
 
-def while_it_runs(processes: Processes, job: dict[str, Any], act: Callable[[int, int], None]) -> str:
+def while_it_runs(
+    processes: Processes, job: dict[str, Any], act: Callable[[int, int], None]
+) -> str:
     """Run a job; call ``act`` with the server's and the fork's process ids while it runs; return the error."""
     caught: list[UsageError] = []
 

@@ -9,7 +9,18 @@ from dataclasses import replace
 
 import pytest
 from builders import op_row, op_table
-from profiled_builders import CEILINGS, CONV, FC, LAYERS, RELU, cold_calls, of_two_ranks, on_accelerator, profiled, table
+from profiled_builders import (
+    CEILINGS,
+    CONV,
+    FC,
+    LAYERS,
+    RELU,
+    cold_calls,
+    of_two_ranks,
+    on_accelerator,
+    profiled,
+    table,
+)
 
 from mnistbench.core.roofline import Cost, OperationSum
 from mnistbench.profile.report import blocks, profile_report, rows_of, side_by_side
@@ -24,10 +35,18 @@ from mnistbench.showing.terminal import draw_report
         ("cpu", [profiled(16), profiled(1)], Settings()),
         ("accelerator", [on_accelerator()], Settings()),
         ("cold", [profiled(cold=cold_calls(), trained_steps=20)], Settings()),
-        ("by_module", [profiled(1), profiled(16)], Settings(by="module", sort="total", memory=True)),
+        (
+            "by_module",
+            [profiled(1), profiled(16)],
+            Settings(by="module", sort="total", memory=True),
+        ),
         ("by_op_top_2", [profiled(1)], Settings(by="op", top=2, shapes=True)),
         ("ranks", [of_two_ranks()], Settings()),
-        ("unknown", [profiled(ceilings=None, costs={}, layers=())], Settings(sort="calls", min_share=0.0)),
+        (
+            "unknown",
+            [profiled(ceilings=None, costs={}, layers=())],
+            Settings(sort="calls", min_share=0.0),
+        ),
     ],
 )
 def test_a_report(golden, name, cases, shown):
@@ -37,11 +56,15 @@ def test_a_report(golden, name, cases, shown):
 def test_csv_has_every_operation_and_leaves_out_what_is_not_known():
     text = profile_report([profiled(16), on_accelerator()], Settings()).table.csv()
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert [(row["device"], row["view"]) for row in rows] == [("cpu", "host")] * 4 + [("cuda", "host")] * 2 + [
-        ("cuda", "device")
-    ] * 2
+    assert [(row["device"], row["view"]) for row in rows] == [("cpu", "host")] * 4 + [
+        ("cuda", "host")
+    ] * 2 + [("cuda", "device")] * 2
     conv = rows[0]
-    assert (conv["operation"], conv["self_cpu_ns"], conv["flops"]) == (CONV[0], "12800000", str(21_233_664 * 16))
+    assert (conv["operation"], conv["self_cpu_ns"], conv["flops"]) == (
+        CONV[0],
+        "12800000",
+        str(21_233_664 * 16),
+    )
     assert (conv["self_device_ns"], rows[-1]["self_device_ns"]) == ("", "20000")
     # Launching work is not doing it.
     assert [bool(row["of_roof"]) for row in rows[4:]] == [False, False, True, True]
@@ -75,7 +98,11 @@ def plots(case):
 
 def test_a_roofline_needs_ceilings_flops_and_work_of_the_device():
     host = on_accelerator().tables[0]  # it launches the work only
-    for case in (profiled(ceilings=None), profiled(costs={RELU: Cost(None, 5)}), on_accelerator(tables=(host,))):
+    for case in (
+        profiled(ceilings=None),
+        profiled(costs={RELU: Cost(None, 5)}),
+        on_accelerator(tables=(host,)),
+    ):
         assert plots(case) == []
     assert len(plots(on_accelerator())) == 1
 
@@ -94,7 +121,9 @@ def test_a_point_of_the_roofline_is_below_the_roof():
 
 def test_modules_sum_their_operations_and_their_costs():
     case = profiled()
-    by_module, by_op, by_both = (rows_of(case, case.tables[0], by) for by in ("module", "op", "op,module"))
+    by_module, by_op, by_both = (
+        rows_of(case, case.tables[0], by) for by in ("module", "op", "op,module")
+    )
     assert by_module["", "forward", "fc1"].cost == case.costs[FC]
     assert by_op[CONV[0], "", ""].self_cpu_ns == 800_000
     assert by_both[CONV].total_cpu_ns == 820_000
@@ -116,7 +145,9 @@ def test_names_of_modules_are_printable():
 
 def test_operations_at_one_point_of_the_roofline_are_listed_together():
     costs = {key: Cost(21_233_664, 240_000) for key in (CONV, FC)}
-    case = profiled(costs=costs, tables=(op_table(*(op_row(key[0], 800_000, module=key[2]) for key in costs)),))
+    case = profiled(
+        costs=costs, tables=(op_table(*(op_row(key[0], 800_000, module=key[2]) for key in costs)),)
+    )
     drawn = plots(case)[0].split("\n")
     assert any("ab" in line for line in drawn if "|" in line)
 
@@ -150,6 +181,9 @@ def test_the_json_has_every_case_with_its_operations():
     assert (found["schema"], found["report"]) == (1, "profile")
     first, _, of_ranks = found["cases"]
     assert [call["first"] for call in first["cold"]] == [True, False, True]
-    assert (first["operations"][0]["operation"], first["operations"][0]["flops"]) == (CONV[0], 21_233_664 * 16)
+    assert (first["operations"][0]["operation"], first["operations"][0]["flops"]) == (
+        CONV[0],
+        21_233_664 * 16,
+    )
     assert len(of_ranks["ranks"]["step_ns"]) == 2
     assert of_two_ranks().ranks.exposed_ns == 10_400_000 - 8_300_000

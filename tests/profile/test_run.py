@@ -28,9 +28,16 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_part_is_of_the_same_case(tmp_path: Path) -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     trace = tmp_path / "traces" / "t.json"
-    found = profile_case(tiny_params(phase="step", batch_size=4), tiny_workload(), iterations=2, trace=trace)
+    found = profile_case(
+        tiny_params(phase="step", batch_size=4), tiny_workload(), iterations=2, trace=trace
+    )
     (table,) = found.tables
-    assert (table.view, table.temperature, len(table.iteration_ns), found.samples) == ("host", "warm", 2, 4)
+    assert (table.view, table.temperature, len(table.iteration_ns), found.samples) == (
+        "host",
+        "warm",
+        2,
+        4,
+    )
     assert found.costs.keys() <= {row.key for row in table.rows}
     # The first layer's inputs need no gradient.
     assert found.flops == (2 + 4) * 8 * 3 * 4 + (2 + 2) * 16 * 8 * 4
@@ -43,7 +50,9 @@ def test_every_part_is_of_the_same_case(tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_case_is_profiled_without_ceilings_where_their_kernels_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_case_is_profiled_without_ceilings_where_their_kernels_do_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def does_not_fit(*_: object) -> Ceilings:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -57,8 +66,13 @@ def test_a_case_is_profiled_without_ceilings_where_their_kernels_do_not_fit(monk
 def test_a_trace_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     trace = tmp_path / "file" / "t.json"
     trace.parent.touch()
-    with pytest.raises(UsageError, match=r"^--trace: .*t\.json cannot be written \(File exists\); name another file$"):
-        profile_case(tiny_params(phase="step", batch_size=4), tiny_workload(), iterations=1, trace=trace)
+    with pytest.raises(
+        UsageError,
+        match=r"^--trace: .*t\.json cannot be written \(File exists\); name another file$",
+    ):
+        profile_case(
+            tiny_params(phase="step", batch_size=4), tiny_workload(), iterations=1, trace=trace
+        )
 
 
 def test_a_batch_that_does_not_fit_is_one_line() -> None:
@@ -66,5 +80,8 @@ def test_a_batch_that_does_not_fit_is_one_line() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     workload = dataclasses.replace(tiny_workload(), loss=loss)
-    with pytest.raises(UsageError, match=r"^memory of cpu does not suffice for batches of 4: choose a smaller batch size$"):
+    with pytest.raises(
+        UsageError,
+        match=r"^memory of cpu does not suffice for batches of 4: choose a smaller batch size$",
+    ):
         profile_case(tiny_params(phase="step", batch_size=4), workload, iterations=1)

@@ -42,13 +42,23 @@ def test_the_standard_functions_can_be_called_beside_the_users_own(project):
 
 def test_only_the_conftests_above_a_test_are_asked_and_may_return_nothing(project):
     for name, value in (("other", "{'other': 1}"), ("nothing", "None")):
-        project.write(f"{name}/conftest.py", f"def pytest_mnistbench_attach(config, case, record):\n    return {value}\n")
-        project.write(f"{name}/test_{name}.py", f"def test_{name}(op_benchmark):\n    op_benchmark('forward')\n")
+        project.write(
+            f"{name}/conftest.py",
+            f"def pytest_mnistbench_attach(config, case, record):\n    return {value}\n",
+        )
+        project.write(
+            f"{name}/test_{name}.py",
+            f"def test_{name}(op_benchmark):\n    op_benchmark('forward')\n",
+        )
     found = records(project.run_saved()[1])
-    assert {name: (json.loads(record["attached"]), len(record["tables"])) for name, record in found.items()} == {
-        "test_forward[tiny-b4-cpu]": ({}, 2), "test_other[tiny-b4-cpu]": ({"other": 1}, 0),
+    assert {
+        name: (json.loads(record["attached"]), len(record["tables"]))
+        for name, record in found.items()
+    } == {
+        "test_forward[tiny-b4-cpu]": ({}, 2),
+        "test_other[tiny-b4-cpu]": ({"other": 1}, 0),
         "test_nothing[tiny-b4-cpu]": ({}, 0),
-    }  # fmt: skip
+    }
 
 
 def test_a_record_notes_that_kernels_belong_to_no_operation(project):
@@ -68,4 +78,6 @@ def test_a_record_notes_that_kernels_belong_to_no_operation(project):
             return {"operation_tables": [table(30), table(5)]}
         """,
     )
-    assert [note.partition(" of the time")[0] for note in only_record(project.run_saved()[1])["notes"]] == ["30.0 %"]
+    assert [
+        note.partition(" of the time")[0] for note in only_record(project.run_saved()[1])["notes"]
+    ] == ["30.0 %"]

@@ -55,7 +55,9 @@ def change(path, edit):
 
 
 def command(project, *arguments):
-    environment = {name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"
+    }
     return forks.run("mnistbench", *arguments, cwd=project.path, env=environment)
 
 
@@ -107,10 +109,18 @@ def test_operations_beneath_the_table_then_loss_and_accuracy(project):
 @pytest.mark.versions
 def test_a_regression_fails_and_the_command_prints_the_same_to_the_character(project):
     save_a_base(project, factors=[0.001])
-    result = project.run("--benchmark-compare=0001", "--op-fail=10%", "--case-fail=10%", "--benchmark-save=now")
+    result = project.run(
+        "--benchmark-compare=0001", "--op-fail=10%", "--case-fail=10%", "--benchmark-save=now"
+    )
     assert result.ret == EXIT_REGRESSED
     result.stdout.fnmatch_lines(
-        [HEADING, "Look first at:", "1. * regressed: *", "forward tiny-b4-cpu on synthetic", "thresholds: regressed: *"]
+        [
+            HEADING,
+            "Look first at:",
+            "1. * regressed: *",
+            "forward tiny-b4-cpu on synthetic",
+            "thresholds: regressed: *",
+        ]
     )
     done = command(project, "compare", "1", "2", "--op-fail=10%", "--case-fail", "10%")
     assert (done.returncode, done.stderr) == (EXIT_REGRESSED, "")
@@ -132,7 +142,11 @@ def save_with_a_quicker_plain_test(project):
     assert project.run("--benchmark-save=base").ret == EXIT_PASSED
 
     def quicker(saved):
-        [plain] = [benchmark for benchmark in saved["benchmarks"] if "mnistbench" not in benchmark["extra_info"]]
+        [plain] = [
+            benchmark
+            for benchmark in saved["benchmarks"]
+            if "mnistbench" not in benchmark["extra_info"]
+        ]
         plain["stats"]["median"] /= 10
 
     change(next(project.path.glob(".benchmarks/*/0001_base.json")), quicker)
@@ -145,7 +159,10 @@ def test_plain_tests_beside_cases_of_ours_are_compared_in_pytest_and_in_the_comm
     assert result.ret == EXIT_REGRESSED
     result.stdout.fnmatch_lines(["*test_plain.py::test_plain*", "thresholds: regressed: 1"])
     done = command(project, "compare", "1", "2", "--case-fail", "500%")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (EXIT_REGRESSED, "thresholds: regressed: 1")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (
+        EXIT_REGRESSED,
+        "thresholds: regressed: 1",
+    )
 
 
 def test_a_session_of_plain_tests_alone_is_judged_if_there_is_a_threshold(project):
@@ -180,10 +197,14 @@ def test_quiet_output_has_the_reasons_of_a_failure_alone(project):
     save_a_base(project, factors=[0.001])
     result = project.run("--benchmark-compare", "--op-fail=10%", "--benchmark-quiet")
     assert result.ret == EXIT_REGRESSED
-    result.stdout.fnmatch_lines([HEADING, "regressed: *the limit is 10.0 %", "thresholds: regressed: *"])
+    result.stdout.fnmatch_lines(
+        [HEADING, "regressed: *the limit is 10.0 %", "thresholds: regressed: *"]
+    )
     result.stdout.no_fnmatch_line("*of change*")
     for arguments in ([], ["--benchmark-compare"]):
-        project.run("--benchmark-quiet", *arguments).stdout.no_fnmatch_line("*mnistbench: operations*")
+        project.run("--benchmark-quiet", *arguments).stdout.no_fnmatch_line(
+            "*mnistbench: operations*"
+        )
 
 
 def test_the_summary_of_a_github_job_gets_the_report_as_markdown(project, monkeypatch):
@@ -220,19 +241,33 @@ def test_cases_that_the_newest_run_lacks_are_compared_with_an_older_run(project)
     sizes = "--bench-batch-size=2,4"
     path = project.save_base(sizes)
     newest = json.loads(path.read_text(encoding="utf-8"))
-    change(path, lambda saved: change_operations(saved, 0.001) or saved.update(datetime="2020-01-01T00:00:00+00:00"))
-    newest["benchmarks"] = [benchmark for benchmark in newest["benchmarks"] if "-b2-" in benchmark["fullname"]]
+    change(
+        path,
+        lambda saved: (
+            change_operations(saved, 0.001) or saved.update(datetime="2020-01-01T00:00:00+00:00")
+        ),
+    )
+    newest["benchmarks"] = [
+        benchmark for benchmark in newest["benchmarks"] if "-b2-" in benchmark["fullname"]
+    ]
     (path.parent / "0002_base.json").write_text(json.dumps(newest), encoding="utf-8")
     result = project.run(sizes, "--benchmark-compare", "--case-fail=900%", "--no-op-profile")
     assert result.ret == EXIT_REGRESSED
-    result.stdout.fnmatch_lines(["regressed: iteration (forward tiny-b4-cpu on synthetic), *", "thresholds: regressed: 1"])
+    result.stdout.fnmatch_lines(
+        ["regressed: iteration (forward tiny-b4-cpu on synthetic), *", "thresholds: regressed: 1"]
+    )
 
 
 def test_a_saved_run_that_cannot_be_read_is_one_line_and_the_run_goes_on(project):
-    change(project.save_base(), lambda saved: saved["benchmarks"][0]["extra_info"]["mnistbench"].update(schema=99))
+    change(
+        project.save_base(),
+        lambda saved: saved["benchmarks"][0]["extra_info"]["mnistbench"].update(schema=99),
+    )
     result = project.run("--benchmark-compare")
     assert result.ret == EXIT_PASSED
-    result.stdout.fnmatch_lines(["the run saved *: benchmarks?0?.extra_info.mnistbench.schema: 99 is newer than the 1 *"])
+    result.stdout.fnmatch_lines(
+        ["the run saved *: benchmarks?0?.extra_info.mnistbench.schema: 99 is newer than the 1 *"]
+    )
 
 
 def test_a_torn_file_is_named_and_the_run_before_it_is_compared_with(project):
@@ -262,7 +297,9 @@ def test_thresholds_in_the_configuration_need_a_comparison(project):
     assert project.run("--no-op-profile").ret == EXIT_PASSED
     result = project.run("--benchmark-compare")
     assert result.ret == EXIT_REGRESSED
-    result.stdout.fnmatch_lines(["missing: --op-fail 'aten::nothing' is no operation or module of any case"])
+    result.stdout.fnmatch_lines(
+        ["missing: --op-fail 'aten::nothing' is no operation or module of any case"]
+    )
 
 
 def test_a_mark_applies_to_its_test_in_pytest_and_in_the_command(project):
@@ -270,7 +307,9 @@ def test_a_mark_applies_to_its_test_in_pytest_and_in_the_command(project):
     save_a_base(project, factors=[0.001])
     result = project.run("--benchmark-compare=0001", "--benchmark-save=now", "--strict-markers")
     assert result.ret == EXIT_REGRESSED
-    result.stdout.fnmatch_lines(["regressed: iteration (*the limit is 50.0 %", "regressed: *the limit is 2.0 %"])
+    result.stdout.fnmatch_lines(
+        ["regressed: iteration (*the limit is 50.0 %", "regressed: *the limit is 2.0 %"]
+    )
     assert command(project, "compare", "1", "2").returncode == EXIT_REGRESSED
 
 
@@ -278,7 +317,12 @@ def test_an_accepted_regression_and_a_case_that_may_be_missing_pass_and_are_echo
     # Far from the largest limit, also if another process has the core for milliseconds.
     save_a_base(project, "--bench-batch-size=2,4", factors=[0.02])
     # The other operations may vary by more than the limit.
-    accepted = ("--accept=forward tiny-b4-cpu:*:1000000%", "--reason=new kernel", "--allow-missing", "--inconclusive=ok")
+    accepted = (
+        "--accept=forward tiny-b4-cpu:*:1000000%",
+        "--reason=new kernel",
+        "--allow-missing",
+        "--inconclusive=ok",
+    )
     result = project.run("--benchmark-compare", "--op-fail=10%", *accepted)
     assert result.ret == EXIT_PASSED
     result.stdout.fnmatch_lines_random(
@@ -294,9 +338,18 @@ def test_an_accepted_regression_and_a_case_that_may_be_missing_pass_and_are_echo
     ("arguments", "line"),
     [
         (["--op-fail=10%"], "missing: no saved run to compare with; save one with: *"),
-        (["--case-fail=10%", "-k", "nothing"], "missing: no benchmark ran: no test was selected; check -k, -m and the paths"),
-        (["--op-fail=10%", "--benchmark-disable"], "missing: no benchmark ran: --benchmark-disable *; leave it out"),
-        (["--op-fail=10%", "--benchmark-skip"], "missing: no benchmark ran: --benchmark-skip *; leave it out"),
+        (
+            ["--case-fail=10%", "-k", "nothing"],
+            "missing: no benchmark ran: no test was selected; check -k, -m and the paths",
+        ),
+        (
+            ["--op-fail=10%", "--benchmark-disable"],
+            "missing: no benchmark ran: --benchmark-disable *; leave it out",
+        ),
+        (
+            ["--op-fail=10%", "--benchmark-skip"],
+            "missing: no benchmark ran: --benchmark-skip *; leave it out",
+        ),
     ],
     ids=["no base", "no test", "benchmarks off", "benchmarks skipped"],
 )
@@ -311,15 +364,28 @@ def test_a_marked_test_that_no_longer_runs_is_undecided(project):
     save_a_base(project)
     result = project.run("--benchmark-compare", "-k", "nothing")
     assert result.ret == EXIT_UNJUDGED
-    result.stdout.fnmatch_lines([HEADING, "missing: no benchmark ran: no test was selected; *", "thresholds: undecided: 1"])
+    result.stdout.fnmatch_lines(
+        [HEADING, "missing: no benchmark ran: no test was selected; *", "thresholds: undecided: 1"]
+    )
 
 
 @pytest.mark.versions
 def test_workers_of_xdist_measure_nothing_so_the_comparison_is_undecided(project):
-    result = project.run("-n2", "-p", "xdist", "-W", "ignore", "--bench-batch-size=2,4", "--benchmark-compare", "--op-fail=10%")
+    result = project.run(
+        "-n2",
+        "-p",
+        "xdist",
+        "-W",
+        "ignore",
+        "--bench-batch-size=2,4",
+        "--benchmark-compare",
+        "--op-fail=10%",
+    )
     result.assert_outcomes(passed=2)
     assert result.ret == EXIT_UNJUDGED
-    result.stdout.fnmatch_lines(["missing: no benchmark ran: * pytest-xdist; run without -n", "thresholds: undecided: 1"])
+    result.stdout.fnmatch_lines(
+        ["missing: no benchmark ran: * pytest-xdist; run without -n", "thresholds: undecided: 1"]
+    )
     result.stdout.no_fnmatch_line("*mnistbench: operations -*")
 
 
@@ -337,7 +403,10 @@ def test_cases_with_other_threads_are_not_judged(project):
 
 @pytest.mark.parametrize(
     ("factor", "body", "code"),
-    [(1_000, "assert False", pytest.ExitCode.TESTS_FAILED), (0.001, "raise KeyboardInterrupt", pytest.ExitCode.INTERRUPTED)],
+    [
+        (1_000, "assert False", pytest.ExitCode.TESTS_FAILED),
+        (0.001, "raise KeyboardInterrupt", pytest.ExitCode.INTERRUPTED),
+    ],
     ids=["undecided beside a failed test", "a regression in an interrupted session"],
 )
 def test_a_session_that_failed_keeps_its_exit_code(project, factor, body, code):
@@ -350,7 +419,10 @@ def test_a_session_that_failed_keeps_its_exit_code(project, factor, body, code):
 
 def test_collecting_only_judges_nothing_and_leaves_nothing(project):
     result = project.run(
-        "--benchmark-compare", "--op-fail=10%", "--collect-only", "--bench-tensorboard=.benchmarks/tensorboard"
+        "--benchmark-compare",
+        "--op-fail=10%",
+        "--collect-only",
+        "--bench-tensorboard=.benchmarks/tensorboard",
     )
     assert result.ret == EXIT_PASSED
     result.stdout.no_fnmatch_line("*thresholds:*")
@@ -367,7 +439,9 @@ def test_a_project_without_cases_of_ours_is_left_alone(project):
 
 @pytest.mark.parametrize("flag", ["--op-fail", "--case-fail"])
 def test_a_threshold_without_a_comparison_is_one_line(project, flag):
-    project.assert_refused(f"{flag}: needs a saved run to compare with: add --benchmark-compare", f"{flag}=10%")
+    project.assert_refused(
+        f"{flag}: needs a saved run to compare with: add --benchmark-compare", f"{flag}=10%"
+    )
 
 
 def test_a_wrong_mark_is_one_line_before_any_case_runs(project):

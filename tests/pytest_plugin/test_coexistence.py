@@ -22,11 +22,23 @@ def test_installed_but_not_used_it_loads_nothing_and_prints_nothing(project):
     project.write("conftest.py", "")
     project.write("pytest.ini", "[pytest]\nfilterwarnings = error\n")
     project.write("test_bench.py", PLAIN)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:hypothesispytest",
+    ]
     done = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     lines = (done.stdout + done.stderr).splitlines()
-    printed = [line for line in lines if "mnistbench" in line and not line.startswith(("plugins:", "rootdir:"))]
+    printed = [
+        line
+        for line in lines
+        if "mnistbench" in line and not line.startswith(("plugins:", "rootdir:"))
+    ]
     assert printed == []
 
 
@@ -65,7 +77,9 @@ def test_disabled_benchmarks_run_once_and_record_nothing(project):
             assert benchmark.extra_info == {}
         """,
     )
-    result = project.run("--benchmark-disable", "--benchmark-autosave", "--bench-tensorboard=.benchmarks/tensorboard")
+    result = project.run(
+        "--benchmark-disable", "--benchmark-autosave", "--bench-tensorboard=.benchmarks/tensorboard"
+    )
     result.assert_outcomes(passed=1)
     assert not list(project.path.glob(".benchmarks/**/*.json"))
     assert not (project.path / ".benchmarks" / "tensorboard").exists()

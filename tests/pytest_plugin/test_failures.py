@@ -11,7 +11,9 @@ from projects import only_record, records
 
 
 @pytest.mark.versions
-def test_a_case_that_runs_out_of_memory_fails_alone_and_gives_its_memory_back_before_the_next(project):
+def test_a_case_that_runs_out_of_memory_fails_alone_and_gives_its_memory_back_before_the_next(
+    project,
+):
     project.append(
         "conftest.py",
         """
@@ -47,13 +49,17 @@ def test_a_case_that_runs_out_of_memory_fails_alone_and_gives_its_memory_back_be
     ],
 )
 def test_a_record_is_kept_with_a_note_if_the_attach_hook_fails(project, body, note):
-    project.append("conftest.py", f"\n\ndef pytest_mnistbench_attach(config, case, record):\n    {body}\n")
+    project.append(
+        "conftest.py", f"\n\ndef pytest_mnistbench_attach(config, case, record):\n    {body}\n"
+    )
     result, saved = project.run_saved()
     assert result.ret == 0
     assert only_record(saved)["notes"][0].startswith(note)
     assert saved["benchmarks"][0]["stats"]["rounds"] >= 3
     printed = note.replace("\\", "?")
-    result.stdout.fnmatch_lines(["*mnistbench: not recorded*", f"test_bench.py::test_forward?tiny-b4-cpu?: {printed}*"])
+    result.stdout.fnmatch_lines(
+        ["*mnistbench: not recorded*", f"test_bench.py::test_forward?tiny-b4-cpu?: {printed}*"]
+    )
 
 
 @pytest.mark.versions
@@ -79,7 +85,9 @@ def test_a_graph_that_cannot_be_traced_costs_a_line_and_not_the_curve(project):
     assert record["notes"] == ["no model graph: ValueError: not while tracing"]
     assert json.loads(record["scalars"])["final"]
     assert len(record["tables"]) == 2
-    result.stdout.fnmatch_lines(["*not recorded*", "*no model graph: ValueError: not while tracing"])
+    result.stdout.fnmatch_lines(
+        ["*not recorded*", "*no model graph: ValueError: not while tracing"]
+    )
 
 
 def test_a_disk_that_fills_up_costs_the_scalars_and_not_the_tables(project):
@@ -108,7 +116,9 @@ def test_a_phase_that_cannot_be_measured_fails_with_the_reason(project):
     project.write("test_bench.py", "def test_x(op_benchmark):\n    op_benchmark('eval')\n")
     result = project.run()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*workload 'tiny' has no whole set, which the phase 'eval' needs*"])
+    result.stdout.fnmatch_lines(
+        ["*workload 'tiny' has no whole set, which the phase 'eval' needs*"]
+    )
 
 
 @pytest.mark.versions
@@ -127,11 +137,21 @@ def test_interrupted_the_finished_cases_are_saved_and_the_interrupted_one_is_not
             op_benchmark("forward")
         """,
     )
-    arguments = ("--benchmark-save=run", "--bench-tensorboard=runs", "--benchmark-max-time=0.01", "-p", "no:cacheprovider")
+    arguments = (
+        "--benchmark-save=run",
+        "--bench-tensorboard=runs",
+        "--benchmark-max-time=0.01",
+        "-p",
+        "no:cacheprovider",
+    )
     process = Fork("pytest", *arguments, cwd=project.path)
     try:
         deadline = time.monotonic() + 120
-        while not (project.path / "reached").exists() and process.poll() is None and time.monotonic() < deadline:
+        while (
+            not (project.path / "reached").exists()
+            and process.poll() is None
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.1)
         time.sleep(1)  # into the rounds
         process.send_signal(signal.SIGINT)
@@ -140,6 +160,13 @@ def test_interrupted_the_finished_cases_are_saved_and_the_interrupted_one_is_not
         process.kill()
     assert done.returncode == 2, done.stdout
     [saved] = project.path.glob(".benchmarks/*/*.json")
-    assert list(records(json.loads(saved.read_text(encoding="utf-8")))) == ["test_forward[tiny-b4-cpu]"]
+    assert list(records(json.loads(saved.read_text(encoding="utf-8")))) == [
+        "test_forward[tiny-b4-cpu]"
+    ]
     assert "TensorBoard:" in done.stdout
-    assert [name for _, _, names in os.walk(project.path) for name in names if name.endswith((".tmp", ".part"))] == []
+    assert [
+        name
+        for _, _, names in os.walk(project.path)
+        for name in names
+        if name.endswith((".tmp", ".part"))
+    ] == []

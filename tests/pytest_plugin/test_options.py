@@ -16,8 +16,14 @@ pytestmark = pytest.mark.versions
 @pytest.mark.parametrize(
     ("argument", "line"),
     [
-        ("--bench-threads=0", "--bench-threads: '0' cannot be used; give a whole number, 1 to 1024"),
-        ("--bench-model=tiny,resnet", "--bench-model: 'resnet' is not a workload; choose of convnet, lenet5, smallnet, tiny"),
+        (
+            "--bench-threads=0",
+            "--bench-threads: '0' cannot be used; give a whole number, 1 to 1024",
+        ),
+        (
+            "--bench-model=tiny,resnet",
+            "--bench-model: 'resnet' is not a workload; choose of convnet, lenet5, smallnet, tiny",
+        ),
         ("--bench-device=cpu,cuda:99", "device 'cuda:99' is not available: torch * sees cpu*"),
     ],
 )
@@ -27,7 +33,9 @@ def test_a_wrong_value_is_one_line_before_any_case_runs(project, argument, line)
 
 def test_a_wrong_value_in_the_configuration_names_the_file(project):
     project.append("pytest.ini", "op_top = many\n")
-    project.assert_refused(f"op_top in {project.path / 'pytest.ini'}: 'many' cannot be used; give a whole number, at least 1")
+    project.assert_refused(
+        f"op_top in {project.path / 'pytest.ini'}: 'many' cannot be used; give a whole number, at least 1"
+    )
 
 
 def test_a_tensorboard_directory_that_cannot_be_made_is_one_line(project):
@@ -40,7 +48,9 @@ def test_missing_mnist_is_one_line_with_the_three_ways_out(project):
     (project.path / "data" / "MNIST" / "raw").mkdir(parents=True)
     project.write("data/MNIST/raw/train-images-idx3-ubyte", "truncated")
     line = "*train-images-idx3-ubyte*MNISTBENCH_DATA*--bench-data-dir*--bench-dataset*"
-    project.assert_refused(line, "--bench-dataset=mnist", "--bench-data-dir=data", "--bench-model=convnet")
+    project.assert_refused(
+        line, "--bench-dataset=mnist", "--bench-data-dir=data", "--bench-model=convnet"
+    )
 
 
 def test_options_decide_what_is_measured(project):
@@ -72,7 +82,12 @@ def test_options_decide_what_is_measured(project):
 
 
 def test_one_case_can_be_selected_by_its_id_which_has_what_is_not_the_default(project):
-    options = ("--bench-batch-size=1,16", "--bench-model=tiny,convnet", "--bench-dtype=bfloat16", "--bench-compile")
+    options = (
+        "--bench-batch-size=1,16",
+        "--bench-model=tiny,convnet",
+        "--bench-dtype=bfloat16",
+        "--bench-compile",
+    )
     result = project.run(*options, "-k", "tiny-b1-cpu", "--collect-only", "-q")
     assert [line for line in result.stdout.lines if "::" in line] == [
         "test_bench.py::test_forward[tiny-b1-cpu-bfloat16-compiled]"
@@ -119,8 +134,13 @@ def test_a_parametrize_mark_of_the_users_own_replaces_the_option(project):
         """,
     )
     found = records(project.run_saved("--bench-batch-size=1")[1]).values()
-    assert {(record["params"]["phase"], record["params"]["batch_size"], record["test"]) for record in found} == {
-        (phase, size, "test_bench.py::test_mine") for phase in ("forward", "batch") for size in (5, 6)
+    assert {
+        (record["params"]["phase"], record["params"]["batch_size"], record["test"])
+        for record in found
+    } == {
+        (phase, size, "test_bench.py::test_mine")
+        for phase in ("forward", "batch")
+        for size in (5, 6)
     }
 
 
@@ -137,7 +157,9 @@ def test_without_profiling_and_tensorboard_there_are_timings_and_scalars_alone(p
 def test_op_top_limits_what_is_shown_and_not_what_is_saved(project):
     result, saved = project.run_saved("--op-top=2")
     table = result.stdout.lines[
-        result.stdout.lines.index("forward tiny on synthetic, cpu, float32: self CPU time per iteration") :
+        result.stdout.lines.index(
+            "forward tiny on synthetic, cpu, float32: self CPU time per iteration"
+        ) :
     ]
     shown = table[3 : table.index(table[2], 3)]
     assert len(shown) == 2

@@ -45,7 +45,12 @@ def test_calls_of_torch_have_operations(suite):
     result, saved = suite.run_saved("--op-benchmarks", "--bench-threads=3")
     result.assert_outcomes(passed=5)
     found = records(saved)
-    assert [name for name, record in found.items() if record] == ["test_mm[8]", "test_mm[16]", "test_model", "test_setup"]
+    assert [name for name, record in found.items() if record] == [
+        "test_mm[8]",
+        "test_mm[16]",
+        "test_model",
+        "test_setup",
+    ]
     assert found["test_mm[8]"]["params"]["phase"] == "call"
     assert found["test_mm[8]"]["params"]["workload"] == "test_bench.py::test_mm[8]"
     threads = saved["mnistbench"]["environment"]["threads"]
@@ -89,11 +94,17 @@ def test_the_configuration_can_set_it_and_a_saved_run_is_explained(suite):
     result = suite.run("--benchmark-compare", "-k", "mm")
     result.assert_outcomes(passed=2, deselected=3)
     result.stdout.fnmatch_lines(
-        ["*mnistbench: operations compared*", "test_bench.py::test_mm[[]8]", "wall time of one iteration *"]
+        [
+            "*mnistbench: operations compared*",
+            "test_bench.py::test_mm[[]8]",
+            "wall time of one iteration *",
+        ]
     )
 
 
-def test_a_call_that_cannot_be_repeated_keeps_its_time_and_one_that_fails_fails_as_without_the_option(suite):
+def test_a_call_that_cannot_be_repeated_keeps_its_time_and_one_that_fails_fails_as_without_the_option(
+    suite,
+):
     suite.write(
         "test_bench.py",
         """
@@ -111,7 +122,10 @@ def test_a_call_that_cannot_be_repeated_keeps_its_time_and_one_that_fails_fails_
     result.assert_outcomes(passed=1, failed=1)
     assert records(saved)["test_once"]["notes"] == ["not profiled: IndexError: pop from empty list"]
     result.stdout.fnmatch_lines(
-        ["*ZeroDivisionError*", "test_bench.py::test_once: not profiled: IndexError: pop from empty list"]
+        [
+            "*ZeroDivisionError*",
+            "test_bench.py::test_once: not profiled: IndexError: pop from empty list",
+        ]
     )
 
 
@@ -136,7 +150,9 @@ def test_a_function_that_only_creates_its_work_is_named(suite):
     result.assert_outcomes(passed=2)
     assert [name for name, record in records(saved).items() if record] == ["test_whole"]
     result.stdout.fnmatch_lines(
-        ["test_bench.py::test_coroutine: its function only creates a coroutine, whose work is not measured; run it: *"]
+        [
+            "test_bench.py::test_coroutine: its function only creates a coroutine, whose work is not measured; run it: *"
+        ]
     )
     result.stdout.no_fnmatch_line("test_bench.py::test_whole: its function*")
 
@@ -200,7 +216,14 @@ def test_a_function_is_measured_with_its_operations_without_an_option(suite):
     result, saved = suite.run_saved()
     result.assert_outcomes(passed=7)
     found = records(saved)
-    with_operations = ["test_mm", "test_lambda[8]", "test_lambda[16]", "test_variable", "test_decorated", "test_fixture"]
+    with_operations = [
+        "test_mm",
+        "test_lambda[8]",
+        "test_lambda[16]",
+        "test_variable",
+        "test_decorated",
+        "test_fixture",
+    ]
     assert [name for name, record in found.items() if record] == with_operations
     assert ["aten::mm", "forward", "-"] in [line.split()[:3] for line in result.outlines]
 
@@ -236,7 +259,9 @@ def test_elsewhere(op_benchmark):
 
 def test_a_phase_stays_parametrized_over_workloads(suite):
     suite.write("test_bench.py", PHASES)
-    suite.run("--collect-only", "-q", "--bench-batch-size=1", "--bench-model=lenet5").stdout.fnmatch_lines(
+    suite.run(
+        "--collect-only", "-q", "--bench-batch-size=1", "--bench-model=lenet5"
+    ).stdout.fnmatch_lines(
         [
             "test_bench.py::test_phase[[]lenet5-b1-cpu]",
             "test_bench.py::test_phases[[]forward-lenet5-b1-cpu]",
@@ -307,7 +332,9 @@ def test_short(benchmark):
         ("4.0e-9", "4.9e-9", "regressed: *0.40 ns -> 0.49 ns, +22.5 %*"),
     ],
 )
-def test_a_session_judges_times_of_a_few_nanoseconds_by_their_fractions(project, base_round_s, head_round_s, line):
+def test_a_session_judges_times_of_a_few_nanoseconds_by_their_fractions(
+    project, base_round_s, head_round_s, line
+):
     project.write("test_bench.py", SHORT_CALL)
     project.write("round_s", base_round_s)
     project.run("--benchmark-autosave").assert_outcomes(passed=1)

@@ -23,7 +23,9 @@ def slow_training(project):
     conftest = (project.path / "conftest.py").read_text(encoding="utf-8")
     project.write(
         "conftest.py",
-        "import time\n" + conftest.replace("make_batch=make_batch", "make_batch=lambda *args: make_batch(*args)") + SLOW,
+        "import time\n"
+        + conftest.replace("make_batch=make_batch", "make_batch=lambda *args: make_batch(*args)")
+        + SLOW,
     )
     project.measure_a_step()
 

@@ -37,7 +37,12 @@ def test_a_record_carries_tables_scalars_and_identity(project):
     assert (step["samples"], step["parameter_count"]) == (4, 8 * 16 + 16 + 16 * 2 + 2)
 
     cold, warm = CaseRecord.from_json(step).tables
-    assert (cold.temperature, cold.view, cold.first_of_process, cold.profiler_ns) == ("cold", "host", True, 0)
+    assert (cold.temperature, cold.view, cold.first_of_process, cold.profiler_ns) == (
+        "cold",
+        "host",
+        True,
+        0,
+    )
     assert (warm.temperature, warm.view, len(warm.iteration_ns)) == ("warm", "host", 2)
     assert 0 <= warm.profiler_ns < 1_000_000
     assert {(row.name, row.phase, row.module, row.calls) for row in warm.rows} >= {
@@ -63,7 +68,10 @@ def test_a_record_carries_tables_scalars_and_identity(project):
 
     forward = records(saved)["test_forward[tiny-b4-cpu]"]
     assert CaseRecord.from_json(forward).tables[0].first_of_process is False
-    assert set(json.loads(forward["scalars"])["final"]) == {"timing/ms_per_iteration", "timing/samples_per_second"}
+    assert set(json.loads(forward["scalars"])["final"]) == {
+        "timing/ms_per_iteration",
+        "timing/samples_per_second",
+    }
     assert json.loads(forward["scalars"])["directory"] != scalars["directory"]
 
 
@@ -81,14 +89,25 @@ def test_a_benchmark_that_is_not_ours_is_left_as_it_was_and_so_is_machine_info(p
     assert step["group"] == "step tiny on synthetic"
     assert saved["mnistbench"]["schema"] == 1
     assert saved["mnistbench"]["environment"].keys() == {
-        "mnistbench", "python", "torch", "torchvision", "platform", "cpu_model", "cpu_count", "threads", "blas", "allocator",
+        "mnistbench",
+        "python",
+        "torch",
+        "torchvision",
+        "platform",
+        "cpu_model",
+        "cpu_count",
+        "threads",
+        "blas",
+        "allocator",
         "devices",
-    }  # fmt: skip
+    }
     assert "environment" not in step["extra_info"]["mnistbench"]
 
 
 def test_pytest_benchmarks_own_commands_read_our_files(project):
-    assert project.run("--benchmark-save=one", "--bench-tensorboard=.benchmarks/tensorboard").ret == 0
+    assert (
+        project.run("--benchmark-save=one", "--bench-tensorboard=.benchmarks/tensorboard").ret == 0
+    )
     assert project.run("--benchmark-save=two").ret == 0
 
     def command(*arguments):
@@ -104,7 +123,9 @@ def test_pytest_benchmarks_own_commands_read_our_files(project):
 
 
 def test_pytest_benchmarks_options_work_on_our_cases(project):
-    result = project.run("--benchmark-histogram=plot", "--benchmark-cprofile=tottime", "--benchmark-cprofile-top=3")
+    result = project.run(
+        "--benchmark-histogram=plot", "--benchmark-cprofile=tottime", "--benchmark-cprofile-top=3"
+    )
     result.assert_outcomes(passed=1)
     assert list(project.path.glob("plot*.svg"))
     result.stdout.fnmatch_lines(["*cProfile*"])
@@ -113,14 +134,19 @@ def test_pytest_benchmarks_options_work_on_our_cases(project):
 def test_the_same_seed_gives_the_same_losses_to_the_bit_in_another_process(project):
     project.measure_a_step()
     options = ("--bench-model=lenet5", "--no-op-profile")
-    first, second = (json.loads(only_record(project.run_saved(*options)[1])["curves"]) for _ in range(2))
+    first, second = (
+        json.loads(only_record(project.run_saved(*options)[1])["curves"]) for _ in range(2)
+    )
     assert first == second
     assert len(first["train/loss"]) > 10
 
 
 def test_a_training_curve_is_computed_once_for_the_same_code(project):
     def entries():
-        return {path.name: path.stat().st_ino for path in (project.path / ".benchmarks" / "curves").iterdir()}
+        return {
+            path.name: path.stat().st_ino
+            for path in (project.path / ".benchmarks" / "curves").iterdir()
+        }
 
     def scalars(*arguments):
         saved = project.run_saved("--bench-tensorboard=.benchmarks/tensorboard", *arguments)[1]

@@ -8,7 +8,9 @@ from projects import CONFTEST, only_record, records
 
 PLAIN = "def test_forward(op_benchmark):\n    op_benchmark('forward')\n"
 MARKED = f"import pytest\n\n@pytest.mark.parametrize('bench_workload', ['lenet5'])\n{PLAIN}"
-BUILT_IN = "from mnistbench.pytest_plugin.hooks import builtin_workloads as pytest_mnistbench_workloads\n"
+BUILT_IN = (
+    "from mnistbench.pytest_plugin.hooks import builtin_workloads as pytest_mnistbench_workloads\n"
+)
 NONE = (
     "no workload to measure: return one from pytest_mnistbench_workloads in conftest.py, "
     "or choose a built-in one with --bench-model: convnet, lenet5, smallnet"
@@ -31,13 +33,20 @@ def project(project):
         ([], "", MARKED, ["lenet5-b4-cpu"]),
         ([], BUILT_IN, PLAIN, ["convnet-b4-cpu", "lenet5-b4-cpu"]),
     ],
-    ids=["of the project", "an option names a built-in one", "a mark names a built-in one", "built-in ones are registered"],
+    ids=[
+        "of the project",
+        "an option names a built-in one",
+        "a mark names a built-in one",
+        "built-in ones are registered",
+    ],
 )
 def test_workloads_of_a_test(project, options, conftest, test, cases):
     project.write("conftest.py", conftest)
     project.write("test_bench.py", test)
     result = project.run("--collect-only", "-q", *options)
-    assert [found[1] for line in result.outlines if (found := re.search(r"\[(.*)\]$", line))] == cases
+    assert [
+        found[1] for line in result.outlines if (found := re.search(r"\[(.*)\]$", line))
+    ] == cases
     assert "".join(result.errlines) == ""
 
 
@@ -46,8 +55,14 @@ def test_workloads_of_a_test(project, options, conftest, test, cases):
     ("conftest", "line"),
     [
         ("", NONE),
-        (CONFTEST.replace('"tiny"', '"convnet"'), "workload 'convnet' is registered twice: give one of them another name"),
-        (CONFTEST.replace("    ]\n", "    ] * 2\n"), "workload 'tiny' is registered twice: give one of them another name"),
+        (
+            CONFTEST.replace('"tiny"', '"convnet"'),
+            "workload 'convnet' is registered twice: give one of them another name",
+        ),
+        (
+            CONFTEST.replace("    ]\n", "    ] * 2\n"),
+            "workload 'tiny' is registered twice: give one of them another name",
+        ),
         (
             "def pytest_mnistbench_workloads(config): return ['tiny']\n",
             "pytest_mnistbench_workloads returned 'tiny': return a list of mnistbench Workload objects",
@@ -80,7 +95,13 @@ def test_a_parameter_of_the_user_is_named_alike_in_each_process(project):
         """,
     )
     found = records(project.run_saved("--no-op-profile", "--bench-tensorboard=off")[1]).values()
-    options = ["option0", "plain", "option2", "<built-in function sorted>", "<class 'test_bench.Option'>"]
+    options = [
+        "option0",
+        "plain",
+        "option2",
+        "<built-in function sorted>",
+        "<class 'test_bench.Option'>",
+    ]
     expected = {f"test_bench.py::test_forward[option={option}]" for option in options}
     assert {record["test"] for record in found} == expected
 
@@ -96,8 +117,23 @@ def test_both_steps_are_measured_as_cases_of_one_test_with_names_of_the_same_mod
     for step, (name, record) in zip(("reference", "fast"), records(saved).items(), strict=True):
         identity = (f"test_step[lenet5-b4-cpu-{step}]", "test_bench.py::test_step", step)
         assert (name, record["test"], record["params"]["step"]) == identity
-        modules[step] = {module for table in record["tables"] for module in json.loads(table["operations"])["module"]}
-    layers = {"conv1", "pool1", "conv2", "pool2", "fc1", "relu3", "fc2", "fc3", "log_softmax", "(loss)"}
+        modules[step] = {
+            module
+            for table in record["tables"]
+            for module in json.loads(table["operations"])["module"]
+        }
+    layers = {
+        "conv1",
+        "pool1",
+        "conv2",
+        "pool2",
+        "fc1",
+        "relu3",
+        "fc2",
+        "fc3",
+        "log_softmax",
+        "(loss)",
+    }
     assert layers <= modules["fast"]  # max-pooling computes ReLU and flattening after it
     # Flattening contiguous values is no operation.
     assert layers | {"relu1", "relu2"} <= modules["reference"]

@@ -38,7 +38,12 @@ def save(number, scale=1.0, *, name="base", directory="", documents=None, **chan
 @pytest.mark.parametrize(
     ("head", "options", "code", "line"),
     [
-        ({"scale": 9.0}, [], EXIT_PASSED, "none given, so nothing fails; set one for operations with --op-fail 10%"),
+        (
+            {"scale": 9.0},
+            [],
+            EXIT_PASSED,
+            "none given, so nothing fails; set one for operations with --op-fail 10%",
+        ),
         ({"scale": 1.05}, ["--op-fail", "10%", "--case-fail=10%"], EXIT_PASSED, "passed"),
         ({"scale": 2.0}, ["--op-fail", "10%"], EXIT_REGRESSED, "regressed: 1"),
         ({"batch_size": 64}, ["--op-fail", "10%"], EXIT_UNJUDGED, "undecided: 2"),
@@ -56,15 +61,30 @@ def test_the_outcome_is_the_exit_code_and_the_last_line(run, head, options, code
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["compare", "9", "2"], "'9' has no saved run in .benchmarks; give a file, a number, a name, a glob, latest"),
-        (["compare", "1", "2", "--op-fail=ten"], "--op-fail: 'ten' is not a threshold; give 10%, or 'aten::addmm:5%' for one"),
-        (["compare", "1", "2", "--storage=gone"], "gone is not a folder of saved runs; name one with --storage, or save a ru"),
-        (["compare", "1", "2", "--output=gone/report"], "--output: gone/report cannot be written (No such file or directory"),
+        (
+            ["compare", "9", "2"],
+            "'9' has no saved run in .benchmarks; give a file, a number, a name, a glob, latest",
+        ),
+        (
+            ["compare", "1", "2", "--op-fail=ten"],
+            "--op-fail: 'ten' is not a threshold; give 10%, or 'aten::addmm:5%' for one",
+        ),
+        (
+            ["compare", "1", "2", "--storage=gone"],
+            "gone is not a folder of saved runs; name one with --storage, or save a ru",
+        ),
+        (
+            ["compare", "1", "2", "--output=gone/report"],
+            "--output: gone/report cannot be written (No such file or directory",
+        ),
         (["compare", "1"], "the following arguments are required: "),
-        (["prune"], "--keep: is missing; give the number of newest runs to keep, such as --keep 20"),
+        (
+            ["prune"],
+            "--keep: is missing; give the number of newest runs to keep, such as --keep 20",
+        ),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
-)  # fmt: skip
+)
 def test_wrong_usage_exits_with_2_and_says_in_one_line_what_to_do(refused, arguments, complaint):
     save(1), save(2)
     assert refused(*arguments).startswith(complaint)
@@ -72,9 +92,15 @@ def test_wrong_usage_exits_with_2_and_says_in_one_line_what_to_do(refused, argum
 
 def test_a_run_is_not_compared_with_itself(refused):
     path = save(1)
-    assert refused("compare", "1", "latest") == f"'1' and 'latest' are one saved run, {path}: name another base"
+    assert (
+        refused("compare", "1", "latest")
+        == f"'1' and 'latest' are one saved run, {path}: name another base"
+    )
     for same in (path.resolve(), Path(".benchmarks/../.benchmarks/machine", path.name)):
-        assert refused("compare", same, "1") == f"{str(same)!r} and '1' are one saved run, {path}: name another base"
+        assert (
+            refused("compare", same, "1")
+            == f"{str(same)!r} and '1' are one saved run, {path}: name another base"
+        )
 
 
 @pytest.fixture
@@ -98,26 +124,53 @@ def test_two_steps_of_one_run_are_compared_by_operation(run):
     [case] = json.loads(out)["cases"]
     assert case["case"] == f"{CASE}-fast on digits"
     assert (case["iteration"]["base_ns"], case["iteration"]["head_ns"]) == (4_000_000, 3_000_000)
-    assert run("compare", "1", "1", "--between=step=fast,reference", "--op-fail=10%")[0] == EXIT_REGRESSED
+    assert (
+        run("compare", "1", "1", "--between=step=fast,reference", "--op-fail=10%")[0]
+        == EXIT_REGRESSED
+    )
 
 
 @pytest.mark.usefixtures("two_steps")
 @pytest.mark.parametrize(
     ("between", "complaint"),
     [
-        *((text, f"{text!r} cannot be used; give step=reference,fast or dtype=float32,bfloat16 or compile=False,True")
-          for text in ("step", "step=fast,fast", "step=fast,quick", "step=fast,reference,fast", "seed=1,2")),
-        ("dtype=bfloat16,float32", "BASE has no case with dtype bfloat16: measure it, or name another run"),
-        ("compile=False,True", "HEAD has no case with compile True: measure it, or name another run"),
+        *(
+            (
+                text,
+                f"{text!r} cannot be used; give step=reference,fast or dtype=float32,bfloat16 or compile=False,True",
+            )
+            for text in (
+                "step",
+                "step=fast,fast",
+                "step=fast,quick",
+                "step=fast,reference,fast",
+                "seed=1,2",
+            )
+        ),
+        (
+            "dtype=bfloat16,float32",
+            "BASE has no case with dtype bfloat16: measure it, or name another run",
+        ),
+        (
+            "compile=False,True",
+            "HEAD has no case with compile True: measure it, or name another run",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_compared_between_is_one_line(refused, between, complaint):
     assert refused("compare", "1", "1", f"--between={between}") == f"--between: {complaint}"
 
 
 def test_the_head_is_no_base_run_of_itself_and_the_report_is_written(run):
     save(1), save(2), save(3, 2.0)
-    arguments = ("compare", "*_base", "latest", "--op-fail=10%", "--format=json", "--output=report.json")
+    arguments = (
+        "compare",
+        "*_base",
+        "latest",
+        "--op-fail=10%",
+        "--format=json",
+        "--output=report.json",
+    )
     assert run(*arguments) == (EXIT_REGRESSED, "", "")
     report = json.loads(Path("report.json").read_text(encoding="utf-8"))
     assert (report["schema"], report["outcome"], report["by"]) == (1, "regressed", "op,module")
@@ -141,10 +194,21 @@ def test_the_option_suggested_for_an_accept_without_a_limit_works(run):
 
 def test_base_runs_of_other_commits_are_samples_only_where_that_is_asked_for(run):
     for number in range(1, 9):
-        save(number, documents={"commit_info": {"id": f"{number % 2}" * 40, "dirty": False, "branch": "main"}})
+        save(
+            number,
+            documents={
+                "commit_info": {"id": f"{number % 2}" * 40, "dirty": False, "branch": "main"}
+            },
+        )
     save(9, name="head")
-    assert "\nbase runs used: 4 of 8, commit 0000000; left out: 4 (other commit)\n" in run("compare", "*", "latest")[1]
-    assert "\nbase runs used: 8 of 8, 2 commits\n" in run("compare", "*", "latest", "--pool-commits")[1]
+    assert (
+        "\nbase runs used: 4 of 8, commit 0000000; left out: 4 (other commit)\n"
+        in run("compare", "*", "latest")[1]
+    )
+    assert (
+        "\nbase runs used: 8 of 8, 2 commits\n"
+        in run("compare", "*", "latest", "--pool-commits")[1]
+    )
 
 
 def test_the_step_summary_of_a_job_gets_the_markdown(run, monkeypatch):
@@ -155,7 +219,11 @@ def test_the_step_summary_of_a_job_gets_the_markdown(run, monkeypatch):
     assert Path("summary.md").read_text(encoding="utf-8") == f"{markdown}\n"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "gone/summary.md")
     line = "mnistbench: GITHUB_STEP_SUMMARY: gone/summary.md cannot be written (No such file or directory)\n"
-    assert run("compare", "1", "2", "--op-fail=10%") == (code, out, line) == (EXIT_REGRESSED, out, err + line)
+    assert (
+        run("compare", "1", "2", "--op-fail=10%")
+        == (code, out, line)
+        == (EXIT_REGRESSED, out, err + line)
+    )
 
 
 # ---- what only a process shows -----------------------------------------------------------------------------------------
@@ -168,7 +236,9 @@ def process(*arguments, **options):
 
 def test_a_terminal_that_cannot_show_every_sign_gets_its_number():
     save(1), save(2, 2.0)
-    done = process("history", CASE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    done = process(
+        "history", CASE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+    )
     assert done.returncode == EXIT_PASSED
     assert "\\u2581\\u2588  1.00 ms to 2.00 ms\n" in done.stdout
 
@@ -203,13 +273,19 @@ def test_thresholds_of_the_project_apply_unless_the_command_line_has_others(run,
     assert run("compare", "1", "2")[0] == EXIT_REGRESSED
     assert run("compare", "1", "2", "--op-fail=150%")[0] == EXIT_PASSED
     project.write_text('[tool.mnistbench]\nop_fail = "ten"\n', encoding="utf-8")
-    assert refused("compare", "1", "2").startswith(f"op_fail in {project.resolve()}: 'ten' is not a threshold; give 10%")
+    assert refused("compare", "1", "2").startswith(
+        f"op_fail in {project.resolve()}: 'ten' is not a threshold; give 10%"
+    )
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"a = " + b"[" * 5_000], ids=["no text", "nested deeply"])
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b"a = " + b"[" * 5_000], ids=["no text", "nested deeply"]
+)
 def test_a_project_file_that_cannot_be_parsed_is_one_line(refused, content):
     Path("pyproject.toml").write_bytes(content)
-    assert refused("compare", "1", "2").startswith(f"{Path('pyproject.toml').resolve()}: cannot be read as TOML (")
+    assert refused("compare", "1", "2").startswith(
+        f"{Path('pyproject.toml').resolve()}: cannot be read as TOML ("
+    )
 
 
 # ---- unreadable files --------------------------------------------------------------------------------------------------
@@ -217,7 +293,13 @@ def test_a_project_file_that_cannot_be_parsed_is_one_line(refused, content):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["list"], ["history", CASE], ["prune", "--keep=1", "--yes"], ["export"], ["compare", "1", "latest"]],
+    [
+        ["list"],
+        ["history", CASE],
+        ["prune", "--keep=1", "--yes"],
+        ["export"],
+        ["compare", "1", "latest"],
+    ],
     ids=lambda arguments: arguments[0],
 )
 def test_a_file_that_cannot_be_read_is_reported_and_the_others_are_used(run, arguments):
@@ -240,9 +322,17 @@ def test_where_nothing_can_be_read_every_file_is_reported_with_what_to_do(run, c
     code, out, err = run(command)
     assert (code, out) == (EXIT_UNJUDGED, "")
     empty, number, nothing = err.splitlines()
-    assert empty == f"mnistbench: passed over: {paths[0]}: is empty; the run that should have written it was cut off"
-    assert number.startswith(f"mnistbench: passed over: {paths[1]}: file: needs an object, found 5; save the run again or")
-    assert nothing == "mnistbench: no saved run in .benchmarks can be read; save one with: pytest bench --benchmark-autosave"
+    assert (
+        empty
+        == f"mnistbench: passed over: {paths[0]}: is empty; the run that should have written it was cut off"
+    )
+    assert number.startswith(
+        f"mnistbench: passed over: {paths[1]}: file: needs an object, found 5; save the run again or"
+    )
+    assert (
+        nothing
+        == "mnistbench: no saved run in .benchmarks can be read; save one with: pytest bench --benchmark-autosave"
+    )
 
 
 def test_the_file_that_was_asked_for_is_reported_before_the_refusal(run):
@@ -252,7 +342,9 @@ def test_the_file_that_was_asked_for_is_reported_before_the_refusal(run):
     code, _, err = run("compare", "1", "2")
     assert code == EXIT_UNJUDGED
     passed_over, refusal = err.splitlines()
-    assert passed_over.startswith(f"mnistbench: passed over: {path}: has no benchmarks and no traceEvents; it is neither")
+    assert passed_over.startswith(
+        f"mnistbench: passed over: {path}: has no benchmarks and no traceEvents; it is neither"
+    )
     assert refusal == f"mnistbench: '1' is {path}: nothing there can be read"
 
 
@@ -273,8 +365,20 @@ def test_a_file_name_with_an_escape_is_spelt_out(run, tmp_path):
 def test_the_history_of_an_operation_of_a_case(run):
     save(1), save(2, 2.0)
     lines = run("history", CASE, "--op=aten::mm", "--module=fc1")[1].splitlines()
-    assert lines[:2] == ["step convnet-b16-cpu on digits: aten::mm in fc1", "▁█  1.00 ms to 2.00 ms"]
-    assert lines[-1].split() == ["0002", "2026-11-20", "10:02", "1a2b3c4", "2.00", "ms", "+100.0", "%"]
+    assert lines[:2] == [
+        "step convnet-b16-cpu on digits: aten::mm in fc1",
+        "▁█  1.00 ms to 2.00 ms",
+    ]
+    assert lines[-1].split() == [
+        "0002",
+        "2026-11-20",
+        "10:02",
+        "1a2b3c4",
+        "2.00",
+        "ms",
+        "+100.0",
+        "%",
+    ]
 
 
 def test_an_export_can_be_written_and_takes_any_reference(run):
@@ -308,14 +412,30 @@ def test_prune_shows_what_would_go_and_then_removes_it(run):
     assert all(path.exists() for path in paths)
     code, out, _ = run("prune", "--keep=1", "--yes")
     assert code == EXIT_PASSED
-    assert out.splitlines() == [line.replace("would remove", "removing") for line in shown.splitlines()[:-1]]
+    assert out.splitlines() == [
+        line.replace("would remove", "removing") for line in shown.splitlines()[:-1]
+    ]
     assert [path.exists() for path in paths] == [False, False, True]
     assert [path.name for path in Path(".benchmarks/tensorboard").iterdir()] == ["20261120-103003"]
-    assert run("prune", "--keep=1", "--yes")[1] == "nothing to remove: there are no more than 1 saved run\n"
+    assert (
+        run("prune", "--keep=1", "--yes")[1]
+        == "nothing to remove: there are no more than 1 saved run\n"
+    )
 
 
-@pytest.mark.parametrize(("newest", "minutes"), [({}, {"02", "03"}), ({"benchmarks": []}, {"01", "02"})], ids=["ours", "plain"])
-def test_a_page_without_references_shows_the_newest_run_with_operations_and_the_one_before_it(run, newest, minutes):
+@pytest.mark.parametrize(
+    ("newest", "minutes"),
+    [({}, {"02", "03"}), ({"benchmarks": []}, {"01", "02"})],
+    ids=["ours", "plain"],
+)
+def test_a_page_without_references_shows_the_newest_run_with_operations_and_the_one_before_it(
+    run, newest, minutes
+):
     save(1), save(2), save(3, documents=newest)
     assert run("report") == (EXIT_PASSED, "2 saved runs: report.html\n", "")
-    assert set(re.findall(r"2026-11-20 10:(\d\d) UTC", Path("report.html").read_text(encoding="utf-8"))) == minutes
+    assert (
+        set(
+            re.findall(r"2026-11-20 10:(\d\d) UTC", Path("report.html").read_text(encoding="utf-8"))
+        )
+        == minutes
+    )

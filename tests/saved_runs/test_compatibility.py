@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.core.record import Environment, run_header
-from mnistbench.saved_runs.compatibility import BLOCKING, MACHINES, VERSIONS, blocking_differences, described, differences
+from mnistbench.saved_runs.compatibility import (
+    BLOCKING,
+    MACHINES,
+    VERSIONS,
+    blocking_differences,
+    described,
+    differences,
+)
 
 CPU = builders.params()
 H200 = {"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000", "driver": "580.1"}
@@ -47,20 +54,26 @@ def test_every_field_of_an_environment_is_listed():
 def test_a_field_that_decides_is_named_base_first(name):
     head = saved(**{name: OTHERS[name]})
     # On an accelerator everything decides.
-    assert found(builders.params(device="cuda"), **{name: OTHERS[name]}) == {name: (saved()[name], head[name])}
+    assert found(builders.params(device="cuda"), **{name: OTHERS[name]}) == {
+        name: (saved()[name], head[name])
+    }
 
 
 @pytest.mark.parametrize("name", ["mnistbench", "torchvision", "platform"])
 def test_a_field_that_does_not_make_times_differ_does_not_decide(name):
     assert found(**{name: OTHERS[name]}) == {}
-    assert differences(saved(), saved(**{name: OTHERS[name]})) == {name: (saved()[name], OTHERS[name])}
+    assert differences(saved(), saved(**{name: OTHERS[name]})) == {
+        name: (saved()[name], OTHERS[name])
+    }
 
 
 def test_differences_are_all_named_as_text_too():
     several = found(cpu_count=4, torch="2.13.0", platform="x", allocator={})
     assert described(several) == [
-        "torch 2.15.0 -> 2.13.0", "cpu count 2 -> 4", "allocator MALLOC_TRIM_THRESHOLD_=1073741824 -> none",
-    ]  # fmt: skip
+        "torch 2.15.0 -> 2.13.0",
+        "cpu count 2 -> 4",
+        "allocator MALLOC_TRIM_THRESHOLD_=1073741824 -> none",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -74,10 +87,14 @@ def test_differences_are_all_named_as_text_too():
     ],
 )
 def test_another_python_decides_and_a_patch_release_does_not(base, head, decides):
-    assert found(python=head, base=saved(python=base)) == ({"python": (base, head)} if decides else {})
+    assert found(python=head, base=saved(python=base)) == (
+        {"python": (base, head)} if decides else {}
+    )
 
 
-@pytest.mark.parametrize(("device", "decides"), [("cpu", False), ("cuda", True), ("cuda:1", True), ("mps", True)])
+@pytest.mark.parametrize(
+    ("device", "decides"), [("cpu", False), ("cuda", True), ("cuda:1", True), ("mps", True)]
+)
 def test_an_accelerator_does_not_matter_to_a_case_on_the_cpu(device, decides):
     assert bool(found(builders.params(device=device), devices=(H200,))) is decides
 
@@ -86,7 +103,9 @@ def test_a_plain_benchmark_may_run_anywhere_so_that_an_accelerator_decides():
     assert list(found(None, devices=(H200,))) == ["devices"]
 
 
-@pytest.mark.parametrize(("option", "fields"), [("across_versions", VERSIONS), ("across_machines", MACHINES)])
+@pytest.mark.parametrize(
+    ("option", "fields"), [("across_versions", VERSIONS), ("across_machines", MACHINES)]
+)
 def test_an_option_allows_its_own_fields_and_names_itself_in_their_advice(option, fields):
     params = builders.params(device="cuda")
     everything = {name: OTHERS[name] for name in BLOCKING}

@@ -24,12 +24,21 @@ EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
 
 def benchmark(name="test_a", median=1e-3, **changes):
     """A benchmark with nothing but what a comparison needs; a value ``...`` leaves a field out."""
-    members = {"fullname": f"test_a.py::{name}", "name": name, "stats": {"median": median, "iqr": 0.0, "ops": 1.0}, **changes}
+    members = {
+        "fullname": f"test_a.py::{name}",
+        "name": name,
+        "stats": {"median": median, "iqr": 0.0, "ops": 1.0},
+        **changes,
+    }
     return {field: value for field, value in members.items() if value is not ...}
 
 
 def run_file(*benchmarks, **top):
-    members = {"benchmarks": list(benchmarks or [benchmark()]), "datetime": "2026-01-01T00:00:00+00:00", **top}
+    members = {
+        "benchmarks": list(benchmarks or [benchmark()]),
+        "datetime": "2026-01-01T00:00:00+00:00",
+        **top,
+    }
     return {field: value for field, value in members.items() if value is not ...}
 
 
@@ -51,10 +60,15 @@ def times(run):
 # ---- what is left out --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("extra_info", [..., None, [], "text", {"mnistbench": None}, {"machine": "ci"}])
+@pytest.mark.parametrize(
+    "extra_info", [..., None, [], "text", {"mnistbench": None}, {"machine": "ci"}]
+)
 def test_a_run_without_extra_info_is_compared(run, extra_info):
     base = write("base.json", run_file(benchmark(extra_info=extra_info)))
-    head = write("head.json", run_file(benchmark(median=2e-3, extra_info=extra_info), datetime="2026-01-02T00:00:00"))
+    head = write(
+        "head.json",
+        run_file(benchmark(median=2e-3, extra_info=extra_info), datetime="2026-01-02T00:00:00"),
+    )
     code, out, err = run("compare", base, head, "--case-fail", "10%")
     assert (code, err) == (EXIT_REGRESSED, "")
     assert "+100.0 %" in out
@@ -67,7 +81,12 @@ def test_what_says_where_a_run_is_from_may_be_missing_or_of_another_form(field, 
 
 
 def test_a_machine_without_a_processor_is_a_machine():
-    for machine in ({"cpu": None}, {"cpu": "x"}, {"cpu": {"brand_raw": None}}, {"python_version": 3}):
+    for machine in (
+        {"cpu": None},
+        {"cpu": "x"},
+        {"cpu": {"brand_raw": None}},
+        {"python_version": 3},
+    ):
         assert summary(machine_info=machine).environment == {}
 
 
@@ -77,7 +96,10 @@ def test_parameters_of_a_plain_test_are_not_read(params):
 
 
 def test_without_a_whole_name_the_short_one_counts():
-    assert times(summary(benchmark(fullname=...), benchmark("b", fullname=None))) == {"test_a": 1_000_000, "b": 1_000_000}
+    assert times(summary(benchmark(fullname=...), benchmark("b", fullname=None))) == {
+        "test_a": 1_000_000,
+        "b": 1_000_000,
+    }
 
 
 @pytest.mark.parametrize(
@@ -99,11 +121,26 @@ def test_statistics_that_are_missing_follow_from_others(stats, median_ns, range_
 
 
 UNUSABLE = {
-    "no statistics": (benchmark("b", stats=None), "benchmarks[1].stats: needs an object, found None (test_a.py::b)"),
-    "no median": (benchmark("b", stats={"mean": 1e-3}), "benchmarks[1].stats.median: is missing (test_a.py::b)"),
-    "NaN": (benchmark("b", math.nan), "benchmarks[1].stats.median: needs a finite number, found nan (test_a.py::b)"),
-    "infinite": (benchmark("b", math.inf), "benchmarks[1].stats.median: needs a finite number, found inf (test_a.py::b)"),
-    "negative": (benchmark("b", -1), "benchmarks[1].stats.median: needs a time in seconds, found -1 (test_a.py::b)"),
+    "no statistics": (
+        benchmark("b", stats=None),
+        "benchmarks[1].stats: needs an object, found None (test_a.py::b)",
+    ),
+    "no median": (
+        benchmark("b", stats={"mean": 1e-3}),
+        "benchmarks[1].stats.median: is missing (test_a.py::b)",
+    ),
+    "NaN": (
+        benchmark("b", math.nan),
+        "benchmarks[1].stats.median: needs a finite number, found nan (test_a.py::b)",
+    ),
+    "infinite": (
+        benchmark("b", math.inf),
+        "benchmarks[1].stats.median: needs a finite number, found inf (test_a.py::b)",
+    ),
+    "negative": (
+        benchmark("b", -1),
+        "benchmarks[1].stats.median: needs a time in seconds, found -1 (test_a.py::b)",
+    ),
     "no name": (benchmark(fullname=..., name=...), "benchmarks[1].fullname: is missing"),
     "no object": (7, "benchmarks[1]: needs an object, found 7"),
 }
@@ -121,7 +158,9 @@ def test_a_benchmark_without_a_usable_time_is_named_and_the_others_are_compared(
 
 def test_a_benchmark_that_is_left_out_is_missing(run):
     base = write("base.json", run_file(benchmark(), benchmark("b")))
-    head = write("head.json", run_file(benchmark(), benchmark("b", math.nan), datetime="2026-01-02T00:00:00"))
+    head = write(
+        "head.json", run_file(benchmark(), benchmark("b", math.nan), datetime="2026-01-02T00:00:00")
+    )
     code, out, _ = run("compare", base, head, "--case-fail", "10%")
     assert code == EXIT_UNJUDGED
     assert "missing: in the base but not in this run: test_a.py::b" in out
@@ -133,7 +172,10 @@ def test_a_run_without_benchmarks_is_compared_with_one_that_has_some(run, which)
     write(f"{which}.json", {"benchmarks": []})
     code, out, err = run("compare", "base.json", "head.json", "--case-fail", "10%")
     assert (code, err) == (EXIT_UNJUDGED, "")
-    problem = {"base": "no case in common with the base", "head": "no benchmark ran: the new run has no benchmark in it"}
+    problem = {
+        "base": "no case in common with the base",
+        "head": "no benchmark ran: the new run has no benchmark in it",
+    }
     assert f"missing: {problem[which]}" in out
 
 
@@ -148,7 +190,9 @@ def test_a_run_without_benchmarks_is_compared_with_one_that_has_some(run, which)
         {"stats": {"mean": 1e-3, "median": 0.0, "ops": None, "iqr": None}},
     ],
 )
-@pytest.mark.parametrize("top", [{}, {"machine_info": None, "commit_info": None}, {"datetime": ..., "version": 3}])
+@pytest.mark.parametrize(
+    "top", [{}, {"machine_info": None, "commit_info": None}, {"datetime": ..., "version": 3}]
+)
 def test_every_file_that_pytest_benchmark_compares_is_read(changes, top):
     write("runs/0001_a.json", run_file(benchmark(**changes), **top))
     problems = []
@@ -156,7 +200,9 @@ def test_every_file_that_pytest_benchmark_compares_is_read(changes, top):
     [(_, data)] = theirs.load("0001")
     assert problems == []
     [saved] = Storage(Path("runs")).all()
-    assert [case.node_id for case in saved.run.cases] == [one["fullname"] for one in data["benchmarks"]]
+    assert [case.node_id for case in saved.run.cases] == [
+        one["fullname"] for one in data["benchmarks"]
+    ]
 
 
 def test_a_running_session_numbers_the_benchmarks_of_one_test():
@@ -166,12 +212,22 @@ def test_a_running_session_numbers_the_benchmarks_of_one_test():
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2)
+    ),
     max_leaves=4,
 )
-_STATS = st.fixed_dictionaries({}, optional=dict.fromkeys(("median", "iqr", "q1", "q3", "data"), _JSON | st.floats(0, 1)))
+_STATS = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("median", "iqr", "q1", "q3", "data"), _JSON | st.floats(0, 1))
+)
 _BENCHMARK = st.fixed_dictionaries(
-    {}, optional={"fullname": _JSON | st.just("a"), "name": _JSON, "stats": _JSON | _STATS, "extra_info": _JSON}
+    {},
+    optional={
+        "fullname": _JSON | st.just("a"),
+        "name": _JSON,
+        "stats": _JSON | _STATS,
+        "extra_info": _JSON,
+    },
 )
 _TOP = st.fixed_dictionaries(
     {"benchmarks": st.lists(_JSON | _BENCHMARK, max_size=3)},
@@ -215,7 +271,9 @@ ENCODINGS = {
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_a_run_is_read_however_its_text_is_encoded(run, name):
     base = write("base.json", run_file(benchmark("größer")))
-    head = write(name, run_file(benchmark("größer"), datetime="2026-01-02T00:00:00"), ENCODINGS[name])
+    head = write(
+        name, run_file(benchmark("größer"), datetime="2026-01-02T00:00:00"), ENCODINGS[name]
+    )
     code, out, err = run("compare", base, head)
     assert (code, err) == (EXIT_PASSED, "")
     assert "größer" in out
@@ -229,21 +287,39 @@ def test_a_run_is_read_however_its_text_is_encoded(run, name):
             b"# Notes\n",
             "is not JSON (Expecting value: line 1 column 1 (char 0)); it is neither a saved run of pytest-benchmark",
         ),
-        (b"\x89PNG\r\n\x1a\n\x00\xff", "is not a text file; it is neither a saved run of pytest-benchmark nor a trace of to"),
+        (
+            b"\x89PNG\r\n\x1a\n\x00\xff",
+            "is not a text file; it is neither a saved run of pytest-benchmark nor a trace of to",
+        ),
         (
             b'{"a": 1}',
             "has no benchmarks and no traceEvents; it is neither a saved run of pytest-benchmark nor a trace of torch",
         ),
-        (b'{"benchmarks": [', "is not JSON (Expecting value: line 1 column 17 (char 16)); the run that wrote it was cut off"),
+        (
+            b'{"benchmarks": [',
+            "is not JSON (Expecting value: line 1 column 17 (char 16)); the run that wrote it was cut off",
+        ),
         (b"PK\x03\x04rest", "is a zip archive; unpack it and give the file in it"),
         (b"BZh91AY", "is compressed with bzip2; unpack it with: bunzip2 FILE"),
         (b"7z\xbc\xaf\x27\x1c\x00", "is a 7z archive; unpack it and give the file in it"),
-        (b"version https://git-lfs.github.com/spec/v1", "is a pointer of Git LFS, not the file itself; get the file with: "),
-        (b"\x80\x04\x95rest", "is a pickle, such as a memory snapshot of torch.cuda; it is neither a saved run of pytest"),
-        (gzip.compress(gzip.compress(b'{"benchmarks": []}')), "is compressed twice with gzip; unpack it with: gunzip FILE"),
+        (
+            b"version https://git-lfs.github.com/spec/v1",
+            "is a pointer of Git LFS, not the file itself; get the file with: ",
+        ),
+        (
+            b"\x80\x04\x95rest",
+            "is a pickle, such as a memory snapshot of torch.cuda; it is neither a saved run of pytest",
+        ),
+        (
+            gzip.compress(gzip.compress(b'{"benchmarks": []}')),
+            "is compressed twice with gzip; unpack it with: gunzip FILE",
+        ),
         (b'{"name": "caf\xe9"}', "has bytes that are not UTF-8; save it as UTF-8"),
         (gzip.compress(b'{"benchmarks": []}')[:-9], "cannot be decompressed ("),
-        (gzip.compress(b"text"), "is not JSON (Expecting value: line 1 column 1 (char 0)); it is neither a saved run"),
+        (
+            gzip.compress(b"text"),
+            "is not JSON (Expecting value: line 1 column 1 (char 0)); it is neither a saved run",
+        ),
     ],
     ids=[
         "text",
@@ -261,20 +337,28 @@ def test_a_run_is_read_however_its_text_is_encoded(run, name):
         "compressed text",
     ],
 )
-def test_a_file_that_is_neither_a_run_nor_a_trace_is_refused_with_the_reason(refused, content, complaint):
+def test_a_file_that_is_neither_a_run_nor_a_trace_is_refused_with_the_reason(
+    refused, content, complaint
+):
     Path("file.json").write_bytes(content)
-    assert refused("compare", write("base.json", run_file()), "file.json").startswith(f"file.json: {complaint}")
+    assert refused("compare", write("base.json", run_file()), "file.json").startswith(
+        f"file.json: {complaint}"
+    )
 
 
 def test_a_small_file_that_becomes_large_is_refused(refused):
     Path("bomb.json.gz").write_bytes(gzip.compress(b" " * (LARGEST_FILE + 1)))
-    assert refused("export", "bomb.json.gz").startswith("bomb.json.gz: has more than 64.0 MiB, more than any saved run")
+    assert refused("export", "bomb.json.gz").startswith(
+        "bomb.json.gz: has more than 64.0 MiB, more than any saved run"
+    )
 
 
 # ---- folders without numbers -------------------------------------------------------------------------------------------
 
 
-def test_a_folder_of_files_that_benchmark_json_wrote_is_listed_compared_by_name_and_has_a_history(run):
+def test_a_folder_of_files_that_benchmark_json_wrote_is_listed_compared_by_name_and_has_a_history(
+    run,
+):
     write("results/after.json", run_file(benchmark(median=2e-3), datetime="2026-01-02T00:00:00"))
     write("results/before.json.gz", run_file(), lambda text: gzip.compress(text.encode()))
     write("results/other.json", {"rows": []}), write("results/trace.json", {"traceEvents": []})
@@ -283,14 +367,22 @@ def test_a_folder_of_files_that_benchmark_json_wrote_is_listed_compared_by_name_
     assert (code, err) == (EXIT_PASSED, "")
     assert [line.split()[0] for line in out.splitlines()[3:]] == ["before.json.gz", "after.json"]
     for names in (("before", "after"), ("before.json.gz", "after.json"), ("before", "latest")):
-        assert run("compare", *names, "--storage", "results", "--case-fail", "10%")[0] == EXIT_REGRESSED
+        assert (
+            run("compare", *names, "--storage", "results", "--case-fail", "10%")[0]
+            == EXIT_REGRESSED
+        )
     assert "+100.0 %" in run("history", "test_a", "--storage", "results")[1]
 
 
 def test_files_in_folders_are_named_with_the_folder_where_names_repeat(run):
     for day, folder in enumerate(("old", "new"), 1):
-        write(f"results/{folder}/run.json", run_file(benchmark(median=day * 1e-3), datetime=f"2026-01-0{day}"))
-    assert [line.split()[0] for line in run("list", "--storage", "results")[1].splitlines()[3:]] == [
+        write(
+            f"results/{folder}/run.json",
+            run_file(benchmark(median=day * 1e-3), datetime=f"2026-01-0{day}"),
+        )
+    assert [
+        line.split()[0] for line in run("list", "--storage", "results")[1].splitlines()[3:]
+    ] == [
         "old/run.json",
         "new/run.json",
     ]
@@ -299,19 +391,27 @@ def test_files_in_folders_are_named_with_the_folder_where_names_repeat(run):
 
 def test_a_numbered_file_may_be_compressed(run):
     write(".benchmarks/m/0001_a.json.gz", run_file(), lambda text: gzip.compress(text.encode()))
-    write(".benchmarks/m/0002_b.json", run_file(benchmark(median=2e-3), datetime="2026-01-02T00:00:00"))
+    write(
+        ".benchmarks/m/0002_b.json",
+        run_file(benchmark(median=2e-3), datetime="2026-01-02T00:00:00"),
+    )
     for base in ("1", "0001", "a", "*_a", "m/0001*"):
         assert "+100.0 %" in run("compare", base, "2")[1]
 
 
 def test_numbered_files_hide_the_copies_beside_them():
-    write(".benchmarks/machine/0001_base.json", run_file()), write(".benchmarks/copy.json", run_file())
+    (
+        write(".benchmarks/machine/0001_base.json", run_file()),
+        write(".benchmarks/copy.json", run_file()),
+    )
     assert [saved.name for saved in Storage(Path(".benchmarks")).all()] == ["0001"]
 
 
 def test_files_without_numbers_are_never_removed(refused):
     write("results/before.json", run_file())
-    assert refused("prune", "--keep", "1", "--storage", "results").startswith("results: no file has a number (0001_*.json)")
+    assert refused("prune", "--keep", "1", "--storage", "results").startswith(
+        "results: no file has a number (0001_*.json)"
+    )
     assert Path("results/before.json").exists()
 
 
@@ -319,21 +419,39 @@ def test_files_without_numbers_are_never_removed(refused):
 
 
 def test_a_list_has_the_names_that_were_given_and_folders_where_numbers_repeat(run, refused):
-    names = ("3.10/0001_before", "3.11/0001_before", "3.11/0002_new-parser", f"3.11/0003_{'1' * 40}_20260101_000000")
+    names = (
+        "3.10/0001_before",
+        "3.11/0001_before",
+        "3.11/0002_new-parser",
+        f"3.11/0003_{'1' * 40}_20260101_000000",
+    )
     for day, name in enumerate(names, 1):
-        write(f".benchmarks/{name}.json", run_file(benchmark(median=day * 1e-3), datetime=f"2026-01-0{day}T00:00:00"))
+        write(
+            f".benchmarks/{name}.json",
+            run_file(benchmark(median=day * 1e-3), datetime=f"2026-01-0{day}T00:00:00"),
+        )
     rows = [line.split()[:2] for line in run("list")[1].splitlines()[3:]]
-    assert rows == [["3.10/0001", "before"], ["3.11/0001", "before"], ["0002", "new-parser"], ["0003", "-"]]
+    assert rows == [
+        ["3.10/0001", "before"],
+        ["3.11/0001", "before"],
+        ["0002", "new-parser"],
+        ["0003", "-"],
+    ]
     assert "+200.0 %" in run("compare", "3.10/0001", "new-parser")[1]
     assert "+100.0 %" in run("compare", "3.11/before", "3.11/0003")[1]
     assert refused("compare", "before", "2").startswith("'before' is the name of 2 saved runs: ")
-    assert [line.split()[0] for line in run("history", "test_a")[1].splitlines()[4:]] == [row[0] for row in rows]
+    assert [line.split()[0] for line in run("history", "test_a")[1].splitlines()[4:]] == [
+        row[0] for row in rows
+    ]
 
 
 def test_a_branch_comes_before_a_name(run):
     commit = {"id": "1" * 40, "branch": "main", "dirty": False}
     write(".benchmarks/m/0001_x.json", run_file(commit_info=commit))
-    write(".benchmarks/m/0002_main.json", run_file(benchmark(median=2e-3), datetime="2026-01-02T00:00:00"))
+    write(
+        ".benchmarks/m/0002_main.json",
+        run_file(benchmark(median=2e-3), datetime="2026-01-02T00:00:00"),
+    )
     assert [saved.number for saved in Storage(Path(".benchmarks")).find("main")] == ["0001"]
 
 
@@ -342,10 +460,16 @@ def test_a_branch_comes_before_a_name(run):
 
 def test_benchmarks_of_one_name_are_compared_in_their_order(run):
     base = write("base.json", run_file(benchmark(median=1e-3), benchmark(median=2e-3)))
-    head = write("head.json", run_file(benchmark(median=5e-3), benchmark(median=2e-3), datetime="2026-01-02T00:00:00"))
+    head = write(
+        "head.json",
+        run_file(benchmark(median=5e-3), benchmark(median=2e-3), datetime="2026-01-02T00:00:00"),
+    )
     code, out, err = run("compare", base, head, "--case-fail", "10%")
     assert (code, err) == (EXIT_REGRESSED, "")
-    assert "several benchmarks of one name, compared in their order: test_a.py::test_a (2 in the base, 2 in the head)" in out
+    assert (
+        "several benchmarks of one name, compared in their order: test_a.py::test_a (2 in the base, 2 in the head)"
+        in out
+    )
     assert [line.split()[-1] for line in out.splitlines() if line.startswith("regressed:")] == ["%"]
     assert "regressed: iteration (test_a.py::test_a), " in out
 
@@ -364,6 +488,9 @@ def test_a_benchmark_that_was_repeated_on_one_side_only_is_new_or_missing(run):
 def test_cases_with_records_are_numbered_too():
     record = builders.case_record()
     first, second = builders.summary(record, record).cases
-    assert (first.label, second.label) == ("step convnet-b16-cpu on digits", "step convnet-b16-cpu on digits (2)")
+    assert (first.label, second.label) == (
+        "step convnet-b16-cpu on digits",
+        "step convnet-b16-cpu on digits (2)",
+    )
     assert first.key != second.key
     assert not set(first.names) & set(second.names)

@@ -35,7 +35,10 @@ def saved(tmp_path, number, *directories):
 
 
 def runs(tmp_path, count=4):
-    return [saved(tmp_path, number, f".benchmarks/tensorboard/{SESSIONS[number]}/step-convnet") for number in range(count)]
+    return [
+        saved(tmp_path, number, f".benchmarks/tensorboard/{SESSIONS[number]}/step-convnet")
+        for number in range(count)
+    ]
 
 
 def test_all_but_the_newest_go_with_their_directories(tmp_path, tensorboard):
@@ -54,7 +57,9 @@ def test_nothing_goes_where_no_more_are_saved_than_stay(tmp_path, tensorboard, k
 def test_a_directory_that_a_run_which_stays_names_too_stays(tmp_path, tensorboard):
     # Two files of one session: --benchmark-save and --benchmark-json.
     shared = f"tensorboard/{SESSIONS[0]}/step-convnet"
-    files, directories, _ = plan([saved(tmp_path, 1, shared), saved(tmp_path, 2, shared)], 1, tensorboard)
+    files, directories, _ = plan(
+        [saved(tmp_path, 1, shared), saved(tmp_path, 2, shared)], 1, tensorboard
+    )
     assert [path.name for path in files] == ["0001_base.json"]
     assert directories == []
 
@@ -67,12 +72,19 @@ def test_a_directory_that_several_cases_name_is_removed_once(tmp_path, tensorboa
 @pytest.mark.parametrize(
     "directory",
     [
-        "../../x", "/etc", "..", "x" * 5_000, "\0/x", "20261120-103000/../../x",
+        "../../x",
+        "/etc",
+        "..",
+        "x" * 5_000,
+        "\0/x",
+        "20261120-103000/../../x",
     ],
     ids=lambda directory: ascii(directory)[:30],
-)  # fmt: skip
+)
 def test_a_file_cannot_have_anything_else_removed(tmp_path, tensorboard, directory):
-    files, directories, _ = plan([saved(tmp_path, 1, directory), saved(tmp_path, 2, "")], 1, tensorboard)
+    files, directories, _ = plan(
+        [saved(tmp_path, 1, directory), saved(tmp_path, 2, "")], 1, tensorboard
+    )
     assert [path.name for path in files] == ["0001_base.json"]
     assert directories == []
 
@@ -92,7 +104,9 @@ def test_what_a_link_points_to_is_not_removed(tmp_path, tensorboard):
     precious = tmp_path / "precious"
     precious.mkdir()
     (tensorboard / "20261120-110000").symlink_to(precious)
-    directories = plan([saved(tmp_path, 1, "t/20261120-110000/step"), saved(tmp_path, 2, "")], 1, tensorboard)[1]
+    directories = plan(
+        [saved(tmp_path, 1, "t/20261120-110000/step"), saved(tmp_path, 2, "")], 1, tensorboard
+    )[1]
     assert directories == []
 
 
@@ -128,7 +142,10 @@ def test_what_cannot_be_removed_is_named_and_what_follows_stays(tmp_path, tensor
     monkeypatch.setattr(shutil, "rmtree", rmtree)
     with pytest.raises(UsageError) as error:
         remove([run.path], [tensorboard / SESSIONS[0]])
-    assert str(error.value) == f"{tensorboard / SESSIONS[0]} cannot be removed (Permission denied); what follows it stays"
+    assert (
+        str(error.value)
+        == f"{tensorboard / SESSIONS[0]} cannot be removed (Permission denied); what follows it stays"
+    )
     assert run.path.exists()
     with pytest.raises(UsageError, match="cannot be removed"):
         remove([tmp_path], [])  # a folder cannot be unlinked, by an administrator neither

@@ -18,39 +18,51 @@ CASE = "step convnet-b16-cpu"
 def step(scale=1.0, **changes):
     """A step whose one large operation and whose iteration take ``scale`` as long."""
     rows = (
-        builders.op_row("aten::convolution_backward", round(1_234_567 * scale), phase="backward", module="conv2"),
+        builders.op_row(
+            "aten::convolution_backward", round(1_234_567 * scale), phase="backward", module="conv2"
+        ),
         builders.op_row("aten::addmm", 90_000, module="fc1"),
         builders.op_row("aten::addmm", 45_000, module="fc2"),
         builders.op_row("aten::add_", 3_000, phase="optimizer", module="", calls=16),
         builders.op_row(OUTSIDE, 250_000, module="", calls=0),
     )
     changes.setdefault("tables", (builders.op_table(*rows, profiler_ns=100),))
-    return builders.case_record(timing=builders.timing(median_ns=round(2_000_000 * scale)), **changes)
+    return builders.case_record(
+        timing=builders.timing(median_ns=round(2_000_000 * scale)), **changes
+    )
 
 
 def saved(number, *cases, name="base", **changes):
     changes.setdefault("saved_at", f"2026-11-20T10:{number % 60:02}:00+00:00")
-    return SavedRun(Path(f".benchmarks/{number:04}_{name}.json"), builders.summary(*cases, **changes))
+    return SavedRun(
+        Path(f".benchmarks/{number:04}_{name}.json"), builders.summary(*cases, **changes)
+    )
 
 
 def series():
     """Five runs: torch changed with the third, another machine made the fourth."""
     newer = builders.environment(torch="2.16.0")
     h200 = {"device": "cuda", "name": "NVIDIA H200"}
-    other = builders.environment(torch="2.16.0", cpu_model="Apple M4", cpu_count=10, devices=(h200,))
+    other = builders.environment(
+        torch="2.16.0", cpu_model="Apple M4", cpu_count=10, devices=(h200,)
+    )
     return [
         saved(1, step(1.0)),
         saved(2, step(1.02), dirty=True),
         saved(3, step(1.5), environment=newer, commit="9f8e7d6c5b4a"),
         saved(4, step(0.7), environment=other),
-        saved(5, step(1.5), builders.case_record(batch_size=64), branch="faster", environment=newer),
+        saved(
+            5, step(1.5), builders.case_record(batch_size=64), branch="faster", environment=newer
+        ),
     ]
 
 
 def plain(**changes):
     """A file of pytest-benchmark alone, from outside a repository."""
     benchmark = {**builders.saved_benchmark(builders.case_record()), "extra_info": {}}
-    document = builders.saved_file(benchmarks=[benchmark], commit_info={"id": "unversioned", "branch": "unknown"}, **changes)
+    document = builders.saved_file(
+        benchmarks=[benchmark], commit_info={"id": "unversioned", "branch": "unknown"}, **changes
+    )
     del document["mnistbench"]
     return SavedRun(Path("run.json"), RunSummary.from_json(document, "run.json"))
 
@@ -65,12 +77,27 @@ def test_the_list_says_of_each_run_what_it_is_and_whether_it_can_be_compared(gol
 def test_one_run_is_listed_in_the_singular():
     table = list_table([saved(1)])
     assert table.title == "1 saved run"
-    assert table.cells == [["0001", "base", "2026-11-20 10:01", "1a2b3c4", "main", "AMD EPYC 9R14 x 2", "2.15.0", "1", "yes"]]
+    assert table.cells == [
+        [
+            "0001",
+            "base",
+            "2026-11-20 10:01",
+            "1a2b3c4",
+            "main",
+            "AMD EPYC 9R14 x 2",
+            "2.15.0",
+            "1",
+            "yes",
+        ]
+    ]
 
 
 def test_a_run_that_cannot_be_compared_with_the_newest_says_why():
     older = saved(1, environment=builders.environment(cpu_count=4, threads=2, platform="Linux 6.9"))
-    assert [row[-1] for row in list_table([older, saved(2)]).cells] == ["no: different cpu count, threads", "yes"]
+    assert [row[-1] for row in list_table([older, saved(2)]).cells] == [
+        "no: different cpu count, threads",
+        "yes",
+    ]
 
 
 def test_what_a_file_does_not_say_is_a_dash():
@@ -99,22 +126,43 @@ def test_operations_of_one_name_are_summed_and_the_overhead_of_the_profiler_is_s
 
 def test_the_history_of_an_operation_on_an_accelerator_is_of_its_own_clock():
     tables = (
-        builders.op_table(builders.op_row("aten::mm", 5_000, self_device_ns=800_000), view="device", profiler_ns=100),
+        builders.op_table(
+            builders.op_row("aten::mm", 5_000, self_device_ns=800_000),
+            view="device",
+            profiler_ns=100,
+        ),
         builders.op_table(builders.op_row("aten::mm", 6_000)),
     )
-    assert times(CASE.replace("cpu", "cuda"), "aten::mm", "", runs=[saved(1, step(device="cuda", tables=tables))]) == ["800 us"]
+    assert times(
+        CASE.replace("cpu", "cuda"),
+        "aten::mm",
+        "",
+        runs=[saved(1, step(device="cuda", tables=tables))],
+    ) == ["800 us"]
 
 
 @pytest.mark.parametrize(
-    "name", [CASE, f"{CASE} on digits", "bench/test_step.py::test_step[convnet-b16-cpu]", "test_step[convnet-b16-cpu]"]
+    "name",
+    [
+        CASE,
+        f"{CASE} on digits",
+        "bench/test_step.py::test_step[convnet-b16-cpu]",
+        "test_step[convnet-b16-cpu]",
+    ],
 )
 def test_a_case_is_found_by_each_of_its_names(name):
-    assert history_table(series(), name, "", "").title.startswith(f"{CASE} on digits: wall time of one iteration\n")
+    assert history_table(series(), name, "", "").title.startswith(
+        f"{CASE} on digits: wall time of one iteration\n"
+    )
     assert times(name, "", "") == ["2.00 ms", "2.04 ms"]
 
 
 def test_runs_without_the_case_or_the_operation_are_left_out():
-    runs = [saved(1, builders.case_record(batch_size=1)), saved(2, step()), saved(3, step(tables=()))]
+    runs = [
+        saved(1, builders.case_record(batch_size=1)),
+        saved(2, step()),
+        saved(3, step(tables=())),
+    ]
     assert [row[0] for row in history_table(runs, CASE, "", "").cells] == ["0002", "0003"]
     assert [row[0] for row in history_table(runs, CASE, "aten::addmm", "").cells] == ["0002"]
 
@@ -146,12 +194,17 @@ def test_an_unknown_operation_is_refused_with_those_of_the_nearest_names():
 
 
 def test_an_unknown_module_of_a_known_operation_is_refused_with_the_nearest_modules():
-    assert refused(CASE, "aten::addmm", "fc").endswith("; its modules with similar names: fc2, fc1, conv2")
+    assert refused(CASE, "aten::addmm", "fc").endswith(
+        "; its modules with similar names: fc2, fc1, conv2"
+    )
 
 
 def test_a_name_of_two_cases_is_refused_with_both():
     runs = [saved(1, step(), step(dataset="mnist"))]
-    assert refused(CASE, "", "", runs=runs) == f"'{CASE}' is 2 cases: {CASE} on digits, {CASE} on mnist; name one"
+    assert (
+        refused(CASE, "", "", runs=runs)
+        == f"'{CASE}' is 2 cases: {CASE} on digits, {CASE} on mnist; name one"
+    )
 
 
 def test_two_tests_of_one_case_are_no_series_and_each_has_its_own_by_its_node_id():

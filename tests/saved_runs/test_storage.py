@@ -21,10 +21,15 @@ from mnistbench.saved_runs.storage import LARGEST_FILE, Storage, read_json, tens
 MACHINE = "Linux-CPython-3.11-64bit"
 pytestmark = pytest.mark.usefixtures("alone")
 
-FIRST, SECOND = "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "9f8e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c"
+FIRST, SECOND = (
+    "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d",
+    "9f8e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c",
+)
 
 
-def save(name, *cases, folder=MACHINE, commit=FIRST, dirty=False, branch="main", minute=31, **changes):
+def save(
+    name, *cases, folder=MACHINE, commit=FIRST, dirty=False, branch="main", minute=31, **changes
+):
     """Write one file as pytest-benchmark would and return its path, relative as a user types it."""
     path = Path(".benchmarks", folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,10 +115,14 @@ def test_a_glob_of_files_needs_no_storage(compress):
 
 
 @pytest.mark.parametrize("glob", ["*_gone", "*"])
-def test_a_glob_that_matches_nothing_is_refused_and_a_star_never_means_the_files_that_lie_here(glob):
+def test_a_glob_that_matches_nothing_is_refused_and_a_star_never_means_the_files_that_lie_here(
+    glob,
+):
     Path(".benchmarks").mkdir()
     Path("README.md").touch()
-    assert refusal(glob) == f"{glob!r} matches no saved run in .benchmarks; mnistbench list shows them"
+    assert (
+        refusal(glob) == f"{glob!r} matches no saved run in .benchmarks; mnistbench list shows them"
+    )
 
 
 def test_latest_is_the_highest_number_that_can_be_read():
@@ -131,12 +140,20 @@ def test_latest_of_nothing_that_can_be_read_says_how_to_save_a_run():
 
 
 def test_a_storage_that_does_not_exist_is_named():
-    assert refusal("latest") == (".benchmarks is not a folder of saved runs; name one with --storage, or save a run first")
+    assert refusal("latest") == (
+        ".benchmarks is not a folder of saved runs; name one with --storage, or save a run first"
+    )
 
 
 def test_files_of_other_names_are_no_saved_runs():
     path = save("0001_base.json")
-    for name in ("notes.json", "001_short.json", "0002_base.json.tmp", "0003.json", "x0004_base.json"):
+    for name in (
+        "notes.json",
+        "001_short.json",
+        "0002_base.json.tmp",
+        "0003.json",
+        "x0004_base.json",
+    ):
         shutil.copy(path, path.with_name(name))
     assert storage().paths() == [path]
 
@@ -160,7 +177,10 @@ def test_a_part_of_an_id_that_two_commits_share_is_refused():
     # Runs of two commits are no samples of one base.
     save("0001_base.json", commit=FIRST)
     save("0002_base.json", commit=FIRST[:6] + SECOND[6:])
-    assert refusal(FIRST[:6]) == f"'1a2b3c' is the start of 2 commits: {FIRST}, {FIRST[:6] + SECOND[6:]}; give more of one"
+    assert (
+        refusal(FIRST[:6])
+        == f"'1a2b3c' is the start of 2 commits: {FIRST}, {FIRST[:6] + SECOND[6:]}; give more of one"
+    )
     assert found(FIRST[:7]) == [Path(".benchmarks", MACHINE, "0001_base.json")]
 
 
@@ -170,7 +190,10 @@ def test_seven_digits_are_a_commit_and_not_a_number():
 
 
 def test_a_run_with_changes_on_top_is_not_meant_by_its_commit():
-    one, other = save("0001_base.json", dirty=True, minute=1), save("0002_base.json", dirty=True, minute=2)
+    one, other = (
+        save("0001_base.json", dirty=True, minute=1),
+        save("0002_base.json", dirty=True, minute=2),
+    )
     assert refusal(FIRST[:7]) == (
         f"'1a2b3c4' has saved runs only with changes on top of it: {one}, {other}; name one of these files"
     )
@@ -180,13 +203,18 @@ def test_a_run_with_changes_on_top_is_not_meant_by_its_commit():
 
 def test_a_branch_is_its_newest_saved_commit():
     save("0001_base.json", commit=FIRST, minute=1)
-    newest = [save("0002_base.json", commit=SECOND, minute=2), save("0003_base.json", commit=SECOND, minute=3)]
+    newest = [
+        save("0002_base.json", commit=SECOND, minute=2),
+        save("0003_base.json", commit=SECOND, minute=3),
+    ]
     save("0004_base.json", commit=FIRST, branch="topic", minute=4)
     save("0005_base.json", commit="0" * 40, dirty=True, minute=5)
     assert found("main") == newest
 
 
-@pytest.mark.parametrize("branch", ["feature/faster", "cafe"], ids=["with a slash", "like the start of a commit"])
+@pytest.mark.parametrize(
+    "branch", ["feature/faster", "cafe"], ids=["with a slash", "like the start of a commit"]
+)
 def test_a_branch_is_found_where_there_is_no_git(monkeypatch, branch):
     path = save("0001_base.json", branch=branch)
     assert found(branch) == [path]
@@ -214,7 +242,9 @@ def test_runs_of_no_known_commit_are_no_samples_of_each_other(reference):
 )
 def test_whatever_is_no_reference_is_refused_in_one_line(reference):
     save("0001_base.json")
-    assert refusal(reference).startswith(f"{reference!r} has no saved run in .benchmarks; give a file")
+    assert refusal(reference).startswith(
+        f"{reference!r} has no saved run in .benchmarks; give a file"
+    )
 
 
 @pytest.fixture
@@ -240,8 +270,19 @@ def commits(alone, monkeypatch):
 
 
 def test_whatever_git_calls_a_commit_finds_its_runs(commits):
-    first, second = save("0001_base.json", commit=commits[0]), save("0002_now.json", commit=commits[1])
-    for reference in ("old", "v1", "HEAD~1", "main^", commits[0], commits[0][:8], "HEAD^{commit}~1"):
+    first, second = (
+        save("0001_base.json", commit=commits[0]),
+        save("0002_now.json", commit=commits[1]),
+    )
+    for reference in (
+        "old",
+        "v1",
+        "HEAD~1",
+        "main^",
+        commits[0],
+        commits[0][:8],
+        "HEAD^{commit}~1",
+    ):
         assert found(reference) == [first], reference
     assert found("HEAD") == found("main") == [second]
     # A shallow clone in CI, or runs downloaded from another fork: a commit that this repository lacks.
@@ -252,10 +293,17 @@ def test_whatever_git_calls_a_commit_finds_its_runs(commits):
 def test_a_commit_that_git_knows_and_that_was_not_saved_without_changes_is_named_by_its_id(commits):
     path = save("0001_base.json", commit=commits[0], dirty=True)
     of = f"'old' is commit {commits[0][:7]}, which"
-    assert refusal("old") == f"{of} has saved runs only with changes on top of it: {path}; name one of these files"
-    assert refusal("main").startswith(f"'main' is commit {commits[1][:7]}, which has no saved run in .benchmarks; give a file")
+    assert (
+        refusal("old")
+        == f"{of} has saved runs only with changes on top of it: {path}; name one of these files"
+    )
+    assert refusal("main").startswith(
+        f"'main' is commit {commits[1][:7]}, which has no saved run in .benchmarks; give a file"
+    )
     for reference in (commits[1], "--all"):
-        assert refusal(reference).startswith(f"{reference!r} has no saved run in .benchmarks; give a file")
+        assert refusal(reference).startswith(
+            f"{reference!r} has no saved run in .benchmarks; give a file"
+        )
 
 
 # ---- files that cannot be read -----------------------------------------------------------------------------------------
@@ -282,26 +330,63 @@ UNREADABLE = {
     "binary": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe", "is not a text file"),
     "zeros": (b"\0" * 64, "is not JSON (Expecting value"),
     "nested deeply": ("[" * 100_000, "is not JSON (maximum recursion depth exceeded"),
-    "number of 5,000 digits": ('{"benchmarks": ' + "1" * 5_000 + "}", "is not JSON (Exceeds the limit"),
+    "number of 5,000 digits": (
+        '{"benchmarks": ' + "1" * 5_000 + "}",
+        "is not JSON (Exceeds the limit",
+    ),
     "null": (None, "file: needs an object, found None"),
-    "no benchmarks": ({}, "has no benchmarks and no traceEvents; it is neither a saved run of pytest-benchmark nor a trace"),
-    "benchmarks no list": (builders.saved_file(benchmarks={"a": 1}), "benchmarks: needs a list, found {'a': 1}"),
-    "a benchmark no object": (builders.saved_file(benchmarks=[7]), "benchmarks[0]: needs an object, found 7"),
-    "median NaN": (with_stats(median=float("nan")), "benchmarks[0].stats.median: needs a finite number, found nan"),
-    "median of an aeon": (with_stats(median=1e300), "benchmarks[0].stats.median: needs a time in seconds, found 1e+300"),
-    "iqr a text": (with_stats(iqr="0.1"), "benchmarks[0].stats.iqr: needs a finite number, found '0.1'"),
-    "schema newer": (with_case(schema=2), f"{RECORD}.schema: 2 is newer than the 1 that this mnistbench reads"),
-    "header newer": (builders.saved_file(mnistbench={"schema": 9}), "mnistbench.schema: 9 is newer than the 1"),
+    "no benchmarks": (
+        {},
+        "has no benchmarks and no traceEvents; it is neither a saved run of pytest-benchmark nor a trace",
+    ),
+    "benchmarks no list": (
+        builders.saved_file(benchmarks={"a": 1}),
+        "benchmarks: needs a list, found {'a': 1}",
+    ),
+    "a benchmark no object": (
+        builders.saved_file(benchmarks=[7]),
+        "benchmarks[0]: needs an object, found 7",
+    ),
+    "median NaN": (
+        with_stats(median=float("nan")),
+        "benchmarks[0].stats.median: needs a finite number, found nan",
+    ),
+    "median of an aeon": (
+        with_stats(median=1e300),
+        "benchmarks[0].stats.median: needs a time in seconds, found 1e+300",
+    ),
+    "iqr a text": (
+        with_stats(iqr="0.1"),
+        "benchmarks[0].stats.iqr: needs a finite number, found '0.1'",
+    ),
+    "schema newer": (
+        with_case(schema=2),
+        f"{RECORD}.schema: 2 is newer than the 1 that this mnistbench reads",
+    ),
+    "header newer": (
+        builders.saved_file(mnistbench={"schema": 9}),
+        "mnistbench.schema: 9 is newer than the 1",
+    ),
     "tables a text": (with_case(tables="[]"), f"{RECORD}.tables: needs a list, found '[]'"),
-    "device times negative": (with_case(device_ns="[-1]"), f"{RECORD}.device_ns[0]: needs a time of at least 0 ns, found -1"),
-    "environment lacking": (builders.saved_file(mnistbench={"schema": 1}), "mnistbench.environment: is missing"),
-}  # fmt: skip
+    "device times negative": (
+        with_case(device_ns="[-1]"),
+        f"{RECORD}.device_ns[0]: needs a time of at least 0 ns, found -1",
+    ),
+    "environment lacking": (
+        builders.saved_file(mnistbench={"schema": 1}),
+        "mnistbench.environment: is missing",
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", UNREADABLE)
 def test_a_file_that_cannot_be_read_is_named_with_its_field_and_the_others_are_read(kind):
     content, complaint = UNREADABLE[kind]
-    before, after, path = save("0001_base.json"), save("0003_base.json", minute=40), save("0002_spoiled.json")
+    before, after, path = (
+        save("0001_base.json"),
+        save("0003_base.json", minute=40),
+        save("0002_spoiled.json"),
+    )
     text = content if isinstance(content, str | bytes) else json.dumps(content)
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     runs = storage()
@@ -335,7 +420,9 @@ def test_a_larger_file_than_any_run_is_not_read(monkeypatch):
 
 def test_folders_pipes_and_links_to_nothing_are_passed_over():
     path = save("0002_base.json")
-    others = [path.with_name(name) for name in ("0001_folder.json", "0003_link.json", "0004_pipe.json")]
+    others = [
+        path.with_name(name) for name in ("0001_folder.json", "0003_link.json", "0004_pipe.json")
+    ]
     others[0].mkdir()
     others[1].symlink_to("gone.json")
     os.mkfifo(others[2])  # reading it would wait for a writer
@@ -368,7 +455,10 @@ def test_a_file_that_may_not_be_read_is_passed_over_and_a_folder_is_refused(forb
     assert [run.path for run in runs.all()] == [path]
     assert runs.refused == [f"{forbidden}: cannot be read (Permission denied)"]
     forbid("iterdir", path.parent)
-    assert refusal("latest") == f".benchmarks/{MACHINE} cannot be read (Permission denied); name another with --storage"
+    assert (
+        refusal("latest")
+        == f".benchmarks/{MACHINE} cannot be read (Permission denied); name another with --storage"
+    )
 
 
 def test_files_that_were_named_and_cannot_be_read_are_refused():
@@ -408,7 +498,13 @@ def test_a_plain_file_of_pytest_benchmark_has_its_cases_and_no_operations():
         "commit_info": {"id": FIRST, "dirty": True, "branch": "main"},
         "datetime": "2026-11-20T10:31:05.123456+00:00",
         "version": "5.3.1",
-        "benchmarks": [{"fullname": "test_a.py::test_a", "extra_info": {}, "stats": {"median": 0.25, "iqr": 0.125}}],
+        "benchmarks": [
+            {
+                "fullname": "test_a.py::test_a",
+                "extra_info": {},
+                "stats": {"median": 0.25, "iqr": 0.125},
+            }
+        ],
     }
     path = save("0001_base.json")
     path.write_text(json.dumps(plain))
@@ -436,7 +532,14 @@ def test_entries_of_other_plug_ins_are_no_record(extra):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"datetime": None}, {"machine_info": None}, {"machine_info": {"cpu": None}}, {"version": None}], ids=str
+    "changes",
+    [
+        {"datetime": None},
+        {"machine_info": None},
+        {"machine_info": {"cpu": None}},
+        {"version": None},
+    ],
+    ids=str,
 )
 def test_what_pytest_benchmark_may_leave_out_is_not_needed(changes):
     path = save("0001_base.json")
@@ -447,7 +550,11 @@ def test_what_pytest_benchmark_may_leave_out_is_not_needed(changes):
 
 
 def test_runs_are_sorted_by_the_time_they_were_saved_and_one_without_a_time_is_oldest():
-    later, sooner, never = save("0001_a.json", minute=59), save("0002_b.json", minute=1), save("0003_c.json")
+    later, sooner, never = (
+        save("0001_a.json", minute=59),
+        save("0002_b.json", minute=1),
+        save("0003_c.json"),
+    )
     never.write_text(json.dumps(builders.saved_file(datetime=None)))
     assert [run.path for run in storage().all()] == [never, sooner, later]
     assert storage().all()[0].run.label.startswith("unknown time")
@@ -458,19 +565,36 @@ def test_runs_are_sorted_by_the_time_they_were_saved_and_one_without_a_time_is_o
 
 def test_a_case_belongs_to_the_directory_of_its_session(tmp_path):
     (tmp_path / "20261120-103105-2").mkdir()
-    assert tensorboard_directory("anything/20261120-103105-2/convnet", tmp_path) == tmp_path / "20261120-103105-2"
-    assert tensorboard_directory("/other/machine/20261120-103105-2/convnet", tmp_path) == tmp_path / "20261120-103105-2"
+    assert (
+        tensorboard_directory("anything/20261120-103105-2/convnet", tmp_path)
+        == tmp_path / "20261120-103105-2"
+    )
+    assert (
+        tensorboard_directory("/other/machine/20261120-103105-2/convnet", tmp_path)
+        == tmp_path / "20261120-103105-2"
+    )
 
 
 @pytest.mark.parametrize(
     "directory",
     [
-        "", "..", "x", "../../x", "/etc/x", "20261120-103105/../..", "20261120-103105/x/y", "20261120-103105",
-        "20261120-103106/gone", "20261120-103105-" + "1" * 300 + "/x", "20261120-103105\n/x", "\0/x", "x" * 5_000 + "/y",
+        "",
+        "..",
+        "x",
+        "../../x",
+        "/etc/x",
+        "20261120-103105/../..",
+        "20261120-103105/x/y",
+        "20261120-103105",
+        "20261120-103106/gone",
+        "20261120-103105-" + "1" * 300 + "/x",
+        "20261120-103105\n/x",
+        "\0/x",
+        "x" * 5_000 + "/y",
         "٢٠٢٦١١٢٠-103105/x",
     ],
     ids=lambda directory: ascii(directory)[:30],
-)  # fmt: skip
+)
 def test_a_file_cannot_name_a_directory_that_is_not_one_of_a_session(tmp_path, directory):
     for name in ("20261120-103105", "x", "etc"):
         (tmp_path / name).mkdir()
@@ -485,10 +609,14 @@ def test_files_of_older_pytest_benchmarks_are_compared_by_case(version):
     run = found.run
     assert run.plain
     assert [case.node_id for case in run.cases] == ["test_x.py::test_sum", "test_x.py::test_sort"]
-    assert run.cases[0].wall_ns == nanoseconds(json.loads(path.read_text())["benchmarks"][0]["stats"]["median"])
+    assert run.cases[0].wall_ns == nanoseconds(
+        json.loads(path.read_text())["benchmarks"][0]["stats"]["median"]
+    )
     assert (run.commit, run.branch) == ("", "")
     judgement = judge(compare([run], run), Criteria(case_fail=Threshold("", 5.0)))
     assert judgement.outcome == "passed"
-    assert "a run without operation records is compared by case only" in rendered(judgement, "terminal", 10)
+    assert "a run without operation records is compared by case only" in rendered(
+        judgement, "terminal", 10
+    )
     judgement = judge(compare([run], run), Criteria(op_fail=(Threshold("", 0.05),)))
     assert judgement.outcome == "unjudged"

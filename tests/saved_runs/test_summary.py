@@ -41,7 +41,8 @@ def timed_records():
 @settings(strategies.ANY_SPEED, max_examples=60)
 def test_the_summary_of_a_file_equals_that_of_the_session(records, environment):
     file = builders.saved_file(
-        benchmarks=[builders.saved_benchmark(record) for record in records], mnistbench=run_header(environment)
+        benchmarks=[builders.saved_benchmark(record) for record in records],
+        mnistbench=run_header(environment),
     )
     read = RunSummary.from_json(json.loads(json.dumps(file)), SOURCE)
     session = RunSummary.of_session(environment, records)
@@ -51,12 +52,16 @@ def test_the_summary_of_a_file_equals_that_of_the_session(records, environment):
 
 
 def test_a_summary_has_medians_of_warm_tables_and_final_values():
-    row = builders.op_row("aten::mm", (10, 20, 40), module="fc1", calls=2, memory_bytes=64, shapes=["[2, 2]"])
+    row = builders.op_row(
+        "aten::mm", (10, 20, 40), module="fc1", calls=2, memory_bytes=64, shapes=["[2, 2]"]
+    )
     record = builders.case_record(
         device_ns=(5, 7),
         tables=(
             builders.op_table(row, profiler_ns=3),
-            builders.op_table(builders.op_row("aten::cold", 1, iterations=1), temperature="cold", iterations=1),
+            builders.op_table(
+                builders.op_row("aten::cold", 1, iterations=1), temperature="cold", iterations=1
+            ),
         ),
         op_fail=("5%",),
         case_fail="10%",
@@ -64,10 +69,16 @@ def test_a_summary_has_medians_of_warm_tables_and_final_values():
     [case] = builders.summary(record).cases
     assert list(case.tables) == ["host"]
     assert case.tables["host"].profiler_ns == 3
-    assert case.tables["host"].operations == {("aten::mm", "forward", "fc1"): (2, 20, 15, 64, ("[2, 2]",), ())}
+    assert case.tables["host"].operations == {
+        ("aten::mm", "forward", "fc1"): (2, 20, 15, 64, ("[2, 2]",), ())
+    }
     assert (case.wall_ns, case.wall_spread_ns, case.device_ns) == (7_500_000, 300_000, (5, 7))
     assert case.final == {"train/loss": 1.5, "train/accuracy": 50.0}
-    assert (case.curves_of, case.directory, case.parameter_count) == ("digits", "runs/convnet-b16-cpu", 1_199_882)
+    assert (case.curves_of, case.directory, case.parameter_count) == (
+        "digits",
+        "runs/convnet-b16-cpu",
+        1_199_882,
+    )
     assert (case.op_fail, case.case_fail) == (("5%",), "10%")
 
 
@@ -90,11 +101,15 @@ def test_a_case_may_be_called_by_its_label_its_params_its_node_id_and_the_end_of
 
 @pytest.mark.parametrize("dirty", [True, False, None, "true", 1])
 def test_only_true_says_that_the_tree_had_changes(dirty):
-    run = RunSummary.from_json(builders.saved_file(commit_info={"id": "1a2b3c4d5e", "dirty": dirty}), SOURCE)
+    run = RunSummary.from_json(
+        builders.saved_file(commit_info={"id": "1a2b3c4d5e", "dirty": dirty}), SOURCE
+    )
     assert run.short_commit == ("1a2b3c4+" if dirty is True else "1a2b3c4")
 
 
-@pytest.mark.parametrize("commit", [{}, {"id": "unversioned", "branch": "unknown"}, {"id": None, "branch": 5}])
+@pytest.mark.parametrize(
+    "commit", [{}, {"id": "unversioned", "branch": "unknown"}, {"id": None, "branch": 5}]
+)
 def test_where_git_failed_there_is_no_commit_and_no_branch(commit):
     run = RunSummary.from_json(builders.saved_file(commit_info=commit), SOURCE)
     assert (run.commit, run.branch, run.short_commit) == ("", "", "")
@@ -115,7 +130,12 @@ def test_texts_that_many_files_share_lie_in_memory_once():
 # ---- files that somebody spoiled ---------------------------------------------------------------------------------------
 
 ORDINARY = builders.saved_file(
-    builders.case_record(op_fail=("5%", "aten::addmm:3%"), case_fail="5%", notes=("a note",), attached={"gpu": {"clock": 5}}),
+    builders.case_record(
+        op_fail=("5%", "aten::addmm:3%"),
+        case_fail="5%",
+        notes=("a note",),
+        attached={"gpu": {"clock": 5}},
+    ),
     builders.case_record(phase="train", tables=(), tables_in="step convnet-b16-cpu", scalars=None),
 )
 ON_A_DEVICE = builders.saved_file(
@@ -123,14 +143,20 @@ ON_A_DEVICE = builders.saved_file(
         device="cuda",
         device_ns=(800_000, 810_000),
         tables=(
-            builders.op_table(builders.op_row(self_device_ns=800_000), view="device", profiler_ns=40),
+            builders.op_table(
+                builders.op_row(self_device_ns=800_000), view="device", profiler_ns=40
+            ),
             builders.op_table(profiler_ns=40),
         ),
     ),
-    mnistbench=run_header(builders.environment(devices=({"device": "cuda", "name": "NVIDIA H200"},))),
+    mnistbench=run_header(
+        builders.environment(devices=({"device": "cuda", "name": "NVIDIA H200"},))
+    ),
 )
 PLAIN = {
-    **builders.saved_file(benchmarks=[{**builders.saved_benchmark(builders.case_record()), "extra_info": {"mine": 1}}]),
+    **builders.saved_file(
+        benchmarks=[{**builders.saved_benchmark(builders.case_record()), "extra_info": {"mine": 1}}]
+    ),
     "machine_info": {"python_version": "3.12.1", "cpu": {"brand_raw": "AMD EPYC 9R14"}},
 }
 del PLAIN["mnistbench"]
@@ -156,12 +182,17 @@ def summary_or_complaint(read, source=SOURCE):
 def survives_every_report(run, other):
     """Compare both ways, judge, and draw whatever a user can ask for."""
     for bases, head in (([other], run), ([run], other), ([run, other], run), ([run] * 8, run)):
-        judgement = summary_or_complaint(lambda head=head, bases=bases: judge(compare(bases, head), CRITERIA))
+        judgement = summary_or_complaint(
+            lambda head=head, bases=bases: judge(compare(bases, head), CRITERIA)
+        )
         if judgement is None:  # a spoiled threshold
             continue
         for form in FORMATS:
             assert rendered(judgement, form, 3).endswith("\n")
-        json.loads(rendered(judgement, "json", 3), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+        json.loads(
+            rendered(judgement, "json", 3),
+            parse_constant=lambda name: pytest.fail(f"{name} is not JSON"),
+        )
     saved = [SavedRun(Path(SOURCE), run), SavedRun(Path("0002_now.json"), other)]
     assert draw(list_table(saved))
     for case in run.cases:
@@ -189,7 +220,9 @@ def test_a_file_with_any_field_spoiled_is_a_summary_or_a_complaint(kind):
     fields = set()
     for path, document in strategies.each_field_spoiled(DOCUMENTS[kind]):
         run = summary_or_complaint(lambda document=document: through_text(document))
-        is_drawn = repr(run) in drawn or (strategies.dotted(path) in fields and not os.environ.get("THOROUGH"))
+        is_drawn = repr(run) in drawn or (
+            strategies.dotted(path) in fields and not os.environ.get("THOROUGH")
+        )
         if run is not None and not is_drawn:
             drawn.add(repr(run))
             fields.add(strategies.dotted(path))
@@ -197,7 +230,9 @@ def test_a_file_with_any_field_spoiled_is_a_summary_or_a_complaint(kind):
     assert len(fields) > 5
 
 
-@given(st.sampled_from(list(DOCUMENTS)).flatmap(lambda kind: st.tuples(st.just(kind), SPOILED[kind])))
+@given(
+    st.sampled_from(list(DOCUMENTS)).flatmap(lambda kind: st.tuples(st.just(kind), SPOILED[kind]))
+)
 @strategies.many(600)
 def test_a_file_with_one_place_spoiled_is_a_summary_or_a_complaint(drawn):
     kind, (_, document) = drawn
@@ -206,7 +241,10 @@ def test_a_file_with_one_place_spoiled_is_a_summary_or_a_complaint(drawn):
         survives_every_report(run, sound(kind))
 
 
-@given(st.binary(max_size=64) | st.binary(max_size=64).map(lambda tail: json.dumps(ORDINARY).encode()[:3_000] + tail))
+@given(
+    st.binary(max_size=64)
+    | st.binary(max_size=64).map(lambda tail: json.dumps(ORDINARY).encode()[:3_000] + tail)
+)
 @example(b"\xef\xbb\xbf{}")
 @example(b"\xff\xfe")
 @example(b"\0")
@@ -217,7 +255,9 @@ def test_any_bytes_are_a_summary_or_a_complaint(content):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, SOURCE)
         path.write_bytes(content)
-        run = summary_or_complaint(lambda: RunSummary.from_json(read_json(path), str(path)), str(path))
+        run = summary_or_complaint(
+            lambda: RunSummary.from_json(read_json(path), str(path)), str(path)
+        )
     if run is not None:
         survives_every_report(run, sound("ordinary"))
 
@@ -239,14 +279,20 @@ def test_every_report_can_be_made_of_any_session(one, other):
         ("calls", [1.5, float("nan")], "calls[1]: needs a finite number, found nan"),
         ("calls", [1, -0.5], "calls[1]: needs a number of calls, found -0.5"),
         ("self_ns", [1, 2.0], "self_ns[1]: needs a whole number, found 2.0"),
-        ("memory_bytes", [0, 2**63], "memory_bytes[1]: needs a whole number, found 9223372036854775808"),
+        (
+            "memory_bytes",
+            [0, 2**63],
+            "memory_bytes[1]: needs a whole number, found 9223372036854775808",
+        ),
         ("name", ["aten::mm"], "has columns of different length"),
         ("self_ns", [], "has columns of different length"),
         ("module", {"0": "fc1"}, "module: needs a list, found {'0': 'fc1'}"),
     ],
     ids=str,
 )
-def test_a_column_that_no_profiler_wrote_is_refused_with_its_first_wrong_cell(name, cells, complaint):
+def test_a_column_that_no_profiler_wrote_is_refused_with_its_first_wrong_cell(
+    name, cells, complaint
+):
     document = builders.saved_file()
     [table] = document["benchmarks"][0]["extra_info"]["mnistbench"]["tables"]
     part = "operations" if name in COUNTED else "times"

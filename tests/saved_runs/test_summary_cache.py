@@ -20,7 +20,9 @@ PLAIN = {"fullname": "test_x.py::test_sum", "extra_info": {}, "stats": {"median"
 
 
 def save(root, number, wall_ns=7_500_000, **changes):
-    document = builders.saved_file(builders.case_record(timing=builders.timing(median_ns=wall_ns)), **changes)
+    document = builders.saved_file(
+        builders.case_record(timing=builders.timing(median_ns=wall_ns)), **changes
+    )
     path = root / "machine" / f"{number:04}_run.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(document), encoding="utf-8")
@@ -63,13 +65,18 @@ def read(root):
 
 
 @given(
-    st.lists(st.builds(dataclasses.replace, strategies.case_records(), timing=strategies.timings()), max_size=3),
+    st.lists(
+        st.builds(dataclasses.replace, strategies.case_records(), timing=strategies.timings()),
+        max_size=3,
+    ),
     strategies.environments(),
 )
 @settings(strategies.ANY_SPEED, max_examples=40)
 def test_a_cached_summary_equals_the_one_that_was_written(records, environment):
     header = run_header(environment)
-    document = builders.saved_file(benchmarks=[builders.saved_benchmark(record) for record in records], mnistbench=header)
+    document = builders.saved_file(
+        benchmarks=[builders.saved_benchmark(record) for record in records], mnistbench=header
+    )
     with tempfile.TemporaryDirectory() as name:
         shared = Shared()
         run = RunSummary.from_json(json.loads(json.dumps(document)), "0001_base.json", shared)
@@ -92,7 +99,9 @@ def test_a_second_command_parses_new_files_only(root, parsed):
     assert (root / FOLDER / ".gitignore").read_text(encoding="utf-8") == "*\n"
 
 
-def test_runs_that_were_copied_elsewhere_are_found_in_a_copied_cache(root, parsed, tmp_path_factory):
+def test_runs_that_were_copied_elsewhere_are_found_in_a_copied_cache(
+    root, parsed, tmp_path_factory
+):
     read(root)
     parsed.clear()
     copy = tmp_path_factory.mktemp("copy") / "storage"

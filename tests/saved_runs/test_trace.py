@@ -35,12 +35,21 @@ def test_the_host_has_the_time_of_a_step_and_the_device_its_busy_time(tmp_path):
     saved = saved_trace(build.trace_file(tmp_path, build.network(steps=3)))
     host, device = cases(saved)["host"], cases(saved)["device"]
     assert (host.wall_ns, host.device_ns, set(host.tables)) == (1_000_000, (), {"host"})
-    assert (device.wall_ns, device.device_ns, set(device.tables)) == (165_000, (150_000, 165_000, 181_500), {"device"})
+    assert (device.wall_ns, device.device_ns, set(device.tables)) == (
+        165_000,
+        (150_000, 165_000, 181_500),
+        {"device"},
+    )
     assert device.tables["device"].busy_ns == 165_000
     assert device.wall_spread_ns == 15_750  # quartiles 157.5 and 173.25 us
     assert device.tables["device"].operations[GEMM].self_ns == 110_000
     times = {key[0]: row.self_ns for key, row in host.tables["host"].operations.items()}
-    assert times == {"aten::addmm": 280_000, "aten::relu": 90_000, RUNTIME: 30_000, OUTSIDE: 600_000}
+    assert times == {
+        "aten::addmm": 280_000,
+        "aten::relu": 90_000,
+        RUNTIME: 30_000,
+        OUTSIDE: 600_000,
+    }
 
 
 def test_kernels_that_run_at_once_make_busy_time_less_than_their_sum(tmp_path):
@@ -60,7 +69,9 @@ def test_a_trace_without_an_accelerator_has_a_host_only(tmp_path):
 def test_the_label_states_how_many_launches_have_no_kernel(tmp_path):
     events = build.network(steps=2)
     complete = saved_trace(build.trace_file(tmp_path, events))
-    kernel_of_first_step = next(number for number, event in enumerate(events) if event["cat"] == "kernel")
+    kernel_of_first_step = next(
+        number for number, event in enumerate(events) if event["cat"] == "kernel"
+    )
     del events[kernel_of_first_step]
     lacking = saved_trace(build.trace_file(tmp_path, events, name="lacking.json"))
     assert complete.run.trace.endswith("trace.json, 2 steps")
@@ -86,7 +97,9 @@ def test_cases_of_two_traces_are_the_same_whatever_the_files_are_called(tmp_path
     device = found["device"]
     assert (device.base_ns, device.head_ns, device.clock) == (150_000, 300_000, "device")
     assert device.is_busy_time
-    assert {change.key: change.change_ns for change in device.operations if change.is_operation} == {
+    assert {
+        change.key: change.change_ns for change in device.operations if change.is_operation
+    } == {
         GEMM: 100_000,
         RELU: 50_000,
     }
@@ -97,10 +110,20 @@ def test_cases_of_two_traces_are_the_same_whatever_the_files_are_called(tmp_path
 def test_thresholds_alone_judge_a_trace(tmp_path):
     """The steps of one process are no replicates: that they differ by more than the change is no reason to doubt it."""
     base = saved_trace(build.trace_file(tmp_path, build.network(steps=6), name="a.json"))
-    head = saved_trace(build.trace_file(tmp_path, build.network(steps=6, scale=1.15), name="b.json"))
+    head = saved_trace(
+        build.trace_file(tmp_path, build.network(steps=6, scale=1.15), name="b.json")
+    )
     judged = judge(compare([base.run], head.run), Criteria())
-    found = {(case.case.head.node_id, checked.name): checked.verdict for case in judged.cases for checked in case.checked}
-    assert found["device", "aten::addmm, forward Linear_0"] == found["device", "iteration"] == "regressed"
+    found = {
+        (case.case.head.node_id, checked.name): checked.verdict
+        for case in judged.cases
+        for checked in case.checked
+    }
+    assert (
+        found["device", "aten::addmm, forward Linear_0"]
+        == found["device", "iteration"]
+        == "regressed"
+    )
 
 
 # ---- the machine -------------------------------------------------------------------------------------------------------
@@ -127,8 +150,15 @@ LEAST = {"deviceProperties": [{"id": 0, "name": build.H100, "totalGlobalMem": 79
 @pytest.mark.parametrize(
     ("base", "head", "reported"),
     [
-        ({"cuda_driver_version": 12090}, {"cuda_driver_version": 13000}, {"cuda_driver_version": ("12090", "13000")}),
-        (*({"distributedInfo": {"rank": 1, "world_size": size}} for size in (8, 2)), {"ranks": (8, 2)}),
+        (
+            {"cuda_driver_version": 12090},
+            {"cuda_driver_version": 13000},
+            {"cuda_driver_version": ("12090", "13000")},
+        ),
+        (
+            *({"distributedInfo": {"rank": 1, "world_size": size}} for size in (8, 2)),
+            {"ranks": (8, 2)},
+        ),
         (LEAST, {}, {"device_memory": (("79.0 GiB",), ("80.0 GiB",))}),
     ],
     ids=["versions", "ranks", "memory"],
@@ -139,7 +169,9 @@ def test_what_is_reported_and_does_not_decide(tmp_path, base, head, reported):
 
 def test_across_machines_compares_them_and_names_both(tmp_path):
     base = saved_trace(build.trace_file(tmp_path, build.network(), name="a.json"))
-    head = saved_trace(build.trace_file(tmp_path, build.network(), name="b.json", devices=(build.MI300X,)))
+    head = saved_trace(
+        build.trace_file(tmp_path, build.network(), name="b.json", devices=(build.MI300X,))
+    )
     for case in compared(base, head, across_machines=True).values():
         assert case.incomparable == {}
         assert case.across_machines == {"devices": ((build.H100,), (build.MI300X,))}
@@ -150,7 +182,11 @@ def test_across_machines_compares_them_and_names_both(tmp_path):
     [
         (build.network(steps=2), {}, "a.json, 2 steps"),
         (build.network()[1:], {}, "a.json, no steps, so that one iteration is the whole trace"),
-        (build.network(), {"distributedInfo": {"rank": 3, "world_size": 8}}, "a.json, rank 3 of 8, 1 step"),
+        (
+            build.network(),
+            {"distributedInfo": {"rank": 3, "world_size": 8}},
+            "a.json, rank 3 of 8, 1 step",
+        ),
         (build.network(), {"distributedInfo": {"rank": 0}}, "a.json, 1 step"),
     ],
 )
@@ -160,9 +196,14 @@ def test_a_trace_is_called_by_its_file_its_rank_and_its_steps(tmp_path, events, 
 
 
 def test_a_trace_with_impossible_times_is_called_so(tmp_path):
-    overlapping = [build.kernel("a", 1500, 900, correlation=91), build.kernel("b", 1600, 900, correlation=92)]
+    overlapping = [
+        build.kernel("a", 1500, 900, correlation=91),
+        build.kernel("b", 1600, 900, correlation=92),
+    ]
     path = build.trace_file(tmp_path, build.network() + overlapping, name="a.json")
-    assert saved_trace(path).run.label.endswith("a.json, 1 step, with impossible times, see mnistbench trace")
+    assert saved_trace(path).run.label.endswith(
+        "a.json, 1 step, with impossible times, see mnistbench trace"
+    )
 
 
 # ---- which files are traces --------------------------------------------------------------------------------------------
@@ -173,7 +214,12 @@ def test_a_trace_is_one_whatever_it_is_called_and_comes_before_its_events(tmp_pa
     assert is_trace(build.trace_file(tmp_path, build.network(), name="a.json.gz"))
     assert is_trace((tmp_path / "a.json.gz").rename(tmp_path / "compressed.json"))
     assert is_trace(
-        build.trace_file(tmp_path, build.network(), name="a.pt.trace.json", metadata={"benchmarked": "x" * 3_000_000})
+        build.trace_file(
+            tmp_path,
+            build.network(),
+            name="a.pt.trace.json",
+            metadata={"benchmarked": "x" * 3_000_000},
+        )
     )
 
 
@@ -185,7 +231,9 @@ def test_a_key_across_the_parts_in_which_the_file_is_read_is_found(tmp_path, shi
 
 
 def test_a_saved_run_is_none_even_if_it_contains_the_words(tmp_path):
-    record = builders.case_record(attached={"note": '"traceEvents": []'}, notes=('{"traceEvents": []}',))
+    record = builders.case_record(
+        attached={"note": '"traceEvents": []'}, notes=('{"traceEvents": []}',)
+    )
     path = tmp_path / "0001_a.json"
     for text in (
         json.dumps(builders.saved_file(record)),
@@ -218,22 +266,33 @@ def test_a_damaged_trace_is_an_error_of_one_line(tmp_path):
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_the_rows_of_a_real_trace_are_those_of_its_analysis(name):
     analysis, saved = analyse(real_traces.path(name)), saved_trace(real_traces.path(name))
-    for case, table in zip(saved.run.cases, filter(None, (analysis.host, analysis.device)), strict=True):
+    for case, table in zip(
+        saved.run.cases, filter(None, (analysis.host, analysis.device)), strict=True
+    ):
         [view] = case.tables
         found = case.tables[view].operations
-        assert {key: row.self_ns for key, row in found.items()} == {row.key: row.self_ns(table.clock) for row in table.rows}
+        assert {key: row.self_ns for key, row in found.items()} == {
+            row.key: row.self_ns(table.clock) for row in table.rows
+        }
         assert not dataclasses.asdict(case)["params"]
 
 
 @real_traces.needs_traces
 @pytest.mark.parametrize(
     ("base", "head"),
-    [("h100_bert_small", "mi300_bert_small"), ("h100_qwen_0.5b", "mi300_qwen_0.5b"), ("diff_control", "diff_test")],
+    [
+        ("h100_bert_small", "mi300_bert_small"),
+        ("h100_qwen_0.5b", "mi300_qwen_0.5b"),
+        ("diff_control", "diff_test"),
+    ],
 )
 def test_the_ledger_of_two_real_machines_adds_up(base, head):
     sides = [saved_trace(real_traces.path(name)) for name in (base, head)]
     found = compared(*sides, across_machines=True)
     assert set(found) == {"host", "device"}
     for case in found.values():
-        assert sum(change.change_ns for change in case.operations) + case.remainder_ns == case.change_ns
+        assert (
+            sum(change.change_ns for change in case.operations) + case.remainder_ns
+            == case.change_ns
+        )
         assert case.across_machines

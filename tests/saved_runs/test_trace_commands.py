@@ -16,7 +16,9 @@ pytestmark = pytest.mark.usefixtures("alone")
 
 
 def trace(name="a.json", devices=(build.H100,), top=None, **changes):
-    return build.trace_file(Path(), build.network(**changes), name=name, devices=devices, **(top or {}))
+    return build.trace_file(
+        Path(), build.network(**changes), name=name, devices=devices, **(top or {})
+    )
 
 
 def two_machines():
@@ -31,7 +33,10 @@ def two_machines():
 # ---- compare -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("form", "ending"), [("terminal", "txt"), ("markdown", "markdown"), ("json", "json"), ("csv", "csv")])
+@pytest.mark.parametrize(
+    ("form", "ending"),
+    [("terminal", "txt"), ("markdown", "markdown"), ("json", "json"), ("csv", "csv")],
+)
 def test_across_machines_every_format_says_so(run, golden, form, ending):
     code, out, _ = run("compare", *two_machines(), "--across-machines", "--format", form)
     assert code == EXIT_PASSED
@@ -61,8 +66,14 @@ def kernels_of(*operations):
     return events
 
 
-def test_operations_that_were_fused_are_compared_with_what_replaced_them_whatever_their_shares_are(run):
-    build.trace_file(Path(), kernels_of(*((f"my::part{number}", 20, 40) for number in range(4))), name="parts.json")
+def test_operations_that_were_fused_are_compared_with_what_replaced_them_whatever_their_shares_are(
+    run,
+):
+    build.trace_file(
+        Path(),
+        kernels_of(*((f"my::part{number}", 20, 40) for number in range(4))),
+        name="parts.json",
+    )
     build.trace_file(Path(), kernels_of(("my::fused", 48, 80)), name="fused.json")
     code, text, _ = run("compare", "parts.json", "fused.json", "--op-fail", "10%")
     assert code == EXIT_PASSED
@@ -71,7 +82,10 @@ def test_operations_that_were_fused_are_compared_with_what_replaced_them_whateve
     assert text.count("my::part0 + my::part1 + 2 others -> my::fused") == 2
     code, text, _ = run("compare", "fused.json", "parts.json", "--op-fail", "10%")
     assert code == EXIT_REGRESSED
-    assert "regressed: my::fused -> my::part0 + my::part1 + 2 others (host), 46.0 us -> 72.0 us, +56.5 %" in text
+    assert (
+        "regressed: my::fused -> my::part0 + my::part1 + 2 others (host), 46.0 us -> 72.0 us, +56.5 %"
+        in text
+    )
 
 
 def test_traces_of_different_numbers_of_steps_are_compared_by_step(run):
@@ -89,7 +103,9 @@ def iterations(count, name, mm_us=80):
         events += [
             build.op("aten::mm", start, mm_us, external=2 * number + 1),
             build.launch(start + 1, 2, 2 * number + 1),
-            build.kernel("gemm", start + 5, mm_us, correlation=2 * number + 1, external=2 * number + 1),
+            build.kernel(
+                "gemm", start + 5, mm_us, correlation=2 * number + 1, external=2 * number + 1
+            ),
             build.op("aten::add", start + 450, 20, external=2 * number + 2),
         ]
     build.trace_file(Path(), events, name=name)
@@ -97,7 +113,11 @@ def iterations(count, name, mm_us=80):
 
 @pytest.mark.parametrize(("base", "head"), [(10, 1), (1, 10), (3, 2)])
 def test_traces_without_steps_are_compared_per_call(run, base, head):
-    iterations(base, "base.json"), iterations(head, "head.json"), iterations(head, "slow.json", mm_us=400)
+    (
+        iterations(base, "base.json"),
+        iterations(head, "head.json"),
+        iterations(head, "slow.json", mm_us=400),
+    )
     code, text, _ = run("compare", "base.json", "head.json", "--op-fail", "10%")
     assert code == EXIT_PASSED
     assert "different numbers of iterations (host): every operation has " in text
@@ -128,7 +148,9 @@ def test_thresholds_judge_two_traces(run):
 
 def test_a_trace_with_and_one_without_an_accelerator(run):
     trace("a.json")
-    build.trace_file(Path(), [build.step(0, 0, 900), build.op("aten::addmm", 10, 300)], name="b.json", devices=())
+    build.trace_file(
+        Path(), [build.step(0, 0, 900), build.op("aten::addmm", 10, 300)], name="b.json", devices=()
+    )
     _, text, _ = run("compare", "a.json", "b.json", "--across-machines")
     assert f"different devices: {build.H100} -> none" in text
     assert "missing: in the base but not in this run: device, trace a.json, 1 step" in text
@@ -139,7 +161,10 @@ def test_a_trace_with_and_one_without_an_accelerator(run):
 def test_many_small_operations_have_a_hint(run):
     events = [build.step(0, 0, 1_000)]
     for number in range(100):
-        events += [build.module(f"Linear_{number}", 10 * number, 9), build.op("aten::addmm", 10 * number, 8)]
+        events += [
+            build.module(f"Linear_{number}", 10 * number, 9),
+            build.op("aten::addmm", 10 * number, 8),
+        ]
     build.trace_file(Path(), events, name="a.json"), build.trace_file(Path(), events, name="b.json")
     hint = "no operation is large enough to be judged by itself; --by op sums over modules"
     assert hint in run("compare", "a.json", "b.json")[1]
@@ -153,7 +178,10 @@ def test_a_trace_is_exported_with_both_cases(run):
     trace("a.json", steps=3)
     code, text, _ = run("export", "a.json")
     assert code == EXIT_PASSED
-    rows = {(row["case"], row["operation"]): int(row["self_ns"]) for row in csv.DictReader(io.StringIO(text))}
+    rows = {
+        (row["case"], row["operation"]): int(row["self_ns"])
+        for row in csv.DictReader(io.StringIO(text))
+    }
     assert rows["host", "(iteration)"] == 1_000_000
     assert rows["device", "(iteration)"] == 165_000
     assert rows["device", "aten::addmm"] == 110_000
@@ -167,7 +195,13 @@ def test_the_page_shows_a_trace(run):
     assert "Times of one step, with the profiler" in text
     assert '<th scope="col">steps</th>' in text
     assert "cuda driver version" in text
-    for wrong in ("rounds</th>", "iteration without the profiler", "<dt>without the profiler", "device busy</th>", "1 thread"):
+    for wrong in (
+        "rounds</th>",
+        "iteration without the profiler",
+        "<dt>without the profiler",
+        "device busy</th>",
+        "1 thread",
+    ):
         assert wrong not in text
 
 
@@ -189,10 +223,17 @@ def test_a_trace_and_a_saved_run(refused):
     trace("a.json")
     Path("run.json").write_text(json.dumps(builders.saved_file()), encoding="utf-8")
     line = "'a.json' is a trace and 'run.json' a saved run; name two traces or two saved runs"
-    for arguments in (("compare", "a.json", "run.json"), ("compare", "run.json", "a.json"), ("report", "a.json", "run.json")):
+    for arguments in (
+        ("compare", "a.json", "run.json"),
+        ("compare", "run.json", "a.json"),
+        ("report", "a.json", "run.json"),
+    ):
         assert refused(*arguments) == line
     assert refused("report", "run.json", "--base", "a.json") == line
-    assert refused("report", "--base", "a.json") == "--base: 'a.json' is a trace; name the traces to compare with it"
+    assert (
+        refused("report", "--base", "a.json")
+        == "--base: 'a.json' is a trace; name the traces to compare with it"
+    )
 
 
 def test_files_that_cannot_be_compared(refused):
@@ -217,7 +258,10 @@ def test_files_that_cannot_be_compared(refused):
 
 def test_one_trace_twice(refused):
     trace("a.json")
-    assert refused("compare", "a.json", "./a.json") == "'a.json' and './a.json' are one trace, a.json: name another base"
+    assert (
+        refused("compare", "a.json", "./a.json")
+        == "'a.json' and './a.json' are one trace, a.json: name another base"
+    )
 
 
 def test_a_trace_has_no_parameters(refused):
@@ -230,7 +274,9 @@ def test_commands_about_saved_runs_name_a_trace(refused, run):
     trace("a.json")
     assert refused("history", "a.json").startswith("'a.json' is a trace, not a case of saved runs")
     for command in (("list",), ("prune", "--keep", "1"), ("history", "host")):
-        assert refused(*command, "--storage", "a.json").startswith("a.json is not a folder of saved runs")
+        assert refused(*command, "--storage", "a.json").startswith(
+            "a.json is not a folder of saved runs"
+        )
     Path(".benchmarks").mkdir()
     trace(".benchmarks/0001_a.json")
     _, _, err = run("list")
@@ -241,8 +287,12 @@ def test_commands_about_saved_runs_name_a_trace(refused, run):
 
 
 @real_traces.needs_traces
-@pytest.mark.parametrize(("base", "head"), [("h100_bert_small", "mi300_bert_small"), ("diff_control", "diff_test")])
+@pytest.mark.parametrize(
+    ("base", "head"), [("h100_bert_small", "mi300_bert_small"), ("diff_control", "diff_test")]
+)
 def test_no_line_about_two_real_machines_is_too_long_to_be_read(run, base, head):
-    code, text, _ = run("compare", real_traces.path(base), real_traces.path(head), "--across-machines")
+    code, text, _ = run(
+        "compare", real_traces.path(base), real_traces.path(head), "--across-machines"
+    )
     assert code == EXIT_PASSED
     assert max(map(len, text.split("\n"))) < 300

@@ -49,8 +49,12 @@ def run(name, scale=1, minute=1, **changes):
                 tables_in=name,
                 timing=builders.timing(median_ns=3_000_000 * scale),
             ),
-            builders.case_record(phase="train", tables=(), tables_in=name, node_id=f"{name}{scale}"),
-            builders.case_record(phase="eval", tables=(), test=name, node_id=name, batch_size=scale),
+            builders.case_record(
+                phase="train", tables=(), tables_in=name, node_id=f"{name}{scale}"
+            ),
+            builders.case_record(
+                phase="eval", tables=(), test=name, node_id=name, batch_size=scale
+            ),
             commit_info={"id": name, "dirty": True, "branch": name},
             datetime=f"2026-11-20T10:{minute:02}:00+00:00" if scale == 1 else name,
             mnistbench={
@@ -96,7 +100,9 @@ def test_no_format_has_control_characters(name, form):
 def test_reports_have_as_many_lines_as_with_plain_names(name):
     # A name that ends a line could write a verdict of its own.
     for form in ("terminal", "markdown"):
-        plain, hostile = (rendered(judgement(text), form, 10).splitlines() for text in ("plain", name))
+        plain, hostile = (
+            rendered(judgement(text), form, 10).splitlines() for text in ("plain", name)
+        )
         assert len(hostile) == len(plain), form
         assert hostile[-1] == plain[-1]
 
@@ -123,7 +129,9 @@ def test_markdown_has_the_structure_that_it_was_drawn_with(name):
         else:
             assert line == "" or re.match(r"### |\*\*[A-Z][a-z ]+\*\*$|- \S|\d\. \S", line)
     tables = [part.splitlines() for part in re.findall(r"(?:^\|.*\n)+", drawn, flags=re.MULTILINE)]
-    assert [{len(re.sub(r"\\.", "", line).split("|")) - 2 for line in table} for table in tables] == [{10}, {7}]
+    assert [
+        {len(re.sub(r"\\.", "", line).split("|")) - 2 for line in table} for table in tables
+    ] == [{10}, {7}]
 
 
 # ---- the list and the history -----------------------------------------------------------------------------------------

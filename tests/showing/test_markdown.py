@@ -90,7 +90,9 @@ def test_no_text_becomes_markup(text):
     # Whatever is not behind a backslash means nothing.
     assert not re.search(r"[`*_{}\[\]()|~!$]", re.sub(r"\\[!-/:-@\[-`{-~]", "", bare))
     for drawn in (bare, in_html(text).replace(COMMENT, "\N{REPLACEMENT CHARACTER}")):
-        assert not re.search(r"[<>\r\n]|[@#](?!\N{REPLACEMENT CHARACTER})|:/|www|&(?!amp;|lt;|gt;)", drawn)
+        assert not re.search(
+            r"[<>\r\n]|[@#](?!\N{REPLACEMENT CHARACTER})|:/|www|&(?!amp;|lt;|gt;)", drawn
+        )
 
 
 # ---- a report -----------------------------------------------------------------------------------------------------------
@@ -101,11 +103,23 @@ def test_no_text_becomes_markup(text):
     [
         ([], "thresholds: passed", "### mnistbench: thresholds: passed\n"),
         ([], "<x> a_b", "### mnistbench: &lt;x&gt; a\\_b\n"),
-        ([Block("A_b", ("one", "two *"))], "x", "### mnistbench: x\n\n**A\\_b**\n\n- one\n- two \\*\n"),
+        (
+            [Block("A_b", ("one", "two *"))],
+            "x",
+            "### mnistbench: x\n\n**A\\_b**\n\n- one\n- two \\*\n",
+        ),
         ([Block("", ("one",))], "x", "### mnistbench: x\n\n- one\n"),
         # Numbered by itself.
-        ([Block("Look at", ("1. a", "2. b"))], "x", "### mnistbench: x\n\n**Look at**\n\n1. a\n2. b\n"),
-        ([Block("Plot", drawing="<a>\n b")], "x", "### mnistbench: x\n\n**Plot**\n\n\n<pre>\n&lt;a&gt;\n b\n</pre>\n"),
+        (
+            [Block("Look at", ("1. a", "2. b"))],
+            "x",
+            "### mnistbench: x\n\n**Look at**\n\n1. a\n2. b\n",
+        ),
+        (
+            [Block("Plot", drawing="<a>\n b")],
+            "x",
+            "### mnistbench: x\n\n**Plot**\n\n\n<pre>\n&lt;a&gt;\n b\n</pre>\n",
+        ),
     ],
 )
 def test_blocks_are_lists_and_plots_below_their_titles(blocks, heading, drawn):
@@ -149,7 +163,12 @@ def lines_of(count):
 
 def test_the_longest_parts_of_a_report_are_cut_to_one_length_and_say_what_is_missing():
     table = text_table("cases", ("case", "us"), [(line, "1.0") for line in lines_of(200)])
-    blocks = [Block("Few", lines_of(5)), Block("Many", lines_of(300)), Block("", tables=(table,)), Block("", ("the end",))]
+    blocks = [
+        Block("Few", lines_of(5)),
+        Block("Many", lines_of(300)),
+        Block("", tables=(table,)),
+        Block("", ("the end",)),
+    ]
     whole = markdown_report(blocks, "x", drawn=True)
     assert markdown_report(blocks, "x", drawn=True, limit=(len(whole.encode()), "")) == whole
     parts = markdown_report(blocks, "x", drawn=True, limit=(2_000, "ask")).split("\n\n")

@@ -11,14 +11,14 @@ def test_plot_has_marks_labels_and_a_legend():
     plot = Plot((0, 4), (0, 2), width=9, height=3)
     for x, y, mark in ((0, 0, "o"), (2, 1, "o"), (4, 2, "x")):
         plot.put(x, y, mark)
-    assert plot.drawn("0", "2.0", "0", "4 ranks", ["o  measured"]) .splitlines() == [
+    assert plot.drawn("0", "2.0", "0", "4 ranks", ["o  measured"]).splitlines() == [
         "2.0 |        x",
         "    |    o",
         "  0 |o",
         "    +---------",
         "     0 4 ranks",
         "o  measured",
-    ]  # fmt: skip
+    ]
 
 
 def test_mark_moves_to_the_right_of_one_that_stays_visible():
@@ -39,11 +39,13 @@ def test_values_between_the_ends_are_in_the_grid(low, x, y):
 def test_bars_are_joined_with_the_names_of_their_rows():
     misses = bars("misses", [("1.000", [(1.0, "x")]), ("0.500", [(0.5, "x")])], 1.0)
     times = bars("ns", [("4.000", [(1.0, "="), (3.0, "x")]), ("0.000", [(0.0, "x")])], 4.0)
-    assert beside(["ijk", "i"], misses, times) == "\n".join([
-        "             misses                            ns",
-        f"ijk   1.000 |{'x' * 24}   4.000 |{'=' * 6}{'x' * 18}",
-        f"i     0.500 |{'x' * 12}{' ' * 12}   0.000 |",
-    ])  # fmt: skip
+    assert beside(["ijk", "i"], misses, times) == "\n".join(
+        [
+            "             misses                            ns",
+            f"ijk   1.000 |{'x' * 24}   4.000 |{'=' * 6}{'x' * 18}",
+            f"i     0.500 |{'x' * 12}{' ' * 12}   0.000 |",
+        ]
+    )
 
 
 @pytest.mark.parametrize("parts", [3, 7])

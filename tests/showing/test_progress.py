@@ -45,8 +45,11 @@ def test_terminal_shows_a_bar_the_step_and_the_remaining_time(clock):
     terminal = Terminal()
     with Progress(terminal, total=4, clock=clock) as progress:
         measure(progress, clock)
-    assert terminal.updates[:3] == ["  0 % |                        | a", " 25 % |######                  | a, about 60 s left",
-                                    " 25 % |######                  | b, about 60 s left"]  # fmt: skip
+    assert terminal.updates[:3] == [
+        "  0 % |                        | a",
+        " 25 % |######                  | a, about 60 s left",
+        " 25 % |######                  | b, about 60 s left",
+    ]
     # The line is removed.
     assert terminal.updates[-3:] == ["100 % |########################| d", "", ""]
     assert "\n" not in terminal.getvalue()
@@ -94,7 +97,10 @@ def test_sentences_are_whole_lines_above_the_updated_one(clock):
     progress.step("measuring")
     progress.say("one case \x1b is slow")
     progress.step("measuring on")
-    assert re.sub(" {9,}", "", terminal.getvalue()) == "\rmeasuring\r\rone case \\x1b is slow\n\rmeasuring on"
+    assert (
+        re.sub(" {9,}", "", terminal.getvalue())
+        == "\rmeasuring\r\rone case \\x1b is slow\n\rmeasuring on"
+    )
 
 
 def test_lines_go_to_a_stream_of_their_own(clock):
@@ -106,7 +112,9 @@ def test_lines_go_to_a_stream_of_their_own(clock):
     assert terminal.updates == ["epoch 1", "", ""]
 
 
-@pytest.mark.parametrize(("log", "line"), [(None, "training\n"), ("", ""), ("loss 0.5", "loss 0.5\n")])
+@pytest.mark.parametrize(
+    ("log", "line"), [(None, "training\n"), ("", ""), ("loss 0.5", "loss 0.5\n")]
+)
 def test_log_shows_another_text_or_nothing(log, line):
     stream = io.StringIO()
     Progress(stream).step("training", log=log)
@@ -155,7 +163,8 @@ def test_no_stream_shows_nothing():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "about 0 s"), (89, "about 89 s"), (90, "about 2 min"), (3600, "about 60 min")]
+    ("seconds", "text"),
+    [(0.4, "about 0 s"), (89, "about 89 s"), (90, "about 2 min"), (3600, "about 60 min")],
 )
 def test_time_left_is_in_seconds_or_minutes(seconds, text):
     assert about(seconds) == text

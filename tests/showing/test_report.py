@@ -38,8 +38,19 @@ COLUMNS = (
     Column[Layer]("note", lambda layer: layer.note),
     Column[Layer](None, lambda layer: len(layer.name), key="length"),
 )
-TABLE = Table("Layers", COLUMNS, (Layer("conv1", 2048), Layer("fc", None, "=1+1")), (Layer("sum", 2048),), ("One line.",))
-REPORT = Report("memory", [Block("Model", ("LeNet",), (TABLE,))], document("memory", rows=TABLE.records()), TABLE)
+TABLE = Table(
+    "Layers",
+    COLUMNS,
+    (Layer("conv1", 2048), Layer("fc", None, "=1+1")),
+    (Layer("sum", 2048),),
+    ("One line.",),
+)
+REPORT = Report(
+    "memory",
+    [Block("Model", ("LeNet",), (TABLE,))],
+    document("memory", rows=TABLE.records()),
+    TABLE,
+)
 
 TERMINAL = """\
 Model:
@@ -55,7 +66,10 @@ sum              2.0
 One line.
 """
 CSV = "layer,saved_bytes,length\nconv1,2048,5\nfc,,2\nsum,2048,3\n"
-RECORDS = [{"layer": "conv1", "saved_bytes": 2048, "length": 5}, {"layer": "fc", "saved_bytes": None, "length": 2}]
+RECORDS = [
+    {"layer": "conv1", "saved_bytes": 2048, "length": 5},
+    {"layer": "fc", "saved_bytes": None, "length": 2},
+]
 
 
 def without_spaces_at_ends(text):
@@ -64,28 +78,46 @@ def without_spaces_at_ends(text):
 
 def test_each_format_draws_the_same_columns():
     assert without_spaces_at_ends(render(REPORT, "terminal")) == TERMINAL
-    assert "| layer | saved KiB | note |\n| --- | ---: | --- |\n| conv1 | 2.0 |  |\n" in render(REPORT, "markdown")
+    assert "| layer | saved KiB | note |\n| --- | ---: | --- |\n| conv1 | 2.0 |  |\n" in render(
+        REPORT, "markdown"
+    )
     assert render(REPORT, "csv") == CSV
     assert json.loads(render(REPORT, "json")) == {
-        "schema": 1, "report": "memory", "mnistbench": __version__, "rows": RECORDS,
-    }  # fmt: skip
+        "schema": 1,
+        "report": "memory",
+        "mnistbench": __version__,
+        "rows": RECORDS,
+    }
 
 
 def test_a_table_of_finished_texts_has_words_numbers_words():
-    table = text_table("t", ("op", "b1 us", "b16 us", "verdict"), [("mm", "1,234.50", "2", "ok")], words_after=1)
+    table = text_table(
+        "t", ("op", "b1 us", "b16 us", "verdict"), [("mm", "1,234.50", "2", "ok")], words_after=1
+    )
     assert [column.is_number for column in table.columns] == [False, True, True, False]
     assert draw(table).splitlines()[-1] == "mm    1,234.50         2  ok"
 
 
 @pytest.mark.parametrize(
     ("value", "cell"),
-    [("=1+1", "'=1+1"), ("+1", "'+1"), ("-x", "'-x"), ("@SUM(1)", "'@SUM(1)"), ("a\nb", "a\\nb"), (-1.5, "-1.5"), (None, "")],
+    [
+        ("=1+1", "'=1+1"),
+        ("+1", "'+1"),
+        ("-x", "'-x"),
+        ("@SUM(1)", "'@SUM(1)"),
+        ("a\nb", "a\\nb"),
+        (-1.5, "-1.5"),
+        (None, ""),
+    ],
 )
 def test_csv_has_no_formulas_and_no_line_ends_in_cells(value, cell):
     assert csv_text(["name"], [[value]]).splitlines()[1:] == [cell or '""']
 
 
-@pytest.mark.parametrize(("verdict", "colour"), [("regressed", "31"), ("improved", "32"), ("missing", "33"), ("within", "")])
+@pytest.mark.parametrize(
+    ("verdict", "colour"),
+    [("regressed", "31"), ("improved", "32"), ("missing", "33"), ("within", "")],
+)
 def test_verdicts_have_colours_on_a_terminal(verdict, colour):
     table = text_table("", ("op", "verdict"), [("mm", verdict)], words_after=1)
     drawn = draw(table, colour=True)
@@ -118,7 +150,9 @@ def test_a_report_is_printed_or_written(tmp_path, capsys):
         ("n" * 300, "File name too long"),
     ],
 )
-def test_a_file_that_cannot_be_written_is_refused_before_and_after_measuring(tmp_path, monkeypatch, name, why):
+def test_a_file_that_cannot_be_written_is_refused_before_and_after_measuring(
+    tmp_path, monkeypatch, name, why
+):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("kept", encoding="utf-8")
     for attempt in (check, lambda path: deliver_text("text", path)):
@@ -159,7 +193,10 @@ def test_step_summary_of_github_is_appended_to(tmp_path, monkeypatch):
     assert [append_text_to_step_summary(text) for text in "ab"] == ["", ""]
     assert (tmp_path / "summary").read_text(encoding="utf-8") == "a\nb\n"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
-    assert append_text_to_step_summary("c") == f"GITHUB_STEP_SUMMARY: {tmp_path} cannot be written (Is a directory)"
+    assert (
+        append_text_to_step_summary("c")
+        == f"GITHUB_STEP_SUMMARY: {tmp_path} cannot be written (Is a directory)"
+    )
 
 
 def test_a_directory_with_other_contents_is_refused_unless_they_may_be_replaced(tmp_path):
@@ -168,7 +205,12 @@ def test_a_directory_with_other_contents_is_refused_unless_they_may_be_replaced(
     check_directory(tmp_path, own=("labs.json", "thesis.tex"))
     check_directory(tmp_path / "new" / "folder", own=())
     for own in ((), ("labs.json",)):
-        with pytest.raises(UsageError, match=r"^DIR: .* contains files of something else; name a new or an empty directory$"):
+        with pytest.raises(
+            UsageError,
+            match=r"^DIR: .* contains files of something else; name a new or an empty directory$",
+        ):
             check_directory(tmp_path, "DIR", own=own)
-    with pytest.raises(UsageError, match=r"^--write: .*thesis\.tex is not a directory; name another directory$"):
+    with pytest.raises(
+        UsageError, match=r"^--write: .*thesis\.tex is not a directory; name another directory$"
+    ):
         check_directory(tmp_path / "thesis.tex" / "below", "--write")

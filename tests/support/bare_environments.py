@@ -33,14 +33,19 @@ def _with_requirements(names):
             continue
         found[name] = importlib.metadata.distribution(name)
         needs = map(Requirement, found[name].requires or ())
-        waiting += [need.name for need in needs if not need.marker or need.marker.evaluate({"extra": ""})]
+        waiting += [
+            need.name for need in needs if not need.marker or need.marker.evaluate({"extra": ""})
+        ]
     return found.values()
 
 
 def installed_environment(folder, *requirements):
     """Make an environment with these packages from the package index; return its interpreter, or skip the test."""
     python = str(folder / "bin" / "python")
-    commands = ["venv", "--python", sys.executable, str(folder)], ["pip", "install", "--python", python, *requirements]
+    commands = (
+        ["venv", "--python", sys.executable, str(folder)],
+        ["pip", "install", "--python", python, *requirements],
+    )
     try:
         for arguments in commands:
             subprocess.run([find(), *arguments], check=True, capture_output=True, timeout=600)

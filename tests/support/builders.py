@@ -13,7 +13,17 @@ from typing import Any
 from mnistbench.compare.judge import Judgement
 from mnistbench.compare.report import report
 from mnistbench.core.params import Params
-from mnistbench.core.record import KEY, CaseRecord, Environment, OpRow, OpTable, Run, Scalars, Timing, run_header
+from mnistbench.core.record import (
+    KEY,
+    CaseRecord,
+    Environment,
+    OpRow,
+    OpTable,
+    Run,
+    Scalars,
+    Timing,
+    run_header,
+)
 from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.output import render
 
@@ -52,7 +62,14 @@ _SCALARS = Scalars(
     final={"train/loss": 1.5, "train/accuracy": 50.0},
     directory="runs/convnet-b16-cpu",
 )
-_TIMING = Timing(median_ns=7_500_000, iqr_ns=300_000, min_ns=7_000_000, mean_ns=7_600_000, stddev_ns=200_000, rounds=20)
+_TIMING = Timing(
+    median_ns=7_500_000,
+    iqr_ns=300_000,
+    min_ns=7_000_000,
+    mean_ns=7_600_000,
+    stddev_ns=200_000,
+    rounds=20,
+)
 
 
 def params(**changes: Any) -> Params:
@@ -117,7 +134,11 @@ def op_table(
         temperature=temperature,
         view=view,
         iteration_ns=_samples(iteration_ns, iterations),
-        rows=rows or (op_row("aten::mkldnn_convolution", 400_000, module="conv2"), op_row("aten::addmm", 100_000)),
+        rows=rows
+        or (
+            op_row("aten::mkldnn_convolution", 400_000, module="conv2"),
+            op_row("aten::addmm", 100_000),
+        ),
         first_of_process=first_of_process,
         profiler_ns=profiler_ns,
         busy_ns=_samples(busy_ns, iterations),
@@ -164,14 +185,18 @@ def summary(*cases: CaseRecord, source: str = "0001_base.json", **changes: Any) 
     environment = changes.pop("environment", _ENVIRONMENT)
     saved_at = changes.pop("saved_at", "2026-11-20T10:31:05.123456+00:00")
     header = {KEY: run_header(environment)} if environment else {}
-    return RunSummary.from_json(saved_file(*cases, commit_info=commit, datetime=saved_at, **header, **changes), source)
+    return RunSummary.from_json(
+        saved_file(*cases, commit_info=commit, datetime=saved_at, **header, **changes), source
+    )
 
 
 def plain_summary(name: str, seconds: float = 1.0) -> RunSummary:
     """A file of one benchmark that pytest-benchmark wrote without us."""
     machine = {"python_version": "3.11.9", "cpu": {"brand_raw": "AMD EPYC 9R14"}}
     benchmark = {"fullname": name, "extra_info": {}, "stats": {"median": seconds, "iqr": 0.0}}
-    return RunSummary.from_json({"benchmarks": [benchmark], "machine_info": machine, "commit_info": {}}, "plain.json")
+    return RunSummary.from_json(
+        {"benchmarks": [benchmark], "machine_info": machine, "commit_info": {}}, "plain.json"
+    )
 
 
 _COMMIT = {"commit": "id", "dirty": "dirty", "branch": "branch"}
@@ -181,7 +206,9 @@ def base_runs(count: int, *times: int, **changes: Any) -> list[RunSummary]:
     """As many saved runs of one case with one operation that takes these times in turn, a minute apart."""
     return [
         summary(
-            case_record(tables=(op_table(op_row("aten::mm", times[number % len(times)])),), **changes),
+            case_record(
+                tables=(op_table(op_row("aten::mm", times[number % len(times)])),), **changes
+            ),
             saved_at=f"2026-11-20T10:{number:02}:00+00:00",
         )
         for number in range(count)
@@ -192,7 +219,11 @@ def saved_file(*cases: CaseRecord, **changes: Any) -> dict[str, Any]:
     """What pytest-benchmark's file of :func:`run` parses to, as far as anyone reads it; keywords replace top-level entries."""
     ordinary: dict[str, Any] = {
         "machine_info": {"node": "host", "cpu": {"brand_raw": "AMD EPYC 9R14"}},
-        "commit_info": {"id": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "dirty": False, "branch": "main"},
+        "commit_info": {
+            "id": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d",
+            "dirty": False,
+            "branch": "main",
+        },
         "benchmarks": [saved_benchmark(case) for case in cases or (case_record(),)],
         KEY: run_header(_ENVIRONMENT),
         "datetime": "2026-11-20T10:31:05.123456+00:00",

@@ -22,10 +22,16 @@ def speedup(ratio: float, low: float, high: float) -> dict[str, Any]:
 
 
 def outcome(key: str, predicted: Answer, measured: float | str) -> Outcome:
-    number = CitedNumber(measured, "ratio", Cells("file", "column", ())) if isinstance(measured, float) else measured
+    number = (
+        CitedNumber(measured, "ratio", Cells("file", "column", ()))
+        if isinstance(measured, float)
+        else measured
+    )
     return Outcome(Question(key), predicted, number)
 
 
 def entry(student: str, *, found: dict[str, Any] | None = None, **changes: Any) -> Entry:
     """What was read of a student's file, without the file."""
-    return Entry(**{"file": f"{student}.json", "student": student, "speedup": found or {}, **changes})
+    return Entry(
+        **{"file": f"{student}.json", "student": student, "speedup": found or {}, **changes}
+    )

@@ -54,7 +54,10 @@ class Fork:
             self.kill()
             raise subprocess.TimeoutExpired(self._args, timeout)
         with self._folder:
-            texts = [Path(path).read_text(encoding="utf-8") if Path(path).is_file() else "" for path in self._streams]
+            texts = [
+                Path(path).read_text(encoding="utf-8") if Path(path).is_file() else ""
+                for path in self._streams
+            ]
         return subprocess.CompletedProcess(self._args, self._process.exitcode, *texts)
 
 
@@ -89,7 +92,9 @@ def _main(arguments, cwd, environment, paths, errors):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, number)
         os.close(file)
-        stream = os.fdopen(number, "w", 1 if os.isatty(number) else -1, "utf-8", "backslashreplace", closefd=False)
+        stream = os.fdopen(
+            number, "w", 1 if os.isatty(number) else -1, "utf-8", "backslashreplace", closefd=False
+        )
         setattr(sys, name, stream)
     os.environ.clear()
     os.environ.update(environment)

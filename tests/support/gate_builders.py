@@ -94,16 +94,27 @@ def both(work: Callable[[Turns, str], Any], first: str = BASE) -> list[Any]:
             return work(turns, name)
 
     with ThreadPoolExecutor(2) as pool:
-        return [future.result(10) for future in [pool.submit(run, *side) for side in zip((BASE, HEAD), peers, strict=True)]]
+        return [
+            future.result(10)
+            for future in [
+                pool.submit(run, *side) for side in zip((BASE, HEAD), peers, strict=True)
+            ]
+        ]
 
 
 def operation(ns: int | Sequence[int] = 1_000_000, **changes: Any) -> Operation:
     """One that is called once per iteration and keeps no memory."""
     times = (ns,) * PAIRS if isinstance(ns, int) else tuple(ns)
-    return Operation(**{"self_ns": times, "calls": 1.0, "memory_bytes": 0, "kernels": (), **changes})
+    return Operation(
+        **{"self_ns": times, "calls": 1.0, "memory_bytes": 0, "kernels": (), **changes}
+    )
 
 
-def side(wall: int | Sequence[int] = 4_000_000, operations: Mapping[OpKey, Any] | None = None, **changes: Any) -> SideSample:
+def side(
+    wall: int | Sequence[int] = 4_000_000,
+    operations: Mapping[OpKey, Any] | None = None,
+    **changes: Any,
+) -> SideSample:
     """A side whose calls took this long; operations are given by their time, or whole."""
     times = (wall,) * PAIRS if isinstance(wall, int) else tuple(wall)
     rows = {MM: 1_000_000} if operations is None else operations
@@ -112,7 +123,9 @@ def side(wall: int | Sequence[int] = 4_000_000, operations: Mapping[OpKey, Any] 
         "block_ns": (),
         "outcome": ("0123456789abcdef", 0.5),
         "parameters": 1_199_882,
-        "operations": {key: row if isinstance(row, Operation) else operation(row) for key, row in rows.items()},
+        "operations": {
+            key: row if isinstance(row, Operation) else operation(row) for key, row in rows.items()
+        },
     }
     return SideSample(**{**ordinary, **changes})
 
@@ -124,16 +137,26 @@ def build(base: SideSample | None = None, new: SideSample | None = None) -> dict
 
 def launch(*builds: Mapping[str, SideSample], **changes: Any) -> Launch:
     """A launch of one ordinary case; ``cases`` names others."""
-    ordinary: dict[str, Any] = {"stage": 1, "cases": {CASE: list(builds) or [build()]}, "seconds": 20.0}
+    ordinary: dict[str, Any] = {
+        "stage": 1,
+        "cases": {CASE: list(builds) or [build()]},
+        "seconds": 20.0,
+    }
     return Launch(**{**ordinary, **changes})
 
 
 def swapped(one: Launch) -> Launch:
     """The same launch with the names of the two sides exchanged."""
     cases = {
-        case: [{BASE: build[HEAD], HEAD: build[BASE]} for build in builds] for case, builds in one.cases.items()
-    }  # fmt: skip
-    return Launch(one.stage, cases, one.seconds, {BASE: one.once[HEAD], HEAD: one.once[BASE]} if one.once else {})
+        case: [{BASE: build[HEAD], HEAD: build[BASE]} for build in builds]
+        for case, builds in one.cases.items()
+    }
+    return Launch(
+        one.stage,
+        cases,
+        one.seconds,
+        {BASE: one.once[HEAD], HEAD: one.once[BASE]} if one.once else {},
+    )
 
 
 # ---- The file --------------------------------------------------------------------------------------------------------
@@ -164,7 +187,9 @@ def recorded(launches: Sequence[Launch], *, end: End = COMPLETE, **of_header: An
     return Recorded(Path("raw.jsonl.gz"), header(**of_header), list(launches), end)
 
 
-def write(path: Path, launches: Sequence[Launch], *, end: End | None = COMPLETE, **of_header: Any) -> Path:
+def write(
+    path: Path, launches: Sequence[Launch], *, end: End | None = COMPLETE, **of_header: Any
+) -> Path:
     """Write a file of raw samples anew; without its end, as if the process was killed."""
     path.unlink(missing_ok=True)
     for each in (header(**of_header).line(), *map(line, launches), *([end.line()] if end else [])):
@@ -177,7 +202,10 @@ def line(one: Launch) -> dict[str, Any]:
     return {
         "stage": one.stage,
         "cases": {
-            case: [{"first": BASE, "sides": {name: _side_line(each) for name, each in build.items()}} for build in builds]
+            case: [
+                {"first": BASE, "sides": {name: _side_line(each) for name, each in build.items()}}
+                for build in builds
+            ]
             for case, builds in one.cases.items()
         },
         "order": [BASE, HEAD],
@@ -189,7 +217,10 @@ def line(one: Launch) -> dict[str, Any]:
 def _side_line(one: SideSample) -> dict[str, Any]:
     rows = one.operations
     return {
-        **{f"{clock}_ns": list(one.times.get(clock, ())) for clock in ("wall", "cpu", "device", "busy")},
+        **{
+            f"{clock}_ns": list(one.times.get(clock, ()))
+            for clock in ("wall", "cpu", "device", "busy")
+        },
         "block_ns": list(one.block_ns),
         "outcome": list(one.outcome),
         "iterations": one.iterations,
@@ -257,7 +288,12 @@ def series(
     ]
 
 
-def soaked(factor: float = 1.0, grows: tuple[float, float] = (1.0, 1.0), rare: int = 0, spread: float = 0.004) -> Launch:
+def soaked(
+    factor: float = 1.0,
+    grows: tuple[float, float] = (1.0, 1.0),
+    rare: int = 0,
+    spread: float = 0.004,
+) -> Launch:
     """The soak of a case in which 400 iterations of each part take 4 ms.
 
     Args:
@@ -280,7 +316,9 @@ def soaked(factor: float = 1.0, grows: tuple[float, float] = (1.0, 1.0), rare: i
     return Launch(SOAK, {CASE: parts}, 60.0)
 
 
-def _once(costs: Mapping[tuple[str, str], tuple[int, float]], coin: random.Random) -> dict[str, dict[str, dict[str, int]]]:
+def _once(
+    costs: Mapping[tuple[str, str], tuple[int, float]], coin: random.Random
+) -> dict[str, dict[str, dict[str, int]]]:
     """Costs of both sides, each of which varies by 2 %."""
     found: dict[str, dict[str, dict[str, int]]] = {BASE: {}, HEAD: {}}
     for (name, case), (base, factor) in costs.items():
@@ -292,14 +330,21 @@ def _once(costs: Mapping[tuple[str, str], tuple[int, float]], coin: random.Rando
 def _measured(one: Measured, coin: random.Random) -> dict[str, SideSample]:
     times = _pairs(one.ns, one.factor, one.spread, coin, _speeds(coin))
     speeds = _speeds(coin)  # of the profiled iterations
-    rows = {key: _pairs(ns, factor, 3 * one.spread, coin, speeds) for key, (ns, factor) in one.operations.items()}
+    rows = {
+        key: _pairs(ns, factor, 3 * one.spread, coin, speeds)
+        for key, (ns, factor) in one.operations.items()
+    }
     found = {}
     for position, (name, counted, lacks) in enumerate(
         ((BASE, one.base, one.only_new), (HEAD, one.new, one.only_base)),
     ):
         found[name] = side(
             times[position],
-            {key: operation(row[position], **counted.get(key, {})) for key, row in rows.items() if key not in lacks},
+            {
+                key: operation(row[position], **counted.get(key, {}))
+                for key, row in rows.items()
+                if key not in lacks
+            },
             outcome=one.outcomes[position],
             parameters=one.parameters[position],
         )
@@ -311,7 +356,9 @@ def _speeds(coin: random.Random) -> list[float]:
     return [coin.choice((1.0, 1.0, 1.0, 2.0)) * coin.uniform(1, 1.02) for _ in range(PAIRS)]
 
 
-def _pairs(ns: int, factor: float, spread: float, coin: random.Random, speeds: Sequence[float]) -> tuple[list[int], list[int]]:
+def _pairs(
+    ns: int, factor: float, spread: float, coin: random.Random, speeds: Sequence[float]
+) -> tuple[list[int], list[int]]:
     """Times of both sides; what differs between them in this build is a sum of uniform numbers, nearly normal."""
     moved = factor * math.exp(spread * sum(coin.uniform(-1, 1) for _ in range(3)))
     return [round(ns * speed) for speed in speeds], [round(ns * speed * moved) for speed in speeds]

@@ -13,7 +13,14 @@ from mnistbench.core.operation import OUTSIDE, OpKey
 from mnistbench.core.params import Params
 from mnistbench.core.record import OpRow, OpTable
 from mnistbench.core.roofline import Ceilings, Cost
-from mnistbench.course.lab.findings import Findings, FirstIteration, LabSettings, StudyTable, Training, WarmTime
+from mnistbench.course.lab.findings import (
+    Findings,
+    FirstIteration,
+    LabSettings,
+    StudyTable,
+    Training,
+    WarmTime,
+)
 from mnistbench.profile.result import ColdCall, Layer, Profiled
 from mnistbench.train.result import EpochResult, Point
 
@@ -34,7 +41,9 @@ LAYERS = (
 Costs = Mapping[OpKey, Cost]
 
 
-def row(name: str, self_ns: int, *, phase: str = "forward", module: str = "", calls: float = 1.0) -> OpRow:
+def row(
+    name: str, self_ns: int, *, phase: str = "forward", module: str = "", calls: float = 1.0
+) -> OpRow:
     """An operation that took the same time in three iterations, by any clock."""
     times = (self_ns,) * 3
     return OpRow(name, phase, module, calls, times, times, times, 0)
@@ -78,13 +87,22 @@ def costs(size: int) -> Costs:
 
 def table(rows: tuple[OpRow, ...], view: str = "host", busy_ns: int | None = None) -> OpTable:
     whole = (sum(row.self_ns("cpu") for row in rows),) * 10
-    return OpTable("warm", view, whole, rows, profiler_ns=4 * US, busy_ns=(busy_ns,) * 10 if busy_ns else ())
+    return OpTable(
+        "warm", view, whole, rows, profiler_ns=4 * US, busy_ns=(busy_ns,) * 10 if busy_ns else ()
+    )
 
 
 def case(
-    phase: str, size: int, *tables: OpTable, device: str = "cpu", threads: int = 2, ceilings: Ceilings | None = None
+    phase: str,
+    size: int,
+    *tables: OpTable,
+    device: str = "cpu",
+    threads: int = 2,
+    ceilings: Ceilings | None = None,
 ) -> Profiled:
-    params = Params("convnet", phase, size, device, "float32", threads, compile=False, seed=1, dataset="digits")
+    params = Params(
+        "convnet", phase, size, device, "float32", threads, compile=False, seed=1, dataset="digits"
+    )
     return Profiled(params, 1_199_882, size, (), tables, costs(size), ceilings, LAYERS)
 
 
@@ -102,7 +120,9 @@ def times(median_ns: int, iqr_ns: int, iterations: int) -> tuple[int, ...]:
 def epoch_time(phase: str, size: int, median_ns: int, **changes: Any) -> WarmTime:
     samples = 1437 if phase == "train" else 360
     times_ns = (median_ns - median_ns // 50, median_ns, median_ns + median_ns // 50)
-    return dataclasses.replace(WarmTime("cpu", 2, phase, size, times_ns, samples, samples), **changes)
+    return dataclasses.replace(
+        WarmTime("cpu", 2, phase, size, times_ns, samples, samples), **changes
+    )
 
 
 def first_iterations(
@@ -110,20 +130,34 @@ def first_iterations(
 ) -> list[FirstIteration]:
     """A first iteration whose extra time went to the convolution, and one with trained weights."""
 
-    def call(ns: int, parts: tuple[int, int, int, int], *, of_trained: bool, is_first: bool) -> ColdCall:
+    def call(
+        ns: int, parts: tuple[int, int, int, int], *, of_trained: bool, is_first: bool
+    ) -> ColdCall:
         rows = (
             row("aten::mkldnn_convolution", ns * parts[0] // 20, module="conv2"),
             row("aten::addmm", ns * parts[1] // 20, module="fc1"),
             row("aten::relu", ns * parts[2] // 20, module="relu1"),
             row(OUTSIDE, ns * parts[3] // 20),
         )
-        return ColdCall(of_trained, is_first, OpTable("cold" if is_first else "warm", "host", (ns,), rows, is_first))
+        return ColdCall(
+            of_trained,
+            is_first,
+            OpTable("cold" if is_first else "warm", "host", (ns,), rows, is_first),
+        )
 
     later = None if warm is None else call(warm, (10, 2, 1, 7), of_trained=True, is_first=False)
     parts = (14, 2, 1, 3)
-    found = [FirstIteration(device, phase, size, call(first, parts, of_trained=False, is_first=True), later)]
+    found = [
+        FirstIteration(
+            device, phase, size, call(first, parts, of_trained=False, is_first=True), later
+        )
+    ]
     if trained is not None:
-        found.append(FirstIteration(device, phase, size, call(trained, parts, of_trained=True, is_first=True), None))
+        found.append(
+            FirstIteration(
+                device, phase, size, call(trained, parts, of_trained=True, is_first=True), None
+            )
+        )
     return found
 
 
@@ -131,12 +165,29 @@ def training(device: str, size: int, accuracy: float) -> Training:
     updates = -(-1437 // size)
     epochs = tuple(
         EpochResult(
-            number, number * updates, 1.0, 1437, 0.5 / number, 85.0 + number, S, 360, 0.4 / number, accuracy - 4 + number
+            number,
+            number * updates,
+            1.0,
+            1437,
+            0.5 / number,
+            85.0 + number,
+            S,
+            360,
+            0.4 / number,
+            accuracy - 4 + number,
         )
         for number in (1, 2, 3, 4)
     )
     curve = tuple(
-        Point(1 + seen // 1437, seen // size, 200, 2.0 * 100 / (seen + 100), 100 - 9000 / (seen + 100), 1.0, S)
+        Point(
+            1 + seen // 1437,
+            seen // size,
+            200,
+            2.0 * 100 / (seen + 100),
+            100 - 9000 / (seen + 100),
+            1.0,
+            S,
+        )
         for seen in range(200, 5800, 200)
     )
     return Training(device, size, epochs, curve, f"tensorboard/convnet-{device}-b{size}")
@@ -152,16 +203,27 @@ def laptop(**changes: Any) -> Findings:
         iteration_times=tuple(
             iteration_time(phase, size, ns, threads=threads)
             for threads, slower in ((2, 1.0), (1, 1.6))
-            for phase, times in (("step", (5 * MS, 20 * MS, 64 * MS)), ("forward", (1 * MS, 4 * MS, 13 * MS)))
+            for phase, times in (
+                ("step", (5 * MS, 20 * MS, 64 * MS)),
+                ("forward", (1 * MS, 4 * MS, 13 * MS)),
+            )
             for size, ns in zip(SIZES, (round(slower * time) for time in times), strict=True)
         ),
         epoch_times=tuple(
             epoch_time(phase, size, ns)
-            for phase, times in (("train", (8 * S, 2 * S, 1500 * MS)), ("eval", (400 * MS, 100 * MS, 80 * MS)))
+            for phase, times in (
+                ("train", (8 * S, 2 * S, 1500 * MS)),
+                ("eval", (400 * MS, 100 * MS, 80 * MS)),
+            )
             for size, ns in zip(SIZES, times, strict=True)
         ),
         cases=tuple(
-            case(phase, size, table(rows(conv, addmm, small)), ceilings=Ceilings(200e9, 20e9, "float32"))
+            case(
+                phase,
+                size,
+                table(rows(conv, addmm, small)),
+                ceilings=Ceilings(200e9, 20e9, "float32"),
+            )
             for phase, rows in (("forward", forward_rows), ("step", step_rows))
             for size, conv, addmm, small in (
                 (1, 400 * US, 100 * US, 20 * US),
@@ -173,10 +235,18 @@ def laptop(**changes: Any) -> Findings:
             found
             for size in SIZES
             for found in first_iterations(
-                "cpu", "forward", size, first=20 * MS + size * MS // 8, warm=size * MS, trained=21 * MS
+                "cpu",
+                "forward",
+                size,
+                first=20 * MS + size * MS // 8,
+                warm=size * MS,
+                trained=21 * MS,
             )
         ),
-        trainings=tuple(training("cpu", size, accuracy) for size, accuracy in zip(SIZES, (98.9, 98.3, 96.4), strict=True)),
+        trainings=tuple(
+            training("cpu", size, accuracy)
+            for size, accuracy in zip(SIZES, (98.9, 98.3, 96.4), strict=True)
+        ),
         traces=("traces/step-cpu-b64.json.gz",),
         studies=tuple(StudyTable(name, columns, rows) for name, (columns, rows) in STUDIES.items()),
     )
@@ -237,18 +307,29 @@ def cluster(**changes: Any) -> Findings:
     base = laptop()
     gpu_iterations = tuple(
         iteration_time(phase, size, ns, device="cuda", threads=8)
-        for phase, times in (("step", (6 * MS, 6 * MS, 6500 * US)), ("forward", (900 * US, 900 * US, 1 * MS)))
+        for phase, times in (
+            ("step", (6 * MS, 6 * MS, 6500 * US)),
+            ("forward", (900 * US, 900 * US, 1 * MS)),
+        )
         for size, ns in zip(SIZES, times, strict=True)
     )
     gpu_epochs = tuple(
         epoch_time(phase, size, ns, device="cuda", threads=8)
-        for phase, times in (("train", (9 * S, 600 * MS, 88 * MS)), ("eval", (500 * MS, 20 * MS, 5 * MS)))
+        for phase, times in (
+            ("train", (9 * S, 600 * MS, 88 * MS)),
+            ("eval", (500 * MS, 20 * MS, 5 * MS)),
+        )
         for size, ns in zip(SIZES, times, strict=True)
     )
     gpu_cases = tuple(
         case(
-            phase, size, table(rows(conv, addmm, small)), table(rows(conv, addmm, small), "device", 500 * US), device="cuda",
-            threads=8, ceilings=Ceilings(15e12, 1.3e12, "tf32"),
+            phase,
+            size,
+            table(rows(conv, addmm, small)),
+            table(rows(conv, addmm, small), "device", 500 * US),
+            device="cuda",
+            threads=8,
+            ceilings=Ceilings(15e12, 1.3e12, "tf32"),
         )
         for phase, rows in (("forward", forward_rows), ("step", step_rows))
         for size, conv, addmm, small in (
@@ -256,7 +337,7 @@ def cluster(**changes: Any) -> Findings:
             (16, 60 * US, 8 * US, 2 * US),
             (64, 150 * US, 20 * US, 4 * US),
         )
-    )  # fmt: skip
+    )
     found = dataclasses.replace(
         base,
         settings=dataclasses.replace(base.settings, devices=("cpu", "cuda")),
@@ -264,12 +345,23 @@ def cluster(**changes: Any) -> Findings:
             cpu_model="Intel Xeon Gold 6338",
             cpu_count=8,
             threads=8,
-            devices=({"device": "cuda", "name": "NVIDIA A100", "memory": str(40 * 2**30), "driver": "550.54", "cuda": "13.0"},),
+            devices=(
+                {
+                    "device": "cuda",
+                    "name": "NVIDIA A100",
+                    "memory": str(40 * 2**30),
+                    "driver": "550.54",
+                    "cuda": "13.0",
+                },
+            ),
         ),
         iteration_times=(*with_threads(base.iteration_times, 8), *gpu_iterations),
         epoch_times=(*with_threads(base.epoch_times, 8), *gpu_epochs),
         cases=(
-            *(dataclasses.replace(each, params=dataclasses.replace(each.params, threads=8)) for each in base.cases),
+            *(
+                dataclasses.replace(each, params=dataclasses.replace(each.params, threads=8))
+                for each in base.cases
+            ),
             *gpu_cases,
         ),
         first_iterations=(
@@ -277,7 +369,9 @@ def cluster(**changes: Any) -> Findings:
             *(
                 found
                 for size in SIZES
-                for found in first_iterations("cuda", "forward", size, first=900 * MS, warm=1 * MS, trained=880 * MS)
+                for found in first_iterations(
+                    "cuda", "forward", size, first=900 * MS, warm=1 * MS, trained=880 * MS
+                )
             ),
         ),
         trainings=(*base.trainings, *(training("cuda", size, 98.0) for size in SIZES)),
@@ -298,7 +392,9 @@ def faster_gpu(*factors: float) -> Findings:
 
 def with_threads(items: Any, threads: int) -> tuple[Any, ...]:
     """The main place of a machine: what ran with one thread stays as it is."""
-    return tuple(item if item.threads == 1 else dataclasses.replace(item, threads=threads) for item in items)
+    return tuple(
+        item if item.threads == 1 else dataclasses.replace(item, threads=threads) for item in items
+    )
 
 
 def with_cases(findings: Findings, **changes: Any) -> Findings:
@@ -306,7 +402,13 @@ def with_cases(findings: Findings, **changes: Any) -> Findings:
     return dataclasses.replace(
         findings,
         cases=tuple(
-            dataclasses.replace(each, **{name: value(each) if callable(value) else value for name, value in changes.items()})
+            dataclasses.replace(
+                each,
+                **{
+                    name: value(each) if callable(value) else value
+                    for name, value in changes.items()
+                },
+            )
             for each in findings.cases
         ),
     )
@@ -314,7 +416,9 @@ def with_cases(findings: Findings, **changes: Any) -> Findings:
 
 def without_device_view(findings: Findings) -> Findings:
     """The same machine with an accelerator whose own clock cannot be read."""
-    return with_cases(findings, tables=lambda case: tuple(table for table in case.tables if table.view == "host"))
+    return with_cases(
+        findings, tables=lambda case: tuple(table for table in case.tables if table.view == "host")
+    )
 
 
 def with_operations(findings: Findings, change: Callable[[OpRow, int], OpRow | None]) -> Findings:
@@ -322,7 +426,12 @@ def with_operations(findings: Findings, change: Callable[[OpRow, int], OpRow | N
 
     def changed(case: Profiled) -> tuple[OpTable, ...]:
         return tuple(
-            dataclasses.replace(found, rows=tuple(new for old in found.rows if (new := change(old, case.params.batch_size))))
+            dataclasses.replace(
+                found,
+                rows=tuple(
+                    new for old in found.rows if (new := change(old, case.params.batch_size))
+                ),
+            )
             for found in case.tables
         )
 
@@ -340,7 +449,9 @@ def recomputed(number: Mapping[str, str], rows_of: Callable[[str], list[dict[str
             if all(row[name] in map(str, values) for name, values in conditions.items())
         ]
         assert rows, f"no row where {conditions}"
-        return sum(float(row[number[f"{prefix}column"]]) for row in rows if row[number[f"{prefix}column"]])
+        return sum(
+            float(row[number[f"{prefix}column"]]) for row in rows if row[number[f"{prefix}column"]]
+        )
 
     if not number["divided_by_file"]:
         return total("")
@@ -349,5 +460,7 @@ def recomputed(number: Mapping[str, str], rows_of: Callable[[str], list[dict[str
 
 def without_numbers(findings: Findings) -> Findings:
     """The same machine, of which nothing could be measured."""
-    nothing: dict[str, Any] = dict.fromkeys(("iteration_times", "epoch_times", "first_iterations", "trainings", "traces"), ())
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("iteration_times", "epoch_times", "first_iterations", "trainings", "traces"), ()
+    )
     return with_cases(dataclasses.replace(findings, **nothing), tables=(), ceilings=None)

@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from builders import environment
-from lab_builders import MS, case, epoch_time, first_iterations, forward_rows, iteration_time, step_rows, table, training
+from lab_builders import (
+    MS,
+    case,
+    epoch_time,
+    first_iterations,
+    forward_rows,
+    iteration_time,
+    step_rows,
+    table,
+    training,
+)
 from score_builders import score
 
 from mnistbench.core.roofline import Ceilings
@@ -49,7 +59,9 @@ class Counting:
         assert not output.exists()
         output.mkdir(parents=True)
         advance(0.5)
-        return dataclasses.replace(training(device, size, 98.0), directory=f"tensorboard/{output.name}"), ("a note",)
+        return dataclasses.replace(
+            training(device, size, 98.0), directory=f"tensorboard/{output.name}"
+        ), ("a note",)
 
     def profiled(self, phase, device, threads, size, trace):
         self._ask("profiled", phase, device, size)
@@ -58,17 +70,27 @@ class Counting:
             trace.write_text("{}", encoding="utf-8")
         rows = forward_rows if phase == "forward" else step_rows
         operations = table(rows(400_000, 100_000, 20_000))
-        return case(phase, size, operations, device=device, threads=threads, ceilings=Ceilings(2e11, 2e10, "float32"))
+        return case(
+            phase,
+            size,
+            operations,
+            device=device,
+            threads=threads,
+            ceilings=Ceilings(2e11, 2e10, "float32"),
+        )
 
     def first_iterations(self, phase, device, threads, size):
         self._ask("first", phase, device, size)
-        return tuple(first_iterations(device, phase, size, first=20 * MS, warm=1 * MS, trained=20 * MS))
+        return tuple(
+            first_iterations(device, phase, size, first=20 * MS, warm=1 * MS, trained=20 * MS)
+        )
 
     def iterations(self, wanted, advance):
         self._ask("iterations")
         advance(1.0)
         return tuple(
-            iteration_time(phase, size, size * MS, device=device, threads=threads) for phase, device, threads, size in wanted
+            iteration_time(phase, size, size * MS, device=device, threads=threads)
+            for phase, device, threads, size in wanted
         )
 
     def epoch(self, phase, device, threads, size):
@@ -78,7 +100,11 @@ class Counting:
 
 #: Answers whose ranges contain every value.
 WIDE: Mapping[str, Answer] = {
-    key: tuple(OPERATIONS) if kind == OPERATION else (0, 50, 100) if kind == PERCENT else (0, 1, 1_000_000)
+    key: tuple(OPERATIONS)
+    if kind == OPERATION
+    else (0, 50, 100)
+    if kind == PERCENT
+    else (0, 1, 1_000_000)
     for key, kind in ASKED.items()
 }
 
@@ -87,7 +113,9 @@ ANSWERS = {**WIDE, "image": (0, 0, 0)}
 EXPLAINED = 'image = "I forgot the overhead of a call. It is paid once per batch."\n'
 
 
-def predict(directory: Path, student: str = "s001", answers: Mapping[str, Answer] = ANSWERS) -> None:
+def predict(
+    directory: Path, student: str = "s001", answers: Mapping[str, Answer] = ANSWERS
+) -> None:
     """Write predictions as the command does."""
     made = Predictions(student, "2026-11-25T07:00:00+00:00", "digits", 2, answers)
     write(directory, PREDICTIONS, toml(made, dict.fromkeys(ASKED, "?")))
@@ -115,6 +143,9 @@ def whole_lab(directory: Path, student: str = "s001", **machine: Any) -> Path:
     predict(directory, student)
     measure(directory, **machine)
     write(directory, EXPLANATIONS, EXPLAINED)
-    for name, made in ((SCORE, score(environment=environment(**machine))), (QUIET, quiet(environment=environment(**machine)))):
+    for name, made in (
+        (SCORE, score(environment=environment(**machine))),
+        (QUIET, quiet(environment=environment(**machine))),
+    ):
         write_file(directory / name, made.content, directory)
     return directory

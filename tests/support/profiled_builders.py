@@ -19,17 +19,53 @@ FC = ("aten::addmm", "forward", "fc1")
 CEILINGS = Ceilings(flops_per_s=100e9, bytes_per_s=20e9, precision="float32")
 
 LAYERS = (
-    Layer("conv2", "Conv2d", (64, 24, 24), parameters=18_496, parameter_bytes=73_984, flops=21_233_664, output_bytes=147_456),
-    Layer("relu2", "ReLU", (64, 24, 24), parameters=0, parameter_bytes=0, flops=None, output_bytes=147_456),
-    Layer("fc1", "Linear", (128,), parameters=1_179_776, parameter_bytes=4_719_104, flops=2_359_296, output_bytes=512),
+    Layer(
+        "conv2",
+        "Conv2d",
+        (64, 24, 24),
+        parameters=18_496,
+        parameter_bytes=73_984,
+        flops=21_233_664,
+        output_bytes=147_456,
+    ),
+    Layer(
+        "relu2",
+        "ReLU",
+        (64, 24, 24),
+        parameters=0,
+        parameter_bytes=0,
+        flops=None,
+        output_bytes=147_456,
+    ),
+    Layer(
+        "fc1",
+        "Linear",
+        (128,),
+        parameters=1_179_776,
+        parameter_bytes=4_719_104,
+        flops=2_359_296,
+        output_bytes=512,
+    ),
 )
 
 
 def table(batch_size: int = 1, **changes: Any) -> OpTable:
     """Three operations and what lies outside them, which take as many times as long as there are samples."""
     rows = [
-        op_row(CONV[0], 800_000 * batch_size, phase="forward", module="conv2", total_cpu_ns=820_000 * batch_size),
-        op_row(RELU[0], 50_000 * batch_size, phase="forward", module="relu2", memory_bytes=147_456 * batch_size),
+        op_row(
+            CONV[0],
+            800_000 * batch_size,
+            phase="forward",
+            module="conv2",
+            total_cpu_ns=820_000 * batch_size,
+        ),
+        op_row(
+            RELU[0],
+            50_000 * batch_size,
+            phase="forward",
+            module="relu2",
+            memory_bytes=147_456 * batch_size,
+        ),
         op_row(FC[0], 125_000 * batch_size, phase="forward", module="fc1"),
         op_row("aten::view", 500, phase="forward", module="flatten", calls=2.0),
         op_row(OUTSIDE, 24_500, phase="forward", module="", calls=0.0),
@@ -56,7 +92,9 @@ def profiled(batch_size: int = 1, **changes: Any) -> Profiled:
     return Profiled(**{**fields, **changes})
 
 
-def on_accelerator(batch_size: int = 1, *, busy_ns: tuple[int, ...] = (80_000, 81_000, 80_000), **changes: Any) -> Profiled:
+def on_accelerator(
+    batch_size: int = 1, *, busy_ns: tuple[int, ...] = (80_000, 81_000, 80_000), **changes: Any
+) -> Profiled:
     """The same on an accelerator, which works for a tenth of the call."""
     rows = (
         op_row(CONV[0], 20_000, phase="forward", module="conv2", self_device_ns=60_000),
@@ -98,6 +136,8 @@ def of_two_ranks() -> Profiled:
 def cold_calls() -> tuple[ColdCall, ...]:
     """A first call of 20 ms, untrained and trained; 1 ms in the same process after training."""
     return tuple(
-        ColdCall(trained, first, table(20 if first else 1, temperature="cold", first_of_process=first))
+        ColdCall(
+            trained, first, table(20 if first else 1, temperature="cold", first_of_process=first)
+        )
         for trained, first in ((False, True), (True, False), (True, True))
     )

@@ -68,15 +68,32 @@ def run_pytest(path, *arguments):
     started = time.perf_counter()
     done = forks.run("pytest", "-p", "no:cacheprovider", *arguments, cwd=path)
     print(done.stdout, done.stderr, sep="\n")  # noqa: T201  # pytest shows it where a test fails
-    return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), time.perf_counter() - started)
+    return pytest.RunResult(
+        done.returncode,
+        done.stdout.splitlines(),
+        done.stderr.splitlines(),
+        time.perf_counter() - started,
+    )
 
 
 def git(folder, *arguments):
     """Run git with an identity and without the user's configuration; return what it printed."""
-    identity = ("-c", "user.name=tester", "-c", "user.email=tester@example.org", "-c", "init.defaultBranch=main")
+    identity = (
+        "-c",
+        "user.name=tester",
+        "-c",
+        "user.email=tester@example.org",
+        "-c",
+        "init.defaultBranch=main",
+    )
     environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     done = subprocess.run(
-        ["git", *identity, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        ["git", *identity, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -84,7 +101,10 @@ def git(folder, *arguments):
 
 def records(saved):
     """Return what mnistbench saved of each benchmark, by its name; None of one that is not ours."""
-    return {benchmark["name"]: benchmark["extra_info"].get("mnistbench") for benchmark in saved["benchmarks"]}
+    return {
+        benchmark["name"]: benchmark["extra_info"].get("mnistbench")
+        for benchmark in saved["benchmarks"]
+    }
 
 
 def only_record(saved):

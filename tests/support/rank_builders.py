@@ -12,23 +12,45 @@ from pathlib import Path
 import forks
 
 #: torchrun with two ranks; the module and its arguments follow.
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
+TORCHRUN = (
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node",
+    "2",
+    "-m",
+)
 
 
 def plain_environ() -> dict[str, str]:
     """Return this process's environment without variables that change mnistbench's defaults."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))
+    }
 
 
 def environ_of(rank: int, world_size: int, port: int) -> dict[str, str]:
     """Return the environment of a rank on one node."""
-    ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
+    ranks = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": world_size,
+        "LOCAL_WORLD_SIZE": world_size,
+    }
     places = {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     return plain_environ() | {name: str(value) for name, value in places.items()}
 
 
 def start(
-    world_size: int, *arguments: str, cwd: Path, modules: Sequence[str] = (), errors: bool = False, **more: str
+    world_size: int,
+    *arguments: str,
+    cwd: Path,
+    modules: Sequence[str] = (),
+    errors: bool = False,
+    **more: str,
 ) -> list[forks.Fork]:
     """Start a module for each rank on one node, without variables that change mnistbench's defaults; by default mnistbench.
 
@@ -44,12 +66,20 @@ def start(
         listening.bind(("127.0.0.1", 0))  # any port on which nothing listens
         port = listening.getsockname()[1]
     return [
-        forks.Fork(module, *arguments, cwd=cwd, env=environ_of(rank, world_size, port) | more, errors=errors)
+        forks.Fork(
+            module,
+            *arguments,
+            cwd=cwd,
+            env=environ_of(rank, world_size, port) | more,
+            errors=errors,
+        )
         for rank, module in enumerate(modules or ("mnistbench",) * world_size)
     ]
 
 
-def wait(ranks: Sequence[forks.Fork], timeout: float = 120) -> list[subprocess.CompletedProcess[str]]:
+def wait(
+    ranks: Sequence[forks.Fork], timeout: float = 120
+) -> list[subprocess.CompletedProcess[str]]:
     """Return the ranks when all have ended; ``timeout`` in seconds is for each."""
     return [rank.wait(timeout) for rank in ranks]
 
@@ -60,6 +90,10 @@ def distributed_modules(program: str, *arguments: str, cwd: Path) -> str:
     environ = {name: value for name, value in os.environ.items() if name != "RANK"}
     done = subprocess.run(
         [sys.executable, "-c", f"{program}\n{listing}", *arguments],
-        cwd=cwd, env=environ, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=cwd,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return done.stdout.splitlines()[-1]

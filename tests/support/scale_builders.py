@@ -21,11 +21,16 @@ def launched(ranks: int, step_ms: int, no_sync_ms: int = 0, samples: int = 64) -
     def times(ms: int) -> tuple[tuple[int, ...], ...]:
         slowest = [ms * MS + offset * MS // 2 for offset in (-1, 0, 0, 1)]
         return tuple(
-            tuple(ns - (0 if rank == (0 if step % 2 == 0 else ranks - 1) else MS) for step, ns in enumerate(slowest))
+            tuple(
+                ns - (0 if rank == (0 if step % 2 == 0 else ranks - 1) else MS)
+                for step, ns in enumerate(slowest)
+            )
             for rank in range(ranks)
         )
 
-    return Launched(batch_sizes=parts, step_ns=times(step_ms), no_sync_ns=times(no_sync_ms) if ranks > 1 else ())
+    return Launched(
+        batch_sizes=parts, step_ns=times(step_ms), no_sync_ns=times(no_sync_ms) if ranks > 1 else ()
+    )
 
 
 def scaling(*launches: Launched, cores: int = 2, weak: bool = False, **changes: Any) -> Scaling:

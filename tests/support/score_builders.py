@@ -24,7 +24,13 @@ def launch(ratio: float, **changes: Any) -> ScoreLaunch:
 def score(ratio: float = 1.3, **changes: Any) -> Score:
     """A score of eight launches whose ratios differ by 1 %."""
     made = Score(
-        file="step.py", text="def make_step(model): ...\n", batch_size=64, dtype="float32", environment=environment(),
-        floor_ns=10_000_000, accuracies=(0.9, 0.9), launches=tuple(launch(ratio * noise) for noise in LAUNCHES),
-    )  # fmt: skip
+        file="step.py",
+        text="def make_step(model): ...\n",
+        batch_size=64,
+        dtype="float32",
+        environment=environment(),
+        floor_ns=10_000_000,
+        accuracies=(0.9, 0.9),
+        launches=tuple(launch(ratio * noise) for noise in LAUNCHES),
+    )
     return dataclasses.replace(made, **changes)

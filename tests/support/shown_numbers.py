@@ -31,7 +31,10 @@ def half_a_last_digit(text: str) -> Fraction:
 
 def agree(base: str, head: str, change: str) -> bool:
     """Whether two times or sizes give a change in percent, as far as their digits show it."""
-    sides = [(read_back(text) - half_a_last_digit(text), read_back(text) + half_a_last_digit(text)) for text in (base, head)]
+    sides = [
+        (read_back(text) - half_a_last_digit(text), read_back(text) + half_a_last_digit(text))
+        for text in (base, head)
+    ]
     (base_low, base_high), (head_low, head_high) = sides
     share = Fraction(change.removesuffix(" %").replace(",", "")) / 100
     half = Fraction("0.0005000001")

@@ -27,21 +27,32 @@ ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 
 def many(examples):
     """Draw so many examples in a thorough run, which the marker selects, and a thirtieth of them in any other."""
-    drawn = settings(ANY_SPEED, max_examples=examples if os.environ.get("THOROUGH") else examples // 30)
+    drawn = settings(
+        ANY_SPEED, max_examples=examples if os.environ.get("THOROUGH") else examples // 30
+    )
     return lambda test: pytest.mark.properties(drawn(test))
 
 
 NANOSECONDS = st.integers(min_value=0, max_value=2**50)
 
 #: Times of pytest-benchmark, with fractions of a nanosecond.
-FLOAT_NANOSECONDS = st.integers(min_value=0, max_value=10**15).map(lambda picoseconds: picoseconds / 1000)
+FLOAT_NANOSECONDS = st.integers(min_value=0, max_value=10**15).map(
+    lambda picoseconds: picoseconds / 1000
+)
 BYTES = st.integers(min_value=-(2**40), max_value=2**40)
 TEXTS = st.text(max_size=12)
 NAMES = st.text(string.ascii_lowercase + string.digits + "_.:-", min_size=1, max_size=12)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
 OPERATION_NAMES = st.sampled_from(
-    ["aten::addmm", "aten::mkldnn_convolution", "aten::add_", "AddmmBackward0", "Optimizer.step#Adadelta.step", OUTSIDE]
+    [
+        "aten::addmm",
+        "aten::mkldnn_convolution",
+        "aten::add_",
+        "AddmmBackward0",
+        "Optimizer.step#Adadelta.step",
+        OUTSIDE,
+    ]
 )
 PHASES_OF_STEP = st.sampled_from(["forward", "loss", "backward", "optimizer"])
 MODULES = st.sampled_from(["conv1", "conv2", "features.0", "fc1", NO_MODULE])
@@ -53,7 +64,9 @@ def json_values() -> SearchStrategy[Any]:
     """Whatever JSON can say."""
     leaves = st.none() | st.booleans() | st.integers() | NUMBERS | TEXTS
     return st.recursive(
-        leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=6
+        leaves,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+        max_leaves=6,
     )
 
 
@@ -91,17 +104,30 @@ def op_rows(iterations: int, *, device_view: bool = False) -> SearchStrategy[OpR
         total_cpu_ns=samples(iterations),
         self_device_ns=samples(iterations) if device_view else st.just(()),
         memory_bytes=BYTES,
-        shapes=st.lists(st.sampled_from(["[16, 1, 28, 28]", "[32, 1, 3, 3]", "[]"]), max_size=2, unique=True).map(tuple),
-        kernels=st.lists(st.sampled_from(["sm90_gemm", "void at::native::add"]), max_size=2, unique=True).map(tuple),
+        shapes=st.lists(
+            st.sampled_from(["[16, 1, 28, 28]", "[32, 1, 3, 3]", "[]"]), max_size=2, unique=True
+        ).map(tuple),
+        kernels=st.lists(
+            st.sampled_from(["sm90_gemm", "void at::native::add"]), max_size=2, unique=True
+        ).map(tuple),
     )
 
 
 @st.composite
 def op_tables(draw: st.DrawFn) -> OpTable:
     """A table whose rows have as many samples as it has iterations, and one key each."""
-    temperature, view = draw(st.sampled_from(["cold", "warm"])), draw(st.sampled_from(["host", "device"]))
+    temperature, view = (
+        draw(st.sampled_from(["cold", "warm"])),
+        draw(st.sampled_from(["host", "device"])),
+    )
     iterations = 1 if temperature == "cold" else draw(st.integers(1, 5))
-    rows = draw(st.lists(op_rows(iterations, device_view=view == "device"), max_size=4, unique_by=lambda row: row.key))
+    rows = draw(
+        st.lists(
+            op_rows(iterations, device_view=view == "device"),
+            max_size=4,
+            unique_by=lambda row: row.key,
+        )
+    )
     return OpTable(
         temperature=temperature,
         view=view,
@@ -175,7 +201,9 @@ def case_records() -> SearchStrategy[CaseRecord]:
         scalars=st.none() | scalars(),
         notes=st.lists(TEXTS, max_size=2).map(tuple),
         attached=st.dictionaries(TEXTS, json_values(), max_size=2),
-        op_fail=st.lists(st.sampled_from(["10%", "aten::addmm:5%", "conv2:2.5 %"]), max_size=2).map(tuple),
+        op_fail=st.lists(st.sampled_from(["10%", "aten::addmm:5%", "conv2:2.5 %"]), max_size=2).map(
+            tuple
+        ),
         case_fail=st.sampled_from(["", "5%"]),
         timing=st.none() | timings(),
     )
@@ -188,15 +216,36 @@ OPENED = "(opened)"
 
 #: What no field of ours takes everywhere; the last three are what JSON parsers stumble over.
 OTHER_VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1.5, "", "x", "{}", "[1]", [], {}, [[]], [None], {"a": 1}, float("nan"), float("inf"), "NaN",
-    10**400, "1" * 5000, "[" * 100_000,
-)  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1.5,
+    "",
+    "x",
+    "{}",
+    "[1]",
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": 1},
+    float("nan"),
+    float("inf"),
+    "NaN",
+    10**400,
+    "1" * 5000,
+    "[" * 100_000,
+)
 
 
 def spoiled(document: Any) -> SearchStrategy[tuple[list[str | int], Any]]:
     """A JSON document with one place deleted or replaced, compact JSON strings included: (path to that place, document)."""
     return st.tuples(
-        st.sampled_from(list(_places(document))), st.sampled_from(OTHER_VALUES) | json_values(), st.booleans()
+        st.sampled_from(list(_places(document))),
+        st.sampled_from(OTHER_VALUES) | json_values(),
+        st.booleans(),
     ).map(lambda drawn: (drawn[0], _spoil(document, drawn[0], drawn[1], delete=drawn[2])))
 
 
@@ -211,7 +260,9 @@ def each_field_spoiled(document: Any) -> Iterator[tuple[list[str | int], Any]]:
 
 def dotted(path: list[str | int]) -> str:
     """A path as messages write it: ``tables[0].rows[1][4]``."""
-    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path if step != OPENED]
+    steps = [
+        f"[{step}]" if isinstance(step, int) else f".{step}" for step in path if step != OPENED
+    ]
     return "".join(steps).removeprefix(".")
 
 
@@ -219,7 +270,13 @@ def _places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[list[str |
     inner = _inside(value)
     if inner is not None:
         yield from _places(inner, (*path, OPENED))
-    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    members = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for name, member in members:
         yield [*path, name]
         yield from _places(member, (*path, name))

@@ -63,7 +63,9 @@ class Untraceable(nn.Module):
         return output
 
 
-def tiny_batch(batch_size: int, device: torch.device, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def tiny_batch(
+    batch_size: int, device: torch.device, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """Noise and labels that have nothing to do with it."""
     images = torch.randn(batch_size, *IMAGE, generator=generator)
     labels = torch.randint(CLASSES, (batch_size,), generator=generator)
@@ -81,7 +83,10 @@ def tiny_set() -> Dataset:
 
     def split(first: int, samples: int) -> Split:
         values = torch.arange(first, first + samples, dtype=torch.uint8)
-        return Split(values.view(-1, 1, 1, 1).expand(-1, *IMAGE).contiguous(), torch.arange(samples) % CLASSES)
+        return Split(
+            values.view(-1, 1, 1, 1).expand(-1, *IMAGE).contiguous(),
+            torch.arange(samples) % CLASSES,
+        )
 
     return Dataset("tiny", split(0, TRAIN_SAMPLES), split(100, TEST_SAMPLES), mean=0.25, std=0.5)
 
@@ -139,7 +144,9 @@ def read_back(directory: str | Path) -> Any:
     """Return TensorBoard's EventAccumulator of a run's directory."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    reader = EventAccumulator(str(directory), size_guidance={"scalars": 0, "images": 0, "tensors": 0})
+    reader = EventAccumulator(
+        str(directory), size_guidance={"scalars": 0, "images": 0, "tensors": 0}
+    )
     reader.Reload()
     return reader
 
@@ -147,4 +154,7 @@ def read_back(directory: str | Path) -> Any:
 def scalars_in(directory: str | Path) -> dict[str, list[tuple[int, float]]]:
     """Return the curves in a run's directory: tag -> (step, value)."""
     reader = read_back(directory)
-    return {tag: [(point.step, point.value) for point in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]}
+    return {
+        tag: [(point.step, point.value) for point in reader.Scalars(tag)]
+        for tag in reader.Tags()["scalars"]
+    }

@@ -23,10 +23,25 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
 def event(
-    category: str, name: str, ts: float, dur: float | None, *, thread: Any = THREAD, pid: Any = PID, **args: Any
+    category: str,
+    name: str,
+    ts: float,
+    dur: float | None,
+    *,
+    thread: Any = THREAD,
+    pid: Any = PID,
+    **args: Any,
 ) -> Event:
     """Any event with a duration; ``args`` are its arguments. Without a duration, it was not finished."""
-    found: Event = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": thread, "ts": ts, "args": args}
+    found: Event = {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": pid,
+        "tid": thread,
+        "ts": ts,
+        "args": args,
+    }
     return found if dur is None else {**found, "dur": dur}
 
 
@@ -45,8 +60,20 @@ def op(
 
     One with a ``forward_thread`` is autograd's, for the operation of forward with the sequence.
     """
-    args = {"External id": external, "Sequence number": sequence, "Fwd thread id": forward_thread, "Input Dims": shapes}
-    return event("cpu_op", name, ts, dur, thread=thread, **_given({**args, **(recorded(*arguments) if arguments else {})}))
+    args = {
+        "External id": external,
+        "Sequence number": sequence,
+        "Fwd thread id": forward_thread,
+        "Input Dims": shapes,
+    }
+    return event(
+        "cpu_op",
+        name,
+        ts,
+        dur,
+        thread=thread,
+        **_given({**args, **(recorded(*arguments) if arguments else {})}),
+    )
 
 
 def backward(name: str, ts: float, dur: float, sequence: int) -> Event:
@@ -105,14 +132,24 @@ def run(ts: float, number: int, *kernels: str, category: str = "kernel") -> list
     for at, name in enumerate(kernels):
         correlation = 100 * number + at
         found.append(launch(ts + at, 1, correlation))
-        found.append(kernel(name, ts + 10 + at, 1, correlation=correlation, external=number, category=category))
+        found.append(
+            kernel(
+                name, ts + 10 + at, 1, correlation=correlation, external=number, category=category
+            )
+        )
     return found
 
 
 def forward_backward(number: int, forward: Event, backward: Event) -> list[Event]:
     """The link from an operation of forward to the one of backward that autograd ran for it."""
     return [
-        {"ph": phase, "cat": "fwdbwd", "name": "fwdbwd", "id": number, **{name: at[name] for name in ("pid", "tid", "ts")}}
+        {
+            "ph": phase,
+            "cat": "fwdbwd",
+            "name": "fwdbwd",
+            "id": number,
+            **{name: at[name] for name in ("pid", "tid", "ts")},
+        }
         for phase, at in (("s", forward), ("f", backward))
     ]
 
@@ -120,17 +157,35 @@ def forward_backward(number: int, forward: Event, backward: Event) -> list[Event
 def memory(ts: float, n_bytes: int, *, of_host: bool = False) -> Event:
     """A record of bytes that were allocated or, if below 0, freed."""
     args = {"Bytes": n_bytes, "Device Type": 0 if of_host else 1}
-    return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": PID, "tid": THREAD, "ts": ts, "args": args}
+    return {
+        "ph": "i",
+        "cat": "cpu_instant_event",
+        "name": "[memory]",
+        "pid": PID,
+        "tid": THREAD,
+        "ts": ts,
+        "args": args,
+    }
 
 
-def document(events: Iterable[Event], *, devices: Sequence[str] = (H100,), **top: Any) -> dict[str, Any]:
+def document(
+    events: Iterable[Event], *, devices: Sequence[str] = (H100,), **top: Any
+) -> dict[str, Any]:
     """What a file of these events parses to; keywords are entries of its top level."""
-    properties = [{"id": number, "name": name, "totalGlobalMem": 80 * 1024**3} for number, name in enumerate(devices)]
+    properties = [
+        {"id": number, "name": name, "totalGlobalMem": 80 * 1024**3}
+        for number, name in enumerate(devices)
+    ]
     return {"schemaVersion": 1, "deviceProperties": properties, **top, "traceEvents": list(events)}
 
 
 def trace_file(
-    folder: Path, events: Iterable[Event], *, name: str = "trace.json", devices: Sequence[str] = (H100,), **top: Any
+    folder: Path,
+    events: Iterable[Event],
+    *,
+    name: str = "trace.json",
+    devices: Sequence[str] = (H100,),
+    **top: Any,
 ) -> Path:
     """Write a trace of these events, compressed if the name ends in ``.gz``."""
     path = folder / name
@@ -145,8 +200,16 @@ def _given(args: dict[str, Any]) -> dict[str, Any]:
 
 # ---- Arguments of operations, as they are recorded with ``record_shapes=True`` ----------------------------------------
 
-_TYPES = {"float32": "float", "float64": "double", "bfloat16": "c10::BFloat16", "float16": "c10::Half", "int64": "long int",
-          "int32": "int", "uint8": "unsigned char", "bool": "bool"}  # fmt: skip
+_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "bfloat16": "c10::BFloat16",
+    "float16": "c10::Half",
+    "int64": "long int",
+    "int32": "int",
+    "uint8": "unsigned char",
+    "bool": "bool",
+}
 
 
 class Of(NamedTuple):
@@ -170,7 +233,12 @@ def _argument(argument: Any) -> tuple[Any, str, Any, str]:
     if isinstance(argument, Of):
         return list(argument.shape), _TYPES[argument.dtype], list(argument.strides), ""
     if hasattr(argument, "stride"):
-        return list(argument.shape), _TYPES[str(argument.dtype).removeprefix("torch.")], list(argument.stride()), ""
+        return (
+            list(argument.shape),
+            _TYPES[str(argument.dtype).removeprefix("torch.")],
+            list(argument.stride()),
+            "",
+        )
     if isinstance(argument, list | tuple):
         if argument and not isinstance(argument[0], int):
             inner = [_argument(one) for one in argument]
@@ -205,7 +273,9 @@ def network(
     start = 1_000.0
     for number in range(steps):
         longer, ids = scale * 1.1**number, 10 * (number + 1)
-        links = [{"correlation": ids + one, "external": ids + one} if linked else {} for one in (1, 2)]
+        links = [
+            {"correlation": ids + one, "external": ids + one} if linked else {} for one in (1, 2)
+        ]
         found += [
             step(number, start, step_us),
             module("Linear_0", start + 10, 400),

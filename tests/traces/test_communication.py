@@ -135,7 +135,9 @@ def test_dispatch_and_combine_of_experts_are_exposed_communication(tmp_path):
         tmp_path,
         build.kernel("gemm", 0, 100),
         build.kernel("void deep_ep::internode::dispatch<false, 8>(int4*)", 50, 300, stream=20),
-        build.kernel("void deep_ep::internode::combine<false, 8>(__nv_bfloat16*)", 400, 200, stream=20),
+        build.kernel(
+            "void deep_ep::internode::combine<false, 8>(__nv_bfloat16*)", 400, 200, stream=20
+        ),
     )
     assert (found.computation_ns, found.communication_ns) == (100_000, 500_000)
     assert found.exposed_communication_ns == 450_000

@@ -16,9 +16,15 @@ from mnistbench.traces.analysis import analyse
 from mnistbench.traces.report import traces_report
 
 VALUES = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=5), st.builds(list), st.builds(dict),
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=5),
+    st.builds(list),
+    st.builds(dict),
     st.sampled_from(["ProfilerStep#1", "mnistbench.iteration", "kernel", "cpu_op", "\x1b[31m\n"]),
-)  # fmt: skip
+)
 
 
 def survives(path):
@@ -33,7 +39,9 @@ def survives(path):
         assert "\n" not in complaint
         return
     if found.device is not None:
-        assert sum(kernel.ns for kernel in found.kernels) == sum(sum(row.self_device_ns) for row in found.device.rows)
+        assert sum(kernel.ns for kernel in found.kernels) == sum(
+            sum(row.self_device_ns) for row in found.device.rows
+        )
     report = traces_report([found], 3, "op,module", {})
     assert "\x1b" not in draw_report(report.blocks)
     json.loads(report.json)
@@ -44,7 +52,11 @@ def mutated(document, draw):
     events = document["traceEvents"]
     for _ in range(draw(st.integers(1, 6))):
         event = events[draw(st.integers(0, len(events) - 1))]
-        inner = event if draw(st.booleans()) or not isinstance(event.get("args"), dict) else event["args"]
+        inner = (
+            event
+            if draw(st.booleans()) or not isinstance(event.get("args"), dict)
+            else event["args"]
+        )
         name = draw(st.sampled_from(sorted(inner) or ["ts"]))
         if draw(st.booleans()):
             inner[name] = draw(VALUES)
@@ -68,12 +80,17 @@ def test_damaged_bytes(tmp_path_factory, data):
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.mktemp("damaged") / "trace.json"
-    path.write_bytes(content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content)
+    path.write_bytes(
+        content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content
+    )
     survives(path)
 
 
 @real_traces.needs_traces
-@pytest.mark.parametrize("name", ["mi250_mlp_training", "a100_alexnet_training", "h100_bert_small", "torch_compile_triton"])
+@pytest.mark.parametrize(
+    "name",
+    ["mi250_mlp_training", "a100_alexnet_training", "h100_bert_small", "torch_compile_triton"],
+)
 @many(600)
 @given(data=st.data())
 def test_damaged_real_traces(tmp_path_factory, name, data):

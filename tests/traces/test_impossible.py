@@ -17,7 +17,11 @@ def analysed(tmp_path, *events):
 
 def impossible(tmp_path, *events):
     """The counts and times that are not 0, in ns."""
-    return {name: value for name, value in asdict(analysed(tmp_path, *events).impossible).items() if value}
+    return {
+        name: value
+        for name, value in asdict(analysed(tmp_path, *events).impossible).items()
+        if value
+    }
 
 
 def text(tmp_path, *events):
@@ -38,12 +42,22 @@ def launched(start, length, number, *, at=None, name="cudaLaunchKernel", **kerne
 def test_kernels_of_one_stream_that_overlap(tmp_path):
     events = [event for number in range(10) for event in launched(1000 + 10 * number, 500, number)]
     found = analysed(tmp_path, *events)
-    assert (found.impossible.overlapping_kernels, found.impossible.overlapping_kernels_ns) == (9, 9 * 490_000)
+    assert (found.impossible.overlapping_kernels, found.impossible.overlapping_kernels_ns) == (
+        9,
+        9 * 490_000,
+    )
     [timeline] = found.timelines
-    assert (timeline.busy_ns, timeline.span_ns, found.device.busy_ns) == (590_000, 590_000, (590_000,))
+    assert (timeline.busy_ns, timeline.span_ns, found.device.busy_ns) == (
+        590_000,
+        590_000,
+        (590_000,),
+    )
     assert sum(sum(row.self_device_ns) for row in found.device.rows) == 5_000_000
     out = text(tmp_path, *events)
-    assert "Impossible: kernels that overlap the next kernel of their stream (9, by 4.41 ms in all)." in out
+    assert (
+        "Impossible: kernels that overlap the next kernel of their stream (9, by 4.41 ms in all)."
+        in out
+    )
     assert "calls ran at the same time" not in out
 
 
@@ -72,18 +86,28 @@ def test_kernels_that_may_overlap(tmp_path, second):
 
 
 def test_kernels_of_a_graph_without_a_launch_may_overlap(tmp_path):
-    events = [build.kernel(f"k{number}", 1000 + 10 * number, 50, correlation=7) for number in range(3)]
+    events = [
+        build.kernel(f"k{number}", 1000 + 10 * number, 50, correlation=7) for number in range(3)
+    ]
     assert impossible(tmp_path, *events) == {}
-    numbered = [build.kernel(f"k{number}", 1000 + 10 * number, 50, correlation=number) for number in range(3)]
+    numbered = [
+        build.kernel(f"k{number}", 1000 + 10 * number, 50, correlation=number)
+        for number in range(3)
+    ]
     for kernel in numbered:
         kernel["args"]["graph id"] = 4
     assert impossible(tmp_path, *numbered) == {}
 
 
-@pytest.mark.parametrize("name", ["hipLaunchKernel", "hipExtModuleLaunchKernel", "hipLaunchKernelExC", "cuLaunchKernel"])
+@pytest.mark.parametrize(
+    "name", ["hipLaunchKernel", "hipExtModuleLaunchKernel", "hipLaunchKernelExC", "cuLaunchKernel"]
+)
 def test_other_launches_do_not_allow_it(tmp_path, name):
     events = [*launched(1000, 500, 1), *launched(1010, 500, 2, name=name)]
-    assert impossible(tmp_path, *events) == {"overlapping_kernels": 1, "overlapping_kernels_ns": 490_000}
+    assert impossible(tmp_path, *events) == {
+        "overlapping_kernels": 1,
+        "overlapping_kernels_ns": 490_000,
+    }
 
 
 @pytest.mark.parametrize(
@@ -93,8 +117,15 @@ def test_other_launches_do_not_allow_it(tmp_path, name):
 def test_the_clock_and_rounding_are_no_overlap(tmp_path, start, length, overlap_us):
     """The next kernel begins at 1,011 or, in a file of whole microseconds, at 1,010."""
     is_rounded = type(start) is int
-    events = [*launched(start, length, 1, at=100), *launched(1010 if is_rounded else 1011.0, 5, 2, at=200)]
-    expected = {"overlapping_kernels": 1, "overlapping_kernels_ns": overlap_us * 1000} if overlap_us else {}
+    events = [
+        *launched(start, length, 1, at=100),
+        *launched(1010 if is_rounded else 1011.0, 5, 2, at=200),
+    ]
+    expected = (
+        {"overlapping_kernels": 1, "overlapping_kernels_ns": overlap_us * 1000}
+        if overlap_us
+        else {}
+    )
     assert impossible(tmp_path, *events) == pytest.approx(expected)
 
 
@@ -108,9 +139,11 @@ def test_a_kernel_of_no_length_ends_no_other(tmp_path):
 def test_a_row_with_such_kernels_has_no_rates(tmp_path):
     matrices = (build.Of((512, 512)), build.Of((512, 512)))
     events = [
-        build.op("aten::mm", 800, 300, *matrices, external=1), *launched(1000, 500, 1, external=1),
-        build.op("aten::relu", 1110, 10, matrices[0], external=2), *launched(1200, 5, 2, at=1112, external=2),
-    ]  # fmt: skip
+        build.op("aten::mm", 800, 300, *matrices, external=1),
+        *launched(1000, 500, 1, external=1),
+        build.op("aten::relu", 1110, 10, matrices[0], external=2),
+        *launched(1200, 5, 2, at=1112, external=2),
+    ]
     costs = analysed(tmp_path, *events).costs
     assert {key[0] for key in costs.work} == {"aten::relu"}
     assert costs.uncounted["aten::mm", "", ""] == "kernels with impossible times"
@@ -123,18 +156,27 @@ def test_a_row_with_such_kernels_has_no_rates(tmp_path):
 def test_kernels_without_a_time(tmp_path, length):
     """CUPTI gives them 0. They are calls of their operation, but in no time line."""
     events = [
-        build.step(1, 1000, 500), build.op("aten::mm", 1010, 100, external=1), build.launch(1020, 5, 1),
+        build.step(1, 1000, 500),
+        build.op("aten::mm", 1010, 100, external=1),
+        build.launch(1020, 5, 1),
         build.kernel("lost", 0, length, correlation=1, external=1),
-        build.op("aten::add", 1120, 50, external=2), *launched(1300, 100, 2, at=1130, external=2),
-    ]  # fmt: skip
+        build.op("aten::add", 1120, 50, external=2),
+        *launched(1300, 100, 2, at=1130, external=2),
+    ]
     found = analysed(tmp_path, *events)
     assert found.impossible.untimed == 1
     [timeline] = found.timelines
-    assert (timeline.span_ns, timeline.busy_ns, timeline.kernels, timeline.launches) == (100_000, 100_000, 2, 2)
+    assert (timeline.span_ns, timeline.busy_ns, timeline.kernels, timeline.launches) == (
+        100_000,
+        100_000,
+        2,
+        2,
+    )
     assert found.device.busy_ns == (100_000,)
     assert sum(kernel.count for kernel in found.kernels) == 2
-    assert "Impossible: kernels and copies that have a time of 0 or begin long before their own launch (1)." in text(
-        tmp_path, *events
+    assert (
+        "Impossible: kernels and copies that have a time of 0 or begin long before their own launch (1)."
+        in text(tmp_path, *events)
     )
 
 
@@ -147,45 +189,77 @@ def test_kernels_with_a_time_of_another_clock(tmp_path):
 
 
 @pytest.mark.parametrize(("before_us", "is_left_out"), [(90, False), (110, True)])
-def test_one_kernel_of_many_before_its_launch_is_no_matter_of_clocks(tmp_path, before_us, is_left_out):
+def test_one_kernel_of_many_before_its_launch_is_no_matter_of_clocks(
+    tmp_path, before_us, is_left_out
+):
     events = [event for number in range(5) for event in launched(5000 + 200 * number, 50, number)]
     found = analysed(tmp_path, *events, *launched(1000, 50, 9, at=1000 + before_us))
-    assert (found.impossible.untimed, found.impossible.before_launch) == ((1, 0) if is_left_out else (0, 1))
+    assert (found.impossible.untimed, found.impossible.before_launch) == (
+        (1, 0) if is_left_out else (0, 1)
+    )
     assert found.timelines[0].span_ns == (850_000 if is_left_out else 4_850_000)
 
 
 def test_kernels_without_a_time_and_a_launch(tmp_path):
-    events = [build.op("aten::mm", 1000, 100), build.kernel("k", 1050, 10), *[build.kernel("lost", 0, 3)] * 2]
+    events = [
+        build.op("aten::mm", 1000, 100),
+        build.kernel("k", 1050, 10),
+        *[build.kernel("lost", 0, 3)] * 2,
+    ]
     found = analysed(tmp_path, *events)
-    assert (found.impossible.untimed, found.timelines[0].span_ns, found.host.iteration_ns) == (2, 10_000, (100_000,))
+    assert (found.impossible.untimed, found.timelines[0].span_ns, found.host.iteration_ns) == (
+        2,
+        10_000,
+        (100_000,),
+    )
 
 
 def test_a_trace_may_begin_with_a_kernel_at_0(tmp_path):
     """Some tools let the times begin there; its launch was before the trace."""
     assert impossible(tmp_path, build.kernel("k", 0, 30), build.op("aten::mm", 5, 100)) == {}
-    assert impossible(tmp_path, build.op("aten::mm", 0, 100), build.kernel("k", 0, 0), build.kernel("k", 0, 0)) == {}
+    assert (
+        impossible(
+            tmp_path, build.op("aten::mm", 0, 100), build.kernel("k", 0, 0), build.kernel("k", 0, 0)
+        )
+        == {}
+    )
     assert impossible(tmp_path, build.kernel("k", 0, 30), build.kernel("k", 0, 30, stream=8)) == {}
 
 
 def test_a_trace_without_any_time_of_the_accelerator(tmp_path):
-    found = analysed(tmp_path, build.op("aten::mm", 900, 50), *launched(0, 0, 1, at=1000), *launched(0, 0, 2, at=1100))
-    assert (found.impossible.untimed, found.timelines[0].span_ns, found.device.busy_ns) == (2, 0, (0,))
+    found = analysed(
+        tmp_path,
+        build.op("aten::mm", 900, 50),
+        *launched(0, 0, 1, at=1000),
+        *launched(0, 0, 2, at=1100),
+    )
+    assert (found.impossible.untimed, found.timelines[0].span_ns, found.device.busy_ns) == (
+        2,
+        0,
+        (0,),
+    )
 
 
-@pytest.mark.parametrize(("before_us", "is_stated"), [(-50, False), (8, False), (20, False), (21, True), (900, True)])
+@pytest.mark.parametrize(
+    ("before_us", "is_stated"), [(-50, False), (8, False), (20, False), (21, True), (900, True)]
+)
 def test_clocks_that_differ(tmp_path, before_us, is_stated):
     """A few microseconds are known of CUPTI and roctracer."""
     events = launched(5000, 10, 1, at=5000 + before_us)
     expected = {"before_launch": 1, "before_launch_ns": before_us * 1000} if is_stated else {}
     assert impossible(tmp_path, *events) == expected
-    assert ("that begin before their own launch (1, by up to" in text(tmp_path, *events)) == is_stated
+    assert (
+        "that begin before their own launch (1, by up to" in text(tmp_path, *events)
+    ) == is_stated
     assert analysed(tmp_path, *events).timelines[0].span_ns == 10_000
 
 
 def test_clocks_without_a_common_time(tmp_path):
     """All kernels are a year before their launches: their own time line is right, the trace does not last a year."""
     events = [build.launch(4e13 + 100 * number, 5, number) for number in range(4)]
-    events += [build.kernel("gemm", 1000 + 100 * number, 50, correlation=number) for number in range(4)]
+    events += [
+        build.kernel("gemm", 1000 + 100 * number, 50, correlation=number) for number in range(4)
+    ]
     found = analysed(tmp_path, *events)
     assert (found.impossible.untimed, found.impossible.before_launch) == (0, 4)
     assert (found.timelines[0].span_ns, found.host.iteration_ns) == (350_000, (305_000,))
@@ -198,16 +272,23 @@ def test_clocks_without_a_common_time(tmp_path):
 )
 def test_a_kernel_ends_before_the_call_that_waited_for_it(tmp_path, name, start, length, busy_us):
     events = [
-        build.step(1, 0, 600), build.op("aten::mm", 10, 50, external=1), build.launch(20, 10, 1),
+        build.step(1, 0, 600),
+        build.op("aten::mm", 10, 50, external=1),
+        build.launch(20, 10, 1),
         build.launch(100, 400, 2, name=name),
         build.kernel("gemm", start, length, correlation=1, external=1),
-    ]  # fmt: skip
+    ]
     found = analysed(tmp_path, *events)
     excess_us = start + length - 500
     is_impossible = excess_us > 100
-    assert (found.impossible.past_wait, found.impossible.past_wait_ns) == (is_impossible, excess_us * 1000 * is_impossible)
+    assert (found.impossible.past_wait, found.impossible.past_wait_ns) == (
+        is_impossible,
+        excess_us * 1000 * is_impossible,
+    )
     assert found.device.busy_ns == (busy_us * 1000,)
-    assert ("end after a call that waited for them (1, by up to" in text(tmp_path, *events)) == is_impossible
+    assert (
+        "end after a call that waited for them (1, by up to" in text(tmp_path, *events)
+    ) == is_impossible
 
 
 def test_a_call_waits_for_its_own_process(tmp_path):
@@ -219,9 +300,10 @@ def test_a_call_waits_for_its_own_process(tmp_path):
 
 def test_which_of_two_accelerators_a_call_waits_for_is_not_known(tmp_path):
     events = [
-        *launched(200, 900, 1, at=20), *launched(150, 10, 2, at=40, device=1),
+        *launched(200, 900, 1, at=20),
+        *launched(150, 10, 2, at=40, device=1),
         build.launch(100, 400, 3, name="cudaDeviceSynchronize"),
-    ]  # fmt: skip
+    ]
     assert impossible(tmp_path, *events) == {}
 
 
@@ -230,40 +312,60 @@ def test_which_of_two_accelerators_a_call_waits_for_is_not_known(tmp_path):
 
 def test_an_operation_that_runs_past_its_step(tmp_path):
     events = [
-        build.step(1, 0, 100), build.op("aten::mm", 90, 60), build.step(2, 100, 100), build.op("aten::add", 160, 20),
-    ]  # fmt: skip
+        build.step(1, 0, 100),
+        build.op("aten::mm", 90, 60),
+        build.step(2, 100, 100),
+        build.op("aten::add", 160, 20),
+    ]
     found = analysed(tmp_path, *events)
     rows = {row.name: row.self_cpu_ns for row in found.host.rows}
-    assert rows == {"aten::mm": (10_000, 0), "aten::add": (0, 20_000), "(outside operations)": (90_000, 80_000)}
+    assert rows == {
+        "aten::mm": (10_000, 0),
+        "aten::add": (0, 20_000),
+        "(outside operations)": (90_000, 80_000),
+    }
     assert (found.impossible.past_step, found.impossible.past_step_ns) == (1, 50_000)
     out = text(tmp_path, *events)
-    assert "Impossible: calls that end after the step in which they begin (1, by 50.0 us in all)" in out
+    assert (
+        "Impossible: calls that end after the step in which they begin (1, by 50.0 us in all)"
+        in out
+    )
     assert "calls ran at the same time" not in out
 
 
 def test_operations_in_one_that_runs_past_its_step_count_to_their_own_step(tmp_path):
     events = [
-        build.step(1, 0, 100), build.op("aten::linear", 50, 100), build.op("aten::t", 60, 10), build.op("aten::mm", 110, 20),
+        build.step(1, 0, 100),
+        build.op("aten::linear", 50, 100),
+        build.op("aten::t", 60, 10),
+        build.op("aten::mm", 110, 20),
         build.step(2, 100, 100),
-    ]  # fmt: skip
+    ]
     found = analysed(tmp_path, *events)
     rows = {row.name: row.self_cpu_ns for row in found.host.rows}
     assert rows == {
-        "aten::linear": (40_000, 0), "aten::t": (10_000, 0), "aten::mm": (0, 20_000),
+        "aten::linear": (40_000, 0),
+        "aten::t": (10_000, 0),
+        "aten::mm": (0, 20_000),
         "(outside operations)": (50_000, 80_000),
-    }  # fmt: skip
+    }
     assert found.impossible.past_step == 1
 
 
 def test_a_range_around_the_end_of_a_step_is_possible(tmp_path):
     """The program calls prof.step() in it. The host rows add up to the steps all the same."""
     events = [
-        build.step(1, 0, 100), build.range_("epoch", 50, 100), build.op("aten::mm", 60, 20), build.step(2, 100, 100),
+        build.step(1, 0, 100),
+        build.range_("epoch", 50, 100),
+        build.op("aten::mm", 60, 20),
+        build.step(2, 100, 100),
         build.op("aten::mm", 120, 20),
-    ]  # fmt: skip
+    ]
     found = analysed(tmp_path, *events)
     assert not any(asdict(found.impossible).values())
-    assert [sum(times) for times in zip(*(row.self_cpu_ns for row in found.host.rows), strict=True)] == [100_000, 100_000]
+    assert [
+        sum(times) for times in zip(*(row.self_cpu_ns for row in found.host.rows), strict=True)
+    ] == [100_000, 100_000]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +380,12 @@ def test_a_range_around_the_end_of_a_step_is_possible(tmp_path):
     ],
 )
 def test_what_may_end_after_the_step(tmp_path, event):
-    events = [build.step(1, 0, 100), build.op("aten::add", 10, 20), event, build.op("aten::relu", 110, 5)]
+    events = [
+        build.step(1, 0, 100),
+        build.op("aten::add", 10, 20),
+        event,
+        build.op("aten::relu", 110, 5),
+    ]
     assert impossible(tmp_path, *events) == {}
 
 
@@ -290,28 +397,42 @@ def test_calls_of_one_thread_that_overlap(tmp_path):
         build.op("aten::add", 50, 60),
     ]
     found = analysed(tmp_path, *events)
-    assert (found.impossible.overlapping_calls, found.impossible.overlapping_calls_ns) == (1, 30_000)
+    assert (found.impossible.overlapping_calls, found.impossible.overlapping_calls_ns) == (
+        1,
+        30_000,
+    )
     rows = {row.name: sum(row.self_cpu_ns) for row in found.host.rows}
-    assert rows == {"aten::linear": 20_000, "aten::mm": 60_000, "aten::add": 60_000, "(outside operations)": 90_000}
+    assert rows == {
+        "aten::linear": 20_000,
+        "aten::mm": 60_000,
+        "aten::add": 60_000,
+        "(outside operations)": 90_000,
+    }
     out = text(tmp_path, *events)
-    assert "Impossible: calls that overlap another call of their thread (1, by 30.0 us in all)" in out
+    assert (
+        "Impossible: calls that overlap another call of their thread (1, by 30.0 us in all)" in out
+    )
     assert "calls ran at the same time" not in out
 
 
 def test_ranges_that_overlap_take_no_time_twice(tmp_path):
     events = [
-        build.step(1, 0, 200), build.range_("coroutine 1", 10, 50), build.range_("coroutine 2", 30, 60),
+        build.step(1, 0, 200),
+        build.range_("coroutine 1", 10, 50),
+        build.range_("coroutine 2", 30, 60),
         build.op("aten::mm", 50, 20),
-    ]  # fmt: skip
+    ]
     rows = {row.name: sum(row.self_cpu_ns) for row in analysed(tmp_path, *events).host.rows}
     assert rows == {"aten::mm": 20_000, "(outside operations)": 180_000}
 
 
 def test_calls_of_two_threads_still_run_at_the_same_time(tmp_path):
     events = [
-        build.step(1, 0, 100), build.op("aten::mm", 0, 60), build.op("aten::add", 40, 60),
+        build.step(1, 0, 100),
+        build.op("aten::mm", 0, 60),
+        build.op("aten::add", 40, 60),
         build.op("aten::relu", 0, 95, thread=9),
-    ]  # fmt: skip
+    ]
     out = text(tmp_path, *events)
     assert "by 20.0 us in all), although a thread runs one call at a time" in out
     assert "add up to 95.0 us more than a step: calls ran at the same time" in out
@@ -321,11 +442,19 @@ def test_calls_of_two_threads_still_run_at_the_same_time(tmp_path):
     "events",
     [
         [build.op("aten::mm", 10, 20.5), build.op("aten::add", 30, 20)],
-        [build.op("aten::mm", 10, 20), build.range_("gloo:all_reduce", 20, 50), build.op("aten::add", 40, 20)],
+        [
+            build.op("aten::mm", 10, 20),
+            build.range_("gloo:all_reduce", 20, 50),
+            build.op("aten::add", 40, 20),
+        ],
         [build.op("aten::mm", 10, 50), build.module("f", 20, 60), build.op("aten::add", 65, 5)],
         [build.op("aten::mm", 10, 50), build.op("aten::add", 20, 60, thread=9)],
         [build.op("aten::mm", 10, 50, thread=None), build.op("aten::add", 20, 60, thread=None)],
-        [build.range_("coroutine 1", 10, 50), build.range_("coroutine 2", 30, 60), build.op("aten::mm", 50, 20)],
+        [
+            build.range_("coroutine 1", 10, 50),
+            build.range_("coroutine 2", 30, 60),
+            build.op("aten::mm", 50, 20),
+        ],
         [build.event("cpu_op", "nccl:all_reduce", 10, 50), build.op("aten::add", 30, 60)],
         [build.op("aten::mm", 10, 50), build.event("overhead", "Activity Buffer Request", 30, 60)],
         [build.op("aten::mm", 10, 50), build.launch(50, 29, 4)],

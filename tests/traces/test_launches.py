@@ -20,9 +20,13 @@ def product(ts, number, *, has_kernel, name="aten::mm", call="cudaLaunchKernel",
     events = [build.op(name, ts, 80, SQUARE, SQUARE, external=number)]
     for launch in range(launches):
         correlation = 10 * number + launch
-        events.append(build.launch(ts + 10 + 20 * launch, 10, correlation, external=number, name=call))
+        events.append(
+            build.launch(ts + 10 + 20 * launch, 10, correlation, external=number, name=call)
+        )
         if has_kernel and launch == 0:
-            events.append(build.kernel("gemm", ts + 90, 200, correlation=correlation, external=number))
+            events.append(
+                build.kernel("gemm", ts + 90, 200, correlation=correlation, external=number)
+            )
     return events
 
 
@@ -54,7 +58,14 @@ def test_launches_of_an_accelerator_that_was_not_recorded(tmp_path, call):
 
 
 @pytest.mark.parametrize(
-    "call", ["cudaMemcpyAsync", "cudaMemsetAsync", "cudaStreamSynchronize", "cudaLaunchHostFunc", "hipMalloc"]
+    "call",
+    [
+        "cudaMemcpyAsync",
+        "cudaMemsetAsync",
+        "cudaStreamSynchronize",
+        "cudaLaunchHostFunc",
+        "hipMalloc",
+    ],
 )
 def test_other_calls_launch_no_kernel(tmp_path, call):
     found = analysed(tmp_path, build.step(1, 0, 900), *product(100, 1, has_kernel=False, call=call))
@@ -69,16 +80,32 @@ def test_operations_around_a_launch_have_no_rates_and_others_keep_theirs(tmp_pat
         build.step(1, 0, 900),
         build.op("aten::copy_", 90, 100, SQUARE, SQUARE),
         *product(100, 1, has_kernel=False),
-        *[event for event in product(300, 2, has_kernel=False, name="aten::bmm") if event["cat"] == "cpu_op"],
+        *[
+            event
+            for event in product(300, 2, has_kernel=False, name="aten::bmm")
+            if event["cat"] == "cpu_op"
+        ],
         build.op("aten::add", 500, 50, SQUARE, SQUARE),
     )
-    assert found.costs.uncounted["aten::mm", "", ""] == found.costs.uncounted["aten::copy_", "", ""] == UNRECORDED
+    assert (
+        found.costs.uncounted["aten::mm", "", ""]
+        == found.costs.uncounted["aten::copy_", "", ""]
+        == UNRECORDED
+    )
     assert ("aten::add", "", "") in found.costs.work
 
 
 def test_lost_kernels_are_counted_in_their_steps(tmp_path):
-    events = [build.step(3, 0, 900), *product(100, 1, has_kernel=False), *product(300, 2, has_kernel=False)]
-    events += [build.step(4, 1000, 900), *product(1100, 3, has_kernel=True), *product(1500, 4, has_kernel=True)]
+    events = [
+        build.step(3, 0, 900),
+        *product(100, 1, has_kernel=False),
+        *product(300, 2, has_kernel=False),
+    ]
+    events += [
+        build.step(4, 1000, 900),
+        *product(1100, 3, has_kernel=True),
+        *product(1500, 4, has_kernel=True),
+    ]
     found = analysed(tmp_path, *events, *product(5000, 5, has_kernel=False))
     assert (found.launches.lost, found.launches.calls) == ((2, 0), (2, 2))
     assert (found.launches.lost_outside, found.launches.calls_outside) == (1, 1)
@@ -97,10 +124,26 @@ def test_a_complete_trace_has_lost_nothing(tmp_path):
 
 
 def test_a_launch_by_the_driver_within_one_by_the_runtime_is_one(tmp_path):
-    events = [build.op("aten::mm", 0, 90), build.launch(10, 30, 1), build.launch(20, 10, 2, name="cuLaunchKernel")]
-    assert counts(analysed(tmp_path, *events, build.kernel("gemm", 50, 9, correlation=2))) == (0, 1, 0)
-    assert counts(analysed(tmp_path, *events, build.kernel("gemm", 50, 9, correlation=1))) == (0, 1, 0)
-    assert counts(analysed(tmp_path, *events, build.kernel("gemm", 50, 9, correlation=3))) == (1, 1, 0)
+    events = [
+        build.op("aten::mm", 0, 90),
+        build.launch(10, 30, 1),
+        build.launch(20, 10, 2, name="cuLaunchKernel"),
+    ]
+    assert counts(analysed(tmp_path, *events, build.kernel("gemm", 50, 9, correlation=2))) == (
+        0,
+        1,
+        0,
+    )
+    assert counts(analysed(tmp_path, *events, build.kernel("gemm", 50, 9, correlation=1))) == (
+        0,
+        1,
+        0,
+    )
+    assert counts(analysed(tmp_path, *events, build.kernel("gemm", 50, 9, correlation=3))) == (
+        1,
+        1,
+        0,
+    )
 
 
 def test_kernels_without_a_correlation_may_be_those_of_any_launch(tmp_path):
@@ -112,7 +155,11 @@ def test_kernels_without_a_correlation_may_be_those_of_any_launch(tmp_path):
 def test_kernels_after_the_launch_of_a_graph_may_be_its_own(tmp_path, start, lost):
     """Those before it are not. Their correlation is that of another call, which the trace does not have."""
     events = [build.op("aten::mm", 0, 90), build.launch(10, 30, 1, name="hipGraphLaunch")]
-    assert counts(analysed(tmp_path, *events, build.kernel("gemm", start, 4, correlation=77))) == (lost, 1, 0)
+    assert counts(analysed(tmp_path, *events, build.kernel("gemm", start, 4, correlation=77))) == (
+        lost,
+        1,
+        0,
+    )
 
 
 def capture(begin, end):

@@ -61,7 +61,11 @@ def test_a_table_of_a_profile_of_a_users_own_code_is_that_of_its_trace(tmp_path)
         for row in rows:
             name = row.name.replace("ProfilerStep#1", "ProfilerStep*")
             calls, own_ns, memory = sums.get(name, (0, 0, 0))
-            sums[name] = (calls + row.calls, own_ns + sum(row.self_cpu_ns), memory + row.memory_bytes)
+            sums[name] = (
+                calls + row.calls,
+                own_ns + sum(row.self_cpu_ns),
+                memory + row.memory_bytes,
+            )
         return sums
 
     assert numbers(found.rows) == numbers(own.rows)
@@ -72,7 +76,9 @@ def test_a_table_of_a_profile_of_a_users_own_code_is_that_of_its_trace(tmp_path)
 def test_a_list_of_events_has_the_operations_of_the_trace(tmp_path, with_stack):
     """The list has no sequence numbers, so there are neither phases nor modules."""
     layer = torch.nn.Linear(4, 4)
-    with torch.profiler.profile(activities=[ProfilerActivity.CPU], with_stack=with_stack) as recorded:
+    with torch.profiler.profile(
+        activities=[ProfilerActivity.CPU], with_stack=with_stack
+    ) as recorded:
         torch.relu(layer(torch.ones(2, 4))).sum().backward()
     recorded.export_chrome_trace(str(tmp_path / "trace.json"))
     recorded.events().export_chrome_trace(str(tmp_path / "list.json"))

@@ -35,11 +35,29 @@ def rank_events(rank, *, device=None, ids=0):
             build.module("Linear_0", start + 10, 90),
             forward,
             build.launch(start + 30, 10, correlation, external=external),
-            build.kernel("gemm", start + 70, 100 * (rank + 1), correlation=correlation, external=external, **kernel_of),
-            node,
-            build.launch(start + 420, 10, correlation + 1, external=external + 1, thread=build.BACKWARD_THREAD),
             build.kernel(
-                "gemm_backward", start + 450, 50 + rank, correlation=correlation + 1, external=external + 1, **kernel_of
+                "gemm",
+                start + 70,
+                100 * (rank + 1),
+                correlation=correlation,
+                external=external,
+                **kernel_of,
+            ),
+            node,
+            build.launch(
+                start + 420,
+                10,
+                correlation + 1,
+                external=external + 1,
+                thread=build.BACKWARD_THREAD,
+            ),
+            build.kernel(
+                "gemm_backward",
+                start + 450,
+                50 + rank,
+                correlation=correlation + 1,
+                external=external + 1,
+                **kernel_of,
             ),
             *build.forward_backward(number, forward, node),
             build.range_("Optimizer.step#FusedAdam.step", start + 600, 100),
@@ -110,7 +128,10 @@ def without_names(found):
 def test_each_rank_has_the_numbers_of_its_own_file(tmp_path, tool):
     ranks = [rank_events(rank, device=rank, ids=rank) for rank in range(2)]
     alone = [
-        analyse(build.trace_file(tmp_path, events, name=f"{rank}.json", devices=[build.H100] * 2), counts_work=True)
+        analyse(
+            build.trace_file(tmp_path, events, name=f"{rank}.json", devices=[build.H100] * 2),
+            counts_work=True,
+        )
         for rank, events in enumerate(ranks)
     ]
     found = analyse_processes(merged(tmp_path, tool, ranks), counts_work=True)
@@ -123,24 +144,35 @@ def test_ranks_with_the_same_ids_and_the_same_number_of_their_device(tmp_path, t
     """In containers, each process has an accelerator 0."""
     ranks = [rank_events(rank) for rank in range(2)]
     found = analyse_processes(merged(tmp_path, tool, ranks))
-    assert [[kernel.ns for kernel in trace.kernels if kernel.name == "gemm"] for trace in found] == [[200_000], [400_000]]
+    assert [
+        [kernel.ns for kernel in trace.kernels if kernel.name == "gemm"] for trace in found
+    ] == [[200_000], [400_000]]
     assert [len(trace.timelines) for trace in found] == [1, 1]
 
 
 def test_joined_files_with_the_same_ids_are_refused(tmp_path):
     path = merged(tmp_path, joined, [rank_events(rank, device=rank) for rank in range(2)])
-    with pytest.raises(RecordError, match=r"merged\.json: 2 processes are merged into it \(100, 101\).*same"):
+    with pytest.raises(
+        RecordError, match=r"merged\.json: 2 processes are merged into it \(100, 101\).*same"
+    ):
         analyse_processes(path)
 
 
 def test_joined_files_with_other_ids_on_one_device_are_told_apart(tmp_path):
     """Each correlation is of one process."""
-    found = analyse_processes(merged(tmp_path, joined, [rank_events(rank, ids=100 * rank) for rank in range(2)]))
-    assert [[kernel.ns for kernel in trace.kernels if kernel.name == "gemm"] for trace in found] == [[200_000], [400_000]]
+    found = analyse_processes(
+        merged(tmp_path, joined, [rank_events(rank, ids=100 * rank) for rank in range(2)])
+    )
+    assert [
+        [kernel.ns for kernel in trace.kernels if kernel.name == "gemm"] for trace in found
+    ] == [[200_000], [400_000]]
 
 
 def test_kernels_without_a_launch_belong_to_the_process_of_their_device(tmp_path):
-    ranks = [[*rank_events(rank, device=rank, ids=100 * rank), build.kernel("early", 1, 3, device=rank)] for rank in range(2)]
+    ranks = [
+        [*rank_events(rank, device=rank, ids=100 * rank), build.kernel("early", 1, 3, device=rank)]
+        for rank in range(2)
+    ]
     found = analyse_processes(merged(tmp_path, joined, ranks))
     assert ["early" in {kernel.name for kernel in trace.kernels} for trace in found] == [True, True]
 
@@ -167,12 +199,20 @@ def test_the_rank_and_the_size_of_the_run(tmp_path):
 
     def named(tool):
         found = analyse_processes(merged(tmp_path, tool, ranks, **run))
-        return [(trace.source.removeprefix(f"{tmp_path}/"), trace.rank, trace.ranks) for trace in found]
+        return [
+            (trace.source.removeprefix(f"{tmp_path}/"), trace.rank, trace.ranks) for trace in found
+        ]
 
     assert named(with_rank) == [("merged.json (rank 0)", 0, 8), ("merged.json (rank 1)", 1, 8)]
     assert named(with_suffix) == [("merged.json (rank 0)", 0, 8), ("merged.json (rank 1)", 1, 8)]
-    assert named(labelled) == [("merged.json (TP00-EP00)", 0, None), ("merged.json (TP01-EP01)", 1, None)]
-    assert named(in_one_process) == [("merged.json (process 1)", 0, None), ("merged.json (process 2)", 1, None)]
+    assert named(labelled) == [
+        ("merged.json (TP00-EP00)", 0, None),
+        ("merged.json (TP01-EP01)", 1, None),
+    ]
+    assert named(in_one_process) == [
+        ("merged.json (process 1)", 0, None),
+        ("merged.json (process 2)", 1, None),
+    ]
 
 
 def test_a_number_of_different_accelerators_has_no_name(tmp_path):
@@ -182,16 +222,23 @@ def test_a_number_of_different_accelerators_has_no_name(tmp_path):
     for rank, of_rank in enumerate(ranks):
         labelled(of_rank, rank)
         events += of_rank
-    listed = [{"id": number, "name": name} for name in (build.H100, build.MI300X) for number in (0, 1)]
+    listed = [
+        {"id": number, "name": name} for name in (build.H100, build.MI300X) for number in (0, 1)
+    ]
     found = analyse_processes(build.trace_file(tmp_path, events, deviceProperties=listed))
     assert [trace.machine for trace in found] == [(("", 0),), (("", 0),)]
 
 
 def test_ranks_of_the_cpu(tmp_path):
-    ranks = [[build.step(1, 0, 900), build.op("aten::mm", 10, 50 + rank), build.backward("b", 90, 9, 1)] for rank in range(2)]
+    ranks = [
+        [build.step(1, 0, 900), build.op("aten::mm", 10, 50 + rank), build.backward("b", 90, 9, 1)]
+        for rank in range(2)
+    ]
     for tool in TOOLS:
         found = analyse_processes(merged(tmp_path, tool, ranks))
-        times = [row.self_cpu_ns for trace in found for row in trace.host.rows if row.name == "aten::mm"]
+        times = [
+            row.self_cpu_ns for trace in found for row in trace.host.rows if row.name == "aten::mm"
+        ]
         assert times == [(50_000,), (51_000,)], tool
 
 
@@ -207,11 +254,21 @@ def test_labels_without_a_host(tmp_path):
 def test_real_traces_that_are_merged_have_the_tables_of_their_own_files(tmp_path, tool):
     names = ("mi300_bert_small", "h100_bert_small")  # in the order of their process numbers
     alone = [analyse(real_traces.path(name)) for name in names]
-    ranks = [json.loads(gzip.decompress(real_traces.path(name).read_bytes()))["traceEvents"] for name in names]
+    ranks = [
+        json.loads(gzip.decompress(real_traces.path(name).read_bytes()))["traceEvents"]
+        for name in names
+    ]
     for events in ranks:
-        events[:] = [event for event in events if type(event.get("pid")) is int and type(event.get("tid")) is int]
+        events[:] = [
+            event
+            for event in events
+            if type(event.get("pid")) is int and type(event.get("tid")) is int
+        ]
     found = analyse_processes(merged(tmp_path, tool, ranks))
-    tables = [[(trace.host, trace.device, trace.kernels, trace.launches) for trace in traces] for traces in (alone, found)]
+    tables = [
+        [(trace.host, trace.device, trace.kernels, trace.launches) for trace in traces]
+        for traces in (alone, found)
+    ]
     assert tables[0] == tables[1]
 
 
@@ -224,7 +281,11 @@ def one(tmp_path, events, **options):
 
 
 def test_several_accelerators_of_one_process_are_one_trace(tmp_path):
-    events = [*rank_events(0), build.launch(850, 5, 777), build.kernel("second", 860, 5, correlation=777, device=1)]
+    events = [
+        *rank_events(0),
+        build.launch(850, 5, 777),
+        build.kernel("second", 860, 5, correlation=777, device=1),
+    ]
     found = one(tmp_path, events, devices=[build.H100] * 2)
     assert [timeline.device for timeline in analysis.timelines(found)] == ["0", "1"]
 
@@ -233,7 +294,15 @@ def test_several_accelerators_of_one_process_are_one_trace(tmp_path):
 def test_processes_that_run_no_program_are_no_ranks(tmp_path, pid):
     """An operation of another process with the same ids does not take the kernels."""
     beside = [
-        build.event("cpu_op", "aten::stack", 45, 5, pid=pid, thread=1, **{"External id": 1, "Sequence number": 0}),
+        build.event(
+            "cpu_op",
+            "aten::stack",
+            45,
+            5,
+            pid=pid,
+            thread=1,
+            **{"External id": 1, "Sequence number": 0},
+        ),
         build.event("python_function", "worker.py", 0, 900, pid=pid, thread=1),
         build.event("user_annotation", "loading", 0, 900, pid=pid, thread=1),
     ]
@@ -256,7 +325,9 @@ def test_one_rank_with_a_label_is_one_trace(tmp_path):
     events = rank_events(0)
     labelled(events, 3)
     found = analyse(build.trace_file(tmp_path, events))
-    assert [kernel.key for kernel in found.kernels if kernel.name == "gemm"] == [("aten::addmm", "forward", "Linear_0")]
+    assert [kernel.key for kernel in found.kernels if kernel.name == "gemm"] == [
+        ("aten::addmm", "forward", "Linear_0")
+    ]
 
 
 def test_an_id_of_two_operations_belongs_to_the_one_around_the_launch(tmp_path):
@@ -267,11 +338,17 @@ def test_an_id_of_two_operations_belongs_to_the_one_around_the_launch(tmp_path):
         build.kernel("gemm", 40, 5, external=1, correlation=7),
         build.kernel("relu", 50, 5, external=2, correlation=8),
     ]
-    assert [kernel.operation and kernel.operation.name for kernel in one(tmp_path, events).device] == ["aten::mm", None]
+    assert [
+        kernel.operation and kernel.operation.name for kernel in one(tmp_path, events).device
+    ] == ["aten::mm", None]
 
 
 def test_the_driver_may_repeat_the_correlation_of_the_runtime(tmp_path):
-    events = [build.op("aten::mm", 0, 90), build.launch(10, 30, 7), build.launch(20, 10, 7, name="cuLaunchKernel")]
+    events = [
+        build.op("aten::mm", 0, 90),
+        build.launch(10, 30, 7),
+        build.launch(20, 10, 7, name="cuLaunchKernel"),
+    ]
     [kernel] = one(tmp_path, [*events, build.kernel("gemm", 50, 5, correlation=7)]).device
     assert (kernel.operation.name, kernel.launch.name) == ("aten::mm", "cuLaunchKernel")
 
@@ -279,17 +356,23 @@ def test_the_driver_may_repeat_the_correlation_of_the_runtime(tmp_path):
 def test_a_merged_file_in_the_folder_of_its_ranks_is_left_out(tmp_path):
     ranks = [rank_events(rank, device=rank) for rank in range(2)]
     merged(tmp_path, labelled, ranks)
-    with pytest.raises(UsageError, match=r"merged\.json: several ranks are merged into it; name this file"):
+    with pytest.raises(
+        UsageError, match=r"merged\.json: several ranks are merged into it; name this file"
+    ):
         read_ranks(tmp_path, lambda _: None)
     for rank, events in enumerate(ranks):
-        build.trace_file(tmp_path, events, name=f"{rank}.json", distributedInfo={"rank": rank, "world_size": 2})
+        build.trace_file(
+            tmp_path, events, name=f"{rank}.json", distributedInfo={"rank": rank, "world_size": 2}
+        )
     found = read_ranks(tmp_path, lambda _: None)
     assert ([trace.rank for trace in found.ranks], found.merged) == ([0, 1], ("merged.json",))
 
 
 def test_where_one_trace_is_needed_a_merged_file_is_refused(tmp_path):
     path = merged(tmp_path, labelled, [rank_events(rank, device=rank) for rank in range(2)])
-    with pytest.raises(RecordError, match=r"2 processes are merged into it \(TP00-EP00, TP01-EP01\)"):
+    with pytest.raises(
+        RecordError, match=r"2 processes are merged into it \(TP00-EP00, TP01-EP01\)"
+    ):
         analyse(path)
 
 

@@ -53,11 +53,22 @@ def test_compression_follows_from_the_content(tmp_path, name):
 @pytest.mark.parametrize(
     ("category", "kind"),
     [
-        ("cpu_op", OPERATION), ("Operator", OPERATION), ("user_annotation", RANGE), ("python_function", PYTHON),
-        ("cuda_runtime", RUNTIME), ("cuda_driver", RUNTIME), ("xpu_runtime", RUNTIME), ("Runtime", RUNTIME),
-        ("kernel", KERNEL), ("Kernel", KERNEL), ("gpu_memcpy", COPY), ("Memcpy", COPY), ("gpu_memset", FILL), ("Memset", FILL),
+        ("cpu_op", OPERATION),
+        ("Operator", OPERATION),
+        ("user_annotation", RANGE),
+        ("python_function", PYTHON),
+        ("cuda_runtime", RUNTIME),
+        ("cuda_driver", RUNTIME),
+        ("xpu_runtime", RUNTIME),
+        ("Runtime", RUNTIME),
+        ("kernel", KERNEL),
+        ("Kernel", KERNEL),
+        ("gpu_memcpy", COPY),
+        ("Memcpy", COPY),
+        ("gpu_memset", FILL),
+        ("Memset", FILL),
     ],
-)  # fmt: skip
+)
 def test_categories(tmp_path, category, kind):
     trace = read_events(tmp_path, [build.event(category, "name", 1, 2), build.op("aten::mm", 1, 2)])
     events = trace.device if kind in (KERNEL, COPY, FILL) else trace.host
@@ -79,8 +90,14 @@ def test_copies_of_ranges_are_no_work(tmp_path, category):
         (build.event("hpu_op", "kernel", 1, 2), "the category hpu_op"),
         (build.event(None, "name", 1, 2), "no category"),
         (build.event(["kernel"], "name", 1, 2), "no category"),
-        (build.event(None, "MatMul", 1, 2, **{"Task Type": "AI_CORE"}), "the task type AI_CORE of Ascend"),
-        ({"ph": "B", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1}, "the phases B and E"),
+        (
+            build.event(None, "MatMul", 1, 2, **{"Task Type": "AI_CORE"}),
+            "the task type AI_CORE of Ascend",
+        ),
+        (
+            {"ph": "B", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1},
+            "the phases B and E",
+        ),
     ],
 )
 def test_events_that_are_not_known_are_counted(tmp_path, unknown, what):
@@ -93,44 +110,69 @@ def test_events_that_are_not_known_are_counted(tmp_path, unknown, what):
 def test_overhead_of_the_profiler_counts_on_threads_with_operations_alone(tmp_path):
     """Its buffers have a thread of their own in the trace."""
     events = [
-        build.op("aten::mm", 1, 9), build.event("overhead", "Lazy Function Loading", 2, 3),
+        build.op("aten::mm", 1, 9),
+        build.event("overhead", "Lazy Function Loading", 2, 3),
         build.event("overhead", "Activity Buffer Request", 2, 3, pid=-1, thread=0),
-    ]  # fmt: skip
+    ]
     found = read_events(tmp_path, events).host
-    assert [(event.name, event.kind) for event in found] == [("aten::mm", OPERATION), ("Lazy Function Loading", RUNTIME)]
+    assert [(event.name, event.kind) for event in found] == [
+        ("aten::mm", OPERATION),
+        ("Lazy Function Loading", RUNTIME),
+    ]
 
 
 def test_steps_of_files_without_ranges_are_ranges(tmp_path):
-    trace = read_events(tmp_path, [build.event("Operator", "ProfilerStep#3", 1, 9), build.op("aten::mm", 2, 2)])
+    trace = read_events(
+        tmp_path, [build.event("Operator", "ProfilerStep#3", 1, 9), build.op("aten::mm", 2, 2)]
+    )
     assert [event.kind for event in trace.host] == [RANGE, OPERATION]
 
 
 @pytest.mark.parametrize("dur", [None, -5])
 def test_events_without_an_end_are_counted(tmp_path, dur):
-    trace = read_events(tmp_path, [build.event("cpu_op", "cut", 1, dur), build.op("aten::mm", 1, 2)])
+    trace = read_events(
+        tmp_path, [build.event("cpu_op", "cut", 1, dur), build.op("aten::mm", 1, 2)]
+    )
     assert ([event.name for event in trace.host], trace.unfinished) == (["aten::mm"], 1)
 
 
 def test_a_link_may_name_its_end_first(tmp_path):
-    forward, backward = build.op("aten::mm", 1, 2, sequence=4), build.backward("MmBackward0", 5, 2, 4)
+    forward, backward = (
+        build.op("aten::mm", 1, 2, sequence=4),
+        build.backward("MmBackward0", 5, 2, 4),
+    )
     links = build.forward_backward(1, forward, backward)
-    found = [read_events(tmp_path, [forward, backward, *order]).flows for order in (links, links[::-1])]
+    found = [
+        read_events(tmp_path, [forward, backward, *order]).flows for order in (links, links[::-1])
+    ]
     assert found[0] == found[1]
     assert [(start, end) for (_, start), (_, end) in found[0]] == [(1000, 5000)]
 
 
 def test_the_machine_and_the_rank(tmp_path):
     trace = read_events(
-        tmp_path, [build.kernel("k", 1, 2)], devices=[build.H100], distributedInfo={"rank": 3, "world_size": 8},
+        tmp_path,
+        [build.kernel("k", 1, 2)],
+        devices=[build.H100],
+        distributedInfo={"rank": 3, "world_size": 8},
         cuda_runtime_version=12040,
-    )  # fmt: skip
-    assert (trace.rank, trace.ranks, dict(trace.versions)) == (3, 8, {"cuda_runtime_version": "12040"})
+    )
+    assert (trace.rank, trace.ranks, dict(trace.versions)) == (
+        3,
+        8,
+        {"cuda_runtime_version": "12040"},
+    )
     assert trace.devices == {"0": (build.H100, 80 * 1024**3)}
 
 
 @pytest.mark.parametrize(
     ("devices", "number", "name"),
-    [([build.H100], "0", build.H100), ([build.H100], "5", build.H100), ([build.H100, build.MI300X], "5", ""), ([], "0", "")],
+    [
+        ([build.H100], "0", build.H100),
+        ([build.H100], "5", build.H100),
+        ([build.H100, build.MI300X], "5", ""),
+        ([], "0", ""),
+    ],
 )
 def test_the_name_of_a_device(tmp_path, devices, number, name):
     """A process that may use one device of eight describes only that one, as number 0."""
@@ -144,7 +186,9 @@ def test_a_device_without_a_name_has_its_memory(tmp_path, name):
 
 
 def test_a_number_of_ranks_that_cannot_be_is_not_one(tmp_path):
-    trace = read_events(tmp_path, [build.op("aten::mm", 1, 2)], distributedInfo={"rank": 0, "world_size": 10**15})
+    trace = read_events(
+        tmp_path, [build.op("aten::mm", 1, 2)], distributedInfo={"rank": 0, "world_size": 10**15}
+    )
     assert (trace.rank, trace.ranks) == (0, None)
 
 
@@ -155,13 +199,24 @@ def test_the_array_form_of_chrome_is_read(tmp_path):
     path = tmp_path / "trace.json"
     path.write_text(json.dumps([build.op("aten::mm", 1, 2), build.kernel("k", 2, 3)]))
     trace = read(path)
-    assert ([event.name for event in trace.host], [event.name for event in trace.device]) == (["aten::mm"], ["k"])
+    assert ([event.name for event in trace.host], [event.name for event in trace.device]) == (
+        ["aten::mm"],
+        ["k"],
+    )
 
 
 def legacy(*names, process="CPU functions"):
     """What prof.events().export_chrome_trace writes: no categories, no ids."""
     return [
-        {"name": name, "ph": "X", "ts": 100 * number, "dur": 50, "tid": 1, "pid": process, "args": {}}
+        {
+            "name": name,
+            "ph": "X",
+            "ts": 100 * number,
+            "dur": 50,
+            "tid": 1,
+            "pid": process,
+            "args": {},
+        }
         for number, name in enumerate(names)
     ]
 
@@ -169,17 +224,26 @@ def legacy(*names, process="CPU functions"):
 def test_the_list_of_the_legacy_profiler_has_operations(tmp_path):
     path = tmp_path / "trace.json"
     cuda = "the process CUDA functions, whose times are of whole operations"
-    path.write_text(json.dumps(legacy("aten::mul", "ProfilerStep#1") + legacy("aten::mul", process="CUDA functions")))
+    path.write_text(
+        json.dumps(
+            legacy("aten::mul", "ProfilerStep#1") + legacy("aten::mul", process="CUDA functions")
+        )
+    )
     trace = read(path)
     assert [(event.name, event.kind, event.ns) for event in trace.host] == [
-        ("aten::mul", OPERATION, 50_000), ("ProfilerStep#1", RANGE, 50_000),
-    ]  # fmt: skip
+        ("aten::mul", OPERATION, 50_000),
+        ("ProfilerStep#1", RANGE, 50_000),
+    ]
     assert trace.left_out == {cuda: 1}
 
 
 @pytest.mark.parametrize(
     "name",
-    ["torch/nn/modules/module.py(1774): _call_impl", "<built-in method t of Tensor object at 0x1>", "nn.Module: Linear_0"],
+    [
+        "torch/nn/modules/module.py(1774): _call_impl",
+        "<built-in method t of Tensor object at 0x1>",
+        "nn.Module: Linear_0",
+    ],
 )
 def test_functions_of_python_in_a_list_are_no_operations(tmp_path, name):
     path = tmp_path / "trace.json"
@@ -189,15 +253,22 @@ def test_functions_of_python_in_a_list_are_no_operations(tmp_path, name):
 
 def test_a_list_with_kernels_among_the_operations_is_refused(tmp_path):
     path = tmp_path / "trace.json"
-    path.write_text(json.dumps(legacy("aten::mul", "cudaLaunchKernel", "void at::native::elementwise_kernel")))
-    with pytest.raises(RecordError, match=r"is a list of prof.events\(\), in which kernels cannot be told from operations"):
+    path.write_text(
+        json.dumps(legacy("aten::mul", "cudaLaunchKernel", "void at::native::elementwise_kernel"))
+    )
+    with pytest.raises(
+        RecordError,
+        match=r"is a list of prof.events\(\), in which kernels cannot be told from operations",
+    ):
         read(path)
 
 
 def test_line_breaks_in_names_are_read(tmp_path):
     """Some versions of torch write the name of a Python function, which may be a line of code, as it is."""
     path = tmp_path / "trace.json"
-    path.write_text(json.dumps(build.document([build.op("first second", 1, 2)])).replace(" second", "\nsecond"))
+    path.write_text(
+        json.dumps(build.document([build.op("first second", 1, 2)])).replace(" second", "\nsecond")
+    )
     assert [event.name for event in read(path).host] == ["first\nsecond"]
 
 
@@ -214,7 +285,10 @@ def test_line_breaks_in_names_are_read(tmp_path):
         (b'[{"bs": 32}]', "has no list of traceEvents"),
         (b'{"traceEvents": {}}', "has no list of traceEvents"),
         (b'{"traceEvents": []}', "has no operation and no kernel"),
-        (b'{"traceEvents": [{"ph": "X", "cat": "v8", "name": "a", "ts": 1, "dur": 1}]}', "has no operation and no kernel"),
+        (
+            b'{"traceEvents": [{"ph": "X", "cat": "v8", "name": "a", "ts": 1, "dur": 1}]}',
+            "has no operation and no kernel",
+        ),
         (b'{"traceEvents": [3]}', "traceEvents[0]: is not an event"),
         (COMPRESSED[:-9], "is cut off"),
         (COMPRESSED[:-8] + bytes(8), "is damaged"),
@@ -241,20 +315,31 @@ def test_a_path_that_is_no_file_has_one_line(tmp_path, name):
 @pytest.mark.parametrize(
     ("field", "value", "place"),
     [
-        ("name", 3, "traceEvents[1].name: 3"), ("name", None, "traceEvents[1].name: None"),
-        ("ts", "soon", "traceEvents[1].ts: 'soon'"), ("ts", None, "traceEvents[1].ts: None"),
-        ("ts", True, "traceEvents[1].ts: True"), ("ts", float("nan"), "traceEvents[1].ts: nan"),
-        ("ts", 10**30, "traceEvents[1].ts: 1"), ("dur", "long", "traceEvents[1].dur: 'long'"),
-        ("dur", float("inf"), "traceEvents[1].dur: inf"), ("ts", 1.8e305, "traceEvents[1].ts: 1.8e+305"),
+        ("name", 3, "traceEvents[1].name: 3"),
+        ("name", None, "traceEvents[1].name: None"),
+        ("ts", "soon", "traceEvents[1].ts: 'soon'"),
+        ("ts", None, "traceEvents[1].ts: None"),
+        ("ts", True, "traceEvents[1].ts: True"),
+        ("ts", float("nan"), "traceEvents[1].ts: nan"),
+        ("ts", 10**30, "traceEvents[1].ts: 1"),
+        ("dur", "long", "traceEvents[1].dur: 'long'"),
+        ("dur", float("inf"), "traceEvents[1].dur: inf"),
+        ("ts", 1.8e305, "traceEvents[1].ts: 1.8e+305"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_event_is_named(tmp_path, field, value, place):
     with pytest.raises(RecordError) as raised:
-        read_events(tmp_path, [build.op("aten::mm", 1, 2), {**build.op("aten::add", 4, 1), field: value}])
+        read_events(
+            tmp_path, [build.op("aten::mm", 1, 2), {**build.op("aten::add", 4, 1), field: value}]
+        )
     assert place in str(raised.value)
 
 
-@pytest.mark.parametrize("args", [None, 3, [], {"External id": "x", "correlation": -1, "device": {}, "stream": None}])
+@pytest.mark.parametrize(
+    "args", [None, 3, [], {"External id": "x", "correlation": -1, "device": {}, "stream": None}]
+)
 def test_arguments_of_another_type_are_ignored(tmp_path, args):
     trace = read_events(tmp_path, [{**build.kernel("k", 1, 2), "args": args}])
-    assert [(event.external, event.correlation, event.device) for event in trace.device] == [(None, None, "0")]
+    assert [(event.external, event.correlation, event.device) for event in trace.device] == [
+        (None, None, "0")
+    ]

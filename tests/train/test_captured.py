@@ -21,8 +21,16 @@ from mnistbench.workloads.step import Step
 Work = Callable[[], None]
 
 SETTINGS = Settings(
-    model="tiny", dataset="tiny", device="cpu", step="reference", batch_size=6, epochs=3, lr=0.5, log_interval=2, threads=1
-)  # fmt: skip
+    model="tiny",
+    dataset="tiny",
+    device="cpu",
+    step="reference",
+    batch_size=6,
+    epochs=3,
+    lr=0.5,
+    log_interval=2,
+    threads=1,
+)
 
 
 @pytest.mark.parametrize("make_optimizer", [sgd, torch.optim.Adadelta])
@@ -44,13 +52,18 @@ def test_training_is_the_same_with_a_short_last_batch(
         return training.run(SETTINGS, workload=workload)
 
     def counts(result: Result) -> list[tuple[Any, ...]]:
-        return [(each.step, each.train_samples, each.train_accuracy, each.test_accuracy) for each in result.epochs]
+        return [
+            (each.step, each.train_samples, each.train_accuracy, each.test_accuracy)
+            for each in result.epochs
+        ]
 
     def losses(result: Result) -> list[float | None]:
         return [loss for each in result.epochs for loss in (each.train_loss, each.test_loss)]
 
     monkeypatch.setattr(training, "read", lambda threads: environment(threads=threads))
-    monkeypatch.setattr(training, "CapturedSteps", functools.partial(CapturedSteps, capture=repeat_after_warm_up))
+    monkeypatch.setattr(
+        training, "CapturedSteps", functools.partial(CapturedSteps, capture=repeat_after_warm_up)
+    )
     adadelta = importlib.import_module("torch.optim.adadelta")
     monkeypatch.setattr(adadelta, "_get_capturable_supported_devices", lambda **_: ["cpu"])
     plain, repeated = (trained(is_captured=is_captured) for is_captured in (False, True))
@@ -67,7 +80,9 @@ def test_fast_steps_on_a_cuda_device_are_captured() -> None:
 
 def test_a_step_that_cannot_be_captured_is_one_line() -> None:
     def capture(work: Work, restore: Work) -> Work:
-        raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors might be ...")
+        raise RuntimeError(
+            "operation not permitted when stream is capturing\nCUDA kernel errors might be ..."
+        )
 
     model, workload = tiny_model(), tiny_workload()
     step = Step(model, workload.loss, workload.make_optimizer(model.parameters()))

@@ -17,16 +17,36 @@ from torch_builders import scalars_in, tiny_model, tiny_workload, whole_tiny_set
 from mnistbench.core.errors import UsageError
 from mnistbench.train import run as training
 from mnistbench.train.checkpoint import load
-from mnistbench.train.result import CHECKPOINT, DONE, INTERRUPTED, METRICS, RESULT, WEIGHTS, Listener, Result, Settings
+from mnistbench.train.result import (
+    CHECKPOINT,
+    DONE,
+    INTERRUPTED,
+    METRICS,
+    RESULT,
+    WEIGHTS,
+    Listener,
+    Result,
+    Settings,
+)
 from mnistbench.train.run import run
 from mnistbench.workloads.fast import Adadelta, fast_model
 
 pytestmark = pytest.mark.versions
 
 SETTINGS = Settings(
-    model="tiny", dataset="tiny", device="cpu", step="reference", batch_size=6, test_batch_size=5, epochs=3, lr=0.5, gamma=0.5,
-    log_interval=3, threads=1, save_model=True,
-)  # fmt: skip
+    model="tiny",
+    dataset="tiny",
+    device="cpu",
+    step="reference",
+    batch_size=6,
+    test_batch_size=5,
+    epochs=3,
+    lr=0.5,
+    gamma=0.5,
+    log_interval=3,
+    threads=1,
+    save_model=True,
+)
 
 
 def with_dropout() -> nn.Module:
@@ -34,9 +54,13 @@ def with_dropout() -> nn.Module:
 
 
 WORKLOAD = tiny_workload(
-    load=whole_tiny_set, dataset="tiny", make_model=with_dropout, make_optimizer=torch.optim.Adadelta,
-    make_fast_model=fast_model, make_fast_optimizer=Adadelta,
-)  # fmt: skip
+    load=whole_tiny_set,
+    dataset="tiny",
+    make_model=with_dropout,
+    make_optimizer=torch.optim.Adadelta,
+    make_fast_model=fast_model,
+    make_fast_optimizer=Adadelta,
+)
 
 
 class StopIn(Listener):
@@ -59,7 +83,14 @@ def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reached(result: Result) -> list[tuple[object, ...]]:
     return [
-        (epoch.number, epoch.step, epoch.learning_rate, epoch.train_loss, epoch.test_loss, epoch.test_accuracy)
+        (
+            epoch.number,
+            epoch.step,
+            epoch.learning_rate,
+            epoch.train_loss,
+            epoch.test_loss,
+            epoch.test_accuracy,
+        )
         for epoch in result.epochs
     ]
 
@@ -88,7 +119,10 @@ def test_an_interrupted_run_continues_with_the_same_losses(step: str, tmp_path: 
     )
     assert rows == others
     assert found.wall_ns > load(parts).wall_ns - checkpoint.wall_ns > 0
-    assert json.loads((parts / RESULT).read_text())["scalars"]["curves"].keys() == expected.scalars.curves.keys()
+    assert (
+        json.loads((parts / RESULT).read_text())["scalars"]["curves"].keys()
+        == expected.scalars.curves.keys()
+    )
 
 
 def test_tensorboard_shows_each_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,18 +138,24 @@ def test_tensorboard_shows_each_step_once(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_finished_run_is_trained_longer(tmp_path: Path) -> None:
     expected = run(SETTINGS, None, None, WORKLOAD)
     run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
-    assert reached(run(SETTINGS, tmp_path, None, WORKLOAD, checkpoint=load(tmp_path))) == reached(expected)
+    assert reached(run(SETTINGS, tmp_path, None, WORKLOAD, checkpoint=load(tmp_path))) == reached(
+        expected
+    )
 
 
 def test_other_ranks_than_before_draw_other_dropout_masks(tmp_path: Path) -> None:
     run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
     checkpoint, alone = load(tmp_path), reached(run(SETTINGS, None, None, WORKLOAD))
-    found = reached(run(SETTINGS, None, None, WORKLOAD, checkpoint=dataclasses.replace(checkpoint, random=())))
+    found = reached(
+        run(SETTINGS, None, None, WORKLOAD, checkpoint=dataclasses.replace(checkpoint, random=()))
+    )
     assert (found[0], found[1][:3]) == (alone[0], alone[1][:3])
     assert found[1] != alone[1]
 
 
-def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
     before = (tmp_path / CHECKPOINT).read_bytes()
 
@@ -130,14 +170,19 @@ def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch
 
 
 def test_a_directory_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^--resume: .* has no checkpoint.pt, .*name the directory of a run$"):
+    with pytest.raises(
+        UsageError, match=r"^--resume: .* has no checkpoint.pt, .*name the directory of a run$"
+    ):
         load(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 half a zip"])
 def test_a_damaged_checkpoint_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / CHECKPOINT).write_bytes(content)
-    with pytest.raises(UsageError, match=r"^--resume: .*checkpoint.pt is damaged or no checkpoint \(.*\); train anew$"):
+    with pytest.raises(
+        UsageError,
+        match=r"^--resume: .*checkpoint.pt is damaged or no checkpoint \(.*\); train anew$",
+    ):
         load(tmp_path)
 
 

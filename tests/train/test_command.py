@@ -21,11 +21,32 @@ from mnistbench.train import command
 from mnistbench.train import run as training
 from mnistbench.train.recipe import with_recipe
 from mnistbench.train.report import TrainingProgress
-from mnistbench.train.result import CHECKPOINT, METRICS, RESULT, TRACE, WEIGHTS, EpochResult, Point, Settings
+from mnistbench.train.result import (
+    CHECKPOINT,
+    METRICS,
+    RESULT,
+    TRACE,
+    WEIGHTS,
+    EpochResult,
+    Point,
+    Settings,
+)
 
 ALONE, SECOND = Rank(), Rank(rank=1, world_size=2, local_rank=1, local_world_size=2)
 
-SMALL = ("--dataset", "digits", "--model", "lenet5", "--batch-size", "512", "--epochs", "1", "--threads", "1", "--no-accel")
+SMALL = (
+    "--dataset",
+    "digits",
+    "--model",
+    "lenet5",
+    "--batch-size",
+    "512",
+    "--epochs",
+    "1",
+    "--threads",
+    "1",
+    "--no-accel",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -44,20 +65,54 @@ def settings_of(*arguments: str) -> Settings:
 
 def test_defaults_are_those_of_pytorch_examples() -> None:
     found = settings_of()
-    assert (found.batch_size, found.test_batch_size, found.epochs, found.lr, found.gamma, found.seed) == (
-        64, 1000, 14, 1.0, 0.7, 1,
-    )  # fmt: skip
-    assert (found.log_interval, found.dry_run, found.save_model, found.dataset) == (10, False, False, "mnist")
+    assert (
+        found.batch_size,
+        found.test_batch_size,
+        found.epochs,
+        found.lr,
+        found.gamma,
+        found.seed,
+    ) == (
+        64,
+        1000,
+        14,
+        1.0,
+        0.7,
+        1,
+    )
+    assert (found.log_interval, found.dry_run, found.save_model, found.dataset) == (
+        10,
+        False,
+        False,
+        "mnist",
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--output", "file/run"], "--output: {here}/file is not a directory; name another directory"),
-        (["--output", "full"], "--output: full is not empty; name a new one, or leave --output out"),
-        (["--output", "x" * 300], "--output: " + "x" * 300 + " cannot be used (File name too long); name another directory"),
-        (["--resume", "run", "--output", "other"], "--output: 'other' is not the directory of --resume; leave --output out"),
-        (["--device", "abacus"], "--device: device 'abacus' is not known: use auto, cpu, cuda, cuda:1 or mps"),
+        (
+            ["--output", "file/run"],
+            "--output: {here}/file is not a directory; name another directory",
+        ),
+        (
+            ["--output", "full"],
+            "--output: full is not empty; name a new one, or leave --output out",
+        ),
+        (
+            ["--output", "x" * 300],
+            "--output: "
+            + "x" * 300
+            + " cannot be used (File name too long); name another directory",
+        ),
+        (
+            ["--resume", "run", "--output", "other"],
+            "--output: 'other' is not the directory of --resume; leave --output out",
+        ),
+        (
+            ["--device", "abacus"],
+            "--device: device 'abacus' is not known: use auto, cpu, cuda, cuda:1 or mps",
+        ),
         (
             ["--device", "cuda", "--no-accel"],
             "--device: 'cuda' and --no-accel (or --no-cuda) contradict each other; give one of them",
@@ -67,7 +122,7 @@ def test_defaults_are_those_of_pytorch_examples() -> None:
             "--batch-size and --batch-size-per-rank exclude each other; give one of them",
         ),
     ],
-)  # fmt: skip
+)
 def test_an_option_that_cannot_be_used_is_one_line(
     here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
 ) -> None:
@@ -82,7 +137,13 @@ def test_an_option_that_cannot_be_used_is_one_line(
 
 def test_a_recipe_gives_the_options_that_the_command_line_does_not() -> None:
     found = with_recipe(settings_of("--recipe", "fastest", "--lr", "0.02"))
-    assert (found.model, found.batch_size, found.epochs, found.lr, found.dtype) == ("smallnet", 128, 1, 0.02, "auto")
+    assert (found.model, found.batch_size, found.epochs, found.lr, found.dtype) == (
+        "smallnet",
+        128,
+        1,
+        0.02,
+        "auto",
+    )
     assert with_recipe(settings_of("--lr", "0.02")) == settings_of("--lr", "0.02")
 
 
@@ -116,11 +177,17 @@ def test_the_accelerator_is_the_default_and_each_rank_has_its_own(
 @pytest.mark.parametrize(
     ("given", "device", "step"),
     [
-        ("auto", "cpu", "fast"), ("auto", "cuda:1", "reference"), ("auto", "mps", "reference"),
-        ("fast", "cuda", "fast"), ("reference", "cpu", "reference"), ("reference", "mps", "reference"),
+        ("auto", "cpu", "fast"),
+        ("auto", "cuda:1", "reference"),
+        ("auto", "mps", "reference"),
+        ("fast", "cuda", "fast"),
+        ("reference", "cpu", "reference"),
+        ("reference", "mps", "reference"),
     ],
-)  # fmt: skip
-def test_the_fast_step_is_the_default_on_a_cpu(given: str, device: str, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+)
+def test_the_fast_step_is_the_default_on_a_cpu(
+    given: str, device: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: [device])
     assert resolved(step=given, device=device).step == step
 
@@ -143,10 +210,12 @@ def test_a_fast_step_for_a_device_without_one_is_refused(
 @pytest.mark.parametrize(
     ("given", "native", "dtype"),
     [
-        ("auto", True, "bfloat16"), ("auto", False, "float32"), ("bfloat16", False, "bfloat16"),
+        ("auto", True, "bfloat16"),
+        ("auto", False, "float32"),
+        ("bfloat16", False, "bfloat16"),
         ("float32", True, "float32"),
     ],
-)  # fmt: skip
+)
 def test_auto_is_bfloat16_where_the_hardware_multiplies_it(
     given: str, native: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +226,8 @@ def test_auto_is_bfloat16_where_the_hardware_multiplies_it(
 def test_ranks_share_the_cores_of_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "usable_cpus", lambda: 5)
     threads = [
-        resolved(rank, no_accel=True, threads=given).threads for rank, given in ((SECOND, None), (SECOND, 3), (ALONE, None))
+        resolved(rank, no_accel=True, threads=given).threads
+        for rank, given in ((SECOND, None), (SECOND, 3), (ALONE, None))
     ]
     assert threads == [2, 3, None]
 
@@ -184,7 +254,9 @@ def begun(here: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 def test_a_run_continues_with_its_options(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", "--resume", "run", "--epochs", "2", "--lr", "0.5"]) == 0
     title, continuing, *_ = capsys.readouterr().out.splitlines()
-    assert title.startswith("lenet5 on digits, cpu, 1 thread, float32, fast step, batch 512, 2 epochs, into run")
+    assert title.startswith(
+        "lenet5 on digits, cpu, 1 thread, float32, fast step, batch 512, 2 epochs, into run"
+    )
     assert continuing == "continuing after epoch 1"
     assert {path.name for path in begun.iterdir()} >= {CHECKPOINT, METRICS, RESULT}
 
@@ -196,21 +268,33 @@ def test_options_that_would_change_a_run_are_refused(
     monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: ["mps"])
     for arguments, problem in {
         (): "--resume: run has 1 epoch already; give more with --epochs",
-        ("--epochs", "2", "--lr", "1"): "--lr: 1.0 cannot continue run, which was trained with 0.5; leave --lr out",
+        (
+            "--epochs",
+            "2",
+            "--lr",
+            "1",
+        ): "--lr: 1.0 cannot continue run, which was trained with 0.5; leave --lr out",
         ("--epochs", "2", "--batch-size-per-rank", "64"): (
             "--batch-size: 64 cannot continue run, which was trained with 512; leave --batch-size out"
         ),
         ("--epochs", "2", "--step", "reference"): (
             "--step: reference cannot continue run, which was trained with fast; leave --step out"
         ),
-        ("--epochs", "2", "--device", "mps"): "--resume: the run was trained on cpu, and this is mps; give --device cpu",
+        (
+            "--epochs",
+            "2",
+            "--device",
+            "mps",
+        ): "--resume: the run was trained on cpu, and this is mps; give --device cpu",
     }.items():
         assert cli.main(["train", "--resume", "run", *arguments]) == 2
         assert capsys.readouterr().err == f"mnistbench: {problem}\n"
     assert {path.name: path.read_bytes() for path in begun.iterdir()} == before
 
 
-def test_the_recipe_of_a_run_decides_whether_it_may_have_more_epochs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_recipe_of_a_run_decides_whether_it_may_have_more_epochs(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     small = ("--dataset", "digits", "--batch-size", "512", "--threads", "1", "--no-accel")
     assert cli.main(["train", "--recipe", "fastest", *small, "--output", "run"]) == 0
     assert capsys.readouterr().out.startswith("smallnet on digits, cpu, 1 thread, ")
@@ -229,7 +313,9 @@ class Terminal(io.StringIO):
         return True
 
 
-POINT = Point(epoch=1, step=10, samples=640, loss=0.25, accuracy=87.5, learning_rate=1.0, train_ns=500_000_000)
+POINT = Point(
+    epoch=1, step=10, samples=640, loss=0.25, accuracy=87.5, learning_rate=1.0, train_ns=500_000_000
+)
 EPOCH = EpochResult(1, 10, 1.0, 640, 0.25, 87.5, 500_000_000)
 EPOCH_LINE = "epoch 1/2: train loss 0.2500, accuracy 87.50 %; test loss 0.0275, accuracy 99.14 %; 2.00 s, 1,280 samples/s\n"
 
@@ -247,7 +333,10 @@ def shown_of_an_epoch(terminal: io.StringIO, *later: Point | EpochResult) -> str
 
 def test_lines_in_a_log() -> None:
     log = io.StringIO()
-    second = (Point(2, 20, 640, None, None, 0.7, 1_000_000_000), Point(2, 30, 640, 0.5, 90.0, 0.7, 1_000_000_000))
+    second = (
+        Point(2, 20, 640, None, None, 0.7, 1_000_000_000),
+        Point(2, 30, 640, 0.5, 90.0, 0.7, 1_000_000_000),
+    )
     assert shown_of_an_epoch(log, *second, EPOCH) == (
         "train epoch 1 [640/1280 (50 %)] loss 0.2500, accuracy 87.50 %, 1,280 samples/s\n"
         + EPOCH_LINE
@@ -264,7 +353,9 @@ def test_a_bar_on_a_terminal_and_the_epochs_above_it() -> None:
     assert "  0 % |" in terminal.getvalue()
     assert "epoch 1/2, loss 0.2500, accuracy 87.50 %" in terminal.getvalue()
     continued = Terminal()
-    with closing(TrainingProgress(Settings(epochs=4), [], io.StringIO(), continued, done=3)) as view:
+    with closing(
+        TrainingProgress(Settings(epochs=4), [], io.StringIO(), continued, done=3)
+    ) as view:
         view.begin(1280)
     assert " 75 % |" in continued.getvalue()
     assert "epoch 4/4" in continued.getvalue()
@@ -290,7 +381,9 @@ def test_ranks_ignore_the_second_interrupt_which_torchrun_sends() -> None:
 # ---- When it is over -------------------------------------------------------------------------------------------------
 
 
-def test_each_run_has_its_own_directory_and_the_end_lists_its_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_run_has_its_own_directory_and_the_end_lists_its_files(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for _ in range(2):
         assert cli.main(["train", *SMALL, "--dry-run", "--save-model", "--profile"]) == 0
     out, _ = capsys.readouterr()
@@ -303,11 +396,15 @@ def test_each_run_has_its_own_directory_and_the_end_lists_its_files(here: Path, 
     assert "step lenet5 on digits, cpu, float32, fast step: self CPU time per iteration" in lines
     assert any(line.endswith(f": {RESULT}, {METRICS}, {WEIGHTS}, {TRACE}") for line in lines)
     assert "TensorBoard: tensorboard --logdir runs" in lines
-    assert any("--host 0.0.0.0" in line and "--bind_all" in line and "everybody" in line for line in lines)
+    assert any(
+        "--host 0.0.0.0" in line and "--bind_all" in line and "everybody" in line for line in lines
+    )
 
 
 def test_a_named_directory_is_made(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["train", *SMALL, "--lr", "1e30", "--dry-run", "--output", "my runs/first"]) == 0
+    assert (
+        cli.main(["train", *SMALL, "--lr", "1e30", "--dry-run", "--output", "my runs/first"]) == 0
+    )
     out = capsys.readouterr().out
     assert "TensorBoard: tensorboard --logdir 'my runs/first'\n" in out
     assert not (here / "my runs" / "first" / WEIGHTS).exists()  # --save-model was not given
@@ -316,10 +413,15 @@ def test_a_named_directory_is_made(here: Path, capsys: pytest.CaptureFixture[str
 
 def test_training_that_diverged_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", *SMALL, "--lr", "1e30"]) == 0
-    assert "the loss is not a number: training diverged; a smaller --lr than 1e+30 may not" in capsys.readouterr().out
+    assert (
+        "the loss is not a number: training diverged; a smaller --lr than 1e+30 may not"
+        in capsys.readouterr().out
+    )
 
 
-def test_an_interrupt_ends_with_130(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_with_130(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     begin = TrainingProgress.begin
 
     def interrupted(self: Any, samples: int) -> None:
@@ -328,7 +430,9 @@ def test_an_interrupt_ends_with_130(here: Path, capsys: pytest.CaptureFixture[st
 
     monkeypatch.setattr(TrainingProgress, "begin", interrupted)
     assert cli.main(["train", *SMALL, "--save-model", "--output", "run"]) == 130
-    assert "interrupted; the files have the steps before the interruption" in capsys.readouterr().out
+    assert (
+        "interrupted; the files have the steps before the interruption" in capsys.readouterr().out
+    )
     assert (here / "run" / WEIGHTS).exists()
 
 

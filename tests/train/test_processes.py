@@ -17,23 +17,51 @@ from mnistbench.workloads.workload import LeNet5
 
 pytestmark = pytest.mark.versions
 
-SMALL = ("--dataset", "digits", "--model", "lenet5", "--threads", "1", "--no-accel", "--output", "run")
+SMALL = (
+    "--dataset",
+    "digits",
+    "--model",
+    "lenet5",
+    "--threads",
+    "1",
+    "--no-accel",
+    "--output",
+    "run",
+)
 
 
 @pytest.fixture
 def environ():
-    return {name: value for name, value in os.environ.items() if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))
+    }
 
 
 def test_an_epoch_into_a_log(tmp_path, environ):
     # A process of its own: torch reads how much it may warn when it is imported.
-    command = [sys.executable, "-m", "mnistbench", "train", *SMALL, "--epochs", "1", "--save-model", "--profile"]
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "mnistbench",
+        "train",
+        *SMALL,
+        "--epochs",
+        "1",
+        "--save-model",
+        "--profile",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert [line.partition(" loss")[0] for line in lines[1:4]] == [
-        "train epoch 1 [640/1437 (45 %)]", "train epoch 1 [1280/1437 (89 %)]", "train epoch 1 [1437/1437 (100 %)]",
-    ]  # fmt: skip
+        "train epoch 1 [640/1437 (45 %)]",
+        "train epoch 1 [1280/1437 (89 %)]",
+        "train epoch 1 [1437/1437 (100 %)]",
+    ]
     assert lines[4].startswith("epoch 1/1: train loss ")
     assert "TensorBoard: tensorboard --logdir run" in lines
     tags = read_back(tmp_path / "run").Tags()
@@ -41,7 +69,9 @@ def test_an_epoch_into_a_log(tmp_path, environ):
     assert tags["graph"]
     assert set(tags["images"]) == {"inputs/digits", "misclassified/digits"}
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["environment"]["allocator"] == (PINNED if platform.libc_ver()[0] == "glibc" else {})
+    assert result["environment"]["allocator"] == (
+        PINNED if platform.libc_ver()[0] == "glibc" else {}
+    )
     assert result["settings"]["step"] == "fast"
     [epoch] = result["epochs"]
     assert epoch["test_samples"] == 360
@@ -51,9 +81,17 @@ def test_an_epoch_into_a_log(tmp_path, environ):
 
 def test_on_a_terminal_there_is_a_bar_and_an_interrupt_keeps_what_was_trained(tmp_path, environ):
     status, text = run_on_terminal(
-        "mnistbench", "train", *SMALL, "--epochs", "1000", "--save-model",
-        columns=120, cwd=tmp_path, env=environ, interrupt_at="epoch 2/1000",
-    )  # fmt: skip
+        "mnistbench",
+        "train",
+        *SMALL,
+        "--epochs",
+        "1000",
+        "--save-model",
+        columns=120,
+        cwd=tmp_path,
+        env=environ,
+        interrupt_at="epoch 2/1000",
+    )
     assert status == 130
     assert "Traceback" not in text
     shown = ("  0 % |", "epoch 1/1000, loss ", " samples/s, ", " left", "epoch 1/1000: train loss")
@@ -67,13 +105,27 @@ def test_on_a_terminal_there_is_a_bar_and_an_interrupt_keeps_what_was_trained(tm
 
 
 def test_mnist_without_a_network_is_one_line_with_three_ways_out(tmp_path, environ):
-    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
-    environ = {**environ, **nowhere, "no_proxy": "", "NO_PROXY": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    nowhere = dict.fromkeys(
+        ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"
+    )
+    environ = {
+        **environ,
+        **nowhere,
+        "no_proxy": "",
+        "NO_PROXY": "",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
     done = forks.run("mnistbench", "train", cwd=tmp_path, env=environ)
     assert done.returncode == 2
-    assert done.stdout == f"MNIST is not in {tmp_path / 'cache' / 'mnistbench'} yet: downloading 11 MiB\n"
+    assert (
+        done.stdout
+        == f"MNIST is not in {tmp_path / 'cache' / 'mnistbench'} yet: downloading 11 MiB\n"
+    )
     [line] = done.stderr.splitlines()
     assert "nothing there, and the download failed" in line
-    assert all(way in line for way in ("(1) ", "(2) ", "MNISTBENCH_DATA", "--data-dir", "(3) --dataset digits"))
+    assert all(
+        way in line
+        for way in ("(1) ", "(2) ", "MNISTBENCH_DATA", "--data-dir", "(3) --dataset digits")
+    )
     assert str(tmp_path / "cache") in line
     assert not (tmp_path / "runs").exists()

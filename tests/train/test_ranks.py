@@ -20,9 +20,17 @@ pytestmark = pytest.mark.versions
 
 #: LeNet-5 has no dropout, whose masks would differ from rank to rank.
 SMALL = (
-    "train", "--dataset", "digits", "--model", "lenet5", "--no-accel", "--threads", "1", "--log-interval",
+    "train",
+    "--dataset",
+    "digits",
+    "--model",
+    "lenet5",
+    "--no-accel",
+    "--threads",
+    "1",
+    "--log-interval",
     "2",
-)  # fmt: skip
+)
 
 #: Within which all ranks have ended after one has failed.
 TOGETHER_S = 30
@@ -30,7 +38,9 @@ TOGETHER_S = 30
 
 def written(directory: Path) -> list[str]:
     """Return the files of a run beside the one of TensorBoard."""
-    return sorted(path.name for path in directory.iterdir() if not path.name.startswith("events.out."))
+    return sorted(
+        path.name for path in directory.iterdir() if not path.name.startswith("events.out.")
+    )
 
 
 def result_in(directory: Path) -> dict[str, Any]:
@@ -42,25 +52,45 @@ def result_in(directory: Path) -> dict[str, Any]:
     # 1,437 samples: of the last batch of 1 sample, two of three ranks have none.
     [(2, 256, "reference"), (3, 359, "fast")],
 )
-def test_ranks_have_the_losses_of_one_process(world_size: int, batch_size: int, step: str, tmp_path: Path) -> None:
-    arguments = (*SMALL, "--batch-size", str(batch_size), "--step", step, "--epochs", "2", "--test-batch-size", "100")
+def test_ranks_have_the_losses_of_one_process(
+    world_size: int, batch_size: int, step: str, tmp_path: Path
+) -> None:
+    arguments = (
+        *SMALL,
+        "--batch-size",
+        str(batch_size),
+        "--step",
+        step,
+        "--epochs",
+        "2",
+        "--test-batch-size",
+        "100",
+    )
     arguments = (*arguments, "--save-model")
     [alone] = wait(start(1, *arguments, "--output", "alone", cwd=tmp_path))
     together = wait(start(world_size, *arguments, "--output", "together", cwd=tmp_path))
-    assert [(rank.returncode, rank.stderr) for rank in (alone, *together)] == [(0, "")] * (1 + world_size)
+    assert [(rank.returncode, rank.stderr) for rank in (alone, *together)] == [(0, "")] * (
+        1 + world_size
+    )
     assert f"{world_size} ranks, each on cpu, 1 thread" in together[0].stdout
     assert [rank.stdout for rank in together[1:]] == [""] * (world_size - 1)
     expected, found = result_in(tmp_path / "alone"), result_in(tmp_path / "together")
     assert (expected["world_size"], found["world_size"]) == (1, world_size)
     assert written(tmp_path / "together") == sorted([RESULT, METRICS, WEIGHTS, CHECKPOINT])
     for mine, theirs in zip(found["epochs"], expected["epochs"], strict=True):
-        assert (mine["train_samples"], mine["test_samples"], mine["step"]) == (1437, 360, theirs["step"])
+        assert (mine["train_samples"], mine["test_samples"], mine["step"]) == (
+            1437,
+            360,
+            theirs["step"],
+        )
         # float32 sums in another order; ten steps at this learning rate amplify the difference.
         assert mine["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
         assert mine["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-3)
         # One image.
         assert mine["test_accuracy"] == pytest.approx(theirs["test_accuracy"], abs=100 / 360)
-    weights, others = (torch.load(tmp_path / name / WEIGHTS, weights_only=True) for name in ("alone", "together"))
+    weights, others = (
+        torch.load(tmp_path / name / WEIGHTS, weights_only=True) for name in ("alone", "together")
+    )
     for name, value in weights.items():
         torch.testing.assert_close(others[name], value, rtol=1e-2, atol=1e-3)
 
@@ -69,14 +99,19 @@ def test_a_restart_by_the_launcher_continues_the_run_with_the_same_losses(tmp_pa
     # convnet has dropout.
     arguments = (*SMALL, "--model", "convnet", "--batch-size-per-rank", "250", "--epochs")
     for output, epochs in (("whole", "2"), ("parts", "1")):
-        assert [rank.returncode for rank in wait(start(2, *arguments, epochs, "--output", output, cwd=tmp_path))] == [0, 0]
+        assert [
+            rank.returncode
+            for rank in wait(start(2, *arguments, epochs, "--output", output, cwd=tmp_path))
+        ] == [0, 0]
     restarted = {"TORCHELASTIC_RESTART_COUNT": "1"}
     again = wait(start(2, *arguments, "2", "--output", "parts", cwd=tmp_path, **restarted))
     assert [(rank.returncode, rank.stderr) for rank in again] == [(0, "")] * 2
     assert "continuing after epoch 1" in again[0].stdout
     whole, parts = (result_in(tmp_path / name) for name in ("whole", "parts"))
     assert parts["settings"]["batch_size"] == whole["settings"]["batch_size"] == 500
-    assert [epoch["train_loss"] for epoch in parts["epochs"]] == [epoch["train_loss"] for epoch in whole["epochs"]]
+    assert [epoch["train_loss"] for epoch in parts["epochs"]] == [
+        epoch["train_loss"] for epoch in whole["epochs"]
+    ]
 
 
 # ---- Failure ---------------------------------------------------------------------------------------------------------
@@ -111,14 +146,29 @@ sys.exit(main())
         ),
         ('ValueError("odd")', "mnistbench: rank 1 of 2 failed: ValueError: odd"),
     ],
-)  # fmt: skip
+)
 def test_a_rank_that_raises_ends_all_with_one_line(error: str, line: str, tmp_path: Path) -> None:
     (tmp_path / "failing.py").write_text(FAILING.format(start="", fault=f"raise {error}"))
     began = time.monotonic()
-    ranks = wait(start(2, *SMALL, "--save-model", "--output", "run", cwd=tmp_path, modules=("mnistbench", "failing")))
+    ranks = wait(
+        start(
+            2,
+            *SMALL,
+            "--save-model",
+            "--output",
+            "run",
+            cwd=tmp_path,
+            modules=("mnistbench", "failing"),
+        )
+    )
     assert time.monotonic() - began < TOGETHER_S
     assert [rank.returncode for rank in ranks] == [2, 2]
-    said = [text for rank in ranks for text in rank.stderr.splitlines() if text.startswith("mnistbench: ")]
+    said = [
+        text
+        for rank in ranks
+        for text in rank.stderr.splitlines()
+        if text.startswith("mnistbench: ")
+    ]
     assert [text.partition(", in tests")[0] for text in said] == [line]
     assert written(tmp_path / "run") == []
 
@@ -127,7 +177,12 @@ def test_a_rank_that_is_killed_ends_all_with_one_line(tmp_path: Path) -> None:
     arguments = (*SMALL, "--epochs", "1000", "--save-model", "--output", "run")
     command = [*TORCHRUN, "mnistbench", *arguments]
     with subprocess.Popen(
-        command, cwd=tmp_path, env=plain_environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=tmp_path,
+        env=plain_environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as running:
         assert running.stdout is not None
         for text in running.stdout:
@@ -171,7 +226,9 @@ def test_a_rank_that_is_terminated_prints_a_line(tmp_path: Path) -> None:
 
 
 def _process_of_rank(rank: int, launcher: int) -> int:
-    for line in subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout.splitlines():
+    for line in subprocess.run(
+        ["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True
+    ).stdout.splitlines():
         pid, parent = map(int, line.split())
         if parent == launcher:
             with open(f"/proc/{pid}/environ", encoding="utf-8") as file:  # noqa: PTH123
@@ -186,7 +243,9 @@ def test_an_error_of_all_ranks_is_printed_once(tmp_path: Path) -> None:
     assert rank.stderr == "mnistbench: --lr: 'no' cannot be used; give a number above 0\n"
 
 
-def test_without_a_launcher_nothing_of_torch_distributed_or_pytest_is_imported(tmp_path: Path) -> None:
+def test_without_a_launcher_nothing_of_torch_distributed_or_pytest_is_imported(
+    tmp_path: Path,
+) -> None:
     training = "from mnistbench.cli import main\nmain()"
     found = distributed_modules(training, *SMALL, "--dry-run", "--output", "run", cwd=tmp_path)
     assert found == distributed_modules("import torch", cwd=tmp_path)
@@ -196,9 +255,14 @@ def test_the_loss_of_a_rank_of_another_node_names_the_node(tmp_path: Path) -> No
     start_elsewhere = "socket.gethostname = lambda: 'node1'"
     killed = "os.kill(os.getpid(), signal.SIGKILL)"
     (tmp_path / "elsewhere.py").write_text(FAILING.format(start=start_elsewhere, fault=killed))
-    first, second = wait(start(2, *SMALL, "--output", "run", cwd=tmp_path, modules=("mnistbench", "elsewhere")), TOGETHER_S)
+    first, second = wait(
+        start(2, *SMALL, "--output", "run", cwd=tmp_path, modules=("mnistbench", "elsewhere")),
+        TOGETHER_S,
+    )
     assert (first.returncode, second.returncode) == (2, -signal.SIGKILL)
-    assert first.stderr.startswith("mnistbench: rank 0 of 2 lost the connection to rank 1 on node1 (")
+    assert first.stderr.startswith(
+        "mnistbench: rank 0 of 2 lost the connection to rank 1 on node1 ("
+    )
     assert first.stderr.count("\n") == 1
 
 

@@ -13,8 +13,14 @@ from mnistbench.core.record import CaseRecord
 from mnistbench.train.result import INTERRUPTED, EpochResult, Result, Settings
 
 EPOCH = EpochResult(
-    number=1, step=4, learning_rate=0.5, train_samples=20, train_loss=1.25, train_accuracy=60.0, train_ns=4_000_000_000
-)  # fmt: skip
+    number=1,
+    step=4,
+    learning_rate=0.5,
+    train_samples=20,
+    train_loss=1.25,
+    train_accuracy=60.0,
+    train_ns=4_000_000_000,
+)
 
 
 def result(**changes: Any) -> Result:
@@ -40,22 +46,32 @@ def written(of: Result) -> Any:
 def test_the_file_has_settings_and_results() -> None:
     found = written(result())
     assert (
-        found["settings"] | {"model": "lenet5", "threads": 2, "data_dir": "data", "lr": 0.25, "batch_size": 64}
+        found["settings"]
+        | {"model": "lenet5", "threads": 2, "data_dir": "data", "lr": 0.25, "batch_size": 64}
         == found["settings"]
     )
     assert found["outcome"] == "interrupted"
     assert [epoch["test_accuracy"] for epoch in found["epochs"]] == [80.0, None]
     assert found["scalars"]["final"] == dict(scalars().final)
-    assert found["scalars"]["curves"]["train/loss"] == [list(point) for point in scalars().curves["train/loss"]]
+    assert found["scalars"]["curves"]["train/loss"] == [
+        list(point) for point in scalars().curves["train/loss"]
+    ]
     assert CaseRecord.from_json(found["profiled"]) == case_record(timing=None)
     assert found["notes"] == ["no model graph"]
 
 
 def test_a_missing_value_is_null_in_the_file() -> None:
-    found = written(result(profiled=None, epochs=(EpochResult(1, 1, 1.0, 4, None, None, 1).tested(4, None, None, 1),)))
+    found = written(
+        result(
+            profiled=None,
+            epochs=(EpochResult(1, 1, 1.0, 4, None, None, 1).tested(4, None, None, 1),),
+        )
+    )
     assert found["profiled"] is None
     [epoch] = found["epochs"]
-    assert [epoch[name] for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")] == [None] * 4
+    assert [
+        epoch[name] for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
+    ] == [None] * 4
 
 
 def test_speed_is_of_training_alone() -> None:
@@ -68,7 +84,13 @@ def test_speed_is_of_training_alone() -> None:
     [
         (Settings(device="cpu", step="reference"), "convnet-b64-cpu-mnist"),
         (
-            Settings(model="lenet5", device="cuda:1", step="reference", dtype="bfloat16", dataset="digits"),
+            Settings(
+                model="lenet5",
+                device="cuda:1",
+                step="reference",
+                dtype="bfloat16",
+                dataset="digits",
+            ),
             "lenet5-b64-cuda1-bfloat16-digits",
         ),
         (Settings(device="cpu", step="fast"), "convnet-b64-cpu-fast-mnist"),

@@ -49,9 +49,18 @@ pytestmark = pytest.mark.versions
 
 #: 20 training samples at batch 6: batches of 6, 6, 6 and 2; 12 test samples at batch 5: 5, 5 and 2.
 SETTINGS = Settings(
-    model="tiny", dataset="tiny", device="cpu", step="reference", batch_size=6, test_batch_size=5, epochs=2, lr=0.5, gamma=0.5,
-    log_interval=3, threads=1,
-)  # fmt: skip
+    model="tiny",
+    dataset="tiny",
+    device="cpu",
+    step="reference",
+    batch_size=6,
+    test_batch_size=5,
+    epochs=2,
+    lr=0.5,
+    gamma=0.5,
+    log_interval=3,
+    threads=1,
+)
 BATCHES, TEST_BATCHES = 4, 3
 WORKLOAD = tiny_workload(load=whole_tiny_set, dataset="tiny")
 
@@ -110,8 +119,15 @@ def test_epochs_are_the_sums_of_their_points() -> None:
     points, epochs = heard.of(Point), heard.of(EpochResult)
     assert result.outcome == DONE
     assert list(result.epochs) == epochs
-    assert [(point.epoch, point.step, point.samples) for point in points] == [(1, 3, 18), (1, 4, 2), (2, 7, 18), (2, 8, 2)]
-    assert [(epoch.number, epoch.step, epoch.train_samples, epoch.test_samples) for epoch in epochs] == [
+    assert [(point.epoch, point.step, point.samples) for point in points] == [
+        (1, 3, 18),
+        (1, 4, 2),
+        (2, 7, 18),
+        (2, 8, 2),
+    ]
+    assert [
+        (epoch.number, epoch.step, epoch.train_samples, epoch.test_samples) for epoch in epochs
+    ] == [
         (1, 4, TRAIN_SAMPLES, TEST_SAMPLES),
         (2, 8, TRAIN_SAMPLES, TEST_SAMPLES),
     ]
@@ -132,7 +148,9 @@ def test_the_listener_gets_all_events_in_order() -> None:
     assert heard.of(int) == [6, 6, 6, 2]
 
 
-def test_the_same_settings_give_the_same_losses_with_and_without_a_directory(tmp_path: Path) -> None:
+def test_the_same_settings_give_the_same_losses_with_and_without_a_directory(
+    tmp_path: Path,
+) -> None:
     assert losses(trained()) == losses(trained(tmp_path, profile=True, save_model=True))
     assert losses(trained()) != losses(trained(seed=2))
     assert losses(trained()) != losses(trained(dtype="bfloat16"))
@@ -150,8 +168,14 @@ def test_random_generators_and_threads_are_restored() -> None:
 def test_training_is_the_same_as_in_pytorch_examples() -> None:
     """Adadelta, StepLR after each epoch, the mean loss of a batch: the same weights as plain torch code leaves."""
     settings = Settings(
-        model="lenet5", dataset="digits", device="cpu", step="reference", epochs=2, batch_size=512, threads=1
-    )  # fmt: skip
+        model="lenet5",
+        dataset="digits",
+        device="cpu",
+        step="reference",
+        epochs=2,
+        batch_size=512,
+        threads=1,
+    )
     result = run(settings)
     workload = workload_of_ranks(settings.model, settings.dataset, settings.data_dir, 1)
     assert workload.load is not None
@@ -175,7 +199,9 @@ def test_training_is_the_same_as_in_pytorch_examples() -> None:
     assert [epoch.test_loss for epoch in result.epochs] == pytest.approx(tests, rel=1e-5)
 
 
-def test_the_learning_rate_of_a_recipe_rises_and_falls_over_all_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_learning_rate_of_a_recipe_rises_and_falls_over_all_epochs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     heard, updates = Heard(), list[float]()
     before = torch.optim.SGD.step
 
@@ -214,7 +240,9 @@ def test_without_a_metric_there_is_no_accuracy() -> None:
 
 
 REAL_MNIST = os.environ.get("MNISTBENCH_DATA")
-needs_mnist = pytest.mark.skipif(not REAL_MNIST, reason="MNISTBENCH_DATA names no folder with MNIST/raw")
+needs_mnist = pytest.mark.skipif(
+    not REAL_MNIST, reason="MNISTBENCH_DATA names no folder with MNIST/raw"
+)
 
 
 @pytest.mark.parametrize(
@@ -227,26 +255,34 @@ needs_mnist = pytest.mark.skipif(not REAL_MNIST, reason="MNISTBENCH_DATA names n
 )
 def test_accuracy_that_training_reaches(dataset: str, epochs: int, percent: int) -> None:
     """On one thread, it is the same every time."""
-    *_, last = run(Settings(dataset=dataset, device="cpu", step="reference", epochs=epochs, threads=1)).epochs
+    *_, last = run(
+        Settings(dataset=dataset, device="cpu", step="reference", epochs=epochs, threads=1)
+    ).epochs
     assert last.test_accuracy is not None
     assert last.test_accuracy >= percent
 
 
 def test_a_model_that_is_not_known() -> None:
-    with pytest.raises(UsageError, match=r"^model 'resnet' is unknown; choose one of convnet, lenet5, smallnet$"):
+    with pytest.raises(
+        UsageError, match=r"^model 'resnet' is unknown; choose one of convnet, lenet5, smallnet$"
+    ):
         run(dataclasses.replace(SETTINGS, model="resnet"))
 
 
 @pytest.mark.parametrize(
     "error",
-    [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")],
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
+    ],
 )
 def test_memory_that_does_not_suffice_is_one_line(error: RuntimeError) -> None:
     def loss(output: Tensor, targets: Tensor) -> Tensor:
         raise error
 
     with pytest.raises(
-        UsageError, match=r"^memory of cpu does not suffice for batches of 6, in tests of 5: choose a smaller batch size$"
+        UsageError,
+        match=r"^memory of cpu does not suffice for batches of 6, in tests of 5: choose a smaller batch size$",
     ):
         run(SETTINGS, workload=dataclasses.replace(WORKLOAD, loss=loss))
 
@@ -272,7 +308,9 @@ def test_a_loss_that_is_not_finite_is_none_and_the_run_continues(tmp_path: Path)
 # ---- What it writes --------------------------------------------------------------------------------------------------
 
 
-def test_without_a_directory_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_directory_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert trained(save_model=True, profile=True).scalars.directory == ""
     assert list(tmp_path.iterdir()) == []
@@ -295,7 +333,9 @@ def test_tensorboard_has_what_the_result_has(tmp_path: Path) -> None:
     assert values["train/loss"] == pytest.approx([point.loss for point in points])
     assert values["train/accuracy"] == pytest.approx([point.accuracy for point in points])
     assert values["train/learning_rate"] == pytest.approx([0.5, 0.5, 0.25, 0.25])
-    assert values["train/samples_per_second"] == pytest.approx([point.samples * 1e9 / point.train_ns for point in points])
+    assert values["train/samples_per_second"] == pytest.approx(
+        [point.samples * 1e9 / point.train_ns for point in points]
+    )
     assert values["test/loss"] == pytest.approx([epoch.test_loss for epoch in epochs])
     assert values["test/accuracy"] == pytest.approx([epoch.test_accuracy for epoch in epochs])
     assert {tag: [step for step, _ in curve] for tag, curve in result.scalars.curves.items()} == {
@@ -366,18 +406,30 @@ def test_metrics_have_every_point_and_test(tmp_path: Path) -> None:
         ("train", "2", "8"),
         ("test", "2", "8"),
     ]
-    for row, point in zip([row for row in rows if row["part"] == "train"], heard.of(Point), strict=True):
-        assert (float(row["loss"]), float(row["accuracy"]), int(row["ns"])) == (point.loss, point.accuracy, point.train_ns)
-    for row, epoch in zip([row for row in rows if row["part"] == "test"], heard.of(EpochResult), strict=True):
+    for row, point in zip(
+        [row for row in rows if row["part"] == "train"], heard.of(Point), strict=True
+    ):
         assert (float(row["loss"]), float(row["accuracy"]), int(row["ns"])) == (
-            epoch.test_loss, epoch.test_accuracy, epoch.test_ns,
-        )  # fmt: skip
+            point.loss,
+            point.accuracy,
+            point.train_ns,
+        )
+    for row, epoch in zip(
+        [row for row in rows if row["part"] == "test"], heard.of(EpochResult), strict=True
+    ):
+        assert (float(row["loss"]), float(row["accuracy"]), int(row["ns"])) == (
+            epoch.test_loss,
+            epoch.test_accuracy,
+            epoch.test_ns,
+        )
 
 
 def test_weights_are_those_that_were_tested(tmp_path: Path) -> None:
     result = trained(tmp_path, save_model=True)
     output, targets = outputs_of(tmp_path)
-    assert nn.functional.nll_loss(output, targets).item() == pytest.approx(result.epochs[-1].test_loss)
+    assert nn.functional.nll_loss(output, targets).item() == pytest.approx(
+        result.epochs[-1].test_loss
+    )
 
 
 def test_the_trace_and_the_operations_are_of_training_steps(tmp_path: Path) -> None:
@@ -438,7 +490,9 @@ def test_the_device_is_synchronized_once_per_log_interval(monkeypatch: pytest.Mo
     reads: list[int] = []
     for name in ("item", "__float__", "__int__", "__bool__", "tolist"):
         plain = getattr(Tensor, name)
-        monkeypatch.setattr(Tensor, name, lambda self, *, plain=plain: reads.append(1) or plain(self))
+        monkeypatch.setattr(
+            Tensor, name, lambda self, *, plain=plain: reads.append(1) or plain(self)
+        )
 
     class Quiet(torch.optim.SGD):
         """Without torch's own bookkeeping, which reads numbers too."""
@@ -449,7 +503,9 @@ def test_the_device_is_synchronized_once_per_log_interval(monkeypatch: pytest.Mo
                     for parameter in group["params"]:
                         parameter.sub_(parameter.grad)
 
-    workload = dataclasses.replace(WORKLOAD, make_optimizer=lambda parameters: Quiet(parameters, lr=0.5))
+    workload = dataclasses.replace(
+        WORKLOAD, make_optimizer=lambda parameters: Quiet(parameters, lr=0.5)
+    )
     for interval, windows in ((1, BATCHES), (BATCHES, 1)):
         reads.clear()
         run(dataclasses.replace(SETTINGS, epochs=1, log_interval=interval), workload=workload)

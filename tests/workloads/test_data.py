@@ -30,7 +30,9 @@ from mnistbench.workloads.data import Dataset, Split, load
 pytestmark = pytest.mark.versions
 
 REAL_MNIST = os.environ.get("MNISTBENCH_DATA")
-needs_mnist = pytest.mark.skipif(not REAL_MNIST, reason="MNISTBENCH_DATA names no folder with MNIST/raw")
+needs_mnist = pytest.mark.skipif(
+    not REAL_MNIST, reason="MNISTBENCH_DATA names no folder with MNIST/raw"
+)
 
 Files = dict[str, bytes]
 TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS = data._MNIST_FILES
@@ -38,7 +40,9 @@ TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS = data._MNIST_FILES
 
 def idx_images(n: int, seed: int) -> bytes:
     header = b"".join(value.to_bytes(4, "big") for value in (0x0803, n, 28, 28))
-    return header + np.random.default_rng(seed).integers(0, 256, n * 28 * 28, dtype=np.uint8).tobytes()
+    return (
+        header + np.random.default_rng(seed).integers(0, 256, n * 28 * 28, dtype=np.uint8).tobytes()
+    )
 
 
 def idx_labels(labels: list[int]) -> bytes:
@@ -80,7 +84,9 @@ def write_raw(root: Path, names: tuple[str, ...] = tuple(FILES), *, packed: bool
     raw = root / "MNIST" / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     for name in names:
-        file, content = (f"{name}.gz", gzip.compress(FILES[name])) if packed else (name, FILES[name])
+        file, content = (
+            (f"{name}.gz", gzip.compress(FILES[name])) if packed else (name, FILES[name])
+        )
         (raw / file).write_bytes(content)
     return raw
 
@@ -89,7 +95,10 @@ write_gz = partial(write_raw, packed=True)
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
-    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in [folder, *folder.rglob("*")]}
+    return {
+        str(path): (path.stat().st_mtime_ns, path.stat().st_size)
+        for path in [folder, *folder.rglob("*")]
+    }
 
 
 def numbered(n: int) -> Dataset:
@@ -131,17 +140,27 @@ class TestDigits:
         for split in (digits.train, digits.test):
             digest.update(split.images.numpy().tobytes())
             digest.update(split.labels.to(torch.uint8).numpy().tobytes())
-        assert digest.hexdigest() == "b37c94c9467004f4bf2b9fd4d8848308493bd9f7d8160f93f1934d7390a06e4f"
+        assert (
+            digest.hexdigest() == "b37c94c9467004f4bf2b9fd4d8848308493bd9f7d8160f93f1934d7390a06e4f"
+        )
 
     def test_the_order_is_that_of_numpys_legacy_generator(self) -> None:
         for seed, size in ((0, 1797), (0, 1), (1, 2), (2**32 - 1, 1024), (7, 1025)):
-            assert data.legacy_permutation(seed, size) == np.random.RandomState(seed).permutation(size).tolist()
+            assert (
+                data.legacy_permutation(seed, size)
+                == np.random.RandomState(seed).permutation(size).tolist()
+            )
 
-    def test_without_the_file_scikit_learn_reads_the_digits(self, digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_the_file_scikit_learn_reads_the_digits(
+        self, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(data, "digits_file", lambda: None)
         assert torch.equal(load("digits").test.images, digits.test.images)
         monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-        with pytest.raises(DataError, match=r"^the digits are a file of scikit-learn, .*: pip install scikit-learn$"):
+        with pytest.raises(
+            DataError,
+            match=r"^the digits are a file of scikit-learn, .*: pip install scikit-learn$",
+        ):
             load("digits")
 
     def test_constants_are_those_of_the_training_images(self, digits: Dataset) -> None:
@@ -163,7 +182,11 @@ def test_unknown_dataset_is_a_usage_error() -> None:
 
 def test_load_puts_the_data_on_the_device() -> None:
     digits = load("digits", device="meta")
-    assert {tensor.device.type for split in (digits.train, digits.test) for tensor in (split.images, split.labels)} == {"meta"}
+    assert {
+        tensor.device.type
+        for split in (digits.train, digits.test)
+        for tensor in (split.images, split.labels)
+    } == {"meta"}
 
 
 class TestBatch:
@@ -171,7 +194,11 @@ class TestBatch:
         dataset = numbered(200)
         images, labels = dataset.batch(dataset.train, torch.tensor([199, 0, 51, 51]))
         assert labels.tolist() == [199, 0, 51, 51]
-        assert (images.shape, images.dtype, labels.dtype) == ((4, 1, 28, 28), torch.float32, torch.int64)
+        assert (images.shape, images.dtype, labels.dtype) == (
+            (4, 1, 28, 28),
+            torch.float32,
+            torch.int64,
+        )
         expected = torch.tensor([(x / 255 - 0.5) / 0.25 for x in (199, 0, 51, 51)])
         torch.testing.assert_close(images, expected.view(-1, 1, 1, 1).expand(-1, 1, 28, 28))
 
@@ -211,10 +238,16 @@ def test_to_moves_both_splits_and_leaves_the_original() -> None:
 class TestDraw:
     @settings(deadline=None)  # a busy machine is no failure
     @given(n=st.integers(1, 20), batch_size=st.integers(1, 70), seed=st.integers(0, 2**32))
-    def test_is_whole_permutations_one_after_the_other(self, n: int, batch_size: int, seed: int) -> None:
+    def test_is_whole_permutations_one_after_the_other(
+        self, n: int, batch_size: int, seed: int
+    ) -> None:
         dataset = numbered(n)
         indices = dataset.draw(dataset.train, batch_size, generator(seed))
-        assert (indices.shape, indices.dtype, indices.device.type) == ((batch_size,), torch.int64, "cpu")
+        assert (indices.shape, indices.dtype, indices.device.type) == (
+            (batch_size,),
+            torch.int64,
+            "cpu",
+        )
         for chunk in torch.split(indices, n):
             seen = chunk.tolist()
             assert len(set(seen)) == len(seen)
@@ -240,9 +273,14 @@ class TestDraw:
 class TestEpoch:
     @settings(deadline=None)  # a busy machine is no failure
     @given(
-        n=st.integers(1, 40), batch_size=st.integers(1, 50), seed=st.none() | st.integers(0, 2**32), percent=st.integers(1, 100)
+        n=st.integers(1, 40),
+        batch_size=st.integers(1, 50),
+        seed=st.none() | st.integers(0, 2**32),
+        percent=st.integers(1, 100),
     )
-    def test_has_each_sample_once(self, n: int, batch_size: int, seed: int | None, percent: int) -> None:
+    def test_has_each_sample_once(
+        self, n: int, batch_size: int, seed: int | None, percent: int
+    ) -> None:
         dataset = numbered(n)
 
         def run(fraction: float) -> list[list[int]]:
@@ -280,12 +318,17 @@ class TestEpoch:
 
     def test_the_order_is_fixed_when_it_is_asked_for(self) -> None:
         dataset, seeded = numbered(50), generator(1)
-        first, second = dataset.epoch(dataset.train, 16, seeded), dataset.epoch(dataset.train, 16, seeded)
+        first, second = (
+            dataset.epoch(dataset.train, 16, seeded),
+            dataset.epoch(dataset.train, 16, seeded),
+        )
         later = labels_of(second)
         assert labels_of(first) == labels_of(dataset.epoch(dataset.train, 16, generator(1)))
         assert later != labels_of(dataset.epoch(dataset.train, 16, generator(1)))
 
-    @pytest.mark.parametrize(("fraction", "n"), [(0.07, 7), (0.071, 8), (1e-9, 1), (0.5, 50), (1, 100), (1.0, 100)])
+    @pytest.mark.parametrize(
+        ("fraction", "n"), [(0.07, 7), (0.071, 8), (1e-9, 1), (0.5, 50), (1, 100), (1.0, 100)]
+    )
     def test_a_fraction_is_rounded_up_as_it_is_written(self, fraction: float, n: int) -> None:
         dataset = numbered(100)
         assert len(flat(labels_of(dataset.epoch(dataset.train, 64, None, fraction)))) == n
@@ -293,10 +336,15 @@ class TestEpoch:
     @pytest.mark.parametrize("fraction", [0, -0.1, 1.01, float("nan"), float("inf")])
     def test_another_fraction_is_a_usage_error_at_once(self, fraction: float) -> None:
         dataset = numbered(10)
-        with pytest.raises(UsageError, match=f"^fraction {fraction} of an epoch: give a number above 0 and up to 1$"):
+        with pytest.raises(
+            UsageError,
+            match=f"^fraction {fraction} of an epoch: give a number above 0 and up to 1$",
+        ):
             dataset.epoch(dataset.train, 4, None, fraction)
 
-    def test_moves_its_order_once_and_not_once_a_batch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_moves_its_order_once_and_not_once_a_batch(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         there, on_device = numbered(9).to("meta"), []
         batch = Dataset.batch
 
@@ -344,7 +392,9 @@ def check_tiny(mnist: Dataset) -> None:
 @pytest.mark.usefixtures("tiny")
 class TestReadMnist:
     @pytest.mark.parametrize("write", [write_raw, write_gz])
-    def test_reads_what_is_there_and_writes_nothing(self, root: Path, write: Callable[[Path], Path]) -> None:
+    def test_reads_what_is_there_and_writes_nothing(
+        self, root: Path, write: Callable[[Path], Path]
+    ) -> None:
         write(root)
         before = snapshot(root)
         check_tiny(load("mnist", root))
@@ -407,9 +457,24 @@ PACKED = gzip.compress(LABELS)
 CORRUPT = PACKED[:10] + b"\xff" * (len(PACKED) - 18) + PACKED[-8:]
 
 BROKEN = [
-    pytest.param(replace_file(TRAIN_LABELS, LABELS[:-1]), TRAIN_LABELS, "expected 15 bytes, found 14.", id="truncated"),
-    pytest.param(replace_file(TEST_IMAGES, b"html"), TEST_IMAGES, "expected 2,368 bytes, found 4.", id="another page"),
-    pytest.param(replace_file(TRAIN_LABELS, LABELS + b"\0"), TRAIN_LABELS, "expected 15 bytes, found more.", id="longer"),
+    pytest.param(
+        replace_file(TRAIN_LABELS, LABELS[:-1]),
+        TRAIN_LABELS,
+        "expected 15 bytes, found 14.",
+        id="truncated",
+    ),
+    pytest.param(
+        replace_file(TEST_IMAGES, b"html"),
+        TEST_IMAGES,
+        "expected 2,368 bytes, found 4.",
+        id="another page",
+    ),
+    pytest.param(
+        replace_file(TRAIN_LABELS, LABELS + b"\0"),
+        TRAIN_LABELS,
+        "expected 15 bytes, found more.",
+        id="longer",
+    ),
     pytest.param(
         replace_file(TRAIN_LABELS, OTHER_LABELS),
         TRAIN_LABELS,
@@ -428,16 +493,42 @@ BROKEN = [
         "expected 15 bytes unpacked, found more.",
         id="longer in gz",
     ),
-    pytest.param(replace_file(f"{TRAIN_LABELS}.gz", PACKED[:-3]), f"{TRAIN_LABELS}.gz", "ended before", id="half gz"),
-    pytest.param(replace_file(f"{TRAIN_LABELS}.gz", b"<html>"), f"{TRAIN_LABELS}.gz", "Not a gzipped file", id="not gz"),
-    pytest.param(replace_file(f"{TRAIN_LABELS}.gz", CORRUPT), f"{TRAIN_LABELS}.gz", "decompressing data", id="corrupt gz"),
-    pytest.param(replace_by_folder(TEST_LABELS), TEST_LABELS, os.strerror(errno.EISDIR), id="a folder"),
-    pytest.param(keep_only(TRAIN_IMAGES), TRAIN_LABELS, "missing, and no .gz of it either.", id="only one file"),
-    pytest.param(only_another_file, TRAIN_IMAGES, "missing, and no .gz of it either.", id="another file"),
+    pytest.param(
+        replace_file(f"{TRAIN_LABELS}.gz", PACKED[:-3]),
+        f"{TRAIN_LABELS}.gz",
+        "ended before",
+        id="half gz",
+    ),
+    pytest.param(
+        replace_file(f"{TRAIN_LABELS}.gz", b"<html>"),
+        f"{TRAIN_LABELS}.gz",
+        "Not a gzipped file",
+        id="not gz",
+    ),
+    pytest.param(
+        replace_file(f"{TRAIN_LABELS}.gz", CORRUPT),
+        f"{TRAIN_LABELS}.gz",
+        "decompressing data",
+        id="corrupt gz",
+    ),
+    pytest.param(
+        replace_by_folder(TEST_LABELS), TEST_LABELS, os.strerror(errno.EISDIR), id="a folder"
+    ),
+    pytest.param(
+        keep_only(TRAIN_IMAGES),
+        TRAIN_LABELS,
+        "missing, and no .gz of it either.",
+        id="only one file",
+    ),
+    pytest.param(
+        only_another_file, TRAIN_IMAGES, "missing, and no .gz of it either.", id="another file"
+    ),
 ]
 
 
-def check_failure(root: Path, path: Path, problem: str, read: Callable[[Path], object] | None = None) -> str:
+def check_failure(
+    root: Path, path: Path, problem: str, read: Callable[[Path], object] | None = None
+) -> str:
     """Reading fails with one line: the file, what is wrong, three ways out; and no second traceback above it."""
     with pytest.raises(DataError) as caught:
         (read or partial(load, "mnist"))(root)
@@ -486,7 +577,9 @@ def write_download(scratch: str) -> None:
 @pytest.mark.usefixtures("tiny")
 class TestDownload:
     @pytest.mark.parametrize("there", ["", "MNIST", "MNIST/raw"])
-    def test_happens_once_where_no_file_is_there(self, root: Path, monkeypatch: pytest.MonkeyPatch, there: str) -> None:
+    def test_happens_once_where_no_file_is_there(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, there: str
+    ) -> None:
         (root / there).mkdir(parents=True)
         raw, downloads = root / "MNIST" / "raw", []
 
@@ -506,7 +599,10 @@ class TestDownload:
     @pytest.mark.parametrize(
         ("error", "cause"),
         [
-            (URLError("[Errno -2] Name or service not known"), "<urlopen error [Errno -2] Name or service not known>"),
+            (
+                URLError("[Errno -2] Name or service not known"),
+                "<urlopen error [Errno -2] Name or service not known>",
+            ),
             (
                 RuntimeError("Error on t.gz:\nTried https://a/, got:\nHTTP 403\n"),
                 "Error on t.gz: Tried https://a/, got: HTTP 403",
@@ -559,7 +655,9 @@ class TestDownload:
         check_failure(root, raw, f"{TEST_LABELS}: expected 11 bytes, found 10)")
         assert list(raw.parent.iterdir()) == []
 
-    def test_the_download_of_another_process_is_used(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_download_of_another_process_is_used(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def download(scratch: str) -> None:
             write_download(scratch)
             write_raw(root)
@@ -568,7 +666,9 @@ class TestDownload:
         check_tiny(load("mnist", root))
         assert sorted(path.name for path in (root / "MNIST" / "raw").iterdir()) == sorted(FILES)
 
-    def test_failure_to_move_the_files_is_one_line(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_failure_to_move_the_files_is_one_line(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def refuse(path: Path, target: Path) -> Path:
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
@@ -578,7 +678,9 @@ class TestDownload:
         check_failure(root, raw, os.strerror(errno.EXDEV))
         assert list(raw.parent.iterdir()) == []
 
-    def test_a_read_only_folder_is_one_line(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_read_only_folder_is_one_line(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def refuse(path: Path, *args: object, **kwargs: object) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
@@ -604,31 +706,42 @@ class TestTorchvisionDownload:
 
         served = write_gz(tmp_path / "mirror")
         md5 = [
-            (path.name, hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()) for path in sorted(served.iterdir())
+            (path.name, hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest())
+            for path in sorted(served.iterdir())
         ]
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         monkeypatch.setattr(data, "_torchvision_download", TORCHVISION_DOWNLOAD)
         monkeypatch.setattr(datasets.MNIST, "resources", md5)
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(SilentHandler, directory=served)) as server:
-            monkeypatch.setattr(datasets.MNIST, "mirrors", [f"http://127.0.0.1:{server.server_port}/"])
+        with http.server.ThreadingHTTPServer(
+            ("127.0.0.1", 0), partial(SilentHandler, directory=served)
+        ) as server:
+            monkeypatch.setattr(
+                datasets.MNIST, "mirrors", [f"http://127.0.0.1:{server.server_port}/"]
+            )
             Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
             yield
             server.shutdown()
 
     @pytest.mark.usefixtures("tiny", "mirror")
-    def test_downloads_without_printing(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_downloads_without_printing(
+        self, root: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         check_tiny(load("mnist", root))
         assert capsys.readouterr() == ("", "")
         assert set(FILES) < {path.name for path in (root / "MNIST" / "raw").iterdir()}
 
     @pytest.mark.usefixtures("tiny", "mirror")
-    def test_without_a_network_is_one_line(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_a_network_is_one_line(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         from torchvision import datasets
 
         raw = root / "MNIST" / "raw"
         with socket.socket() as nobody_listens:
             nobody_listens.bind(("127.0.0.1", 0))
-            monkeypatch.setattr(datasets.MNIST, "mirrors", [f"http://127.0.0.1:{nobody_listens.getsockname()[1]}/"])
+            monkeypatch.setattr(
+                datasets.MNIST, "mirrors", [f"http://127.0.0.1:{nobody_listens.getsockname()[1]}/"]
+            )
             text = check_failure(root, raw, "the download failed (Error downloading")
         assert os.strerror(errno.ECONNREFUSED) in text
         assert list(raw.parent.iterdir()) == []
@@ -688,11 +801,15 @@ class TestTorchvisionLoader:
     def test_the_same_seed_gives_the_same_batches(self, root: Path) -> None:
         write_raw(root)
         before = torch.get_rng_state()
-        first, again, other = (labels_of(islice(data.torchvision_loader(root, 2, seed), 12)) for seed in (1, 1, 2))
+        first, again, other = (
+            labels_of(islice(data.torchvision_loader(root, 2, seed), 12)) for seed in (1, 1, 2)
+        )
         assert first == again != other
         assert torch.equal(before, torch.get_rng_state())
 
-    def test_checks_and_parses_files_once_until_they_change(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_checks_and_parses_files_once_until_they_change(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         raw = write_raw(root)
         first_batches(root)
         read: list[str] = []
@@ -703,7 +820,9 @@ class TestTorchvisionLoader:
         data.torchvision_loader(root, 2, seed=1)
         assert len(read) == 4
 
-    def test_needs_the_unpacked_files_before_anything_is_imported(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_needs_the_unpacked_files_before_anything_is_imported(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setitem(sys.modules, "torchvision", None)
         raw = write_gz(root)
         problem = "missing, and torchvision reads only unpacked files"
@@ -714,7 +833,9 @@ class TestTorchvisionLoader:
     def test_needs_the_right_content(self, root: Path) -> None:
         raw = write_raw(root)
         (raw / TRAIN_LABELS).write_bytes(OTHER_LABELS)
-        check_failure(root, raw / TRAIN_LABELS, f"found {sha_prefix(OTHER_LABELS)}...", first_batches)
+        check_failure(
+            root, raw / TRAIN_LABELS, f"found {sha_prefix(OTHER_LABELS)}...", first_batches
+        )
 
 
 def test_importing_needs_none_of_the_slow_packages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -740,7 +861,18 @@ class TestRealMnist:
         assert (len(mnist.train), len(mnist.test)) == (60_000, 10_000)
         assert mnist.train.labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
         assert mnist.test.labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
-        assert mnist.train.labels.bincount().tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+        assert mnist.train.labels.bincount().tolist() == [
+            5923,
+            6742,
+            5958,
+            6131,
+            5842,
+            5421,
+            5918,
+            6265,
+            5851,
+            5949,
+        ]
 
     def test_constants_are_those_of_the_training_images(self, mnist: Dataset) -> None:
         scaled = mnist.train.images.double() / 255

@@ -78,7 +78,9 @@ def without_dropout(model: nn.Module) -> nn.Module:
     return model
 
 
-def losses(model: nn.Module, optimizer: torch.optim.Optimizer, n_steps: int, dtype: torch.dtype) -> list[float]:
+def losses(
+    model: nn.Module, optimizer: torch.optim.Optimizer, n_steps: int, dtype: torch.dtype
+) -> list[float]:
     step, digits = Step(model, nn.functional.nll_loss, optimizer), load("digits")
     batches = digits.epoch(digits.train, 16, torch.Generator().manual_seed(0))
     found = []
@@ -105,7 +107,9 @@ def test_steps_have_the_losses_of_the_reference(
     plain, twin = (with_masks(make_model(), masks).to(dtype) for _ in range(2))
     twin.load_state_dict(plain.state_dict())
     reference = losses(plain, torch.optim.Adadelta(plain.parameters(), lr=1.0), n_steps, dtype)
-    fast = losses(fast_model(twin, sparse_gradients=True), Adadelta(twin.parameters(), lr=1.0), n_steps, dtype)
+    fast = losses(
+        fast_model(twin, sparse_gradients=True), Adadelta(twin.parameters(), lr=1.0), n_steps, dtype
+    )
     assert fast == pytest.approx(reference, rel=rel)
     if n_steps == 50:
         # It learns: equal losses of a model that stays as it is would be easy.
@@ -115,23 +119,36 @@ def test_steps_have_the_losses_of_the_reference(
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("batch_size", [1, 5])
 @MODELS
-def test_every_gradient_is_that_of_the_reference(make_model: type[nn.Sequential], batch_size: int, dtype: str) -> None:
+def test_every_gradient_is_that_of_the_reference(
+    make_model: type[nn.Sequential], batch_size: int, dtype: str
+) -> None:
     plain = without_dropout(make_model())
     twin = copy.deepcopy(plain)
     images, labels = torch.randn(batch_size, 1, 28, 28), torch.randint(10, (batch_size,))
     found = []
     for model in (plain, fast_model(twin, sparse_gradients=True)):
-        step = Step(model, nn.functional.nll_loss, torch.optim.SGD(model.parameters()), autocaster(CPU, dtype))
+        step = Step(
+            model,
+            nn.functional.nll_loss,
+            torch.optim.SGD(model.parameters()),
+            autocaster(CPU, dtype),
+        )
         step.backward(step.loss(step.forward(images), labels))
-        found.append({name: parameter.grad.to_dense() for name, parameter in model.named_parameters()})
+        found.append(
+            {name: parameter.grad.to_dense() for name, parameter in model.named_parameters()}
+        )
         # DistributedDataParallel warns of other strides.
-        assert all(each.grad.stride() == each.stride() for each in model.parameters() if each.dim() == 4)
+        assert all(
+            each.grad.stride() == each.stride() for each in model.parameters() if each.dim() == 4
+        )
     reference, rewritten = found
     for name, gradient in rewritten.items():
         assert gradient.dtype == torch.float32
         # bfloat16 has eight bits, and sums of other orders are rounded to it.
         close = 1e-4 if dtype == "float32" else 0.05
-        assert torch.dist(gradient, reference[name]) <= close * torch.linalg.vector_norm(reference[name])
+        assert torch.dist(gradient, reference[name]) <= close * torch.linalg.vector_norm(
+            reference[name]
+        )
 
 
 @MODELS
@@ -145,8 +162,12 @@ def test_parameters_are_shared_and_names_stay() -> None:
     model = ConvNet()
     fast = fast_model(model)
     assert dict(fast.named_parameters()).keys() == dict(model.named_parameters()).keys()
-    assert all(fast.get_parameter(name) is parameter for name, parameter in model.named_parameters())
-    assert {name for name, _ in fast.named_children()} == {name for name, _ in model.named_children()}
+    assert all(
+        fast.get_parameter(name) is parameter for name, parameter in model.named_parameters()
+    )
+    assert {name for name, _ in fast.named_children()} == {
+        name for name, _ in model.named_children()
+    }
     fast.load_state_dict(model.state_dict())
     assert len(fast[:3]) == 3
 
@@ -156,10 +177,34 @@ def test_parameters_are_shared_and_names_stay() -> None:
     [
         # Overwriting its input would change the images.
         (nn.ReLU(), nn.Conv2d(1, 2, 3), nn.Flatten()),
-        (nn.Conv2d(1, 4, 3, stride=2), nn.Conv2d(4, 4, 3, groups=2), nn.ReLU(), nn.Dropout(0.3), nn.Flatten()),
-        (nn.Conv2d(1, 4, 3, padding="same", padding_mode="reflect"), nn.Sigmoid(), nn.ReLU(), nn.Flatten()),
-        (nn.Conv2d(1, 4, 3, bias=False, padding=(0, 2)), nn.Conv2d(4, 2, 3, bias=False), nn.MaxPool2d(3, 2), nn.Flatten()),
-        (nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.Tanh(), nn.Conv2d(4, 2, 2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(2)),
+        (
+            nn.Conv2d(1, 4, 3, stride=2),
+            nn.Conv2d(4, 4, 3, groups=2),
+            nn.ReLU(),
+            nn.Dropout(0.3),
+            nn.Flatten(),
+        ),
+        (
+            nn.Conv2d(1, 4, 3, padding="same", padding_mode="reflect"),
+            nn.Sigmoid(),
+            nn.ReLU(),
+            nn.Flatten(),
+        ),
+        (
+            nn.Conv2d(1, 4, 3, bias=False, padding=(0, 2)),
+            nn.Conv2d(4, 2, 3, bias=False),
+            nn.MaxPool2d(3, 2),
+            nn.Flatten(),
+        ),
+        (
+            nn.Conv2d(1, 4, 3),
+            nn.MaxPool2d(2),
+            nn.Tanh(),
+            nn.Conv2d(4, 2, 2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(2),
+        ),
         (nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(), nn.Dropout(), nn.Flatten()),
     ],
 )
@@ -177,12 +222,16 @@ def test_modules_of_other_kinds_are_computed_as_they_are(modules: tuple[nn.Modul
         torch.testing.assert_close(mine.grad, theirs.grad)
 
 
-@pytest.mark.parametrize(("kernel_size", "padding", "bias"), [(3, 0, True), ((2, 4), (1, 2), False)])
+@pytest.mark.parametrize(
+    ("kernel_size", "padding", "bias"), [(3, 0, True), ((2, 4), (1, 2), False)]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_gradient_of_a_pooled_convolution_is_dense_or_sparse(
     loops: str, kernel_size: Any, padding: Any, bias: bool, dtype: torch.dtype
 ) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 5, kernel_size, padding=padding, bias=bias), nn.ReLU(), nn.MaxPool2d((2, 3)))
+    model = nn.Sequential(
+        nn.Conv2d(3, 5, kernel_size, padding=padding, bias=bias), nn.ReLU(), nn.MaxPool2d((2, 3))
+    )
     twin = copy.deepcopy(model.to(dtype))
     images = torch.randn(4, 3, 9, 13, dtype=dtype)
     # Some samples have no gradient, and.
@@ -196,7 +245,9 @@ def test_the_gradient_of_a_pooled_convolution_is_dense_or_sparse(
             (each(inputs) * weights).sum().backward()
         found.append([inputs.grad, *(parameter.grad for parameter in each.parameters())])
     torch.testing.assert_close(found[1], found[0])
-    is_dense = any(event.name == "aten::max_pool2d_with_indices_backward" for event in profiler.events())
+    is_dense = any(
+        event.name == "aten::max_pool2d_with_indices_backward" for event in profiler.events()
+    )
     assert is_dense == (loops == "none")
 
 
@@ -214,7 +265,9 @@ def test_a_model_of_another_kind_is_refused() -> None:
 
 # Never reached, and reached every four steps.
 @pytest.mark.parametrize("smallest_factor", [1e-8, 0.7])
-def test_adadelta_updates_as_pytorchs_does(loops: str, smallest_factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adadelta_updates_as_pytorchs_does(
+    loops: str, smallest_factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mnistbench.workloads.fast.SMALLEST_FACTOR", smallest_factor)
     plain, fast = (nn.Parameter(torch.ones(50)) for _ in range(2))
     unused = nn.Parameter(torch.ones(2))
@@ -232,9 +285,13 @@ def test_adadelta_updates_as_pytorchs_does(loops: str, smallest_factor: float, m
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize("sparse_dim", [1, 2])
-def test_elements_without_a_gradient_are_updated_as_by_zeros(loops: str, sparse_dim: int, is_transposed: bool) -> None:
+def test_elements_without_a_gradient_are_updated_as_by_zeros(
+    loops: str, sparse_dim: int, is_transposed: bool
+) -> None:
     plain = nn.Parameter(torch.ones(8, 5, dtype=torch.float64))
-    fast = nn.Parameter(torch.ones(5, 8, dtype=torch.float64).t() if is_transposed else torch.ones_like(plain))
+    fast = nn.Parameter(
+        torch.ones(5, 8, dtype=torch.float64).t() if is_transposed else torch.ones_like(plain)
+    )
     optimizers = torch.optim.Adadelta([plain], lr=0.7), Adadelta([fast], lr=0.7)
     for number in range(40):
         gradient = torch.randn(8, 5, dtype=torch.float64) * 0.01
@@ -257,9 +314,18 @@ def test_elements_without_a_gradient_are_updated_as_by_zeros(loops: str, sparse_
         lambda: torch.tensor(2.0),
         lambda: torch.randn(0, 3),
     ],
-    ids=["channels last", "bfloat16", "every second row", "every second channel", "one number", "empty"],
+    ids=[
+        "channels last",
+        "bfloat16",
+        "every second row",
+        "every second channel",
+        "one number",
+        "empty",
+    ],
 )
-def test_weights_in_another_order_or_format_are_updated(loops: str, make: Callable[[], Tensor]) -> None:
+def test_weights_in_another_order_or_format_are_updated(
+    loops: str, make: Callable[[], Tensor]
+) -> None:
     weights = make()
     plain, fast = nn.Parameter(weights.clone()), nn.Parameter(weights)
     fast.data = weights.detach()
@@ -274,7 +340,9 @@ def test_weights_in_another_order_or_format_are_updated(loops: str, make: Callab
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("place", [0, 1])
-def test_an_error_of_either_of_two_loops_is_raised(threads: int, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_either_of_two_loops_is_raised(
+    threads: int, place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     calls: list[Any] = [int, int]
     calls[place] = {}.popitem
@@ -294,13 +362,21 @@ def test_without_numba_or_a_directory_for_its_cache(monkeypatch: pytest.MonkeyPa
     assert compiled_loops.__wrapped__() is None
 
 
-@pytest.mark.parametrize(("size", "image", "bias"), [(2, (8, 9), True), ((1, 3), (3, 8), False), (20, (22, 22), True)])
+@pytest.mark.parametrize(
+    ("size", "image", "bias"), [(2, (8, 9), True), ((1, 3), (3, 8), False), (20, (22, 22), True)]
+)
 @pytest.mark.parametrize("p", [0.0, 0.25])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_single_image_uses_only_the_weights_of_the_values_that_are_kept(
     dtype: torch.dtype, p: float, size: Any, image: tuple[int, int], bias: bool
 ) -> None:
-    model = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.MaxPool2d(size), *([nn.Dropout(p)] if p else []), nn.Flatten())
+    model = nn.Sequential(
+        nn.Conv2d(1, 6, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(size),
+        *([nn.Dropout(p)] if p else []),
+        nn.Flatten(),
+    )
     n_values = model.eval()(torch.zeros(1, 1, *image)).numel()
     model.append(nn.Linear(n_values, 5, bias=bias)).to(dtype).train()
     twin, images = copy.deepcopy(model), torch.randn(1, 1, *image, dtype=dtype)
@@ -335,7 +411,10 @@ def test_pooled_values_and_their_gradients_are_those_of_pytorch(
     values = torch.randint(-3, 3, (5, 7, 9, 13)).to(dtype).to(memory_format=torch.channels_last)
     values[0, 0, 0, 0], values[0, 1, 3, 2], values[2, 1, 0, 3] = torch.inf, -torch.inf, -0.0
     fast, plain = (values.clone().requires_grad_() for _ in range(2))
-    found, expected = _Pooling.apply(fast, (2, 3), 0.0, is_flat), nn.functional.max_pool2d(plain, (2, 3)).relu()
+    found, expected = (
+        _Pooling.apply(fast, (2, 3), 0.0, is_flat),
+        nn.functional.max_pool2d(plain, (2, 3)).relu(),
+    )
     expected = expected.flatten(1) if is_flat else expected
     assert torch.equal(found, expected)
     slopes = torch.randn(expected.shape).to(dtype)
@@ -348,7 +427,10 @@ def test_pooled_values_and_their_gradients_are_those_of_pytorch(
 @pytest.mark.parametrize("ps", [(0.25,), (3 / 256,), (0.3,), (0.5, 0.5), (1.0,)])
 def test_dropout_after_pooling_has_its_probability(ps: tuple[float, ...], batch_size: int) -> None:
     modules = nn.Conv2d(1, 4, 1), nn.MaxPool2d(2), *map(nn.Dropout, ps), nn.ReLU(), nn.Flatten()
-    model, images = fast_model(nn.Sequential(*modules).double()), torch.zeros(batch_size, 1, 200, 200, dtype=torch.float64)
+    model, images = (
+        fast_model(nn.Sequential(*modules).double()),
+        torch.zeros(batch_size, 1, 200, 200, dtype=torch.float64),
+    )
     nn.init.ones_(model.get_parameter("0.bias"))
     torch.manual_seed(5)
     values, others = model(images), model(images)
@@ -419,7 +501,9 @@ def test_a_gradient_of_gradients_is_refused() -> None:
 
 def test_indices_are_freed_by_the_backward_pass() -> None:
     def found() -> int:
-        tensors = [each for each in gc.get_objects() if type(each) is Tensor and each.dtype is torch.int64]
+        tensors = [
+            each for each in gc.get_objects() if type(each) is Tensor and each.dtype is torch.int64
+        ]
         return sum(each.numel() for each in tensors if each.dim() == 2 and len(each) == 5)
 
     output = fast_model(LeNet5())(torch.randn(8, 1, 28, 28))
@@ -428,7 +512,9 @@ def test_indices_are_freed_by_the_backward_pass() -> None:
 
 
 def test_one_image_in_bfloat16() -> None:
-    plain = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(18, 3)).bfloat16()
+    plain = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(18, 3)
+    ).bfloat16()
     twin, image = copy.deepcopy(plain), torch.randn(1, 1, 8, 8).bfloat16()
     for model in (plain, fast_model(twin, sparse_gradients=True)):
         model(image).sum().backward()
@@ -439,7 +525,11 @@ def test_one_image_in_bfloat16() -> None:
 def test_other_shapes_are_left_to_the_modules(wrong: str) -> None:
     """The compiled loops check no bounds."""
     plain = nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(2 if wrong == "flatten" else 1), nn.Linear(16, 3)
+        nn.Conv2d(1, 4, 3),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(2 if wrong == "flatten" else 1),
+        nn.Linear(16, 3),
     )
     model, image = fast_model(plain, sparse_gradients=True), torch.randn(1, 1, 10, 10)
     if wrong == "flatten":
@@ -453,7 +543,10 @@ def test_other_shapes_are_left_to_the_modules(wrong: str) -> None:
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_not_a_number_is_seen(batch_size: int, sign: int) -> None:
     model = fast_model(
-        nn.Sequential(nn.Conv2d(1, 4, 1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(100, 3)), sparse_gradients=True
+        nn.Sequential(
+            nn.Conv2d(1, 4, 1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(100, 3)
+        ),
+        sparse_gradients=True,
     )
     images = torch.randn(batch_size, 1, 10, 10)
     images[0, 0, 4, 4] = torch.tensor(torch.nan).copysign(torch.tensor(sign))
@@ -466,7 +559,12 @@ def test_not_a_number_is_seen(batch_size: int, sign: int) -> None:
 def test_single_images_among_batches(loops: str, n_hidden: int) -> None:
     """The order of the weights in memory changes with the batch, also where the optimizer has averages of them already."""
     plain = nn.Sequential(
-        nn.Conv2d(1, 3, 5), nn.MaxPool2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(108, n_hidden), nn.Linear(n_hidden, 4)
+        nn.Conv2d(1, 3, 5),
+        nn.MaxPool2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(108, n_hidden),
+        nn.Linear(n_hidden, 4),
     ).double()
     twin = copy.deepcopy(plain)
     fast = fast_model(twin, sparse_gradients=True).train()
@@ -489,7 +587,9 @@ def test_gradients_of_single_images_and_of_batches_add_up(batch_sizes: tuple[int
     twin = copy.deepcopy(plain)
     for model in (plain, fast_model(twin, sparse_gradients=True)):
         for batch_size in batch_sizes:
-            model(torch.randn(batch_size, 1, 28, 28, generator=torch.Generator().manual_seed(4))).square().sum().backward()
+            model(
+                torch.randn(batch_size, 1, 28, 28, generator=torch.Generator().manual_seed(4))
+            ).square().sum().backward()
     for mine, theirs in zip(twin.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(mine.grad.to_dense(), theirs.grad, rtol=1e-3, atol=1e-4)
 
@@ -499,7 +599,10 @@ def test_two_images_before_an_update_and_a_forward_pass_without_gradients() -> N
     twin = copy.deepcopy(plain)
     fast = fast_model(twin, sparse_gradients=True)
     images = torch.randn(3, 1, 1, 28, 28).double()
-    for model, optimizer in ((plain, torch.optim.Adadelta(plain.parameters())), (fast, Adadelta(twin.parameters()))):
+    for model, optimizer in (
+        (plain, torch.optim.Adadelta(plain.parameters())),
+        (fast, Adadelta(twin.parameters())),
+    ):
         with torch.inference_mode():
             model(images[0])
         for _ in range(2):
@@ -512,13 +615,17 @@ def test_two_images_before_an_update_and_a_forward_pass_without_gradients() -> N
 
 def test_a_module_that_is_used_twice_runs_twice() -> None:
     relu, linear = nn.ReLU(), nn.Linear(4, 4)
-    model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.MaxPool2d(2), relu, nn.Flatten(), linear, relu, linear, relu)
+    model = nn.Sequential(
+        nn.Conv2d(1, 1, 3), nn.MaxPool2d(2), relu, nn.Flatten(), linear, relu, linear, relu
+    )
     image = torch.randn(1, 1, 6, 6)
     torch.testing.assert_close(fast_model(model, sparse_gradients=True)(image), model(image))
 
 
 def test_an_infinite_value_has_a_gradient_as_in_pytorch() -> None:
-    plain = nn.Sequential(nn.Conv2d(1, 2, 1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(2, 2))
+    plain = nn.Sequential(
+        nn.Conv2d(1, 2, 1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(2, 2)
+    )
     twin, image = copy.deepcopy(plain), torch.full((1, 1, 2, 2), torch.inf)
     for model in (plain, fast_model(twin, sparse_gradients=True)):
         (model(image).nan_to_num(0.0, 0.0, 0.0) * 0).sum().backward()
@@ -526,7 +633,11 @@ def test_an_infinite_value_has_a_gradient_as_in_pytorch() -> None:
 
 
 def test_max_pooling_computes_the_modules_after_it() -> None:
-    found = {name for name, module in fast_model(ConvNet()).named_children() if isinstance(module, nn.Identity)}
+    found = {
+        name
+        for name, module in fast_model(ConvNet()).named_children()
+        if isinstance(module, nn.Identity)
+    }
     assert found == {"relu2", "dropout1", "flatten"}
 
 
@@ -536,7 +647,9 @@ def test_a_fork_has_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     with warnings.catch_warnings():
         # Of a fork beside threads, which is what this is about.
         warnings.simplefilter("ignore", DeprecationWarning)
-        child = multiprocessing.get_context("fork").Process(target=_at_once, args=(True, [int, float]), daemon=True)
+        child = multiprocessing.get_context("fork").Process(
+            target=_at_once, args=(True, [int, float]), daemon=True
+        )
         child.start()
     child.join(60)
     assert child.exitcode == 0
@@ -551,7 +664,10 @@ def test_a_training_with_single_images_continues_from_its_saved_state() -> None:
             if number == n_saved:
                 state = copy.deepcopy((plain.state_dict(), optimizer.state_dict()))
                 plain = ConvNet()
-                model, optimizer = fast_model(plain, sparse_gradients=True), Adadelta(plain.parameters())
+                model, optimizer = (
+                    fast_model(plain, sparse_gradients=True),
+                    Adadelta(plain.parameters()),
+                )
                 plain.load_state_dict(state[0])
                 optimizer.load_state_dict(state[1])
             torch.manual_seed(number)

@@ -46,14 +46,18 @@ class ExamplesNet(nn.Module):
         return functional.log_softmax(self.fc2(x), dim=1)
 
 
-@pytest.mark.parametrize(("make_model", "count"), [(ConvNet, 1_199_882), (LeNet5, 61_706), (SmallNet, 18_442)])
+@pytest.mark.parametrize(
+    ("make_model", "count"), [(ConvNet, 1_199_882), (LeNet5, 61_706), (SmallNet, 18_442)]
+)
 def test_number_of_parameters(make_model: type[nn.Module], count: int) -> None:
     assert sum(parameter.numel() for parameter in make_model().parameters()) == count
 
 
 @both_models
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_output_is_ten_log_probabilities_per_image(make_model: type[nn.Module], batch_size: int) -> None:
+def test_output_is_ten_log_probabilities_per_image(
+    make_model: type[nn.Module], batch_size: int
+) -> None:
     output = make_model()(images(batch_size))
     assert output.shape == (batch_size, 10)
     torch.testing.assert_close(output.exp().sum(dim=1), torch.ones(batch_size))
@@ -84,7 +88,9 @@ def test_lenet_is_two_convolutions_and_three_full_connections() -> None:
     weights = model.state_dict()
 
     def convolved(x: Tensor, name: str, padding: int) -> Tensor:
-        x = functional.conv2d(x, weights[f"{name}.weight"], weights[f"{name}.bias"], padding=padding)
+        x = functional.conv2d(
+            x, weights[f"{name}.weight"], weights[f"{name}.bias"], padding=padding
+        )
         return functional.max_pool2d(functional.relu(x), 2)
 
     def connected(x: Tensor, name: str) -> Tensor:
@@ -103,5 +109,11 @@ def test_every_operation_of_the_forward_pass_belongs_to_a_layer(
 ) -> None:
     workload = tiny_workload(name="net", make_model=make_model, make_batch=digit_batch)
     case = build(params(workload="net", phase=phase, batch_size=2), workload)
-    rows = [row for row in profile(case, iterations=1).rows if row.phase == "forward" and row.name != OUTSIDE]
-    assert {row.module for row in rows} == {name for name, _ in case.model.named_children()} | others
+    rows = [
+        row
+        for row in profile(case, iterations=1).rows
+        if row.phase == "forward" and row.name != OUTSIDE
+    ]
+    assert {row.module for row in rows} == {
+        name for name, _ in case.model.named_children()
+    } | others

@@ -16,7 +16,11 @@ def test_nccl_gets_a_device_with_an_index(monkeypatch) -> None:
     # torch.distributed has a function of that name.
     rendezvous = sys.modules["torch.distributed.rendezvous"]
     monkeypatch.setattr(rendezvous, "rendezvous", lambda *_, **__: iter([(dist.HashStore(), 0, 2)]))
-    monkeypatch.setattr(dist, "init_process_group", lambda backend, **options: joined.update(options, backend=backend))
+    monkeypatch.setattr(
+        dist,
+        "init_process_group",
+        lambda backend, **options: joined.update(options, backend=backend),
+    )
     Group(Rank(rank=0, world_size=2, local_rank=0, local_world_size=2), torch.device("cuda"))
     assert (joined["current"], joined["backend"]) == (torch.device("cuda"), "nccl")
     assert joined["device_id"] == torch.device("cuda", 0)

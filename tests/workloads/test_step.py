@@ -79,7 +79,9 @@ class TestStep:
         step.update()
         assert not same_weights(model, before)
         step.zero_grad()
-        assert not any(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())
+        assert not any(
+            parameter.grad is not None and parameter.grad.any() for parameter in model.parameters()
+        )
 
     def test_model_is_put_in_train_mode(self) -> None:
         model = tiny_model().eval()
@@ -141,7 +143,10 @@ def replay(model: nn.Module, batches: Sequence[Batch]) -> list[Replayed]:
         model.zero_grad()
         output = model(inputs)
         losses = [-output[sample, target] for sample, target in enumerate(targets.tolist())]
-        hits = [int(row.argmax()) == target for row, target in zip(output, targets.tolist(), strict=True)]
+        hits = [
+            int(row.argmax()) == target
+            for row, target in zip(output, targets.tolist(), strict=True)
+        ]
         seen.append(Replayed([loss.item() for loss in losses], hits))
         (sum(losses) / len(losses)).backward()
         with torch.no_grad():
@@ -154,7 +159,10 @@ def expected_window(seen: Sequence[Replayed], step: int) -> Window:
     losses = [loss for batch in seen for loss in batch.losses]
     hits = [hit for batch in seen for hit in batch.hits]
     return Window(
-        step, len(losses), pytest.approx(sum(losses) / len(losses), rel=1e-4), pytest.approx(100 * sum(hits) / len(hits))
+        step,
+        len(losses),
+        pytest.approx(sum(losses) / len(losses), rel=1e-4),
+        pytest.approx(100 * sum(hits) / len(hits)),
     )
 
 
@@ -165,16 +173,27 @@ def expected_window(seen: Sequence[Replayed], step: int) -> Window:
     seed=st.integers(0, 9),
 )
 @ANY_SPEED
-def test_windows_are_means_over_their_samples(sizes: list[int], window: int, first_step: int, seed: int) -> None:
+def test_windows_are_means_over_their_samples(
+    sizes: list[int], window: int, first_step: int, seed: int
+) -> None:
     torch.manual_seed(seed)
     model, batches = linear_model(), batches_of(sizes, seed)
     seen = replay(model, batches)
     windows = list(
-        fit(Step(model, nll, sgd(model.parameters())), batches, metric=number_correct, window=window, first_step=first_step)
+        fit(
+            Step(model, nll, sgd(model.parameters())),
+            batches,
+            metric=number_correct,
+            window=window,
+            first_step=first_step,
+        )
     )
     ends = [*range(window, len(sizes), window), len(sizes)] if sizes else []
     starts = [0, *ends]
-    assert windows == [expected_window(seen[start:end], first_step + end) for start, end in zip(starts, ends, strict=False)]
+    assert windows == [
+        expected_window(seen[start:end], first_step + end)
+        for start, end in zip(starts, ends, strict=False)
+    ]
 
 
 def test_fit_trains_when_its_windows_are_read() -> None:
@@ -192,7 +211,11 @@ def test_fit_trains_when_its_windows_are_read() -> None:
 # ---- Evaluation ------------------------------------------------------------------------------------------------------
 
 
-@given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=8), step=st.integers(0, 1000), seed=st.integers(0, 9))
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=8),
+    step=st.integers(0, 1000),
+    seed=st.integers(0, 9),
+)
 @ANY_SPEED
 def test_evaluation_is_the_mean_over_all_samples(sizes: list[int], step: int, seed: int) -> None:
     torch.manual_seed(seed)
@@ -205,13 +228,18 @@ def test_evaluation_is_the_mean_over_all_samples(sizes: list[int], step: int, se
         pytest.approx(nll(output, targets).item(), rel=1e-4),
         pytest.approx(100 * (output.argmax(dim=1) == targets).double().mean().item()),
     )
-    assert evaluate(Inference(model), batches, loss=nll, metric=number_correct, step=step) == expected
+    assert (
+        evaluate(Inference(model), batches, loss=nll, metric=number_correct, step=step) == expected
+    )
 
 
 def test_evaluation_drops_nothing_out_and_changes_no_weight() -> None:
     model, batches = tiny_model(), batches_of([4, 3])
     before = copy.deepcopy(model)
-    first, again = (evaluate(Inference(model.train()), batches, loss=nll, metric=number_correct) for _ in range(2))
+    first, again = (
+        evaluate(Inference(model.train()), batches, loss=nll, metric=number_correct)
+        for _ in range(2)
+    )
     assert first == again
     assert same_weights(model, before)
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -227,4 +255,6 @@ def test_bfloat16_rounds_the_outputs_but_not_the_loss() -> None:
     autocast = autocaster(CPU, "bfloat16")
     output = Inference(model, autocast)(batches[0][0])
     expected = nll(output.double(), batches[0][1]).item()
-    assert evaluate(Inference(model, autocast), batches, loss=nll).loss == pytest.approx(expected, rel=1e-5)
+    assert evaluate(Inference(model, autocast), batches, loss=nll).loss == pytest.approx(
+        expected, rel=1e-5
+    )

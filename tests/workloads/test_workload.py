@@ -9,7 +9,14 @@ from torch_builders import CPU, tiny_set, tiny_workload
 
 from mnistbench.core.errors import UsageError
 from mnistbench.workloads import data
-from mnistbench.workloads.workload import ConvNet, LeNet5, SmallNet, Workload, builtin_workloads, number_correct
+from mnistbench.workloads.workload import (
+    ConvNet,
+    LeNet5,
+    SmallNet,
+    Workload,
+    builtin_workloads,
+    number_correct,
+)
 
 pytestmark = pytest.mark.versions
 
@@ -23,11 +30,16 @@ def test_a_name_has_letters_digits_and_underscores(name: str) -> None:
     assert tiny_workload(name=name).name == name
 
 
-@pytest.mark.parametrize("name", ["", "my-model", "my model", "net[1]", "a.b", "net\n", "a:b", "a/b"])
+@pytest.mark.parametrize(
+    "name", ["", "my-model", "my model", "net[1]", "a.b", "net\n", "a:b", "a/b"]
+)
 def test_a_name_that_a_selection_could_not_use_is_refused(name: str) -> None:
     with pytest.raises(UsageError) as refusal:
         tiny_workload(name=name)
-    assert str(refusal.value) == f"workload name {name!r}: use letters, digits and underscores, so that -k can select it"
+    assert (
+        str(refusal.value)
+        == f"workload name {name!r}: use letters, digits and underscores, so that -k can select it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +67,8 @@ def test_the_builtin_workloads_by_name() -> None:
 
 WORKLOADS = builtin_workloads("digits", None)
 of_all, of_examples = (
-    pytest.mark.parametrize("workload", chosen, ids=lambda workload: workload.name) for chosen in (WORKLOADS, WORKLOADS[:2])
+    pytest.mark.parametrize("workload", chosen, ids=lambda workload: workload.name)
+    for chosen in (WORKLOADS, WORKLOADS[:2])
 )
 
 
@@ -67,16 +80,24 @@ class TestBuiltin:
         assert optimizer.defaults["lr"] == 1.0
 
     @of_examples
-    def test_loss_is_the_mean_negative_log_probability_of_the_target(self, workload: Workload) -> None:
+    def test_loss_is_the_mean_negative_log_probability_of_the_target(
+        self, workload: Workload
+    ) -> None:
         log_probabilities = torch.tensor([[-1.0, -2.0], [-3.0, -5.0], [-7.0, -11.0]])
-        assert workload.loss(log_probabilities, torch.tensor([0, 1, 0])).item() == pytest.approx((1 + 5 + 7) / 3)
+        assert workload.loss(log_probabilities, torch.tensor([0, 1, 0])).item() == pytest.approx(
+            (1 + 5 + 7) / 3
+        )
 
     def test_the_small_network_has_adam_and_smoothed_labels(self) -> None:
         assert type(WORKLOADS[2].make_optimizer(nn.Linear(2, 2).parameters())) is torch.optim.Adam
         logits = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
-        likely, unlikely = (-logits.log_softmax(1)[[0, 1], classes].mean() for classes in ([0, 1], [1, 0]))
+        likely, unlikely = (
+            -logits.log_softmax(1)[[0, 1], classes].mean() for classes in ([0, 1], [1, 0])
+        )
         expected = 0.975 * likely + 0.025 * unlikely  # 5 % of the weight are shared by both classes
-        assert WORKLOADS[2].loss(logits, torch.tensor([0, 1])).item() == pytest.approx(expected.item())
+        assert WORKLOADS[2].loss(logits, torch.tensor([0, 1])).item() == pytest.approx(
+            expected.item()
+        )
 
     @of_all
     def test_batch_is_normalised_images_and_their_labels(self, workload: Workload) -> None:
@@ -103,7 +124,9 @@ class TestBuiltin:
         assert not torch.equal(first, second)
 
 
-def test_dataset_is_loaded_when_first_needed_and_once_per_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dataset_is_loaded_when_first_needed_and_once_per_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     loaded: list[tuple[str, str | None, str]] = []
 
     def load(name: str, data_dir: str | None, device: str) -> data.Dataset:

@@ -28,9 +28,29 @@ OPERATORS = {
     "27153_matmul_small": ("MatMul", 13, INT, [(32, 24), (24, 10)], (32, 10), {}),
     "27155_grid_sample": ("GridSample", 22, FLOAT, *SMALL, {"align_corners": 0}),
     "27155_grid_sample_large": ("GridSample", 22, FLOAT, *LARGE, {"align_corners": 1}),
-    "27155_grid_sample_nearest": ("GridSample", 22, FLOAT, *SMALL, {"mode": "nearest", "padding_mode": "reflection"}),
-    "27188_gru": ("GRU", 21, FLOAT, [(1, 1, 16), (1, 96, 16), (1, 96, 32)], (1, 1, 1, 32), {"hidden_size": 32}),
-    "27188_gru_long": ("GRU", 21, FLOAT, [(16, 4, 64), (1, 384, 64), (1, 384, 128)], (16, 1, 4, 128), {"hidden_size": 128}),
+    "27155_grid_sample_nearest": (
+        "GridSample",
+        22,
+        FLOAT,
+        *SMALL,
+        {"mode": "nearest", "padding_mode": "reflection"},
+    ),
+    "27188_gru": (
+        "GRU",
+        21,
+        FLOAT,
+        [(1, 1, 16), (1, 96, 16), (1, 96, 32)],
+        (1, 1, 1, 32),
+        {"hidden_size": 32},
+    ),
+    "27188_gru_long": (
+        "GRU",
+        21,
+        FLOAT,
+        [(16, 4, 64), (1, 384, 64), (1, 384, 128)],
+        (16, 1, 4, 128),
+        {"hidden_size": 128},
+    ),
 }
 
 #: Operators that no report names.
@@ -38,7 +58,14 @@ CONTROLS = {
     "relu": ("Relu", 14, FLOAT, [(2, 64, 28, 28)], (2, 64, 28, 28), {}),
     "add": ("Add", 14, FLOAT, [(2, 64, 28, 28), (2, 64, 28, 28)], (2, 64, 28, 28), {}),
     "concat": ("Concat", 13, FLOAT, [(64, 256), (64, 256)], (64, 512), {"axis": 1}),
-    "max_pool": ("MaxPool", 12, FLOAT, [(2, 16, 56, 56)], (2, 16, 28, 28), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    "max_pool": (
+        "MaxPool",
+        12,
+        FLOAT,
+        [(2, 16, 56, 56)],
+        (2, 16, 28, 28),
+        {"kernel_shape": [2, 2], "strides": [2, 2]},
+    ),
 }
 
 
@@ -51,7 +78,9 @@ def session(node, inputs, outputs, constants=()):
     onnx.checker.check_model(model)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 @pytest.mark.parametrize("name", [*OPERATORS, *CONTROLS])
@@ -60,7 +89,9 @@ def test_operator(benchmark, name):
     values = np.random.default_rng(0)
     names = [f"x{number}" for number in range(len(shapes))]
     feed = {
-        each: values.random(shape, np.float32) if kind == FLOAT else values.integers(-100, 100, shape)
+        each: values.random(shape, np.float32)
+        if kind == FLOAT
+        else values.integers(-100, 100, shape)
         for each, shape in zip(names, shapes, strict=True)
     }
     constants = []
@@ -68,7 +99,10 @@ def test_operator(benchmark, name):
         constants.append(helper.make_tensor("axes", INT, [1], [0]))
     given = [*names, *(each.name for each in constants)]
     node = helper.make_node(operator, given, ["y"], doc_string=str(opset), **attributes)
-    inputs = [helper.make_tensor_value_info(each, kind, shape) for each, shape in zip(names, shapes, strict=True)]
+    inputs = [
+        helper.make_tensor_value_info(each, kind, shape)
+        for each, shape in zip(names, shapes, strict=True)
+    ]
     run = session(node, inputs, [helper.make_tensor_value_info("y", kind, result)], constants).run
     benchmark(run, None, feed)
 
@@ -78,15 +112,24 @@ def test_27187_tree_ensemble(benchmark):
     inner, leaves = 15, 16
     ids = list(range(inner + leaves))
     node = helper.make_node(
-        "TreeEnsembleRegressor", ["x0"], ["y"], domain="ai.onnx.ml", aggregate_function="SUM", n_targets=1,
-        nodes_treeids=[0] * len(ids), nodes_nodeids=ids, nodes_featureids=[0] * len(ids),
+        "TreeEnsembleRegressor",
+        ["x0"],
+        ["y"],
+        domain="ai.onnx.ml",
+        aggregate_function="SUM",
+        n_targets=1,
+        nodes_treeids=[0] * len(ids),
+        nodes_nodeids=ids,
+        nodes_featureids=[0] * len(ids),
         nodes_modes=["BRANCH_LEQ"] * inner + ["LEAF"] * leaves,
         nodes_values=[(number + 1) / (inner + 1) for number in range(inner)] + [0.0] * leaves,
         nodes_truenodeids=[2 * number + 1 for number in range(inner)] + [0] * leaves,
         nodes_falsenodeids=[2 * number + 2 for number in range(inner)] + [0] * leaves,
-        target_treeids=[0] * leaves, target_nodeids=ids[inner:], target_ids=[0] * leaves,
+        target_treeids=[0] * leaves,
+        target_nodeids=ids[inner:],
+        target_ids=[0] * leaves,
         target_weights=[float(number) for number in range(leaves)],
-    )  # fmt: skip
+    )
     inputs = [helper.make_tensor_value_info("x0", FLOAT, (1000, 1))]
     run = session(node, inputs, [helper.make_tensor_value_info("y", FLOAT, (1000, 1))]).run
     benchmark(run, None, {"x0": np.random.default_rng(0).random((1000, 1), np.float32)})

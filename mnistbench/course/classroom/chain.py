@@ -37,11 +37,18 @@ def add_link(directory: Path, name: str, content: bytes, time: str = "") -> None
     """
     path = directory / CHAIN
     before = path.read_bytes().splitlines() if path.exists() else []
-    link = Link(name, _sha256(content), time or datetime.now(UTC).isoformat(timespec="seconds"), _sha256(*before[-1:]))
+    link = Link(
+        name,
+        _sha256(content),
+        time or datetime.now(UTC).isoformat(timespec="seconds"),
+        _sha256(*before[-1:]),
+    )
     if (known := dict(_links(before)).get(name)) and known.sha256 == link.sha256:
         return
     directory.mkdir(parents=True, exist_ok=True)
-    replace_file(path, b"".join(line + b"\n" for line in (*before, json.dumps(asdict(link)).encode())))
+    replace_file(
+        path, b"".join(line + b"\n" for line in (*before, json.dumps(asdict(link)).encode()))
+    )
 
 
 def changes(chain: str, files: Mapping[str, str], begun: str) -> Iterator[str]:
@@ -53,7 +60,11 @@ def changes(chain: str, files: Mapping[str, str], begun: str) -> Iterator[str]:
         return
     if len(links) < len(lines):
         yield f"{CHAIN}: {len(lines) - len(links)} of its lines cannot be read"
-    elif broken := [at for at, (_, link) in enumerate(links) if link.previous != _sha256(*lines[max(0, at - 1) : at])]:
+    elif broken := [
+        at
+        for at, (_, link) in enumerate(links)
+        if link.previous != _sha256(*lines[max(0, at - 1) : at])
+    ]:
         yield f"{CHAIN}: line {broken[0] + 1} does not follow from the line before it, which was changed, added or removed"
     last = dict(links)
     if unknown := [name for name in files if name not in last]:

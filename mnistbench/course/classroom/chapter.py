@@ -28,7 +28,9 @@ def calibration(inside: int, judged: int) -> str:
     """
     from scipy.stats import binomtest  # imported late, because it takes a second
 
-    few, many = (binomtest(inside, judged, EXPECTED, alternative=side).pvalue for side in ("less", "greater"))
+    few, many = (
+        binomtest(inside, judged, EXPECTED, alternative=side).pvalue for side in ("less", "greater")
+    )
     return "narrow" if few <= LEVEL else "wide" if many <= LEVEL else "right"
 
 
@@ -38,7 +40,9 @@ def asked(question: Question, texts: Texts) -> Text:
     return texts.text("question", key, **words)
 
 
-def predictions_section(directory: Path, findings: Findings, sheets: Sheets, texts: Texts) -> Callable[[Cite], list[Block]]:
+def predictions_section(
+    directory: Path, findings: Findings, sheets: Sheets, texts: Texts
+) -> Callable[[Cite], list[Block]]:
     """Return a function that makes the section; it has no blocks if there are no predictions.
 
     UsageError if the student's explanations cannot be read, OSError if the file for them cannot be written.
@@ -50,14 +54,19 @@ def predictions_section(directory: Path, findings: Findings, sheets: Sheets, tex
     def blocks(cite: Cite) -> list[Block]:
         if not found:
             return []
-        heads = [texts.plain("column", key) for key in ("question", "expected", "range", "measured_value", "inside")]
+        heads = [
+            texts.plain("column", key)
+            for key in ("question", "expected", "range", "measured_value", "inside")
+        ]
         rows = [_row(each, texts, cite) for each in sheet.rows]
         table = texts.rows(texts.plain("caption", "predictions"), heads, rows, (sheet.file,))
         missing = texts.text("predictions", "unexplained", file=Code(EXPLANATIONS))
         items: list[Text] = []
         for question in failed:
             own = " ".join(explained.get(question.key, "").split())
-            items.append((*asked(question, texts), " ", *((own,) if own else (*missing, Code(question.key)))))
+            items.append(
+                (*asked(question, texts), " ", *((own,) if own else (*missing, Code(question.key))))
+            )
         made = texts.text("predictions", "made", student=found.student, time=found.made)
         failures: list[Block] = [texts.text("predictions", "failed"), items] if items else []
         return [made, table, *_calibrated(sheet, texts, cite), *failures]
@@ -88,12 +97,20 @@ def _row(outcome: Outcome, texts: Texts, cite: Cite) -> tuple[Text, ...]:
         found: Text = (Cited(measured.text, cite(measured)),)
     else:
         found = (Code(measured) if measured else units.MISSING,)
-    guess, possible = [Text((Code(text),)) for text in (predicted[0], ", ".join(map(str, predicted)))]
+    guess, possible = [
+        Text((Code(text),)) for text in (predicted[0], ", ".join(map(str, predicted)))
+    ]
     if kind != OPERATION:
         low, value, high = (f"{number:g}{' %' if kind == PERCENT else ''}" for number in predicted)
         guess, possible = (value,), texts.text("predictions", "range", low=low, high=high)
     verdict = {None: "unmeasured", True: "yes", False: "no"}[outcome.inside]
-    return asked(outcome.question, texts), guess, possible, found, texts.text("predictions", verdict)
+    return (
+        asked(outcome.question, texts),
+        guess,
+        possible,
+        found,
+        texts.text("predictions", verdict),
+    )
 
 
 def _calibrated(sheet: Sheet, texts: Texts, cite: Cite) -> list[Block]:
@@ -101,8 +118,15 @@ def _calibrated(sheet: Sheet, texts: Texts, cite: Cite) -> list[Block]:
     judged, inside = sheet.total("judged"), sheet.total("inside")
     if not (judged and inside):
         return []
-    words = {"inside": inside, "judged": judged, "expected": f"{EXPECTED * judged.value:.1f}", "level": f"{100 * LEVEL:g} %"}
-    sentences = [texts.cited("predictions", calibration(int(inside.value), int(judged.value)), words, cite)]
+    words = {
+        "inside": inside,
+        "judged": judged,
+        "expected": f"{EXPECTED * judged.value:.1f}",
+        "level": f"{100 * LEVEL:g} %",
+    }
+    sentences = [
+        texts.cited("predictions", calibration(int(inside.value), int(judged.value)), words, cite)
+    ]
     if width := ratio(sheet.total("relative_width"), sheet.total("with_width")):
         sentences.append(texts.cited("predictions", "width", {"width": width}, cite))
     return [sentences]

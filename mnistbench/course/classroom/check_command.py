@@ -33,14 +33,28 @@ from mnistbench.course.classroom.submission import (
 )
 from mnistbench.course.lab.findings import QUIET, SUBMISSION, write_file
 from mnistbench.course.lab.run import STEPS
-from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, check, check_directory, print_error
+from mnistbench.showing.output import (
+    EXIT_PASSED,
+    EXIT_REGRESSED,
+    EXIT_UNJUDGED,
+    check,
+    check_directory,
+    print_error,
+)
 from mnistbench.showing.progress import Progress
 
 #: Processes of each side of the self-test, as many as MLPerf has runs of a small model; time for the turns of each, in seconds.
 LAUNCHES, LAUNCH_S = 5, 1.0
 
 #: Variables that classroom50 sets for an autograder. Their first words are fields of its result.json.
-CLASSROOM50 = ("CLASSROOM", "ASSIGNMENT", "SUBMISSION_TAG", "COMMIT_URL", "RELEASE_URL", "REVIEW_URL")
+CLASSROOM50 = (
+    "CLASSROOM",
+    "ASSIGNMENT",
+    "SUBMISSION_TAG",
+    "COMMIT_URL",
+    "RELEASE_URL",
+    "REVIEW_URL",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,25 +62,41 @@ class Settings:
     """What is checked, and what is written."""
 
     lab: Path = argument("LAB", path, "directory of a lab, or a submission")
-    submission: Path | None = option("--submission", path, None, f"file to hand in (default: LAB/{SUBMISSION})", "FILE")
-    gradescope: Path | None = option("--gradescope", path, None, "write the points as Gradescope's results.json", "FILE")
-    classroom50: Path | None = option("--classroom50", path, None, "write the points as classroom50's result.json", "FILE")
+    submission: Path | None = option(
+        "--submission", path, None, f"file to hand in (default: LAB/{SUBMISSION})", "FILE"
+    )
+    gradescope: Path | None = option(
+        "--gradescope", path, None, "write the points as Gradescope's results.json", "FILE"
+    )
+    classroom50: Path | None = option(
+        "--classroom50", path, None, "write the points as classroom50's result.json", "FILE"
+    )
 
 
 def run(settings: Settings) -> int:
     """Check a lab; return 0, or 1 if something is missing or wrong. MnistbenchError if it cannot be read or self-tested."""
     is_lab = settings.lab.is_dir()
     output = settings.submission or (settings.lab / SUBMISSION if is_lab else None)
-    outputs = {"submission": output, "gradescope": settings.gradescope, "classroom50": settings.classroom50}
+    outputs = {
+        "submission": output,
+        "gradescope": settings.gradescope,
+        "classroom50": settings.classroom50,
+    }
     _check_outputs(settings.lab, {flag: file for flag, file in outputs.items() if file})
     runner = {name.lower().partition("_")[0]: os.environ.get(name, "") for name in CLASSROOM50}
     if settings.classroom50 and not all(runner.values()):
-        raise UsageError(f"--classroom50: needs {', '.join(CLASSROOM50)} of the environment, which classroom50 sets")
+        raise UsageError(
+            f"--classroom50: needs {', '.join(CLASSROOM50)} of the environment, which classroom50 sets"
+        )
     try:
         found = self_tested(settings.lab) if is_lab else read(settings.lab)
         wrong = problems(found)
         for name in CHECKS:
-            lines = [f"{each.kind.upper():12}  {name}: {each.text}" for each in wrong if each.check == name]
+            lines = [
+                f"{each.kind.upper():12}  {name}: {each.text}"
+                for each in wrong
+                if each.check == name
+            ]
             print("\n".join(map(printable, lines or [f"{'OK':12}  {name}"])))
     except RecordError as error:
         if not (settings.gradescope or settings.classroom50):
@@ -77,18 +107,40 @@ def run(settings: Settings) -> int:
         wrong = tuple(Flaw(INCONSISTENT, name, str(error)) for name in CHECKS)
     if output:
         write(output, found)
-        advice = "solve the problems above, then run this again" if wrong else "complete, hand it in"
+        advice = (
+            "solve the problems above, then run this again" if wrong else "complete, hand it in"
+        )
         print(f"{printable(str(output))}: {advice}")
     tests = points(found, wrong)
     if settings.gradescope:
-        keys, words = ("name", "score", "max_score", "output", "status"), {True: "passed", False: "failed"}
-        rows = [dict(zip(keys, (name, int(passed), 1, text, words[passed]), strict=True)) for name, passed, text in tests]
+        keys, words = (
+            ("name", "score", "max_score", "output", "status"),
+            {True: "passed", False: "failed"},
+        )
+        rows = [
+            dict(zip(keys, (name, int(passed), 1, text, words[passed]), strict=True))
+            for name, passed, text in tests
+        ]
         replace_file(settings.gradescope, json.dumps({"tests": rows}, indent=1).encode())
     if settings.classroom50:
-        keys, now = ("test-name", "score", "max-score", "output", "passed"), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        rows = [dict(zip(keys, (name, int(passed), 1, text, passed), strict=True)) for name, passed, text in tests]
-        whole = {"schema": "classroom50/result/v1", **runner, "datetime": now, "score": sum(passed for _, passed, _ in tests)}
-        replace_file(settings.classroom50, json.dumps({**whole, "max-score": len(tests), "tests": rows}, indent=1).encode())
+        keys, now = (
+            ("test-name", "score", "max-score", "output", "passed"),
+            datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+        rows = [
+            dict(zip(keys, (name, int(passed), 1, text, passed), strict=True))
+            for name, passed, text in tests
+        ]
+        whole = {
+            "schema": "classroom50/result/v1",
+            **runner,
+            "datetime": now,
+            "score": sum(passed for _, passed, _ in tests),
+        }
+        replace_file(
+            settings.classroom50,
+            json.dumps({**whole, "max-score": len(tests), "tests": rows}, indent=1).encode(),
+        )
     return EXIT_REGRESSED if wrong else EXIT_PASSED
 
 
@@ -98,7 +150,9 @@ def _check_outputs(lab: Path, outputs: Mapping[str, Path]) -> None:
     for flag, file in outputs.items():
         check(file, f"--{flag}")
         if file.resolve() in kept or file.resolve().parent == (lab / STEPS).resolve():
-            raise UsageError(f"--{flag}: {file} is the input, a file of the lab, or another output; name another file")
+            raise UsageError(
+                f"--{flag}: {file} is the input, a file of the lab, or another output; name another file"
+            )
         kept.add(file.resolve())
 
 
@@ -130,7 +184,11 @@ def self_tested(directory: Path) -> Submission:
             load = f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
             progress.say(f"self-test: the reference against itself, about 30 s ({load})")
             settings = ScoreSettings(file=Path("reference"), launches=LAUNCHES, seconds=LAUNCH_S)
-            write_file(directory / QUIET, measure(settings, REFERENCE_STEP, here, progress).content, directory)
+            write_file(
+                directory / QUIET,
+                measure(settings, REFERENCE_STEP, here, progress).content,
+                directory,
+            )
         return pack(directory)
     return found
 

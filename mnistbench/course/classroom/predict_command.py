@@ -37,8 +37,20 @@ from mnistbench.showing.output import EXIT_PASSED, EXIT_STOPPED, check_directory
 class Settings:
     """Who predicts, about which lab, and where the answers come from."""
 
-    student: str = option("--student", str, "", "your name or number; your questions are drawn from it; required", "NAME")
-    file: Path | None = option("--from", path, None, "read the answers from this file; a new file gets the questions", "FILE")
+    student: str = option(
+        "--student",
+        str,
+        "",
+        "your name or number; your questions are drawn from it; required",
+        "NAME",
+    )
+    file: Path | None = option(
+        "--from",
+        path,
+        None,
+        "read the answers from this file; a new file gets the questions",
+        "FILE",
+    )
     dataset: str = dataset()
     lang: str = language()
     output: Path = option("--output -o", path, DIRECTORY, "directory of the lab", "DIR")
@@ -60,10 +72,15 @@ def run(settings: Settings) -> int:
     directory, texts, cores = settings.output, Texts(settings.lang), usable_cpus()
     check_directory(directory)
     if has_begun(directory):
-        raise UsageError(f"--output: the lab in {directory} has begun, too late for predictions; name another directory")
+        raise UsageError(
+            f"--output: the lab in {directory} has begun, too late for predictions; name another directory"
+        )
     made, kept = datetime.now(UTC).isoformat(timespec="seconds"), directory / PREDICTIONS
     found = empty = Predictions(settings.student, made, settings.dataset, cores, {})
-    to_ask = {each.key: "".join(map(str, asked(each, texts))) for each in questions(settings.student, settings.dataset, cores)}
+    to_ask = {
+        each.key: "".join(map(str, asked(each, texts)))
+        for each in questions(settings.student, settings.dataset, cores)
+    }
 
     def keep(predictions: Predictions) -> None:
         content = toml(predictions, to_ask).encode()
@@ -77,9 +94,19 @@ def run(settings: Settings) -> int:
         for found in answered(empty, to_ask, settings.file, kept, texts):
             keep(found)
     except (KeyboardInterrupt, EOFError):
-        print_error(f"interrupted; your answers are kept in {kept}; run the same command again to go on")
+        print_error(
+            f"interrupted; your answers are kept in {kept}; run the same command again to go on"
+        )
         return EXIT_STOPPED
-    print(texts.plain("predictions", "done", file=printable(str(kept)), answered=len(found.answers), asked=len(to_ask)))
+    print(
+        texts.plain(
+            "predictions",
+            "done",
+            file=printable(str(kept)),
+            answered=len(found.answers),
+            asked=len(to_ask),
+        )
+    )
     return EXIT_PASSED
 
 
@@ -90,9 +117,13 @@ def answered(
     known = {name: getattr(empty, name) for name in ("student", "made", "dataset", "cores")}
     if file and not file.exists():
         replace_file(file, toml(empty, to_ask).encode())
-        raise UsageError(f"--from: {file} did not exist; your questions are there now: answer them and run the command again")
+        raise UsageError(
+            f"--from: {file} did not exist; your questions are there now: answer them and run the command again"
+        )
     if not file and not sys.stdin.isatty():
-        raise UsageError("--from: there is no terminal to ask in; name a file of answers, or a new file for the questions")
+        raise UsageError(
+            "--from: there is no terminal to ask in; name a file of answers, or a new file for the questions"
+        )
     found = read(kept, known) if read(kept).answers else empty
     if file:
         yield replace(found, answers={**found.answers, **read(file, known).answers})
@@ -100,13 +131,17 @@ def answered(
     print(texts.plain("predictions", "intro"))
     for number, (key, text) in enumerate(to_ask.items(), 1):
         print(f"\n[{number}/{len(to_ask)}] {text}")
-        found = replace(found, answers={**found.answers, key: _ask(key, found.answers.get(key), texts)})
+        found = replace(
+            found, answers={**found.answers, key: _ask(key, found.answers.get(key), texts)}
+        )
         yield found
 
 
 def _ask(key: str, before: Answer | None, texts: Texts) -> Answer:
     """Ask until the answer can be read; an empty one keeps the answer before."""
-    print(line := texts.plain("predictions", f"help_{ASKED[key]}", operations=", ".join(OPERATIONS)))
+    print(
+        line := texts.plain("predictions", f"help_{ASKED[key]}", operations=", ".join(OPERATIONS))
+    )
     while True:
         text = ""
         try:

@@ -25,10 +25,18 @@ PREDICTIONS, EXPLANATIONS = "predictions.toml", "explanations.toml"
 #: are percentages.
 OPERATION, RATIO, PERCENT = "operation", "ratio", "percent"
 ASKED: Mapping[str, str] = {
-    "operation_small": OPERATION, "operation_large": OPERATION, "image": RATIO, "backward": RATIO, "convolutions": PERCENT,
-    "accuracy": PERCENT, "first": RATIO, "threads": RATIO,
-    "operation_drawn": OPERATION, "image_drawn": RATIO, "layer_drawn": PERCENT,
-}  # fmt: skip
+    "operation_small": OPERATION,
+    "operation_large": OPERATION,
+    "image": RATIO,
+    "backward": RATIO,
+    "convolutions": PERCENT,
+    "accuracy": PERCENT,
+    "first": RATIO,
+    "threads": RATIO,
+    "operation_drawn": OPERATION,
+    "image_drawn": RATIO,
+    "layer_drawn": PERCENT,
+}
 
 #: Units that a number of an answer may have, as a regular expression.
 _UNITS: Mapping[str, str] = {RATIO: "x|\u00d7|times|倍", PERCENT: "%|\uff05|percent|per cent"}
@@ -42,10 +50,16 @@ _BLANKS: Mapping[str, str] = {
 
 #: Operation that can be predicted -> parts of names in an operation table; the first operation with a part counts.
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
-    "convolution_backward": ("convolution_backward",), "convolution": ("conv",), "addmm": ("addmm",), "mm": ("aten::mm",),
-    "relu": ("relu", "clamp_min", "threshold_backward"), "max_pool2d": ("max_pool2d",), "log_softmax": ("log_softmax",),
-    "dropout": ("dropout", "bernoulli"), "other": ("",),
-}  # fmt: skip
+    "convolution_backward": ("convolution_backward",),
+    "convolution": ("conv",),
+    "addmm": ("addmm",),
+    "mm": ("aten::mm",),
+    "relu": ("relu", "clamp_min", "threshold_backward"),
+    "max_pool2d": ("max_pool2d",),
+    "log_softmax": ("log_softmax",),
+    "dropout": ("dropout", "bernoulli"),
+    "other": ("",),
+}
 
 #: Bounds of the batch size that is drawn; no default batch size is within them.
 _SIZES = 17, 61
@@ -164,7 +178,12 @@ def _plain_numbers(text: str) -> str:
         values = re.sub(r"""["']([^"']*)["']""", r"\1", line["values"])
         return f"{line['start']}{_without_units(kind, values)}{line['end']}"
 
-    return re.sub(r"^(?P<start>\s*(?P<key>\w+)\s*=\s*\[)(?P<values>[^\]\n]*)(?P<end>\])", plain, text, flags=re.MULTILINE)
+    return re.sub(
+        r"^(?P<start>\s*(?P<key>\w+)\s*=\s*\[)(?P<values>[^\]\n]*)(?P<end>\])",
+        plain,
+        text,
+        flags=re.MULTILINE,
+    )
 
 
 def read(path: TextFile, known: Mapping[str, Any] | None = None) -> Predictions:
@@ -174,7 +193,9 @@ def read(path: TextFile, known: Mapping[str, Any] | None = None) -> Predictions:
     """
     content = load(path, _plain_numbers)
     if known and (other := content.get("student", known["student"])) != known["student"]:
-        raise UsageError(f"{path}: student: is {other!r}, not {known['student']!r}; their questions are not the same")
+        raise UsageError(
+            f"{path}: student: is {other!r}, not {known['student']!r}; their questions are not the same"
+        )
     try:
         found = Reader({**content, **(known or {})}).read(Predictions)
         for key, answer in found.answers.items():
@@ -187,8 +208,15 @@ def read(path: TextFile, known: Mapping[str, Any] | None = None) -> Predictions:
 def toml(found: Predictions, questions: Mapping[str, str]) -> str:
     """Return the text of the file, with the text of each question as a comment; so is a question without an answer."""
     head = {name: getattr(found, name) for name in ("student", "made", "dataset", "cores")}
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()] + ["", "[answers]"]
+    lines = [
+        f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()
+    ] + ["", "[answers]"]
     for key, text in questions.items():
         blank = _BLANKS[ASKED[key]]
-        lines += [f"# {text}", f"{key} = {json.dumps(found.answers[key])}" if key in found.answers else f"# {key} = {blank}"]
+        lines += [
+            f"# {text}",
+            f"{key} = {json.dumps(found.answers[key])}"
+            if key in found.answers
+            else f"# {key} = {blank}",
+        ]
     return "\n".join(lines) + "\n"

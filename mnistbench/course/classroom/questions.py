@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 
 from mnistbench.course.classroom.predictions import OPERATIONS, Answer, drawn
 from mnistbench.course.lab.document import Code
-from mnistbench.course.lab.explain import Words, best_view, convolutions, main_place, ranked_operations
+from mnistbench.course.lab.explain import (
+    Words,
+    best_view,
+    convolutions,
+    main_place,
+    ranked_operations,
+)
 from mnistbench.course.lab.findings import UNTRAINED, Findings
 from mnistbench.course.lab.sheets import KINDS, Cell, CitedNumber, Sheet, Sheets, Word, ratio, share
 from mnistbench.showing.table import Column
@@ -70,16 +76,26 @@ def answer(question: Question, findings: Findings, sheets: Sheets) -> Measured:
     kind, _ = question.wording
     if kind == "image":
         at: dict[str, Cell] = {"device": CPU, "threads": place.threads, "phase": phase}
-        return ratio(*(sheets.iterations.total("sample_ns", **at, batch_size=each) for each in (size, LARGE)))
+        return ratio(
+            *(sheets.iterations.total("sample_ns", **at, batch_size=each) for each in (size, LARGE))
+        )
     if kind == "accuracy":
         is_same = findings.settings.dataset == question.what
-        return sheets.training.total("test_accuracy", device=CPU, batch_size=size, epoch=1) if is_same else None
+        return (
+            sheets.training.total("test_accuracy", device=CPU, batch_size=size, epoch=1)
+            if is_same
+            else None
+        )
     if kind == "first":
         at = {"device": CPU, "phase": phase, "weights": UNTRAINED, "batch_size": size}
-        return ratio(*(sheets.first_iterations.total(column, **at) for column in ("first_ns", "warm_ns")))
+        return ratio(
+            *(sheets.first_iterations.total(column, **at) for column in ("first_ns", "warm_ns"))
+        )
     if kind == "threads":
         at = {"device": CPU, "phase": phase, "batch_size": size}
-        times = (sheets.iterations.total("median_ns", **at, threads=each) for each in (1, place.threads))
+        times = (
+            sheets.iterations.total("median_ns", **at, threads=each) for each in (1, place.threads)
+        )
         return ratio(*times) if place.threads > 1 else None
     if not table:
         return None
@@ -87,7 +103,9 @@ def answer(question: Question, findings: Findings, sheets: Sheets) -> Measured:
         return next(iter(ranked_operations(table)[_RANKS.index(question.what) :]), None)
     if kind == "backward":
         return ratio(*(table.total("self_ns", phase=part) for part in ("backward", "forward")))
-    where: dict[str, Cell | list[str]] = {"module": question.what} if kind == "layer" else {"operation": convolutions(table)}
+    where: dict[str, Cell | list[str]] = (
+        {"module": question.what} if kind == "layer" else {"operation": convolutions(table)}
+    )
     return share(table.total("self_ns", **where), table.total("self_ns"))
 
 
@@ -103,12 +121,20 @@ class Outcome:
     def number(self) -> float | None:
         """The measured number as it was asked for, shares in percent."""
         found = self.measured
-        return (found.value * (100 if found.kind == "share" else 1)) if isinstance(found, CitedNumber) else None
+        return (
+            (found.value * (100 if found.kind == "share" else 1))
+            if isinstance(found, CitedNumber)
+            else None
+        )
 
     @property
     def operation(self) -> str:
         """The measured operation as it was asked for, one of OPERATIONS."""
-        return next(name for name, parts in OPERATIONS.items() if any(part in str(self.measured) for part in parts))
+        return next(
+            name
+            for name, parts in OPERATIONS.items()
+            if any(part in str(self.measured) for part in parts)
+        )
 
     @property
     def inside(self) -> bool | None:
@@ -131,7 +157,9 @@ _COLUMNS: tuple[Column[Outcome], ...] = (
     Column(None, lambda row: " ".join(map(str, row.predicted)), key="predicted"),
     Column(None, lambda row: row.measured if row.number is None else row.number, key="measured"),
     Column(None, lambda row: int(row.inside is not None), KINDS["count"], "judged"),
-    Column(None, lambda row: None if row.inside is None else int(row.inside), KINDS["count"], "inside"),
+    Column(
+        None, lambda row: None if row.inside is None else int(row.inside), KINDS["count"], "inside"
+    ),
     Column(None, lambda row: int(row.relative_width is not None), KINDS["count"], "with_width"),
     Column(None, lambda row: row.relative_width, KINDS["ratio"], "relative_width"),
 )
@@ -142,6 +170,12 @@ def with_predictions(findings: Findings, sheets: Sheets) -> Sheets:
     found = findings.predictions
     if not found:
         return sheets
-    asked = [each for each in questions(found.student, found.dataset, found.cores) if each.key in found.answers]
-    rows = [Outcome(each, found.answers[each.key], answer(each, findings, sheets)) for each in asked]
+    asked = [
+        each
+        for each in questions(found.student, found.dataset, found.cores)
+        if each.key in found.answers
+    ]
+    rows = [
+        Outcome(each, found.answers[each.key], answer(each, findings, sheets)) for each in asked
+    ]
     return replace(sheets, predictions=Sheet(sheets.predictions.file, _COLUMNS, rows))

@@ -109,7 +109,9 @@ class Score:
             return f"{error}"
         if not (found["tie"] or 0.98 <= found["low"] <= found["high"] <= 1.02):
             return f"its ratio is {interval(found, '{} (95 % interval {} to {})')}"
-        return f"the ratios of its launches differ by {units.percent(spread)}" if spread > 0.05 else ""
+        return (
+            f"the ratios of its launches differ by {units.percent(spread)}" if spread > 0.05 else ""
+        )
 
     @property
     def speedup(self) -> dict[str, Any]:
@@ -118,31 +120,56 @@ class Score:
         if not 2 <= len(logs) <= MOST_LAUNCHES or not all(map(math.isfinite, logs)):
             raise RefusedError("it has too few launches or turns, or too many launches")
         bounds = (bound.item() for bound in simultaneous_bounds(np.array([logs]), 1))
-        ratio, low, high = (round(math.exp(min(log, 700.0)), 4) for log in (statistics.fmean(logs), *bounds))
+        ratio, low, high = (
+            round(math.exp(min(log, 700.0)), 4) for log in (statistics.fmean(logs), *bounds)
+        )
         band = max((band for band in BANDS if band <= low), default=None)
         return {"ratio": ratio, "low": low, "high": high, "tie": low <= 1 <= high, "band": band}
 
     def check(self) -> None:
         """Raise RefusedError if it learns less than the reference, is faster than the core, or used other threads."""
         if self.accuracies[1] < self.accuracies[0] - ACCURACY_MARGIN:
-            raise RefusedError("its accuracy after an epoch is {1}, not {0}".format(*map(units.percent, self.accuracies)))
-        step_ns = statistics.median(ns for launch in self.launches for ns in launch.student_ns) / STEPS
+            raise RefusedError(
+                "its accuracy after an epoch is {1}, not {0}".format(
+                    *map(units.percent, self.accuracies)
+                )
+            )
+        step_ns = (
+            statistics.median(ns for launch in self.launches for ns in launch.student_ns) / STEPS
+        )
         if step_ns < self.floor_ns:
-            least = f"its forward pass takes {units.duration(self.floor_ns)} at the core's peak rate"
+            least = (
+                f"its forward pass takes {units.duration(self.floor_ns)} at the core's peak rate"
+            )
             raise RefusedError(f"a step took {units.duration(step_ns)}, but {least}")
-        clocks = [(sum(one.reference_ns), sum(one.student_ns), *one.cpu_ns) for one in self.launches if one.cpu_ns]
-        if (idle := max((idle_ns / base_ns for base_ns, _, _, _, idle_ns in clocks), default=0.0)) > IDLE_SHARE:
-            raise RefusedError(f"it computed during {units.percent(idle)} of the reference's time; let no thread go on")
-        wall, cpu = (statistics.median([each[one] / each[one + 1] for each in clocks] or [1.0]) for one in (0, 2))
+        clocks = [
+            (sum(one.reference_ns), sum(one.student_ns), *one.cpu_ns)
+            for one in self.launches
+            if one.cpu_ns
+        ]
+        if (
+            idle := max((idle_ns / base_ns for base_ns, _, _, _, idle_ns in clocks), default=0.0)
+        ) > IDLE_SHARE:
+            raise RefusedError(
+                f"it computed during {units.percent(idle)} of the reference's time; let no thread go on"
+            )
+        wall, cpu = (
+            statistics.median([each[one] / each[one + 1] for each in clocks] or [1.0])
+            for one in (0, 2)
+        )
         if not 1 / CLOCK_FACTOR <= wall / cpu <= CLOCK_FACTOR:
             shown = f"{units.factor(wall)} times as fast by wall time and {units.factor(cpu)} times by CPU time"
-            raise RefusedError(f"it is {shown}; use one thread and no other process, and run nothing else meanwhile")
+            raise RefusedError(
+                f"it is {shown}; use one thread and no other process, and run nothing else meanwhile"
+            )
 
     @property
     def content(self) -> dict[str, Any]:
         """What the file has: the samples, what follows from them, and a digest of both."""
         sha256 = hashlib.sha256(self.text.encode(errors="replace")).hexdigest()
-        text = json.dumps({**asdict(self), "sha256": sha256, "speedup": self.speedup}, sort_keys=True)
+        text = json.dumps(
+            {**asdict(self), "sha256": sha256, "speedup": self.speedup}, sort_keys=True
+        )
         return {**json.loads(text), "digest": hashlib.sha256(text.encode()).hexdigest()}
 
     @property
@@ -150,7 +177,11 @@ class Score:
         """The result in one sentence."""
         found, n = self.speedup, len(self.launches)
         shown = interval(found, "{} times as fast as the reference (95 % interval {} to {}")
-        band = f"at least {found['band']:g} times" if found["band"] else f"none, the first is {BANDS[0]:g} times"
+        band = (
+            f"at least {found['band']:g} times"
+            if found["band"]
+            else f"none, the first is {BANDS[0]:g} times"
+        )
         return f"{self.file}: {'tie, ' if found['tie'] else ''}{shown}, {n} launches); band: {band}"
 
 
@@ -165,17 +196,25 @@ def error_of(student: Answer, reference: Answer, limit: float) -> float:
     Losses below 0.1 and changes below 1e-5 count as these: those of one sample can be as small as the rounding of the weights.
     """
     steps, found = len(reference.losses), student.values
-    shapes = [(len(each.losses), {name: len(each.values[name]) for name in each.values}) for each in (student, reference)]
+    shapes = [
+        (len(each.losses), {name: len(each.values[name]) for name in each.values})
+        for each in (student, reference)
+    ]
     if shapes[0] != shapes[1]:
         raise RefusedError("its process sent another answer than was asked for")
     pairs = enumerate(zip(student.losses, reference.losses, strict=True), 1)
-    errors = {f"loss of step {step}": abs(one - other) / max(abs(other), 0.1) for step, (one, other) in pairs}
+    errors = {
+        f"loss of step {step}": abs(one - other) / max(abs(other), 0.1)
+        for step, (one, other) in pairs
+    }
     for name, values in reference.values.items():
         moved = max(math.dist(values, reference.start[name]), 1e-5)
         errors[f"change of {name} in {steps} steps"] = math.dist(found[name], values) / moved
     worst = max(errors, key=lambda name: errors[name])
     if errors[worst] > limit:
-        raise RefusedError(f"the {worst} differs from the reference's by {units.percent(errors[worst])}")
+        raise RefusedError(
+            f"the {worst} differs from the reference's by {units.percent(errors[worst])}"
+        )
     return errors[worst]
 
 
@@ -189,7 +228,9 @@ def read_score(file: TextFile, machine: Environment | None, *, is_quiet: bool = 
     if {"schema": SCHEMA, **score.content} != content.value:
         raise RefusedError("the file was edited; measure it again")
     if machine and (other := other_machine(score.environment, machine)):
-        raise RefusedError(f"it was measured on another machine or with other software ({other}); measure it here")
+        raise RefusedError(
+            f"it was measured on another machine or with other software ({other}); measure it here"
+        )
     if not is_quiet:
         score.check()
     return score
@@ -198,4 +239,8 @@ def read_score(file: TextFile, machine: Environment | None, *, is_quiet: bool = 
 def other_machine(one: Environment, other: Environment) -> str:
     """Return how the machines of two environments differ; empty if they do not. Threads and allocator are of a process."""
     found = blocking_differences(asdict(one), asdict(other), None)
-    return "; ".join(described({name: pair for name, pair in found.items() if name not in ("threads", "allocator")}))
+    return "; ".join(
+        described(
+            {name: pair for name, pair in found.items() if name not in ("threads", "allocator")}
+        )
+    )

@@ -47,13 +47,27 @@ class Settings:
     """What is scored, and for how long."""
 
     file: Path = argument("FILE", path, "Python file with a function make_step(model)")
-    output: Path = option("--output -o", path, DIRECTORY, "directory of the lab, to which score.json is written", "DIR")
-    batch_size: int = option("--batch-size", whole(1), "64", "samples of a step", "N")
-    dtype: str = option("--dtype", one_of(*DTYPES), "float32", "least precise number format that is allowed", "NAME")
-    launches: int = option(
-        "--launches", whole(4, scores.MOST_LAUNCHES), "8", "processes of each side, one after the other", "N"
+    output: Path = option(
+        "--output -o",
+        path,
+        DIRECTORY,
+        "directory of the lab, to which score.json is written",
+        "DIR",
     )
-    seconds: float = option("--seconds", number(), "3", "time for the turns of both sides in a launch, in seconds", "S")
+    batch_size: int = option("--batch-size", whole(1), "64", "samples of a step", "N")
+    dtype: str = option(
+        "--dtype", one_of(*DTYPES), "float32", "least precise number format that is allowed", "NAME"
+    )
+    launches: int = option(
+        "--launches",
+        whole(4, scores.MOST_LAUNCHES),
+        "8",
+        "processes of each side, one after the other",
+        "N",
+    )
+    seconds: float = option(
+        "--seconds", number(), "3", "time for the turns of both sides in a launch, in seconds", "S"
+    )
 
 
 def this_machine() -> Environment:
@@ -74,10 +88,17 @@ def run(settings: Settings) -> int:
         (output / CHAIN).open().close()  # an error before the measurement
     lab = Findings.from_directory(output).environment if (output / FILE).exists() else here
     if other := scores.other_machine(lab, here):
-        raise UsageError(f"--output: the lab in {output} is of another machine ({other}); name another directory")
+        raise UsageError(
+            f"--output: the lab in {output} is of another machine ({other}); name another directory"
+        )
     try:
         with Progress(sys.stderr, total=settings.launches) as progress:
-            score = measure(settings, settings.file.read_text(encoding="utf-8", errors="replace"), here, progress)
+            score = measure(
+                settings,
+                settings.file.read_text(encoding="utf-8", errors="replace"),
+                here,
+                progress,
+            )
         score.check()
     except scores.RefusedError as error:
         print_error(f"{settings.file}: no score: {error}")
@@ -100,19 +121,33 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
         for launch in progress.over(range(settings.launches)):
             progress.step(f"launch {launch + 1} of {settings.launches}")
             with ExitStack() as stack:
-                sides = {name: stack.enter_context(ScoredSide(WORKER, environ)) for name in coin.sample([*weights], 2)}
-                job = {"core": coin.choice(cores) if cores else None, "batch_size": size, "file": str(settings.file)}
+                sides = {
+                    name: stack.enter_context(ScoredSide(WORKER, environ))
+                    for name in coin.sample([*weights], 2)
+                }
+                job = {
+                    "core": coin.choice(cores) if cores else None,
+                    "batch_size": size,
+                    "file": str(settings.file),
+                }
                 for name, side in sides.items():
-                    side.ask(Any, "load", text=text if name == STUDENT else scores.REFERENCE_STEP, **job)
+                    side.ask(
+                        Any, "load", text=text if name == STUDENT else scores.REFERENCE_STEP, **job
+                    )
                 if not launches:
                     seed = secrets.randbits(63)
                     for name, side in sides.items():
                         side.ask(Any, "epoch", seed=seed, weights=weights[name])
-                    accuracies = [sides[REFERENCE].ask(float, "accuracy", weights=file) for file in weights.values()]
+                    accuracies = [
+                        sides[REFERENCE].ask(float, "accuracy", weights=file)
+                        for file in weights.values()
+                    ]
                 launches.append(launched(sides, weights[REFERENCE], coin, settings))
     peak = max(ceilings_of("cpu", each, 1).flops_per_s for each in {"float32", settings.dtype})
     floor_ns, learnt = max(1, round(1e9 * size * FLOPS / peak)), (accuracies[0], accuracies[1])
-    return scores.Score(settings.file.name, text, size, settings.dtype, here, floor_ns, learnt, tuple(launches))
+    return scores.Score(
+        settings.file.name, text, size, settings.dtype, here, floor_ns, learnt, tuple(launches)
+    )
 
 
 class ScoredSide(Child):
@@ -128,7 +163,9 @@ class ScoredSide(Child):
         except ChildError as error:
             raise UsageError(f"the process of the step {error}") from None
         except (ValueError, RecordError, RecursionError):
-            raise scores.RefusedError(f"its process answered {line[:60]!r}, which is no result") from None
+            raise scores.RefusedError(
+                f"its process answered {line[:60]!r}, which is no result"
+            ) from None
         raise UsageError(f"the step fails: {answer['error'].value}")
 
     @property
@@ -140,9 +177,15 @@ class ScoredSide(Child):
         return 0
 
 
-def launched(sides: Mapping[str, ScoredSide], weights: str, coin: random.Random, settings: Settings) -> scores.ScoreLaunch:
+def launched(
+    sides: Mapping[str, ScoredSide], weights: str, coin: random.Random, settings: Settings
+) -> scores.ScoreLaunch:
     """Compare both sides after one and after STEPS steps, then time pairs of turns, each of which is compared, too."""
-    order, errors, (limit, tolerance) = list(sides), list[float](), scores.TOLERANCES[settings.dtype]
+    order, errors, (limit, tolerance) = (
+        list(sides),
+        list[float](),
+        scores.TOLERANCES[settings.dtype],
+    )
 
     def pair(names: Sequence[str], untimed: int, steps: int) -> tuple[int, ...]:
         seeds, answers, found = [secrets.randbits(63) for _ in range(3)], {}, {}
@@ -152,7 +195,11 @@ def launched(sides: Mapping[str, ScoredSide], weights: str, coin: random.Random,
             own_ns, students_ns, began_ns = side.cpu_ns, student.cpu_ns, Clock.wall_ns()
             side.ask(Any, "run", seed=seeds[1], steps=steps)
             answers[name] = side.ask(scores.Answer, "audit", seed=seeds[2])
-            found[name] = Clock.wall_ns() - began_ns, side.cpu_ns - own_ns, student.cpu_ns - students_ns
+            found[name] = (
+                Clock.wall_ns() - began_ns,
+                side.cpu_ns - own_ns,
+                student.cpu_ns - students_ns,
+            )
         errors.append(scores.error_of(answers[STUDENT], answers[REFERENCE], limit))
         return (*found[REFERENCE], *found[STUDENT][:2])
 
@@ -160,9 +207,14 @@ def launched(sides: Mapping[str, ScoredSide], weights: str, coin: random.Random,
     rough = pair(order, 0, scores.STEPS)
     pairs = max(LEAST_PAIRS, round(settings.seconds * 1e9 / (rough[0] + rough[3])))
     names = list(in_pairs(order, coin, pairs))
-    turns = zip(*(pair(names[first : first + 2], 1, scores.STEPS) for first in range(0, 2 * pairs, 2)), strict=True)
+    turns = zip(
+        *(pair(names[first : first + 2], 1, scores.STEPS) for first in range(0, 2 * pairs, 2)),
+        strict=True,
+    )
     reference_ns, reference_cpu_ns, idle_ns, student_ns, student_cpu_ns = turns
     if (error := statistics.median(errors)) > tolerance:
-        raise scores.RefusedError(f"its losses and weights differ by {units.percent(error)}, too much for {settings.dtype}")
+        raise scores.RefusedError(
+            f"its losses and weights differ by {units.percent(error)}, too much for {settings.dtype}"
+        )
     cpu_ns = (sum(reference_cpu_ns), sum(student_cpu_ns), sum(idle_ns))
     return scores.ScoreLaunch(reference_ns, student_ns, cpu_ns if cpu_ns[0] else None)

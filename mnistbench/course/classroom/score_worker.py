@@ -48,7 +48,13 @@ class ScoreWorker:
         train, steps = self._data.train, max(22, len(self._data.train) // self._batch_size)
         for indices in self._data.draw(train, steps * self._batch_size, generator).view(steps, -1):
             self._step(*self._data.batch(train, indices))
-        torch.save({name: value.detach().float().contiguous() for name, value in self._model.named_parameters()}, weights)
+        torch.save(
+            {
+                name: value.detach().float().contiguous()
+                for name, value in self._model.named_parameters()
+            },
+            weights,
+        )
 
     def accuracy(self, weights: str) -> float:
         """Return the share of the test set that the network with saved weights classifies correctly."""
@@ -68,15 +74,26 @@ class ScoreWorker:
         generator, train = torch.Generator().manual_seed(seed), self._data.train
         self._losses = list[float]()
         for _ in range(steps):
-            images, targets = self._data.batch(train, self._data.draw(train, self._batch_size, generator))
+            images, targets = self._data.batch(
+                train, self._data.draw(train, self._batch_size, generator)
+            )
             loss = self._step(images + torch.rand(images.shape, generator=generator), targets)
             self._losses.append(loss.detach().item() if isinstance(loss, Tensor) else float(loss))
 
     def audit(self, seed: int) -> dict[str, Any]:
         """Return the losses of the turn, and 64 values of each parameter at random positions, now and before it."""
-        generator, sides = torch.Generator().manual_seed(seed), (dict(self._model.named_parameters()), self._start)
-        at = {name: torch.randint(old.numel(), (64,), generator=generator) for name, old in self._start.items()}
-        values, start = ({name: side[name].detach().flatten()[at[name]].tolist() for name in at} for side in sides)
+        generator, sides = (
+            torch.Generator().manual_seed(seed),
+            (dict(self._model.named_parameters()), self._start),
+        )
+        at = {
+            name: torch.randint(old.numel(), (64,), generator=generator)
+            for name, old in self._start.items()
+        }
+        values, start = (
+            {name: side[name].detach().flatten()[at[name]].tolist() for name in at}
+            for side in sides
+        )
         return {"losses": self._losses, "values": values, "start": start}
 
     def _begin(self, weights: dict[str, Tensor]) -> None:

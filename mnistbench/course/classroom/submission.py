@@ -16,7 +16,13 @@ from mnistbench.core.errors import MnistbenchError, RecordError
 from mnistbench.core.units import cut
 from mnistbench.course.classroom import predictions
 from mnistbench.course.classroom.chain import CHAIN, changes
-from mnistbench.course.classroom.predictions import EXPLANATIONS, LONGEST_NAME, PREDICTIONS, Predictions, SubmittedFile
+from mnistbench.course.classroom.predictions import (
+    EXPLANATIONS,
+    LONGEST_NAME,
+    PREDICTIONS,
+    Predictions,
+    SubmittedFile,
+)
 from mnistbench.course.classroom.questions import Outcome, questions, with_predictions
 from mnistbench.course.classroom.score import REFERENCE_STEP, Score, read_score
 from mnistbench.course.lab.findings import FILE, QUIET, SCORE, Findings, read_file, write_file
@@ -64,7 +70,9 @@ class Submission:
             if name not in NAMES and not _STEP.fullmatch(name):
                 raise FieldError("is no file of a lab", f"files.{name[:60]!r}")
             if _NO_TEXT.search(text) or (name in NAMES[:2] and len(text) > LONGEST_TEXT):
-                raise FieldError(f"is no text, or longer than {LONGEST_TEXT} characters", f"files.{name}")
+                raise FieldError(
+                    f"is no text, or longer than {LONGEST_TEXT} characters", f"files.{name}"
+                )
 
     @cached_property
     def predictions(self) -> Predictions | None:
@@ -79,7 +87,10 @@ class Submission:
     @cached_property
     def score(self) -> Score | None:
         """The score, if it follows from its times and is of the machine of the lab."""
-        return self._read(SCORE, lambda file: read_score(file, self.findings.environment if self.findings else None))
+        return self._read(
+            SCORE,
+            lambda file: read_score(file, self.findings.environment if self.findings else None),
+        )
 
     @cached_property
     def quiet(self) -> Score | None:
@@ -90,7 +101,12 @@ class Submission:
     @cached_property
     def explanations(self) -> Mapping[str, str]:
         """Question -> the student's explanation of a prediction that failed."""
-        return self._read(EXPLANATIONS, lambda file: Reader(predictions.load(file)).read(Mapping[str, str])) or {}
+        return (
+            self._read(
+                EXPLANATIONS, lambda file: Reader(predictions.load(file)).read(Mapping[str, str])
+            )
+            or {}
+        )
 
     @cached_property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -101,7 +117,9 @@ class Submission:
             return tuple(with_predictions(self.findings, sheets_of(self.findings)).predictions.rows)
         # made-up findings may contradict each other in any way.
         except Exception as error:  # noqa: BLE001
-            raise RecordError(f"{FILE}: its measurements contradict each other ({type(error).__name__})") from None
+            raise RecordError(
+                f"{FILE}: its measurements contradict each other ({type(error).__name__})"
+            ) from None
 
     def file(self, name: str) -> Reader | None:
         """Return the content of a JSON file; None if there is none."""
@@ -113,7 +131,9 @@ class Submission:
         try:
             return reader(SubmittedFile(name, self.files[name]))
         except MnistbenchError as error:
-            raise RecordError(str(error) if str(error).startswith(name) else f"{name}: {error}") from None
+            raise RecordError(
+                str(error) if str(error).startswith(name) else f"{name}: {error}"
+            ) from None
 
 
 # ---- Files -----------------------------------------------------------------------------------------------------------
@@ -179,15 +199,24 @@ def _text(path: Path) -> str:
 def _predictions(submission: Submission) -> Iterator[tuple[str, str]]:
     found = submission.predictions
     if not found:
-        yield INCOMPLETE, f"{PREDICTIONS} is missing; predict before the lab, in a new directory: mnistbench lab predict"
+        yield (
+            INCOMPLETE,
+            f"{PREDICTIONS} is missing; predict before the lab, in a new directory: mnistbench lab predict",
+        )
         return
     if submission.student != found.student:
-        yield INCONSISTENT, f"{PREDICTIONS} is of {found.student!r}, the submission of {submission.student!r}"
+        yield (
+            INCONSISTENT,
+            f"{PREDICTIONS} is of {found.student!r}, the submission of {submission.student!r}",
+        )
     asked = {each.key for each in questions(found.student, found.dataset, found.cores)}
     if missing := sorted(asked - set(found.answers)):
         yield INCOMPLETE, f"{PREDICTIONS} has no answer to {', '.join(missing)}"
     if submission.findings and submission.findings.predictions != found:
-        yield INCONSISTENT, f"{PREDICTIONS} is not what was predicted before the lab began; restore it"
+        yield (
+            INCONSISTENT,
+            f"{PREDICTIONS} is not what was predicted before the lab began; restore it",
+        )
 
 
 def _lab(submission: Submission) -> Iterator[tuple[str, str]]:
@@ -196,17 +225,29 @@ def _lab(submission: Submission) -> Iterator[tuple[str, str]]:
         yield INCOMPLETE, f"{FILE} is missing; run mnistbench lab"
     elif len(found.settings.batch_sizes) * len(found.settings.devices) > len(submission.files):
         yield INCONSISTENT, f"{FILE} has more batch sizes than files of steps"
-    elif found.predictions and (size := found.predictions.batch_size) not in found.settings.batch_sizes:
-        yield INCONSISTENT, f"{FILE} has no batch size {size}, which is that of {found.predictions.student!r}; run your own lab"
+    elif (
+        found.predictions
+        and (size := found.predictions.batch_size) not in found.settings.batch_sizes
+    ):
+        yield (
+            INCONSISTENT,
+            f"{FILE} has no batch size {size}, which is that of {found.predictions.student!r}; run your own lab",
+        )
     elif other := unlike_steps(found, submission.file):
-        yield INCONSISTENT, f"{FILE} does not follow from the files in {STEPS}: {', '.join(other)}; run mnistbench lab again"
+        yield (
+            INCONSISTENT,
+            f"{FILE} does not follow from the files in {STEPS}: {', '.join(other)}; run mnistbench lab again",
+        )
 
 
 def _explanations(submission: Submission) -> Iterator[tuple[str, str]]:
     failed = [outcome.question.key for outcome in submission.outcomes if outcome.inside is False]
     texts = {key: _SENTENCE_END.split(submission.explanations.get(key, "")) for key in failed}
     if short := [key for key in failed if sum(map(bool, map(str.strip, texts[key]))) < 2]:
-        yield INCOMPLETE, f"predictions failed: {', '.join(short)}; explain each in two sentences in {EXPLANATIONS}"
+        yield (
+            INCOMPLETE,
+            f"predictions failed: {', '.join(short)}; explain each in two sentences in {EXPLANATIONS}",
+        )
 
 
 def _score(submission: Submission) -> Iterator[tuple[str, str]]:
@@ -218,7 +259,9 @@ def _files(submission: Submission) -> Iterator[tuple[str, str]]:
     others = {name: text for name, text in submission.files.items() if name != CHAIN}
     # The commands write a line with the first file.
     kind = INCONSISTENT if submission.files else INCOMPLETE
-    yield from ((kind, text) for text in changes(submission.files.get(CHAIN, ""), others, BEGUN.as_posix()))
+    yield from (
+        (kind, text) for text in changes(submission.files.get(CHAIN, ""), others, BEGUN.as_posix())
+    )
 
 
 def _machine(submission: Submission) -> Iterator[tuple[str, str]]:
@@ -226,19 +269,28 @@ def _machine(submission: Submission) -> Iterator[tuple[str, str]]:
     if not submission.quiet:
         # A score needs a quiet machine.
         kind = DOUBTFUL if SCORE in submission.files else INCOMPLETE
-        yield kind, f"{QUIET}, the self-test, is missing; run mnistbench lab check on the machine of the lab"
+        yield (
+            kind,
+            f"{QUIET}, the self-test, is missing; run mnistbench lab check on the machine of the lab",
+        )
     elif submission.quiet.text != REFERENCE_STEP:
         yield INCONSISTENT, f"{QUIET} is not of code that is equal to the reference; {again}"
     elif why := submission.quiet.disturbed:
-        advice = "close other programs, plug in the power supply, and run mnistbench lab check again"
+        advice = (
+            "close other programs, plug in the power supply, and run mnistbench lab check again"
+        )
         yield DOUBTFUL, f"equal code was not equally fast in the self-test: {why}; {advice}"
 
 
 #: What is checked, in this order: name -> function that yields kinds and texts.
 CHECKS: Mapping[str, Callable[[Submission], Iterator[tuple[str, str]]]] = {
-    "predictions": _predictions, "lab": _lab, "explanations": _explanations, "score": _score, "files": _files,
+    "predictions": _predictions,
+    "lab": _lab,
+    "explanations": _explanations,
+    "score": _score,
+    "files": _files,
     "machine": _machine,
-}  # fmt: skip
+}
 
 
 def problems(submission: Submission) -> tuple[Flaw, ...]:

@@ -41,7 +41,10 @@ _REST = {OUTSIDE: "outside", RUNTIME: "runtime", UNATTRIBUTED: "unattributed"}
 
 def document_of(texts: Texts, title: str, sections: Mapping[str, Iterable[Block]]) -> Document:
     """Return a report of sections by their names."""
-    built = tuple(Section(name, texts.plain("section", name), tuple(blocks)) for name, blocks in sections.items())
+    built = tuple(
+        Section(name, texts.plain("section", name), tuple(blocks))
+        for name, blocks in sections.items()
+    )
     source = texts.plain("report", "source", files="{files}")
     return Document(texts.plain("report", title), texts.plain("report", "tag"), source, built)
 
@@ -50,11 +53,17 @@ def _divided_by(number: CitedNumber) -> Text:
     under = number.under
     if not under:
         return ()
-    return (Code(under),) if under.file == number.over.file else (Code(under.file), ": ", Code(under))
+    return (
+        (Code(under),) if under.file == number.over.file else (Code(under.file), ": ", Code(under))
+    )
 
 
 def _conditions(cells: Cells | None) -> str | None:
-    return json.dumps({column: list(values) for column, values in cells.where}, ensure_ascii=False) if cells else None
+    return (
+        json.dumps({column: list(values) for column, values in cells.where}, ensure_ascii=False)
+        if cells
+        else None
+    )
 
 
 #: Of a number and its entry: the number with the cells that it is computed from; conditions are JSON, column -> values.
@@ -69,7 +78,9 @@ _NUMBERS: tuple[Column[tuple[CitedNumber, int]], ...] = (
     Column("cells", lambda row: Code(row[0].over)),
     Column("divided_by", lambda row: _divided_by(row[0])),
     Column(None, lambda row: row[0].under.file if row[0].under else None, key="divided_by_file"),
-    Column(None, lambda row: row[0].under.column if row[0].under else None, key="divided_by_column"),
+    Column(
+        None, lambda row: row[0].under.column if row[0].under else None, key="divided_by_column"
+    ),
     Column(None, lambda row: _conditions(row[0].under), key="divided_by_where"),
 )
 
@@ -81,9 +92,13 @@ class Chapters:
     """
 
     def __init__(
-        self, findings: Findings, sheets: Sheets, texts: Texts, pictures: Collection[str],
+        self,
+        findings: Findings,
+        sheets: Sheets,
+        texts: Texts,
+        pictures: Collection[str],
         predicted: Callable[[Cite], list[Block]] = lambda _: [],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._findings = findings
         self._sheets = sheets
         self._texts = texts
@@ -117,27 +132,41 @@ class Chapters:
         }
         numbers = Sheet("tables/numbers.csv", _NUMBERS, tuple(self._entries.items()))
         sections["sources"] = [
-            texts.text("text", "sources"), replace(texts.table("sources", numbers), first_entry=1)
-        ]  # fmt: skip
+            texts.text("text", "sources"),
+            replace(texts.table("sources", numbers), first_entry=1),
+        ]
         return document_of(texts, "title", sections), numbers
 
     def _aims(self) -> list[Block]:
         found, texts = self._findings, self._texts
         aims = texts.text(
-            "text", "aims", dataset=Code(found.settings.dataset), train_samples=found.train_samples,
-            test_samples=found.test_samples, model=Code(found.settings.model), parameters=found.cases[0].parameter_count,
-        )  # fmt: skip
-        note: list[Block] = [texts.text("text", "digits_note")] if found.settings.dataset == "digits" else []
-        methods = [texts.text("text", f"method_{part}") for part in ("training", "time", "operations", "cold", "sources")]
+            "text",
+            "aims",
+            dataset=Code(found.settings.dataset),
+            train_samples=found.train_samples,
+            test_samples=found.test_samples,
+            model=Code(found.settings.model),
+            parameters=found.cases[0].parameter_count,
+        )
+        note: list[Block] = (
+            [texts.text("text", "digits_note")] if found.settings.dataset == "digits" else []
+        )
+        methods = [
+            texts.text("text", f"method_{part}")
+            for part in ("training", "time", "operations", "cold", "sources")
+        ]
         return [aims, *note, list(methods)]
 
     def _environment(self) -> list[Block]:
         texts, sheets = self._texts, self._sheets
         fields = [
-            (field_name(texts, field), field_value(field, value)) for field, value in environment_fields(self._findings).items()
+            (field_name(texts, field), field_value(field, value))
+            for field, value in environment_fields(self._findings).items()
         ]
         heads = [texts.plain("column", key) for key in ("field", "value")]
-        table = texts.rows(texts.plain("caption", "environment"), heads, fields, (sheets.environment.file,))
+        table = texts.rows(
+            texts.plain("caption", "environment"), heads, fields, (sheets.environment.file,)
+        )
         blocks: list[Block] = [texts.text("text", "environment"), table]
         if sheets.ceilings.rows:
             blocks += [texts.text("text", "ceilings"), texts.table("ceilings", sheets.ceilings)]
@@ -154,8 +183,13 @@ class Chapters:
         blocks: list[Block] = [self._explained("operations")]
         for phase in ("forward", "step"):
             for device in self._findings.settings.devices:
-                views = (best_view(self._sheets, phase, device, size) for size in self._findings.settings.batch_sizes)
-                blocks += self._picture(f"operations-{phase}-{in_a_name(device)}", [sheet for sheet in views if sheet])
+                views = (
+                    best_view(self._sheets, phase, device, size)
+                    for size in self._findings.settings.batch_sizes
+                )
+                blocks += self._picture(
+                    f"operations-{phase}-{in_a_name(device)}", [sheet for sheet in views if sheet]
+                )
                 for view in ("host", "device"):
                     blocks += self._operation_table(phase, device, view)
         return blocks
@@ -179,13 +213,27 @@ class Chapters:
             summed |= {text: of_name} if of_name or name == OUTSIDE else {}
         summed["sum"] = [*keys, *others]
         rows: list[list[str]] = [
-            [Code(key[0]), *(part or units.MISSING for part in key[1:]), *_times_and_shares(columns, [key])] for key in keys
+            [
+                Code(key[0]),
+                *(part or units.MISSING for part in key[1:]),
+                *_times_and_shares(columns, [key]),
+            ]
+            for key in keys
         ]
-        rows += [[texts.plain("column", text), "", "", *_times_and_shares(columns, chosen)] for text, chosen in summed.items()]
+        rows += [
+            [texts.plain("column", text), "", "", *_times_and_shares(columns, chosen)]
+            for text, chosen in summed.items()
+        ]
         heads = [texts.plain("column", key) for key in ("operation", "phase", "module")]
-        heads += [texts.plain("column", key, size=size) for size in found for key in ("time_of", "share_of")]
+        heads += [
+            texts.plain("column", key, size=size)
+            for size in found
+            for key in ("time_of", "share_of")
+        ]
         place = texts.place(main_place(self._findings, device), short=True)
-        caption = texts.plain("caption", "operations", phase=Label(phase), place=place, view=Word(view))
+        caption = texts.plain(
+            "caption", "operations", phase=Label(phase), place=place, view=Word(view)
+        )
         files = tuple(sheet.file for sheet in found.values())
         return [texts.rows(caption, heads, rows, files, numbers=2 * len(found))]
 
@@ -194,8 +242,9 @@ class Chapters:
         main = [main_place(found, device) for device in found.settings.devices]
         blocks: list[Block] = [self._explained("batches")]
         for picture, caption, sheet in (
-            ("batches", "iterations", self._sheets.iterations), ("epochs", "epochs", self._sheets.epochs),
-        ):  # fmt: skip
+            ("batches", "iterations", self._sheets.iterations),
+            ("epochs", "epochs", self._sheets.epochs),
+        ):
             blocks += self._picture(picture, [sheet])
             rows = [time for time in sheet.rows if time.place in main]
             blocks.append(texts.table(caption, sheet, rows))
@@ -206,7 +255,10 @@ class Chapters:
         blocks: list[Block] = [self._explained("devices")]
         if self._findings.settings.accelerator:
             steps = [time for time in sheets.iterations.rows if time.phase == "step"]
-            blocks += [texts.table("devices", sheets.iterations, steps), texts.table("devices", sheets.epochs)]
+            blocks += [
+                texts.table("devices", sheets.iterations, steps),
+                texts.table("devices", sheets.epochs),
+            ]
         elif len(set(sheets.iterations.values("threads", device="cpu"))) > 1:
             on_cpu = [time for time in sheets.iterations.rows if time.device == "cpu"]
             blocks.append(texts.table("threads", sheets.iterations, on_cpu))
@@ -215,9 +267,15 @@ class Chapters:
     def _first_iterations(self) -> list[Block]:
         sheets, texts = self._sheets, self._texts
         sheet = sheets.first_iterations
-        blocks: list[Block] = [self._explained("first_iterations"), *self._picture("first-iterations", [sheet])]
+        blocks: list[Block] = [
+            self._explained("first_iterations"),
+            *self._picture("first-iterations", [sheet]),
+        ]
         if sheet.rows:
-            blocks += [texts.text("text", "first_iterations"), texts.table("first_iterations", sheet)]
+            blocks += [
+                texts.text("text", "first_iterations"),
+                texts.table("first_iterations", sheet),
+            ]
         for (phase, device, size, weights), found in sheets.first_operations.items():
             if (phase, size, weights) == ("forward", 1, UNTRAINED):
                 table = texts.table("first_operations", found, found.rows[:TOP], device=device)
@@ -236,27 +294,47 @@ class Chapters:
             )
             for claim in check(self._findings, self._sheets)
         ]
-        heads = [texts.plain("column", key) for key in ("claim", "by_reports", "by_right", "verdict", "why")]
-        return [texts.text("text", "claims"), texts.rows(texts.plain("caption", "claims"), heads, rows)]
+        heads = [
+            texts.plain("column", key)
+            for key in ("claim", "by_reports", "by_right", "verdict", "why")
+        ]
+        return [
+            texts.text("text", "claims"),
+            texts.rows(texts.plain("caption", "claims"), heads, rows),
+        ]
 
     def _figures(self, figures: Sequence[Sentence]) -> Text:
         pieces: list[str | Cited] = []
         for figure in figures:
             pieces += [self._texts.plain("report", "comma")] if pieces else []
-            pieces += self._texts.cited("figures_of_claims", figure.key, {**figure.words, **figure.numbers}, self._cite)
+            pieces += self._texts.cited(
+                "figures_of_claims", figure.key, {**figure.words, **figure.numbers}, self._cite
+            )
         return tuple(pieces) or (units.MISSING,)
 
     def _studies(self) -> list[Block]:
         """Show the tables of the studies without the rows of layers, and of parts that do nothing."""
         blocks: list[Block] = []
         for name, sheet in self._sheets.studies.items():
-            rows = [row for row in sheet.rows if row.get("layer") in (None, "all layers") and row.get("eager_ns") != 0]
-            blocks += [self._texts.text("text", f"study_{name}"), self._texts.table(f"study_{name}", sheet, rows)]
+            rows = [
+                row
+                for row in sheet.rows
+                if row.get("layer") in (None, "all layers") and row.get("eager_ns") != 0
+            ]
+            blocks += [
+                self._texts.text("text", f"study_{name}"),
+                self._texts.table(f"study_{name}", sheet, rows),
+            ]
         return blocks
 
     def _files(self) -> list[Block]:
         found, texts = self._findings, self._texts
-        files = ["lab.json", *(sheet.file for sheet in self._sheets.all() if sheet.rows), *found.traces, "tables/numbers.csv"]
+        files = [
+            "lab.json",
+            *(sheet.file for sheet in self._sheets.all() if sheet.rows),
+            *found.traces,
+            "tables/numbers.csv",
+        ]
         blocks: list[Block] = [texts.text("text", "files"), [(Code(file),) for file in files]]
         if any(run.directory for run in found.trainings):
             blocks.append(texts.text("text", "tensorboard", directory="tensorboard"))
@@ -272,7 +350,9 @@ class Chapters:
 
     def _explained(self, section: str) -> list[Text]:
         return [
-            self._texts.cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, self._cite)
+            self._texts.cited(
+                "explain", sentence.key, {**sentence.words, **sentence.numbers}, self._cite
+            )
             for sentence in self._sentences[section]
         ]
 
@@ -280,7 +360,9 @@ class Chapters:
         if name not in self._pictures:
             return []
         key = "first_iterations" if name == "first-iterations" else name.partition("-")[0]
-        return [Exhibit(name, self._texts.plain("figure", key), tuple(sheet.file for sheet in sheets))]
+        return [
+            Exhibit(name, self._texts.plain("figure", key), tuple(sheet.file for sheet in sheets))
+        ]
 
     def _table(self, caption: str, sheet: Sheet) -> list[Exhibit]:
         return [self._texts.table(caption, sheet)] if sheet.rows else []
@@ -291,7 +373,11 @@ def _times_and_shares(columns: Iterable[Mapping[OpKey, int]], keys: Collection[O
     for times in columns:
         found, whole = [times[key] for key in keys if key in times], sum(times.values())
         is_there = found and whole
-        cells += [units.duration(sum(found)), units.percent(sum(found) / whole)] if is_there else [units.MISSING] * 2
+        cells += (
+            [units.duration(sum(found)), units.percent(sum(found) / whole)]
+            if is_there
+            else [units.MISSING] * 2
+        )
     return cells
 
 
@@ -310,7 +396,11 @@ def field_value(field: str, value: str) -> str:
         return value
     if field.endswith("_memory"):
         return units.size(int(value))
-    return units.count(int(value)) if field in ("train_samples", "test_samples", "parameters") else value
+    return (
+        units.count(int(value))
+        if field in ("train_samples", "test_samples", "parameters")
+        else value
+    )
 
 
 #: Cells at the start of a row, and one cell per machine; None where a machine has no number.
@@ -320,7 +410,9 @@ _Row = tuple[tuple[str, ...], tuple[Cell, ...]]
 class Merged:
     """Builds the report of several machines in one language, with a column per machine."""
 
-    def __init__(self, machines: Mapping[str, Findings], texts: Texts, pictures: Collection[str]) -> None:
+    def __init__(
+        self, machines: Mapping[str, Findings], texts: Texts, pictures: Collection[str]
+    ) -> None:
         self._machines = machines
         self._texts = texts
         self._pictures = pictures
@@ -329,7 +421,11 @@ class Merged:
 
     def document(self) -> tuple[Document, tuple[Sheet, ...]]:
         """Return the report and the tables of its numbers."""
-        figure = Exhibit("machines", self._texts.plain("figure", "machines"), ("tables/time-per-sample-step.csv",))
+        figure = Exhibit(
+            "machines",
+            self._texts.plain("figure", "machines"),
+            ("tables/time-per-sample-step.csv",),
+        )
         sections: dict[str, Iterable[Block]] = {
             "aims": self._aims(),
             "environment": [self._environment()],
@@ -345,7 +441,10 @@ class Merged:
         """Describe the columns and name the numbers that cannot be compared."""
         blocks: list[Block] = [self._texts.text("text", key) for key in ("merged_aims", "machines")]
         settings = [findings.settings for findings in self._machines.values()]
-        for key, values in (("datasets", [each.dataset for each in settings]), ("epochs", [each.epochs for each in settings])):
+        for key, values in (
+            ("datasets", [each.dataset for each in settings]),
+            ("epochs", [each.epochs for each in settings]),
+        ):
             different = dict.fromkeys(map(str, values))
             if len(different) > 1:
                 listed = self._texts.plain("report", "comma").join(different)
@@ -354,31 +453,58 @@ class Merged:
 
     def _environment(self) -> Exhibit:
         fields = [environment_fields(findings) for findings in self._machines.values()]
-        names = dict.fromkeys(name for machine in sorted(fields, key=len, reverse=True) for name in machine)
-        rows: list[_Row] = [((name,), tuple(machine.get(name) for machine in fields)) for name in names]
-        return self._table("machines", "environment", ("field",), rows, "field", lambda head: (field_name(self._texts, *head),))
+        names = dict.fromkeys(
+            name for machine in sorted(fields, key=len, reverse=True) for name in machine
+        )
+        rows: list[_Row] = [
+            ((name,), tuple(machine.get(name) for machine in fields)) for name in names
+        ]
+        return self._table(
+            "machines",
+            "environment",
+            ("field",),
+            rows,
+            "field",
+            lambda head: (field_name(self._texts, *head),),
+        )
 
     def _training(self) -> Exhibit:
-        rows = self._by_case("training", "test_accuracy", lambda found, _: {"epoch": found.settings.epochs})
-        return self._table("merged_training", "training", ("device", "batch_size"), rows, "percentage")
+        rows = self._by_case(
+            "training", "test_accuracy", lambda found, _: {"epoch": found.settings.epochs}
+        )
+        return self._table(
+            "merged_training", "training", ("device", "batch_size"), rows, "percentage"
+        )
 
     def _operations(self) -> list[Block]:
         """Compare at the batch size that most machines have, the largest of these; each machine by its last device."""
-        machines_with = Counter(size for found, _ in self._columns for size in found.settings.batch_sizes)
+        machines_with = Counter(
+            size for found, _ in self._columns for size in found.settings.batch_sizes
+        )
         size = max(machines_with, key=lambda size: (machines_with[size], size))
         blocks: list[Block] = []
         for phase in ("forward", "step"):
-            views = [best_view(sheets, phase, found.settings.devices[-1], size) for found, sheets in self._columns]
+            views = [
+                best_view(sheets, phase, found.settings.devices[-1], size)
+                for found, sheets in self._columns
+            ]
             times = [operation_times(sheet) if sheet else {} for sheet in views]
             columns = list(map(shares, times))
-            rows: list[_Row] = [(key, tuple(column.get(key) for column in columns)) for key in top_keys(times)]
+            rows: list[_Row] = [
+                (key, tuple(column.get(key) for column in columns)) for key in top_keys(times)
+            ]
             if rows:
                 words: dict[str, Any] = {"phase": Label(phase), "size": size}
                 heads = ("operation", "phase", "module")
                 table = self._table(
-                    "merged_operations", f"operations-{phase}-b{size}", heads, rows, "share",
-                    lambda key: (Code(key[0]), *key[1:]), **words,
-                )  # fmt: skip
+                    "merged_operations",
+                    f"operations-{phase}-b{size}",
+                    heads,
+                    rows,
+                    "share",
+                    lambda key: (Code(key[0]), *key[1:]),
+                    **words,
+                )
                 blocks += [self._texts.text("text", "merged_operations", **words), table]
         return blocks
 
@@ -390,7 +516,12 @@ class Merged:
             ("epoch", "epochs", "epoch_ns", ("train", "eval")),
         ):
             for phase in phases:
-                rows = self._by_case(sheet, column, lambda found, device: asdict(main_place(found, device)), phase=phase)
+                rows = self._by_case(
+                    sheet,
+                    column,
+                    lambda found, device: asdict(main_place(found, device)),
+                    phase=phase,
+                )
                 file, heads = f"time-per-{name}-{phase}", ("device", "batch_size")
                 yield self._table(f"merged_{name}", file, heads, rows, "time", phase=Label(phase))
 
@@ -402,7 +533,9 @@ class Merged:
             rows += [((*case, measured), times) for case, times in found]
         # Stable: the first iteration of a case before the warm one.
         rows.sort(key=lambda row: (row[0][0], int(row[0][1])))
-        return self._table("merged_first", "first-forward", ("device", "batch_size", "measured"), rows, "time")
+        return self._table(
+            "merged_first", "first-forward", ("device", "batch_size", "measured"), rows, "time"
+        )
 
     def _claims(self) -> Exhibit:
         """Give each claim about a device one row."""
@@ -412,50 +545,89 @@ class Merged:
 
         checked = [{identity(claim): claim for claim in check(*column)} for column in self._columns]
         words = {key: claim.words for claims in checked for key, claim in claims.items()}
-        rows: list[_Row] = [(key, tuple(each[key].verdict if key in each else None for each in checked)) for key in words]
+        rows: list[_Row] = [
+            (key, tuple(each[key].verdict if key in each else None for each in checked))
+            for key in words
+        ]
 
         def head(key: tuple[str, ...]) -> tuple[Text]:
             name, device = key
-            return (self._texts.text("claim", name, **words[name, device] | ({"place": Code(device)} if device else {})),)
+            return (
+                self._texts.text(
+                    "claim",
+                    name,
+                    **words[name, device] | ({"place": Code(device)} if device else {}),
+                ),
+            )
 
         return self._table("merged_claims", "claims", ("claim", "device"), rows, "verdict", head)
 
     def _by_case(
-        self, name: str, column: str, own: Callable[[Findings, str], Mapping[str, Cell]] = lambda *_: {}, **where: Cell
+        self,
+        name: str,
+        column: str,
+        own: Callable[[Findings, str], Mapping[str, Cell]] = lambda *_: {},
+        **where: Cell,
     ) -> list[_Row]:
         """Return a column of a table by the devices and batch sizes that any machine has; ``own`` has further conditions."""
         tables = [(found, getattr(sheets, name)) for found, sheets in self._columns]
-        pairs = (zip(*(sheet.values(key, **where) for key in ("device", "batch_size")), strict=True) for _, sheet in tables)
+        pairs = (
+            zip(*(sheet.values(key, **where) for key in ("device", "batch_size")), strict=True)
+            for _, sheet in tables
+        )
         keys = sorted({pair for of_machine in pairs for pair in of_machine})
 
         def number(found: Findings, sheet: Sheet, device: str, size: int) -> float | None:
-            total = sheet.total(column, **{"device": device, "batch_size": size, **where, **own(found, device)})
-            return None if not total else round(total.value) if total.kind == "time" else total.value
+            total = sheet.total(
+                column, **{"device": device, "batch_size": size, **where, **own(found, device)}
+            )
+            return (
+                None if not total else round(total.value) if total.kind == "time" else total.value
+            )
 
-        return [((device, str(size)), tuple(number(*each, device, size) for each in tables)) for device, size in keys]
+        return [
+            ((device, str(size)), tuple(number(*each, device, size) for each in tables))
+            for device, size in keys
+        ]
 
     def _table(
-        self, caption: str, name: str, heads: tuple[str, ...], rows: Sequence[_Row], kind: str,
-        head: Callable[[tuple[str, ...]], Sequence[str | Text]] = lambda first: first, **values: object,
-    ) -> Exhibit:  # fmt: skip
+        self,
+        caption: str,
+        name: str,
+        heads: tuple[str, ...],
+        rows: Sequence[_Row],
+        kind: str,
+        head: Callable[[tuple[str, ...]], Sequence[str | Text]] = lambda first: first,
+        **values: object,
+    ) -> Exhibit:
         """Keep rows as the CSV file of a name, and return them as a table of the report.
 
         ``heads`` are the columns before those of the machines; ``head`` returns their cells as the report shows them, by
         default those of the file. ``kind`` is that of the numbers, or ``verdict`` or ``field`` (of the environment).
         """
         keys = (*heads, *self._machines)
-        columns = [Column[Any](None, itemgetter(position), key=key) for position, key in enumerate(keys)]
+        columns = [
+            Column[Any](None, itemgetter(position), key=key) for position, key in enumerate(keys)
+        ]
         sheet = Sheet(f"tables/{name}.csv", columns, [(*first, *cells) for first, cells in rows])
         self._sheets.append(sheet)
 
         def shown(row: str, value: Cell) -> str | Text:
             if isinstance(value, str):
-                return self._texts.text("verdict", value) if kind == "verdict" else field_value(row, value)
+                return (
+                    self._texts.text("verdict", value)
+                    if kind == "verdict"
+                    else field_value(row, value)
+                )
             return units.MISSING if value is None else KINDS[kind](value)
 
-        texts = [(*head(first), *(shown(first[0], each) for each in cells)) for first, cells in rows]
+        texts = [
+            (*head(first), *(shown(first[0], each) for each in cells)) for first, cells in rows
+        ]
         shown_heads = heads[: len(texts[0]) - len(self._machines)] if texts else heads
         headings = [*(self._texts.plain("column", each) for each in shown_heads), *self._machines]
         has_numbers = any(isinstance(each, int | float) for _, cells in rows for each in cells)
         title = self._texts.plain("caption", caption, **values)
-        return self._texts.rows(title, headings, texts, (sheet.file,), numbers=len(self._machines) if has_numbers else 0)
+        return self._texts.rows(
+            title, headings, texts, (sheet.file,), numbers=len(self._machines) if has_numbers else 0
+        )

@@ -47,12 +47,17 @@ def check(findings: Findings, sheets: Sheets) -> Iterator[Claim]:
     devices = findings.settings.devices
     cpu = "cpu" if "cpu" in devices else ""
     yield from (_convolution_is_most(findings, sheets, device) for device in devices)
-    yield _convolution_over_addmm(findings, sheets, "ratio_gpu", findings.settings.accelerator, GPU_RATIO)
+    yield _convolution_over_addmm(
+        findings, sheets, "ratio_gpu", findings.settings.accelerator, GPU_RATIO
+    )
     yield _convolution_over_addmm(findings, sheets, "ratio_cpu", cpu, CPU_RATIO)
     yield from (_negligible(findings, sheets, device) for device in devices)
     for device in devices:
         yield from _batch_and_sample(findings, sheets, device)
-    for key, phase, one_call in (("speedup_train", "train", "step"), ("speedup_test", "eval", "forward")):
+    for key, phase, one_call in (
+        ("speedup_train", "train", "step"),
+        ("speedup_test", "eval", "forward"),
+    ):
         yield _speedup(findings, sheets, key, phase, one_call)
     yield from (_bug_of_the_cluster(findings, sheets, device) for device in devices)
 
@@ -63,7 +68,11 @@ def _figures(key: str, number: CitedNumber | None, **words: object) -> list[Sent
 
 
 def _decided(
-    key: str, words: Words, reports: list[Sentence], right: list[Sentence], holds: Callable[[float], bool] | tuple[int, int]
+    key: str,
+    words: Words,
+    reports: list[Sentence],
+    right: list[Sentence],
+    holds: Callable[[float], bool] | tuple[int, int],
 ) -> Claim:
     """Return the claim with one verdict over all batch sizes; bounds hold for a figure that rounds to a number within them."""
     values = [figure.numbers["number"].value for figure in right]
@@ -71,31 +80,51 @@ def _decided(
         of, checked = "bounds", [holds[0] - 0.5 <= value < holds[1] + 0.5 for value in values]
     else:
         of, checked = key, [holds(value) for value in values]
-    verdict = UNKNOWN if not checked else HOLDS if all(checked) else PARTLY if any(checked) else FAILS
+    verdict = (
+        UNKNOWN if not checked else HOLDS if all(checked) else PARTLY if any(checked) else FAILS
+    )
     reason = "not_measured" if verdict == UNKNOWN else f"{of}_{verdict}"
     return Claim(key, verdict, reason, words, tuple(reports), tuple(right))
 
 
 def _by_tables(
-    findings: Findings, sheets: Sheets, phase: str, device: str, figure: str, number: Callable[[Sheet, str], CitedNumber | None]
+    findings: Findings,
+    sheets: Sheets,
+    phase: str,
+    device: str,
+    figure: str,
+    number: Callable[[Sheet, str], CitedNumber | None],
 ) -> tuple[list[Sentence], list[Sentence]]:
     """Return a number of the table that the reports use, of the first forward pass on one image, and one per batch size."""
     first = sheets.first_operations.get(("forward", device, ONE, UNTRAINED))
-    tables = {size: explain.best_view(sheets, phase, device, size) for size in findings.settings.batch_sizes}
-    right = [_figures(f"{figure}_batch", number(sheet, "self_ns"), size=size) for size, sheet in tables.items() if sheet]
-    return _figures(figure, number(first, "first_self_ns")) if first else [], [each for found in right for each in found]
+    tables = {
+        size: explain.best_view(sheets, phase, device, size)
+        for size in findings.settings.batch_sizes
+    }
+    right = [
+        _figures(f"{figure}_batch", number(sheet, "self_ns"), size=size)
+        for size, sheet in tables.items()
+        if sheet
+    ]
+    return _figures(figure, number(first, "first_self_ns")) if first else [], [
+        each for found in right for each in found
+    ]
 
 
 def _convolution_is_most(findings: Findings, sheets: Sheets, device: str) -> Claim:
     def part(sheet: Sheet, column: str) -> CitedNumber | None:
-        return share(explain.convolution_and_addmm(sheet, column)["convolution"], sheet.total(column))
+        return share(
+            explain.convolution_and_addmm(sheet, column)["convolution"], sheet.total(column)
+        )
 
     figures = _by_tables(findings, sheets, "forward", device, "share", part)
     words: Words = {"place": explain.main_place(findings, device)}
     return _decided("convolution_most", words, *figures, lambda value: value >= explain.MOST)
 
 
-def _convolution_over_addmm(findings: Findings, sheets: Sheets, key: str, device: str, expected: tuple[int, int]) -> Claim:
+def _convolution_over_addmm(
+    findings: Findings, sheets: Sheets, key: str, device: str, expected: tuple[int, int]
+) -> Claim:
     words: Words = {"low": expected[0], "high": expected[1]}
     if not device:
         return Claim(key, UNKNOWN, "no_accelerator" if key == "ratio_gpu" else "no_cpu", words)
@@ -103,12 +132,16 @@ def _convolution_over_addmm(findings: Findings, sheets: Sheets, key: str, device
     def times(sheet: Sheet, column: str) -> CitedNumber | None:
         return ratio(*explain.convolution_and_addmm(sheet, column).values())
 
-    return _decided(key, words, *_by_tables(findings, sheets, "forward", device, "times", times), expected)
+    return _decided(
+        key, words, *_by_tables(findings, sheets, "forward", device, "times", times), expected
+    )
 
 
 def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
     """Check the share of the forward pass in training, because inference skips dropout."""
-    modules = [layer.name for layer in findings.layers if any(kind in layer.kind for kind in _SMALL_KINDS)]
+    modules = [
+        layer.name for layer in findings.layers if any(kind in layer.kind for kind in _SMALL_KINDS)
+    ]
 
     def part(sheet: Sheet, column: str) -> CitedNumber | None:
         of_step: dict[str, Cell] = {"phase": "forward"} if column == "self_ns" else {}
@@ -124,15 +157,32 @@ def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterat
     place = explain.main_place(findings, device)
     first: dict[str, Cell] = {"device": device, "phase": "forward", "weights": UNTRAINED}
     warm: dict[str, Cell] = {"device": device, "threads": place.threads, "phase": "step"}
-    for key, cold, column in (("batch_grows", "first_ns", "median_ns"), ("sample_falls", "first_sample_ns", "sample_ns")):
+    for key, cold, column in (
+        ("batch_grows", "first_ns", "median_ns"),
+        ("sample_falls", "first_sample_ns", "sample_ns"),
+    ):
         reports, right = [], []
         for small, large in itertools.pairwise(findings.settings.batch_sizes):
-            naive = ratio(*(sheets.first_iterations.total(cold, **first, batch_size=size) for size in (large, small)))
-            change = ratio(*(sheets.iterations.total(column, **warm, batch_size=size) for size in (large, small)))
+            naive = ratio(
+                *(
+                    sheets.first_iterations.total(cold, **first, batch_size=size)
+                    for size in (large, small)
+                )
+            )
+            change = ratio(
+                *(
+                    sheets.iterations.total(column, **warm, batch_size=size)
+                    for size in (large, small)
+                )
+            )
             reports += _figures("change", naive, small=small, large=large)
             right += _figures("change", change, small=small, large=large)
         grows = key == "batch_grows"
-        holds = (lambda value: value >= explain.SAME) if grows else (lambda value: value <= 1 / explain.SAME)
+        holds = (
+            (lambda value: value >= explain.SAME)
+            if grows
+            else (lambda value: value <= 1 / explain.SAME)
+        )
         yield _decided(key, {"place": place}, reports, right, holds)
 
 
@@ -142,11 +192,25 @@ def _speedup(findings: Findings, sheets: Sheets, key: str, phase: str, one_call:
     if not accelerator or "cpu" not in findings.settings.devices:
         return Claim(key, UNKNOWN, "no_cpu" if accelerator else "no_accelerator", words)
     first: dict[str, Cell] = {"phase": one_call, "batch_size": ONE, "weights": UNTRAINED}
-    naive = ratio(*(sheets.first_iterations.total("first_ns", **first, device=device) for device in ("cpu", accelerator)))
+    naive = ratio(
+        *(
+            sheets.first_iterations.total("first_ns", **first, device=device)
+            for device in ("cpu", accelerator)
+        )
+    )
     right = []
     for size in findings.settings.batch_sizes:
-        warm: dict[str, Cell] = {"threads": findings.environment.threads, "phase": phase, "batch_size": size}
-        times = ratio(*(sheets.epochs.total("epoch_ns", **warm, device=device) for device in ("cpu", accelerator)))
+        warm: dict[str, Cell] = {
+            "threads": findings.environment.threads,
+            "phase": phase,
+            "batch_size": size,
+        }
+        times = ratio(
+            *(
+                sheets.epochs.total("epoch_ns", **warm, device=device)
+                for device in ("cpu", accelerator)
+            )
+        )
         right += _figures("times_batch", times, size=size)
     return _decided(key, words, _figures("times", naive), right, SPEEDUP)
 
@@ -156,7 +220,10 @@ def _bug_of_the_cluster(findings: Findings, sheets: Sheets, device: str) -> Clai
     key = "bug_of_the_cluster"
     words: Words = {"place": explain.main_place(findings, device)}
     where: dict[str, Cell] = {"device": device, "phase": "forward", "batch_size": ONE}
-    first, warm = (sheets.first_iterations.total(column, **where, weights=UNTRAINED) for column in ("first_ns", "warm_ns"))
+    first, warm = (
+        sheets.first_iterations.total(column, **where, weights=UNTRAINED)
+        for column in ("first_ns", "warm_ns")
+    )
     after = sheets.first_iterations.total("first_ns", **where, weights=TRAINED)
     before = ratio(first, warm)
     reports = tuple(_figures("first_ns", first))

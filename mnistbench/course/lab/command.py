@@ -49,14 +49,20 @@ class Settings(LabSettings):
     studies: bool = switch("--studies", "also run the operator studies, for at most 3 minutes")
     lang: str = language()
     output: Path | None = option("--output -o", path, None, _OUTPUT, "DIR")
-    merge: bool = switch("--merge", "do not measure: write one report of the labs in these directories")
-    labs: tuple[Path, ...] = argument("DIR", path, "directory of a lab for --merge", many=True, required=False)
+    merge: bool = switch(
+        "--merge", "do not measure: write one report of the labs in these directories"
+    )
+    labs: tuple[Path, ...] = argument(
+        "DIR", path, "directory of a lab for --merge", many=True, required=False
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batch_sizes", tuple(sorted(self.batch_sizes)))
         object.__setattr__(self, "epochs", self.epochs or _EPOCHS[self.dataset])
         if self.labs and not self.merge:
-            raise UsageError(f"DIR: {str(self.labs[0])!r} is a lab to merge; add --merge, or name it by --output")
+            raise UsageError(
+                f"DIR: {str(self.labs[0])!r} is a lab to merge; add --merge, or name it by --output"
+            )
         if self.merge and len(self.labs) < 2:
             raise UsageError("--merge: needs at least two directories of labs")
         if len({directory.resolve() for directory in self.labs}) < len(self.labs):
@@ -83,7 +89,9 @@ def run(settings: Settings) -> int:
         try:
             _measure(settings)
         except KeyboardInterrupt:
-            print_error(f"interrupted; finished steps are kept in {_shown(directory)}; run the same command again to resume")
+            print_error(
+                f"interrupted; finished steps are kept in {_shown(directory)}; run the same command again to resume"
+            )
             return EXIT_STOPPED
     for name in REPORTS:
         print(_shown(directory / name))
@@ -113,7 +121,9 @@ def _measure(settings: Settings) -> None:
     measured = LabSettings(**{**known, "devices": tuple(devices)})
     with Processes() as processes:
         measures = Measures(measured, data_dir, processes=processes)
-        lab = Lab(directory, measured, read(torch.get_num_threads()), measures, studies=settings.studies)
+        lab = Lab(
+            directory, measured, read(torch.get_num_threads()), measures, studies=settings.studies
+        )
         findings = lab.run(sys.stderr)
     notes = write_report(directory, findings, settings.lang)
     for note in (*findings.notes, *notes):
@@ -138,7 +148,10 @@ def _merge(directories: Sequence[Path], output: Path, language: str) -> None:
     listed = [directory.resolve() for directory in directories]
     names = [directory.name for directory in listed]  # or whole paths where two have the same name
     labs = {str(lab) if names.count(lab.name) > 1 else lab.name: lab for lab in listed}
-    machines = {name: Findings.from_directory(directory) for name, directory in zip(labs, directories, strict=True)}
+    machines = {
+        name: Findings.from_directory(directory)
+        for name, directory in zip(labs, directories, strict=True)
+    }
     output.mkdir(parents=True, exist_ok=True)
     write_file(output / LABS, {"labs": {name: os.fspath(lab) for name, lab in labs.items()}})
     texts = Texts(language)

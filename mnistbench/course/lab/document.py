@@ -77,7 +77,9 @@ def cell_texts(table: Table) -> list[list[Text]]:
 
 
 #: Characters that would become markup in running text. Text from files is escaped, too.
-_ESCAPED = str.maketrans({**{sign: f"\\{sign}" for sign in "\\`*_[]|#~$"}, "<": "&lt;", ">": "&gt;", "&": "&amp;"})
+_ESCAPED = str.maketrans(
+    {**{sign: f"\\{sign}" for sign in "\\`*_[]|#~$"}, "<": "&lt;", ">": "&gt;", "&": "&amp;"}
+)
 
 
 def markdown(document: Document) -> str:
@@ -103,7 +105,9 @@ def _block(block: Block, source: str) -> str:
     lines = [_row(map(_escaped, block.shown.headings)), _row(rules)]
     for position, row in enumerate(cell_texts(block.shown)):
         target = f'<a id="n{block.first_entry + position}"></a>' if block.first_entry else ""
-        lines.append(_row([target + _inlines(row[0]), *(_inlines(cell, in_table=True) for cell in row[1:])]))
+        lines.append(
+            _row([target + _inlines(row[0]), *(_inlines(cell, in_table=True) for cell in row[1:])])
+        )
     return f"**{caption}**{files}\n\n" + "\n".join(lines)
 
 
@@ -135,11 +139,17 @@ def html(document: Document, figures: Path) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("mnistbench.course.lab", "templates"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters.update(kind=lambda value: type(value).__name__, shown=printable, cell_texts=cell_texts)
+        loader=PackageLoader("mnistbench.course.lab", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        kind=lambda value: type(value).__name__, shown=printable, cell_texts=cell_texts
+    )
     environment.globals["data_uri"] = lambda name: (
-        "data:image/svg+xml;base64," + base64.b64encode((figures / f"{name}.svg").read_bytes()).decode()
+        "data:image/svg+xml;base64,"
+        + base64.b64encode((figures / f"{name}.svg").read_bytes()).decode()
     )
     return environment.get_template("report.html.jinja").render(document=document)

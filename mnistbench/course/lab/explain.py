@@ -68,7 +68,9 @@ def best_view(sheets: Sheets, phase: str, device: str, batch_size: int) -> Sheet
 
     The host of an accelerator only launches the kernels, so its times are not those of the operations.
     """
-    return sheets.operations.get((phase, device, "host" if device == "cpu" else "device", batch_size))
+    return sheets.operations.get(
+        (phase, device, "host" if device == "cpu" else "device", batch_size)
+    )
 
 
 def _complete(**numbers: CitedNumber | None) -> dict[str, CitedNumber]:
@@ -92,7 +94,10 @@ def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Name the operation with the most time, and compare convolution with addmm."""
     for device in findings.settings.devices:
         place = main_place(findings, device)
-        views = {size: best_view(sheets, "forward", device, size) for size in findings.settings.batch_sizes}
+        views = {
+            size: best_view(sheets, "forward", device, size)
+            for size in findings.settings.batch_sizes
+        }
         tables = {size: sheet for size, sheet in views.items() if sheet}
         if not tables:
             yield Sentence("operations_missing", {"place": place})
@@ -101,9 +106,18 @@ def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         for phase in ("forward", "step"):
             if sheet := best_view(sheets, phase, device, largest):
                 top, whole = top_operation(sheet), sheet.total("self_ns")
-                if numbers := _complete(share=share(sheet.total("self_ns", operation=top), whole), whole=whole):
-                    words: Words = {"place": place, "phase": Word(phase), "size": largest, "operation": Code(top)}
-                    yield Sentence("dominates" if numbers["share"].value >= MOST else "leads", words, numbers)
+                if numbers := _complete(
+                    share=share(sheet.total("self_ns", operation=top), whole), whole=whole
+                ):
+                    words: Words = {
+                        "place": place,
+                        "phase": Word(phase),
+                        "size": largest,
+                        "operation": Code(top),
+                    }
+                    yield Sentence(
+                        "dominates" if numbers["share"].value >= MOST else "leads", words, numbers
+                    )
                 else:
                     yield Sentence("operations_missing", {"place": place})
         yield from _convolution_and_addmm(sheets, tables[largest], place, largest)
@@ -119,11 +133,17 @@ def top_operation(sheet: Sheet) -> str:
 def ranked_operations(sheet: Sheet) -> list[str]:
     """Return the operations by their self times over all modules, largest first."""
     names = {str(name) for name in sheet.values("operation")} - NOT_OPERATIONS
-    times = {name: quantity.value for name in names if (quantity := sheet.total("self_ns", operation=name))}
+    times = {
+        name: quantity.value
+        for name in names
+        if (quantity := sheet.total("self_ns", operation=name))
+    }
     return sorted(times, key=lambda name: (times[name], name), reverse=True)
 
 
-def _convolution_and_addmm(sheets: Sheets, sheet: Sheet, place: DevicePlace, size: int) -> Iterator[Sentence]:
+def _convolution_and_addmm(
+    sheets: Sheets, sheet: Sheet, place: DevicePlace, size: int
+) -> Iterator[Sentence]:
     times = convolution_and_addmm(sheet)
     where: Words = {"place": place, "size": size}
     if missing := [noun for noun, time in times.items() if not (time and time.value)]:
@@ -133,12 +153,16 @@ def _convolution_and_addmm(sheets: Sheets, sheet: Sheet, place: DevicePlace, siz
     words: Words = {**where, "larger": Word(order[0]), "smaller": Word(order[1])}
     columns = {"time": "self_ns", "flops": "flops", "bytes": "moved_bytes"}
     sums = {name: convolution_and_addmm(sheet, column) for name, column in columns.items()}
-    numbers = _complete(**{name: ratio(both[order[0]], both[order[1]]) for name, both in sums.items()})
+    numbers = _complete(
+        **{name: ratio(both[order[0]], both[order[1]]) for name, both in sums.items()}
+    )
     if not numbers:
         time = _complete(time=ratio(times[order[0]], times[order[1]]))
         yield Sentence("ratio_uncounted", words, time)
         return
-    yield Sentence(f"ratio_{_matches(*(number.value for number in numbers.values()))}", words, numbers)
+    yield Sentence(
+        f"ratio_{_matches(*(number.value for number in numbers.values()))}", words, numbers
+    )
     for noun in order:
         rates = _complete(
             flops=rate(sums["flops"][noun], times[noun]),
@@ -146,16 +170,28 @@ def _convolution_and_addmm(sheets: Sheets, sheet: Sheet, place: DevicePlace, siz
             flops_ceiling=sheets.ceilings.total("flops_per_s", device=place.device),
             bytes_ceiling=sheets.ceilings.total("bytes_per_s", device=place.device),
         )
-        near = [name for name in ("flops", "bytes") if rates and rates[name].value >= NEAR * rates[f"{name}_ceiling"].value]
+        near = [
+            name
+            for name in ("flops", "bytes")
+            if rates and rates[name].value >= NEAR * rates[f"{name}_ceiling"].value
+        ]
         key = (near[0] if near else "neither") if rates else "missing"
         yield Sentence(f"ceiling_{key}", {**where, "what": Word(noun)}, rates)
 
 
 def _matches(time: float, flops: float, moved: float) -> str:
     """Return which ratio the ratio of times matches."""
-    by_flops, by_bytes = (other > 0 and max(time, other) / min(time, other) <= TOGETHER for other in (flops, moved))
+    by_flops, by_bytes = (
+        other > 0 and max(time, other) / min(time, other) <= TOGETHER for other in (flops, moved)
+    )
     if by_flops or by_bytes:
-        return "follows_both" if by_flops and by_bytes else "follows_flops" if by_flops else "follows_bytes"
+        return (
+            "follows_both"
+            if by_flops and by_bytes
+            else "follows_flops"
+            if by_flops
+            else "follows_bytes"
+        )
     if time > max(flops, moved):
         return "above_both"
     return "below_both" if time < min(flops, moved) else "between"
@@ -170,14 +206,24 @@ def _ratio_over_batches(tables: Mapping[int, Sheet], place: DevicePlace) -> Iter
         return
     change = _direction(ends["last"].value, ends["first"].value, TOGETHER)
     words: Words = {"place": place, "small": small, "large": large}
-    yield Sentence(f"ratio_over_batches_{change}", words, ends if change == "same" else {**ends, **growth})
+    yield Sentence(
+        f"ratio_over_batches_{change}", words, ends if change == "same" else {**ends, **growth}
+    )
     # Why addmm's time grows less than convolution's, if the bytes that both move grow likewise.
-    moved = _growth(*(convolution_and_addmm(tables[size], "moved_bytes") for size in (small, large)))
-    if change == "rises" and moved and _direction(moved["convolution"].value, moved["addmm"].value, TOGETHER) == "rises":
+    moved = _growth(
+        *(convolution_and_addmm(tables[size], "moved_bytes") for size in (small, large))
+    )
+    if (
+        change == "rises"
+        and moved
+        and _direction(moved["convolution"].value, moved["addmm"].value, TOGETHER) == "rises"
+    ):
         yield Sentence("bytes_over_batches", words, moved)
 
 
-def _growth(before: Mapping[str, CitedNumber | None], after: Mapping[str, CitedNumber | None]) -> dict[str, CitedNumber]:
+def _growth(
+    before: Mapping[str, CitedNumber | None], after: Mapping[str, CitedNumber | None]
+) -> dict[str, CitedNumber]:
     return _complete(**{noun: ratio(after[noun], before[noun]) for noun in before})
 
 
@@ -206,11 +252,17 @@ def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 def _disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Warn of the case with the widest spread, if that is unusually wide."""
-    spreads = {time: (time.iqr_ns or 0) / time.median_ns for time in findings.iteration_times if time.median_ns}
+    spreads = {
+        time: (time.iqr_ns or 0) / time.median_ns
+        for time in findings.iteration_times
+        if time.median_ns
+    }
     widest = max(spreads, key=lambda time: spreads[time], default=None)
     if widest and spreads[widest] >= DISTURBED:
         place, phase, size = widest.place, widest.phase, widest.batch_size
-        iqrs, medians = (_by_size(sheets.iterations, column, place, phase) for column in ("iqr_ns", "median_ns"))
+        iqrs, medians = (
+            _by_size(sheets.iterations, column, place, phase) for column in ("iqr_ns", "median_ns")
+        )
         words: Words = {"place": place, "phase": Word(phase), "size": size}
         yield Sentence("disturbed", words, {"iqr": iqrs[size], "median": medians[size]})
 
@@ -219,7 +271,9 @@ def _by_size(sheet: Sheet, column: str, place: DevicePlace, phase: str) -> dict[
     """Return a column's numbers at a place by batch size, ascending."""
     where: dict[str, Cell] = {"device": place.device, "threads": place.threads, "phase": phase}
     sizes = sorted(int(str(size)) for size in sheet.values("batch_size", **where))
-    return {size: found for size in sizes if (found := sheet.total(column, **where, batch_size=size))}
+    return {
+        size: found for size in sizes if (found := sheet.total(column, **where, batch_size=size))
+    }
 
 
 def _over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Iterator[Sentence]:
@@ -233,7 +287,9 @@ def _over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Iterator[Sent
         return
     of_batch = _direction(numbers["batch_ratio"].value, 1, SAME)
     of_sample = _direction(sample[large].value / sample[small].value, 1, SAME)
-    yield Sentence(f"batch_{of_batch}_sample_{of_sample}", words | {"small": small, "large": large}, numbers)
+    yield Sentence(
+        f"batch_{of_batch}_sample_{of_sample}", words | {"small": small, "large": large}, numbers
+    )
     yield _where_it_stops(sample, words)
 
 
@@ -242,7 +298,11 @@ def _where_it_stops(sample: Mapping[int, CitedNumber], words: Words) -> Sentence
     best = min(sample, key=lambda size: (sample[size].value, size))
     before, last = list(sample)[-2:]
     if sample[last].value > sample[best].value * SAME:
-        return Sentence("best_at", words | {"best": best, "large": last}, _complete(worse=ratio(sample[last], sample[best])))
+        return Sentence(
+            "best_at",
+            words | {"best": best, "large": last},
+            _complete(worse=ratio(sample[last], sample[best])),
+        )
     enough = min(size for size in sample if sample[size].value <= sample[best].value * HELPS)
     if enough == last:
         gain = _complete(gain=ratio(sample[before], sample[last]))
@@ -251,7 +311,9 @@ def _where_it_stops(sample: Mapping[int, CitedNumber], words: Words) -> Sentence
     return Sentence("stops_improving", words | {"enough": enough, "large": last}, gain)
 
 
-def _calls_over_batches(findings: Findings, sheets: Sheets, place: DevicePlace) -> Iterator[Sentence]:
+def _calls_over_batches(
+    findings: Findings, sheets: Sheets, place: DevicePlace
+) -> Iterator[Sentence]:
     """Compare the number of operation calls: a fixed time per call is shared by the samples of a batch."""
     small, large = findings.settings.batch_sizes[0], findings.settings.batch_sizes[-1]
     where: dict[str, Cell] = {"phase": "step", "device": place.device, "view": "host"}
@@ -261,7 +323,11 @@ def _calls_over_batches(findings: Findings, sheets: Sheets, place: DevicePlace) 
     )
     if numbers:
         same = _direction(numbers["last"].value, numbers["first"].value, SAME) == "same"
-        yield Sentence("calls_same" if same else "calls_differ", {"place": place, "small": small, "large": large}, numbers)
+        yield Sentence(
+            "calls_same" if same else "calls_differ",
+            {"place": place, "small": small, "large": large},
+            numbers,
+        )
 
 
 def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
@@ -279,14 +345,24 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         yield _speedup(sheets, cpu, other, phase, sizes)
     for size in _ends(sizes):  # the time in which the accelerator ran kernels, and that of a step
         words: Words = {"place": other, "size": size}
-        where: dict[str, Cell] = {"phase": "step", "device": accelerator, "view": "device", "batch_size": size}
-        numbers = _complete(busy=sheets.profiler.total("busy_ns", **where), step=sheets.profiler.total("untraced_ns", **where))
+        where: dict[str, Cell] = {
+            "phase": "step",
+            "device": accelerator,
+            "view": "device",
+            "batch_size": size,
+        }
+        numbers = _complete(
+            busy=sheets.profiler.total("busy_ns", **where),
+            step=sheets.profiler.total("untraced_ns", **where),
+        )
         is_idle = numbers and numbers["busy"].value < MOST * numbers["step"].value
         yield Sentence("idle" if is_idle else "busy" if numbers else "idle_missing", words, numbers)
     yield from _where_time_moves(sheets, cpu, other, sizes[-1])
 
 
-def _speedup(sheets: Sheets, cpu: DevicePlace, other: DevicePlace, phase: str, sizes: Sequence[int]) -> Sentence:
+def _speedup(
+    sheets: Sheets, cpu: DevicePlace, other: DevicePlace, phase: str, sizes: Sequence[int]
+) -> Sentence:
     of_cpu, of_other = (_by_size(sheets.epochs, "epoch_ns", place, phase) for place in (cpu, other))
     ratios = {size: ratio(of_cpu.get(size), of_other.get(size)) for size in sizes}
     found = {size: number for size, number in ratios.items() if number}
@@ -298,10 +374,14 @@ def _speedup(sheets: Sheets, cpu: DevicePlace, other: DevicePlace, phase: str, s
     key = "speedup_all" if ahead == len(found) else "speedup_some" if ahead else "speedup_none"
     if len(found) == 1:
         return Sentence(f"{key}_one", words | {"size": small}, {"first": found[small]})
-    return Sentence(key, words | {"small": small, "large": large}, {"first": found[small], "last": found[large]})
+    return Sentence(
+        key, words | {"small": small, "large": large}, {"first": found[small], "last": found[large]}
+    )
 
 
-def _where_time_moves(sheets: Sheets, cpu: DevicePlace, other: DevicePlace, size: int) -> Iterator[Sentence]:
+def _where_time_moves(
+    sheets: Sheets, cpu: DevicePlace, other: DevicePlace, size: int
+) -> Iterator[Sentence]:
     first, second = (best_view(sheets, "step", place.device, size) for place in (cpu, other))
     if not (first and second):
         return
@@ -311,7 +391,13 @@ def _where_time_moves(sheets: Sheets, cpu: DevicePlace, other: DevicePlace, size
         second_share=share(second.total("self_ns", operation=tops[1]), second.total("self_ns")),
     )
     if numbers:
-        words: Words = {"cpu": cpu, "place": other, "size": size, "first": Code(tops[0]), "second": Code(tops[1])}
+        words: Words = {
+            "cpu": cpu,
+            "place": other,
+            "size": size,
+            "first": Code(tops[0]),
+            "second": Code(tops[1]),
+        }
         yield Sentence("same_top" if tops[0] == tops[1] else "other_top", words, numbers)
 
 
@@ -321,7 +407,8 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         yield Sentence("one_thread")
         return
     one_thread, all_threads = (
-        _by_size(sheets.iterations, "median_ns", DevicePlace("cpu", threads), "step") for threads in (1, many)
+        _by_size(sheets.iterations, "median_ns", DevicePlace("cpu", threads), "step")
+        for threads in (1, many)
     )
     for size in _ends(findings.settings.batch_sizes):
         words: Words = {"size": size, "threads": many}
@@ -337,7 +424,11 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 def first_iterations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Compare the first iteration of a process with later ones, and untrained with trained weights."""
-    found = [(call.device, call.phase, call.batch_size) for call in findings.first_iterations if call.weights == UNTRAINED]
+    found = [
+        (call.device, call.phase, call.batch_size)
+        for call in findings.first_iterations
+        if call.weights == UNTRAINED
+    ]
     if not found:
         yield Sentence("first_missing")
     for device, phase in dict.fromkeys((device, phase) for device, phase, _ in found):
@@ -345,16 +436,25 @@ def first_iterations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         yield from _first_iteration(sheets, main_place(findings, device), phase, size)
 
 
-def _first_iteration(sheets: Sheets, place: DevicePlace, phase: str, size: int) -> Iterator[Sentence]:
+def _first_iteration(
+    sheets: Sheets, place: DevicePlace, phase: str, size: int
+) -> Iterator[Sentence]:
     where: dict[str, Cell] = {"device": place.device, "phase": phase, "batch_size": size}
     words: Words = {"place": place, "phase": Word(phase), "size": size}
-    first, warm = (sheets.first_iterations.total(column, **where, weights=UNTRAINED) for column in ("first_ns", "warm_ns"))
+    first, warm = (
+        sheets.first_iterations.total(column, **where, weights=UNTRAINED)
+        for column in ("first_ns", "warm_ns")
+    )
     times = ratio(first, warm)
     if not (first and warm and times):
         yield Sentence("first_unknown", words)
         return
     costly = times.value >= COSTLY
-    yield Sentence("first_costs" if costly else "first_free", words, {"first": first, "warm": warm, "times": times})
+    yield Sentence(
+        "first_costs" if costly else "first_free",
+        words,
+        {"first": first, "warm": warm, "times": times},
+    )
     if costly:
         yield _spent_on(sheets.first_operations[phase, place.device, size, UNTRAINED], words)
     after = sheets.first_iterations.total("first_ns", **where, weights=TRAINED)
@@ -363,7 +463,11 @@ def _first_iteration(sheets: Sheets, place: DevicePlace, phase: str, size: int) 
         return
     same = start_costs(first, after, warm) if costly else _alike(first, after)
     key = "trained_differs" if not same else "trained_same" if costly else "trained_same_free"
-    yield Sentence(key, words, {"first": first, "after": after, **({"warm": warm} if key == "trained_same" else {})})
+    yield Sentence(
+        key,
+        words,
+        {"first": first, "after": after, **({"warm": warm} if key == "trained_same" else {})},
+    )
 
 
 def start_costs(first: CitedNumber, after: CitedNumber, warm: CitedNumber) -> bool:
@@ -377,7 +481,10 @@ def _alike(first: CitedNumber, after: CitedNumber) -> bool:
 
 def _spent_on(sheet: Sheet, words: Words) -> Sentence:
     """Name the operation with the most extra time, over all its modules."""
-    totals = {str(name): sheet.total("extra_ns", operation=str(name)) for name in sheet.values("operation")}
+    totals = {
+        str(name): sheet.total("extra_ns", operation=str(name))
+        for name in sheet.values("operation")
+    }
     costs = {name: number for name, number in totals.items() if number}
     most = max(costs, key=lambda name: (costs[name].value, name), default="")
     # Of self times: the median of an iteration is not the sum of its operations' medians.
@@ -394,9 +501,18 @@ def _spent_on(sheet: Sheet, words: Words) -> Sentence:
 
 def profiler(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Compare profiled with untraced training steps."""
-    for device, size in itertools.product(findings.settings.devices, _ends(findings.settings.batch_sizes)):
-        where: dict[str, Cell] = {"phase": "step", "device": device, "view": "host", "batch_size": size}
-        yield _profiler_added(sheets.profiler, where, {"place": main_place(findings, device), "size": size})
+    for device, size in itertools.product(
+        findings.settings.devices, _ends(findings.settings.batch_sizes)
+    ):
+        where: dict[str, Cell] = {
+            "phase": "step",
+            "device": device,
+            "view": "host",
+            "batch_size": size,
+        }
+        yield _profiler_added(
+            sheets.profiler, where, {"place": main_place(findings, device), "size": size}
+        )
 
 
 def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Sentence:
@@ -415,34 +531,66 @@ def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Se
     if not of_calls:
         return Sentence("profiler_adds_uncounted", words, numbers)
     part = of_calls["part"].value
-    key = "profiler_adds_within" if part > 1 else "profiler_adds" if part >= MOST else "profiler_adds_more"
+    key = (
+        "profiler_adds_within"
+        if part > 1
+        else "profiler_adds"
+        if part >= MOST
+        else "profiler_adds_more"
+    )
     return Sentence(key, words, numbers | of_calls)
 
 
 def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Compare the accuracy that the batch sizes reached in the same number of epochs."""
     for device in findings.settings.devices:
-        last = {run.batch_size: run.epochs[-1].number for run in findings.trainings if run.device == device and run.epochs}
+        last = {
+            run.batch_size: run.epochs[-1].number
+            for run in findings.trainings
+            if run.device == device and run.epochs
+        }
 
-        def total(column: str, size: int, device: str = device, last: Mapping[int, int] = last) -> CitedNumber | None:
+        def total(
+            column: str, size: int, device: str = device, last: Mapping[int, int] = last
+        ) -> CitedNumber | None:
             return sheets.training.total(column, device=device, batch_size=size, epoch=last[size])
 
-        reached = {size: quantity for size in sorted(last) if (quantity := total("test_accuracy", size))}
+        reached = {
+            size: quantity for size in sorted(last) if (quantity := total("test_accuracy", size))
+        }
         place = main_place(findings, device)
         if not reached:
             yield Sentence("training_missing", {"place": place})
             continue
         best, worst = (pick(reached, key=lambda size: reached[size].value) for pick in (max, min))
-        words: Words = {"place": place, "best": best, "worst": worst, "epochs": findings.settings.epochs}
+        words: Words = {
+            "place": place,
+            "best": best,
+            "worst": worst,
+            "epochs": findings.settings.epochs,
+        }
         if math.isclose(reached[best].value, reached[worst].value):
-            yield Sentence("trained_one" if len(reached) == 1 else "trained_alike", words, {"accuracy": reached[best]})
+            yield Sentence(
+                "trained_one" if len(reached) == 1 else "trained_alike",
+                words,
+                {"accuracy": reached[best]},
+            )
             continue
         # Smallest batch size first.
         steps = list(itertools.pairwise(quantity.value for quantity in reached.values()))
-        falls, rises = all(after <= before for before, after in steps), all(after >= before for before, after in steps)
+        falls, rises = (
+            all(after <= before for before, after in steps),
+            all(after >= before for before, after in steps),
+        )
         key = "trained_falls" if falls else "trained_rises" if rises else "trained_to"
-        updates = _complete(best_updates=total("updates", best), worst_updates=total("updates", worst))
-        yield Sentence(key, words, {"best_accuracy": reached[best], "worst_accuracy": reached[worst], **updates})
+        updates = _complete(
+            best_updates=total("updates", best), worst_updates=total("updates", worst)
+        )
+        yield Sentence(
+            key,
+            words,
+            {"best_accuracy": reached[best], "worst_accuracy": reached[worst], **updates},
+        )
 
 
 def explain(findings: Findings, sheets: Sheets) -> dict[str, tuple[Sentence, ...]]:

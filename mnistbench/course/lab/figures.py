@@ -23,7 +23,15 @@ from mnistbench.core import units
 from mnistbench.core.operation import operation_name
 from mnistbench.course.lab.explain import best_view, main_place
 from mnistbench.course.lab.findings import UNTRAINED, Findings
-from mnistbench.course.lab.sheets import Sheets, in_a_name, operation_times, samples_seen, shape, shares, top_keys
+from mnistbench.course.lab.sheets import (
+    Sheets,
+    in_a_name,
+    operation_times,
+    samples_seen,
+    shape,
+    shares,
+    top_keys,
+)
 from mnistbench.course.lab.texts import Texts
 
 #: Okabe and Ito, "Color Universal Design" (2008), without yellow, which is pale on white.
@@ -35,8 +43,18 @@ _GREY = "#B8BEC5"
 _LINES = {"prop_cycle": cycler(color=COLOURS, marker=[*"osD^vPX"])}
 
 #: Font families with simplified Chinese, tried before all others.
-_CJK = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans", "Noto Sans CJK", "WenQuanYi", "Microsoft YaHei", "PingFang",
-        "SimHei", "Heiti", "Droid Sans Fallback")  # fmt: skip
+_CJK = (
+    "Noto Sans CJK SC",
+    "Noto Sans SC",
+    "Source Han Sans",
+    "Noto Sans CJK",
+    "WenQuanYi",
+    "Microsoft YaHei",
+    "PingFang",
+    "SimHei",
+    "Heiti",
+    "Droid Sans Fallback",
+)
 #: Fonts that have only a placeholder box for each character: matplotlib includes one.
 _BOXES = ("Last Resort", "LastResort")
 #: Seed of the ids in an SVG, so that the same numbers give the same file.
@@ -64,7 +82,11 @@ def _known_font(needed: set[int]) -> str:
 
     for entry in sorted(font_manager.fontManager.ttflist, key=place):
         regular = entry.style == "normal" and entry.weight in (400, "normal", "regular")
-        if regular and not entry.name.lstrip(".").startswith(_BOXES) and _covers(entry.fname, needed):
+        if (
+            regular
+            and not entry.name.lstrip(".").startswith(_BOXES)
+            and _covers(entry.fname, needed)
+        ):
             return str(entry.name)
     return ""
 
@@ -126,7 +148,9 @@ class Figures:
             yield figure
             self._directory.mkdir(parents=True, exist_ok=True)
             for ending, metadata in (("svg", {"Date": None}), ("png", {})):
-                figure.savefig(self._directory / f"{name}.{ending}", dpi=150, metadata=metadata, format=ending)
+                figure.savefig(
+                    self._directory / f"{name}.{ending}", dpi=150, metadata=metadata, format=ending
+                )
         self.drawn.append(name)
 
     def _label(self, key: str, **values: object) -> str:
@@ -144,16 +168,32 @@ class Figures:
             coloured = layer.parameters > 0
             axes.add_patch(
                 FancyBboxPatch(
-                    (0.6, y - 0.28), 5.0, 0.56, boxstyle="round,pad=0.02,rounding_size=0.12",
-                    facecolor="#DCEBF7" if coloured else "#F1F3F5", edgecolor=COLOURS[0] if coloured else _GREY,
+                    (0.6, y - 0.28),
+                    5.0,
+                    0.56,
+                    boxstyle="round,pad=0.02,rounding_size=0.12",
+                    facecolor="#DCEBF7" if coloured else "#F1F3F5",
+                    edgecolor=COLOURS[0] if coloured else _GREY,
                 )
-            )  # fmt: skip
+            )
             axes.text(0.85, y, layer.name, va="center", weight="bold" if coloured else "normal")
             axes.text(5.35, y, layer.kind, va="center", ha="right", color="#444B53")
             if coloured:
-                axes.text(5.95, y, self._label("parameters", count=units.count(layer.parameters)), va="center")
-            axes.annotate("", (3.1, y + 0.3), (3.1, y + 0.7), arrowprops={"arrowstyle": "->", "color": "#57606A"})
-            axes.text(3.3, y - 0.5, shape(layer.output_shape), va="center", fontsize=8, color="#57606A")
+                axes.text(
+                    5.95,
+                    y,
+                    self._label("parameters", count=units.count(layer.parameters)),
+                    va="center",
+                )
+            axes.annotate(
+                "",
+                (3.1, y + 0.3),
+                (3.1, y + 0.7),
+                arrowprops={"arrowstyle": "->", "color": "#57606A"},
+            )
+            axes.text(
+                3.3, y - 0.5, shape(layer.output_shape), va="center", fontsize=8, color="#57606A"
+            )
 
     def _curves(self, figure: Figure, findings: Findings, device: str) -> None:
         loss, accuracy = figure.subplots(1, 2)
@@ -163,12 +203,34 @@ class Figures:
             seen = samples_seen(run.curve)
             ends = [findings.train_samples * epoch.number for epoch in run.epochs]
             for axes, points, tests in (  # None is a gap in a line
-                (loss, [point.loss for point in run.curve], [epoch.test_loss for epoch in run.epochs]),
-                (accuracy, [point.accuracy for point in run.curve], [epoch.test_accuracy for epoch in run.epochs]),
+                (
+                    loss,
+                    [point.loss for point in run.curve],
+                    [epoch.test_loss for epoch in run.epochs],
+                ),
+                (
+                    accuracy,
+                    [point.accuracy for point in run.curve],
+                    [epoch.test_accuracy for epoch in run.epochs],
+                ),
             ):
-                axes.plot(seen, points, color=colour, linewidth=1.1, alpha=0.75, label=f"{name}, {self._label('train')}")
-                axes.plot(ends, tests, color=colour, linestyle="--", marker="o", markersize=4,
-                          label=f"{name}, {self._label('test')}")  # fmt: skip
+                axes.plot(
+                    seen,
+                    points,
+                    color=colour,
+                    linewidth=1.1,
+                    alpha=0.75,
+                    label=f"{name}, {self._label('train')}",
+                )
+                axes.plot(
+                    ends,
+                    tests,
+                    color=colour,
+                    linestyle="--",
+                    marker="o",
+                    markersize=4,
+                    label=f"{name}, {self._label('test')}",
+                )
         for axes, key in ((loss, "loss"), (accuracy, "accuracy")):
             axes.set(xlabel=self._label("samples"), ylabel=self._label(key))
             axes.grid(alpha=0.25)
@@ -185,28 +247,48 @@ class Figures:
         if not found:
             return
         keys = top_keys(found.values())[:STACKED]
-        with self._canvas(f"operations-{phase}-{in_a_name(device)}", (9.6, 0.62 * len(found) + 1.9)) as figure:
+        with self._canvas(
+            f"operations-{phase}-{in_a_name(device)}", (9.6, 0.62 * len(found) + 1.9)
+        ) as figure:
             axes = figure.add_subplot()
             names = [self._label("batch", size=size) for size in found]
             left = [0.0] * len(found)
             for key, colour in zip(keys, itertools.cycle(COLOURS), strict=False):
                 parts = [100 * shares(times).get(key, 0.0) for times in found.values()]
-                axes.barh(names, parts, left=left, color=colour, edgecolor="white", label=_as_it_is(operation_name(*key)))
+                axes.barh(
+                    names,
+                    parts,
+                    left=left,
+                    color=colour,
+                    edgecolor="white",
+                    label=_as_it_is(operation_name(*key)),
+                )
                 left = [before + part for before, part in zip(left, parts, strict=True)]
             axes.barh(
-                names, [100 - part for part in left], left=left, color=_GREY, edgecolor="white", label=self._label("rest")
+                names,
+                [100 - part for part in left],
+                left=left,
+                color=_GREY,
+                edgecolor="white",
+                label=self._label("rest"),
             )
             axes.invert_yaxis()
             axes.set(xlim=(0, 100), xlabel=self._label("share"))
             axes.set_title(
-                f"{self._label(phase)}, {self.texts.place(main_place(findings, device), short=True)}", fontsize=10, loc="left"
+                f"{self._label(phase)}, {self.texts.place(main_place(findings, device), short=True)}",
+                fontsize=10,
+                loc="left",
             )
             figure.legend(loc="outside lower center", ncols=2)
 
     def _batches(self, figure: Figure, findings: Findings) -> None:
         batch, sample = figure.subplots(1, 2, subplot_kw=_LINES)
-        for place, phase in dict.fromkeys((row.place, row.phase) for row in findings.iteration_times):
-            rows = [row for row in findings.iteration_times if (row.place, row.phase) == (place, phase)]
+        for place, phase in dict.fromkeys(
+            (row.place, row.phase) for row in findings.iteration_times
+        ):
+            rows = [
+                row for row in findings.iteration_times if (row.place, row.phase) == (place, phase)
+            ]
             sizes = [row.batch_size for row in rows]
             label = f"{self._label(phase)}, {self.texts.place(place, short=True)}"
             for axes, times in (
@@ -227,7 +309,13 @@ class Figures:
             sizes = findings.settings.batch_sizes
             for number, place in enumerate(places):
                 times = {row.batch_size: row.whole_ns / 1e9 for row in rows if row.place == place}
-                self._bars(axes, number, len(places), [times.get(size) for size in sizes], self.texts.place(place, short=True))
+                self._bars(
+                    axes,
+                    number,
+                    len(places),
+                    [times.get(size) for size in sizes],
+                    self.texts.place(place, short=True),
+                )
             axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
             axes.set(xlabel=self._label("batch_size"), ylabel=self._label("per_epoch"))
             axes.set_title(self._label(phase), fontsize=10, loc="left")
@@ -238,7 +326,13 @@ class Figures:
         calls = [call for call in findings.first_iterations if call.weights == UNTRAINED]
         axes = figure.add_subplot()
         self._bars(axes, 0, 2, [call.cold.ns / 1e6 for call in calls], self._label("first"))
-        self._bars(axes, 1, 2, [call.warm_ns / 1e6 if call.warm_ns else None for call in calls], self._label("warm"))
+        self._bars(
+            axes,
+            1,
+            2,
+            [call.warm_ns / 1e6 if call.warm_ns else None for call in calls],
+            self._label("warm"),
+        )
         names = [f"{self._label(call.phase)}\n{call.device}, b{call.batch_size}" for call in calls]
         axes.set_xticks(range(len(calls)), names, fontsize=8)
         _logarithmic_values(axes)
@@ -252,32 +346,67 @@ class Figures:
             for name, findings in machines.items():
                 for device in findings.settings.devices:
                     place = main_place(findings, device)
-                    rows = [row for row in findings.iteration_times if row.phase == "step" and row.place == place]
+                    rows = [
+                        row
+                        for row in findings.iteration_times
+                        if row.phase == "step" and row.place == place
+                    ]
                     times = [row.median_ns / row.batch_size / 1e6 for row in rows]
                     label = f"{_as_it_is(name)}: {self.texts.place(place, short=True)}"
                     axes.plot([row.batch_size for row in rows], times, label=label)
-            _logarithmic(axes, sorted({size for findings in machines.values() for size in findings.settings.batch_sizes}))
+            _logarithmic(
+                axes,
+                sorted(
+                    {
+                        size
+                        for findings in machines.values()
+                        for size in findings.settings.batch_sizes
+                    }
+                ),
+            )
             axes.set(xlabel=self._label("batch_size"), ylabel=self._label("per_sample"))
             figure.legend(loc="outside lower center", ncols=2)
 
-    def speedups(self, families: Mapping[str, Sequence[tuple[str, float, float, float]]], bands: Sequence[float]) -> None:
+    def speedups(
+        self,
+        families: Mapping[str, Sequence[tuple[str, float, float, float]]],
+        bands: Sequence[float],
+    ) -> None:
         """Draw (name, ratio, low, high) of each student, by machine family, and a line for each band."""
-        signs = {sign for name, rows in families.items() for text in (name, *(row[0] for row in rows)) for sign in text}
+        signs = {
+            sign
+            for name, rows in families.items()
+            for text in (name, *(row[0] for row in rows))
+            for sign in text
+        }
         if not "".join(signs).isascii():
             self._family = font_for(signs | self.texts.signs("label"))
         position = itertools.count(0, -1)  # from top to bottom
-        with self._canvas("speedups", (9.6, 1.4 + 0.2 * sum(len(rows) + 1 for rows in families.values()))) as figure:
+        with self._canvas(
+            "speedups", (9.6, 1.4 + 0.2 * sum(len(rows) + 1 for rows in families.values()))
+        ) as figure:
             axes, ticks = figure.add_subplot(), dict[int, str]()
             axes.set_xscale("log")
             for band in (1, *bands):
-                axes.axvline(band, color=_GREY, linewidth=2 if band == 1 else 0.8, linestyle="-" if band == 1 else "--")
-            for (name, rows), colour in zip(families.items(), itertools.cycle(COLOURS), strict=False):
+                axes.axvline(
+                    band,
+                    color=_GREY,
+                    linewidth=2 if band == 1 else 0.8,
+                    linestyle="-" if band == 1 else "--",
+                )
+            for (name, rows), colour in zip(
+                families.items(), itertools.cycle(COLOURS), strict=False
+            ):
                 places = [next(position) for _ in rows]
                 names, *values = zip(*rows, strict=True)
                 # One may be forged.
-                ratios, lows, highs = ([min(max(0.1, number), 10.0) for number in each] for each in values)
+                ratios, lows, highs = (
+                    [min(max(0.1, number), 10.0) for number in each] for each in values
+                )
                 axes.hlines(places, lows, highs, color=colour, linewidth=1.6)
-                axes.plot(ratios, places, "o", color=colour, markersize=5, label=self._literal(name))
+                axes.plot(
+                    ratios, places, "o", color=colour, markersize=5, label=self._literal(name)
+                )
                 ticks.update(zip(places, map(self._literal, names), strict=True))
                 next(position)  # a blank row between families
             axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
@@ -296,7 +425,11 @@ class Figures:
         width = 0.8 / of
         places = [position + (number - (of - 1) / 2) * width for position in range(len(heights))]
         drawn = axes.bar(
-            places, [height or 0 for height in heights], width * 0.92, color=COLOURS[number % len(COLOURS)], label=label
+            places,
+            [height or 0 for height in heights],
+            width * 0.92,
+            color=COLOURS[number % len(COLOURS)],
+            label=label,
         )
         texts = [units.MISSING if height is None else f"{height:.3g}" for height in heights]
         axes.bar_label(drawn, texts, fontsize=8, padding=2)

@@ -42,7 +42,9 @@ UNTRAINED, TRAINED = "untrained", "trained"
 
 def dataset() -> Any:
     """Declare the dataset of a lab."""
-    return option("--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME")
+    return option(
+        "--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME"
+    )
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,9 @@ class LabSettings:
     devices: Annotated[tuple[str, ...], Members("at least one")] = option(
         "--device", several(str), "auto", "comma list of auto, cpu, cuda, cuda:1, mps", "NAMES"
     )  # of a lab: names in torch, the CPU first
-    epochs: int = option("--epochs", whole(1), None, "epochs of training (default: 3 on digits, 1 on mnist)", "N")
+    epochs: int = option(
+        "--epochs", whole(1), None, "epochs of training (default: 3 on digits, 1 on mnist)", "N"
+    )
     model: str = "convnet"
     seed: int = 1
 

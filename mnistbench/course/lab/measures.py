@@ -43,11 +43,15 @@ class Measures:
     epochs = 2  # most timed epochs
     profiled_iterations = 10
 
-    def __init__(self, settings: LabSettings, data_dir: str | None = None, processes: Processes | None = None) -> None:
+    def __init__(
+        self, settings: LabSettings, data_dir: str | None = None, processes: Processes | None = None
+    ) -> None:
         self._settings = settings
         self._data_dir = data_dir
         self._processes = processes
-        self._workload = {each.name: each for each in builtin_workloads(settings.dataset, data_dir)}[settings.model]
+        self._workload = {
+            each.name: each for each in builtin_workloads(settings.dataset, data_dir)
+        }[settings.model]
 
     def samples(self) -> tuple[int, int]:
         """Return the sizes of the training and the test set.
@@ -72,38 +76,64 @@ class Measures:
         output.mkdir(parents=True)
         result = train(
             TrainSettings(
-                model=self._settings.model, dataset=self._settings.dataset, data_dir=self._data_dir, device=device,
-                threads=threads, batch_size=size, step=default_step(device), epochs=self._settings.epochs,
-                seed=self._settings.seed, log_interval=math.ceil(math.ceil(train_samples / size) / _POINTS_PER_EPOCH),
+                model=self._settings.model,
+                dataset=self._settings.dataset,
+                data_dir=self._data_dir,
+                device=device,
+                threads=threads,
+                batch_size=size,
+                step=default_step(device),
+                epochs=self._settings.epochs,
+                seed=self._settings.seed,
+                log_interval=math.ceil(math.ceil(train_samples / size) / _POINTS_PER_EPOCH),
             ),
-            output, listener, self._workload,
-        )  # fmt: skip
+            output,
+            listener,
+            self._workload,
+        )
         directory = f"{output.parent.name}/{output.name}"
-        return Training(device, size, result.epochs, tuple(listener.points), directory), result.notes
+        return Training(
+            device, size, result.epochs, tuple(listener.points), directory
+        ), result.notes
 
-    def profiled(self, phase: str, device: str, threads: int, size: int, trace: Path | None) -> Profiled:
+    def profiled(
+        self, phase: str, device: str, threads: int, size: int, trace: Path | None
+    ) -> Profiled:
         """Profile a warm case.
 
         Raises:
             MnistbenchError: the device runs out of memory, or the trace cannot be written.
         """
         return profile_case(
-            self._params(phase, device, threads, size), self._workload, data_dir=self._data_dir,
-            iterations=self.profiled_iterations, trace=trace,
+            self._params(phase, device, threads, size),
+            self._workload,
+            data_dir=self._data_dir,
+            iterations=self.profiled_iterations,
+            trace=trace,
             timed=False,  # ``iterations`` times the same cases, in alternating blocks
-        )  # fmt: skip
+        )
 
-    def first_iterations(self, phase: str, device: str, threads: int, size: int) -> tuple[FirstIteration, ...]:
+    def first_iterations(
+        self, phase: str, device: str, threads: int, size: int
+    ) -> tuple[FirstIteration, ...]:
         """Measure the first iteration in new processes: with untrained weights, and with trained ones.
 
         Raises:
             UsageError: a process failed.
         """
-        calls = cold_calls(self._params(phase, device, threads, size), self._data_dir, self._processes)
+        calls = cold_calls(
+            self._params(phase, device, threads, size), self._data_dir, self._processes
+        )
         later = next((call for call in calls if not call.first), None)
-        return tuple(FirstIteration(device, phase, size, call, None if call.trained else later) for call in calls if call.first)
+        return tuple(
+            FirstIteration(device, phase, size, call, None if call.trained else later)
+            for call in calls
+            if call.first
+        )
 
-    def iterations(self, wanted: Sequence[tuple[str, str, int, int]], advance: Callable[[float], None]) -> tuple[WarmTime, ...]:
+    def iterations(
+        self, wanted: Sequence[tuple[str, str, int, int]], advance: Callable[[float], None]
+    ) -> tuple[WarmTime, ...]:
         """Time warm iterations of (phase, device, threads, batch size) in alternating blocks, in random order.
 
         Raises:
@@ -119,7 +149,13 @@ class Measures:
             cases = []
             for phase, device, threads, size in wanted:
                 with thread_count(threads):
-                    cases.append(build(self._params(phase, device, threads, size), self._workload, self._data_dir))
+                    cases.append(
+                        build(
+                            self._params(phase, device, threads, size),
+                            self._workload,
+                            self._data_dir,
+                        )
+                    )
                     for _ in range(WARMUP_CALLS):
                         cases[-1]()
             in_block = []
@@ -141,8 +177,15 @@ class Measures:
         Raises:
             UsageError: the device runs out of memory.
         """
-        with memory_suffices(too_large(device, size)), thread_count(threads), fork_random(torch.device(device)):
-            warm = build(self._params("step" if phase == "train" else "forward", device, threads, size), self._workload)
+        with (
+            memory_suffices(too_large(device, size)),
+            thread_count(threads),
+            fork_random(torch.device(device)),
+        ):
+            warm = build(
+                self._params("step" if phase == "train" else "forward", device, threads, size),
+                self._workload,
+            )
             warm()
             case = build(self._params(phase, device, threads, size), self._workload, self._data_dir)
             times: list[int] = []
@@ -152,9 +195,16 @@ class Measures:
 
     def _params(self, phase: str, device: str, threads: int, size: int) -> Params:
         return Params(
-            workload=self._settings.model, phase=phase, batch_size=size, device=device, dtype="float32", threads=threads,
-            compile=False, seed=self._settings.seed, dataset=self._settings.dataset,
-        )  # fmt: skip
+            workload=self._settings.model,
+            phase=phase,
+            batch_size=size,
+            device=device,
+            dtype="float32",
+            threads=threads,
+            compile=False,
+            seed=self._settings.seed,
+            dataset=self._settings.dataset,
+        )
 
 
 class _Collector(Listener):

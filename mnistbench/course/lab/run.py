@@ -26,7 +26,16 @@ from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
 from mnistbench.course.classroom.chain import add_link
 from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, read
-from mnistbench.course.lab.findings import BEFORE, FILE, Findings, LabSettings, StudyTable, read_file, stored, write_file
+from mnistbench.course.lab.findings import (
+    BEFORE,
+    FILE,
+    Findings,
+    LabSettings,
+    StudyTable,
+    read_file,
+    stored,
+    write_file,
+)
 from mnistbench.course.lab.sheets import in_a_name
 from mnistbench.saved_runs.compatibility import differences
 from mnistbench.showing.progress import Progress
@@ -82,7 +91,9 @@ def unlike_steps(findings: Findings, read: Callable[[str], Reader | None]) -> li
 
 def items_of(content: Reader, step: LabStep) -> tuple[Any, ...]:
     """Return the items of a step from the content of its file."""
-    found: tuple[Any, ...] = content["items"].read(typing.get_type_hints(Findings, include_extras=True)[step.field])
+    found: tuple[Any, ...] = content["items"].read(
+        typing.get_type_hints(Findings, include_extras=True)[step.field]
+    )
     return found
 
 
@@ -98,7 +109,9 @@ def has_begun(directory: Path) -> bool:
     steps = directory / STEPS
     killed_at_its_start = there == {STEPS.name} and steps.is_dir() and not any(steps.iterdir())
     if there and not killed_at_its_start:
-        raise UsageError(f"--output: {directory} contains files that are not a lab's; name a new or an empty directory")
+        raise UsageError(
+            f"--output: {directory} contains files that are not a lab's; name a new or an empty directory"
+        )
     return False
 
 
@@ -109,9 +122,15 @@ class LabPlan:
     """
 
     def __init__(
-        self, settings: LabSettings, environment: Environment, samples: tuple[int, int] = (1, 1), *, studies: bool = True,
-        directory: Path = Path(), measures: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        settings: LabSettings,
+        environment: Environment,
+        samples: tuple[int, int] = (1, 1),
+        *,
+        studies: bool = True,
+        directory: Path = Path(),
+        measures: Any = None,
+    ) -> None:
         self.settings, self.environment, self.samples = settings, environment, samples
         self.studies, self.directory, self.measures = studies, directory, measures
 
@@ -119,18 +138,26 @@ class LabPlan:
         """Yield all steps in the order of the report's sections."""
         settings, threads = self.settings, self.environment.threads
         one_thread = not settings.accelerator and threads > 1
-        places = [*((device, threads) for device in settings.devices), *([("cpu", 1)] if one_thread else [])]
+        places = [
+            *((device, threads) for device in settings.devices),
+            *([("cpu", 1)] if one_thread else []),
+        ]
         for device in settings.devices:
             yield from (self._training_step(device, size) for size in settings.batch_sizes)
             for phase, size in itertools.product(("forward", "step"), settings.batch_sizes):
                 yield self._profile_step(phase, device, size)
         yield self._iterations_step(places)
-        for (device, count), phase, size in itertools.product(places, ("train", "eval"), settings.batch_sizes):
+        for (device, count), phase, size in itertools.product(
+            places, ("train", "eval"), settings.batch_sizes
+        ):
             yield self._epoch_step(phase, device, count, size)
         sizes = sorted({ONE_IMAGE, *settings.batch_sizes})
         for device in settings.devices:
             yield from (self._first_iteration_step("forward", device, size) for size in sizes)
-            yield from (self._first_iteration_step("step", device, size) for size in sorted({ONE_IMAGE, sizes[-1]}))
+            yield from (
+                self._first_iteration_step("step", device, size)
+                for size in sorted({ONE_IMAGE, sizes[-1]})
+            )
         # Of all studies, from the start of the first one.
         ends = functools.cache(lambda: time.monotonic() + STUDIES_S)
         for name, arguments in STUDIES.items() if self.studies else ():
@@ -147,12 +174,22 @@ class LabPlan:
 
         def work(advance: Advance) -> _Result:
             shutil.rmtree(self.directory / run, ignore_errors=True)  # remains of an interrupted run
-            training, notes = self.measures.training(device, self.environment.threads, size, self.directory / run, advance)
+            training, notes = self.measures.training(
+                device, self.environment.threads, size, self.directory / run, advance
+            )
             return [training], notes
 
         seconds = 2 + self.settings.epochs * self._seconds_per_epoch(size)
         text = f"training, {device}, batch size {size}"
-        return LabStep(f"training-{case}", text, seconds, "trainings", work, {"step": default_step(device)}, (run,))
+        return LabStep(
+            f"training-{case}",
+            text,
+            seconds,
+            "trainings",
+            work,
+            {"step": default_step(device)},
+            (run,),
+        )
 
     def _profile_step(self, phase: str, device: str, size: int) -> LabStep:
         case = f"{phase}-{in_a_name(device)}-b{size}"
@@ -160,7 +197,9 @@ class LabPlan:
 
         def work(_: Advance) -> _Result:
             trace = self.directory / files[0] if files else None
-            return [self.measures.profiled(phase, device, self.environment.threads, size, trace)], ()
+            return [
+                self.measures.profiled(phase, device, self.environment.threads, size, trace)
+            ], ()
 
         text = f"operations of {phase}, {device}, batch size {size}"
         seconds = 3 + 20 * _seconds_per_step(size)
@@ -170,25 +209,37 @@ class LabPlan:
         cases = itertools.product(places, ("step", "forward"), self.settings.batch_sizes)
         wanted = [(phase, *place, size) for place, phase, size in cases]
         return LabStep(
-            "iterations", "time per iteration", 1.5 * len(wanted), "iteration_times",
-            lambda advance: (self.measures.iterations(wanted, advance), ()), {"wanted": wanted},
-        )  # fmt: skip
+            "iterations",
+            "time per iteration",
+            1.5 * len(wanted),
+            "iteration_times",
+            lambda advance: (self.measures.iterations(wanted, advance), ()),
+            {"wanted": wanted},
+        )
 
     def _epoch_step(self, phase: str, device: str, threads: int, size: int) -> LabStep:
-        share = min(1.0, size / 8) * (1.0 if phase == "train" else self.samples[1] / self.samples[0] / 3)
+        share = min(1.0, size / 8) * (
+            1.0 if phase == "train" else self.samples[1] / self.samples[0] / 3
+        )
         return LabStep(
             f"epochs-{phase}-{in_a_name(device)}-t{threads}-b{size}",
             f"epochs of {phase}, {device}, {threads} threads, batch size {size}",
-            1 + 2 * share * self._seconds_per_epoch(size), "epoch_times",
+            1 + 2 * share * self._seconds_per_epoch(size),
+            "epoch_times",
             lambda _: ([self.measures.epoch(phase, device, threads, size)], ()),
-        )  # fmt: skip
+        )
 
     def _first_iteration_step(self, phase: str, device: str, size: int) -> LabStep:
         return LabStep(
             f"first-iteration-{phase}-{in_a_name(device)}-b{size}",
-            f"first iteration of {phase}, {device}, batch size {size}", 15, "first_iterations",
-            lambda _: (self.measures.first_iterations(phase, device, self.environment.threads, size), ()),
-        )  # fmt: skip
+            f"first iteration of {phase}, {device}, batch size {size}",
+            15,
+            "first_iterations",
+            lambda _: (
+                self.measures.first_iterations(phase, device, self.environment.threads, size),
+                (),
+            ),
+        )
 
     def _seconds_per_epoch(self, size: int) -> float:
         return self.samples[0] / size * _seconds_per_step(size)
@@ -206,14 +257,22 @@ class Lab:
     """
 
     def __init__(
-        self, directory: Path, settings: LabSettings, environment: Environment, measures: Any, *, studies: bool = False
+        self,
+        directory: Path,
+        settings: LabSettings,
+        environment: Environment,
+        measures: Any,
+        *,
+        studies: bool = False,
     ) -> None:
         samples = measures.samples()
         self._directory, self._predictions = directory, _begin(directory, settings, environment)
         if self._predictions:
             sizes = {*settings.batch_sizes, self._predictions.batch_size}
             settings = replace(settings, batch_sizes=tuple(sorted(sizes)))
-        self._plan = LabPlan(settings, environment, samples, studies=studies, directory=directory, measures=measures)
+        self._plan = LabPlan(
+            settings, environment, samples, studies=studies, directory=directory, measures=measures
+        )
 
     def run(self, stream: TextIO | None) -> Findings:
         """Measure the steps that have no result yet; return all findings and write them to ``lab.json``."""
@@ -235,7 +294,11 @@ class Lab:
                 results["traces"] += step.files if step.field == "cases" else ()
         results["notes"] = list(dict.fromkeys(results["notes"]))
         parts: dict[str, Any] = {name: tuple(items) for name, items in results.items()}
-        parts |= {"settings": plan.settings, "environment": plan.environment, "predictions": self._predictions}
+        parts |= {
+            "settings": plan.settings,
+            "environment": plan.environment,
+            "predictions": self._predictions,
+        }
         parts["train_samples"], parts["test_samples"] = plan.samples
         findings = Findings(**parts)
         write_file(self._directory / FILE, stored(findings), self._directory)
@@ -257,7 +320,9 @@ class Lab:
             return None
         for file in step.files:
             if not (self._directory / file).exists():
-                progress.say(f"mnistbench: {self._directory / file} is missing; measuring it again: {step.text}")
+                progress.say(
+                    f"mnistbench: {self._directory / file} is missing; measuring it again: {step.text}"
+                )
                 return None
         return items, notes
 
@@ -291,21 +356,42 @@ def _begin(directory: Path, settings: LabSettings, environment: Environment) -> 
         if (own := directory / PREDICTIONS).exists():
             predicted = read(own)
             if not predicted.answers:
-                command = shlex.join(["mnistbench", "lab", "predict", "--student", predicted.student, "-o", str(directory)])
+                command = shlex.join(
+                    [
+                        "mnistbench",
+                        "lab",
+                        "predict",
+                        "--student",
+                        predicted.student,
+                        "-o",
+                        str(directory),
+                    ]
+                )
                 raise UsageError(
                     f"{own}: has no answers, and predictions count only before the lab has begun; answer the questions: "
                     f"{command}; or remove the file, to measure without predictions"
                 )
             add_link(directory, PREDICTIONS, own.read_bytes())  # the student may have edited them
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, {"settings": identity, "environment": environment, "predictions": predicted}, directory)
+        write_file(
+            path,
+            {"settings": identity, "environment": environment, "predictions": predicted},
+            directory,
+        )
         return predicted
     try:
         begun = read_file(path)
-        predicted = Reader(begun.read(Mapping[str, Any]).get("predictions"), "predictions").read(Predictions | None)
-        before, begun_on = begun["settings"].read(Mapping[str, Any]), begun["environment"].read(Environment)
+        predicted = Reader(begun.read(Mapping[str, Any]).get("predictions"), "predictions").read(
+            Predictions | None
+        )
+        before, begun_on = (
+            begun["settings"].read(Mapping[str, Any]),
+            begun["environment"].read(Environment),
+        )
     except (OSError, RecordError) as error:
-        raise UsageError(f"--output: {path} cannot be read ({error}); name another directory") from None
+        raise UsageError(
+            f"--output: {path} cannot be read ({error}); name another directory"
+        ) from None
     for name, value in identity.items():
         if before.get(name) != value:
             raise UsageError(
@@ -327,11 +413,23 @@ def _seconds_per_step(size: int) -> float:
 
 def study(name: str, limit_s: float) -> tuple[tuple[StudyTable, ...], tuple[str, ...]]:
     """Run an operator study in a process that can be ended; return its table, or a note if it failed or took too long."""
-    command = [sys.executable, "-P", "-m", "mnistbench", "study", name, *STUDIES[name], "--format", "csv"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "mnistbench",
+        "study",
+        name,
+        *STUDIES[name],
+        "--format",
+        "csv",
+    ]
     with tempfile.TemporaryDirectory(prefix="mnistbench-") as folder:
         ends = time.monotonic() + limit_s
         try:
-            with Child(command, measuring_environment(os.environ, Path(folder) / "pycache")) as child:
+            with Child(
+                command, measuring_environment(os.environ, Path(folder) / "pycache")
+            ) as child:
                 columns, *rows = csv.reader(child.output(limit_s).splitlines())
         except ChildError as error:
             if time.monotonic() >= ends:

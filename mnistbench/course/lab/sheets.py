@@ -67,7 +67,9 @@ class Cells:
 
     def __str__(self) -> str:
         """Return the cells as a readable condition: ``self_ns where operation = aten::addmm``."""
-        conditions = " and ".join(f"{column} = {' or '.join(map(str, values))}" for column, values in self.where)
+        conditions = " and ".join(
+            f"{column} = {' or '.join(map(str, values))}" for column, values in self.where
+        )
         return f"{self.column} where {conditions}" if conditions else self.column
 
 
@@ -89,7 +91,9 @@ class CitedNumber:
         return KINDS[self.kind](self.value)
 
 
-def ratio(over: CitedNumber | None, under: CitedNumber | None, *, kind: str = "ratio") -> CitedNumber | None:
+def ratio(
+    over: CitedNumber | None, under: CitedNumber | None, *, kind: str = "ratio"
+) -> CitedNumber | None:
     """Return the ratio of two sums; None if one is missing or the second is 0."""
     if not (over and under and under.value):
         return None
@@ -100,7 +104,11 @@ def ratio(over: CitedNumber | None, under: CitedNumber | None, *, kind: str = "r
 def rate(amount: CitedNumber | None, time: CitedNumber | None) -> CitedNumber | None:
     """Return FLOPs or bytes per second; None if a number is missing or the time is 0."""
     per_ns = ratio(amount, time)
-    return replace(per_ns, value=per_ns.value * 1e9, kind=f"{amount.kind}_per_s") if amount and per_ns else None
+    return (
+        replace(per_ns, value=per_ns.value * 1e9, kind=f"{amount.kind}_per_s")
+        if amount and per_ns
+        else None
+    )
 
 
 def share(part: CitedNumber | None, whole: CitedNumber | None) -> CitedNumber | None:
@@ -126,10 +134,19 @@ class Sheet(Table):
         shown = {each.key: each.shown for each in self.columns if each.key}
         assert where.keys() <= shown.keys(), f"{self.file}: {', '.join(where)}"
         conditions = tuple(  # in the order of the columns, so that the same number is cited once
-            (name, tuple(value) if isinstance(value, Collection) and not isinstance(value, str) else (value,))
+            (
+                name,
+                tuple(value)
+                if isinstance(value, Collection) and not isinstance(value, str)
+                else (value,),
+            )
             for name, value in sorted(where.items(), key=lambda item: list(shown).index(item[0]))
         )
-        matching = [row[column] for row in self.written if all(row[name] in values for name, values in conditions)]
+        matching = [
+            row[column]
+            for row in self.written
+            if all(row[name] in values for name, values in conditions)
+        ]
         numbers = [number for number in matching if isinstance(number, int | float)]
         if not numbers:
             return None
@@ -161,26 +178,45 @@ class Sheets:
 
     def all(self) -> list[Sheet]:
         """Return every table, in the order of the fields."""
-        return [sheet for each in vars(self).values() for sheet in (each.values() if isinstance(each, dict) else [each])]
+        return [
+            sheet
+            for each in vars(self).values()
+            for sheet in (each.values() if isinstance(each, dict) else [each])
+        ]
 
 
 def sheets_of(findings: Findings) -> Sheets:
     """Return the tables of one machine's findings."""
     points = [
-        (run, point, at) for run in findings.trainings for point, at in zip(run.curve, samples_seen(run.curve), strict=True)
+        (run, point, at)
+        for run in findings.trainings
+        for point, at in zip(run.curve, samples_seen(run.curve), strict=True)
     ]
     return Sheets(
-        environment=Sheet("tables/environment.csv", ENVIRONMENT, tuple(environment_fields(findings).items())),
+        environment=Sheet(
+            "tables/environment.csv", ENVIRONMENT, tuple(environment_fields(findings).items())
+        ),
         layers=Sheet("tables/layers.csv", LAYERS, findings.layers),
         ceilings=Sheet("tables/ceilings.csv", CEILINGS, tuple(findings.ceilings.items())),
         iterations=Sheet("tables/iterations.csv", ITERATIONS, findings.iteration_times),
         epochs=Sheet("tables/epochs.csv", EPOCHS, findings.epoch_times),
         profiler=_profiler(findings),
-        first_iterations=Sheet("tables/first-iterations.csv", FIRST_ITERATIONS, findings.first_iterations),
-        training=Sheet("tables/training.csv", TRAINING, [(run, epoch) for run in findings.trainings for epoch in run.epochs]),
+        first_iterations=Sheet(
+            "tables/first-iterations.csv", FIRST_ITERATIONS, findings.first_iterations
+        ),
+        training=Sheet(
+            "tables/training.csv",
+            TRAINING,
+            [(run, epoch) for run in findings.trainings for epoch in run.epochs],
+        ),
         curves=Sheet("tables/training-curves.csv", CURVES, points),
         operations={
-            (case.params.phase, case.params.device, table.view, case.params.batch_size): _operations(case, table)
+            (
+                case.params.phase,
+                case.params.device,
+                table.view,
+                case.params.batch_size,
+            ): _operations(case, table)
             for case, table in findings.tables
         },
         first_operations={
@@ -195,11 +231,16 @@ def sheets_of(findings: Findings) -> Sheets:
 def environment_fields(findings: Findings) -> dict[str, str]:
     """Return machine, software and settings as field -> text, with separate fields for each accelerator."""
     environment, settings = findings.environment, findings.settings
-    fields = {name: str(getattr(environment, name)) for name in ("cpu_model", "cpu_count", "threads")}
+    fields = {
+        name: str(getattr(environment, name)) for name in ("cpu_model", "cpu_count", "threads")
+    }
     fields["accelerator_count"] = str(len(environment.devices))
     for number, device in enumerate(environment.devices):
         fields |= {f"accelerator{number or ''}_{name}": value for name, value in device.items()}
-    fields |= {name: getattr(environment, name) for name in ("platform", "python", "torch", "torchvision", "blas")}
+    fields |= {
+        name: getattr(environment, name)
+        for name in ("platform", "python", "torch", "torchvision", "blas")
+    }
     return fields | {
         "allocator": units.listed(dict(environment.allocator)),
         "mnistbench": environment.mnistbench,
@@ -230,7 +271,9 @@ def samples_seen(curve: Iterable[Any]) -> list[int]:
     return list(itertools.accumulate(point.samples for point in curve))
 
 
-def _number(kind: str, key: str, value: Callable[[Any], float | None], heading: str | None = None) -> Column[Any]:
+def _number(
+    kind: str, key: str, value: Callable[[Any], float | None], heading: str | None = None
+) -> Column[Any]:
     return Column(heading, value, KINDS[kind], key)
 
 
@@ -267,7 +310,9 @@ ITERATIONS: tuple[Column[WarmTime], ...] = (
     *_CASE,
     _number("time", "median_ns", lambda time: time.median_ns, "per_batch"),
     _number("time", "iqr_ns", lambda time: time.iqr_ns, "iqr"),
-    _number("time", "sample_ns", lambda time: round(time.median_ns / time.batch_size), "per_sample"),
+    _number(
+        "time", "sample_ns", lambda time: round(time.median_ns / time.batch_size), "per_sample"
+    ),
     _number("count", "iterations", lambda time: len(time.times_ns), "timed_iterations"),
 )
 
@@ -290,7 +335,12 @@ FIRST_ITERATIONS: tuple[Column[FirstIteration], ...] = (
     _number("label", "batch_size", lambda found: found.batch_size, "batch_size"),
     _number("time", "first_ns", lambda found: found.cold.ns, "first"),
     _number("time", "warm_ns", lambda found: found.warm_ns, "warm"),
-    _number("ratio", "times", lambda found: found.cold.ns / found.warm_ns if found.warm_ns else None, "times"),
+    _number(
+        "ratio",
+        "times",
+        lambda found: found.cold.ns / found.warm_ns if found.warm_ns else None,
+        "times",
+    ),
     _number("time", "extra_ns", lambda found: _less(found.cold.ns, found.warm_ns)),
     _number("time", "first_sample_ns", lambda found: round(found.cold.ns / found.batch_size)),
 )
@@ -323,10 +373,17 @@ def _operations(case: Profiled, table: OpTable) -> Sheet:
     """
     params, clock, whole = case.params, table.clock, table.total_ns
     works = table.view == "device" or params.device == "cpu"
-    amounts = {row.key: (cost.flops, cost.n_bytes) if (cost := case.costs.get(row.key)) else (None, None) for row in table.rows}
+    amounts = {
+        row.key: (cost.flops, cost.n_bytes) if (cost := case.costs.get(row.key)) else (None, None)
+        for row in table.rows
+    }
 
     def per_s(row: Any, amount: int | None) -> int | None:
-        return round(amount * 1e9 / row.self_ns(clock)) if works and amount is not None and row.self_ns(clock) else None
+        return (
+            round(amount * 1e9 / row.self_ns(clock))
+            if works and amount is not None and row.self_ns(clock)
+            else None
+        )
 
     columns = (
         _word("operation", attrgetter("name")),
@@ -336,7 +393,9 @@ def _operations(case: Profiled, table: OpTable) -> Sheet:
         _number("time", "self_ns", lambda row: row.self_ns(clock)),
         _number("time", "iqr_ns", lambda row: row.spread_ns(clock)),
         _number("time", "total_ns", lambda row: median_ns(row.total_cpu_ns)),
-        _number("share", "share", lambda row: round(row.self_ns(clock) / whole, 6) if whole else None),
+        _number(
+            "share", "share", lambda row: round(row.self_ns(clock) / whole, 6) if whole else None
+        ),
         _number("bytes", "memory_bytes", attrgetter("memory_bytes")),
         _number("flops", "flops", lambda row: amounts[row.key][0]),
         _number("bytes", "moved_bytes", lambda row: amounts[row.key][1]),
@@ -345,7 +404,9 @@ def _operations(case: Profiled, table: OpTable) -> Sheet:
     )
     rows = sorted(table.rows, key=lambda row: (-row.self_ns(clock), *row.key))
     return Sheet(
-        f"tables/operations-{params.phase}-{in_a_name(params.device)}-{table.view}-b{params.batch_size}.csv", columns, rows
+        f"tables/operations-{params.phase}-{in_a_name(params.device)}-{table.view}-b{params.batch_size}.csv",
+        columns,
+        rows,
     )
 
 
@@ -370,7 +431,10 @@ def _first_operations(found: FirstIteration) -> Sheet:
 
 def _profiler(findings: Findings) -> Sheet:
     """Return profiled and untraced times per iteration; operation calls are per iteration, too."""
-    untraced = {(time.device, time.threads, time.phase, time.batch_size): time.median_ns for time in findings.iteration_times}
+    untraced = {
+        (time.device, time.threads, time.phase, time.batch_size): time.median_ns
+        for time in findings.iteration_times
+    }
 
     def plain(row: tuple[Profiled, OpTable]) -> int | None:
         params = row[0].params
@@ -390,11 +454,20 @@ def _profiler(findings: Findings) -> Sheet:
         _number("count", "iterations", lambda row: len(row[1].iteration_ns)),
         _number("time", "profiled_ns", profiled, "profiled"),
         _number("time", "untraced_ns", plain, "untraced"),
-        _number("ratio", "times", lambda row: profiled(row) / ns if (ns := plain(row)) else None, "times"),
+        _number(
+            "ratio",
+            "times",
+            lambda row: profiled(row) / ns if (ns := plain(row)) else None,
+            "times",
+        ),
         _number("count", "operation_calls", calls, "operation_calls"),
-        _number("time", "added_per_call_ns", lambda row: row[1].profiler_ns or None, "added_per_call"),
+        _number(
+            "time", "added_per_call_ns", lambda row: row[1].profiler_ns or None, "added_per_call"
+        ),
         _number("time", "added_ns", lambda row: _less(profiled(row), plain(row))),
-        _number("time", "added_to_calls_ns", lambda row: round(calls(row) * row[1].profiler_ns) or None),
+        _number(
+            "time", "added_to_calls_ns", lambda row: round(calls(row) * row[1].profiler_ns) or None
+        ),
         _number("time", "busy_ns", lambda row: median_ns(row[1].busy_ns) or None),
     )
     return Sheet("tables/profiler.csv", columns, findings.tables)
@@ -407,15 +480,26 @@ def _less(first: int, warm: int | None) -> int | None:
 #: Columns of the studies' tables that the report shows: one of KINDS, or a class of words -> names in the study's CSV, the keys
 #: of the wording.
 STUDY_COLUMNS: Mapping[Any, tuple[str, ...]] = {
-    "seconds": ("seconds",), "flops": ("flops",), "label": ("batch_size",), "share": ("of_ceiling",), "ratio": ("ratio",),
+    "seconds": ("seconds",),
+    "flops": ("flops",),
+    "label": ("batch_size",),
+    "share": ("of_ceiling",),
+    "ratio": ("ratio",),
     "time": ("ns_per_multiply_add", "ns_per_multiply_add_in_l1", "eager_ns", "compiled_ns"),
     "count": ("l1_misses", "l2_misses", "eager_operations", "generated_kernels", "library_kernels"),
     "bytes": (
-        "n_bytes", "weight_bytes", "gradient_bytes", "optimizer_state_bytes", "saved_for_backward_bytes",
-        "predicted_peak_bytes", "measured_peak_bytes",
+        "n_bytes",
+        "weight_bytes",
+        "gradient_bytes",
+        "optimizer_state_bytes",
+        "saved_for_backward_bytes",
+        "predicted_peak_bytes",
+        "measured_peak_bytes",
     ),
-    str: ("convolution", "algorithm", "problem", "model", "program"), Code: ("way", "order"), Label: ("phase", "part"),
-}  # fmt: skip
+    str: ("convolution", "algorithm", "problem", "model", "program"),
+    Code: ("way", "order"),
+    Label: ("phase", "part"),
+}
 
 
 def _study_column(key: str) -> Column[Any]:
@@ -424,13 +508,17 @@ def _study_column(key: str) -> Column[Any]:
     if kind in KINDS:
         return _number(kind, key, itemgetter(key), key)
     if kind:
-        return _word(key, lambda row: row[key] and kind(row[key]), "measured" if key == "phase" else key)
+        return _word(
+            key, lambda row: row[key] and kind(row[key]), "measured" if key == "phase" else key
+        )
     return Column(None, itemgetter(key), key=key)
 
 
 def _study(study: StudyTable) -> Sheet:
     rows = [dict(zip(study.columns, map(_cell, row), strict=True)) for row in study.rows]
-    return Sheet(f"tables/study-{study.name}.csv", [_study_column(key) for key in study.columns], rows)
+    return Sheet(
+        f"tables/study-{study.name}.csv", [_study_column(key) for key in study.columns], rows
+    )
 
 
 def _cell(text: str) -> Cell:
@@ -447,7 +535,10 @@ TOP = 10
 
 def operation_times(sheet: Sheet) -> dict[OpKey, int]:
     """Return the self times of an operation table by (operation, phase, module)."""
-    return {(str(row["operation"]), str(row["phase"]), str(row["module"])): int(row["self_ns"] or 0) for row in sheet.written}
+    return {
+        (str(row["operation"]), str(row["phase"]), str(row["module"])): int(row["self_ns"] or 0)
+        for row in sheet.written
+    }
 
 
 def shares(times: Mapping[OpKey, int]) -> dict[OpKey, float]:

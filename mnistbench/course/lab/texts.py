@@ -44,7 +44,9 @@ class Texts:
         """Return a wording with its placeholders filled in; words and places are translated."""
         return self.cited(section, key, values, None)
 
-    def cited(self, section: str, key: str, values: Mapping[str, object], cite: Cite | None) -> Text:
+    def cited(
+        self, section: str, key: str, values: Mapping[str, object], cite: Cite | None
+    ) -> Text:
         """Return a wording like :meth:`text`, with each number linked to the entry that ``cite`` returns."""
         pieces: list[str | Cited] = []
         in_code = False
@@ -90,15 +92,23 @@ class Texts:
         key = ("short_" if short else "") + ("one" if place.threads == 1 else "many")
         return self.plain("place", key, threads=place.threads)
 
-    def table(self, caption: str, sheet: Sheet, rows: Iterable[Any] | None = None, **values: object) -> Exhibit:
+    def table(
+        self, caption: str, sheet: Sheet, rows: Iterable[Any] | None = None, **values: object
+    ) -> Exhibit:
         """Return a sheet, or some rows of it, as a table: the columns that have a heading, which is a key of ``column``."""
         columns = [
-            Column[Any](self.plain("column", column.heading), functools.partial(self._cell, column), column.shown)
+            Column[Any](
+                self.plain("column", column.heading),
+                functools.partial(self._cell, column),
+                column.shown,
+            )
             for column in sheet.columns
             if column.heading is not None
         ]
         title = self.plain("caption", caption, **values)
-        return Exhibit(Table(title, columns, tuple(sheet.rows if rows is None else rows)), title, (sheet.file,))
+        return Exhibit(
+            Table(title, columns, tuple(sheet.rows if rows is None else rows)), title, (sheet.file,)
+        )
 
     def _cell(self, column: Column[Any], row: Any) -> Text:
         value = column.value(row)
@@ -108,14 +118,25 @@ class Texts:
             return value
         if isinstance(value, DevicePlace):
             return (self.place(value, short=True),)
-        return (column.shown(value),) if column.shown and not isinstance(value, str) else self.words(value)
+        return (
+            (column.shown(value),)
+            if column.shown and not isinstance(value, str)
+            else self.words(value)
+        )
 
     @staticmethod
     def rows(
-        title: str, headings: Sequence[str], rows: Iterable[Sequence[Any]], files: tuple[str, ...] = (), *, numbers: int = 0
+        title: str,
+        headings: Sequence[str],
+        rows: Iterable[Sequence[Any]],
+        files: tuple[str, ...] = (),
+        *,
+        numbers: int = 0,
     ) -> Exhibit:
         """Return a table of finished cells, of which the last ``numbers`` columns are numbers."""
-        return Exhibit(text_table(title, headings, rows, numbers_from=len(headings) - numbers), title, files)
+        return Exhibit(
+            text_table(title, headings, rows, numbers_from=len(headings) - numbers), title, files
+        )
 
 
 @functools.cache
@@ -126,7 +147,12 @@ def wording(language: str) -> dict[str, dict[str, str]]:
     if language != "en":
         return found
     keys = wording("zh")
-    return {section: {key: found.get(section, {}).get(key, key.replace("_", " ")) for key in keys[section]} for section in keys}
+    return {
+        section: {
+            key: found.get(section, {}).get(key, key.replace("_", " ")) for key in keys[section]
+        }
+        for section in keys
+    }
 
 
 def _spaced(pieces: Sequence[str | Cited]) -> list[str | Cited]:
@@ -141,7 +167,9 @@ def _spaced(pieces: Sequence[str | Cited]) -> list[str | Cited]:
     spaced = list(pieces[:1])
     for before, piece in itertools.pairwise(pieces):
         last, first = str(before)[-1:], str(piece)[:1]
-        if (is_chinese(last) and is_latin(first, piece)) or (is_latin(last, before) and is_chinese(first)):
+        if (is_chinese(last) and is_latin(first, piece)) or (
+            is_latin(last, before) and is_chinese(first)
+        ):
             spaced.append(" ")
         spaced.append(piece)
     return spaced
@@ -152,7 +180,11 @@ def _joined(pieces: Iterable[str | Cited]) -> Text:
     joined: list[str | Cited] = []
     for piece in pieces:
         before = joined[-1] if joined else None
-        if isinstance(piece, str) and isinstance(before, str) and isinstance(piece, Code) == isinstance(before, Code):
+        if (
+            isinstance(piece, str)
+            and isinstance(before, str)
+            and isinstance(piece, Code) == isinstance(before, Code)
+        ):
             joined[-1] = type(before)(before + piece)
         else:
             joined.append(piece)

@@ -17,7 +17,9 @@ _Study = TypeVar("_Study")
 
 
 def run_study(
-    settings: Any, study: Callable[[Any, Callable[[str], None]], _Study], report_of: Callable[[_Study], Report]
+    settings: Any,
+    study: Callable[[Any, Callable[[str], None]], _Study],
+    report_of: Callable[[_Study], Report],
 ) -> int:
     """Measure, print or write the report, and return 0. The second argument of ``study`` receives what is measured next."""
     if settings.output:

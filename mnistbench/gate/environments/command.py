@@ -42,9 +42,13 @@ def run(settings: Settings) -> int:
     if environments:
         print(draw(Table(counted(len(environments), "environment"), _COLUMNS, environments)))
     else:
-        print("no environments; mnistbench gate and bisect make them, for --base-with, --head-with and releases")
+        print(
+            "no environments; mnistbench gate and bisect make them, for --base-with, --head-with and releases"
+        )
     if incomplete:
-        print(f"{counted(incomplete, 'folder')} incomplete or being made; --prune removes what is incomplete")
+        print(
+            f"{counted(incomplete, 'folder')} incomplete or being made; --prune removes what is incomplete"
+        )
     return EXIT_PASSED
 
 

@@ -63,10 +63,14 @@ class Wanted:
     loose: tuple[str, ...] = ()
 
 
-def installed(distributions: Iterable[importlib.metadata.Distribution] | None = None) -> list[Installed]:
+def installed(
+    distributions: Iterable[importlib.metadata.Distribution] | None = None,
+) -> list[Installed]:
     """Return distributions by name, by default those of this interpreter. Of two with one name, Python imports the first."""
     found: dict[str, Installed] = {}
-    for distribution in importlib.metadata.distributions() if distributions is None else distributions:
+    for distribution in (
+        importlib.metadata.distributions() if distributions is None else distributions
+    ):
         if not distribution.name:  # what an interrupted installation has left
             continue
         url, is_editable = _source(distribution.read_text("direct_url.json") or "{}")
@@ -103,7 +107,9 @@ def requirement(text: str) -> Requirement:
     try:
         found = Requirement(text)
     except InvalidRequirement:
-        raise ValueError("is not a requirement; give NAME==VERSION, such as torch==2.13.0") from None
+        raise ValueError(
+            "is not a requirement; give NAME==VERSION, such as torch==2.13.0"
+        ) from None
     if not found.specifier and not found.url:
         raise ValueError(f"names no version; give NAME==VERSION, such as {found.name}==1.0")
     check_can_be_changed(found)
@@ -119,10 +125,20 @@ def check_can_be_changed(change: Requirement) -> None:
     try:
         importlib.metadata.version(change.name)
     except importlib.metadata.PackageNotFoundError:
-        raise ValueError(f"names {change.name}, which is not installed; name an installed package") from None
-    exact = [each.version for each in change.specifier if each.operator == "==" and not each.version.endswith(".*")]
-    if canonicalize_name(change.name) == "torch" and any(Version(version) < Version(OLDEST_TORCH) for version in exact):
-        raise ValueError(f"is older than {OLDEST_TORCH}, the oldest torch that the gate measures; give a newer version")
+        raise ValueError(
+            f"names {change.name}, which is not installed; name an installed package"
+        ) from None
+    exact = [
+        each.version
+        for each in change.specifier
+        if each.operator == "==" and not each.version.endswith(".*")
+    ]
+    if canonicalize_name(change.name) == "torch" and any(
+        Version(version) < Version(OLDEST_TORCH) for version in exact
+    ):
+        raise ValueError(
+            f"is older than {OLDEST_TORCH}, the oldest torch that the gate measures; give a newer version"
+        )
 
 
 def wanted(changes: Iterable[Requirement], packages: Sequence[Installed]) -> Wanted:
@@ -150,11 +166,17 @@ class _Resolution:
 
     def __init__(self, changes: Iterable[Requirement], packages: Iterable[Installed]) -> None:
         self._packages = {package.key: package for package in packages}
-        self._asked: dict[str, Requirement] = {canonicalize_name(change.name): change for change in changes}
-        self._changes = {key: change for key, change in self._asked.items() if not self._is_met(key, change)}
+        self._asked: dict[str, Requirement] = {
+            canonicalize_name(change.name): change for change in changes
+        }
+        self._changes = {
+            key: change for key, change in self._asked.items() if not self._is_met(key, change)
+        }
         self._unpinned: set[str] = set()
         self._dropped: set[str] = set()
-        self._extras: dict[str, set[str]] = {key: set(change.extras) for key, change in self._asked.items()}
+        self._extras: dict[str, set[str]] = {
+            key: set(change.extras) for key, change in self._asked.items()
+        }
         while self._step():
             pass
 
@@ -171,7 +193,9 @@ class _Resolution:
         found: set[str] = set()
         waiting = [key for key in self._packages if self._moves(key)]
         while waiting:
-            needed = {canonicalize_name(need.name) for need in self._needs(waiting.pop())} & self._packages.keys() - found
+            needed = {
+                canonicalize_name(need.name) for need in self._needs(waiting.pop())
+            } & self._packages.keys() - found
             waiting += needed
             found |= needed
         kept = [self._packages[key] for key in found - self._asked.keys() if not self._moves(key)]
@@ -179,7 +203,11 @@ class _Resolution:
 
     def _is_met(self, key: str, change: Requirement) -> bool:
         package = self._packages[key]
-        return not change.url and not package.url and change.specifier.contains(package.version, prereleases=True)
+        return (
+            not change.url
+            and not package.url
+            and change.specifier.contains(package.version, prereleases=True)
+        )
 
     def _moves(self, key: str) -> bool:
         return key in self._changes or key in self._unpinned or key in self._dropped
@@ -189,15 +217,27 @@ class _Resolution:
         before = len(self._unpinned), len(self._dropped), sum(map(len, self._extras.values()))
         for key, package in self._packages.items():
             if not self._moves(key):
-                if package.line and not package.url and any(self._is_bound(need) for need in self._needs(key)):
+                if (
+                    package.line
+                    and not package.url
+                    and any(self._is_bound(need) for need in self._needs(key))
+                ):
                     self._unpinned.add(key)
                 continue
             for need in self._needs(key):
                 needed = canonicalize_name(need.name)
                 self._extras.setdefault(needed, set()).update(need.extras)
-                if needed in self._packages and not self._moves(needed) and self._is_of_changed(needed, need):
+                if (
+                    needed in self._packages
+                    and not self._moves(needed)
+                    and self._is_of_changed(needed, need)
+                ):
                     self._dropped.add(needed)
-        return before != (len(self._unpinned), len(self._dropped), sum(map(len, self._extras.values())))
+        return before != (
+            len(self._unpinned),
+            len(self._dropped),
+            sum(map(len, self._extras.values())),
+        )
 
     def _is_bound(self, need: Requirement) -> bool:
         """Whether a requirement forces its package to change with the one that it names."""
@@ -205,9 +245,14 @@ class _Resolution:
         if not self._moves(key):
             return False
         versions = (
-            [each.version for each in self._changes[key].specifier if each.operator == "=="] if key in self._changes else []
+            [each.version for each in self._changes[key].specifier if each.operator == "=="]
+            if key in self._changes
+            else []
         )
-        excludes = any("*" not in version and not need.specifier.contains(version, prereleases=True) for version in versions)
+        excludes = any(
+            "*" not in version and not need.specifier.contains(version, prereleases=True)
+            for version in versions
+        )
         return excludes or _has(need, _PINNING)
 
     def _is_of_changed(self, key: str, need: Requirement) -> bool:
@@ -215,7 +260,9 @@ class _Resolution:
         if self._packages[key].url:
             return False
         dependents = (
-            other for other in self._packages if any(canonicalize_name(each.name) == key for each in self._needs(other))
+            other
+            for other in self._packages
+            if any(canonicalize_name(each.name) == key for each in self._needs(other))
         )
         return _has(need, _PINNING) or (_has(need, _LIMITING) and all(map(self._moves, dependents)))
 

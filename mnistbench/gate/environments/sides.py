@@ -45,9 +45,13 @@ def python(text: str) -> str:
     except ChildError:
         raise ValueError("cannot be started; name a Python interpreter") from None
     if _NO_OPTION_P in "".join(errors):
-        raise ValueError("is older than Python 3.11, the oldest that the gate runs; name another interpreter")
+        raise ValueError(
+            "is older than Python 3.11, the oldest that the gate runs; name another interpreter"
+        )
     if code == 1:
-        raise ValueError("has no pytest, or an old one; install pytest 8.1 or newer there, or name another interpreter")
+        raise ValueError(
+            "has no pytest, or an old one; install pytest 8.1 or newer there, or name another interpreter"
+        )
     return os.path.abspath(found)  # noqa: PTH100  # resolve() would leave a virtual environment
 
 
@@ -61,7 +65,9 @@ def variable(text: str) -> tuple[str, str]:
     if name == THREADS and not re.fullmatch(r"[1-9]\d{0,5}", value, re.ASCII):
         raise ValueError("is not a number of threads; give a whole number, at least 1")
     if name == THREADS and int(value) > usable_cpus():
-        raise ValueError(f"is more than the number of cores, {usable_cpus()}; give a smaller number")
+        raise ValueError(
+            f"is more than the number of cores, {usable_cpus()}; give a smaller number"
+        )
     return name, value
 
 
@@ -76,10 +82,18 @@ _WITH = "version of an installed package for the {}, in a new environment that u
 class SideOptions:
     """What differs between the sides beside their code. Commands that run two sides inherit these options."""
 
-    base_python: str | None = option("--base-python", python, None, "Python interpreter for the base", "EXE")
-    head_python: str | None = option("--head-python", python, None, "Python interpreter for the head", "EXE")
-    base_env: tuple[tuple[str, str], ...] = option("--base-env", variable, None, _OWN.format(BASE), "NAME=VALUE", many=True)
-    head_env: tuple[tuple[str, str], ...] = option("--head-env", variable, None, _OWN.format(HEAD), "NAME=VALUE", many=True)
+    base_python: str | None = option(
+        "--base-python", python, None, "Python interpreter for the base", "EXE"
+    )
+    head_python: str | None = option(
+        "--head-python", python, None, "Python interpreter for the head", "EXE"
+    )
+    base_env: tuple[tuple[str, str], ...] = option(
+        "--base-env", variable, None, _OWN.format(BASE), "NAME=VALUE", many=True
+    )
+    head_env: tuple[tuple[str, str], ...] = option(
+        "--head-env", variable, None, _OWN.format(HEAD), "NAME=VALUE", many=True
+    )
     base_with: tuple[Requirement, ...] = option(
         "--base-with", requirement, None, _WITH.format(BASE), "NAME==VERSION", many=True
     )
@@ -96,7 +110,9 @@ class SideOptions:
         for side, requirements in self.changes.items():
             flag = f"--{side}-with"
             if self.pythons[side]:
-                raise UsageError(f"{flag}: the new environment has its own interpreter; remove --{side}-python or {flag}")
+                raise UsageError(
+                    f"{flag}: the new environment has its own interpreter; remove --{side}-python or {flag}"
+                )
             names = [canonicalize_name(each.name) for each in requirements]
             for each, name in zip(requirements, names, strict=True):
                 if names.count(name) > 1:
@@ -115,7 +131,9 @@ class SideOptions:
     @property
     def changes(self) -> dict[str, tuple[Requirement, ...]]:
         """Side with a new environment -> the requirements that differ from what is installed."""
-        return {side: found for side, found in ((BASE, self.base_with), (HEAD, self.head_with)) if found}
+        return {
+            side: found for side, found in ((BASE, self.base_with), (HEAD, self.head_with)) if found
+        }
 
     @property
     def differ(self) -> bool:
@@ -133,5 +151,7 @@ class SideOptions:
         packages = installed() if self.changes else []
         with ExitStack() as environments:
             for side, changes in self.changes.items():
-                found[side] = environments.enter_context(held(wanted(changes, packages), say)).python
+                found[side] = environments.enter_context(
+                    held(wanted(changes, packages), say)
+                ).python
             yield found

@@ -152,17 +152,46 @@ def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -
         _remove(folder)
         uv.run(program, ["venv", "--no-project", "--python", sys.executable, str(folder)], lock)
         if wanted.loose:  # uv keeps an installed version unless a requirement excludes it
-            uv.run(program, [*install, "--no-deps", "--requirements", _requirements(folder / "loose.txt", wanted.loose)], lock)
+            uv.run(
+                program,
+                [
+                    *install,
+                    "--no-deps",
+                    "--requirements",
+                    _requirements(folder / "loose.txt", wanted.loose),
+                ],
+                lock,
+            )
         lines = [line.partition("==")[0] if line in wanted.loose else line for line in wanted.lines]
-        uv.run(program, [*install, "--requirements", _requirements(folder / "requirements.txt", lines)], lock)
+        uv.run(
+            program,
+            [*install, "--requirements", _requirements(folder / "requirements.txt", lines)],
+            lock,
+        )
         places = [str(path) for path in folder.glob("lib/python*/site-packages")]
-        packages = {each.name: each.version for each in importlib.metadata.distributions(path=places) if each.name}
+        packages = {
+            each.name: each.version
+            for each in importlib.metadata.distributions(path=places)
+            if each.name
+        }
         now = _now()
-        _write(MadeEnvironment(str(folder), wanted.asked, platform.python_version(), now, now, packages, _sizes(folder)[0]))
+        _write(
+            MadeEnvironment(
+                str(folder),
+                wanted.asked,
+                platform.python_version(),
+                now,
+                now,
+                packages,
+                _sizes(folder)[0],
+            )
+        )
         if _load(folder) is None:
             raise UsageError("uv made a folder without an interpreter")  # noqa: TRY301
     except OSError as error:
-        raise UsageError(f"no environment with {asked}: {shown(folder)} cannot be written ({error.strerror})") from None
+        raise UsageError(
+            f"no environment with {asked}: {shown(folder)} cannot be written ({error.strerror})"
+        ) from None
     except UsageError as error:
         raise UsageError(f"no environment with {asked}: {error}") from None
 
@@ -175,11 +204,21 @@ def _requirements(path: Path, lines: Sequence[str]) -> str:
 
 def _name(wanted: Wanted) -> str:
     """Return a hash of everything that decides what is installed."""
-    local = [contents_of(Path(unquote(urlsplit(line.partition(" @ ")[2]).path))) for line in wanted.lines if " @ file:" in line]
+    local = [
+        contents_of(Path(unquote(urlsplit(line.partition(" @ ")[2]).path)))
+        for line in wanted.lines
+        if " @ file:" in line
+    ]
     identity = [
-        sys.implementation.name, sys.version, sysconfig.get_platform(), wanted.asked, wanted.lines, wanted.loose, local,
+        sys.implementation.name,
+        sys.version,
+        sysconfig.get_platform(),
+        wanted.asked,
+        wanted.lines,
+        wanted.loose,
+        local,
         uv.settings(),
-    ]  # fmt: skip
+    ]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
 

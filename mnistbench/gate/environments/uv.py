@@ -31,9 +31,7 @@ _DRAWN = "\u00d7│├╰─▶╞ \t"
 _LONGEST = 400
 
 #: Variables that may change what uv installs: not its own folders, the network, what it prints, passwords.
-_SETTING = (
-    r"UV_(?!(.*_DIR|CONCURRENT_.*|HTTP_.*|.*_(PASSWORD|TOKEN|USERNAME)|LINK_MODE|NO_CACHE|NO_PROGRESS|RUN_.*|SYSTEM_PYTHON)$).*"
-)
+_SETTING = r"UV_(?!(.*_DIR|CONCURRENT_.*|HTTP_.*|.*_(PASSWORD|TOKEN|USERNAME)|LINK_MODE|NO_CACHE|NO_PROGRESS|RUN_.*|SYSTEM_PYTHON)$).*"
 
 
 def settings() -> list[Any]:
@@ -41,15 +39,28 @@ def settings() -> list[Any]:
 
     Source of the places: https://docs.astral.sh/uv/concepts/configuration-files/
     """
-    variables = {name: value for name, value in sorted(os.environ.items()) if re.fullmatch(_SETTING, name)}
-    folders = [Path.cwd(), *Path.cwd().parents, Path("/etc/uv"), Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "uv")]
+    variables = {
+        name: value for name, value in sorted(os.environ.items()) if re.fullmatch(_SETTING, name)
+    }
+    folders = [
+        Path.cwd(),
+        *Path.cwd().parents,
+        Path("/etc/uv"),
+        Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "uv"),
+    ]
     files = [Path(part) for value in variables.values() for part in value.split()]
     found: list[Any] = [variables, *(contents_of(path) for path in files)]
     for folder in folders:
         found.append(contents_of(folder.expanduser() / "uv.toml"))
         # uv itself says what is wrong with it.
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            found.append(repr(tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["uv"]))
+            found.append(
+                repr(
+                    tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+                        "uv"
+                    ]
+                )
+            )
     return found
 
 
@@ -69,7 +80,9 @@ def find() -> str:
         pass
     if found := shutil.which("uv"):
         return found
-    raise UsageError("uv makes the environments, and it is not installed; install it with: pip install uv")
+    raise UsageError(
+        "uv makes the environments, and it is not installed; install it with: pip install uv"
+    )
 
 
 def run(uv: str, arguments: Sequence[str], lock: int | None = None, text: str = "") -> str:
@@ -85,16 +98,22 @@ def run(uv: str, arguments: Sequence[str], lock: int | None = None, text: str = 
     Raises:
         UsageError: uv failed; the message has its reason.
     """
-    environ = {name: value for name, value in os.environ.items() if name != "UV_SYSTEM_PYTHON"} | {"NO_COLOR": "1"}
+    environ = {name: value for name, value in os.environ.items() if name != "UV_SYSTEM_PYTHON"} | {
+        "NO_COLOR": "1"
+    }
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         try:
-            with Child([uv, *arguments], environ, log=log, pass_fds=() if lock is None else (lock,)) as child:
+            with Child(
+                [uv, *arguments], environ, log=log, pass_fds=() if lock is None else (lock,)
+            ) as child:
                 if text:
                     child.tell(text)
                 return child.output(math.inf)  # a download may take hours
         except ChildError as error:
-            raise UsageError(f"uv: {reason(log.read_text(encoding='utf-8', errors='replace')) or error}") from None
+            raise UsageError(
+                f"uv: {reason(log.read_text(encoding='utf-8', errors='replace')) or error}"
+            ) from None
 
 
 def reason(text: str) -> str:
@@ -106,7 +125,9 @@ def reason(text: str) -> str:
     heads = [number for number, line in enumerate(lines) if re.match(r"\s*(error:|\u00d7)", line)]
     causes: list[str] = []
     for line in lines[heads[-1] :] if heads else [line for line in lines if line.strip()][-1:]:
-        if line.lstrip(_DRAWN).startswith(("hint:", "help:")) or (causes and not line.strip(_DRAWN)):
+        if line.lstrip(_DRAWN).startswith(("hint:", "help:")) or (
+            causes and not line.strip(_DRAWN)
+        ):
             break
         begins = re.match(r"\s*(error:|cause:|Caused by:|\u00d7|[├╰]─▶)", line)
         words = re.sub(r"^(error|cause|Caused by):\s*", "", line.strip(_DRAWN))
@@ -114,7 +135,9 @@ def reason(text: str) -> str:
             causes.append(words)
         else:
             causes[-1] += f" {words}"
-    why = [cause for cause in causes if cause.startswith("Because")] or list(dict.fromkeys([*causes[:1], *causes[-1:]]))
+    why = [cause for cause in causes if cause.startswith("Because")] or list(
+        dict.fromkeys([*causes[:1], *causes[-1:]])
+    )
     found = ": ".join(cause.rstrip(":") for cause in why)
     return units.cut(found, _LONGEST)
 
@@ -150,7 +173,9 @@ def release_range(text: str) -> Range:
                 "such as UV_TORCH_BACKEND"
             )
     if first >= last:
-        raise ValueError(f"has {first}, which is not older than {last}; give NAME==FIRST..LAST with the older release first")
+        raise ValueError(
+            f"has {first}, which is not older than {last}; give NAME==FIRST..LAST with the older release first"
+        )
     check_can_be_changed(Requirement(f"{found.name}=={first}"))
     return Range(found.name, str(first), str(last))
 
@@ -168,16 +193,29 @@ def releases(wanted: Range) -> tuple[str, ...]:
     name, first, last = wanted
     program = find()
     command = [
-        "pip", "compile", "--python", sys.executable, "--no-deps", "--resolution", "highest", "--only-binary", name,
-        "--prerelease", "allow" if any(Version(end).is_prerelease for end in (first, last)) else "disallow",
-        "--no-header", "--no-annotate", "-",
-    ]  # fmt: skip
+        "pip",
+        "compile",
+        "--python",
+        sys.executable,
+        "--no-deps",
+        "--resolution",
+        "highest",
+        "--only-binary",
+        name,
+        "--prerelease",
+        "allow" if any(Version(end).is_prerelease for end in (first, last)) else "disallow",
+        "--no-header",
+        "--no-annotate",
+        "-",
+    ]
 
     def newest(versions: str) -> str:
         output = run(program, command, text=f"{name}{versions}")
         match = re.search(r"^[\w.-]+==([^\s;\\]+)", output, re.MULTILINE)
         if not match:
-            raise UsageError(f"uv: printed no release of {name}; remove settings of uv that change its output")
+            raise UsageError(
+                f"uv: printed no release of {name}; remove settings of uv that change its output"
+            )
         return match[1]
 
     ends = []

@@ -21,7 +21,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mnistbench.core.operation import ITERATION, OpKey
-from mnistbench.gate.reproducers.tensors import HostBlock, allocated, before_calls, description, why_not_described
+from mnistbench.gate.reproducers.tensors import (
+    HostBlock,
+    allocated,
+    before_calls,
+    description,
+    why_not_described,
+)
 from mnistbench.measuring.events_to_table import events_of, placed
 from mnistbench.measuring.host_events import host_events
 from mnistbench.measuring.profiling import activities_of, has_device_view, started
@@ -36,17 +42,57 @@ _OF_TORCH = ("aten", "mkldnn", "mkl", "prims", "quantized")
 #: processors predict branches: without vector instructions, ReLU's backward pass took 2.5 times as long with the same share of
 #: zeros in random order.
 _ORDERED = (
-    "max_pool", "adaptive_max_pool", "fractional_max_pool", "max_unpool", "sort", "argsort", "topk", "kthvalue", "median",
-    "mode", "unique", "nonzero", "searchsorted", "bucketize", "threshold", "relu", "leaky_relu", "rrelu", "prelu", "elu",
-    "clamp", "hardtanh", "hardshrink", "softshrink", "where", "max", "min", "amax", "amin", "argmax", "argmin", "aminmax",
-    "smooth_l1", "huber",
-)  # fmt: skip
+    "max_pool",
+    "adaptive_max_pool",
+    "fractional_max_pool",
+    "max_unpool",
+    "sort",
+    "argsort",
+    "topk",
+    "kthvalue",
+    "median",
+    "mode",
+    "unique",
+    "nonzero",
+    "searchsorted",
+    "bucketize",
+    "threshold",
+    "relu",
+    "leaky_relu",
+    "rrelu",
+    "prelu",
+    "elu",
+    "clamp",
+    "hardtanh",
+    "hardshrink",
+    "softshrink",
+    "where",
+    "max",
+    "min",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "aminmax",
+    "smooth_l1",
+    "huber",
+)
 
 #: Beginnings of the names of operations that use no memory, beside those that return a view.
 _UNTOUCHING = ("empty", "new_empty", "_unsafe_view", "lift_fresh", "detach")
 
 #: Operations that write to an argument without reading it: repeating them changes nothing.
-_OVERWRITING = ("copy_", "_foreach_copy_", "fill_", "zero_", "_foreach_zero_", "normal_", "uniform_", "bernoulli_", "random_")
+_OVERWRITING = (
+    "copy_",
+    "_foreach_copy_",
+    "fill_",
+    "zero_",
+    "_foreach_zero_",
+    "normal_",
+    "uniform_",
+    "bernoulli_",
+    "random_",
+)
 
 #: Calls of a row that a script makes: the largest ones, until they have this share of all elements, at most so many. Their
 #: times in one iteration are too noisy to choose by: the calls of the two sides would often be others.
@@ -76,9 +122,15 @@ class CapturedCall:
     def stored(self) -> dict[str, Any]:
         """Return the call as JSON, without the saved values."""
         return {
-            "name": self.name, "overload": self.overload, "args": self.args, "kwargs": self.kwargs, "writes": self.writes,
-            "since": self.since[0], "since_ns": self.since[1], "self_ns": self.self_ns,
-        }  # fmt: skip
+            "name": self.name,
+            "overload": self.overload,
+            "args": self.args,
+            "kwargs": self.kwargs,
+            "writes": self.writes,
+            "since": self.since[0],
+            "since_ns": self.since[1],
+            "self_ns": self.self_ns,
+        }
 
 
 @dataclass(frozen=True)
@@ -99,18 +151,26 @@ class CapturedRow:
 
     def without(self, positions: Collection[int]) -> CapturedRow:
         """Return the row without the calls at these positions, which another row has."""
-        return replace(self, calls=tuple(call for call in self.calls if call.position not in positions))
+        return replace(
+            self, calls=tuple(call for call in self.calls if call.position not in positions)
+        )
 
     def stored(self, name: str) -> dict[str, Any]:
         """Return the row as JSON, without the saved values; ``name`` is that of its operation."""
         return {
-            "row": name, "calls": [call.stored() for call in self.calls], "number": self.number, "whole_ns": self.whole_ns,
+            "row": name,
+            "calls": [call.stored() for call in self.calls],
+            "number": self.number,
+            "whole_ns": self.whole_ns,
             "self_share": self.self_share,
-        }  # fmt: skip
+        }
 
 
 def capture(
-    run: Callable[[], object], marks: AbstractContextManager[object], wanted: Collection[OpKey], device: str = "cpu"
+    run: Callable[[], object],
+    marks: AbstractContextManager[object],
+    wanted: Collection[OpKey],
+    device: str = "cpu",
 ) -> dict[OpKey, CapturedRow]:
     """Run two iterations, the first under the profiler, and return the calls of rows of its operation table.
 
@@ -125,13 +185,23 @@ def capture(
     with describing:
         run()
     if placing.names != [f"{call.name}.{call.overload}" for call in describing.calls]:
-        return {key: CapturedRow((), why_not="was not captured, because two iterations make different calls") for key in wanted}
+        return {
+            key: CapturedRow(
+                (), why_not="was not captured, because two iterations make different calls"
+            )
+            for key in wanted
+        }
     events = list(host_events(profiler) if view == "host" else events_of(profiler))
     total_us = times_of_calls(events, view)
     of_calls = allocated(profiler, _CALL)
     # What ``empty`` allocates is not used by it, and may have left the cache since its last use.
-    used = [[*blocks, *of_calls.get(number, ())] if blocks else [] for number, blocks in enumerate(placing.used)]
-    for call, found in zip(describing.calls, before_calls(placing.wanted, used, total_us), strict=True):
+    used = [
+        [*blocks, *of_calls.get(number, ())] if blocks else []
+        for number, blocks in enumerate(placing.used)
+    ]
+    for call, found in zip(
+        describing.calls, before_calls(placing.wanted, used, total_us), strict=True
+    ):
         call.since, *of_tensors = found
         # Of a call that cannot be described, some descriptions are missing.
         for tensor, since in zip(call.tensors, of_tensors, strict=False):
@@ -160,7 +230,11 @@ class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.wanted: list[list[HostBlock | None]] = []
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         if not _is_of_the_program(func):
@@ -176,10 +250,24 @@ class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with record_function(f"{_CALL}{number}"):
             found = func(*args, **kwargs)
         uses_memory = _uses_memory(func)
-        results = [HostBlock.of(one) for one in tree_leaves(found) if uses_memory and _has_memory(one)]
-        new = [block for block in results if block.address not in {one.address for one in given.values()}]
-        self.used.append([HostBlock.of(one) for one in tree_leaves((args, kwargs, found)) if uses_memory and _has_memory(one)])
-        self.wanted.append([max(new, key=lambda block: block.n_bytes, default=None), *given.values()])
+        results = [
+            HostBlock.of(one) for one in tree_leaves(found) if uses_memory and _has_memory(one)
+        ]
+        new = [
+            block
+            for block in results
+            if block.address not in {one.address for one in given.values()}
+        ]
+        self.used.append(
+            [
+                HostBlock.of(one)
+                for one in tree_leaves((args, kwargs, found))
+                if uses_memory and _has_memory(one)
+            ]
+        )
+        self.wanted.append(
+            [max(new, key=lambda block: block.n_bytes, default=None), *given.values()]
+        )
         return found
 
 
@@ -191,7 +279,11 @@ class _Describing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls: list[CapturedCall] = []
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         if _is_of_the_program(func):
             with torch.no_grad():
@@ -201,7 +293,12 @@ class _Describing(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _identity(tensor: Tensor, place: int) -> tuple[Any, ...]:
     """Return what two arguments have in common that are one tensor; ``place`` if it has no elements."""
-    return (tensor.data_ptr() if tensor.numel() else place, tuple(tensor.shape), tensor.stride(), tensor.dtype)
+    return (
+        tensor.data_ptr() if tensor.numel() else place,
+        tuple(tensor.shape),
+        tensor.stride(),
+        tensor.dtype,
+    )
 
 
 def _has_memory(value: object) -> bool:
@@ -232,7 +329,9 @@ def described(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Capt
         call.args.append(arguments.stored(value, writes=_is_changed(argument) and not overwrites))
     by_name = {argument.name: argument for argument in schema}
     for key, value in kwargs.items():
-        call.kwargs[key] = arguments.stored(value, writes=_is_changed(by_name[key]) and not overwrites)
+        call.kwargs[key] = arguments.stored(
+            value, writes=_is_changed(by_name[key]) and not overwrites
+        )
     if not _uses_memory(func):
         call.elements = 0
     return call
@@ -263,7 +362,11 @@ class _Arguments:
         if isinstance(value, float | torch.SymFloat):
             number = float(value)
             return number if abs(number) < float("inf") else {"float": str(number)}
-        for kind, name in ((torch.dtype, "dtype"), (torch.layout, "layout"), (torch.memory_format, "memory_format")):
+        for kind, name in (
+            (torch.dtype, "dtype"),
+            (torch.layout, "layout"),
+            (torch.memory_format, "memory_format"),
+        ):
             if isinstance(value, kind):
                 return {name: str(value).removeprefix("torch.")}
         if isinstance(value, torch.device):
@@ -324,35 +427,61 @@ def rows(
                 around = around.cpu_parent
             if around is not None:
                 number = int(around.name.removeprefix(_CALL))
-                self_us[key][number] += event.self_device_time_total if view == "device" else event.self_cpu_time_total
+                self_us[key][number] += (
+                    event.self_device_time_total if view == "device" else event.self_cpu_time_total
+                )
     absent = CapturedRow((), why_not="was not called")
-    return {key: _row(key, self_us[key], total_us, calls) if key in seen else absent for key in wanted}
+    return {
+        key: _row(key, self_us[key], total_us, calls) if key in seen else absent for key in wanted
+    }
 
 
 def _time(event: Any, view: str) -> float:
     """Return the time of an event with its children, in microseconds."""
     if view == "host":
         return float(event.cpu_time_total)
-    return float(event.self_device_time_total) + sum(_time(child, view) for child in event.cpu_children)
+    return float(event.self_device_time_total) + sum(
+        _time(child, view) for child in event.cpu_children
+    )
 
 
-def _row(key: OpKey, self_us: Mapping[int, float], total_us: Mapping[int, float], calls: Sequence[CapturedCall]) -> CapturedRow:
+def _row(
+    key: OpKey,
+    self_us: Mapping[int, float],
+    total_us: Mapping[int, float],
+    calls: Sequence[CapturedCall],
+) -> CapturedRow:
     if not self_us:
         return CapturedRow((), why_not=f"{key[0]} is not a call of an operation, nor a part of one")
     whole = sum(self_us.values())
     elements = sum(calls[number].elements for number in self_us)
     chosen: list[int] = []
     for number in sorted(self_us, key=lambda number: (-calls[number].elements, number)):
-        if len(chosen) == MOST_CALLS or sum(calls[one].elements for one in chosen) >= ENOUGH * elements > 0:
+        if (
+            len(chosen) == MOST_CALLS
+            or sum(calls[one].elements for one in chosen) >= ENOUGH * elements > 0
+        ):
             break
         chosen.append(number)
     chosen.sort()
-    why_not = next((f"{calls[number].name} {calls[number].why_not}" for number in chosen if calls[number].why_not), "")
+    why_not = next(
+        (
+            f"{calls[number].name} {calls[number].why_not}"
+            for number in chosen
+            if calls[number].why_not
+        ),
+        "",
+    )
     if why_not:
         return CapturedRow((), why_not=why_not)
-    spent, total = (sum(times.get(number, 0.0) for number in chosen) for times in (self_us, total_us))
+    spent, total = (
+        sum(times.get(number, 0.0) for number in chosen) for times in (self_us, total_us)
+    )
     return CapturedRow(
-        tuple(replace(calls[number], self_ns=round(1_000 * self_us[number]), position=number) for number in chosen),
+        tuple(
+            replace(calls[number], self_ns=round(1_000 * self_us[number]), position=number)
+            for number in chosen
+        ),
         len(self_us),
         round(1_000 * whole),
         min(1.0, spent / total) if total else 1.0,

@@ -25,8 +25,12 @@ ALIKE = (
 class Settings(SideOptions):
     """The options."""
 
-    files: tuple[Path, ...] = argument("FILE", path, "script that mnistbench gate has written", many=True)
-    launches: int = option("--launches", whole(1, 1_000), str(LAUNCHES), "number of launches of each script", "N")
+    files: tuple[Path, ...] = argument(
+        "FILE", path, "script that mnistbench gate has written", many=True
+    )
+    launches: int = option(
+        "--launches", whole(1, 1_000), str(LAUNCHES), "number of launches of each script", "N"
+    )
 
 
 def run(settings: Settings) -> int:
@@ -37,7 +41,9 @@ def run(settings: Settings) -> int:
     """
     scripts = {file: read(file) for file in settings.files}
     differing = {
-        file for file, origin in scripts.items() if settings.differ or origin.has_base or any(origin.variables.values())
+        file
+        for file, origin in scripts.items()
+        if settings.differ or origin.has_base or any(origin.variables.values())
     }
     for file in scripts.keys() - differing:
         _check_packages(file, scripts[file])
@@ -46,7 +52,9 @@ def run(settings: Settings) -> int:
             answer = ALIKE
             if file in differing:
                 variables, launches = settings.variables, settings.launches
-                changes = measure(file, origin, pythons, variables, launches=launches, progress=progress)
+                changes = measure(
+                    file, origin, pythons, variables, launches=launches, progress=progress
+                )
                 answer = sentence(changes, origin)
                 progress.close()
             print(f"{origin.title} ({origin.case}): {answer}", flush=True)

@@ -81,7 +81,10 @@ def measure(
     with tempfile.TemporaryDirectory() as folder:
         shared = measuring_environment(os.environ, Path(folder))
         commands = {side: [pythons[side], str(script), side, "--turns"] for side in (BASE, HEAD)}
-        environs = {side: {**shared, **origin.variables.get(side, {}), **variables[side]} for side in (BASE, HEAD)}
+        environs = {
+            side: {**shared, **origin.variables.get(side, {}), **variables[side]}
+            for side in (BASE, HEAD)
+        }
         while len(changes) < launches:
             progress.step(f"launch {len(changes) + 1} of {launches}")
             coin.shuffle(cores)
@@ -89,17 +92,30 @@ def measure(
             with ThreadPoolExecutor() as pool, ExitStack() as children:
                 running = [
                     pool.submit(
-                        _launch, children, commands, environs, pairs, cores[slot::at_once][: origin.threads],
+                        _launch,
+                        children,
+                        commands,
+                        environs,
+                        pairs,
+                        cores[slot::at_once][: origin.threads],
                         random.Random(coin.random()),  # noqa: S311  # no secret
                     )
                     for slot in range(min(at_once, launches - len(changes)))
-                ]  # fmt: skip
+                ]
                 pairs_of = [list(zip(*launch.result(), strict=True)) for launch in running]
             for seconds in pairs_of:
                 if origin.case_ns:
-                    changes.append(statistics.median(1e9 * (head - base) / origin.case_ns for base, head in seconds))
+                    changes.append(
+                        statistics.median(
+                            1e9 * (head - base) / origin.case_ns for base, head in seconds
+                        )
+                    )
                 else:
-                    changes.append(math.expm1(statistics.median(math.log(head / base) for base, head in seconds)))
+                    changes.append(
+                        math.expm1(
+                            statistics.median(math.log(head / base) for base, head in seconds)
+                        )
+                    )
     return changes
 
 
@@ -141,9 +157,13 @@ def _seconds(side: str, child: Child) -> float:
     except ChildError as error:
         raise MnistbenchError(f"{side}: the script {error}") from None
     except (ValueError, KeyError, TypeError):
-        raise MnistbenchError(f"{side}: the script printed {line[:60]!r} instead of its seconds") from None
+        raise MnistbenchError(
+            f"{side}: the script printed {line[:60]!r} instead of its seconds"
+        ) from None
     if not 0 < seconds < math.inf:
-        raise MnistbenchError(f"{side}: the script measured {seconds} s; its operation may not have run")
+        raise MnistbenchError(
+            f"{side}: the script measured {seconds} s; its operation may not have run"
+        )
     return seconds
 
 
@@ -164,9 +184,14 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
     """
     change = overall(changes)
     slower = sum(each > 0 for each in changes)
-    p = sum(math.comb(len(changes), number) for number in range(slower, len(changes) + 1)) / 2 ** len(changes)
+    p = sum(
+        math.comb(len(changes), number) for number in range(slower, len(changes) + 1)
+    ) / 2 ** len(changes)
     tolerance = TOLERANCE * (abs(origin.change) if origin.case_ns else 1.0)
-    shown, gate, low, high = (units.percent(value, signed=True) for value in (change, origin.change, origin.low, origin.high))
+    shown, gate, low, high = (
+        units.percent(value, signed=True)
+        for value in (change, origin.change, origin.low, origin.high)
+    )
     found = f"{shown}{' of the case' if origin.case_ns else ''} (the gate: {gate}, {low} to {high})"
     least = max(origin.low - tolerance, origin.low / 2)
     if least <= change <= origin.high + tolerance and change > 0:
@@ -179,7 +204,10 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
     elif change <= origin.high:
         shows, why = "does not show", f"the cause is in its surroundings {around}"
     else:
-        shows, why = "larger", "the surroundings hide a part of it (cache, other operations of the program)"
+        shows, why = (
+            "larger",
+            "the surroundings hide a part of it (cache, other operations of the program)",
+        )
     if origin.made_share < LEAST_SHARE:
         why = f"the script makes calls with {units.percent(origin.made_share)} of the time, since the others do not fit into it"
     return f"{shows} by itself: {found}; {why}"

@@ -99,7 +99,9 @@ def read(script: Path) -> ScriptOrigin:
     except RecordError as error:
         raise RecordError(f"{script}: {error}") from None
     except ValueError:  # no such line, or no JSON
-        raise RecordError(f"{script}: is not a reproducer; name a script that mnistbench gate has written") from None
+        raise RecordError(
+            f"{script}: is not a reproducer; name a script that mnistbench gate has written"
+        ) from None
 
 
 def file_name(title: str) -> str:
@@ -112,10 +114,15 @@ def differ(base: Sequence[StoredRow], head: Sequence[StoredRow]) -> bool:
     """Whether the sides make other calls, or with clearly other values, so that a script needs the arguments of both."""
     if [_without_values(row) for row in base] != [_without_values(row) for row in head]:
         return True
-    return any(_are_far(one["values"], other["values"]) for one, other in zip(_tensors(base), _tensors(head), strict=True))
+    return any(
+        _are_far(one["values"], other["values"])
+        for one, other in zip(_tensors(base), _tensors(head), strict=True)
+    )
 
 
-def script(origin: ScriptOrigin, head: Sequence[StoredRow], base: Sequence[StoredRow] | None = None) -> str:
+def script(
+    origin: ScriptOrigin, head: Sequence[StoredRow], base: Sequence[StoredRow] | None = None
+) -> str:
     """Return the script, which makes the calls of rows of the head, the most important first.
 
     ``base`` has those of the base if its calls differ; it may have none. Then ``python FILE base`` makes them instead.
@@ -129,7 +136,11 @@ def script(origin: ScriptOrigin, head: Sequence[StoredRow], base: Sequence[Store
     origin = replace(origin, has_base=base is not None)
     while True:
         for width, joins in ((_WIDTH, False), (None, False), (None, True)):
-            lines = list(_Program(origin, sides, names).lines(width=width, joins=joins, most_calls=most_calls))
+            lines = list(
+                _Program(origin, sides, names).lines(
+                    width=width, joins=joins, most_calls=most_calls
+                )
+            )
             for kept in (lines, list(filter(None, lines))):  # with blank lines, if there is room
                 if len(kept) <= MOST_LINES:
                     return "\n".join(kept) + "\n"
@@ -183,17 +194,23 @@ class _Program:
         names: of the operations of all rows, also of those that are left out: one may run in the call of another.
     """
 
-    def __init__(self, origin: ScriptOrigin, sides: Mapping[str, Sequence[StoredRow]], names: Sequence[str]) -> None:
+    def __init__(
+        self, origin: ScriptOrigin, sides: Mapping[str, Sequence[StoredRow]], names: Sequence[str]
+    ) -> None:
         self._origin, self._sides, self._names = origin, sides, names
         devices = {tensor["device"] for rows in sides.values() for tensor in _tensors(rows)}
         self._is_on_cpu = not devices or "cpu" in devices
         self._is_profiled = any(map(_needs_profiler, sides.values()))
-        self._writes = any(call["writes"] for rows in sides.values() for row in rows for call in row["calls"])
+        self._writes = any(
+            call["writes"] for rows in sides.values() for row in rows for call in row["calls"]
+        )
         # The state of the caches matters on a CPU, if tensors were not used just before.
         self._is_cold = any(_longest_use(rows)[0] for rows in sides.values())
         # A variable that only one side has may set the number of threads.
         by_variable = any("OMP_NUM_THREADS" in found for found in origin.variables.values())
-        self._threads = 'int(os.environ.get("OMP_NUM_THREADS", "1"))' if by_variable else str(origin.threads)
+        self._threads = (
+            'int(os.environ.get("OMP_NUM_THREADS", "1"))' if by_variable else str(origin.threads)
+        )
         # The timer's default is 1.
         self._timer_threads = "torch.get_num_threads()" if by_variable else str(origin.threads)
 
@@ -208,7 +225,11 @@ class _Program:
         yield from self._comments(most_calls)
         modules = ["json", *([] if self._threads.isdecimal() else ["os"]), "statistics", "sys"]
         modules += [*(["time"] if self._is_cold else []), "torch"]
-        yield from [f"import {', '.join(modules)}"] if joins else [f"import {module}" for module in modules]
+        yield from (
+            [f"import {', '.join(modules)}"]
+            if joins
+            else [f"import {module}" for module in modules]
+        )
         yield from [] if self._is_profiled else ["from torch.utils.benchmark import Timer"]
         settings = ("torch.manual_seed(0)", f"torch.set_num_threads({self._threads})")
         yield from ("", "; ".join(settings)) if joins else ("", *settings)
@@ -217,7 +238,9 @@ class _Program:
                 yield from ("", f"def {side}(): return (lambda: None), [], []")
                 continue
             yield from ("", f"def {side}():")
-            for line in _side(side, [{**row, "calls": _longest(row, most_calls)} for row in rows], joins=joins):
+            for line in _side(
+                side, [{**row, "calls": _longest(row, most_calls)} for row in rows], joins=joins
+            ):
                 yield from _wrapped(f"    {line}", width)
         chosen = '(base if "base" in sys.argv else head)()' if BASE in self._sides else "head()"
         yield from ("", f"call, written, used = {chosen}")
@@ -236,17 +259,30 @@ class _Program:
 
     def _comments(self, most_calls: int) -> Iterator[str]:
         found = self._origin
-        change, low, high = (units.percent(value, signed=True) for value in (found.change, found.low, found.high))
+        change, low, high = (
+            units.percent(value, signed=True) for value in (found.change, found.low, found.high)
+        )
         base, head = (units.duration(ns) for ns in (found.base_ns, found.head_ns))
         of = " of the case" if found.case_ns else ""
         yield f"# {found.title} is slower: {change}{of} ({low} to {high}), {base} -> {head} in each iteration of {found.case}"
-        packages = [f"{name} {' -> '.join(versions)}" for name, versions in found.packages.items() if name != "torch"]
+        packages = [
+            f"{name} {' -> '.join(versions)}"
+            for name, versions in found.packages.items()
+            if name != "torch"
+        ]
         variables = [
             f"{side} with {' '.join(f'{name}={value}' for name, value in of_side.items())}"
             for side, of_side in found.variables.items()
             if of_side
         ]
-        yield ", ".join([f"# base {found.base} -> head {found.head}", f"torch {found.torch}", *packages[:5], *variables])
+        yield ", ".join(
+            [
+                f"# base {found.base} -> head {found.head}",
+                f"torch {found.torch}",
+                *packages[:5],
+                *variables,
+            ]
+        )
         made_share = 1.0
         for side, rows in self._sides.items():  # the head is the last one
             if not rows:
@@ -254,8 +290,16 @@ class _Program:
                 continue
             made = [call for row in rows for call in _longest(row, most_calls)]
             number = sum(row["number"] for row in rows)
-            made_share = min(1.0, sum(call["self_ns"] for call in made) / max(1, sum(row["whole_ns"] for row in rows)))
-            part = "" if len(made) == number else f", {made_share:.0%} of their time".replace("%", " %")
+            made_share = min(
+                1.0,
+                sum(call["self_ns"] for call in made)
+                / max(1, sum(row["whole_ns"] for row in rows)),
+            )
+            part = (
+                ""
+                if len(made) == number
+                else f", {made_share:.0%} of their time".replace("%", " %")
+            )
             of_side = f"{len(made)} of {number} calls in an iteration of the {side}{part}"
             yield f"# {of_side}{'; python FILE base makes them' if side == BASE else ''}"
         yield f"{_MARK}{json.dumps(asdict(replace(found, made_share=round(made_share, 3))))}"
@@ -304,21 +348,35 @@ class _Program:
 
     def _repetitions(self) -> int:
         """Return how many calls are timed one by one."""
-        ns = max(sum(_self_ns(row) / max(row["self_share"], 0.01) for row in rows) for rows in self._sides.values())
-        of_preparation = max(max(n_bytes * _NS_PER_BYTE, wait) for n_bytes, wait in map(_longest_use, self._sides.values()))
+        ns = max(
+            sum(_self_ns(row) / max(row["self_share"], 0.01) for row in rows)
+            for rows in self._sides.values()
+        )
+        of_preparation = max(
+            max(n_bytes * _NS_PER_BYTE, wait)
+            for n_bytes, wait in map(_longest_use, self._sides.values())
+        )
         # Before each timed call there are two others and two preparations.
-        return max(_FEWEST, min(_MOST, int(_MEASUREMENT_NS / max(1.0, 3 * ns + 2 * of_preparation))))
+        return max(
+            _FEWEST, min(_MOST, int(_MEASUREMENT_NS / max(1.0, 3 * ns + 2 * of_preparation)))
+        )
 
 
 def _needs_profiler(rows: Sequence[StoredRow]) -> bool:
     """Whether the row is only a part of its calls, or too short to be called from Python."""
     on_cpu = all(tensor["device"] == "cpu" for tensor in _tensors(rows))
-    return on_cpu and any(row["self_share"] < _WHOLE or _self_ns(row) < _SHORTEST_NS * len(row["calls"]) for row in rows)
+    return on_cpu and any(
+        row["self_share"] < _WHOLE or _self_ns(row) < _SHORTEST_NS * len(row["calls"])
+        for row in rows
+    )
 
 
 def _longest(row: StoredRow, most: int) -> list[Mapping[str, Any]]:
     """Return the calls of a row that take the longest, at most so many, in the order of the program."""
-    return sorted(sorted(row["calls"], key=lambda call: -call["rank_ns"])[:most], key=lambda call: call["place"])
+    return sorted(
+        sorted(row["calls"], key=lambda call: -call["rank_ns"])[:most],
+        key=lambda call: call["place"],
+    )
 
 
 def _self_ns(row: StoredRow) -> int:
@@ -328,7 +386,10 @@ def _self_ns(row: StoredRow) -> int:
 def _longest_use(rows: Sequence[StoredRow]) -> _Use:
     """Return the most bytes and the longest time between a call and the last use of memory of it before."""
     calls = [call for row in rows for call in row["calls"]]
-    uses = [*(_use(tensor, [tensor]) for tensor in _tensors(rows)), *(_use(call, _tensors_of(call)) for call in calls)]
+    uses = [
+        *(_use(tensor, [tensor]) for tensor in _tensors(rows)),
+        *(_use(call, _tensors_of(call)) for call in calls),
+    ]
     return max((n_bytes for n_bytes, _ in uses), default=0), max((ns for _, ns in uses), default=0)
 
 
@@ -372,7 +433,11 @@ def _side(side: str, rows: Sequence[StoredRow], *, joins: bool) -> Iterator[str]
         used.append(("None", of_results))
     yield "def call():"
     # A result is kept until the last call, as in most programs: otherwise the next call would use its memory, which is warm.
-    yield from ([f"    {calls[0]}"] if len(calls) == 1 else (f"    y{number} = {call}" for number, call in enumerate(calls, 1)))
+    yield from (
+        [f"    {calls[0]}"]
+        if len(calls) == 1
+        else (f"    y{number} = {call}" for number, call in enumerate(calls, 1))
+    )
     in_order = sorted(used, key=lambda item: item[1], reverse=True)
     uses = [f"({name}, {n_bytes}, {ns})" for name, (n_bytes, ns) in in_order]
     yield f"return call, [{', '.join(written)}], [{', '.join(uses)}]"
@@ -388,7 +453,10 @@ class _CallText:
         self.used: list[tuple[str, _Use]] = []
         self._key, self._names = key, list[str]()
         namespace, _, name = call["name"].partition("::")
-        arguments = [*map(self._text, call["args"]), *(f"{name}={self._text(value)}" for name, value in call["kwargs"].items())]
+        arguments = [
+            *map(self._text, call["args"]),
+            *(f"{name}={self._text(value)}" for name, value in call["kwargs"].items()),
+        ]
         self.text = f"torch.ops.{namespace}.{name}.{call['overload']}({', '.join(arguments)})"
         self.written = [self._names[number] for number in call["writes"]]
 
@@ -406,7 +474,11 @@ class _CallText:
             return name
         if kind == "same":
             return self._names[found]
-        texts = {"float": f'float("{found}")', "device": f'torch.device("{found}")', "generator": "None"}
+        texts = {
+            "float": f'float("{found}")',
+            "device": f'torch.device("{found}")',
+            "generator": "None",
+        }
         return texts.get(kind, f"torch.{found}")
 
     def _variable(self) -> str:
@@ -416,7 +488,9 @@ class _CallText:
     def _list(self, items: Sequence[Any]) -> str:
         tensors = [item["tensor"] for item in items if isinstance(item, dict) and "tensor" in item]
         kinds = {(tensor["dtype"], tensor["device"]) for tensor in tensors}
-        is_alike = len(kinds) == 1 and not any(tensor["offset"] or "saved" in tensor for tensor in tensors)
+        is_alike = len(kinds) == 1 and not any(
+            tensor["offset"] or "saved" in tensor for tensor in tensors
+        )
         if len(items) < 3 or len(tensors) < len(items) or not is_alike:
             return f"[{', '.join(map(self._text, items))}]"
         # One expression makes all tensors; their values have the distribution of the largest.
@@ -425,7 +499,9 @@ class _CallText:
             shapes = ", ".join(str(tuple(one["shape"])) for one in tensors)
             made = f"{_values(tensor, 'torch.Size(s).numel()')}.view(s) for s in [{shapes}]"
         else:
-            places = ", ".join(str((one["elements"], tuple(one["shape"]), tuple(one["stride"]))) for one in tensors)
+            places = ", ".join(
+                str((one["elements"], tuple(one["shape"]), tuple(one["stride"]))) for one in tensors
+            )
             made = f"{_values(tensor, 'n')}.as_strided(s, t) for n, s, t in [{places}]"
         name = self._variable()
         self.lines.append(f"{name} = [{made}]")
@@ -451,7 +527,9 @@ def _is_contiguous(tensor: Mapping[str, Any]) -> bool:
         strides.append(expected)
         expected *= size
     relevant = zip(tensor["shape"], tensor["stride"], reversed(strides), strict=True)
-    return math.prod(tensor["shape"]) == tensor["elements"] and all(size == 1 or own == one for size, own, one in relevant)
+    return math.prod(tensor["shape"]) == tensor["elements"] and all(
+        size == 1 or own == one for size, own, one in relevant
+    )
 
 
 def _values(tensor: Mapping[str, Any], n: str, key: str = "") -> str:
@@ -481,7 +559,10 @@ def _distributed(values: Mapping[str, Any], n: str, dtype: str) -> tuple[str, st
     logarithm = values["kind"] == "lognormal"
     if logarithm:  # the parameters of the normal distribution of the logarithms
         variance = math.log1p((std / mean) ** 2)
-        mean, std = (float(f"{number:.4g}") for number in (math.log(mean) - variance / 2, math.sqrt(variance)))
+        mean, std = (
+            float(f"{number:.4g}")
+            for number in (math.log(mean) - variance / 2, math.sqrt(variance))
+        )
     text = f"torch.randn({n}).mul({std}).add({mean}){'.exp()' if logarithm else ''}.clamp({values['least']}, {values['most']})"
     zeros = f".mul(torch.rand({n}) >= {values['zeros']})" if values["zeros"] else ""
     return f"{text}{zeros}", "float32"
@@ -537,7 +618,12 @@ def _without_values(row: StoredRow) -> Any:
         return value
 
     return [
-        (call["name"], call["overload"], plain(call["args"]), {name: plain(value) for name, value in call["kwargs"].items()})
+        (
+            call["name"],
+            call["overload"],
+            plain(call["args"]),
+            {name: plain(value) for name, value in call["kwargs"].items()},
+        )
         for call in row["calls"]
     ]
 

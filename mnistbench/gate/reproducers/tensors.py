@@ -139,11 +139,15 @@ class HostBlock(NamedTuple):
     def of(cls, tensor: Tensor) -> HostBlock:
         """Return the part of a storage that a tensor uses."""
         storage = tensor.untyped_storage()
-        return cls(storage.data_ptr(), min(tensor.numel() * tensor.element_size(), storage.nbytes()))
+        return cls(
+            storage.data_ptr(), min(tensor.numel() * tensor.element_size(), storage.nbytes())
+        )
 
 
 def before_calls(
-    wanted: Sequence[Sequence[HostBlock | None]], used: Sequence[Iterable[HostBlock]], total_us: Mapping[int, float]
+    wanted: Sequence[Sequence[HostBlock | None]],
+    used: Sequence[Iterable[HostBlock]],
+    total_us: Mapping[int, float],
 ) -> list[list[tuple[int, int]]]:
     """Return for each call the bytes that the program uses, and the ns that pass, between the last uses of blocks and the call.
 
@@ -154,12 +158,17 @@ def before_calls(
         used: the blocks that each call uses.
         total_us: time of each call, in microseconds, by its number; 0 if it is missing.
     """
-    start_us = [0.0, *itertools.accumulate(total_us.get(number, 0.0) for number in range(len(used)))]
+    start_us = [
+        0.0,
+        *itertools.accumulate(total_us.get(number, 0.0) for number in range(len(used))),
+    ]
     # Address -> bytes, and the number of the last call that used them; the latest last.
     last: dict[int, tuple[int, int]] = {}
     found: list[list[tuple[int, int] | None]] = []
     for number, (asked, blocks) in enumerate(zip(wanted, used, strict=True)):
-        found.append([_after(block, last) if block and block.n_bytes else (0, number - 1) for block in asked])
+        found.append(
+            [_after(block, last) if block and block.n_bytes else (0, number - 1) for block in asked]
+        )
         for block in blocks:
             n_bytes, _ = last.pop(block.address, (0, 0))
             last[block.address] = max(n_bytes, block.n_bytes), number
@@ -167,7 +176,9 @@ def before_calls(
     iterations_ago = (_SIDES * of_all, round(1_000 * _SIDES * start_us[-1]))
     return [
         [
-            (use[0], round(1_000 * max(0.0, start_us[number] - start_us[use[1] + 1]))) if use else iterations_ago
+            (use[0], round(1_000 * max(0.0, start_us[number] - start_us[use[1] + 1])))
+            if use
+            else iterations_ago
             for use in of_call
         ]
         for number, of_call in enumerate(found)
@@ -178,7 +189,9 @@ def _after(wanted: HostBlock, last: dict[int, tuple[int, int]]) -> tuple[int, in
     """Return the bytes that were used after a block, and the number of the call that used it; None if none did."""
     later = 0
     for address, (n_bytes, number) in reversed(last.items()):
-        common = min(wanted.address + wanted.n_bytes, address + n_bytes) - max(wanted.address, address)
+        common = min(wanted.address + wanted.n_bytes, address + n_bytes) - max(
+            wanted.address, address
+        )
         if common >= _MOSTLY * wanted.n_bytes:
             return later, number
         later += n_bytes
@@ -195,7 +208,9 @@ def allocated(recorded: torch.profiler.profile, call: str) -> dict[int, list[Hos
     assert recorded.profiler is not None, "the profile has ended"
     assert recorded.profiler.kineto_results is not None, "the profile has ended"
     found: dict[int, list[HostBlock]] = defaultdict(list)
-    waiting: list[tuple[Any, int]] = [(node, -1) for node in recorded.profiler.kineto_results.experimental_event_tree()]
+    waiting: list[tuple[Any, int]] = [
+        (node, -1) for node in recorded.profiler.kineto_results.experimental_event_tree()
+    ]
     while waiting:
         node, number = waiting.pop()
         if node.name.startswith(call):
@@ -203,7 +218,13 @@ def allocated(recorded: torch.profiler.profile, call: str) -> dict[int, list[Hos
         kind, values = node.typed
         # Nothing public has addresses.
         is_allocation = kind == torch._C._profiler._EventType.Allocation  # noqa: SLF001
-        if is_allocation and number >= 0 and values.alloc_size > 0 and values.ptr and values.device.type == "cpu":
+        if (
+            is_allocation
+            and number >= 0
+            and values.alloc_size > 0
+            and values.ptr
+            and values.device.type == "cpu"
+        ):
             found[number].append(HostBlock(values.ptr, values.alloc_size))
         waiting += [(child, number) for child in node.children]
     return found

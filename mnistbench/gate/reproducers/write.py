@@ -11,10 +11,21 @@ from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.reproducers.script import VALUES, ScriptOrigin, differ, file_name, script
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds, as_shown, decide
-from mnistbench.gate.verdict.samples import ADDED, BASE, HEAD, OUTSIDE_KIND, GateHeader, Launch, Quantity, Reproducer
+from mnistbench.gate.verdict.samples import (
+    ADDED,
+    BASE,
+    HEAD,
+    OUTSIDE_KIND,
+    GateHeader,
+    Launch,
+    Quantity,
+    Reproducer,
+)
 
 #: Rows of each side -> what ``launcher.capture`` returns.
-Capture = Callable[[Mapping[str, Sequence[Mapping[str, Any]]], Path], Mapping[str, Mapping[str, Any]]]
+Capture = Callable[
+    [Mapping[str, Sequence[Mapping[str, Any]]], Path], Mapping[str, Mapping[str, Any]]
+]
 
 #: Most iterations before the one that is captured. The values of a training vary in its first iterations, and with them the
 #: time of an operation: in steps of ConvNet, 48 to 86 % of the argument of max-pooling are zeros in the first 20, 59 to 71 %
@@ -31,15 +42,25 @@ _NO_OPERATION = (
 )
 
 
-def slower_operations(launches: Sequence[Launch], thresholds: Thresholds, seed: int, shards: int = 1) -> list[Finding]:
+def slower_operations(
+    launches: Sequence[Launch], thresholds: Thresholds, seed: int, shards: int = 1
+) -> list[Finding]:
     """Return the operations that were found slower; also those whose slowdown is accepted."""
     first, second = samples.quantities_of_stages(launches)
     findings = decide(first, second, thresholds, seed, shards=shards).findings
-    return [finding for finding in findings if finding.verdict == REGRESSED and finding.screened.quantity.is_operation]
+    return [
+        finding
+        for finding in findings
+        if finding.verdict == REGRESSED and finding.screened.quantity.is_operation
+    ]
 
 
 def write(
-    gate: GateHeader, launches: Sequence[Launch], findings: Sequence[Finding], capture: Capture, folder: Path
+    gate: GateHeader,
+    launches: Sequence[Launch],
+    findings: Sequence[Finding],
+    capture: Capture,
+    folder: Path,
 ) -> tuple[Reproducer, ...]:
     """Capture the calls of operations on both sides and write their scripts.
 
@@ -49,7 +70,9 @@ def write(
     operations = [finding for finding in findings if finding.screened.quantity.kind != OUTSIDE_KIND]
     titles = [file_name(finding.screened.quantity.title) for finding in operations]
     names = {  # with the name of the case if operations of several cases have one title
-        title if titles.count(title) == 1 else f"{title}-{file_name(gate.name(finding.screened.quantity.case))}": finding
+        title
+        if titles.count(title) == 1
+        else f"{title}-{file_name(gate.name(finding.screened.quantity.case))}": finding
         for title, finding in zip(titles, operations, strict=True)
     }
     found: Mapping[str, Mapping[str, Any]] = {}
@@ -78,7 +101,9 @@ def write(
             why_none = "interrupted"
     by_key = {finding.screened.quantity.key: name for name, finding in names.items()}
     return tuple(
-        _reproducer(gate, finding, by_key.get(finding.screened.quantity.key, ""), found, folder, why_none)
+        _reproducer(
+            gate, finding, by_key.get(finding.screened.quantity.key, ""), found, folder, why_none
+        )
         for finding in findings
     )
 
@@ -98,19 +123,29 @@ def _rows(quantity: Quantity, side: str) -> list[list[str]]:
 
 
 def _reproducer(
-    gate: GateHeader, finding: Finding, name: str, found: Mapping[str, Mapping[str, Any]], folder: Path, why_none: str
+    gate: GateHeader,
+    finding: Finding,
+    name: str,
+    found: Mapping[str, Mapping[str, Any]],
+    folder: Path,
+    why_none: str,
 ) -> Reproducer:
     quantity = finding.screened.quantity
     if why_not := _NO_OPERATION if quantity.kind == OUTSIDE_KIND else why_none:
         return Reproducer(quantity.key, "", why_not)
-    base, head = (found[side].get(name, {"rows": (), "why_not": "its test did not run again"}) for side in (BASE, HEAD))
+    base, head = (
+        found[side].get(name, {"rows": (), "why_not": "its test did not run again"})
+        for side in (BASE, HEAD)
+    )
     for side, captured in ((BASE, base), (HEAD, head)):
         # Whose operations the base need not have.
         if not captured["rows"] and not (side == BASE and quantity.kind == ADDED):
             where = "" if base["why_not"] == head["why_not"] else f" in the {side}"
             return Reproducer(quantity.key, "", f"{captured['why_not']}{where}")
     has_two = differ(base["rows"], head["rows"])
-    text = script(_origin(gate, finding, head["threads"]), head["rows"], base["rows"] if has_two else None)
+    text = script(
+        _origin(gate, finding, head["threads"]), head["rows"], base["rows"] if has_two else None
+    )
     path = folder / f"{name}.py"
     try:
         path.write_text(text, encoding="utf-8")
@@ -138,5 +173,7 @@ def _origin(gate: GateHeader, finding: Finding, threads: int) -> ScriptOrigin:
         packages=gate.packages,
         variables=gate.variables,
         threads=threads,
-        case_ns=max(quantity.base_ns, quantity.head_ns) / quantity.share if quantity.kind == ADDED else 0.0,
+        case_ns=max(quantity.base_ns, quantity.head_ns) / quantity.share
+        if quantity.kind == ADDED
+        else 0.0,
     )

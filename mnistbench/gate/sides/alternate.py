@@ -122,7 +122,11 @@ class SideRun:
 
     def _longer(self, sample: Sample) -> Sample:
         """Compute for a share of an iteration's time, right after it, and return the times of both together."""
-        clock, ns = (Clock.cpu_ns, sample.cpu_ns) if _has_one_thread(self.case) else (Clock.wall_ns, sample.wall_ns)
+        clock, ns = (
+            (Clock.cpu_ns, sample.cpu_ns)
+            if _has_one_thread(self.case)
+            else (Clock.wall_ns, sample.wall_ns)
+        )
         until_ns = clock() + round(self.added * ns)
 
         def spin() -> None:
@@ -135,7 +139,13 @@ class SideRun:
 
 
 def measure(
-    side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, *, shares_core: bool, soak_ns: float = 0
+    side_run: SideRun,
+    turns: Turns,
+    order: Sequence[str],
+    coin: random.Random,
+    *,
+    shares_core: bool,
+    soak_ns: float = 0,
 ) -> list[dict[str, Any]]:
     """Build a case, time and profile it in turn with the other side; return its samples as JSON, those of a soak by part.
 
@@ -171,29 +181,45 @@ def measure(
         case.loops = max(1, round(sample_ns / longest))
         longest *= case.loops
     began_ns = Clock.wall_ns()
-    parts = list(_timed(side_run, turns, order, coin, longest, soak_ns, all(of_one_thread), shares_core))
+    parts = list(
+        _timed(side_run, turns, order, coin, longest, soak_ns, all(of_one_thread), shares_core)
+    )
     timed_ns, profiled, whole = Clock.wall_ns() - began_ns, 0, 1
     for _ in turns.of(order):
         digest, number = side_run.outcome
         with side_run.side.errors_named():
             same = {
-                "loops": case.loops, "by_share": case.by_share, "parameters": case.parameters,
+                "loops": case.loops,
+                "by_share": case.by_share,
+                "parameters": case.parameters,
                 "outcome": (digest, number if case.is_finite() else None),
-            }  # fmt: skip
+            }
     if all(profilable) and not soak_ns:
         began_ns, whole = Clock.wall_ns(), _number(longest, *PROFILED_PAIRS)
-        profiled = max(PROFILED_PAIRS[1], _number(longest, *PROFILED_PAIRS, effort=side_run.efforts[1]))
+        profiled = max(
+            PROFILED_PAIRS[1], _number(longest, *PROFILED_PAIRS, effort=side_run.efforts[1])
+        )
         with side_run.side.errors_named():
-            same |= case.operations(partial(turns.of, order), turns.of(in_pairs(order, coin, profiled)))
+            same |= case.operations(
+                partial(turns.of, order), turns.of(in_pairs(order, coin, profiled))
+            )
     side_run.used = parts[0].used[0], profiled / whole
     side_run.seconds = timed_ns / 1e9, (Clock.wall_ns() - began_ns) / 1e9 if profiled else 0.0
-    return [{"first": order[0], "sides": {side_run.side.name: part.columns() | same}} for part in parts]
+    return [
+        {"first": order[0], "sides": {side_run.side.name: part.columns() | same}} for part in parts
+    ]
 
 
 def _timed(
-    side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, longest: int, soak_ns: float,
-    of_one_thread: bool, shares_core: bool,
-) -> Iterator[SideRun]:  # fmt: skip
+    side_run: SideRun,
+    turns: Turns,
+    order: Sequence[str],
+    coin: random.Random,
+    longest: int,
+    soak_ns: float,
+    of_one_thread: bool,
+    shares_core: bool,
+) -> Iterator[SideRun]:
     """Time iterations in turn, and at once if possible. Yield the samples; a soak has PARTS of equal time."""
     in_blocks, effort = shares_core and of_one_thread, side_run.efforts[0]
     numbers, size = FEW_PAIRS if in_blocks else TIMED_PAIRS, max(1, round(BLOCK_NS / longest))
@@ -205,12 +231,26 @@ def _timed(
         used = blocks * max(1, round(block_ns / longest)) / (whole * size)
     ends_ns: float = Clock.wall_ns()
     for _ in range(PARTS if soak_ns else 1):
-        part, is_over = SideRun(side_run.side, side_run.case, side_run.node_id, side_run.added, used=(used, 0.0)), False
+        part, is_over = (
+            SideRun(
+                side_run.side, side_run.case, side_run.node_id, side_run.added, used=(used, 0.0)
+            ),
+            False,
+        )
         ends_ns += soak_ns / PARTS
         while not is_over:
             size = max(1, round(block_ns / longest))
-            _time(part, turns, in_pairs(order, coin, size if soak_ns else pairs), of_one_thread=of_one_thread)
-            for _ in turns.at_once(itertools.islice(in_pairs(order, coin, blocks), blocks)) if in_blocks else ():
+            _time(
+                part,
+                turns,
+                in_pairs(order, coin, size if soak_ns else pairs),
+                of_one_thread=of_one_thread,
+            )
+            for _ in (
+                turns.at_once(itertools.islice(in_pairs(order, coin, blocks), blocks))
+                if in_blocks
+                else ()
+            ):
                 part.block_ns.append(sum(part.run_case().cpu_ns for _ in range(size)) // size)
             # Iterations may get longer, and rare ones are slow.
             later = [Clock.wall_ns() >= ends_ns, min(part.wall_ns[-3:])]
@@ -260,7 +300,10 @@ def _calibrated(side_run: SideRun, turns: Turns, order: Sequence[str]) -> int:
 
 def _number(duration_ns: int, factor: float, fewest: int, most: int, *, effort: float = 1.0) -> int:
     """Return the number of pairs or blocks whose iterations take this time, the same for all sides."""
-    return max(LEAST_PAIRS, round(effort * max(fewest, min(most, round(factor / math.sqrt(duration_ns / 1e9))))))
+    return max(
+        LEAST_PAIRS,
+        round(effort * max(fewest, min(most, round(factor / math.sqrt(duration_ns / 1e9))))),
+    )
 
 
 def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str], *, of_one_thread: bool) -> None:
@@ -291,7 +334,10 @@ def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str], *, of_one_threa
 def _shortened(times_ns: Sequence[int]) -> list[int]:
     """Return the times, or if they are more than MOST, the means of consecutive ones."""
     each = math.ceil(len(times_ns) / MOST) or 1
-    return [round(statistics.fmean(times_ns[first : first + each])) for first in range(0, len(times_ns), each)]
+    return [
+        round(statistics.fmean(times_ns[first : first + each]))
+        for first in range(0, len(times_ns), each)
+    ]
 
 
 def _children() -> tuple[bool, float]:

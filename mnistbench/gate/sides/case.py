@@ -76,7 +76,9 @@ class SideCase(ABC):
         """Whether the iterations so far have led to no NaN and no infinity."""
         return True
 
-    def operations(self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]) -> dict[str, Any]:
+    def operations(
+        self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]
+    ) -> dict[str, Any]:
         """Profile an iteration at each of ``turns``; return the operations as JSON columns."""
         raise NotImplementedError
 
@@ -167,7 +169,9 @@ class PlainCase(SideCase):
         """Run an iteration as pytest-benchmark does, and return its times."""
         with contextlib.nullcontext() if self._call.collects_garbage else gc_paused(), _untraced():
             if self._waits:
-                sample: Sample = self._load("mnistbench.measuring.timing").timed(self, sys.modules["torch"].device(self.device))
+                sample: Sample = self._load("mnistbench.measuring.timing").timed(
+                    self, sys.modules["torch"].device(self.device)
+                )
                 return sample
             return clocked(self)
 
@@ -195,7 +199,9 @@ class PlainCase(SideCase):
         if "torch" not in sys.modules:
             return False, False
         with self._call.prepared() as run:
-            found: tuple[bool, bool] = self._load("mnistbench.measuring.profiling").operations_of(run)
+            found: tuple[bool, bool] = self._load("mnistbench.measuring.profiling").operations_of(
+                run
+            )
         return found
 
     @property
@@ -203,9 +209,14 @@ class PlainCase(SideCase):
         """Whether the function calls operations of torch."""
         return self._seen[0]
 
-    def operations(self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]) -> dict[str, Any]:
+    def operations(
+        self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]
+    ) -> dict[str, Any]:
         """Profile the call; one of a short function is repeated."""
-        profiled, marks = self._load("mnistbench.gate.sides.workload_case"), self._load("mnistbench.measuring.profiling")
+        profiled, marks = (
+            self._load("mnistbench.gate.sides.workload_case"),
+            self._load("mnistbench.measuring.profiling"),
+        )
         loops = max(1, round(self.loops * PROFILED_NS / SAMPLE_NS)) if self.loops > 1 else 1
         function = self._call.function
 

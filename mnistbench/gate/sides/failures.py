@@ -23,7 +23,9 @@ _PLACE = re.compile(
 )
 
 #: What pytest prints if it cannot import a conftest.py or a plug-in, with its path or name.
-_NOT_LOADED = re.compile(r"ImportError while loading conftest '(.+)'|Error while loading plugin \"(.+)\"")
+_NOT_LOADED = re.compile(
+    r"ImportError while loading conftest '(.+)'|Error while loading plugin \"(.+)\""
+)
 
 
 def of_report(report: pytest.CollectReport | pytest.TestReport, tree: Path) -> str:
@@ -38,12 +40,17 @@ def of_exception(error: BaseException, tree: Path) -> str:
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     frames = traceback.extract_tb(error.__traceback__)
-    chosen = _of_project(frames, tree) or [frame for frame in frames if not _is_caller(frame.filename)]
+    chosen = _of_project(frames, tree) or [
+        frame for frame in frames if not _is_caller(frame.filename)
+    ]
     if not chosen:  # pytest itself raises it, and has several lines for what is wrong
         return _without(tree, f"{type(error).__name__}: {'; '.join(lines)}")
     named = f"{type(error).__name__}: {lines[0]}"
     functions = [frame.name for frame in chosen if frame.name != "<module>"]
-    hook = next((name for name in functions if name.startswith("pytest_")), functions[0] if functions else "")
+    hook = next(
+        (name for name in functions if name.startswith("pytest_")),
+        functions[0] if functions else "",
+    )
     place = f"{chosen[-1].filename}:{chosen[-1].lineno}"
     return _without(tree, f"{place}, {hook}: {named}" if hook else f"{place}: {named}")
 
@@ -65,7 +72,11 @@ def error_of(text: str) -> str:
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [line[2:].strip() for line in lines if line.startswith("E ")]
-    named = [line for line in marked if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt|Warning)\b", line)]
+    named = [
+        line
+        for line in marked
+        if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt|Warning)\b", line)
+    ]
     is_traceback = "Traceback (most recent call last):" in lines
     unmarked = lines[-1:] if is_traceback else lines
     return (named or marked or unmarked or [""])[0].removeprefix("_pytest.outcomes.")
@@ -96,7 +107,11 @@ def _refusal(errors: str, tree: Path) -> str:
 
 def _ending(code: int, output: str, errors: str) -> str:
     """Return the exit code of a session that ran, with the reason that pytest printed."""
-    internal = [line.removeprefix("INTERNALERROR> ") for line in (output + errors).splitlines() if "INTERNALERROR> " in line]
+    internal = [
+        line.removeprefix("INTERNALERROR> ")
+        for line in (output + errors).splitlines()
+        if "INTERNALERROR> " in line
+    ]
     stopped = [line.strip("! ") for line in output.splitlines() if line.startswith("!!!")]
     if reasons := [line for line in (*internal, *stopped) if line.strip()]:
         return f"pytest ended with exit code {code}: {reasons[-1].strip()}"
@@ -132,16 +147,24 @@ def _last_place(text: str, tree: Path) -> str:
         for line in text.splitlines()
         if (place := _PLACE.search(line))
     ]
-    inside = [(path, number) for path, number in places if (tree / path).resolve().is_relative_to(tree.resolve())]
+    inside = [
+        (path, number)
+        for path, number in places
+        if (tree / path).resolve().is_relative_to(tree.resolve())
+    ]
     return _without(tree, "{}:{}".format(*inside[-1])) if inside else ""
 
 
-def _of_project(frames: Sequence[traceback.FrameSummary], tree: Path) -> list[traceback.FrameSummary]:
+def _of_project(
+    frames: Sequence[traceback.FrameSummary], tree: Path
+) -> list[traceback.FrameSummary]:
     return [frame for frame in frames if Path(frame.filename).is_relative_to(tree)]
 
 
 def _is_caller(filename: str) -> bool:
-    return filename.startswith("<") or not {*_CALLERS}.isdisjoint(Path(filename).with_suffix("").parts)
+    return filename.startswith("<") or not {*_CALLERS}.isdisjoint(
+        Path(filename).with_suffix("").parts
+    )
 
 
 def _without(tree: Path, text: str) -> str:

@@ -204,7 +204,11 @@ class _Reader:
             return content_or_container
         content, number = content_or_container
         is_counted = number is not None and math.isfinite(number)
-        container.add(_framed(kind.name, content), number if number is not None and is_counted else 0.0, float(is_counted))
+        container.add(
+            _framed(kind.name, content),
+            number if number is not None and is_counted else 0.0,
+            float(is_counted),
+        )
         return None
 
     def _close(self, stack: list[_Container]) -> None:
@@ -218,7 +222,12 @@ class _Reader:
             self._numbers[id(container.value)] = len(self._cyclic)
             self._cyclic.append(container.value)
         else:
-            self._known[id(container.value)] = container.value, digest, container.total, container.count
+            self._known[id(container.value)] = (
+                container.value,
+                digest,
+                container.total,
+                container.count,
+            )
         around = stack[-1]
         around.is_cyclic |= container.is_cyclic
         around.add(digest, container.total, container.count)
@@ -258,7 +267,9 @@ class _Reader:
 
     def _check_time(self) -> None:
         if Clock.wall_ns() > self._deadline_ns:
-            raise _LimitError(f"what takes more than {self._limits.seconds:g} s to read", is_timed_out=True)
+            raise _LimitError(
+                f"what takes more than {self._limits.seconds:g} s to read", is_timed_out=True
+            )
 
     def chunks(self, number: int, item_bytes: int) -> Iterator[slice]:
         """Yield the parts of so many items that are read at once.
@@ -283,7 +294,9 @@ class _Reader:
     def read_int(self, value: Any) -> _Leaf:
         n_bits = int.bit_length(value)
         self.count_bytes(n_bits // 8)
-        return int.__format__(value, "x").encode(), float(int.__abs__(value)) if n_bits < 1_000 else math.inf
+        return int.__format__(value, "x").encode(), float(
+            int.__abs__(value)
+        ) if n_bits < 1_000 else math.inf
 
     def read_float(self, value: Any) -> _Leaf:
         return float.__repr__(value).encode(), float.__abs__(value)
@@ -310,13 +323,17 @@ class _Reader:
         return _Container(value, tuple.__iter__(value))
 
     def read_set(self, value: Any) -> _Container:
-        iterate: Callable[[Any], Iterator[object]] = set.__iter__ if issubclass(type(value), set) else frozenset.__iter__
+        iterate: Callable[[Any], Iterator[object]] = (
+            set.__iter__ if issubclass(type(value), set) else frozenset.__iter__
+        )
         return _Container(value, iterate(value), is_set=True)
 
     def read_dict(self, value: Any) -> _Container:
         items = dict.items(value)
         # The order of an OrderedDict is another one than that of the dict in it, and is read by the hashes of the keys.
-        if issubclass(type(value), collections.OrderedDict) and all(map(_is_hashed_by_python, dict.keys(value))):
+        if issubclass(type(value), collections.OrderedDict) and all(
+            map(_is_hashed_by_python, dict.keys(value))
+        ):
             items = collections.OrderedDict.items(value)
         return _Container(value, itertools.chain.from_iterable(items))
 
@@ -325,7 +342,11 @@ class _Reader:
 
     def read_user_dict(self, value: Any) -> _Container | _Leaf:
         attributes = _instance_attributes(value)
-        return _Container(value, iter([attributes["data"]])) if "data" in attributes else self._unread(value)
+        return (
+            _Container(value, iter([attributes["data"]]))
+            if "data" in attributes
+            else self._unread(value)
+        )
 
     def read_dataclass(self, value: Any) -> _Container | _Leaf:
         try:
@@ -354,14 +375,26 @@ class _Reader:
 
     def read_tensor(self, value: Any) -> _Leaf:
         torch: Any = sys.modules["torch"]
-        if any("__torch_dispatch__" in _namespace(parent) for parent in _parents(type(value)) if parent is not torch.Tensor):
+        if any(
+            "__torch_dispatch__" in _namespace(parent)
+            for parent in _parents(type(value))
+            if parent is not torch.Tensor
+        ):
             return self._unread(value)
         # https://pytorch.org/docs/stable/notes/extending.html: without this, a subclass of Tensor runs its own code
         with warnings.catch_warnings(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
             warnings.simplefilter("ignore")
-            plain = value if type(value) is torch.Tensor else torch.Tensor.as_subclass(value, torch.Tensor)
+            plain = (
+                value
+                if type(value) is torch.Tensor
+                else torch.Tensor.as_subclass(value, torch.Tensor)
+            )
             tensor = plain.detach()
-            if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+            if (
+                tensor.layout is not torch.strided
+                or tensor.is_quantized
+                or tensor.device.type == "meta"
+            ):
                 self.unread_types.append(f"torch.Tensor, {tensor.layout}")
                 return b"", None
             item_bytes = tensor.element_size()
@@ -372,7 +405,11 @@ class _Reader:
             address = flat.view(torch.uint8).data_ptr() if flat.numel() else 0
             for part in self.chunks(flat.numel(), item_bytes):
                 numbers = flat[part]
-                hasher.update(ctypes.string_at(address + part.start * item_bytes, numbers.numel() * item_bytes))
+                hasher.update(
+                    ctypes.string_at(
+                        address + part.start * item_bytes, numbers.numel() * item_bytes
+                    )
+                )
                 # There is no abs of truth values.
                 sizes = numbers.abs() if numbers.is_complex() else numbers.double().abs()
                 total += float(sizes.double().nan_to_num(0.0, 0.0, 0.0).sum())
@@ -471,7 +508,11 @@ def _qualified_name(kind: type) -> str:
 
 def _full_name(kind: type) -> str:
     module = _namespace(kind).get("__module__")
-    return f"{module}.{_qualified_name(kind)}".removeprefix("builtins.") if type(module) is str else _qualified_name(kind)
+    return (
+        f"{module}.{_qualified_name(kind)}".removeprefix("builtins.")
+        if type(module) is str
+        else _qualified_name(kind)
+    )
 
 
 def type_name(value: object) -> str:
@@ -481,7 +522,9 @@ def type_name(value: object) -> str:
 
 def _class_attribute(kind: type, name: str) -> object:
     """Return what a class stores under a name; None if it has nothing of this name."""
-    return next((_namespace(parent)[name] for parent in _parents(kind) if name in _namespace(parent)), None)
+    return next(
+        (_namespace(parent)[name] for parent in _parents(kind) if name in _namespace(parent)), None
+    )
 
 
 def _instance_attributes(value: object) -> Mapping[str, Any]:

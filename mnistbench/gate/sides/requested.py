@@ -25,7 +25,10 @@ class Requested:
     def missing(self) -> tuple[str, ...]:
         """The arguments that name nothing on this side, known after collection."""
         named = [argument for tests in self._tests.values() for argument in tests.values()]
-        return (*self._lacking, *(argument for argument in named if argument not in self._collected))
+        return (
+            *self._lacking,
+            *(argument for argument in named if argument not in self._collected),
+        )
 
     def existing(self, arguments: Sequence[str]) -> list[str]:
         """Return the files and folders of arguments that exist, of a test in a file the file: ``selects`` chooses the test."""
@@ -57,7 +60,11 @@ class Requested:
     def _arguments_of(self, item: pytest.Item) -> list[str]:
         own = item.nodeid.partition("::")[2]
         tests = self._tests.get(item.path, {})
-        return [argument for name, argument in tests.items() if own == name or own.startswith((f"{name}::", f"{name}["))]
+        return [
+            argument
+            for name, argument in tests.items()
+            if own == name or own.startswith((f"{name}::", f"{name}["))
+        ]
 
     def _file(self, path: str) -> Path:
         return Path(os.path.normpath(self._directory / path))

@@ -51,11 +51,20 @@ _QUIET_PLUGINS = {"xdist": ("-n0",), "pytest_cov": ("--no-cov",)}
 
 #: Options of pytest-benchmark and pytest-codspeed in a session of the gate, whatever the user's are.
 _BENCHMARK_OPTIONS = {
-    "benchmark_disable": True, "benchmark_enable": False, "benchmark_only": False, "benchmark_skip": False,
-    "benchmark_autosave": False, "benchmark_save": None, "benchmark_save_data": False, "benchmark_json": None,
-    "benchmark_compare": None, "benchmark_compare_fail": None, "benchmark_histogram": None, "benchmark_cprofile": None,
+    "benchmark_disable": True,
+    "benchmark_enable": False,
+    "benchmark_only": False,
+    "benchmark_skip": False,
+    "benchmark_autosave": False,
+    "benchmark_save": None,
+    "benchmark_save_data": False,
+    "benchmark_json": None,
+    "benchmark_compare": None,
+    "benchmark_compare_fail": None,
+    "benchmark_histogram": None,
+    "benchmark_cprofile": None,
     "codspeed": False,
-}  # fmt: skip
+}
 
 _PACKAGE = "mnistbench"
 
@@ -73,7 +82,10 @@ _FIXTURES = {FIXTURE, _BENCHMARK, _CODSPEED}
 _WORKLOAD = "bench_workload"
 
 #: The plug-ins that ``op_benchmark`` needs, by the names of their entry points. The folder ``fallback`` has copies of both.
-_FIXTURE_PLUGINS = {"benchmark": "pytest_benchmark.plugin", _PACKAGE: "mnistbench.pytest_plugin.plugin"}
+_FIXTURE_PLUGINS = {
+    "benchmark": "pytest_benchmark.plugin",
+    _PACKAGE: "mnistbench.pytest_plugin.plugin",
+}
 
 
 class SideError(MnistbenchError):
@@ -128,9 +140,14 @@ class Side:
     def of(cls, job: Mapping[str, Any], say: Callable[..., None] = lambda **_: None) -> Side:
         """Return the side that a job names."""
         return cls(
-            job["side"], Path(job["tree"]), Path(job["directory"]), job["home"], job["threads"],
-            repository=Path(job["repository"]), say=say,
-        )  # fmt: skip
+            job["side"],
+            Path(job["tree"]),
+            Path(job["directory"]),
+            job["home"],
+            job["threads"],
+            repository=Path(job["repository"]),
+            say=say,
+        )
 
     def case_id(self, node_id: str) -> str:
         """Return the id of a test, the same on both sides if it has a path of the tree, for example that of a file of data."""
@@ -140,7 +157,12 @@ class Side:
         """Return the number of intra-op threads of a case on this side."""
         return self.threads or int(params.threads)
 
-    def run(self, arguments: Sequence[str], order: Callable[[list[str]], list[str]], take: Callable[[TakenCase], None]) -> None:
+    def run(
+        self,
+        arguments: Sequence[str],
+        order: Callable[[list[str]], list[str]],
+        take: Callable[[TakenCase], None],
+    ) -> None:
         """Run the tests that use ``op_benchmark`` or ``benchmark``, once in this process.
 
         Args:
@@ -225,7 +247,11 @@ class Side:
         command = [*arguments, *_plugins(self.directory), *_QUIET, "-o", cache]
         raised: BaseException | None = None
         code = int(pytest.ExitCode.INTERNAL_ERROR)
-        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output), failures.exits_named(self.tree):
+        with (
+            contextlib.redirect_stderr(errors),
+            contextlib.redirect_stdout(output),
+            failures.exits_named(self.tree),
+        ):
             try:
                 code = int(pytest.main(command, plugins=plugins))
             # A hook after the tests, a conftest.py that calls sys.exit.
@@ -279,7 +305,9 @@ class Side:
     def outside(self) -> dict[str, Outside]:
         """Return the imported modules of the project that are not from the tree."""
         repository = self.repository or self.tree
-        return outside_modules(self.tree, self.directory, Path(self.fallback), repository, self._earlier)
+        return outside_modules(
+            self.tree, self.directory, Path(self.fallback), repository, self._earlier
+        )
 
     @property
     def files(self) -> dict[str, str]:
@@ -304,7 +332,11 @@ def _count_imports(side: Side) -> None:
     loaders: list[Any] = [type(finder) for finder in sys.meta_path if isinstance(finder, Loader)]
     for loader in (*loaders, SourceFileLoader, ExtensionFileLoader):
 
-        def execute(self: Any, module: ModuleType, original: Callable[[Any, ModuleType], None] = loader.exec_module) -> None:
+        def execute(
+            self: Any,
+            module: ModuleType,
+            original: Callable[[Any, ModuleType], None] = loader.exec_module,
+        ) -> None:
             is_own = str(getattr(module, "__file__", "")).startswith(f"{side.tree}{os.sep}")
             with side.counted(IMPORT) if is_own else contextlib.nullcontext():
                 original(self, module)
@@ -314,7 +346,11 @@ def _count_imports(side: Side) -> None:
 
 def _modules() -> dict[str, ModuleType]:
     """Return the imported modules of mnistbench."""
-    return {name: module for name, module in sys.modules.items() if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")}
+    return {
+        name: module
+        for name, module in sys.modules.items()
+        if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")
+    }
 
 
 class _PathReader:
@@ -333,7 +369,9 @@ class _PathReader:
 class _Session:
     """A plug-in that runs the tests of cases, and calls a function inside the fixture of each."""
 
-    def __init__(self, side: Side, order: Callable[[list[str]], list[str]], take: Callable[[TakenCase], None]) -> None:
+    def __init__(
+        self, side: Side, order: Callable[[list[str]], list[str]], take: Callable[[TakenCase], None]
+    ) -> None:
         self.side, self.order, self.take = side, order, take
         self.failures: list[str] = []
         self.raised: MnistbenchError | None = None  # by one of the functions
@@ -368,19 +406,33 @@ class _Session:
         self._requested.note(item)
 
     @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
         """Deselect tests that use neither fixture, and arrange the others."""
-        named = {self.side.case_id(item.nodeid): item for item in items if self._requested.selects(item)}
+        named = {
+            self.side.case_id(item.nodeid): item for item in items if self._requested.selects(item)
+        }
         self.side.missing = self._requested.missing
         marks = (_BENCHMARK, _CODSPEED) if config.pluginmanager.hasplugin("codspeed") else ()
         ours: dict[str, pytest.Item] = {}
         for node_id, item in named.items():
             code = getattr(getattr(item, "function", None), "__code__", None)
-            if _FIXTURES.intersection(getattr(item, "fixturenames", ())) or any(map(item.get_closest_marker, marks)):
+            if _FIXTURES.intersection(getattr(item, "fixturenames", ())) or any(
+                map(item.get_closest_marker, marks)
+            ):
                 ours[node_id] = item
-            elif code and "getfixturevalue" in code.co_names and _FIXTURES.intersection(code.co_consts):
-                self.side.left_out[node_id] = "gets its fixture from request.getfixturevalue; name it as an argument"
-        self.side.parameters = {node_id: _hash_of_parameters(item) for node_id, item in ours.items()}
+            elif (
+                code
+                and "getfixturevalue" in code.co_names
+                and _FIXTURES.intersection(code.co_consts)
+            ):
+                self.side.left_out[node_id] = (
+                    "gets its fixture from request.getfixturevalue; name it as an argument"
+                )
+        self.side.parameters = {
+            node_id: _hash_of_parameters(item) for node_id, item in ours.items()
+        }
         # pytest runs no test, so there is nothing to agree about with the other side.
         if self.failures:
             return
@@ -389,18 +441,27 @@ class _Session:
             kept = {node_id: ours[node_id] for node_id in self.order(list(ours))}
         except MnistbenchError as error:
             self.raised = error
-        config.hook.pytest_deselected(items=[item for node_id, item in named.items() if node_id not in kept])
+        config.hook.pytest_deselected(
+            items=[item for node_id, item in named.items() if node_id not in kept]
+        )
         items[:] = kept.values()
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_mnistbench_take_case(self, item: pytest.Item, params: Any, build: Callable[[], Any]) -> bool:
+    def pytest_mnistbench_take_case(
+        self, item: pytest.Item, params: Any, build: Callable[[], Any]
+    ) -> bool:
         """Measure the case; True tells the fixture to measure nothing."""
         threads = self.side.threads_of(params)
 
         def make() -> Any:
             return self.side.load(WORKLOAD_CASE).WorkloadCase(build, params.device, threads)
 
-        self._take(item, TakenCase(self.side.case_id(item.nodeid), f"{params.label} on {params.dataset}", params, make))
+        self._take(
+            item,
+            TakenCase(
+                self.side.case_id(item.nodeid), f"{params.label} on {params.dataset}", params, make
+            ),
+        )
         return True
 
     @pytest.hookimpl(tryfirst=True)
@@ -410,12 +471,20 @@ class _Session:
         seed_all(0)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Any:
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Any:
         """Count the fixture, and take over pytest-benchmark's own, which measures nothing itself."""
         of_test = fixturedef.scope == "function"
-        with self.side.counted(SETUP, self.side.case_id(request.node.nodeid)) if of_test else self.side.counted(FIXTURES):
+        with (
+            self.side.counted(SETUP, self.side.case_id(request.node.nodeid))
+            if of_test
+            else self.side.counted(FIXTURES)
+        ):
             value: Any = yield
-        measures_workload = _WORKLOAD in getattr(getattr(request.node, "callspec", None), "params", ())
+        measures_workload = _WORKLOAD in getattr(
+            getattr(request.node, "callspec", None), "params", ()
+        )
         if fixturedef.argname == _CODSPEED:
             value = request.getfixturevalue(_BENCHMARK)
             fixturedef.cached_result = (value, *fixturedef.cached_result[1:])  # type: ignore[index]
@@ -441,7 +510,10 @@ class _Session:
         if not _FIXTURES.intersection(pyfuncitem.fixturenames):
             if inspect.iscoroutinefunction(pyfuncitem.obj):
                 pytest.skip("a coroutine cannot be measured")
-            arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}  # noqa: SLF001
+            arguments = {
+                name: pyfuncitem.funcargs[name]
+                for name in pyfuncitem._fixtureinfo.argnames  # noqa: SLF001
+            }
             self._take_call(pyfuncitem, SimpleNamespace(), Call(pyfuncitem.obj, (), arguments))
 
     @pytest.hookimpl(wrapper=True)
@@ -509,9 +581,17 @@ class _Session:
         """Store why a file could not be imported, or was skipped if it may have cases."""
         report: pytest.CollectReport = yield
         if report.failed:
-            self.failures.append(f"{report.nodeid} cannot be collected: {failures.of_report(report, self.side.tree)}")
-        elif report.skipped and isinstance(report.longrepr, tuple) and b"benchmark" in collector.path.read_bytes():
-            self.side.left_out[report.nodeid] = f"is skipped: {report.longrepr[2].removeprefix('Skipped: ')}"
+            self.failures.append(
+                f"{report.nodeid} cannot be collected: {failures.of_report(report, self.side.tree)}"
+            )
+        elif (
+            report.skipped
+            and isinstance(report.longrepr, tuple)
+            and b"benchmark" in collector.path.read_bytes()
+        ):
+            self.side.left_out[report.nodeid] = (
+                f"is skipped: {report.longrepr[2].removeprefix('Skipped: ')}"
+            )
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -521,8 +601,16 @@ class _Session:
             self.failures.append(f"{node_id} fails: {failures.of_report(report, self.side.tree)}")
         elif report.skipped:
             expected = getattr(report, "wasxfail", None)
-            reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""
-            what = ("is skipped", reason) if expected is None else ("xfails", expected.removeprefix("reason: "))
+            reason = (
+                report.longrepr[2].removeprefix("Skipped: ")
+                if isinstance(report.longrepr, tuple)
+                else ""
+            )
+            what = (
+                ("is skipped", reason)
+                if expected is None
+                else ("xfails", expected.removeprefix("reason: "))
+            )
             self.side.left_out[node_id] = ": ".join(filter(None, what))
         elif report.when == "call" and node_id not in self._taken:
             self.side.left_out[node_id] = "does not call its benchmark fixture"
@@ -551,11 +639,28 @@ def _plugins(directory: Path) -> list[str]:
         declared = dict(project_table(directory)["entry-points"]["pytest11"])
     except (KeyError, TypeError, ValueError):
         declared = {}
-    installed = {point.name: point.value for point in importlib.metadata.entry_points(group="pytest11")}
-    missing = [declared.get(name, module) for name, module in _FIXTURE_PLUGINS.items() if name not in installed]
-    moved = {name: module for name, module in declared.items() if installed.get(name, module) != module}
+    installed = {
+        point.name: point.value for point in importlib.metadata.entry_points(group="pytest11")
+    }
+    missing = [
+        declared.get(name, module)
+        for name, module in _FIXTURE_PLUGINS.items()
+        if name not in installed
+    ]
+    moved = {
+        name: module for name, module in declared.items() if installed.get(name, module) != module
+    }
     return [
         *(option for module in missing for option in ("-p", str(module))),
-        *(option for name, module in moved.items() for option in ("-p", f"no:{name}", "-p", str(module))),
-        *(option for name, options in _QUIET_PLUGINS.items() if name in installed for option in options),
+        *(
+            option
+            for name, module in moved.items()
+            for option in ("-p", f"no:{name}", "-p", str(module))
+        ),
+        *(
+            option
+            for name, options in _QUIET_PLUGINS.items()
+            if name in installed
+            for option in options
+        ),
     ]

@@ -47,7 +47,9 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
     before = frozenset(sys.modules)
     side = Side.of(job, say)
     side.plugins.append(sources := _Sources(side))
-    if any(FIXTURE.encode() in path.read_bytes() for path in side.tree.rglob("*.py") if path.is_file()):
+    if any(
+        FIXTURE.encode() in path.read_bytes() for path in side.tree.rglob("*.py") if path.is_file()
+    ):
         side.import_torch()
         refuse_old_torch(side.name)
     by_torch = sys.modules.keys() - before
@@ -70,13 +72,17 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
         refuse_old_torch(side.name)
         if outside := side.outside():
             name = min(outside)  # a package before its modules
-            raise SideError(f"{error}; it imports {name} from {outside[name].path}, not from its own copy") from error
+            raise SideError(
+                f"{error}; it imports {name} from {outside[name].path}, not from its own copy"
+            ) from error
         raise
     for node_id, case in taken.cases.items():
         case.sources = sources.of_test[node_id]
         case.parameters = side.parameters[node_id]
     found = Listing(
-        cases={node_id: case for node_id, case in taken.cases.items() if node_id not in side.left_out},
+        cases={
+            node_id: case for node_id, case in taken.cases.items() if node_id not in side.left_out
+        },
         packages=installed,
         torch=str(getattr(sys.modules.get("torch"), "__version__", "")),
         files=side.files,
@@ -136,7 +142,9 @@ def loaded_packages(modules: Collection[str]) -> tuple[str, ...]:
     names = {name.partition(".")[0] for name in modules}
     distributions_of = importlib.metadata.packages_distributions()
     imported = {distribution for name in names for distribution in distributions_of.get(name, ())}
-    plugins = {point.dist.name for point in importlib.metadata.entry_points(group="pytest11") if point.dist}
+    plugins = {
+        point.dist.name for point in importlib.metadata.entry_points(group="pytest11") if point.dist
+    }
     return tuple(sorted(imported - plugins))
 
 
@@ -207,16 +215,26 @@ class _Survey:
             left = case.arguments()
             second, listed.parallel = _with_parallelism(case.result)
             one, other = fingerprint(first), fingerprint(second)
-        notes = ["uses more than one core, so it is measured on all cores by wall time"] if listed.parallel else []
+        notes = (
+            ["uses more than one core, so it is measured on all cores by wall time"]
+            if listed.parallel
+            else []
+        )
         is_comparable = not (given.is_timed_out or left.is_timed_out)
         if case.may_be_repeated and is_comparable and given.digest != left.digest:
             notes.append(
                 "changes its arguments, so each call gets what the one before has left; "
                 "make them anew with benchmark.pedantic(setup=...)"
             )
-        if case.once and case.took_ns < first_ns * _MUCH_LESS and first_ns - case.took_ns > _LEAST_NS:
+        if (
+            case.once
+            and case.took_ns < first_ns * _MUCH_LESS
+            and first_ns - case.took_ns > _LEAST_NS
+        ):
             took = f"{units.duration(case.took_ns)} instead of {units.duration(first_ns)}"
-            notes.append(f"asks for one round, and its second call took {took}, so only its first iteration counts")
+            notes.append(
+                f"asks for one round, and its second call took {took}, so only its first iteration counts"
+            )
         listed.note = "; ".join(notes)
         kinds = type_name(first), *(name.rpartition(".")[2] for name in one.unread_types)
         listed.returns = " of ".join(dict.fromkeys(kinds))
@@ -266,7 +284,11 @@ class _Sources:
         sys.addaudithook(self._note_opened)
 
     def _note_opened(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str) and not arguments[0].endswith(_NO_DATA):
+        if (
+            event == "open"
+            and isinstance(arguments[0], str)
+            and not arguments[0].endswith(_NO_DATA)
+        ):
             # A Path costs more than the event.
             self._read[self._running].add(os.path.abspath(arguments[0]))  # noqa: PTH100
 
@@ -291,10 +313,15 @@ class _Sources:
         began_ns, self._ended_ns = self._ended_ns, Clock.wall_ns()
         self.longest_s = max(self.longest_s, (self._ended_ns - began_ns) / 1e9)
         info, tree = getattr(item, "_fixtureinfo", None), self._side.tree
-        fixtures = [each for several in (info.name2fixturedefs.values() if info else ()) for each in several]
+        fixtures = [
+            each for several in (info.name2fixturedefs.values() if info else ()) for each in several
+        ]
         found = {path for one in (None, item, *fixtures) for path in self._read[one]}
         found |= {str(item.path), *(str(folder / "conftest.py") for folder in item.path.parents)}
-        found |= {str(getattr(getattr(inspect.unwrap(each.func), "__code__", None), "co_filename", "")) for each in fixtures}
+        found |= {
+            str(getattr(getattr(inspect.unwrap(each.func), "__code__", None), "co_filename", ""))
+            for each in fixtures
+        }
         self.of_test[self._side.case_id(item.nodeid)] = tuple(
             str(path.relative_to(tree))
             for path in map(Path, sorted(found))
@@ -343,7 +370,9 @@ def _work_of_children() -> tuple[float, dict[str, list[str]]]:
     for task in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # a thread or a child has ended meanwhile
             for child in task.read_text().split():
-                running[child] = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]
+                running[child] = (
+                    Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]
+                )
     return ended.ru_utime + ended.ru_stime, running
 
 
@@ -368,15 +397,28 @@ def capture(job: dict[str, Any], say: Callable[..., None]) -> None:
 
     def take(case: TakenCase) -> None:
         wanted = [one for one in job["capture"] if one["case"] == case.node_id]
-        rows = _rows(side, case, {tuple(key) for one in wanted for key in one["rows"]}, wanted[0]["iterations"])
+        rows = _rows(
+            side,
+            case,
+            {tuple(key) for one in wanted for key in one["rows"]},
+            wanted[0]["iterations"],
+        )
         for one in wanted:
             chosen = _largest([(tuple(key), rows[tuple(key)]) for key in one["rows"]])
             stored = [row.stored(key[0]) for key, row in chosen]
             why_not = "" if stored else next((rows[tuple(key)].why_not for key in one["rows"]), "")
-            found[one["script"]] = {"rows": stored, "why_not": why_not, "threads": side.threads_of(case.params)}
+            found[one["script"]] = {
+                "rows": stored,
+                "why_not": why_not,
+                "threads": side.threads_of(case.params),
+            }
             _save(chosen, Path(job["folder"]) / f"{one['script']}{VALUES[side.name]}")
 
-    side.run(job["arguments"], lambda node_ids: [node_id for node_id in node_ids if node_id in cases], take)
+    side.run(
+        job["arguments"],
+        lambda node_ids: [node_id for node_id in node_ids if node_id in cases],
+        take,
+    )
     say(captured=found)
 
 
@@ -385,21 +427,28 @@ def _rows(side: Side, case: TakenCase, keys: set[Any], iterations: int) -> Any:
     made = case.make()
     with side.errors_named():
         made.build()
-        for reset, number in ((lambda: None, WARMUP_CALLS), (made.reset, max(WARMUP_CALLS, iterations))):
+        for reset, number in (
+            (lambda: None, WARMUP_CALLS),
+            (made.reset, max(WARMUP_CALLS, iterations)),
+        ):
             reset()
             for _ in range(number):
                 made.prepare()
                 made()
                 made.finish()
         with made.marked() as run:
-            return side.load("mnistbench.gate.reproducers.capture").capture(run, contextlib.nullcontext(), keys, made.device)
+            return side.load("mnistbench.gate.reproducers.capture").capture(
+                run, contextlib.nullcontext(), keys, made.device
+            )
 
 
 def _largest(rows: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """Return the rows with calls, the largest first, each call once: ``aten::copy_`` may run in the call of ``aten::clone``."""
     found: list[tuple[Any, Any]] = []
     taken: dict[int, Any] = {}  # position of a call -> the call
-    for key, row in sorted((item for item in rows if item[1].calls), key=lambda item: (-item[1].elements, item[0])):
+    for key, row in sorted(
+        (item for item in rows if item[1].calls), key=lambda item: (-item[1].elements, item[0])
+    ):
         others = row.without(taken)
         if others.calls and len([one for _, one in found if one.calls]) == MOST_ROWS:
             continue

@@ -36,7 +36,9 @@ class Turns:
         alive: called after each turn.
     """
 
-    def __init__(self, name: str, peer: socket.socket, first: str, alive: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, name: str, peer: socket.socket, first: str, alive: Callable[[], None] = lambda: None
+    ) -> None:
         self._name, self._peer, self._first, self._alive = name, peer, first, alive
         self._lines = peer.makefile("rb")
         # The side that had the last turn; both processes begin with the same one.
@@ -99,7 +101,9 @@ class Turns:
         """
         own, other = self.exchange(test)
         if own != other:
-            raise PeerError(f"the sides run different tests: {own or 'none'}, and {other or 'none'} on the other side")
+            raise PeerError(
+                f"the sides run different tests: {own or 'none'}, and {other or 'none'} on the other side"
+            )
 
     def _send(self, value: Any) -> None:
         try:

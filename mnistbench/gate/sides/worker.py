@@ -127,11 +127,16 @@ class _Launch:
             raise SideError(self._why_nothing_is_measured())
         self._say(
             result={
-                "cases": self._cases, "case_seconds": self._seconds, "efforts": self._efforts, "order": self._order,
-                "seconds": _now_s() - self._start, "side": self._side.name, "once": self._side.once,
+                "cases": self._cases,
+                "case_seconds": self._seconds,
+                "efforts": self._efforts,
+                "order": self._order,
+                "seconds": _now_s() - self._start,
+                "side": self._side.name,
+                "once": self._side.once,
                 "unmeasurable": self._unmeasurable,
             }
-        )  # fmt: skip
+        )
 
     def _in_random_order(self, node_ids: list[str]) -> list[str]:
         """Return the tests of the job that both sides have, in an order that both draw."""
@@ -159,7 +164,11 @@ class _Launch:
             self._start = self._begin(case, cores)
         self._say(case=len(self._cases) + 1)
         parallel = case.node_id in self._job["parallel"]
-        _use_cores(cores, len(cores) if parallel else self._side.threads_of(case.params), case.params.device)
+        _use_cores(
+            cores,
+            len(cores) if parallel else self._side.threads_of(case.params),
+            case.params.device,
+        )
         start = _now_s()
         builds = self._cases[case.node_id] = []
         soak_ns, runs = self._job["soak_ns"], list[SideRun]()
@@ -171,9 +180,18 @@ class _Launch:
             order = self._order[:: -1 if build % 2 else 1]
             runs.append(SideRun(self._side, case.make(), case.node_id, self._job["added"], efforts))
             runs[-1].case.parallel = parallel
-            builds += measure(runs[-1], self.turns, order, self._coin, shares_core=bool(self._cores), soak_ns=soak_ns)
+            builds += measure(
+                runs[-1],
+                self.turns,
+                order,
+                self._coin,
+                shares_core=bool(self._cores),
+                soak_ns=soak_ns,
+            )
             gc.collect()
-        columns = zip(*((*(used / most for used in run.used), *run.seconds) for run in runs), strict=True)
+        columns = zip(
+            *((*(used / most for used in run.used), *run.seconds) for run in runs), strict=True
+        )
         self._efforts[case.node_id] = list(map(sum, columns))
         # Threads that the fixtures of the next test start keep the cores of this moment.
         _use_cores(cores, len(cores), case.params.device)

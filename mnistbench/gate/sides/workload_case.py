@@ -71,7 +71,11 @@ class WorkloadCase(SideCase):
             case = self._built
             # Contains other objects for modules with get_extra_state.
             state = case.model.state_dict().values()
-            found = [tensor.detach().cpu().contiguous() for tensor in state if isinstance(tensor, torch.Tensor)]
+            found = [
+                tensor.detach().cpu().contiguous()
+                for tensor in state
+                if isinstance(tensor, torch.Tensor)
+            ]
             number = sum(float(tensor.double().abs().sum()) for tensor in found)
             training = case.model.training
             if case.inputs is not None:
@@ -91,7 +95,9 @@ class WorkloadCase(SideCase):
         """Whether weights and output are finite after the iterations so far."""
         return self.outcome()[1] is not None
 
-    def operations(self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]) -> dict[str, Any]:
+    def operations(
+        self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]
+    ) -> dict[str, Any]:
         """Profile iterations from the initial state."""
         for _ in one_turn():
             self.reset()
@@ -166,7 +172,9 @@ def _peak_bytes(profiler: allocations_profile) -> int:
     events = recorded.events()
     [iteration] = [event for event in events if event.name() == ITERATION]
     began, ended = iteration.start_ns(), iteration.start_ns() + iteration.duration_ns()
-    allocations = [e for e in events if e.name() == "[memory]" and e.device_type() == DeviceType.CPU]
+    allocations = [
+        e for e in events if e.name() == "[memory]" and e.device_type() == DeviceType.CPU
+    ]
     current = peak = 0
     for event in sorted(allocations, key=lambda event: event.start_ns()):
         if event.start_ns() > ended:
@@ -220,5 +228,7 @@ def columns(profile: OpTable) -> dict[str, Any]:
         "calls": [row.calls for row in profile.rows],
         "memory_bytes": [row.memory_bytes for row in profile.rows],
         "kernels": [list(row.kernels) for row in profile.rows],
-        "self_ns": [list(row.self_cpu_ns if clock == "cpu" else row.self_device_ns) for row in profile.rows],
+        "self_ns": [
+            list(row.self_cpu_ns if clock == "cpu" else row.self_device_ns) for row in profile.rows
+        ],
     }

@@ -13,8 +13,24 @@ import numpy as np
 from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.core import units
 from mnistbench.core.options import option, share
-from mnistbench.gate.verdict.permutation import CONFIDENCE, LEAST_SPREAD, LEVEL, Array, directed_test, simultaneous_bounds
-from mnistbench.gate.verdict.samples import ADDED, BUSY, ITERATION, MEAN, MEMORY, OPERATION, REPLACED, Quantity
+from mnistbench.gate.verdict.permutation import (
+    CONFIDENCE,
+    LEAST_SPREAD,
+    LEVEL,
+    Array,
+    directed_test,
+    simultaneous_bounds,
+)
+from mnistbench.gate.verdict.samples import (
+    ADDED,
+    BUSY,
+    ITERATION,
+    MEAN,
+    MEMORY,
+    OPERATION,
+    REPLACED,
+    Quantity,
+)
 
 #: Launches of the first stage (docs/evidence/gate_power.py).
 LAUNCHES = 10
@@ -76,7 +92,9 @@ def as_shown(estimate: Estimate) -> Estimate:
     if not -1 < change < math.inf:
         return estimate
     if quantity.kind == ADDED:
-        case_ns = max(quantity.base_ns, quantity.head_ns) / quantity.share if quantity.share else 0.0
+        case_ns = (
+            max(quantity.base_ns, quantity.head_ns) / quantity.share if quantity.share else 0.0
+        )
         base, head = _with_difference(quantity.base_ns, quantity.head_ns, change * case_ns)
         return replace(estimate, quantity=replace(quantity, base_ns=base, head_ns=head))
     added = quantity.added
@@ -94,7 +112,9 @@ def as_shown(estimate: Estimate) -> Estimate:
     shown = replace(estimate, quantity=replace(quantity, base_ns=base, head_ns=head))
     if not added:
         return shown
-    return replace(shown, change=of_base(change), low=of_base(estimate.low), high=of_base(estimate.high))
+    return replace(
+        shown, change=of_base(change), low=of_base(estimate.low), high=of_base(estimate.high)
+    )
 
 
 def _with_difference(base: float, head: float, difference: float) -> tuple[float, float]:
@@ -126,7 +146,13 @@ class Reason(NamedTuple):
 NOISE, BUDGET = "noise", "budget"
 #: An operation and the time of its case disagree; no usable times; a case that one side does not have; an --accept without a
 #: limit; a crash or an interrupt.
-CONTRADICTION, UNMEASURED, MISSING, ACCEPTANCE, BROKEN = "contradiction", "unmeasured", "missing", "acceptance", "broken"
+CONTRADICTION, UNMEASURED, MISSING, ACCEPTANCE, BROKEN = (
+    "contradiction",
+    "unmeasured",
+    "missing",
+    "acceptance",
+    "broken",
+)
 #: Slower, or growing, in the one long launch.
 SOAKED = "soak"
 
@@ -135,9 +161,19 @@ SOAKED = "soak"
 class Thresholds:
     """The smallest changes that matter, as shares."""
 
-    case: float = option("--threshold", share(), "2%", "smallest slowdown of a case that matters", "SHARE")
-    operation: float = option("--op-threshold", share(), "5%", "smallest slowdown of an operation that matters", "SHARE")
-    once: float = option("--once-threshold", share(), "20%", "smallest slowdown that matters of what occurs once", "SHARE")
+    case: float = option(
+        "--threshold", share(), "2%", "smallest slowdown of a case that matters", "SHARE"
+    )
+    operation: float = option(
+        "--op-threshold", share(), "5%", "smallest slowdown of an operation that matters", "SHARE"
+    )
+    once: float = option(
+        "--once-threshold",
+        share(),
+        "20%",
+        "smallest slowdown that matters of what occurs once",
+        "SHARE",
+    )
 
     def of(self, quantity: Quantity) -> float:
         """Return the smallest change of this quantity that matters; for ADDED as a share of the case."""
@@ -198,8 +234,14 @@ class Decision:
         return self._bound(MEAN)
 
     def _bound(self, kind: str) -> float:
-        regressed = {finding.screened.quantity.case for finding in self.findings if _is_of_case(finding)}
-        bounds = [case.high for case in self.cases if case.quantity.kind == kind and case.quantity.case not in regressed]
+        regressed = {
+            finding.screened.quantity.case for finding in self.findings if _is_of_case(finding)
+        }
+        bounds = [
+            case.high
+            for case in self.cases
+            if case.quantity.kind == kind and case.quantity.case not in regressed
+        ]
         return max(bounds, default=math.inf)
 
 
@@ -235,7 +277,8 @@ def _flagged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[Esti
     return [
         estimate
         for estimate in estimates
-        if estimate.p <= (SCREENING if estimate.change > 0 else LEVEL) and _may_matter(estimate, thresholds)
+        if estimate.p <= (SCREENING if estimate.change > 0 else LEVEL)
+        and _may_matter(estimate, thresholds)
     ]
 
 
@@ -281,45 +324,76 @@ def decide(
     return _decided(pooled, findings, reasons, thresholds, accepts, launches, fresh, shards)
 
 
-def decide_together(parts: Sequence[Decision], thresholds: Thresholds, accepts: Callable[[Finding], bool]) -> Decision:
+def decide_together(
+    parts: Sequence[Decision], thresholds: Thresholds, accepts: Callable[[Finding], bool]
+) -> Decision:
     """Return the decision about a gate from those about its shards that have enough launches.
 
     Each shard has tested its part with its share of the level, so its findings are those of the gate. The bounds are those of
     a single gate: roles and errors of shards are independent, so the launches with one number may be exchanged together.
     Quantities with as many launches are a group, each with its share of the risk.
     """
-    found = [(number, one) for number, part in enumerate(parts) for one in (*part.cases, *part.operations, *part.once)]
+    found = [
+        (number, one)
+        for number, part in enumerate(parts)
+        for one in (*part.cases, *part.operations, *part.once)
+    ]
     counts = {one.launches for _, one in found}
     bounded: dict[tuple[str, str, str], Estimate] = {}
     for family in _families(found, lambda pair: pair[1].quantity):
         for count in counts:
             group = [(number, one.quantity) for number, one in family if one.launches == count]
             numbers, quantities = zip(*group, strict=True) if group else ((), ())
-            bounded |= {one.quantity.key: one for one in _bounded(quantities, 1, 1 - (1 - CONFIDENCE) / len(counts), numbers)}
+            bounded |= {
+                one.quantity.key: one
+                for one in _bounded(quantities, 1, 1 - (1 - CONFIDENCE) / len(counts), numbers)
+            }
     pooled = [replace(bounded[one.quantity.key], p=one.p) for _, one in found]
     return _decided(
-        pooled, sorted((finding for part in parts for finding in part.findings), key=_size),
-        tuple(reason for part in parts for reason in part.without_bounds), thresholds, accepts,
-        min((part.launches for part in parts), default=0), max((part.fresh for part in parts), default=0),
+        pooled,
+        sorted((finding for part in parts for finding in part.findings), key=_size),
+        tuple(reason for part in parts for reason in part.without_bounds),
+        thresholds,
+        accepts,
+        min((part.launches for part in parts), default=0),
+        max((part.fresh for part in parts), default=0),
         max((part.shards for part in parts), default=1),
-    )  # fmt: skip
+    )
 
 
 def _decided(
-    estimates: Sequence[Estimate], findings: Sequence[Finding], without_bounds: tuple[Reason, ...], thresholds: Thresholds,
-    accepts: Callable[[Finding], bool], launches: int, fresh: int, shards: int,
-) -> Decision:  # fmt: skip
+    estimates: Sequence[Estimate],
+    findings: Sequence[Finding],
+    without_bounds: tuple[Reason, ...],
+    thresholds: Thresholds,
+    accepts: Callable[[Finding], bool],
+    launches: int,
+    fresh: int,
+    shards: int,
+) -> Decision:
     cases = tuple(one for one in estimates if one.quantity.is_case)
     operations = tuple(one for one in estimates if one.quantity.is_operation)
     once = tuple(one for one in estimates if one.quantity.is_once)
     unbounded = _unbounded(operations, findings, thresholds)
     regressions = [finding for finding in findings if finding.verdict == REGRESSED]
     reasons = (
-        *without_bounds, *_of_bounds(cases, thresholds, regressions, accepts), *_of_unbounded(unbounded, thresholds),
-    )  # fmt: skip
+        *without_bounds,
+        *_of_bounds(cases, thresholds, regressions, accepts),
+        *_of_unbounded(unbounded, thresholds),
+    )
     outcome = REGRESSED if regressions else INCONCLUSIVE if reasons or not estimates else PASSED
     return Decision(
-        outcome, cases, operations, once, tuple(findings), reasons, launches, fresh, tuple(unbounded), shards, without_bounds
+        outcome,
+        cases,
+        operations,
+        once,
+        tuple(findings),
+        reasons,
+        launches,
+        fresh,
+        tuple(unbounded),
+        shards,
+        without_bounds,
     )
 
 
@@ -330,7 +404,10 @@ def is_settled(found: Decision, thresholds: Thresholds) -> bool:
     look a slowdown of each group is confirmed, because an operation explains why a case is slower, or all of them are ruled
     out. Later looks settle a gate that has regressed, or in which no slowdown is open.
     """
-    ruled_out = {finding.screened.quantity.key: _is_ruled_out(finding, found, thresholds) for finding in found.findings}
+    ruled_out = {
+        finding.screened.quantity.key: _is_ruled_out(finding, found, thresholds)
+        for finding in found.findings
+    }
     if found.fresh < max(LEAST_FRESH_OF_IMPROVEMENT, looks(found.shards)[0] + 1):
         groups: dict[tuple[str, bool, bool], list[Finding]] = {}
         for finding in found.findings:
@@ -343,7 +420,11 @@ def is_settled(found: Decision, thresholds: Thresholds) -> bool:
         )
     return found.outcome == REGRESSED or not any(
         finding.verdict == UNDECIDED
-        or (_is_unconfirmed(finding) and finding.screened.quantity.is_case and not ruled_out[finding.screened.quantity.key])
+        or (
+            _is_unconfirmed(finding)
+            and finding.screened.quantity.is_case
+            and not ruled_out[finding.screened.quantity.key]
+        )
         for finding in found.findings
     )
 
@@ -351,7 +432,11 @@ def is_settled(found: Decision, thresholds: Thresholds) -> bool:
 def _is_ruled_out(finding: Finding, found: Decision, thresholds: Thresholds) -> bool:
     """Whether the launches of both stages rule out that a slowdown that was flagged has the size of its threshold."""
     key = finding.screened.quantity.key
-    [high] = [estimate.high for estimate in (*found.cases, *found.operations, *found.once) if estimate.quantity.key == key]
+    [high] = [
+        estimate.high
+        for estimate in (*found.cases, *found.operations, *found.once)
+        if estimate.quantity.key == key
+    ]
     return _is_unconfirmed(finding) and high <= thresholds.to_rule_out(finding.screened.quantity)
 
 
@@ -364,12 +449,20 @@ def _is_of_case(finding: Finding) -> bool:
     return finding.verdict == REGRESSED and finding.screened.quantity.is_case
 
 
-def _unbounded(operations: Iterable[Estimate], findings: Sequence[Finding], thresholds: Thresholds) -> list[Estimate]:
+def _unbounded(
+    operations: Iterable[Estimate], findings: Sequence[Finding], thresholds: Thresholds
+) -> list[Estimate]:
     """Return operations whose upper bound reaches their threshold and of which no finding is reported."""
     reported = {
-        finding.screened.quantity.key for finding in findings if finding.verdict in (REGRESSED, UNDECIDED, CONTRADICTED)
+        finding.screened.quantity.key
+        for finding in findings
+        if finding.verdict in (REGRESSED, UNDECIDED, CONTRADICTED)
     }
-    found = [one for one in operations if one.high >= thresholds.of(one.quantity) and one.quantity.key not in reported]
+    found = [
+        one
+        for one in operations
+        if one.high >= thresholds.of(one.quantity) and one.quantity.key not in reported
+    ]
     return sorted(found, key=lambda one: -one.quantity.share)
 
 
@@ -384,7 +477,10 @@ def _estimates(quantities: tuple[Quantity, ...], seed: int) -> Sequence[Estimate
     if not quantities:
         return []
     logs = _matrix(quantities)
-    slower, faster = (directed_test(logs, _kinds(quantities), np.full(len(quantities), sign), seed) for sign in (1.0, -1.0))
+    slower, faster = (
+        directed_test(logs, _kinds(quantities), np.full(len(quantities), sign), seed)
+        for sign in (1.0, -1.0)
+    )
     p = np.minimum(slower, faster)  # the direction of the change has the smaller one
     found = dict(zip((quantity.key for quantity in quantities), p, strict=True))
     return [
@@ -402,11 +498,15 @@ def _families(items: Sequence[_Item], effect_of: Callable[[_Item], Quantity]) ->
     families: tuple[list[_Item], ...] = ([], [], [], [])
     for item in items:
         quantity = effect_of(item)
-        families[0 if quantity.is_case else 3 if quantity.is_once else 1 + (quantity.share < LARGE_SHARE)].append(item)
+        families[
+            0 if quantity.is_case else 3 if quantity.is_once else 1 + (quantity.share < LARGE_SHARE)
+        ].append(item)
     return list(families)
 
 
-def _bounded(quantities: Sequence[Quantity], seed: int, confidence: float, shards: Sequence[int] = ()) -> list[Estimate]:
+def _bounded(
+    quantities: Sequence[Quantity], seed: int, confidence: float, shards: Sequence[int] = ()
+) -> list[Estimate]:
     """Return estimates with simultaneous bounds; quantities of one kind and shard share an s0."""
     if not quantities:
         return []
@@ -418,7 +518,9 @@ def _bounded(quantities: Sequence[Quantity], seed: int, confidence: float, shard
     low, high = simultaneous_bounds(logs, seed, confidence, kinds, skewed=skewed)
     means = logs.mean(axis=1)
     return [
-        Estimate(quantity, change_of(mean), change_of(least), change_of(most), 1.0, len(quantity.logs))
+        Estimate(
+            quantity, change_of(mean), change_of(least), change_of(most), 1.0, len(quantity.logs)
+        )
         for quantity, mean, least, most in zip(quantities, means, low, high, strict=True)
     ]
 
@@ -434,10 +536,14 @@ def _matrix(quantities: Sequence[Quantity]) -> Array:
 
 def _kinds(quantities: Sequence[Quantity]) -> list[str]:
     """Return the kinds that share an s0: changes by new operations are shares of a case, so much smaller than others."""
-    return ["operation" if one.is_operation and one.kind != ADDED else one.kind for one in quantities]
+    return [
+        "operation" if one.is_operation and one.kind != ADDED else one.kind for one in quantities
+    ]
 
 
-def _with_fresh(estimates: Sequence[Estimate], second: dict[tuple[str, str, str], Quantity], seed: int) -> list[Estimate]:
+def _with_fresh(
+    estimates: Sequence[Estimate], second: dict[tuple[str, str, str], Quantity], seed: int
+) -> list[Estimate]:
     """Return estimates with bounds from the launches of both stages, for the quantities that were measured again.
 
     Effects that were measured once and those measured again are two groups; each takes half of the risk of a wrong bound.
@@ -449,12 +555,16 @@ def _with_fresh(estimates: Sequence[Estimate], second: dict[tuple[str, str, str]
     for family in _families(estimates, lambda estimate: estimate.quantity):
         once = [estimate.quantity for estimate in family if estimate.quantity.key not in second]
         again = [
-            replace(estimate.quantity, logs=estimate.quantity.logs + second[estimate.quantity.key].logs)
+            replace(
+                estimate.quantity, logs=estimate.quantity.logs + second[estimate.quantity.key].logs
+            )
             for estimate in family
             if estimate.quantity.key in second
         ]
         for group in (once, again):
-            found |= {estimate.quantity.key: estimate for estimate in _bounded(group, seed, 1 - risk)}
+            found |= {
+                estimate.quantity.key: estimate for estimate in _bounded(group, seed, 1 - risk)
+            }
     return [replace(found[estimate.quantity.key], p=estimate.p) for estimate in estimates]
 
 
@@ -492,7 +602,9 @@ def _confirmed(
     signs = np.array([math.copysign(1, estimate.change) for estimate in screened])
     p = directed_test(_matrix(fresh), _kinds(fresh), signs, seed, many=True)
     estimates = zip(_bounded(fresh, seed, CONFIDENCE), p, strict=True)
-    return {estimate.quantity.key: replace(estimate, p=float(value)) for estimate, value in estimates}
+    return {
+        estimate.quantity.key: replace(estimate, p=float(value)) for estimate, value in estimates
+    }
 
 
 def _verdict(
@@ -505,14 +617,22 @@ def _verdict(
     if fresh is None:
         return UNCONFIRMED
     if not _is_confirmed(screened, fresh, shards):
-        open_slowdown = screened.change > 0 and screened.p <= LEVEL and fresh.high >= thresholds.of(screened.quantity)
+        open_slowdown = (
+            screened.change > 0
+            and screened.p <= LEVEL
+            and fresh.high >= thresholds.of(screened.quantity)
+        )
         # The bound of a median is a reason by itself. That of a mean is not: it may be MEAN_FACTOR times as large.
         return UNDECIDED if open_slowdown and screened.quantity.kind != ITERATION else UNCONFIRMED
     if not _may_matter(fresh, thresholds):
         return SMALL
     if screened.change < 0:
         return IMPROVED
-    return CONTRADICTED if screened.quantity.is_operation and _contradicted(fresh, pooled) else REGRESSED
+    return (
+        CONTRADICTED
+        if screened.quantity.is_operation and _contradicted(fresh, pooled)
+        else REGRESSED
+    )
 
 
 def _is_confirmed(screened: Estimate, fresh: Estimate, shards: int = 1) -> bool:
@@ -538,7 +658,11 @@ def product(shards: int) -> float:
 
 def looks(shards: int) -> tuple[int, ...]:
     """Return the numbers of fresh launches at which a shard judges them: the first can confirm a slowdown after LAUNCHES."""
-    later = next(more for more in range(0, 99, LOOKS[0]) if 2.0 ** -(LAUNCHES + LOOKS[0] + more) <= product(shards))
+    later = next(
+        more
+        for more in range(0, 99, LOOKS[0])
+        if 2.0 ** -(LAUNCHES + LOOKS[0] + more) <= product(shards)
+    )
     return tuple(look + later for look in LOOKS)
 
 
@@ -567,7 +691,11 @@ def _contradicted(operation: Estimate, pooled: Sequence[Estimate]) -> bool:
         and other.p <= LEVEL
         and other.change < 0
     )
-    bounds = {one.quantity.clock: one.high for one in pooled if one.quantity.case == case and one.quantity.kind == ITERATION}
+    bounds = {
+        one.quantity.clock: one.high
+        for one in pooled
+        if one.quantity.case == case and one.quantity.kind == ITERATION
+    }
     if BUSY in bounds:
         return added - saved > bounds[BUSY]
     return bool(bounds) and added - saved > max(bounds.values())
@@ -580,10 +708,15 @@ def _of_unusable(quantities: Sequence[Quantity]) -> Iterable[Reason]:
     for quantity in quantities:
         if not _usable(quantity):
             what = f"{quantity.case}: too few usable samples of {quantity.title}"
-            yield Reason(UNMEASURED, f"{what} (times of zero, or on one side only); measure again, or choose a longer case")
+            yield Reason(
+                UNMEASURED,
+                f"{what} (times of zero, or on one side only); measure again, or choose a longer case",
+            )
 
 
-def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds) -> Iterable[Reason]:
+def _of_findings(
+    findings: Sequence[Finding], fresh: int, thresholds: Thresholds
+) -> Iterable[Reason]:
     for finding in findings:
         if finding.screened.change < 0:
             continue
@@ -603,7 +736,9 @@ def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds
             text = f"{name} {differs}, more than the time of its case shows; profile this operation alone"
             yield Reason(CONTRADICTION, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_FRESH:
-            text = f"{name} {differs}, and fresh launches have no usable sample of it; measure again"
+            text = (
+                f"{name} {differs}, and fresh launches have no usable sample of it; measure again"
+            )
             yield Reason(UNMEASURED, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
             too_few = units.counted(fresh, "fresh launch is", "fresh launches are")
@@ -612,28 +747,42 @@ def _of_findings(findings: Sequence[Finding], fresh: int, thresholds: Thresholds
 
 
 def _of_bounds(
-    cases: Sequence[Estimate], thresholds: Thresholds, regressions: Sequence[Finding], accepts: Callable[[Finding], bool]
+    cases: Sequence[Estimate],
+    thresholds: Thresholds,
+    regressions: Sequence[Finding],
+    accepts: Callable[[Finding], bool],
 ) -> Iterable[Reason]:
     """Yield a reason for each case whose median or mean has too large an upper bound, with the clock of the largest.
 
     A regression that fails the gate settles its case. One that is accepted settles the medians of its case, or the means.
     """
     failed = {finding.screened.quantity.case for finding in regressions if not accepts(finding)}
-    settled = {(finding.screened.quantity.case, finding.screened.quantity.kind) for finding in regressions}
+    settled = {
+        (finding.screened.quantity.case, finding.screened.quantity.kind) for finding in regressions
+    }
     worst: dict[tuple[str, str], Estimate] = {}
     for one in cases:
         key = (one.quantity.case, one.quantity.kind)
-        if one.high > thresholds.to_rule_out(one.quantity) and one.quantity.case not in failed and key not in settled:
+        if (
+            one.high > thresholds.to_rule_out(one.quantity)
+            and one.quantity.case not in failed
+            and key not in settled
+        ):
             worst[key] = max(worst.get(key, one), one, key=lambda estimate: estimate.high)
     for one in worst.values():
         up_to = f"of up to {units.percent_up(one.high)}"
         left = f"{one.quantity.case}: a slowdown {up_to} of its {one.quantity.title} cannot be ruled out"
         limit = thresholds.to_rule_out(one.quantity)
         if one.change >= limit:
-            yield Reason(NOISE, f"{left}; the estimate is {units.percent(one.change, signed=True)}; measure again")
+            yield Reason(
+                NOISE,
+                f"{left}; the estimate is {units.percent(one.change, signed=True)}; measure again",
+            )
             continue
         needed = launches_needed(one, limit)
-        advice = f"about {needed} launches would settle it" if needed <= 1_000 else "too noisy to judge"
+        advice = (
+            f"about {needed} launches would settle it" if needed <= 1_000 else "too noisy to judge"
+        )
         yield Reason(NOISE, f"{left}; {advice}")
 
 
@@ -649,7 +798,10 @@ def _of_unbounded(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iter
     """Yield a reason for each large operation that is not bounded; the last line of the report counts all of them."""
     for one in unbounded:
         if one.quantity.share >= LARGE_SHARE and one.quantity.kind in (OPERATION, REPLACED, ADDED):
-            limit, share = units.percent(thresholds.of(one.quantity)), units.percent(one.quantity.share)
+            limit, share = (
+                units.percent(thresholds.of(one.quantity)),
+                units.percent(one.quantity.share),
+            )
             slower = f"{one.quantity.title} ({share} of its case) may be up to {units.percent_up(one.high)} slower"
             advice = f"the threshold is {limit}, and more --launches narrow the interval"
             yield Reason(NOISE, f"{one.quantity.case}: {slower}; {advice}")

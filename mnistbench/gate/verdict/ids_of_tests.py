@@ -43,11 +43,15 @@ def moved(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
     return {
         node_id
         for node_id, digest in now.items()
-        if digest and before.get(node_id, digest) != digest and digest in known[name_of_test(node_id)]
+        if digest
+        and before.get(node_id, digest) != digest
+        and digest in known[name_of_test(node_id)]
     }
 
 
-def unstable(expected: Iterable[str], before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+def unstable(
+    expected: Iterable[str], before: Mapping[str, str], now: Mapping[str, str]
+) -> dict[str, str]:
     """Return the expected ids that are missing now or belong to other parameters, with the reason.
 
     Args:

@@ -45,7 +45,9 @@ LEAST_SPREAD = 1e-9
 Array = NDArray[np.float64]
 
 
-def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int, *, many: bool = False) -> Array:
+def directed_test(
+    logs: Array, kinds: Sequence[str], signs: Array, seed: int, *, many: bool = False
+) -> Array:
     """Return one-sided p-values in the expected directions, adjusted over all quantities.
 
     While the quantity with the largest statistic is significant, the others are tested without it. In a single step a large
@@ -77,13 +79,20 @@ def directed_test(logs: Array, kinds: Sequence[str], signs: Array, seed: int, *,
     count = int((steps <= LEVEL).sum())  # significant ones
     p[order[:count]] = steps[:count]
     if len(rest := order[count:]):
-        found = _p_values(limits[rest], _null(logs[rest], floor[rest], seed, most, two_sided=False), sampled)
+        found = _p_values(
+            limits[rest], _null(logs[rest], floor[rest], seed, most, two_sided=False), sampled
+        )
         p[rest] = np.maximum(found, steps[count - 1])
     return p
 
 
 def simultaneous_bounds(
-    logs: Array, seed: int, confidence: float = CONFIDENCE, kinds: Sequence[str] | None = None, *, skewed: bool = True
+    logs: Array,
+    seed: int,
+    confidence: float = CONFIDENCE,
+    kinds: Sequence[str] | None = None,
+    *,
+    skewed: bool = True,
 ) -> tuple[Array, Array]:
     """Return simultaneous lower and upper bounds of the mean logs.
 
@@ -119,7 +128,10 @@ def simultaneous_bounds(
         largest.append(found.max(axis=1))
         smallest.append(found.min(axis=1))
     tail = (1 - confidence) / 2
-    below, above = np.quantile(np.concatenate(largest), 1 - tail), -np.quantile(np.concatenate(smallest), tail)
+    below, above = (
+        np.quantile(np.concatenate(largest), 1 - tail),
+        -np.quantile(np.concatenate(smallest), tail),
+    )
     return mean - max(symmetric, below) * spread, mean + max(symmetric, above) * spread
 
 
@@ -138,7 +150,10 @@ def _floor(logs: Array, kinds: Sequence[str]) -> Array:
     """
     spreads = np.abs(logs).std(axis=1, ddof=1) / math.sqrt(logs.shape[1])
     medians = {
-        kind: float(np.median([spread for spread, of in zip(spreads, kinds, strict=True) if of == kind])) for kind in set(kinds)
+        kind: float(
+            np.median([spread for spread, of in zip(spreads, kinds, strict=True) if of == kind])
+        )
+        for kind in set(kinds)
     }
     return np.array([max(medians[kind], LEAST_SPREAD) for kind in kinds])
 

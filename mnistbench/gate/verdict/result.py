@@ -35,7 +35,17 @@ from mnistbench.gate.verdict.decision import (
     decide_together,
     decision_as_shown,
 )
-from mnistbench.gate.verdict.samples import BASE, HEAD, ITERATION, OTHER, End, GateHeader, Launch, Recorded, SideSample
+from mnistbench.gate.verdict.samples import (
+    BASE,
+    HEAD,
+    ITERATION,
+    OTHER,
+    End,
+    GateHeader,
+    Launch,
+    Recorded,
+    SideSample,
+)
 from mnistbench.gate.verdict.shards import NAMED
 from mnistbench.gate.verdict.soak import Soak, reasons, soaks
 
@@ -59,7 +69,9 @@ class JudgeOptions(Thresholds, Excuses):
     """The options of all commands that judge samples and report the verdict."""
 
     top: int = options.top()
-    everything: bool = options.switch("--all", "show everything; without it, of more cases than --top only what was found")
+    everything: bool = options.switch(
+        "--all", "show everything; without it, of more cases than --top only what was found"
+    )
     format: str = options.output_format()
     output: Path | None = options.output()
 
@@ -116,13 +128,19 @@ class Verdict:
     def regressions(self) -> tuple[Finding, ...]:
         """Regressions that fail the gate."""
         passed_over = (*self.accepted, *(finding for finding, _ in self.unlimited))
-        return tuple(f for f in self.decision.findings if f.verdict == REGRESSED and f not in passed_over)
+        return tuple(
+            f for f in self.decision.findings if f.verdict == REGRESSED and f not in passed_over
+        )
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Why the gate is inconclusive."""
-        found = [one.screened.quantity for one in self.decision.findings if one.verdict == REGRESSED]
-        of_soak = reasons(self.soaks, self.options.case, {quantity.case for quantity in found if quantity.is_case})
+        found = [
+            one.screened.quantity for one in self.decision.findings if one.verdict == REGRESSED
+        ]
+        of_soak = reasons(
+            self.soaks, self.options.case, {quantity.case for quantity in found if quantity.is_case}
+        )
         return (*self._of_measurement(), *self._unlimited(), *self.decision.reasons, *of_soak)
 
     def _of_measurement(self) -> Iterator[Reason]:
@@ -132,20 +150,36 @@ class Verdict:
             yield Reason(BROKEN if self.end.broken_off else BUDGET, self.end.cut_short)
         if self.are_all_new and not self.options.allow_missing:
             yield Reason(MISSING, f"{NOTHING_TO_COMPARE}; add --allow-missing if this is intended")
-        if len(self.recorded.shards) == self.header.shard.of and not self.header.labels and not self.are_all_new:
+        if (
+            len(self.recorded.shards) == self.header.shard.of
+            and not self.header.labels
+            and not self.are_all_new
+        ):
             yield Reason(MISSING, "no test of any shard is a case of both sides")
         why_missing = self.header.left_out.get(HEAD, {})
-        for cases, what in ((self.header.only_base, "not in the head"), (self.header.changed, "other parameters in the head")):
+        for cases, what in (
+            (self.header.only_base, "not in the head"),
+            (self.header.changed, "other parameters in the head"),
+        ):
             if cases and not self.options.allow_missing:
                 more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
-                shown = ", ".join(f"{case} ({why_missing[case]})" if case in why_missing else case for case in cases[:3])
-                yield Reason(MISSING, f"{what}, so not judged: {shown}{more}; add --allow-missing if this is intended")
+                shown = ", ".join(
+                    f"{case} ({why_missing[case]})" if case in why_missing else case
+                    for case in cases[:3]
+                )
+                yield Reason(
+                    MISSING,
+                    f"{what}, so not judged: {shown}{more}; add --allow-missing if this is intended",
+                )
         for text in [] if self.options.allow_missing else reasons_with_cases(self.unmeasurable):
             yield Reason(MISSING, f"not measured: {text}; add --allow-missing to judge without it")
         for case in self.unmeasured:
             yield Reason(UNMEASURED, f"{case}: not measured in every launch; measure again")
         for case in self.unprofiled:
-            yield Reason(UNMEASURED, f"{case}: not profiled in every launch, so no operation is judged; measure again")
+            yield Reason(
+                UNMEASURED,
+                f"{case}: not profiled in every launch, so no operation is judged; measure again",
+            )
 
     def _unlimited(self) -> Iterator[Reason]:
         """Yield a reason for each --accept without a limit, with the limit that would accept all its regressions."""
@@ -197,7 +231,11 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     unmeasured: list[str] = []
 
     def matching(finding: Finding) -> list[Acceptance]:
-        return [one for one in options.accept if _matches(one, finding, header)] if finding.verdict == REGRESSED else []
+        return (
+            [one for one in options.accept if _matches(one, finding, header)]
+            if finding.verdict == REGRESSED
+            else []
+        )
 
     def accepts(finding: Finding) -> bool:
         return any(map(functools.partial(_allows, finding), matching(finding)))
@@ -207,27 +245,47 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
             return Decision(PASSED, (), (), (), (), (), launches=0, fresh=0)
         first, second = samples.quantities_of_stages(part.launches)
         measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
-        unmeasured.extend(header.name(case) for case in part.header.labels if first and case not in measured)
-        of_process = f"{samples.ALL_CASES} of shard {part.header.shard}" if recorded.shards else samples.ALL_CASES
+        unmeasured.extend(
+            header.name(case) for case in part.header.labels if first and case not in measured
+        )
+        of_process = (
+            f"{samples.ALL_CASES} of shard {part.header.shard}"
+            if recorded.shards
+            else samples.ALL_CASES
+        )
         named = {samples.ALL_CASES: of_process}
         named_first, named_second = (
-            [replace(one, case=named.setdefault(one.case, header.name(one.case))) for one in stage] for stage in (first, second)
+            [replace(one, case=named.setdefault(one.case, header.name(one.case))) for one in stage]
+            for stage in (first, second)
         )
-        return decide(named_first, named_second, options, part.header.seed, accepts, header.shard.of)
+        return decide(
+            named_first, named_second, options, part.header.seed, accepts, header.shard.of
+        )
 
     if recorded.shards:
-        decision = decide_together([decided(part) for part in recorded.shards if shards.is_judged(part)], options, accepts)
+        decision = decide_together(
+            [decided(part) for part in recorded.shards if shards.is_judged(part)], options, accepts
+        )
     else:
         decision = decided(recorded)
     decision = decision_as_shown(decision)
     accepted, exceeded, unlimited = _sorted_acceptances(decision.findings, matching)
     used = {one for finding in decision.findings for one in matching(finding)}
     not_finite = {
-        case: tuple(side for side in (BASE, HEAD) if any(build[side].outcome[1] is None for build in of_case))
+        case: tuple(
+            side
+            for side in (BASE, HEAD)
+            if any(build[side].outcome[1] is None for build in of_case)
+        )
         for case, of_case in builds.items()
     }
     profiled = {
-        case: {bool(side.operations) for one in of_first_stage for build in one.cases.get(case, ()) for side in build.values()}
+        case: {
+            bool(side.operations)
+            for one in of_first_stage
+            for build in one.cases.get(case, ())
+            for side in build.values()
+        }
         for case in header.labels
     }
     return Verdict(
@@ -243,12 +301,17 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
             header.name(case)
             for case in header.labels
             if case in header.returned
-            or (case not in header.uncompared and any(_differs(build, header.exact[case]) for build in builds[case]))
+            or (
+                case not in header.uncompared
+                and any(_differs(build, header.exact[case]) for build in builds[case])
+            )
         ),
         not_finite={header.name(case): sides for case, sides in not_finite.items() if sides},
         unmeasurable={header.name(case): why for case, why in unmeasurable.items()},
         unmeasured=tuple(unmeasured),
-        unprofiled=tuple(header.name(case) for case, is_profiled in profiled.items() if len(is_profiled) > 1),
+        unprofiled=tuple(
+            header.name(case) for case, is_profiled in profiled.items() if len(is_profiled) > 1
+        ),
         are_all_new=are_all_new,
         soaks=tuple(one._replace(case=header.name(one.case)) for one in soaks(launches)),
     )
@@ -284,7 +347,9 @@ def _sorted_acceptances(
     return tuple(accepted), tuple(exceeded), tuple(unlimited)
 
 
-def _differences_of_cases(header: GateHeader, launches: Sequence[Launch]) -> dict[str, tuple[str, ...]]:
+def _differences_of_cases(
+    header: GateHeader, launches: Sequence[Launch]
+) -> dict[str, tuple[str, ...]]:
     """Return the exact differences of each case in the last launch, and those of paths and of peak memory in the survey."""
     last = {case: builds[0] for one in launches for case, builds in one.cases.items()}
     counted = {case: _counted_differences(build) for case, build in last.items()}
@@ -314,10 +379,14 @@ def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     """Yield which implementations of oneDNN differ, with all of the same kinds of primitives, and the number of reorders."""
     base, head = (runs.get(side, {}) for side in (BASE, HEAD))
     kinds = {name.partition(" ")[0] for name in {*base} ^ {*head}} - {REORDER}
-    paths = [" + ".join(sorted(name for name in side if name.partition(" ")[0] in kinds)) for side in (base, head)]
+    paths = [
+        " + ".join(sorted(name for name in side if name.partition(" ")[0] in kinds))
+        for side in (base, head)
+    ]
     if kinds:
         yield OTHER_PATH + " -> ".join(
-            path if all(paths) else f"oneDNN {path}" if path else "PyTorch's own code" for path in paths
+            path if all(paths) else f"oneDNN {path}" if path else "PyTorch's own code"
+            for path in paths
         )
     reorders = [side.get(REORDER, 0) for side in (base, head)]
     if reorders[0] != reorders[1]:
@@ -337,7 +406,9 @@ def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
 def _matches(acceptance: Acceptance, finding: Finding, header: GateHeader) -> bool:
     """Whether an ``--accept`` names this quantity."""
     quantity = finding.screened.quantity
-    node_id = next((case for case in header.labels if header.name(case) == quantity.case), samples.ALL_CASES)
+    node_id = next(
+        (case for case in header.labels if header.name(case) == quantity.case), samples.ALL_CASES
+    )
     label = header.labels.get(node_id, samples.ALL_CASES)
     cases = {quantity.case, label, label.partition(" on ")[0], node_id, node_id.rpartition("::")[2]}
     quantities = {quantity.name}
@@ -345,7 +416,9 @@ def _matches(acceptance: Acceptance, finding: Finding, header: GateHeader) -> bo
         # The title of a clock covers its median and its mean.
         quantities |= {ITERATION, quantity.title, replace(quantity, kind=ITERATION).title}
     elif quantity.kind != OTHER:
-        names = {name for key in quantity.members for name in (key[0], shortened(key[0]), key[2]) if name}
+        names = {
+            name for key in quantity.members for name in (key[0], shortened(key[0]), key[2]) if name
+        }
         quantities |= {quantity.title, *names}
     return acceptance.matches(cases, quantities)
 
@@ -364,11 +437,14 @@ def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
     """Return the exact differences of a build, those of the operations with the largest change of time first."""
     base, head = build[BASE], build[HEAD]
     changes = [
-        _Change(*key, base.operations.get(key), head.operations.get(key)) for key in {**base.operations, **head.operations}
+        _Change(*key, base.operations.get(key), head.operations.get(key))
+        for key in {**base.operations, **head.operations}
     ]
 
     def growth_ns(change: _Change) -> int:
-        base_ns, head_ns = (median_ns(side.self_ns) if side else 0 for side in (change.base, change.head))
+        base_ns, head_ns = (
+            median_ns(side.self_ns) if side else 0 for side in (change.base, change.head)
+        )
         return abs(head_ns - base_ns)
 
     changes.sort(key=lambda change: (-growth_ns(change), change[:3]))

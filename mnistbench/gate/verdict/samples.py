@@ -23,9 +23,24 @@ from typing import Annotated, Any, NamedTuple
 
 from mnistbench import __version__
 from mnistbench.compare.criteria import Criteria
-from mnistbench.core.document import OPTIONAL, FieldError, Members, Nanoseconds, Positive, Reader, Within, wrong
+from mnistbench.core.document import (
+    OPTIONAL,
+    FieldError,
+    Members,
+    Nanoseconds,
+    Positive,
+    Reader,
+    Within,
+    wrong,
+)
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.operation import NOT_OPERATIONS, OpKey, operation_name, place_name, replacement_title
+from mnistbench.core.operation import (
+    NOT_OPERATIONS,
+    OpKey,
+    operation_name,
+    place_name,
+    replacement_title,
+)
 
 #: Version of the file. 1 (0.1.0): the first.
 SCHEMA = 1
@@ -38,7 +53,12 @@ OLDEST_TORCH = "2.6"
 #: Clocks of a case. DEVICE: between two events on an accelerator, so with the gaps between its kernels. BUSY: the time in which
 #: it ran kernels or copies, of profiled iterations. NO_CLOCK: memory.
 WALL, CPU, DEVICE, BUSY, NO_CLOCK = "wall", "cpu", "device", "busy", "none"
-_CLOCK_TITLES = {WALL: "wall time", CPU: "CPU time", DEVICE: "device elapsed time", BUSY: "device busy time"}
+_CLOCK_TITLES = {
+    WALL: "wall time",
+    CPU: "CPU time",
+    DEVICE: "device elapsed time",
+    BUSY: "device busy time",
+}
 
 _Times = tuple[Nanoseconds, ...]
 _Key = Annotated[OpKey, Members("an operation, its phase and its module")]
@@ -60,13 +80,27 @@ LEAST_PAIRS, _LEAST_SQUARE = 3, 1e-12
 #: what is no operation (time outside operations, runtime calls, unattributed kernels); the group of small ones. Of a process:
 #: CPU time that it spends once, and peak memory.
 ITERATION, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND, OTHER, ONCE, MEMORY = (
-    "iteration", "mean", "operation", "replaced", "added", "outside", "other", "once", "memory",
-)  # fmt: skip
+    "iteration",
+    "mean",
+    "operation",
+    "replaced",
+    "added",
+    "outside",
+    "other",
+    "once",
+    "memory",
+)
 
 #: Names of the kinds ONCE and MEMORY. Of each case: its first iteration in the process, and what has to happen before (fixtures
 #: of the test alone, its own code, the build, the setup of the first iteration). Of the process: imports of conftest.py, of the
 #: tests and of their modules, with what these import; fixtures that several tests share; memory after the first case has run.
-FIRST, SETUP, IMPORT, FIXTURES, RESIDENT = "first iteration", "setup", "import", "shared fixtures", "resident memory"
+FIRST, SETUP, IMPORT, FIXTURES, RESIDENT = (
+    "first iteration",
+    "setup",
+    "import",
+    "shared fixtures",
+    "resident memory",
+)
 
 #: Name of the whole process among the cases.
 ALL_CASES = "all cases"
@@ -119,7 +153,12 @@ class SideSample(NamedTuple):
             times[WALL] = _without_queue(stored.wall_ns, stored.queued_ns, stored.cpu_ns)
         busy_ns = {BUSY: stored.busy_ns} if stored.busy_ns else {}
         return cls(
-            times={clock: _of_one_call(column, stored.loops) for clock, column in times.items() if column} | busy_ns,
+            times={
+                clock: _of_one_call(column, stored.loops)
+                for clock, column in times.items()
+                if column
+            }
+            | busy_ns,
             block_ns=_of_one_call(stored.block_ns, stored.loops) if stored.cpu_ns else (),
             outcome=stored.outcome,
             parameters=stored.parameters,
@@ -195,7 +234,9 @@ class Launch:
     cases: Mapping[str, Sequence[Build]]  # node id -> builds -> side -> sample
     seconds: float
     # Side -> name of a cost -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.
-    once: Annotated[Mapping[str, Mapping[str, Mapping[str, Nanoseconds]]], OPTIONAL] = field(default_factory=dict)
+    once: Annotated[Mapping[str, Mapping[str, Mapping[str, Nanoseconds]]], OPTIONAL] = field(
+        default_factory=dict
+    )
     # Node id of a missing case -> why.
     unmeasurable: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
 
@@ -205,7 +246,10 @@ class Launch:
         line, cases = Reader(stored), {}
         for case in line["cases"].read(Mapping[str, Any]):
             builds = line["cases"][case]
-            read = [{side: build["sides"][side].read(SideSample) for side in (BASE, HEAD)} for build in builds.items()]
+            read = [
+                {side: build["sides"][side].read(SideSample) for side in (BASE, HEAD)}
+                for build in builds.items()
+            ]
             if not read:
                 raise builds.wrong("a build or more")
             cases[case] = read
@@ -289,7 +333,9 @@ class Quantity:
 Group = tuple[str, str, Sequence[OpKey]]
 
 
-def quantities(launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group]] | None = None) -> list[Quantity]:
+def quantities(
+    launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group]] | None = None
+) -> list[Quantity]:
     """Return all quantities of the cases that are in all these launches.
 
     Args:
@@ -303,7 +349,9 @@ def quantities(launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group
         if all(case in launch.cases for launch in launches):
             builds = [launch.cases[case] for launch in launches]
             found += _of_case(case, builds)
-            found += _of_operations(case, builds, grouping[case] if grouping and case in grouping else groups(builds))
+            found += _of_operations(
+                case, builds, grouping[case] if grouping and case in grouping else groups(builds)
+            )
     return [*found, *_of_once(launches, LEAST_ONCE_NS if grouping is None else 0)]
 
 
@@ -314,9 +362,13 @@ def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], li
     grouping: dict[str, list[Group]] = {}
     for quantity in first:
         if quantity.is_operation:
-            grouping.setdefault(quantity.case, []).append((quantity.kind, quantity.name, quantity.members))
+            grouping.setdefault(quantity.case, []).append(
+                (quantity.kind, quantity.name, quantity.members)
+            )
     # Costs of the whole process depend on its cases, but not its memory, which is measured with one of them.
-    is_whole = all(again.cases.keys() == launch.cases.keys() for again in stages[1] for launch in stages[0])
+    is_whole = all(
+        again.cases.keys() == launch.cases.keys() for again in stages[1] for launch in stages[0]
+    )
     found = quantities(stages[1], grouping)
     return first, [one for one in found if is_whole or one.case != ALL_CASES or one.kind == MEMORY]
 
@@ -324,30 +376,43 @@ def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], li
 def _of_once(launches: Sequence[Launch], least_ns: float) -> Iterable[Quantity]:
     """Yield the costs that occur once, whose mean is at least ``least_ns``: a rule that does not depend on the roles."""
     sides = [side for each in launches for side in each.once.values()]
-    for name, case in sorted({(name, case) for side in sides for name, cases in side.items() for case in cases}):
-        values = [[each.once.get(side, {}).get(name, {}).get(case, 0) for side in (BASE, HEAD)] for each in launches]
+    for name, case in sorted(
+        {(name, case) for side in sides for name, cases in side.items() for case in cases}
+    ):
+        values = [
+            [each.once.get(side, {}).get(name, {}).get(case, 0) for side in (BASE, HEAD)]
+            for each in launches
+        ]
         kind, clock = (MEMORY, NO_CLOCK) if name == RESIDENT else (ONCE, CPU)
-        is_complete = all(each.once and (case == ALL_CASES or case in each.cases) for each in launches)
+        is_complete = all(
+            each.once and (case == ALL_CASES or case in each.cases) for each in launches
+        )
         if is_complete and statistics.fmean(map(statistics.fmean, values)) >= least_ns:
             # A cost of one of several cases is in a part of the launches only, where the median may be 0.
             typical = statistics.median if kind == MEMORY else statistics.fmean
             base_ns, head_ns = (float(typical(column)) for column in zip(*values, strict=True))
             quantity = Quantity(case, kind, name, clock, (), (), base_ns, head_ns, 0.0)
-            logs = tuple(math.log((head + quantity.added) / (base + quantity.added)) for base, head in values)
+            logs = tuple(
+                math.log((head + quantity.added) / (base + quantity.added)) for base, head in values
+            )
             yield replace(quantity, logs=logs)
 
 
 def _of_case(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Quantity]:
     sides = [side for builds in launches for build in builds for side in build.values()]
     for clock in (WALL, CPU, DEVICE, BUSY):
-        if all(clock in side.times for side in sides) and any(any(side.times[clock]) for side in sides):
+        if all(clock in side.times for side in sides) and any(
+            any(side.times[clock]) for side in sides
+        ):
             times = functools.partial(_times_by, clock)
             for kind, differ, summed in (
                 (ITERATION, difference, statistics.median),
                 (MEAN, difference_of_means, statistics.fmean),
             ):
                 logs = _logs(launches, functools.partial(_differ_in_build, differ, clock))
-                base_ns, head_ns = (_typical(launches, side, times, summed) for side in (BASE, HEAD))
+                base_ns, head_ns = (
+                    _typical(launches, side, times, summed) for side in (BASE, HEAD)
+                )
                 yield Quantity(case, kind, clock, clock, (), logs, base_ns, head_ns, 1.0)
 
 
@@ -355,7 +420,9 @@ def _times_by(clock: str, side: SideSample) -> Sequence[float]:
     return side.times[clock]
 
 
-def _differ_in_build(differ: Callable[[Sequence[float], Sequence[float]], float], clock: str, build: Build) -> float:
+def _differ_in_build(
+    differ: Callable[[Sequence[float], Sequence[float]], float], clock: str, build: Build
+) -> float:
     """Return the difference of a case by a clock.
 
     CPU time is compared over blocks and over pairs, if there are blocks. Wall time is then the product of this CPU time and of
@@ -368,7 +435,9 @@ def _differ_in_build(differ: Callable[[Sequence[float], Sequence[float]], float]
     return of_cpu + _differ_by(differ, _wall_by_cpu, build) if clock == WALL else of_cpu
 
 
-def _differ_by_cpu(differ: Callable[[Sequence[float], Sequence[float]], float], build: Build) -> float:
+def _differ_by_cpu(
+    differ: Callable[[Sequence[float], Sequence[float]], float], build: Build
+) -> float:
     """Return the mean of the differences over blocks and over pairs, weighted by the inverse squares of their errors.
 
     A long iteration varies less in blocks. Of a short one both are as exact, and their errors are independent.
@@ -385,16 +454,23 @@ def _differ_by_cpu(differ: Callable[[Sequence[float], Sequence[float]], float], 
 
 def _wall_by_cpu(side: SideSample) -> list[float]:
     """Return wall time / CPU time of each iteration; 0 if the CPU clock did not advance."""
-    return [wall / cpu if cpu else 0.0 for wall, cpu in zip(side.times[WALL], side.times[CPU], strict=True)]
+    return [
+        wall / cpu if cpu else 0.0
+        for wall, cpu in zip(side.times[WALL], side.times[CPU], strict=True)
+    ]
 
 
 def _differ_by(
-    differ: Callable[[Sequence[float], Sequence[float]], float], times: Callable[[SideSample], Sequence[float]], build: Build
+    differ: Callable[[Sequence[float], Sequence[float]], float],
+    times: Callable[[SideSample], Sequence[float]],
+    build: Build,
 ) -> float:
     return differ(times(build[BASE]), times(build[HEAD]))
 
 
-def _logs(launches: Sequence[Sequence[Build]], of_build: Callable[[Build], float]) -> tuple[float, ...]:
+def _logs(
+    launches: Sequence[Sequence[Build]], of_build: Callable[[Build], float]
+) -> tuple[float, ...]:
     """Return the difference of each launch: the mean over its builds."""
     return tuple(statistics.fmean(map(of_build, builds)) for builds in launches)
 
@@ -406,7 +482,9 @@ def _typical(
     summed: Callable[[Sequence[float]], float] = statistics.median,
 ) -> float:
     """Return the median over all builds of a summary of each build's times, ns."""
-    return statistics.median(summed(times(build[side]) or (0,)) for builds in launches for build in builds)
+    return statistics.median(
+        summed(times(build[side]) or (0,)) for builds in launches for build in builds
+    )
 
 
 def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
@@ -428,7 +506,9 @@ def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
             found.append((OPERATION, operation_name(*key), (key,)))
         else:
             rest.append(key)
-    found += _replaced(launches, sorted(key for key in ever - everywhere if key[0] not in NOT_OPERATIONS))
+    found += _replaced(
+        launches, sorted(key for key in ever - everywhere if key[0] not in NOT_OPERATIONS)
+    )
     for name in sorted({key[0] for key in ever} & NOT_OPERATIONS):
         outside = tuple(sorted(key for key in ever if key[0] == name))
         found.append((OUTSIDE_KIND, operation_name(name, "", ""), outside))
@@ -444,13 +524,19 @@ def _replaced(launches: Sequence[Sequence[Build]], changed: Sequence[OpKey]) -> 
     contain its operations, because they depend on the roles.
     """
     builds = [build for builds in launches for build in builds]
-    in_all = set.intersection(*({key[1:] for key in side.operations} for build in builds for side in build.values()))
+    in_all = set.intersection(
+        *({key[1:] for key in side.operations} for build in builds for side in build.values())
+    )
     places: dict[tuple[str, ...], list[OpKey]] = defaultdict(list)
     for key in changed:
         places[key[1:] if key[1:] in in_all else ()].append(key)
     for place, keys in sorted(places.items()):
         where = place_name(*place) or "no module" if place else "new and gone modules"
-        yield REPLACED if _are_large(builds, keys) else ADDED, f"new and gone operations, {where}", tuple(keys)
+        yield (
+            REPLACED if _are_large(builds, keys) else ADDED,
+            f"new and gone operations, {where}",
+            tuple(keys),
+        )
 
 
 def _are_large(builds: Sequence[Build], keys: Sequence[OpKey]) -> bool:
@@ -458,7 +544,10 @@ def _are_large(builds: Sequence[Build], keys: Sequence[OpKey]) -> bool:
 
     The smaller sum of each build counts, so the answer does not depend on the roles.
     """
-    if not all(math.isfinite(_differ_by(difference, functools.partial(_times_of, keys), build)) for build in builds):
+    if not all(
+        math.isfinite(_differ_by(difference, functools.partial(_times_of, keys), build))
+        for build in builds
+    ):
         return False
     smaller = sum(min(_sum(side, keys) for side in build.values()) for build in builds)
     whole = sum(_sum(side, side.operations) for build in builds for side in build.values())
@@ -470,21 +559,40 @@ def _sum(side: SideSample, keys: Iterable[OpKey]) -> int:
     return sum(sum(side.operations[key].self_ns) for key in keys if key in side.operations)
 
 
-def _of_operations(case: str, launches: Sequence[Sequence[Build]], grouping: Sequence[Group]) -> Iterable[Quantity]:
+def _of_operations(
+    case: str, launches: Sequence[Sequence[Build]], grouping: Sequence[Group]
+) -> Iterable[Quantity]:
     for kind, name, keys in grouping:
         times = functools.partial(_times_of, keys)
-        if not any(_sum(side, keys) for builds in launches for build in builds for side in build.values()):
+        if not any(
+            _sum(side, keys) for builds in launches for build in builds for side in build.values()
+        ):
             continue  # a device table has no time outside operations
         base_ns, head_ns = (_typical(launches, side, times) for side in (BASE, HEAD))
         whole = _typical(launches, BASE, _whole_times) or 1.0
         differ = (
-            functools.partial(_changed_sum, keys) if kind == REPLACED
-            else functools.partial(_added, keys) if kind == ADDED
+            functools.partial(_changed_sum, keys)
+            if kind == REPLACED
+            else functools.partial(_added, keys)
+            if kind == ADDED
             else functools.partial(_differ_in_profile, keys)
-        )  # fmt: skip
+        )
         share = max(base_ns, head_ns) / whole if kind == ADDED else base_ns / whole
-        replaced = tuple(_of_sides(launches, key) for key in keys) if kind in (REPLACED, ADDED) else ()
-        yield Quantity(case, kind, name, "", tuple(keys), _logs(launches, differ), base_ns, head_ns, share, replaced)
+        replaced = (
+            tuple(_of_sides(launches, key) for key in keys) if kind in (REPLACED, ADDED) else ()
+        )
+        yield Quantity(
+            case,
+            kind,
+            name,
+            "",
+            tuple(keys),
+            _logs(launches, differ),
+            base_ns,
+            head_ns,
+            share,
+            replaced,
+        )
 
 
 def _whole_times(side: SideSample) -> Sequence[float]:
@@ -493,7 +601,9 @@ def _whole_times(side: SideSample) -> Sequence[float]:
 
 
 def _differ_in_profile(
-    keys: Sequence[OpKey], build: Build, differ: Callable[[Sequence[float], Sequence[float]], float] | None = None
+    keys: Sequence[OpKey],
+    build: Build,
+    differ: Callable[[Sequence[float], Sequence[float]], float] | None = None,
 ) -> float:
     """Return the difference of operations, or another summary of their pairs.
 
@@ -502,7 +612,10 @@ def _differ_in_profile(
     change of the machine's speed between the iterations of a pair. The overhead of the profiler has to be the same on both
     sides, so they have to have the same number of calls, and small, which it is not for the short call of a plain test.
     """
-    comparable, differ = all(side.block_ns and side.by_share for side in build.values()), differ or difference
+    comparable, differ = (
+        all(side.block_ns and side.by_share for side in build.values()),
+        differ or difference,
+    )
     if not comparable or len({_calls(side) for side in build.values()}) > 1:
         return _differ_by(differ, functools.partial(_times_of, keys), build)
 
@@ -510,7 +623,9 @@ def _differ_in_profile(
         # Half of log(time) + log(time / whole).
         return [
             time / math.sqrt(whole) if whole else 0.0
-            for time, whole in zip(_times_of(keys, side), _times_of(side.operations, side), strict=True)
+            for time, whole in zip(
+                _times_of(keys, side), _times_of(side.operations, side), strict=True
+            )
         ]
 
     return _differ_by(differ, mean_with_share, build) + _differ_in_build(differ, WALL, build) / 2
@@ -518,12 +633,19 @@ def _differ_in_profile(
 
 def _calls(side: SideSample) -> float:
     """Return the number of calls of all operations in an iteration."""
-    return sum(operation.calls for key, operation in side.operations.items() if key[0] not in NOT_OPERATIONS)
+    return sum(
+        operation.calls
+        for key, operation in side.operations.items()
+        if key[0] not in NOT_OPERATIONS
+    )
 
 
 def _of_sides(launches: Sequence[Sequence[Build]], key: OpKey) -> Replaced:
     """Return the times of an operation on the sides that have it in any build."""
-    has = [any(key in build[side].operations for builds in launches for build in builds) for side in (BASE, HEAD)]
+    has = [
+        any(key in build[side].operations for builds in launches for build in builds)
+        for side in (BASE, HEAD)
+    ]
     base_ns, head_ns = (
         _typical(launches, side, functools.partial(_times_of, (key,))) if found else None
         for side, found in zip((BASE, HEAD), has, strict=True)
@@ -543,7 +665,10 @@ def _changed_sum(keys: Sequence[OpKey], build: Build) -> float:
 
     Exchanging the sides only changes the sign.
     """
-    change, alone = _differ_by(difference, functools.partial(_times_of, keys), build), _share_added(set(keys), build)
+    change, alone = (
+        _differ_by(difference, functools.partial(_times_of, keys), build),
+        _share_added(set(keys), build),
+    )
     return change * (_added(keys, build) / alone) if alone else change
 
 
@@ -554,7 +679,12 @@ def _added(keys: Sequence[OpKey], build: Build) -> float:
     Returns the value closer to 0 of the two, and 0 if their signs differ.
     """
     places = {key[1:] for key in keys}
-    around = {key for side in build.values() for key in side.operations if key[1:] in places and key[0] not in NOT_OPERATIONS}
+    around = {
+        key
+        for side in build.values()
+        for key in side.operations
+        if key[1:] in places and key[0] not in NOT_OPERATIONS
+    }
     alone, in_place = _share_added(set(keys), build), _share_added(around, build)
     if math.isnan(alone) or math.isnan(in_place):
         return math.nan
@@ -593,7 +723,11 @@ def difference(base: Sequence[float], new: Sequence[float]) -> float:
 
 
 def _log_ratios(base: Sequence[float], new: Sequence[float]) -> list[float]:
-    return [math.log(later / earlier) for earlier, later in zip(base, new, strict=False) if earlier > 0 and later > 0]
+    return [
+        math.log(later / earlier)
+        for earlier, later in zip(base, new, strict=False)
+        if earlier > 0 and later > 0
+    ]
 
 
 def _squared_error(base: Sequence[float], new: Sequence[float]) -> float:
@@ -684,7 +818,9 @@ class GateHeader:
     # Side -> what decides which code runs on a CPU: name -> value; nothing without torch.
     cpu: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
     # Node id -> side -> implementation of oneDNN -> how often an iteration runs it.
-    onednn: Annotated[Mapping[str, Mapping[str, Mapping[str, int]]], OPTIONAL] = field(default_factory=dict)
+    onednn: Annotated[Mapping[str, Mapping[str, Mapping[str, int]]], OPTIONAL] = field(
+        default_factory=dict
+    )
     # Packages that differ -> version of each side, or "".
     packages: Annotated[Mapping[str, _Versions], OPTIONAL] = field(default_factory=dict)
     # Node id, or ALL_CASES -> other code that one side runs for want of a package that the other side has.
@@ -782,7 +918,10 @@ class Recorded:
     @property
     def unmeasurable(self) -> dict[str, str]:
         """Node id -> why the case cannot be measured: of the surveys, and of cases that some launches did not find again."""
-        return {**self.header.unmeasurable, **{case: why for one in self.launches for case, why in one.unmeasurable.items()}}
+        return {
+            **self.header.unmeasurable,
+            **{case: why for one in self.launches for case, why in one.unmeasurable.items()},
+        }
 
     @property
     def are_all_new(self) -> bool:
@@ -799,11 +938,22 @@ class Recorded:
         left_out = self.unmeasurable.keys()
         header = replace(
             self.header,
-            labels={case: label for case, label in self.header.labels.items() if case not in left_out},
-            exact={case: is_exact for case, is_exact in self.header.exact.items() if case not in left_out},
+            labels={
+                case: label for case, label in self.header.labels.items() if case not in left_out
+            },
+            exact={
+                case: is_exact
+                for case, is_exact in self.header.exact.items()
+                if case not in left_out
+            },
         )
         launches = [
-            replace(launch, cases={case: builds for case, builds in launch.cases.items() if case not in left_out})
+            replace(
+                launch,
+                cases={
+                    case: builds for case, builds in launch.cases.items() if case not in left_out
+                },
+            )
             for launch in self.launches
         ]
         shards = tuple(shard.measurable() for shard in self.shards)
@@ -822,7 +972,9 @@ def append(path: Path, line: Mapping[str, Any]) -> None:
         with path.open("ab") as stream:
             stream.write(gzip.compress(text.encode(), mtime=0))
     except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror}); make room, or start where it can be") from None
+        raise UsageError(
+            f"{path}: cannot be written ({error.strerror}); make room, or start where it can be"
+        ) from None
 
 
 def load(path: Path) -> Recorded:
@@ -834,14 +986,18 @@ def load(path: Path) -> Recorded:
     try:
         first, *others = [Reader(_parsed(line)) for line in _lines(path)]
         if (schema := first["schema"].read(int)) != SCHEMA:
-            raise RecordError(f"schema: {schema} is not known to this version, which reads {SCHEMA}; update mnistbench")  # noqa: TRY301
+            raise RecordError(  # noqa: TRY301
+                f"schema: {schema} is not known to this version, which reads {SCHEMA}; update mnistbench"
+            )
         header = first.read(GateHeader)
         for case in header.labels:
             first["exact"][case].read(bool)
         ended = bool(others) and isinstance(others[-1].value, dict) and "end" in others[-1].value
         end = others.pop()["end"].read(End) if ended else NO_END
         launches = [line.read(Launch) for line in others]
-        if unknown := [case for launch in launches for case in launch.cases if case not in header.labels]:
+        if unknown := [
+            case for launch in launches for case in launch.cases if case not in header.labels
+        ]:
             raise RecordError(f"a launch has a case that the header does not name: {unknown[0]}")  # noqa: TRY301
         return Recorded(path, header, launches, end)
     except RecordError as error:
@@ -860,7 +1016,11 @@ def _lines(path: Path) -> list[str]:
             part = member.decompress(data)
         except zlib.error:
             whole = len(text.splitlines())
-            what = f"is spoiled after {whole} lines; measure again" if whole else f"is not gzip; {_NAME_ONE}"
+            what = (
+                f"is spoiled after {whole} lines; measure again"
+                if whole
+                else f"is not gzip; {_NAME_ONE}"
+            )
             raise RecordError(what) from None
         if not member.eof:
             break  # the last line is incomplete

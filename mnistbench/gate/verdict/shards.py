@@ -26,9 +26,13 @@ def gather(paths: Sequence[Path]) -> Recorded:
     first, *others = found = sorted(map(load, paths), key=lambda one: one.header.shard.number)
     for earlier, later in zip(found, others, strict=False):
         if difference := _difference(first, later):
-            raise UsageError(f"{later.path}: is of another gate than {first.path}: {difference}; judge the shards of one gate")
+            raise UsageError(
+                f"{later.path}: is of another gate than {first.path}: {difference}; judge the shards of one gate"
+            )
         if earlier.header.shard.number == later.header.shard.number:
-            raise UsageError(f"{later.path}: is of shard {later.header.shard}, as {earlier.path} is; remove one of them")
+            raise UsageError(
+                f"{later.path}: is of shard {later.header.shard}, as {earlier.path} is; remove one of them"
+            )
     return _merged(found) if first.header.shard.of > 1 else first
 
 
@@ -37,7 +41,10 @@ def _difference(first: Recorded, other: Recorded) -> str:
     one, another = first.header, other.header
     compared = {
         "number of shards": (one.shard.of, another.shard.of),
-        **{name: (getattr(one, name), getattr(another, name)) for name in ("base", "head", "arguments", "variables")},
+        **{
+            name: (getattr(one, name), getattr(another, name))
+            for name in ("base", "head", "arguments", "variables")
+        },
         **{
             f"version of {name}": (one.shard.installed.get(name), another.shard.installed.get(name))
             for name in sorted({*one.shard.installed, *another.shard.installed}, key=str.lower)
@@ -46,7 +53,9 @@ def _difference(first: Recorded, other: Recorded) -> str:
     for what, (of_first, of_other) in compared.items():
         if of_first != of_other:
             return f"{what} is {_shown(of_other)} instead of {_shown(of_first)}"
-    more, fewer = (sorted({*a.shard.tests} - {*b.shard.tests}) for a, b in ((another, one), (one, another)))
+    more, fewer = (
+        sorted({*a.shard.tests} - {*b.shard.tests}) for a, b in ((another, one), (one, another))
+    )
     if not more and not fewer:
         return ""
     text = f"it has the test {more[0]}" if more else f"it lacks the test {fewer[0]}"
@@ -56,18 +65,31 @@ def _difference(first: Recorded, other: Recorded) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
-        value = [f"{side} {name}={text}" for side, variables in value.items() for name, text in variables.items()]
-    return str(value) if isinstance(value, str | int) else " ".join(dict.fromkeys(value or ())) or "none"
+        value = [
+            f"{side} {name}={text}"
+            for side, variables in value.items()
+            for name, text in variables.items()
+        ]
+    return (
+        str(value)
+        if isinstance(value, str | int)
+        else " ".join(dict.fromkeys(value or ())) or "none"
+    )
 
 
 def _merged(parts: Sequence[Recorded]) -> Recorded:
     """Return all shards as one gate."""
-    members = {one.name: _united([getattr(part.header, one.name) for part in parts]) for one in fields(GateHeader)}
+    members = {
+        one.name: _united([getattr(part.header, one.name) for part in parts])
+        for one in fields(GateHeader)
+    }
     reproducers = tuple(one for part in parts for one in part.end.reproducers)
     longest = max((part.end for part in parts), key=lambda end: end.elapsed_s)
     end = End(elapsed_s=longest.elapsed_s, reproducers=reproducers, parts_s=longest.parts_s)
     launches = [launch for part in parts for launch in part.launches]
-    return Recorded(parts[0].path, GateHeader(**{**members, "qualified": ""}), launches, end, tuple(parts))
+    return Recorded(
+        parts[0].path, GateHeader(**{**members, "qualified": ""}), launches, end, tuple(parts)
+    )
 
 
 def _united(values: Sequence[Any]) -> Any:
@@ -88,7 +110,10 @@ def is_judged(part: Recorded) -> bool:
 def not_measured(parts: Sequence[Recorded]) -> Iterator[Reason]:
     """Yield why tests of the shards of a gate were not measured, or not to the end."""
     by_number = {part.header.shard.number: part for part in parts}
-    for shard in [replace(parts[0].header.shard, number=number) for number in range(1, parts[0].header.shard.of + 1)]:
+    for shard in [
+        replace(parts[0].header.shard, number=number)
+        for number in range(1, parts[0].header.shard.of + 1)
+    ]:
         part, tests = by_number.get(shard.number), shard.own()
         shown = ", ".join(tests[:NAMED]) + (", ..." if len(tests) > NAMED else "")
         lost = f"so its tests are not judged: {len(tests)} ({shown})"

@@ -38,7 +38,9 @@ def soaks(launches: Sequence[Launch]) -> Iterable[Soak]:
     Growth is the difference of two parts; its error is estimated from the differences of successive parts.
     Source: von Neumann et al., The Mean Square Successive Difference, Ann. Math. Statist. 12 (1941) 153.
     """
-    for case, parts in [item for launch in launches if launch.stage == SOAK for item in launch.cases.items()]:
+    for case, parts in [
+        item for launch in launches if launch.stage == SOAK for item in launch.cases.items()
+    ]:
         found = quantities([Launch(SOAK, {case: [part]}, 0.0) for part in parts])
         logs = next((mean.logs for mean in found if (mean.kind, mean.clock) == (MEAN, WALL)), ())
         if len(logs) == PARTS and all(map(math.isfinite, logs)):
@@ -46,25 +48,36 @@ def soaks(launches: Sequence[Launch]) -> Iterable[Soak]:
             step = math.hypot(*map(operator.sub, logs[1:], logs)) / math.sqrt(PARTS - 1)
             sides = [[part[side] for part in parts] for side in (BASE, HEAD)]
             base, head = ([statistics.fmean(part.times[WALL]) for part in side] for side in sides)
-            base_ns, head_ns = (statistics.fmean(ns for part in side for ns in part.slowest_ns or (0,)) for side in sides)
+            base_ns, head_ns = (
+                statistics.fmean(ns for part in side for ns in part.slowest_ns or (0,))
+                for side in sides
+            )
             yield Soak(
-                case, sum(part.iterations for part in sides[0]),
-                math.expm1(middle), math.expm1(middle - reach), math.expm1(middle + reach),
+                case,
+                sum(part.iterations for part in sides[0]),
+                math.expm1(middle),
+                math.expm1(middle - reach),
+                math.expm1(middle + reach),
                 math.expm1(logs[-1] - logs[0] - _T * step),
                 (statistics.fmean(base), statistics.fmean(base) * math.exp(middle)),
                 (base[-1] / base[0] - 1, head[-1] / head[0] - 1),
                 (base_ns, head_ns),
-            )  # fmt: skip
+            )
 
 
-def reasons(found: Iterable[Soak], threshold: float, regressed: Collection[str]) -> Iterable[Reason]:
+def reasons(
+    found: Iterable[Soak], threshold: float, regressed: Collection[str]
+) -> Iterable[Reason]:
     """Yield why a gate with this threshold of cases is inconclusive. Means of regressed cases are not judged again."""
     advice = "one launch cannot confirm it; run the gate again with the same --soak, and profile the head if it comes again"
     for one in found:
         shares = (one.change, one.low, one.high, *one.growths)
         change, low, high, base, head = (units.percent(share, signed=True) for share in shares)
         if one.low > MEAN_FACTOR * threshold and one.case not in regressed:
-            yield Reason(SOAKED, f"{one.case}: mean wall time in the soak {change} ({low} to {high}); {advice}")
+            yield Reason(
+                SOAKED,
+                f"{one.case}: mean wall time in the soak {change} ({low} to {high}); {advice}",
+            )
         if one.least_growth > threshold:
             grew = f"wall time grows during the soak, {head} in the head and {base} in the base"
             yield Reason(SOAKED, f"{one.case}: {grew}; {advice}")

@@ -41,9 +41,13 @@ def read_document(path: Path) -> TraceDocument:
     """
     content = _unpacked(path)
     if not content.strip():
-        raise NoTraceError(f"{path}: is empty; the program may have ended before the profiler wrote the trace")
+        raise NoTraceError(
+            f"{path}: is empty; the program may have ended before the profiler wrote the trace"
+        )
     document, repairs = _parsed(path, content)
-    if isinstance(document, list) and any(isinstance(event, dict) and "ph" in event for event in document):
+    if isinstance(document, list) and any(
+        isinstance(event, dict) and "ph" in event for event in document
+    ):
         document = {"traceEvents": document}  # Chrome's array form, also of torch's legacy profiler
     if isinstance(document, dict) and isinstance(document.get("traceEvents"), list):
         return TraceDocument(document, repairs)
@@ -80,4 +84,6 @@ def _parsed(path: Path, content: bytes) -> tuple[Any, tuple[str, ...]]:
     # UTF-16 has a zero byte beside each letter of a key.
     is_trace = _KEY_OF_TRACE.search(content.replace(b"\0", b""))
     kind_of_error = RecordError if is_trace else NoTraceError
-    raise kind_of_error(f"{path}: is not JSON ({mistake}); the file is cut off or damaged, or {ADVICE}")
+    raise kind_of_error(
+        f"{path}: is not JSON ({mistake}); the file is cut off or damaged, or {ADVICE}"
+    )

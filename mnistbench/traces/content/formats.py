@@ -43,15 +43,22 @@ _BINARY = (
     Format(rb"\x80[\x02-\x05]", "a pickle, such as a memory snapshot of torch.cuda"),
     Format(rb"\x1f\x8b", "compressed twice with gzip", "unpack it with: gunzip FILE"),
     Format(
-        rb"\n(?![\s{\[])[\x00-\xff]*?[\x00-\x08\x80-\xff]", "binary, maybe a trace of Perfetto (protobuf)",
+        rb"\n(?![\s{\[])[\x00-\xff]*?[\x00-\x08\x80-\xff]",
+        "binary, maybe a trace of Perfetto (protobuf)",
         "export JSON instead",
     ),
     Format(
-        rb"version https://git-lfs", "a pointer of Git LFS, not the file itself", "get the file with: git lfs pull"
+        rb"version https://git-lfs",
+        "a pointer of Git LFS, not the file itself",
+        "get the file with: git lfs pull",
     ),
-    Format(rb"(?i)\s*<(!doctype html|html)", "an HTML page", "if you downloaded it, download the file itself"),
+    Format(
+        rb"(?i)\s*<(!doctype html|html)",
+        "an HTML page",
+        "if you downloaded it, download the file itself",
+    ),
     Format(rb"\s*<\?xml", "an XML document", "if you downloaded it, download the file itself"),
-)  # fmt: skip
+)
 
 
 def of_bytes(content: bytes) -> Format | None:
@@ -75,6 +82,8 @@ def of_json(document: Any) -> str:
         return f"a memory snapshot of PyTorch; {RECORD}"
     if "rocprofiler-sdk-tool" in document:
         return f"a file of rocprofv3; {RECORD}"
-    if "speedscope" in str(document.get("$schema")) or ("nodes" in document and "samples" in document):
+    if "speedscope" in str(document.get("$schema")) or (
+        "nodes" in document and "samples" in document
+    ):
         return f"a profile of a sampling profiler; {RECORD}"
     return ""

@@ -25,12 +25,16 @@ _INSIDE = r'(?:[^"\\]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+'
 _AFTER_VALUE = rf'(?:,\s*+"{_INSIDE}"\s*+:|\}}\s*+(?:[,}}\]]|\Z))'
 
 #: Whatever has only strings that end where JSON goes on: keys, values, and members of lists.
-_SOUND_STRINGS = re.compile(rf'(?:[^":]++|:(?!\s*+")|:\s*+"{_INSIDE}"(?=\s*+{_AFTER_VALUE})|"{_INSIDE}"(?=\s*+[:,\]]))*+')
+_SOUND_STRINGS = re.compile(
+    rf'(?:[^":]++|:(?!\s*+")|:\s*+"{_INSIDE}"(?=\s*+{_AFTER_VALUE})|"{_INSIDE}"(?=\s*+[:,\]]))*+'
+)
 
 _OPENING = re.compile(r':?\s*+"')
 
 #: Ends of a string with unescaped quotes. After the name of an event, another key of it follows.
-_END_BEFORE_KEY_OF_EVENT = re.compile(r'"(?=\s*+,\s*+"(?:ph|cat|pid|tid|ts|dur|tts|tdur|args|id|id2|bp|s|sf|cname)"\s*+:)')
+_END_BEFORE_KEY_OF_EVENT = re.compile(
+    r'"(?=\s*+,\s*+"(?:ph|cat|pid|tid|ts|dur|tts|tdur|args|id|id2|bp|s|sf|cname)"\s*+:)'
+)
 _END_BEFORE_KEY = re.compile(r'"(?=\s*+,\s*+"[A-Za-z][^"\\{}]*+"\s*+:)')
 _END_BEFORE_BRACE = re.compile(r'"(?=\s*+\}\s*+(?:,\s*+["{]|[}\]]))')
 _END_BEFORE_MEMBER = re.compile(r'"(?=\s*+(?:,\s*+["\[{\d-]|\]))')

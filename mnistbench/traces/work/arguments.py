@@ -14,17 +14,36 @@ from typing import Any
 
 #: C++ type of a tensor's elements, as recorded -> number format and bytes. ``long`` is of torch 1.x.
 _TYPES = {
-    "float": ("float32", 4), "double": ("float64", 8), "c10::BFloat16": ("bfloat16", 2), "c10::Half": ("float16", 2),
-    "long int": ("int64", 8), "long": ("int64", 8), "int": ("int32", 4), "short int": ("int16", 2), "short": ("int16", 2),
-    "signed char": ("int8", 1), "unsigned char": ("uint8", 1), "bool": ("bool", 1),
-}  # fmt: skip
+    "float": ("float32", 4),
+    "double": ("float64", 8),
+    "c10::BFloat16": ("bfloat16", 2),
+    "c10::Half": ("float16", 2),
+    "long int": ("int64", 8),
+    "long": ("int64", 8),
+    "int": ("int32", 4),
+    "short int": ("int16", 2),
+    "short": ("int16", 2),
+    "signed char": ("int8", 1),
+    "unsigned char": ("uint8", 1),
+    "bool": ("bool", 1),
+}
 
 #: Bytes of an element of a number format.
 SIZES = dict(_TYPES.values())
 
 #: Values of c10::ScalarType, by which an argument ``dtype`` is recorded.
-_SCALAR_TYPES = {"0": "uint8", "1": "int8", "2": "int16", "3": "int32", "4": "int64", "5": "float16", "6": "float32",
-                 "7": "float64", "11": "bool", "15": "bfloat16"}  # fmt: skip
+_SCALAR_TYPES = {
+    "0": "uint8",
+    "1": "int8",
+    "2": "int16",
+    "3": "int32",
+    "4": "int64",
+    "5": "float16",
+    "6": "float32",
+    "7": "float64",
+    "11": "bool",
+    "15": "bfloat16",
+}
 
 #: Why the work of a call is not counted.
 NOT_RECORDED = "operations whose shapes or arguments are not recorded"
@@ -47,7 +66,9 @@ class Tensor:
     def n_bytes(self) -> int:
         """Size in memory. An expanded dimension, whose stride is 0, repeats the same memory."""
         strides = self.strides if len(self.strides) == len(self.shape) else (1,) * len(self.shape)
-        return SIZES[self.dtype] * math.prod(size for size, stride in zip(self.shape, strides, strict=True) if stride)
+        return SIZES[self.dtype] * math.prod(
+            size for size, stride in zip(self.shape, strides, strict=True) if stride
+        )
 
     @property
     def is_floating(self) -> bool:
@@ -95,7 +116,9 @@ class Arguments:
     def tensors(self, positions: Iterable[int]) -> list[Tensor]:
         """Return those of the arguments that are tensors. Others may be None or numbers, but no lists of tensors."""
         listed = list(positions)
-        if any(self.kind(position) not in (*_TYPES, "Scalar", "ScalarList", "") for position in listed):
+        if any(
+            self.kind(position) not in (*_TYPES, "Scalar", "ScalarList", "") for position in listed
+        ):
             raise UncountedError(NO_RULE)
         return [self.tensor(position) for position in listed if self.is_tensor(position)]
 
@@ -150,6 +173,8 @@ def _parsed(text: str) -> object:
 
 def _sizes(value: object, least: int | None = 0) -> tuple[int, ...] | None:
     """Return a list of whole numbers of at least ``least``; None for anything else."""
-    if type(value) is not list or any(type(one) is not int or (least is not None and one < least) for one in value):
+    if type(value) is not list or any(
+        type(one) is not int or (least is not None and one < least) for one in value
+    ):
         return None
     return tuple(value)

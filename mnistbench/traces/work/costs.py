@@ -105,11 +105,15 @@ _Call = tuple[OpKey, ThreadEvent | None, Sequence[DeviceEvent]]
 
 def _calls(trace: Trace, steps: Steps) -> list[_Call]:
     if not trace.device:
-        operations = (event for event in trace.host if event.kind == OPERATION and event.replaced_by is None)
+        operations = (
+            event for event in trace.host if event.kind == OPERATION and event.replaced_by is None
+        )
         return [
             ((event.name, *event.scope), event, ())
             for event in operations
-            if not event.is_beside and steps.slot_of(event.start) >= 0 and event.self_ns >= OWN_SHARE * event.ns
+            if not event.is_beside
+            and steps.slot_of(event.start) >= 0
+            and event.self_ns >= OWN_SHARE * event.ns
         ]
     groups: dict[int, list[DeviceEvent]] = defaultdict(list)  # by operation
     for launched in trace.device:
@@ -138,7 +142,9 @@ def _work(event: ThreadEvent | None, launched: Sequence[DeviceEvent]) -> Work:
     found = rule(arguments)
     if max(found.n_bytes, *found.flops.values(), 0) > LARGEST:
         raise UncountedError(NO_RULE)
-    if "float32" in found.flops and any(mark in one.name.lower() for one in launched for mark in _TF32):
+    if "float32" in found.flops and any(
+        mark in one.name.lower() for one in launched for mark in _TF32
+    ):
         found.flops["tf32"] = found.flops.pop("float32")
     return found
 
@@ -182,8 +188,20 @@ class Peaks:
         return Ceilings(flops_per_s, self.bytes_per_s, " and ".join(sorted(known)))
 
 
-_H100_TERAFLOPS = {"float64": 66.9, "float32": 66.9, "tf32": 494.7, "bfloat16": 989.4, "float16": 989.4}
-_A100_TERAFLOPS = {"float64": 19.5, "float32": 19.5, "tf32": 156.0, "bfloat16": 312.0, "float16": 312.0}
+_H100_TERAFLOPS = {
+    "float64": 66.9,
+    "float32": 66.9,
+    "tf32": 494.7,
+    "bfloat16": 989.4,
+    "float16": 989.4,
+}
+_A100_TERAFLOPS = {
+    "float64": 19.5,
+    "float32": 19.5,
+    "tf32": 156.0,
+    "bfloat16": 312.0,
+    "float16": 312.0,
+}
 _A100_SHEET = "NVIDIA A100 data sheet nvidia-1758950-r4"
 _HOPPER = "white paper on the Hopper architecture"
 
@@ -191,32 +209,49 @@ _HOPPER = "white paper on the Hopper architecture"
 #: 10**12 FLOP/s by number format; 10**9 bytes/s; source.
 _ENTRIES: tuple[tuple[str, tuple[float, float], Mapping[str, float], float, str], ...] = (
     (
-        r"(NVIDIA )?(Tesla )?V100-SXM2-(16|32)GB", (15, 35),
-        {"float64": 7.8, "float32": 15.7, "float16": 125.0}, 900, "NVIDIA V100 data sheet, V100 SXM2",
+        r"(NVIDIA )?(Tesla )?V100-SXM2-(16|32)GB",
+        (15, 35),
+        {"float64": 7.8, "float32": 15.7, "float16": 125.0},
+        900,
+        "NVIDIA V100 data sheet, V100 SXM2",
     ),
     (r"(NVIDIA )?A100[- ].*", (39, 44), _A100_TERAFLOPS, 1555, f"{_A100_SHEET}, 40 GB"),
     (r"(NVIDIA )?A100-SXM.*", (79, 87), _A100_TERAFLOPS, 2039, f"{_A100_SHEET}, 80 GB SXM"),
-    (r"NVIDIA H100 80GB HBM3", (79, 87), _H100_TERAFLOPS, 3350, f"NVIDIA H100 SXM data sheet, {_HOPPER}"),
+    (
+        r"NVIDIA H100 80GB HBM3",
+        (79, 87),
+        _H100_TERAFLOPS,
+        3350,
+        f"NVIDIA H100 SXM data sheet, {_HOPPER}",
+    ),
     (r"NVIDIA H200", (140, 152), _H100_TERAFLOPS, 4800, f"NVIDIA H200 SXM data sheet, {_HOPPER}"),
     (
-        r"NVIDIA B200", (178, 195),
-        {"float64": 37.0, "float32": 75.0, "tf32": 1125.0, "bfloat16": 2250.0, "float16": 2250.0}, 7700,
+        r"NVIDIA B200",
+        (178, 195),
+        {"float64": 37.0, "float32": 75.0, "tf32": 1125.0, "bfloat16": 2250.0, "float16": 2250.0},
+        7700,
         "NVIDIA Blackwell data sheet, HGX B200",
     ),
     (  # ROCm shows each of the two dies as a device, and gives the MI250 and the MI250X this name
-        r"AMD Instinct MI250X / MI250", (63, 70),
-        {"float64": 47.85, "float32": 47.85, "bfloat16": 191.5, "float16": 191.5}, 1600,
+        r"AMD Instinct MI250X / MI250",
+        (63, 70),
+        {"float64": 47.85, "float32": 47.85, "bfloat16": 191.5, "float16": 191.5},
+        1600,
         "AMD Instinct MI250X data sheet, half of it for one of two dies; an MI250 has 5 % less FLOP/s and the same name",
     ),
     (
-        r"AMD Instinct MI300X( VF| HF)?", (190, 210),
-        {"float64": 163.4, "float32": 163.4, "tf32": 653.7, "bfloat16": 1307.4, "float16": 1307.4}, 5300,
+        r"AMD Instinct MI300X( VF| HF)?",
+        (190, 210),
+        {"float64": 163.4, "float32": 163.4, "tf32": 653.7, "bfloat16": 1307.4, "float16": 1307.4},
+        5300,
         "AMD Instinct MI300X data sheet",
     ),
-)  # fmt: skip
+)
 
 
-def peaks_of(machine: Iterable[tuple[str, int]], tflops: float | None = None, gbs: float | None = None) -> Peaks:
+def peaks_of(
+    machine: Iterable[tuple[str, int]], tflops: float | None = None, gbs: float | None = None
+) -> Peaks:
     """Return the peaks of accelerators; none are known if they are not known of each of them, or not the same.
 
     Args:
@@ -232,12 +267,19 @@ def peaks_of(machine: Iterable[tuple[str, int]], tflops: float | None = None, gb
         flops_per_s_of_all=tflops * _TERA if tflops else None,
         bytes_per_s=gbs * _GIGA if gbs else found.bytes_per_s,
         # Both.
-        source=", ".join([*sources, *([found.source] if found.source and len(sources) < 2 else [])]),
+        source=", ".join(
+            [*sources, *([found.source] if found.source and len(sources) < 2 else [])]
+        ),
     )
 
 
 def _listed(name: str, memory_bytes: int) -> Peaks:
     for names, (least, most), teraflops, gigabytes, source in _ENTRIES:
         if re.fullmatch(names, name) and least * _GIGA <= memory_bytes <= most * _GIGA:
-            return Peaks({dtype: rate * _TERA for dtype, rate in teraflops.items()}, None, gigabytes * _GIGA, source)
+            return Peaks(
+                {dtype: rate * _TERA for dtype, rate in teraflops.items()},
+                None,
+                gigabytes * _GIGA,
+                source,
+            )
     return Peaks()

@@ -8,19 +8,52 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mnistbench.traces.work.arguments import NO_RULE, NOT_RECORDED, Arguments, Tensor, UncountedError
+from mnistbench.traces.work.arguments import (
+    NO_RULE,
+    NOT_RECORDED,
+    Arguments,
+    Tensor,
+    UncountedError,
+)
 from mnistbench.traces.work.products import Rule, Work, n_bytes, window_area
 
 #: Operations that move no data: they make a view, allocate memory, or look at a tensor's properties.
 VIEWS = frozenset(
     f"aten::{name}"
     for name in (
-        "_reshape_alias", "_unsafe_view", "alias", "as_strided", "chunk", "detach", "empty", "empty_like", "empty_strided",
-        "expand", "narrow", "new_empty", "numel", "permute", "resolve_conj", "resolve_neg", "result_type", "select", "size",
-        "slice", "split", "split_with_sizes", "squeeze", "stride", "t", "transpose", "unbind", "unflatten", "unsqueeze", "view",
+        "_reshape_alias",
+        "_unsafe_view",
+        "alias",
+        "as_strided",
+        "chunk",
+        "detach",
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "expand",
+        "narrow",
+        "new_empty",
+        "numel",
+        "permute",
+        "resolve_conj",
+        "resolve_neg",
+        "result_type",
+        "select",
+        "size",
+        "slice",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "stride",
+        "t",
+        "transpose",
+        "unbind",
+        "unflatten",
+        "unsqueeze",
+        "view",
         "view_as",
     )
-)  # fmt: skip
+)
 
 
 def _moved(*tensors: Tensor) -> Work:
@@ -40,13 +73,25 @@ _PROMOTED, _FLOATING, _TRUTH, _FIRST, _OTHERS = "promoted", "floating", "truth",
 
 #: (number format of the result, leading arguments that are read) -> operations.
 _ELEMENTWISE = {
-    (_PROMOTED, 1): "abs neg positive clone relu sgn sign square ceil floor round trunc bitwise_not hardtanh relu6 nan_to_num",
-    (_PROMOTED, 2): "add sub rsub mul maximum minimum pow fmod remainder clamp_min clamp_max bitwise_and bitwise_or bitwise_xor"
+    (
+        _PROMOTED,
+        1,
+    ): "abs neg positive clone relu sgn sign square ceil floor round trunc bitwise_not hardtanh relu6 nan_to_num",
+    (
+        _PROMOTED,
+        2,
+    ): "add sub rsub mul maximum minimum pow fmod remainder clamp_min clamp_max bitwise_and bitwise_or bitwise_xor"
     " threshold_backward",
     (_PROMOTED, 3): "clamp addcmul",
-    (_FLOATING, 1): "silu gelu tanh sigmoid exp exp2 expm1 log log2 log1p sqrt rsqrt reciprocal sin cos tan erf erfc elu"
+    (
+        _FLOATING,
+        1,
+    ): "silu gelu tanh sigmoid exp exp2 expm1 log log2 log1p sqrt rsqrt reciprocal sin cos tan erf erfc elu"
     " leaky_relu softplus hardswish hardsigmoid mish",
-    (_FLOATING, 2): "div true_divide atan2 silu_backward gelu_backward tanh_backward sigmoid_backward leaky_relu_backward"
+    (
+        _FLOATING,
+        2,
+    ): "div true_divide atan2 silu_backward gelu_backward tanh_backward sigmoid_backward leaky_relu_backward"
     " hardtanh_backward",
     (_FLOATING, 3): "lerp addcdiv",
     (_TRUTH, 1): "isnan isinf isfinite logical_not",
@@ -98,12 +143,26 @@ def _promoted(inputs: Sequence[Tensor]) -> Tensor:
     widest = max(with_dims, key=lambda tensor: _WIDTHS.index(tensor.dtype), default=None)
     if widest is None or any(_kind(tensor.dtype) > _kind(widest.dtype) for tensor in inputs):
         raise UncountedError(NO_RULE)
-    if {"float16", "bfloat16"} <= {tensor.dtype for tensor in with_dims} and widest.dtype in ("float16", "bfloat16"):
+    if {"float16", "bfloat16"} <= {tensor.dtype for tensor in with_dims} and widest.dtype in (
+        "float16",
+        "bfloat16",
+    ):
         return Tensor(widest.shape, "float32")
     return widest
 
 
-_WIDTHS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+_WIDTHS = (
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+)
 
 
 def _kind(dtype: str) -> int:
@@ -148,7 +207,10 @@ def _reduction(arguments: Arguments) -> Work:
         return _moved(source, Tensor(kept, arguments.tensor(last).dtype))
     named = 1 if of_all else 3
     otherwise = source.dtype if source.is_floating else "int64"
-    return _moved(source, Tensor(kept, arguments.dtype(named, otherwise) if len(arguments) > named else otherwise))
+    return _moved(
+        source,
+        Tensor(kept, arguments.dtype(named, otherwise) if len(arguments) > named else otherwise),
+    )
 
 
 def _extremum(arguments: Arguments) -> Work:

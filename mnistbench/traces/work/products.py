@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mnistbench.core.roofline import Cost
-from mnistbench.traces.work.arguments import NO_RULE, NOT_RECORDED, Arguments, Tensor, UncountedError
+from mnistbench.traces.work.arguments import (
+    NO_RULE,
+    NOT_RECORDED,
+    Arguments,
+    Tensor,
+    UncountedError,
+)
 
 
 @dataclass
@@ -37,7 +43,11 @@ class Work:
     @property
     def cost(self) -> Cost:
         """The work in all number formats; no FLOPs where no operation has a formula."""
-        return Cost(sum(self.flops.values()) if self.flops else None, self.n_bytes, " and ".join(sorted(self.flops)))
+        return Cost(
+            sum(self.flops.values()) if self.flops else None,
+            self.n_bytes,
+            " and ".join(sorted(self.flops)),
+        )
 
 
 Rule = Callable[[Arguments], Work]
@@ -57,7 +67,11 @@ def _matrix_product(first: int) -> Rule:
     def count(arguments: Arguments) -> Work:
         left, right = arguments.tensor(first), arguments.tensor(first + 1)
         batch = left.shape[:-2]
-        if len(left.shape) < 2 or right.shape[:-2] != batch or right.shape[-2:-1] != left.shape[-1:]:
+        if (
+            len(left.shape) < 2
+            or right.shape[:-2] != batch
+            or right.shape[-2:-1] != left.shape[-1:]
+        ):
             raise UncountedError(NOT_RECORDED)
         if not first and arguments.kind(2) == "Scalar":  # the number format of the result
             raise UncountedError(NO_RULE)
@@ -79,29 +93,103 @@ _MATRIX_PRODUCTS = {
 
 # ---- Convolutions ----------------------------------------------------------------------------------------------------
 
-_GENERAL = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups")
+_GENERAL = (
+    "input",
+    "weight",
+    "bias",
+    "stride",
+    "padding",
+    "dilation",
+    "transposed",
+    "output_padding",
+    "groups",
+)
 
 #: Operation -> the names of its arguments.
 CONVOLUTIONS = {
     "aten::convolution": _GENERAL,
     "aten::_convolution": _GENERAL,
     "aten::cudnn_convolution": ("input", "weight", "padding", "stride", "dilation", "groups"),
-    "aten::cudnn_convolution_relu": ("input", "weight", "bias", "stride", "padding", "dilation", "groups"),
-    "aten::cudnn_convolution_transpose": ("input", "weight", "padding", "output_padding", "stride", "dilation", "groups"),
-    "aten::miopen_convolution": ("input", "weight", "bias", "padding", "stride", "dilation", "groups"),
-    "aten::miopen_convolution_transpose": (
-        "input", "weight", "bias", "padding", "output_padding", "stride", "dilation", "groups",
+    "aten::cudnn_convolution_relu": (
+        "input",
+        "weight",
+        "bias",
+        "stride",
+        "padding",
+        "dilation",
+        "groups",
     ),
-    "aten::miopen_depthwise_convolution": ("input", "weight", "bias", "padding", "stride", "dilation", "groups"),
-    "aten::mkldnn_convolution": ("input", "weight", "bias", "padding", "stride", "dilation", "groups"),
-    "aten::_conv_depthwise2d": ("input", "weight", "kernel_size", "bias", "stride", "padding", "dilation"),
+    "aten::cudnn_convolution_transpose": (
+        "input",
+        "weight",
+        "padding",
+        "output_padding",
+        "stride",
+        "dilation",
+        "groups",
+    ),
+    "aten::miopen_convolution": (
+        "input",
+        "weight",
+        "bias",
+        "padding",
+        "stride",
+        "dilation",
+        "groups",
+    ),
+    "aten::miopen_convolution_transpose": (
+        "input",
+        "weight",
+        "bias",
+        "padding",
+        "output_padding",
+        "stride",
+        "dilation",
+        "groups",
+    ),
+    "aten::miopen_depthwise_convolution": (
+        "input",
+        "weight",
+        "bias",
+        "padding",
+        "stride",
+        "dilation",
+        "groups",
+    ),
+    "aten::mkldnn_convolution": (
+        "input",
+        "weight",
+        "bias",
+        "padding",
+        "stride",
+        "dilation",
+        "groups",
+    ),
+    "aten::_conv_depthwise2d": (
+        "input",
+        "weight",
+        "kernel_size",
+        "bias",
+        "stride",
+        "padding",
+        "dilation",
+    ),
     "aten::_slow_conv2d_forward": ("input", "weight", "kernel_size", "bias", "stride", "padding"),
-}  # fmt: skip
+}
 
 CONVOLUTION_BACKWARD = (
-    "grad_output", "input", "weight", "bias_sizes", "stride", "padding", "dilation", "transposed", "output_padding", "groups",
+    "grad_output",
+    "input",
+    "weight",
+    "bias_sizes",
+    "stride",
+    "padding",
+    "dilation",
+    "transposed",
+    "output_padding",
+    "groups",
     "output_mask",
-)  # fmt: skip
+)
 
 
 def _convolution(name: str) -> Rule:
@@ -114,12 +202,21 @@ def _convolution(name: str) -> Rule:
             raise UncountedError(NOT_RECORDED)
 
         def sizes(argument: str, otherwise: int) -> tuple[int, ...]:
-            found = arguments.numbers(positions[argument], dims) if argument in positions else (otherwise,) * dims
+            found = (
+                arguments.numbers(positions[argument], dims)
+                if argument in positions
+                else (otherwise,) * dims
+            )
             if len(found) != dims:
                 raise UncountedError(NOT_RECORDED)
             return found
 
-        kernel, stride, padding, dilation = weight.shape[2:], sizes("stride", 1), sizes("padding", 0), sizes("dilation", 1)
+        kernel, stride, padding, dilation = (
+            weight.shape[2:],
+            sizes("stride", 1),
+            sizes("padding", 0),
+            sizes("dilation", 1),
+        )
         at = positions.get("transposed")
         is_transposed = name.endswith("transpose") if at is None else arguments.flag(at)
         if is_transposed:
@@ -128,7 +225,10 @@ def _convolution(name: str) -> Rule:
             area = transposed_area(images.shape[2:], kernel, stride, padding, dilation, added)
             channels = weight.shape[1] * groups
         else:
-            area, channels = window_area(images.shape[2:], kernel, stride, padding, dilation), weight.shape[0]
+            area, channels = (
+                window_area(images.shape[2:], kernel, stride, padding, dilation),
+                weight.shape[0],
+            )
         out = Tensor((images.shape[0], channels, *area), images.dtype)
         bias = arguments.tensors([positions["bias"]] if "bias" in positions else [])
         windows = images.shape[2:] if is_transposed else area
@@ -144,7 +244,11 @@ def _convolution_flops(batch: int, windows: Iterable[int], weight: Iterable[int]
 
 
 def window_area(
-    area: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]
+    area: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
 ) -> tuple[int, ...]:
     """Return the size of the output of a convolution or a pooling: the formula in the documentation of torch.nn.Conv2d."""
     of_dims = zip(area, kernel, stride, padding, dilation, strict=True)
@@ -162,7 +266,9 @@ def transposed_area(
 ) -> tuple[int, ...]:
     """Return the size of the output of a transposed convolution: the formula in the documentation of ConvTranspose2d."""
     of_dims = zip(area, kernel, stride, padding, dilation, added, strict=True)
-    return _checked(tuple((size - 1) * s - 2 * p + d * (k - 1) + a + 1 for size, k, s, p, d, a in of_dims))
+    return _checked(
+        tuple((size - 1) * s - 2 * p + d * (k - 1) + a + 1 for size, k, s, p, d, a in of_dims)
+    )
 
 
 def _checked(area: tuple[int, ...]) -> tuple[int, ...]:
@@ -177,10 +283,18 @@ def _convolution_backward(arguments: Arguments) -> Work:
     mask = arguments.flags(CONVOLUTION_BACKWARD.index("output_mask"))
     if len(mask) != 3 or len(gradient.shape) < 3:
         raise UncountedError(NOT_RECORDED)
-    windows = images.shape[2:] if arguments.flag(CONVOLUTION_BACKWARD.index("transposed")) else gradient.shape[2:]
+    windows = (
+        images.shape[2:]
+        if arguments.flag(CONVOLUTION_BACKWARD.index("transposed"))
+        else gradient.shape[2:]
+    )
     flops = sum(mask[:2]) * _convolution_flops(images.shape[0], windows, weight.shape)
     outputs = (images, weight, Tensor((gradient.shape[1],), gradient.dtype))
-    written = [Tensor(out.shape, out.dtype) for out, is_wanted in zip(outputs, mask, strict=True) if is_wanted]
+    written = [
+        Tensor(out.shape, out.dtype)
+        for out, is_wanted in zip(outputs, mask, strict=True)
+        if is_wanted
+    ]
     return Work({images.dtype: flops}, n_bytes(gradient, images, weight, *written))
 
 
@@ -191,62 +305,144 @@ _HEADS_FIRST, _SEQUENCE_FIRST = (1, 2), (2, 1)
 
 #: Operation -> layout, and the names of its arguments up to the last one that matters here.
 ATTENTION = {
-    "aten::_scaled_dot_product_flash_attention": (_HEADS_FIRST, ("query", "key", "value", "dropout_p", "is_causal")),
+    "aten::_scaled_dot_product_flash_attention": (
+        _HEADS_FIRST,
+        ("query", "key", "value", "dropout_p", "is_causal"),
+    ),
     "aten::_scaled_dot_product_flash_attention_for_cpu": (
-        _HEADS_FIRST, ("query", "key", "value", "dropout_p", "is_causal", "attn_mask"),
+        _HEADS_FIRST,
+        ("query", "key", "value", "dropout_p", "is_causal", "attn_mask"),
     ),
     "aten::_scaled_dot_product_efficient_attention": (
-        _HEADS_FIRST, ("query", "key", "value", "attn_bias", "compute_log_sumexp", "dropout_p", "is_causal"),
+        _HEADS_FIRST,
+        ("query", "key", "value", "attn_bias", "compute_log_sumexp", "dropout_p", "is_causal"),
     ),
     "aten::_scaled_dot_product_cudnn_attention": (
-        _HEADS_FIRST, ("query", "key", "value", "attn_bias", "compute_log_sumexp", "dropout_p", "is_causal"),
+        _HEADS_FIRST,
+        ("query", "key", "value", "attn_bias", "compute_log_sumexp", "dropout_p", "is_causal"),
     ),
     "aten::_flash_attention_forward": (
         _SEQUENCE_FIRST,
-        ("query", "key", "value", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal"),
+        (
+            "query",
+            "key",
+            "value",
+            "cum_seq_q",
+            "cum_seq_k",
+            "max_q",
+            "max_k",
+            "dropout_p",
+            "is_causal",
+        ),
     ),
     "aten::_efficient_attention_forward": (
         _SEQUENCE_FIRST,
         (
-            "query", "key", "value", "bias", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "dropout_p",
-            "custom_mask_type", "compute_log_sumexp",
+            "query",
+            "key",
+            "value",
+            "bias",
+            "cu_seqlens_q",
+            "cu_seqlens_k",
+            "max_seqlen_q",
+            "max_seqlen_k",
+            "dropout_p",
+            "custom_mask_type",
+            "compute_log_sumexp",
         ),
     ),
-}  # fmt: skip
+}
 
 _FLASH_BACKWARD = (
-    "grad_out", "query", "key", "value", "out", "logsumexp", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p",
+    "grad_out",
+    "query",
+    "key",
+    "value",
+    "out",
+    "logsumexp",
+    "cum_seq_q",
+    "cum_seq_k",
+    "max_q",
+    "max_k",
+    "dropout_p",
     "is_causal",
-)  # fmt: skip
+)
 
 ATTENTION_BACKWARD = {
     "aten::_scaled_dot_product_flash_attention_backward": (_HEADS_FIRST, _FLASH_BACKWARD),
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": (
-        _HEADS_FIRST, ("grad_out", "query", "key", "value", "out", "logsumexp", "dropout_p", "is_causal", "attn_mask"),
+        _HEADS_FIRST,
+        (
+            "grad_out",
+            "query",
+            "key",
+            "value",
+            "out",
+            "logsumexp",
+            "dropout_p",
+            "is_causal",
+            "attn_mask",
+        ),
     ),
     "aten::_scaled_dot_product_efficient_attention_backward": (
         _HEADS_FIRST,
         (
-            "grad_out_", "query", "key", "value", "attn_bias", "out", "logsumexp", "philox_seed", "philox_offset", "dropout_p",
-            "grad_input_mask", "is_causal",
+            "grad_out_",
+            "query",
+            "key",
+            "value",
+            "attn_bias",
+            "out",
+            "logsumexp",
+            "philox_seed",
+            "philox_offset",
+            "dropout_p",
+            "grad_input_mask",
+            "is_causal",
         ),
     ),
     "aten::_scaled_dot_product_cudnn_attention_backward": (
         _HEADS_FIRST,
         (
-            "grad_out", "query", "key", "value", "out", "logsumexp", "philox_seed", "philox_offset", "attn_bias", "cum_seq_q",
-            "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal",
+            "grad_out",
+            "query",
+            "key",
+            "value",
+            "out",
+            "logsumexp",
+            "philox_seed",
+            "philox_offset",
+            "attn_bias",
+            "cum_seq_q",
+            "cum_seq_k",
+            "max_q",
+            "max_k",
+            "dropout_p",
+            "is_causal",
         ),
     ),
     "aten::_flash_attention_backward": (_SEQUENCE_FIRST, _FLASH_BACKWARD),
     "aten::_efficient_attention_backward": (
         _SEQUENCE_FIRST,
         (
-            "grad_out_", "query", "key", "value", "bias", "out", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q",
-            "max_seqlen_k", "logsumexp", "dropout_p", "philox_seed", "philox_offset", "custom_mask_type",
+            "grad_out_",
+            "query",
+            "key",
+            "value",
+            "bias",
+            "out",
+            "cu_seqlens_q",
+            "cu_seqlens_k",
+            "max_seqlen_q",
+            "max_seqlen_k",
+            "logsumexp",
+            "dropout_p",
+            "philox_seed",
+            "philox_offset",
+            "custom_mask_type",
         ),
     ),
-}  # fmt: skip
+}
 
 #: Arguments with the lengths of sequences that are packed into one tensor. The lengths are data, which no trace has.
 _LENGTHS = ("cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k")
@@ -268,21 +464,36 @@ class _AttentionSizes(NamedTuple):
         return self.batch * self.heads * self.queries * self.keys
 
 
-def _sizes(arguments: Arguments, layout: tuple[int, int], names: tuple[str, ...]) -> _AttentionSizes:
+def _sizes(
+    arguments: Arguments, layout: tuple[int, int], names: tuple[str, ...]
+) -> _AttentionSizes:
     if any(arguments.kind(names.index(name)) for name in _LENGTHS if name in names):
         raise UncountedError(NOT_RECORDED)
-    query, key, value = (arguments.tensor(names.index(name)).shape for name in ("query", "key", "value"))
+    query, key, value = (
+        arguments.tensor(names.index(name)).shape for name in ("query", "key", "value")
+    )
     if {len(query), len(key), len(value)} != {4}:
         raise UncountedError(NOT_RECORDED)
     heads, sequence = layout
-    found = _AttentionSizes(query[0], query[heads], query[sequence], key[sequence], query[3], value[3])
-    if (key[0], key[3], value[0], value[sequence]) != (found.batch, found.features, found.batch, found.keys):
+    found = _AttentionSizes(
+        query[0], query[heads], query[sequence], key[sequence], query[3], value[3]
+    )
+    if (key[0], key[3], value[0], value[sequence]) != (
+        found.batch,
+        found.features,
+        found.batch,
+        found.keys,
+    ):
         raise UncountedError(NOT_RECORDED)
     return found
 
 
 def _is_causal(arguments: Arguments, names: tuple[str, ...]) -> bool:
-    return any(arguments.is_set(names.index(name)) for name in ("is_causal", "custom_mask_type") if name in names)
+    return any(
+        arguments.is_set(names.index(name))
+        for name in ("is_causal", "custom_mask_type")
+        if name in names
+    )
 
 
 def _attention(name: str) -> Rule:
@@ -307,10 +518,14 @@ def _attention_backward(name: str) -> Rule:
     def count(arguments: Arguments) -> Work:
         """Count five products: the scores once more, and the gradients of the scores, of query, key and value."""
         sizes = _sizes(arguments, layout, names)
-        written = [arguments.tensor(names.index(argument)) for argument in ("query", "key", "value")]
+        written = [
+            arguments.tensor(names.index(argument)) for argument in ("query", "key", "value")
+        ]
         flops = 2 * sizes.pairs * (3 * sizes.features + 2 * sizes.value_features)
         read = arguments.tensors(range(len(names)))
-        return Work({written[0].dtype: flops}, n_bytes(*read, *written), _is_causal(arguments, names))
+        return Work(
+            {written[0].dtype: flops}, n_bytes(*read, *written), _is_causal(arguments, names)
+        )
 
     return count
 

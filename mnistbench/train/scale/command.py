@@ -29,8 +29,15 @@ __all__ = ["Settings", "run"]
 
 #: Variables of a launcher, which a child must not take for its own.
 _OF_LAUNCHERS = (
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR", "MASTER_PORT",
-)  # fmt: skip
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 
 _PREFIX = "mnistbench: "  # of the line of an error
 
@@ -72,9 +79,14 @@ def check_ranks(settings: Settings, environ: Mapping[str, str]) -> None:
     from mnistbench.measuring.environment import accelerators, resolve_devices
 
     resolve_devices([settings.device])
-    most, present = max(settings.ranks), len([name for name in accelerators() if name.startswith(settings.device)])
+    most, present = (
+        max(settings.ranks),
+        len([name for name in accelerators() if name.startswith(settings.device)]),
+    )
     if most > present:
-        raise UsageError(f"--ranks: {most} ranks need as many GPUs, and there are {present}; give {present} at most")
+        raise UsageError(
+            f"--ranks: {most} ranks need as many GPUs, and there are {present}; give {present} at most"
+        )
 
 
 def measured(settings: Settings) -> Scaling:
@@ -94,13 +106,23 @@ def measured(settings: Settings) -> Scaling:
             shown = f"{ranks} rank{'s' if ranks > 1 else ''}"
             progress.step(shown)
             path = folder / f"{ranks}.json"
-            with Child(words(settings, ranks, path), environment_of(settings, os.environ, folder), end_s=_END_S) as child:
+            with Child(
+                words(settings, ranks, path),
+                environment_of(settings, os.environ, folder),
+                end_s=_END_S,
+            ) as child:
                 try:
                     child.output(math.inf)
                     found = Reader(json.loads(path.read_text(encoding="utf-8")))
                 except ChildError as error:
-                    said = [line.removeprefix(_PREFIX) for line in child.errors() if line.startswith(_PREFIX)]
-                    raise ChildError(said[0] if said else f"the launch of {shown} {error}") from None
+                    said = [
+                        line.removeprefix(_PREFIX)
+                        for line in child.errors()
+                        if line.startswith(_PREFIX)
+                    ]
+                    raise ChildError(
+                        said[0] if said else f"the launch of {shown} {error}"
+                    ) from None
                 except (OSError, ValueError):
                     raise ChildError(f"the launch of {shown} ended without a result") from None
             launches.append(found["launch"].read(Launched))
@@ -116,10 +138,21 @@ def words(settings: Settings, ranks: int, path: Path) -> list[str]:
     program = ["-m", "mnistbench.train.scale.worker", of_all, str(path)]
     if ranks == 1:
         return [sys.executable, *program]
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *program]
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={ranks}",
+        *program,
+    ]
 
 
-def environment_of(settings: Settings, inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
+def environment_of(
+    settings: Settings, inherited: Mapping[str, str], folder: Path
+) -> dict[str, str]:
     """Return the environment of a launch; ``folder`` is for a bytecode cache."""
     found = {name: value for name, value in inherited.items() if name not in _OF_LAUNCHERS}
-    return measuring_environment(found, folder / "bytecode") | {"OMP_NUM_THREADS": str(settings.threads)}
+    return measuring_environment(found, folder / "bytecode") | {
+        "OMP_NUM_THREADS": str(settings.threads)
+    }

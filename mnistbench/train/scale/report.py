@@ -20,13 +20,20 @@ def report(scaling: Scaling) -> Report:
     """Return the whole report; the data have the time of every step."""
     drawn = table(scaling)
     records = [
-        {**row, "batch_sizes": launch.batch_sizes, "steps_ns": launch.step_ns, "no_sync_steps_ns": launch.no_sync_ns}
+        {
+            **row,
+            "batch_sizes": launch.batch_sizes,
+            "steps_ns": launch.step_ns,
+            "no_sync_steps_ns": launch.no_sync_ns,
+        }
         for row, launch in zip(drawn.records(), scaling.launches, strict=True)
     ]
     data = document(
-        "scale", settings=plain(scaling.settings, leave_out=("format", "output")), environment=asdict(scaling.environment),
+        "scale",
+        settings=plain(scaling.settings, leave_out=("format", "output")),
+        environment=asdict(scaling.environment),
         launches=records,
-    )  # fmt: skip
+    )
     kind = scaling.settings.scaling
     title = f"{'Speedup' if scaling.alone else 'Samples per second'} over ranks, {kind} scaling"
     blocks = [Block("", tables=(drawn,)), Block(title, drawing=figure(scaling))]
@@ -37,15 +44,28 @@ def table(scaling: Scaling) -> Table:
     """Return a row for each number of ranks."""
     settings = scaling.settings
     device = device_label(settings.device, settings.dtype, compiled=False, step=settings.step)
-    size = f"{settings.batch_size} of all ranks" if settings.strong else f"{settings.batch_size_per_rank} of each rank"
+    size = (
+        f"{settings.batch_size} of all ranks"
+        if settings.strong
+        else f"{settings.batch_size_per_rank} of each rank"
+    )
     title = f"{settings.scaling} scaling, step {settings.model} on {settings.dataset}, {device}, batch {size}"
     columns: Sequence[Column[Launched]] = (
         Column("ranks", lambda launch: launch.ranks, units.count, key="ranks"),
         Column("threads", lambda _: settings.threads, units.count, key="threads"),
-        Column("batch per rank", lambda launch: sorted({min(launch.batch_sizes), max(launch.batch_sizes)}), _to(units.count)),
+        Column(
+            "batch per rank",
+            lambda launch: sorted({min(launch.batch_sizes), max(launch.batch_sizes)}),
+            _to(units.count),
+        ),
         Column(None, lambda launch: " ".join(map(str, launch.batch_sizes)), key="batch_sizes"),
         Column(None, lambda launch: launch.samples, key="samples"),
-        Column("samples/s", lambda launch: launch.samples_per_s, lambda rate: units.count(round(rate)), key="samples_per_s"),
+        Column(
+            "samples/s",
+            lambda launch: launch.samples_per_s,
+            lambda rate: units.count(round(rate)),
+            key="samples_per_s",
+        ),
         Column("step", lambda launch: launch.typical_ns, units.duration, key="step_ns"),
         Column("quartiles", lambda launch: launch.quartiles_ns, _to(units.duration)),
         Column(None, lambda launch: launch.quartiles_ns[0], key="step_first_quartile_ns"),
@@ -53,7 +73,12 @@ def table(scaling: Scaling) -> Table:
         Column(None, lambda launch: launch.no_sync_typical_ns, key="no_sync_step_ns"),
         Column(None, scaling.speedup, key="speedup"),
         Column("efficiency", scaling.efficiency, units.percent, key="efficiency"),
-        Column("exposed communication", lambda launch: launch.exposed_ns, units.duration, key="exposed_ns"),
+        Column(
+            "exposed communication",
+            lambda launch: launch.exposed_ns,
+            units.duration,
+            key="exposed_ns",
+        ),
         Column("of step", lambda launch: launch.exposed_share, units.percent, key="exposed_share"),
         Column("note", lambda launch: "oversubscribed" if scaling.oversubscribed(launch) else ""),
         Column(None, scaling.oversubscribed, key="oversubscribed"),
@@ -87,7 +112,9 @@ def figure(scaling: Scaling) -> str:
 
     Both axes are linear and begin at 0.
     """
-    points = [(launch, scaling.speedup(launch) or launch.samples_per_s) for launch in scaling.launches]
+    points = [
+        (launch, scaling.speedup(launch) or launch.samples_per_s) for launch in scaling.launches
+    ]
     most = max(launch.ranks for launch, _ in points)
     highest = max([value for _, value in points] + ([float(most)] if scaling.alone else []))
     plot = Plot((0, most), (0, highest))
@@ -95,7 +122,9 @@ def figure(scaling: Scaling) -> str:
         for column in range(0, WIDTH, 2):
             plot.put(most * column / (WIDTH - 1), most * column / (WIDTH - 1), _IDEAL)
     for launch, value in points:
-        plot.put(launch.ranks, value, _OVERSUBSCRIBED if scaling.oversubscribed(launch) else _MEASURED)
+        plot.put(
+            launch.ranks, value, _OVERSUBSCRIBED if scaling.oversubscribed(launch) else _MEASURED
+        )
     oversubscribed = [scaling.oversubscribed(launch) for launch in scaling.launches]
     legend = {
         f"{_MEASURED}  measured": not all(oversubscribed),

@@ -25,23 +25,49 @@ class Settings:
     """What all launches have in common."""
 
     ranks: tuple[int, ...] = option(
-        "--ranks", several(whole(1, _MOST_RANKS)), "1,2", "comma list of numbers of ranks", "NUMBERS"
+        "--ranks",
+        several(whole(1, _MOST_RANKS)),
+        "1,2",
+        "comma list of numbers of ranks",
+        "NUMBERS",
     )
-    strong: bool = switch("--strong", "strong scaling: the batch of all ranks stays the same (--batch-size)")
-    weak: bool = switch("--weak", "weak scaling: the batch of each rank stays the same (--batch-size-per-rank)")
-    batch_size: int = option("--batch-size", whole(1), "64", "with --strong: samples per step, of all ranks", "N")
+    strong: bool = switch(
+        "--strong", "strong scaling: the batch of all ranks stays the same (--batch-size)"
+    )
+    weak: bool = switch(
+        "--weak", "weak scaling: the batch of each rank stays the same (--batch-size-per-rank)"
+    )
+    batch_size: int = option(
+        "--batch-size", whole(1), "64", "with --strong: samples per step, of all ranks", "N"
+    )
     batch_size_per_rank: int = option(
         "--batch-size-per-rank", whole(1), "64", "with --weak: samples per step, of each rank", "N"
     )
-    model: str = option("--model", one_of(*MODELS), "convnet", "convnet, lenet5 or smallnet", "NAME")
-    device: str = option("--device", one_of("cpu", "cuda"), "cpu", "cpu, or cuda: a GPU for each rank", "NAME")
-    threads: int = option("--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU, of each rank", "N")
+    model: str = option(
+        "--model", one_of(*MODELS), "convnet", "convnet, lenet5 or smallnet", "NAME"
+    )
+    device: str = option(
+        "--device", one_of("cpu", "cuda"), "cpu", "cpu, or cuda: a GPU for each rank", "NAME"
+    )
+    threads: int = option(
+        "--threads",
+        whole(1, MOST_THREADS),
+        "1",
+        "intra-op threads of torch on the CPU, of each rank",
+        "N",
+    )
     dataset: str = option("--dataset", one_of(*DATASETS), "digits", "digits or mnist", "NAME")
     data_dir: Path | str | None = options.data_dir()
     step: str = option("--step", one_of(*STEPS), "reference", "reference, or fast, on cpu", "NAME")
-    dtype: str = option("--dtype", one_of(*DTYPES), "float32", "float32, or bfloat16 by autocast", "NAME")
-    seed: int = option("--seed", whole(0, 2**63 - 1), "1", "seed of weights, batches and dropout", "N")
-    iterations: int = option("--iterations", whole(1), "50", "timed steps with and without communication", "N")
+    dtype: str = option(
+        "--dtype", one_of(*DTYPES), "float32", "float32, or bfloat16 by autocast", "NAME"
+    )
+    seed: int = option(
+        "--seed", whole(0, 2**63 - 1), "1", "seed of weights, batches and dropout", "N"
+    )
+    iterations: int = option(
+        "--iterations", whole(1), "50", "timed steps with and without communication", "N"
+    )
     format: str = options.output_format(("csv",))
     output: Path | None = options.output()
     given: frozenset[str] = frozenset()  # fields whose options were given
@@ -50,14 +76,22 @@ class Settings:
         if self.strong == self.weak:
             fault = "exclude each other" if self.strong else "are both missing"
             raise UsageError(f"--strong and --weak {fault}; give one of them")
-        other, size = ("--batch-size-per-rank", "--batch-size") if self.strong else ("--batch-size", "--batch-size-per-rank")
+        other, size = (
+            ("--batch-size-per-rank", "--batch-size")
+            if self.strong
+            else ("--batch-size", "--batch-size-per-rank")
+        )
         if other.removeprefix("--").replace("-", "_") in self.given:
             raise UsageError(f"{other}: cannot be used with --{self.scaling}; give {size}")
         if self.strong and self.batch_size < max(self.ranks):
             most = max(self.ranks)
-            raise UsageError(f"--batch-size: {self.batch_size} has no sample for each of {most} ranks; give {most} at least")
+            raise UsageError(
+                f"--batch-size: {self.batch_size} has no sample for each of {most} ranks; give {most} at least"
+            )
         if self.step == FAST and self.device != "cpu":
-            raise UsageError(f"--step: the fast step is for the CPU here, not for {self.device}; leave --step out")
+            raise UsageError(
+                f"--step: the fast step is for the CPU here, not for {self.device}; leave --step out"
+            )
 
     @property
     def scaling(self) -> str:
@@ -99,7 +133,10 @@ class Scaling:
 
         A rank on an accelerator has a device of its own.
         """
-        return self.settings.device == "cpu" and launch.ranks * self.settings.threads > self.environment.cpu_count
+        return (
+            self.settings.device == "cpu"
+            and launch.ranks * self.settings.threads > self.environment.cpu_count
+        )
 
     @property
     def alone(self) -> Launched | None:

@@ -38,7 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     """Time the steps as one of the ranks; return the exit code."""
     values, path = json.loads(arguments[0]), Path(arguments[1])
     settings, rank = Settings(**{**values, "ranks": tuple(values["ranks"])}), own_rank(os.environ)
-    device = torch.device(settings.device if settings.device == "cpu" else f"{settings.device}:{rank.local_rank}")
+    device = torch.device(
+        settings.device if settings.device == "cpu" else f"{settings.device}:{rank.local_rank}"
+    )
     try:
         with joined(rank, device, print_error) as ranks:
             _measure_and_write(settings, device, ranks, path)
@@ -56,12 +58,18 @@ def _measure_and_write(settings: Settings, device: torch.device, ranks: Alone, p
     parts = ranks.gather(mine)
     if parts:
         samples, step_ns, no_sync_ns = zip(*parts, strict=True)
-        launched = Launched(batch_sizes=samples, step_ns=step_ns, no_sync_ns=no_sync_ns if ranks.world_size > 1 else ())
+        launched = Launched(
+            batch_sizes=samples,
+            step_ns=step_ns,
+            no_sync_ns=no_sync_ns if ranks.world_size > 1 else (),
+        )
         found = {"launch": asdict(launched), "environment": asdict(read(settings.threads))}
         replace_file(path, json.dumps(found).encode())
 
 
-def measure(settings: Settings, device: torch.device, ranks: Alone) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+def measure(
+    settings: Settings, device: torch.device, ranks: Alone
+) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Return the samples of this rank in a step, and the times of its steps with and without communication.
 
     Raises:
@@ -69,11 +77,20 @@ def measure(settings: Settings, device: torch.device, ranks: Alone) -> tuple[int
         DataError: the dataset is missing or damaged.
     """
     params = Params(
-        workload=settings.model, phase="step", batch_size=settings.global_batch_size(ranks.world_size), device=str(device),
-        dtype=settings.dtype, threads=settings.threads, compile=False, seed=settings.seed, dataset=settings.dataset,
+        workload=settings.model,
+        phase="step",
+        batch_size=settings.global_batch_size(ranks.world_size),
+        device=str(device),
+        dtype=settings.dtype,
+        threads=settings.threads,
+        compile=False,
+        seed=settings.seed,
+        dataset=settings.dataset,
         step=settings.step,
-    )  # fmt: skip
-    workload = workload_of_ranks(settings.model, settings.dataset, settings.data_dir, ranks.world_size)
+    )
+    workload = workload_of_ranks(
+        settings.model, settings.dataset, settings.data_dir, ranks.world_size
+    )
     assert workload.load is not None, "models of ours have a whole set"
     with ranks.rank_0_first():
         whole = workload.load(device)
@@ -93,7 +110,9 @@ def measure(settings: Settings, device: torch.device, ranks: Alone) -> tuple[int
     generator = torch.Generator().manual_seed(settings.seed)  # all ranks draw the same batches
     drawn = (whole.draw(whole.train, params.batch_size, generator) for _ in range(BLOCK_STEPS))
     batches = [whole.batch(whole.train, ranks.part(indices)) for indices in drawn]
-    return len(batches[0][1]), *time_steps(case, [work(batch) for batch in batches], ranks, settings.iterations)
+    return len(batches[0][1]), *time_steps(
+        case, [work(batch) for batch in batches], ranks, settings.iterations
+    )
 
 
 if __name__ == "__main__":

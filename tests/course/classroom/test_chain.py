@@ -19,15 +19,27 @@ STEP = f"{STEPS}/operations-step-cpu-b64.json"
 def texts(directory):
     """The files of a lab that the chain is about."""
     names = [PREDICTIONS, FILE, *(f"{STEPS}/{path.name}" for path in (directory / STEPS).iterdir())]
-    return {name: (directory / name).read_text(encoding="utf-8") for name in names if (directory / name).exists()}
+    return {
+        name: (directory / name).read_text(encoding="utf-8")
+        for name in names
+        if (directory / name).exists()
+    }
 
 
 def found(directory, files=None):
-    return list(changes((directory / CHAIN).read_text(encoding="utf-8"), files or texts(directory), BEGUN.as_posix()))
+    return list(
+        changes(
+            (directory / CHAIN).read_text(encoding="utf-8"),
+            files or texts(directory),
+            BEGUN.as_posix(),
+        )
+    )
 
 
 def lines(directory):
-    return [json.loads(line) for line in (directory / CHAIN).read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line) for line in (directory / CHAIN).read_text(encoding="utf-8").splitlines()
+    ]
 
 
 @pytest.fixture
@@ -92,26 +104,38 @@ def test_predictions_that_were_edited_before_the_lab_are_right(tmp_path):
 
 def test_predictions_after_the_lab_are_named(lab):
     predict(lab, answers={})
-    assert found(lab) == [f"{PREDICTIONS} was written at {lines(lab)[-1]['time']}, after the lab began"]
+    assert found(lab) == [
+        f"{PREDICTIONS} was written at {lines(lab)[-1]['time']}, after the lab began"
+    ]
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda lines: lines[:3] + lines[4:], f"{CHAIN}: line 4 does not follow from the line before it"),
+        (
+            lambda lines: lines[:3] + lines[4:],
+            f"{CHAIN}: line 4 does not follow from the line before it",
+        ),
         (lambda lines: [lines[1], lines[0], *lines[2:]], f"{CHAIN}: line 1 does not follow"),
-        (lambda lines: [lines[0].replace("T", "t", 1), *lines[1:]], f"{CHAIN}: line 2 does not follow"),
+        (
+            lambda lines: [lines[0].replace("T", "t", 1), *lines[1:]],
+            f"{CHAIN}: line 2 does not follow",
+        ),
         (lambda lines: [*lines[:4], "{", *lines[5:]], f"{CHAIN}: 1 of its lines cannot be read"),
         (lambda lines: lines[:-1], f"without a line in {CHAIN}: {FILE}; nothing shows"),
     ],
 )
 def test_a_changed_chain_is_named(lab, change, said):
     path = lab / CHAIN
-    path.write_text("\n".join(change(path.read_text(encoding="utf-8").splitlines())), encoding="utf-8")
+    path.write_text(
+        "\n".join(change(path.read_text(encoding="utf-8").splitlines())), encoding="utf-8"
+    )
     assert found(lab)[0].startswith(said)
     before = found(lab)
     add_link(lab, "more", b"")
-    assert [line for line in found(lab) if not line.startswith("missing, but written before: more")] == before
+    assert [
+        line for line in found(lab) if not line.startswith("missing, but written before: more")
+    ] == before
 
 
 def test_all_files_without_a_line_are_one_line(lab):
@@ -122,15 +146,25 @@ def test_all_files_without_a_line_are_one_line(lab):
     (lab / CHAIN).unlink()
     add_link(lab, BEGUN.as_posix(), (lab / BEGUN).read_bytes())
     [line] = found(lab)
-    assert line.startswith(f"without a line in {CHAIN}: {PREDICTIONS} and {len(texts(lab)) - 2} more; ")
+    assert line.startswith(
+        f"without a line in {CHAIN}: {PREDICTIONS} and {len(texts(lab)) - 2} more; "
+    )
 
 
 def test_a_missing_file_is_named(lab):
     (lab / STEP).unlink()
-    assert found(lab) == [f"missing, but written before: {STEP}; restore it, or run mnistbench lab again"]
+    assert found(lab) == [
+        f"missing, but written before: {STEP}; restore it, or run mnistbench lab again"
+    ]
 
 
 @many(600)
-@given(chain=st.text() | st.lists(json_values().map(json.dumps), max_size=4).map("\n".join), name=st.text(), text=st.text())
+@given(
+    chain=st.text() | st.lists(json_values().map(json.dumps), max_size=4).map("\n".join),
+    name=st.text(),
+    text=st.text(),
+)
 def test_any_chain_is_read(chain, name, text):
-    assert any(line.startswith(CHAIN) or name[:200] in line for line in changes(chain, {name: text}, name))
+    assert any(
+        line.startswith(CHAIN) or name[:200] in line for line in changes(chain, {name: text}, name)
+    )

@@ -33,7 +33,9 @@ ANSWERS = {
 
 
 def predicted(answers=ANSWERS, **changes):
-    return laptop(predictions=Predictions("s_1", "2026-11-25T07:00:00+00:00", "digits", 2, answers), **changes)
+    return laptop(
+        predictions=Predictions("s_1", "2026-11-25T07:00:00+00:00", "digits", 2, answers), **changes
+    )
 
 
 def report(directory, findings, language="en"):
@@ -56,7 +58,10 @@ def test_the_section_follows_the_aims_and_has_each_prediction_beside_the_number(
     document, _, _ = report(tmp_path, predicted())
     assert [each.name for each in document.sections][:3] == ["aims", "predictions", "environment"]
     text = chapter(tmp_path, predicted())
-    assert "s\\_1 made these predictions before the lab measured anything (finished at 2026-11-25T07:00:00+00:00)." in text
+    assert (
+        "s\\_1 made these predictions before the lab measured anything (finished at 2026-11-25T07:00:00+00:00)."
+        in text
+    )
     rows = [line.split(" | ")[1:] for line in text.splitlines() if line.startswith("|")]
     assert rows == [
         ["prediction", "range", "measured", "in the range |"],
@@ -80,15 +85,23 @@ def test_the_calibration_is_a_sentence_whose_numbers_are_cited(tmp_path):
         in text
     )
     # The mean of 10 over 5, 2 over 1.607, 20 over 85.75, 19 over 93.4, 48 over 20.125 and 1 over 1.6.
-    assert "- The width of a range of numbers is [1.12](#n9) times its measured value on average." in text
+    assert (
+        "- The width of a range of numbers is [1.12](#n9) times its measured value on average."
+        in text
+    )
 
 
 def test_every_cited_number_can_be_computed_again_from_the_files(tmp_path):
     _, numbers, sheets = report(tmp_path, predicted())
-    files = {sheet.file: list(csv.DictReader(io.StringIO(sheet.csv()))) for sheet in (*sheets.all(), numbers)}
+    files = {
+        sheet.file: list(csv.DictReader(io.StringIO(sheet.csv())))
+        for sheet in (*sheets.all(), numbers)
+    }
     assert "tables/predictions.csv" in files
     for number in files["tables/numbers.csv"]:
-        assert recomputed(number, files.__getitem__) == pytest.approx(float(number["value"]), rel=1e-9), number
+        assert recomputed(number, files.__getitem__) == pytest.approx(
+            float(number["value"]), rel=1e-9
+        ), number
 
 
 def test_both_languages_have_the_same_table(tmp_path):
@@ -113,10 +126,22 @@ def test_a_report_without_predictions_has_no_section(tmp_path, language):
 
 
 def test_predictions_of_which_nothing_was_measured_are_not_judged(tmp_path):
-    text = chapter(tmp_path, predicted(**{
-        name: getattr(without_numbers(laptop()), name)
-        for name in ("cases", "iteration_times", "epoch_times", "first_iterations", "trainings", "traces")
-    }))  # fmt: skip
+    text = chapter(
+        tmp_path,
+        predicted(
+            **{
+                name: getattr(without_numbers(laptop()), name)
+                for name in (
+                    "cases",
+                    "iteration_times",
+                    "epoch_times",
+                    "first_iterations",
+                    "trainings",
+                    "traces",
+                )
+            }
+        ),
+    )
     assert text.count("| - | not measured |") == len(ANSWERS)
     assert "ranges contain" not in text
     assert "failed" not in text
@@ -129,10 +154,17 @@ def test_predictions_of_which_nothing_was_measured_are_not_judged(tmp_path):
     ("inside", "judged", "key"),
     [
         # P(at most k of 11) at 80 %: 5.0 % for 6, 16 % for 7; P(11 of 11) = 8.6 %, P(10 of 10) = 10.7 %.
-        (6, 11, "narrow"), (7, 11, "right"), (10, 11, "right"), (11, 11, "wide"), (10, 10, "right"),
-        (0, 1, "right"), (0, 2, "narrow"), (1, 1, "right"), (0, 11, "narrow"),
+        (6, 11, "narrow"),
+        (7, 11, "right"),
+        (10, 11, "right"),
+        (11, 11, "wide"),
+        (10, 10, "right"),
+        (0, 1, "right"),
+        (0, 2, "narrow"),
+        (1, 1, "right"),
+        (0, 11, "narrow"),
     ],
-)  # fmt: skip
+)
 def test_ranges_are_too_narrow_or_too_wide_by_a_binomial_test(inside, judged, key):
     assert calibration(inside, judged) == key
 
@@ -151,11 +183,17 @@ def test_narrow_and_wide_ranges_are_named(tmp_path):
 def test_a_failed_prediction_asks_for_two_sentences(tmp_path):
     text = chapter(tmp_path, predicted())
     failed = text.partition("These predictions failed.")[2]
-    assert failed.count("Not explained yet; write two sentences in `explanations.toml` under the key") == 2
+    assert (
+        failed.count("Not explained yet; write two sentences in `explanations.toml` under the key")
+        == 2
+    )
     assert "under the key `operation_small`" in failed
     assert "under the key `convolutions`" in failed
     lines = (tmp_path / EXPLANATIONS).read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if not line.startswith("#")] == ['operation_small = ""', 'convolutions = ""']
+    assert [line for line in lines if not line.startswith("#")] == [
+        'operation_small = ""',
+        'convolutions = ""',
+    ]
 
 
 def test_an_explanation_survives_another_report(tmp_path):
@@ -182,14 +220,19 @@ def test_predictions_are_kept_with_the_findings(tmp_path):
     found = predicted({key: tuple(answer) for key, answer in ANSWERS.items()})
     write_file(tmp_path / FILE, stored(found))
     assert Findings.from_directory(tmp_path) == found
-    write_file(tmp_path / FILE, {key: value for key, value in stored(found).items() if key != "predictions"})
+    write_file(
+        tmp_path / FILE,
+        {key: value for key, value in stored(found).items() if key != "predictions"},
+    )
     assert Findings.from_directory(tmp_path).predictions is None  # of an earlier version
 
 
 def test_the_report_is_written_with_the_table_of_predictions(tmp_path, monkeypatch):
     assert write_report(tmp_path, predicted(), "en") == []
     assert (
-        (tmp_path / "tables" / "predictions.csv").read_text(encoding="utf-8").startswith("question,predicted,measured,judged,")
+        (tmp_path / "tables" / "predictions.csv")
+        .read_text(encoding="utf-8")
+        .startswith("question,predicted,measured,judged,")
     )
     assert "In the range" not in (page := (tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "Predictions and measured values" in page
@@ -199,4 +242,6 @@ def test_the_report_is_written_with_the_table_of_predictions(tmp_path, monkeypat
 def test_a_page_has_the_section_and_no_markup_of_a_student(tmp_path):
     found = dataclasses.replace(predicted().predictions, student="<script>x</script>")
     document, _, _ = report(tmp_path, laptop(predictions=found))
-    assert "<script>x" not in html(dataclasses.replace(document, sections=document.sections[:2]), tmp_path)
+    assert "<script>x" not in html(
+        dataclasses.replace(document, sections=document.sections[:2]), tmp_path
+    )

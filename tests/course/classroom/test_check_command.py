@@ -38,7 +38,9 @@ def tested(monkeypatch):
         return results[0]
 
     monkeypatch.setattr(check_command, "measure", made_up)
-    monkeypatch.setattr("mnistbench.measuring.environment.read", lambda threads: environment(threads=threads))
+    monkeypatch.setattr(
+        "mnistbench.measuring.environment.read", lambda threads: environment(threads=threads)
+    )
     return texts, results
 
 
@@ -49,7 +51,9 @@ def check(*words):
 def test_a_lab_that_is_right_is_packed(lab, capsys):
     assert check(lab) == 0
     shown = capsys.readouterr()
-    assert [line.split() for line in shown.out.splitlines()[:-1]] == [["OK", name] for name in CHECKS]
+    assert [line.split() for line in shown.out.splitlines()[:-1]] == [
+        ["OK", name] for name in CHECKS
+    ]
     assert shown.out.splitlines()[-1] == f"{lab / SUBMISSION}: complete, hand it in"
     assert shown.err == ""
     assert read(lab / SUBMISSION) == pack(lab)
@@ -62,7 +66,10 @@ def test_what_is_missing_is_named_and_the_submission_is_written(tmp_path, lab, c
     output = tmp_path / "mine.json"
     assert check(lab, "--submission", output) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("INCOMPLETE    explanations: predictions failed: ") for line in lines) == 1
+    assert (
+        sum(line.startswith("INCOMPLETE    explanations: predictions failed: ") for line in lines)
+        == 1
+    )
     assert sum(line.startswith("INCOMPLETE    score: score.json is missing") for line in lines) == 1
     assert lines[-1] == f"{output}: solve the problems above, then run this again"
     assert read(output).student == "s001"
@@ -70,7 +77,8 @@ def test_what_is_missing_is_named_and_the_submission_is_written(tmp_path, lab, c
 
 
 @pytest.mark.parametrize(
-    ("option", "name"), [("--submission", FILE), ("--submission", "steps/new.json"), ("--gradescope", SUBMISSION)]
+    ("option", "name"),
+    [("--submission", FILE), ("--submission", "steps/new.json"), ("--gradescope", SUBMISSION)],
 )
 def test_an_output_replaces_no_file_of_the_lab_and_no_other_output(lab, capsys, option, name):
     before = {path: path.read_bytes() for path in lab.rglob("*") if path.is_file()}
@@ -89,7 +97,16 @@ def test_a_submission_is_not_replaced_by_its_points(lab, capsys):
 
 def test_a_grader_gets_the_reason_why_a_submission_cannot_be_read(tmp_path, capsys):
     (tmp_path / "bad.json").write_text("hi", encoding="utf-8")
-    assert check(tmp_path / "bad.json", "--gradescope", tmp_path / "results.json", "--submission", tmp_path / "new.json") == 1
+    assert (
+        check(
+            tmp_path / "bad.json",
+            "--gradescope",
+            tmp_path / "results.json",
+            "--submission",
+            tmp_path / "new.json",
+        )
+        == 1
+    )
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not (tmp_path / "new.json").exists()
     tests = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["tests"]
@@ -105,7 +122,9 @@ def test_a_chain_that_is_removed_or_empty_is_one_line(lab, capsys, text):
         (lab / CHAIN).write_text(text, encoding="utf-8")
     for _ in range(2):
         assert check(lab) == 1
-        [line] = [line for line in capsys.readouterr().out.splitlines()[:-1] if not line.startswith("OK")]
+        [line] = [
+            line for line in capsys.readouterr().out.splitlines()[:-1] if not line.startswith("OK")
+        ]
         assert line.startswith(f"INCONSISTENT  files: {CHAIN} is missing, empty or damaged, ")
 
 
@@ -124,8 +143,20 @@ def test_nothing_is_written_into_a_directory_that_is_no_lab(tmp_path, tested, ca
     assert check(folder) == check(folder, "--submission", tmp_path / "mine.json") == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err == 2 * f"mnistbench: {folder} is not the directory of a lab; name one, or a submission\n"
-    assert check(folder, "--gradescope", tmp_path / "results.json", "--submission", tmp_path / "mine.json") == 1
+    assert (
+        shown.err
+        == 2 * f"mnistbench: {folder} is not the directory of a lab; name one, or a submission\n"
+    )
+    assert (
+        check(
+            folder,
+            "--gradescope",
+            tmp_path / "results.json",
+            "--submission",
+            tmp_path / "mine.json",
+        )
+        == 1
+    )
     tests = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["tests"]
     assert "is not the directory of a lab" in tests[0]["output"]
     assert {path.name for path in folder.iterdir()} == set(names)
@@ -137,7 +168,10 @@ def test_predictions_can_be_checked_before_the_lab(tmp_path, tested, capsys):
     predict(tmp_path)
     assert check(tmp_path) == 1
     assert tested[0] == []
-    assert "INCOMPLETE    lab: lab.json is missing; run mnistbench lab" in capsys.readouterr().out.splitlines()
+    assert (
+        "INCOMPLETE    lab: lab.json is missing; run mnistbench lab"
+        in capsys.readouterr().out.splitlines()
+    )
     measure(tmp_path)  # the files of the check do not prevent a lab
     assert (tmp_path / FILE).exists()
 
@@ -174,7 +208,10 @@ def test_a_lab_of_another_machine_has_no_self_test(tmp_path, tested, capsys):
     (lab / QUIET).unlink()
     assert check(lab) == 1
     assert tested[0] == []
-    assert "no self-test, because the lab is of another machine (cpu count 64 -> 2)" in capsys.readouterr().err
+    assert (
+        "no self-test, because the lab is of another machine (cpu count 64 -> 2)"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.thorough
@@ -200,15 +237,23 @@ def test_points_of_checks_and_bands_are_written_for_two_graders(lab, tmp_path, r
     gradescope, classroom50 = tmp_path / "results.json", tmp_path / "result.json"
     assert check(lab, "--gradescope", gradescope, "--classroom50", classroom50) == 1
     tests = json.loads(gradescope.read_text(encoding="utf-8"))["tests"]
-    assert [set(each) for each in tests] == [{"name", "score", "max_score", "status", "output"}] * (len(CHECKS) + len(BANDS))
+    assert [set(each) for each in tests] == [{"name", "score", "max_score", "status", "output"}] * (
+        len(CHECKS) + len(BANDS)
+    )
     assert [each["name"] for each in tests if each["status"] == "failed"] == [
-        "explanations", "step at least 1.5 times as fast", "step at least 2 times as fast", "step at least 3 times as fast",
-    ]  # fmt: skip
+        "explanations",
+        "step at least 1.5 times as fast",
+        "step at least 2 times as fast",
+        "step at least 3 times as fast",
+    ]
     assert [each["score"] for each in tests] == [1, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0]
     found = json.loads(classroom50.read_text(encoding="utf-8"))
     assert (found["schema"], found["classroom"], found["score"], found["max-score"]) == (
-        "classroom50/result/v1", "classroom", 7, 11,
-    )  # fmt: skip
+        "classroom50/result/v1",
+        "classroom",
+        7,
+        11,
+    )
     assert [(each["test-name"], each["passed"]) for each in found["tests"]] == [
         (each["name"], each["status"] == "passed") for each in tests
     ]
@@ -235,8 +280,14 @@ def test_an_inconsistent_submission_reaches_no_band(lab, tmp_path):
         ([], "LAB"),
         (["nowhere"], "nowhere: cannot be read (No such file or directory)"),
         (["."], ". is not the directory of a lab"),
-        ([".", "--submission", "."], "--submission: . cannot be written (Is a directory); name another file"),
-        ([".", "--gradescope", "a.txt/b"], "--gradescope: a.txt/b cannot be written (Not a directory); name another file"),
+        (
+            [".", "--submission", "."],
+            "--submission: . cannot be written (Is a directory); name another file",
+        ),
+        (
+            [".", "--gradescope", "a.txt/b"],
+            "--gradescope: a.txt/b cannot be written (Not a directory); name another file",
+        ),
         ([".", "--classroom50", "result.json"], "--classroom50: needs CLASSROOM, ASSIGNMENT"),
         (["a.txt"], "a.txt: is not JSON"),
     ],

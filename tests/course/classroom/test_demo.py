@@ -41,9 +41,14 @@ def test_honest_students_have_no_problem(entries):
 def test_the_others_have_what_they_are_generated_for(entries):
     states = {name: each.state for name, each in entries.items() if each.state != COMPLETE}
     assert states == {
-        "s004": INCOMPLETE, "s006": DOUBTFUL, "s009": INCOMPLETE, "s011": INCONSISTENT, "s012": INCONSISTENT,
-        "link.json": UNREADABLE, "too-large.json": UNREADABLE,
-    }  # fmt: skip
+        "s004": INCOMPLETE,
+        "s006": DOUBTFUL,
+        "s009": INCOMPLETE,
+        "s011": INCONSISTENT,
+        "s012": INCONSISTENT,
+        "link.json": UNREADABLE,
+        "too-large.json": UNREADABLE,
+    }
     assert any("explain" in line for _, line in entries["s004"].problems)
     assert any("score.json is missing" in line for _, line in entries["s009"].problems)
     assert any("trainings" in line for _, line in entries["s012"].problems)
@@ -60,7 +65,10 @@ def test_machines_and_predictions_differ_and_some_speedups_are_ties(entries):
     assert entries["s007"].speedup["tie"]
     place = places(entries.values())
     assert len(set(place.values())) > 3
-    overconfident, careful = ([entries[f"s{number:03}"].judged for number in each] for each in ((1, 4, 7, 10), (2, 3, 5, 8)))
+    overconfident, careful = (
+        [entries[f"s{number:03}"].judged for number in each]
+        for each in ((1, 4, 7, 10), (2, 3, 5, 8))
+    )
     assert sum(map(sum, overconfident)) < 0.5 * sum(map(len, overconfident))
     assert sum(map(sum, careful)) > 0.7 * sum(map(len, careful))
 
@@ -71,19 +79,27 @@ def test_a_student_has_the_drawn_batch_size_of_the_name(lab, entries):
         found = entries[name].findings
         assert found.predictions.batch_size in found.settings.batch_sizes
         assert was not in found.settings.batch_sizes
-        assert {each.batch_size for each in found.iteration_times} == set(found.settings.batch_sizes)
+        assert {each.batch_size for each in found.iteration_times} == set(
+            found.settings.batch_sizes
+        )
 
 
 def test_a_slower_machine_takes_longer(entries):
     def median(name):
         times = entries[name].findings.iteration_times
-        return next(each.median_ns for each in times if (each.phase, each.batch_size, each.threads) == ("step", 64, 2))
+        return next(
+            each.median_ns
+            for each in times
+            if (each.phase, each.batch_size, each.threads) == ("step", 64, 2)
+        )
 
     assert median("s002") / median("s003") == pytest.approx(1.7 / 0.8, rel=0.1)  # demo CPU C and A
 
 
 def test_the_same_seed_gives_the_same_student(lab):
-    files = [DemoStudent(submission.pack(lab), 5, "s005", seed).submission().files for seed in (1, 1, 2)]
+    files = [
+        DemoStudent(submission.pack(lab), 5, "s005", seed).submission().files for seed in (1, 1, 2)
+    ]
     assert files[0] == files[1]
     assert files[0] != files[2]
 

@@ -18,7 +18,14 @@ from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.course.classroom import submission
 from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT
-from mnistbench.course.classroom.teacher.cohort import COMPLETE, UNREADABLE, Entry, copies, gather, places
+from mnistbench.course.classroom.teacher.cohort import (
+    COMPLETE,
+    UNREADABLE,
+    Entry,
+    copies,
+    gather,
+    places,
+)
 from mnistbench.course.classroom.teacher.merge_command import page
 from mnistbench.course.lab.document import Exhibit, html, markdown
 from mnistbench.course.lab.texts import Texts
@@ -36,7 +43,12 @@ def test_students_whose_intervals_overlap_that_of_the_fastest_share_a_place():
 
 
 def test_the_next_place_counts_all_before_it():
-    assert placed((2.0, 1.9, 2.1), (1.9, 1.8, 1.95), (1.5, 1.4, 1.6), (1.0, 0.9, 1.1)) == [1, 1, 3, 4]
+    assert placed((2.0, 1.9, 2.1), (1.9, 1.8, 1.95), (1.5, 1.4, 1.6), (1.0, 0.9, 1.1)) == [
+        1,
+        1,
+        3,
+        4,
+    ]
 
 
 def test_an_overlap_with_another_than_the_fastest_of_a_place_is_not_enough():
@@ -47,31 +59,44 @@ def test_equal_speedups_share_a_place():
     assert placed((1.0, 0.9, 1.1), (1.0, 0.9, 1.1)) == [1, 1]
 
 
-TASKS = ({"batch_size": 64}, {"batch_size": 256}, {"dtype": "bfloat16"}, {"dtype": "bfloat16", "batch_size": 256})
+TASKS = (
+    {"batch_size": 64},
+    {"batch_size": 256},
+    {"dtype": "bfloat16"},
+    {"dtype": "bfloat16", "batch_size": 256},
+)
 
 
 def test_places_compare_only_equal_batch_sizes_and_number_formats():
     entries = [
-        entry(f"s{number}{at}", score=score(**task), found=speedup(ratio, ratio - 0.01, ratio + 0.01))
+        entry(
+            f"s{number}{at}", score=score(**task), found=speedup(ratio, ratio - 0.01, ratio + 0.01)
+        )
         for number, task in enumerate(TASKS)
         for at, ratio in enumerate((1.1 + number, 1.2 + number))
     ]
     assert list(places(entries).values()).count(1) == len(TASKS)
-    assert {each.file: place for each in entries if (place := places(entries)[each.file]) == 2}.keys() == {
-        f"s{number}0.json" for number in range(len(TASKS))
-    }
+    assert {
+        each.file: place for each in entries if (place := places(entries)[each.file]) == 2
+    }.keys() == {f"s{number}0.json" for number in range(len(TASKS))}
 
 
 def test_places_of_a_machine_compare_its_students_alone():
     entries = [
-        entry(f"s{number}", machine=f"CPU {number % 2}", found=speedup(2.0 - number / 4, 1.9 - number / 4, 2.1 - number / 4))
+        entry(
+            f"s{number}",
+            machine=f"CPU {number % 2}",
+            found=speedup(2.0 - number / 4, 1.9 - number / 4, 2.1 - number / 4),
+        )
         for number in range(4)
     ]
     assert list(places(entries).values()) == [1, 2, 3, 4]
     assert list(places(entries, by_machine=True).values()) == [1, 2, 1, 2]
 
 
-@pytest.mark.parametrize(("kind", "place"), [(INCOMPLETE, 1), (DOUBTFUL, None), (INCONSISTENT, None)])
+@pytest.mark.parametrize(
+    ("kind", "place"), [(INCOMPLETE, 1), (DOUBTFUL, None), (INCONSISTENT, None)]
+)
 def test_only_scores_that_count_have_a_place(kind, place):
     found = entry("s1", found=speedup(1.5, 1.4, 1.6), problems=((kind, "why"),))
     assert places([found, entry("s2")]).get("s1.json") == place
@@ -79,7 +104,10 @@ def test_only_scores_that_count_have_a_place(kind, place):
 
 def test_the_state_is_the_worst_of_the_problems():
     assert entry("s1").state == COMPLETE
-    assert entry("s1", problems=((INCOMPLETE, "a"), (INCONSISTENT, "b"), (DOUBTFUL, "c"))).state == INCONSISTENT
+    assert (
+        entry("s1", problems=((INCOMPLETE, "a"), (INCONSISTENT, "b"), (DOUBTFUL, "c"))).state
+        == INCONSISTENT
+    )
 
 
 # ---- Copies ----------------------------------------------------------------------------------------------------------
@@ -89,14 +117,20 @@ def work(student, seed, *, text="", explanation="", times=None, **changes):
     """An entry with times of its own, code and an explanation."""
     draw = random.Random(seed)
     step = iteration_time("step", 64, MS, times_ns=times or noisy(20 * MS, 20, draw))
-    launches = (launch(1.2, reference_ns=noisy(400 * MS, 6, draw), student_ns=noisy(300 * MS, 6, draw)),)
+    launches = (
+        launch(1.2, reference_ns=noisy(400 * MS, 6, draw), student_ns=noisy(300 * MS, 6, draw)),
+    )
     findings = laptop(iteration_times=(step,), epoch_times=(), cases=())
     made = score(text=text, launches=launches)
-    return entry(student, findings=findings, score=made, explanations={"image": explanation}, **changes)
+    return entry(
+        student, findings=findings, score=made, explanations={"image": explanation}, **changes
+    )
 
 
 def found_copies(*entries):
-    return [(each.kind, [one.name for one in each.entries], each.number) for each in copies(entries)]
+    return [
+        (each.kind, [one.name for one in each.entries], each.number) for each in copies(entries)
+    ]
 
 
 def test_own_work_is_no_copy():
@@ -107,53 +141,85 @@ def test_equal_times_are_found_also_if_they_are_multiplied():
     times = noisy(20 * MS, 20, random.Random(0))
     for factor in (1, 1.3):
         others = tuple(round(factor * ns) for ns in times)
-        assert found_copies(work("s1", 1, times=times), work("s2", 2, times=others)) == [("samples", ["s1", "s2"], 1)]
+        assert found_copies(work("s1", 1, times=times), work("s2", 2, times=others)) == [
+            ("samples", ["s1", "s2"], 1)
+        ]
 
 
 def test_equal_turns_of_scores_are_found():
     assert ("samples", ["s1", "s2"], 2) in found_copies(work("s1", 1), work("s2", 1))
 
 
-@pytest.mark.parametrize("times", [(MS,) * 20, (MS, 2 * MS, 3 * MS) * 9, (MS, 2 * MS, 3 * MS, 4 * MS), (0, 1, 2, 3) * 5])
+@pytest.mark.parametrize(
+    "times", [(MS,) * 20, (MS, 2 * MS, 3 * MS) * 9, (MS, 2 * MS, 3 * MS, 4 * MS), (0, 1, 2, 3) * 5]
+)
 def test_times_that_may_be_equal_by_chance_do_not_count(times):
     assert found_copies(work("s1", 1, times=times), work("s2", 2, times=times)) == []
 
 
 def test_code_is_compared_without_comments_and_white_space():
-    one, other = "def make_step(model):\n    return model  # mine\n", "def make_step( model ):\n\n  # ours\n  return model\n"
-    assert found_copies(work("s1", 1, text=one), work("s2", 2, text=other)) == [("code", ["s1", "s2"], 1)]
-    assert found_copies(work("s1", 1, text=one), work("s2", 2, text=one.replace("model", "net"))) == []
+    one, other = (
+        "def make_step(model):\n    return model  # mine\n",
+        "def make_step( model ):\n\n  # ours\n  return model\n",
+    )
+    assert found_copies(work("s1", 1, text=one), work("s2", 2, text=other)) == [
+        ("code", ["s1", "s2"], 1)
+    ]
+    assert (
+        found_copies(work("s1", 1, text=one), work("s2", 2, text=one.replace("model", "net"))) == []
+    )
 
 
 def test_code_that_is_no_python_is_compared_without_white_space():
-    assert found_copies(work("s1", 1, text="def ("), work("s2", 2, text="def  (\n")) == [("code", ["s1", "s2"], 1)]
+    assert found_copies(work("s1", 1, text="def ("), work("s2", 2, text="def  (\n")) == [
+        ("code", ["s1", "s2"], 1)
+    ]
 
 
 OWN = "I assumed that the fixed cost of an iteration is small, but the table of batch sizes shows that it is not."
 
 
-SIMILAR = (OWN.upper(), f"  {OWN}\n", OWN.replace("small", "little"), OWN.replace("assumed", "thought"))
+SIMILAR = (
+    OWN.upper(),
+    f"  {OWN}\n",
+    OWN.replace("small", "little"),
+    OWN.replace("assumed", "thought"),
+)
 
 
 @pytest.mark.parametrize("other", SIMILAR)
 def test_equal_and_similar_explanations_are_found(other):
-    assert found_copies(work("s1", 1, explanation=OWN), work("s2", 2, explanation=other)) == [("text", ["s1", "s2"], 1)]
+    assert found_copies(work("s1", 1, explanation=OWN), work("s2", 2, explanation=other)) == [
+        ("text", ["s1", "s2"], 1)
+    ]
 
 
-OTHER = "The backward pass computes two products for each layer, which I had forgotten before the lab."
+OTHER = (
+    "The backward pass computes two products for each layer, which I had forgotten before the lab."
+)
 
 
 @pytest.mark.parametrize("pair", [("I do not know.",) * 2, (OWN, OWN[::-1]), (OWN, OTHER)])
 def test_short_and_different_explanations_are_not_found(pair):
-    assert found_copies(*(work(f"s{number}", number, explanation=text) for number, text in enumerate(pair))) == []
+    assert (
+        found_copies(
+            *(work(f"s{number}", number, explanation=text) for number, text in enumerate(pair))
+        )
+        == []
+    )
 
 
 def test_all_who_have_the_same_are_one_group():
-    assert found_copies(*(work(f"s{number}", number, text="a") for number in range(3))) == [("code", ["s0", "s1", "s2"], 1)]
+    assert found_copies(*(work(f"s{number}", number, text="a") for number in range(3))) == [
+        ("code", ["s0", "s1", "s2"], 1)
+    ]
 
 
 def test_two_files_of_a_student_are_no_copy_of_each_other():
-    assert found_copies(work("s1", 1, text="a", file="a.json"), work("s1", 1, text="a", file="b.json")) == []
+    assert (
+        found_copies(work("s1", 1, text="a", file="a.json"), work("s1", 1, text="a", file="b.json"))
+        == []
+    )
 
 
 # ---- The page --------------------------------------------------------------------------------------------------------
@@ -164,15 +230,45 @@ SLOW = score(1.0, text="a = 3", batch_size=256, dtype="bfloat16")
 
 def small_class():
     """Six files: two who share a place, a tie in bfloat16, one without a score, one edited, one unreadable."""
-    right = (outcome("image", (2, 5, 12), 5.0), outcome("operation_small", ("addmm", "relu"), "aten::mkldnn_convolution"))
-    wrong = (outcome("image", (2, 3, 4), 6.0), outcome("operation_small", ("convolution",), "aten::mkldnn_convolution"))
+    right = (
+        outcome("image", (2, 5, 12), 5.0),
+        outcome("operation_small", ("addmm", "relu"), "aten::mkldnn_convolution"),
+    )
+    wrong = (
+        outcome("image", (2, 3, 4), 6.0),
+        outcome("operation_small", ("convolution",), "aten::mkldnn_convolution"),
+    )
     return [
         Entry("folder/lost.json", problems=((UNREADABLE, "is not UTF-8 text"),)),
-        entry("s001", machine="CPU A", score=score(1.52, text="a = 1"), outcomes=right, found=speedup(1.52, 1.48, 1.56)),
-        entry("s002", machine="CPU A", score=score(1.49, text="a = 2"), outcomes=wrong, found=speedup(1.49, 1.45, 1.53)),
-        entry("s003", machine="CPU B", score=SLOW, outcomes=wrong[:1], found=speedup(1.0, 0.98, 1.02)),
-        entry("s004", machine="CPU B", outcomes=right, problems=((INCOMPLETE, "score.json is missing"),)),
-        entry("=s005|<b>", machine="CPU B", found=speedup(9.0, 8.0, 10.0), problems=((INCONSISTENT, "lab.json was changed"),)),
+        entry(
+            "s001",
+            machine="CPU A",
+            score=score(1.52, text="a = 1"),
+            outcomes=right,
+            found=speedup(1.52, 1.48, 1.56),
+        ),
+        entry(
+            "s002",
+            machine="CPU A",
+            score=score(1.49, text="a = 2"),
+            outcomes=wrong,
+            found=speedup(1.49, 1.45, 1.53),
+        ),
+        entry(
+            "s003", machine="CPU B", score=SLOW, outcomes=wrong[:1], found=speedup(1.0, 0.98, 1.02)
+        ),
+        entry(
+            "s004",
+            machine="CPU B",
+            outcomes=right,
+            problems=((INCOMPLETE, "score.json is missing"),),
+        ),
+        entry(
+            "=s005|<b>",
+            machine="CPU B",
+            found=speedup(9.0, 8.0, 10.0),
+            problems=((INCONSISTENT, "lab.json was changed"),),
+        ),
     ]
 
 
@@ -184,7 +280,10 @@ def test_the_page_of_a_small_class(golden):
 
 def test_both_languages_have_the_same_numbers(tmp_path):
     pages = [page(small_class(), [], Texts(language), ())[0] for language in ("en", "zh")]
-    blocks = [[block for part in each.sections for block in part.blocks if isinstance(block, Exhibit)] for each in pages]
+    blocks = [
+        [block for part in each.sections for block in part.blocks if isinstance(block, Exhibit)]
+        for each in pages
+    ]
     lengths = [[len(block.shown.rows) for block in each] for each in blocks]
     assert lengths[0] == lengths[1] == [6, 2, 3]
     assert all("<b>" not in html(each, tmp_path).replace("<b></b>", "") for each in pages)
@@ -192,8 +291,17 @@ def test_both_languages_have_the_same_numbers(tmp_path):
 
 def test_numbers_over_the_class_are_medians_and_quartiles():
     guesses = [outcome("image", (1, guess, 9), 4.0 + guess) for guess in (1, 2, 3, 4, 5)]
-    document, _ = page([entry(f"s{number}", outcomes=(each,)) for number, each in enumerate(guesses)], [], Texts("en"), ())
-    [line] = [line for line in markdown(document).splitlines() if line.startswith("| time per image of a training step")]
+    document, _ = page(
+        [entry(f"s{number}", outcomes=(each,)) for number, each in enumerate(guesses)],
+        [],
+        Texts("en"),
+        (),
+    )
+    [line] = [
+        line
+        for line in markdown(document).splitlines()
+        if line.startswith("| time per image of a training step")
+    ]
     assert line.split(" | ")[1:] == ["5", "100.0 %", "3 (2 - 4)", "7 (6 - 8) |"]
 
 
@@ -227,16 +335,27 @@ def test_files_of_the_folder_and_of_its_folders_are_read(tmp_path, handed_in):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         submission.write(tmp_path / name, handed_in)
     entries, others = gather(tmp_path)
-    assert [each.file for each in entries] == ["a.json", "Name_1_assignsubmission_file_/b.JSON", "Name_2/report/c.json"]
+    assert [each.file for each in entries] == [
+        "a.json",
+        "Name_1_assignsubmission_file_/b.JSON",
+        "Name_2/report/c.json",
+    ]
     assert others == ["notes.txt"]
     assert {each.student for each in entries} == {"s001"}
-    assert [(DOUBTFUL, "s001 has 3 submissions; remove all but one") in each.problems for each in entries] == [True] * 3
+    assert [
+        (DOUBTFUL, "s001 has 3 submissions; remove all but one") in each.problems
+        for each in entries
+    ] == [True] * 3
 
 
 def test_a_submission_has_the_outcomes_of_its_predictions(tmp_path, handed_in):
     submission.write(tmp_path / "a.json", handed_in)
     [found] = gather(tmp_path)[0]
-    assert (found.student, found.machine, found.state) == ("s001", handed_in.findings.environment.cpu_model, COMPLETE)
+    assert (found.student, found.machine, found.state) == (
+        "s001",
+        handed_in.findings.environment.cpu_model,
+        COMPLETE,
+    )
     assert len(found.outcomes) == 11
     assert found.judged.count(False) == 1
 
@@ -250,11 +369,21 @@ def hostile(folder):
     (folder / "deep.json").write_text("[" * 100_000)
     (folder / "bytes.json").write_bytes(b"\xff\xfe\0")
     (folder / "list.json").write_text("[1]")
-    (folder / "file.json").write_text(json.dumps({"schema": 1, "student": "s1", "files": {"../../x": ""}}))
+    (folder / "file.json").write_text(
+        json.dumps({"schema": 1, "student": "s1", "files": {"../../x": ""}})
+    )
     (folder / f"{'n' * 200}\u202e\x1b[31m.json").write_text("{}")
     (folder / "out").symlink_to("/etc", target_is_directory=True)
-    return {"huge": "10737418240 bytes", "link": "not a regular file", "pipe": "not a regular file", "deep": "JSON",
-            "bytes": "UTF-8", "list": "object", "file": "../../x", "nnn": "schema"}  # fmt: skip
+    return {
+        "huge": "10737418240 bytes",
+        "link": "not a regular file",
+        "pipe": "not a regular file",
+        "deep": "JSON",
+        "bytes": "UTF-8",
+        "list": "object",
+        "file": "../../x",
+        "nnn": "schema",
+    }
 
 
 def test_a_file_that_cannot_be_read_is_a_row_with_the_reason(tmp_path):
@@ -292,7 +421,9 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.integers(0))
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_made_up_findings_never_end_the_merge(tmp_path, handed_in, value, seed):
     def replaced(found):
         if isinstance(found, dict | list) and found and draw.random() < 0.9:
@@ -305,7 +436,9 @@ def test_made_up_findings_never_end_the_merge(tmp_path, handed_in, value, seed):
     changed = json.dumps(replaced(json.loads(handed_in.files["lab.json"])))
     path = tmp_path / "made-up.json"
     try:
-        submission.write(path, submission.Submission("s1", {**handed_in.files, "lab.json": changed}))
+        submission.write(
+            path, submission.Submission("s1", {**handed_in.files, "lab.json": changed})
+        )
     except ValueError:  # a value that JSON does not have
         return
     [found] = gather(tmp_path)[0]
@@ -331,7 +464,12 @@ def test_the_output_may_be_a_page_before_but_no_other_directory(tmp_path, capsys
     assert "contains files of something else" in capsys.readouterr().err
     for _ in range(2):
         assert cli.main([*command, str(tmp_path / "out")]) == 0
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["class.csv", "class.html", "class.md", "figures"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "class.csv",
+        "class.html",
+        "class.md",
+        "figures",
+    ]
 
 
 def test_problems_of_one_file_leave_the_others(tmp_path, handed_in):

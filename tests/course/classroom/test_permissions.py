@@ -13,6 +13,7 @@ from mnistbench import cli
 from mnistbench.course.classroom import check_command, score_command
 from mnistbench.course.classroom.submission import pack, write
 from mnistbench.course.classroom.teacher.cohort import UNREADABLE, gather
+
 # matplotlib makes directories where the administrator may.
 from mnistbench.course.lab import figures  # noqa: F401
 
@@ -110,7 +111,9 @@ def test_submissions_and_folders_that_may_not_be_read_are_rows(folder):
     for name in ("s002", "a.json"):
         (folder / "handed" / name).chmod(NOTHING)
     found = {each.file: each.problems for each in gather(folder / "handed")[0]}
-    assert found == dict.fromkeys(["a.json", "s002"], ((UNREADABLE, "cannot be read (Permission denied)"),))
+    assert found == dict.fromkeys(
+        ["a.json", "s002"], ((UNREADABLE, "cannot be read (Permission denied)"),)
+    )
 
 
 def test_submissions_that_cannot_be_read_are_named_before_code_runs(folder, capsys):

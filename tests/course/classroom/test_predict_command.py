@@ -58,7 +58,10 @@ def test_every_question_is_asked_and_the_answers_are_kept(typed, tmp_path, capsy
     assert [line for line in lines if line.startswith("[1/11] ")] == [
         "[1/11] On the CPU, which operation has the largest share of the self time of a forward pass at batch size 1?"
     ]
-    assert lines[-1] == "mnistbench-lab/predictions.toml: 11 of 11 questions are answered. Next, run mnistbench lab."
+    assert (
+        lines[-1]
+        == "mnistbench-lab/predictions.toml: 11 of 11 questions are answered. Next, run mnistbench lab."
+    )
     found = read(tmp_path / "mnistbench-lab" / PREDICTIONS)
     assert (found.student, found.dataset, found.cores) == ("s1", "digits", 2)
     assert dt.datetime.fromisoformat(found.made) >= before
@@ -98,13 +101,19 @@ def test_an_interrupted_session_goes_on_with_its_answers(typed, tmp_path, capsys
     assert code == 0
     assert terminal.prompts[:4] == ["[relu] > ", "[addmm] > ", "[2.0 5.0 12.0] > ", "> "]
     found = read(tmp_path / "mnistbench-lab" / PREDICTIONS).answers
-    assert (found["operation_small"], found["operation_large"], found["image"]) == (("relu",), ("mm",), (2, 5, 12))
+    assert (found["operation_small"], found["operation_large"], found["image"]) == (
+        ("relu",),
+        ("mm",),
+        (2, 5, 12),
+    )
     assert len(found) == 11
 
 
 def test_a_machine_with_one_core_has_ten_questions(typed, monkeypatch, capsys):
     monkeypatch.setattr(predict_command, "usable_cpus", lambda: 1)
-    assert typed(*[line for line, key in zip(GIVEN, ASKED, strict=True) if key != "threads"])[0] == 0
+    assert (
+        typed(*[line for line, key in zip(GIVEN, ASKED, strict=True) if key != "threads"])[0] == 0
+    )
     assert "[10/10]" in capsys.readouterr().out
 
 
@@ -126,12 +135,17 @@ def said(tmp_path, monkeypatch, capsys):
 
 def test_without_a_terminal_one_line_names_the_option(said, tmp_path):
     assert said("--student", "s1") == (
-        2, "mnistbench: --from: there is no terminal to ask in; name a file of answers, or a new file for the questions\n",
-    )  # fmt: skip
+        2,
+        "mnistbench: --from: there is no terminal to ask in; name a file of answers, or a new file for the questions\n",
+    )
     assert read(tmp_path / "mnistbench-lab" / PREDICTIONS).answers == {}
 
 
-@pytest.mark.parametrize("options", [("--from", "new.toml"), ("--from", "wrong.toml"), ()], ids=["new", "wrong", "no terminal"])
+@pytest.mark.parametrize(
+    "options",
+    [("--from", "new.toml"), ("--from", "wrong.toml"), ()],
+    ids=["new", "wrong", "no terminal"],
+)
 def test_a_lab_does_not_begin_after_a_command_that_failed(said, tmp_path, options):
     (tmp_path / "wrong.toml").write_text("[answers]\nimage = 3\n", encoding="utf-8")
     assert said("--student", "s 1", *options)[0] == 2
@@ -158,13 +172,16 @@ def test_after_an_interrupt_before_the_first_answer_the_lab_does_not_begin(typed
 
 def test_a_new_file_gets_the_questions_and_then_answers_them(said, tmp_path):
     assert said("--student", "s1", "--from", "mine.toml") == (
-        2, "mnistbench: --from: mine.toml did not exist; your questions are there now: answer them and run the command again\n",
-    )  # fmt: skip
+        2,
+        "mnistbench: --from: mine.toml did not exist; your questions are there now: answer them and run the command again\n",
+    )
     path = tmp_path / "mine.toml"
     text = path.read_text(encoding="utf-8")
     assert "# image = [low, best guess, high]\n" in text
     assert "# convolutions = [low, best guess, high]  # percent\n" in text
-    path.write_text(text.replace("# image = [low, best guess, high]", "image = [2, 5, 12]"), encoding="utf-8")
+    path.write_text(
+        text.replace("# image = [low, best guess, high]", "image = [2, 5, 12]"), encoding="utf-8"
+    )
     code, line = said("--student", "s1", "--from", "mine.toml", "-o", "here")
     assert code == 0
     assert line.startswith("here/predictions.toml: 1 of ")
@@ -174,8 +191,9 @@ def test_a_new_file_gets_the_questions_and_then_answers_them(said, tmp_path):
 def test_a_file_of_a_neighbour_is_refused(said, tmp_path):
     said("--student", "s1", "--from", "mine.toml")
     assert said("--student", "s2", "--from", "mine.toml") == (
-        2, "mnistbench: mine.toml: student: is 's1', not 's2'; their questions are not the same\n",
-    )  # fmt: skip
+        2,
+        "mnistbench: mine.toml: student: is 's1', not 's2'; their questions are not the same\n",
+    )
 
 
 def test_a_file_adds_to_the_kept_answers_of_the_same_student(said, tmp_path):
@@ -195,28 +213,44 @@ def test_a_name_that_no_submission_may_have_is_refused_before_the_lab(said, tmp_
 
 
 def test_the_time_is_that_of_the_command_not_of_the_file(said, tmp_path):
-    (tmp_path / "mine.toml").write_text('made = "1999-01-01"\n[answers]\nimage = [2, 5, 12]\n', encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(
+        'made = "1999-01-01"\n[answers]\nimage = [2, 5, 12]\n', encoding="utf-8"
+    )
     assert said("--student", "s1", "--from", "mine.toml")[0] == 0
-    made = tomllib.loads((tmp_path / "mnistbench-lab" / PREDICTIONS).read_text(encoding="utf-8"))["made"]
+    made = tomllib.loads((tmp_path / "mnistbench-lab" / PREDICTIONS).read_text(encoding="utf-8"))[
+        "made"
+    ]
     assert made > "2026"
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ((), "--student: '' cannot be used; give your name or number, at most 200 printable characters"),
+        (
+            (),
+            "--student: '' cannot be used; give your name or number, at most 200 printable characters",
+        ),
         (
             ("--student", "a\x7fb"),
             "--student: 'a\\x7fb' cannot be used; give your name or number, at most 200 printable characters",
         ),
         (("--student", "s1", "--lang", "de"), "--lang: 'de' is not known; choose en or zh"),
-        (("--student", "s1", "--from", "wrong.toml"), "wrong.toml: answers.image: needs a list, found 3"),
-        (("--student", "s1", "-o", "wrong.toml"), "--output: {here}/wrong.toml is not a directory; name another directory"),
+        (
+            ("--student", "s1", "--from", "wrong.toml"),
+            "wrong.toml: answers.image: needs a list, found 3",
+        ),
+        (
+            ("--student", "s1", "-o", "wrong.toml"),
+            "--output: {here}/wrong.toml is not a directory; name another directory",
+        ),
         (
             ("--student", "s1", "-o", "taken"),
             "--output: taken contains files that are not a lab's; name a new or an empty directory",
         ),
-        (("--student", "s1", "--merge"), "'--merge' is not known; see: mnistbench lab predict --help"),
+        (
+            ("--student", "s1", "--merge"),
+            "'--merge' is not known; see: mnistbench lab predict --help",
+        ),
     ],
 )
 def test_an_option_that_cannot_be_used_is_one_line(said, tmp_path, options, line):
@@ -226,7 +260,9 @@ def test_an_option_that_cannot_be_used_is_one_line(said, tmp_path, options, line
     before = sorted(tmp_path.rglob("*"))
     assert said(*options) == (2, f"mnistbench: {line.format(here=tmp_path)}\n")
     lab = tmp_path / "mnistbench-lab"
-    assert [path for path in sorted(tmp_path.rglob("*")) if lab not in (path, path.parent)] == before
+    assert [
+        path for path in sorted(tmp_path.rglob("*")) if lab not in (path, path.parent)
+    ] == before
     assert all(read(file).answers == {} for file in lab.glob(PREDICTIONS))
 
 
@@ -234,8 +270,9 @@ def test_predictions_are_refused_once_the_lab_has_begun(said, tmp_path):
     (tmp_path / "mnistbench-lab" / BEGUN.parent).mkdir(parents=True)
     (tmp_path / "mnistbench-lab" / BEGUN).write_text("{}", encoding="utf-8")
     assert said("--student", "s1", "--from", os.devnull) == (
-        2, "mnistbench: --output: the lab in mnistbench-lab has begun, too late for predictions; name another directory\n",
-    )  # fmt: skip
+        2,
+        "mnistbench: --output: the lab in mnistbench-lab has begun, too late for predictions; name another directory\n",
+    )
     assert not (tmp_path / "mnistbench-lab" / PREDICTIONS).exists()
 
 
@@ -243,7 +280,10 @@ def test_predictions_are_refused_once_the_lab_has_begun(said, tmp_path):
 
 
 def test_lab_and_lab_predict_are_two_commands(capsys):
-    for words, usage in ((["lab"], "usage: mnistbench lab ["), (["lab", "predict"], "usage: mnistbench lab predict [")):
+    for words, usage in (
+        (["lab"], "usage: mnistbench lab ["),
+        (["lab", "predict"], "usage: mnistbench lab predict ["),
+    ):
         with pytest.raises(SystemExit, match=r"\b0\b"):
             cli.main([*words, "--help"])
         assert capsys.readouterr().out.startswith(usage)

@@ -26,7 +26,9 @@ NEEDED = "needs [low, best guess, high], from 0 to 1000000, ascending"
 NONE = Predictions(**HEAD, answers={})
 TEXTS = {key: f"What about {key}?" for key in ASKED}
 
-names = st.text(st.characters(categories=("L", "N", "P", "S", "Zs")), min_size=1).filter(str.isprintable)
+names = st.text(st.characters(categories=("L", "N", "P", "S", "Zs")), min_size=1).filter(
+    str.isprintable
+)
 
 
 @st.composite
@@ -35,7 +37,9 @@ def answers(draw):
     found = {}
     for key in draw(st.sets(st.sampled_from(sorted(ASKED)))):
         if ASKED[key] == OPERATION:
-            found[key] = tuple(draw(st.lists(st.sampled_from(sorted(OPERATIONS)), min_size=1, unique=True)))
+            found[key] = tuple(
+                draw(st.lists(st.sampled_from(sorted(OPERATIONS)), min_size=1, unique=True))
+            )
         else:
             number = st.floats(0, 100 if ASKED[key] == PERCENT else 1e6)
             found[key] = tuple(sorted(draw(st.tuples(number, number, number))))
@@ -64,9 +68,18 @@ def test_a_file_is_read_as_it_was_written(folder, student, found):
 @many(3000)
 @given(
     text=st.text()
-    | st.builds("[answers]\n{} = {}".format, st.sampled_from([*ASKED, "mine"]), st.text() | st.floats().map(repr))
-    | st.lists(st.one_of(st.integers(), st.floats().map(repr), st.just('"relu"'), st.just("[1]")), max_size=4).map(
-        lambda row: f"[answers]\nimage = [{', '.join(map(str, row))}]\noperation_small = [{', '.join(map(str, row))}]"
+    | st.builds(
+        "[answers]\n{} = {}".format,
+        st.sampled_from([*ASKED, "mine"]),
+        st.text() | st.floats().map(repr),
+    )
+    | st.lists(
+        st.one_of(st.integers(), st.floats().map(repr), st.just('"relu"'), st.just("[1]")),
+        max_size=4,
+    ).map(
+        lambda row: (
+            f"[answers]\nimage = [{', '.join(map(str, row))}]\noperation_small = [{', '.join(map(str, row))}]"
+        )
     )
 )
 def test_any_text_is_predictions_or_one_line(folder, text):
@@ -88,20 +101,33 @@ def test_any_text_is_predictions_or_one_line(folder, text):
     [
         ("answers = 1", "answers: needs an object, found 1"),
         ("", "answers: is missing"),
-        ("[answers]\nimages = [1, 2, 3]", f"answers.images: is no question; choose of {', '.join(ASKED)}"),
+        (
+            "[answers]\nimages = [1, 2, 3]",
+            f"answers.images: is no question; choose of {', '.join(ASKED)}",
+        ),
         ("[answers]\nimage = 3", "answers.image: needs a list, found 3"),
         ("[answers]\nimage = [5, 3, 12]", f"answers.image: {NEEDED}, found [5, 3, 12]"),
         ("[answers]\nimage = [1, 2]", f"answers.image: {NEEDED}, found [1, 2]"),
-        ("[answers]\naccuracy = [90, 95, 101]",
-         "answers.accuracy: needs [low, best guess, high], from 0 to 100, ascending, found [90, 95, 101]"),
+        (
+            "[answers]\naccuracy = [90, 95, 101]",
+            "answers.accuracy: needs [low, best guess, high], from 0 to 100, ascending, found [90, 95, 101]",
+        ),
         ("[answers]\nfirst = [1, nan, 2]", f"answers.first: {NEEDED}, found [1, nan, 2]"),
-        ("[answers]\noperation_small = []", f"answers.operation_small: needs a list of {', '.join(OPERATIONS)}, found []"),
-        ("[answers]\noperation_small = ['conv']",
-         f"answers.operation_small: needs a list of {', '.join(OPERATIONS)}, found ['conv']"),
-        ("student = 's2'\n[answers]", "student: is 's2', not 's1'; their questions are not the same"),
+        (
+            "[answers]\noperation_small = []",
+            f"answers.operation_small: needs a list of {', '.join(OPERATIONS)}, found []",
+        ),
+        (
+            "[answers]\noperation_small = ['conv']",
+            f"answers.operation_small: needs a list of {', '.join(OPERATIONS)}, found ['conv']",
+        ),
+        (
+            "student = 's2'\n[answers]",
+            "student: is 's2', not 's1'; their questions are not the same",
+        ),
         ("[answers]\nimage = [1, 2", "is not TOML ("),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_one_line(tmp_path, text, said):
     path = written(tmp_path, text)
     with pytest.raises(UsageError) as error:
@@ -110,7 +136,9 @@ def test_a_mistake_is_one_line(tmp_path, text, said):
 
 
 def test_a_file_that_is_missing_or_no_text_is_one_line(tmp_path):
-    with pytest.raises(UsageError, match=r"predictions\.toml: cannot be read \(No such file or directory\)"):
+    with pytest.raises(
+        UsageError, match=r"predictions\.toml: cannot be read \(No such file or directory\)"
+    ):
         read(tmp_path / "predictions.toml")
     (tmp_path / "predictions.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match=r"predictions\.toml: is not TOML"):
@@ -131,10 +159,19 @@ def test_a_question_without_an_answer_is_a_comment(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "values", ["[30 %, 60%, 80.5 %]", "['30 %', \"60 %\", 80.5]", "[30, 60, 80.5]", "[ 30\uff05,60,80.5 ] # %"]
+    "values",
+    [
+        "[30 %, 60%, 80.5 %]",
+        "['30 %', \"60 %\", 80.5]",
+        "[30, 60, 80.5]",
+        "[ 30\uff05,60,80.5 ] # %",
+    ],
 )
 def test_a_percentage_in_a_file_may_have_its_unit(tmp_path, values):
-    path = written(tmp_path, f"student = '5 % [1 %]'\n[answers]\nconvolutions = {values}\nimage = [2x, '5', 12]\n")
+    path = written(
+        tmp_path,
+        f"student = '5 % [1 %]'\n[answers]\nconvolutions = {values}\nimage = [2x, '5', 12]\n",
+    )
     found = read(path, {**HEAD, "student": "5 % [1 %]"})
     assert found.answers == {"convolutions": (30, 60, 80.5), "image": (2, 5, 12)}
 
@@ -163,11 +200,20 @@ def test_an_answer_of_the_terminal_is_read(key, text, answer):
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        ("image", ""), ("image", "1 2"), ("image", "1 2 3 4"), ("image", "1 2 x"), ("image", "1 2 nan"), ("image", "-1 2 3"),
-        ("image", "2 % 5 % 12 %"), ("accuracy", "2x 5x 12x"), ("accuracy", "%"),
-        ("accuracy", "1 2 101"), ("operation_small", ""), ("operation_small", "conv2d"),
+        ("image", ""),
+        ("image", "1 2"),
+        ("image", "1 2 3 4"),
+        ("image", "1 2 x"),
+        ("image", "1 2 nan"),
+        ("image", "-1 2 3"),
+        ("image", "2 % 5 % 12 %"),
+        ("accuracy", "2x 5x 12x"),
+        ("accuracy", "%"),
+        ("accuracy", "1 2 101"),
+        ("operation_small", ""),
+        ("operation_small", "conv2d"),
     ],
-)  # fmt: skip
+)
 def test_an_answer_that_cannot_be_read_is_refused(key, text):
     with pytest.raises((ValueError, RecordError)):
         parsed(key, text)

@@ -3,7 +3,18 @@
 import dataclasses
 
 import pytest
-from lab_builders import MS, US, case, cluster, forward_rows, iteration_time, laptop, step_rows, table, without_numbers
+from lab_builders import (
+    MS,
+    US,
+    case,
+    cluster,
+    forward_rows,
+    iteration_time,
+    laptop,
+    step_rows,
+    table,
+    without_numbers,
+)
 
 from mnistbench.course.classroom.predictions import ASKED, Predictions
 from mnistbench.course.classroom.questions import Outcome, answer, questions, with_predictions
@@ -19,12 +30,18 @@ def measured_too(findings, size):
         for phase, rows in (("forward", forward_rows), ("step", step_rows))
     ]
     times = [iteration_time(phase, size, 2 * size * MS) for phase in ("forward", "step")]
-    return dataclasses.replace(findings, cases=(*findings.cases, *cases), iteration_times=(*findings.iteration_times, *times))
+    return dataclasses.replace(
+        findings,
+        cases=(*findings.cases, *cases),
+        iteration_times=(*findings.iteration_times, *times),
+    )
 
 
 def answers(findings, student="s123", cores=2):
     sheets = sheets_of(findings)
-    return {each.key: answer(each, findings, sheets) for each in questions(student, "digits", cores)}
+    return {
+        each.key: answer(each, findings, sheets) for each in questions(student, "digits", cores)
+    }
 
 
 # ---- Questions -------------------------------------------------------------------------------------------------------
@@ -53,7 +70,9 @@ def test_two_students_get_different_questions():
 
 
 def test_a_machine_with_one_core_has_no_question_about_threads():
-    assert [each.key for each in questions("s123", "digits", 1)] == [key for key in ASKED if key != "threads"]
+    assert [each.key for each in questions("s123", "digits", 1)] == [
+        key for key in ASKED if key != "threads"
+    ]
 
 
 def test_the_batch_size_of_predictions_is_that_of_the_questions():
@@ -66,18 +85,26 @@ def test_the_batch_size_of_predictions_is_that_of_the_questions():
 def test_the_run_answers_the_questions():
     found = answers(laptop())
     assert (found["operation_small"], found["operation_large"]) == ("aten::mkldnn_convolution",) * 2
-    numbers = {key: number.value for key, number in found.items() if isinstance(number, CitedNumber)}
+    numbers = {
+        key: number.value for key, number in found.items() if isinstance(number, CitedNumber)
+    }
     conv, addmm, small = 9600, 600, 600
     whole = conv + conv // 100 + addmm + 3 * small + small + 2 * conv + 2 * addmm + small
-    assert numbers == pytest.approx({
-        "image": 5.0,  # 5 ms for one image, 64 ms for 64
-        "backward": (2 * conv + 2 * addmm) / (conv + conv // 100 + addmm + 4 * small),
-        "convolutions": (3 * conv + conv // 100) / whole,
-        "accuracy": 96.4 - 4 + 1,
-        "first": 20.125,
-        "threads": 1.6,
-    })  # fmt: skip
-    assert [key for key, value in found.items() if value is None] == ["operation_drawn", "image_drawn", "layer_drawn"]
+    assert numbers == pytest.approx(
+        {
+            "image": 5.0,  # 5 ms for one image, 64 ms for 64
+            "backward": (2 * conv + 2 * addmm) / (conv + conv // 100 + addmm + 4 * small),
+            "convolutions": (3 * conv + conv // 100) / whole,
+            "accuracy": 96.4 - 4 + 1,
+            "first": 20.125,
+            "threads": 1.6,
+        }
+    )
+    assert [key for key, value in found.items() if value is None] == [
+        "operation_drawn",
+        "image_drawn",
+        "layer_drawn",
+    ]
 
 
 def test_the_run_answers_the_drawn_questions_if_it_measured_their_batch_size():
@@ -108,44 +135,70 @@ def test_what_was_not_measured_has_no_answer():
 @pytest.mark.parametrize(
     ("operation", "name"),
     [
-        ("aten::mkldnn_convolution", "convolution"), ("aten::convolution_backward", "convolution_backward"),
-        ("aten::conv2d", "convolution"), ("aten::addmm", "addmm"), ("aten::mm", "mm"), ("aten::clamp_min", "relu"),
-        ("aten::threshold_backward", "relu"), ("aten::max_pool2d_with_indices", "max_pool2d"),
-        ("aten::_log_softmax", "log_softmax"), ("aten::bernoulli_", "dropout"), ("aten::copy_", "other"),
+        ("aten::mkldnn_convolution", "convolution"),
+        ("aten::convolution_backward", "convolution_backward"),
+        ("aten::conv2d", "convolution"),
+        ("aten::addmm", "addmm"),
+        ("aten::mm", "mm"),
+        ("aten::clamp_min", "relu"),
+        ("aten::threshold_backward", "relu"),
+        ("aten::max_pool2d_with_indices", "max_pool2d"),
+        ("aten::_log_softmax", "log_softmax"),
+        ("aten::bernoulli_", "dropout"),
+        ("aten::copy_", "other"),
     ],
-)  # fmt: skip
+)
 def test_an_operation_is_among_the_possible_ones_by_its_short_name(operation, name):
     question = questions("s123", "digits", 2)[0]
     assert Outcome(question, ("log_softmax", name), operation).inside
-    others = tuple(other for other in ("convolution", "addmm", "mm", "relu", "other") if other != name)
+    others = tuple(
+        other for other in ("convolution", "addmm", "mm", "relu", "other") if other != name
+    )
     assert Outcome(question, others, operation).inside is False
 
 
 @pytest.mark.parametrize(
     ("key", "predicted", "inside", "width"),
     [
-        ("image", (2, 5, 12), True, 2.0), ("image", (5.0, 5, 12), True, 1.4), ("image", (1, 2, 4.9), False, 0.78),
-        ("image", (5.1, 6, 7), False, 0.38), ("accuracy", (93, 94, 95), True, 2 / 93.4),
+        ("image", (2, 5, 12), True, 2.0),
+        ("image", (5.0, 5, 12), True, 1.4),
+        ("image", (1, 2, 4.9), False, 0.78),
+        ("image", (5.1, 6, 7), False, 0.38),
+        ("accuracy", (93, 94, 95), True, 2 / 93.4),
     ],
-)  # fmt: skip
+)
 def test_a_range_contains_the_number_or_not(key, predicted, inside, width):
     findings = laptop(predictions=dataclasses.replace(PREDICTED, answers={key: predicted}))
     [row] = with_predictions(findings, sheets_of(findings)).predictions.written
-    assert (row["question"], row["judged"], row["inside"], row["with_width"]) == (key, 1, int(inside), 1)
+    assert (row["question"], row["judged"], row["inside"], row["with_width"]) == (
+        key,
+        1,
+        int(inside),
+        1,
+    )
     assert row["relative_width"] == pytest.approx(width)
 
 
 def test_a_share_is_compared_in_percent():
-    findings = laptop(predictions=dataclasses.replace(PREDICTED, answers={"convolutions": (80, 85, 90)}))
+    findings = laptop(
+        predictions=dataclasses.replace(PREDICTED, answers={"convolutions": (80, 85, 90)})
+    )
     [row] = with_predictions(findings, sheets_of(findings)).predictions.written
     assert row["measured"] == pytest.approx(85.755, abs=1e-3)
     assert row["inside"] == 1
 
 
 def test_a_question_without_a_value_is_not_judged():
-    findings = laptop(predictions=dataclasses.replace(PREDICTED, answers={"image_drawn": (1, 2, 3)}))
+    findings = laptop(
+        predictions=dataclasses.replace(PREDICTED, answers={"image_drawn": (1, 2, 3)})
+    )
     [row] = with_predictions(findings, sheets_of(findings)).predictions.written
-    assert (row["measured"], row["judged"], row["inside"], row["relative_width"]) == (None, 0, None, None)
+    assert (row["measured"], row["judged"], row["inside"], row["relative_width"]) == (
+        None,
+        0,
+        None,
+        None,
+    )
 
 
 def test_without_predictions_there_is_no_table():

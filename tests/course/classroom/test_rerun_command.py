@@ -93,7 +93,10 @@ def test_doubtful_ones_are_left_out_unless_they_are_named(kind):
 
 def test_a_student_without_a_score_and_a_class_without_scores_are_refused():
     with pytest.raises(UsageError, match=r"--student: 'b' has no score"):
-        chosen([entry("b"), entry("a", found=speedup(2.0, 1.9, 2.1))], Settings(submissions=".", student=("a", "b")))
+        chosen(
+            [entry("b"), entry("a", found=speedup(2.0, 1.9, 2.1))],
+            Settings(submissions=".", student=("a", "b")),
+        )
     with pytest.raises(UsageError, match="no score that counts"):
         chosen([entry("b")], Settings(submissions="."))
 
@@ -111,8 +114,13 @@ def test_without_a_terminal_and_yes_nothing_runs(measuring, monkeypatch, capsys)
     assert measured == []
 
 
-@pytest.mark.parametrize(("answer", "runs"), [("yes\n", True), (" YES", True), ("y\n", False), ("", False), ("no\n", False)])
-def test_a_terminal_is_asked_and_shows_the_code_before(measuring, monkeypatch, capsys, answer, runs):
+@pytest.mark.parametrize(
+    ("answer", "runs"),
+    [("yes\n", True), (" YES", True), ("y\n", False), ("", False), ("no\n", False)],
+)
+def test_a_terminal_is_asked_and_shows_the_code_before(
+    measuring, monkeypatch, capsys, answer, runs
+):
     measured = measuring([scored("s1", 1.3)], lambda settings: score(1.3))
     asked = []
 
@@ -138,7 +146,12 @@ def test_the_same_turns_of_the_text_in_the_score_are_measured(measuring):
     measured = measuring([scored("s1", 1.3)], lambda settings: score(1.3))
     assert rerun("--yes", "--launches", "4", "--seconds", "1") == 0
     [(settings, text)] = measured
-    assert (settings.batch_size, settings.dtype, settings.launches, settings.seconds) == (64, "float32", 4, 1.0)
+    assert (settings.batch_size, settings.dtype, settings.launches, settings.seconds) == (
+        64,
+        "float32",
+        4,
+        1.0,
+    )
     assert text == CODE
 
 
@@ -151,16 +164,26 @@ def test_the_same_turns_of_the_text_in_the_score_are_measured(measuring):
         (1.1, "another", "no, another CPU", 0),
     ],
 )
-def test_intervals_that_overlap_agree_and_another_cpu_is_stated(measuring, capsys, here, machine, agrees, code):
+def test_intervals_that_overlap_agree_and_another_cpu_is_stated(
+    measuring, capsys, here, machine, agrees, code
+):
     measuring([scored("s1", 1.3, machine=machine)], lambda settings: score(here))
     assert rerun("--yes") == code
     [row] = result()
-    assert (row["student"], row["agrees"], row["here"]["ratio"]) == ("s1", agrees, score(here).speedup["ratio"])
+    assert (row["student"], row["agrees"], row["here"]["ratio"]) == (
+        "s1",
+        agrees,
+        score(here).speedup["ratio"],
+    )
     assert f"  {agrees}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("error", "problem"), [(RefusedError("its losses differ"), "refused: its"), (UsageError("the step fails"), "failed: the")]
+    ("error", "problem"),
+    [
+        (RefusedError("its losses differ"), "refused: its"),
+        (UsageError("the step fails"), "failed: the"),
+    ],
 )
 def test_a_step_that_fails_is_a_row_and_the_others_are_measured(measuring, capsys, error, problem):
     results = iter([error, score(1.2)])
@@ -204,11 +227,19 @@ def test_an_interruption_keeps_what_was_measured(measuring):
     assert [row["student"] for row in result()] == ["s1"]
 
 
-def test_an_output_that_cannot_be_written_is_refused_before_anything_runs(measuring, capsys, tmp_path):
+def test_an_output_that_cannot_be_written_is_refused_before_anything_runs(
+    measuring, capsys, tmp_path
+):
     measured = measuring([scored("s1", 1.3)], lambda settings: score(1.3))
-    for path, why in ((tmp_path, "Is a directory"), (tmp_path / "no" / "file.json", "No such file or directory")):
+    for path, why in (
+        (tmp_path, "Is a directory"),
+        (tmp_path / "no" / "file.json", "No such file or directory"),
+    ):
         assert rerun("--yes", "-o", str(path)) == 2
-        assert f"--output: {path} cannot be written ({why}); name another file" in capsys.readouterr().err
+        assert (
+            f"--output: {path} cannot be written ({why}); name another file"
+            in capsys.readouterr().err
+        )
     assert measured == []
 
 

@@ -21,10 +21,18 @@ from mnistbench.course.lab.findings import SCORE, write_file
 @pytest.mark.parametrize(
     ("ratio", "tie", "band"),
     [
-        (1.0, True, None), (1.004, True, None), (1.03, False, None), (1.055, False, None), (1.07, False, 1.05),
-        (1.27, False, 1.25), (1.9, False, 1.5), (2.1, False, 2.0), (9.0, False, 3.0), (0.8, False, None),
+        (1.0, True, None),
+        (1.004, True, None),
+        (1.03, False, None),
+        (1.055, False, None),
+        (1.07, False, 1.05),
+        (1.27, False, 1.25),
+        (1.9, False, 1.5),
+        (2.1, False, 2.0),
+        (9.0, False, 3.0),
+        (0.8, False, None),
     ],
-)  # fmt: skip
+)
 def test_the_lower_bound_decides_the_band_and_an_interval_with_1_is_a_tie(ratio, tie, band):
     found = score(ratio).speedup
     assert found["ratio"] == pytest.approx(ratio, rel=0.002)
@@ -41,14 +49,18 @@ def test_a_slow_turn_does_not_count_and_a_slow_launch_widens_the_interval():
 def test_the_sentence_has_the_interval_and_the_band():
     assert re.fullmatch(
         r"step\.py: 1\.30 times as fast as the reference \(95 % interval 1\.29 to 1\.31, 8 launches\); "
-        r"band: at least 1\.25 times", score().sentence
-    )  # fmt: skip
+        r"band: at least 1\.25 times",
+        score().sentence,
+    )
     assert score(1.0).sentence.startswith("step.py: tie, 1.00 times as fast")
     assert score(0.8).sentence.endswith("band: none, the first is 1.05 times")
 
 
 def test_few_samples_have_no_ratio():
-    for launches in (score().launches[:1], (launch(1.3, reference_ns=(1, 1), student_ns=(1, 1)), *score().launches)):
+    for launches in (
+        score().launches[:1],
+        (launch(1.3, reference_ns=(1, 1), student_ns=(1, 1)), *score().launches),
+    ):
         with pytest.raises(RefusedError, match="it has too few launches or turns"):
             _ = score(launches=launches).speedup
 
@@ -62,7 +74,12 @@ def with_cpu(student=1.0, idle=0.0, ratio=1.3):
     return score(
         launches=tuple(
             dataclasses.replace(
-                one, cpu_ns=(sum(one.reference_ns), round(student * sum(one.student_ns)), round(idle * sum(one.reference_ns)))
+                one,
+                cpu_ns=(
+                    sum(one.reference_ns),
+                    round(student * sum(one.student_ns)),
+                    round(idle * sum(one.reference_ns)),
+                ),
             )
             for one in launches
         )
@@ -73,7 +90,10 @@ def with_cpu(student=1.0, idle=0.0, ratio=1.3):
     ("made", "said"),
     [
         (score(accuracies=(0.9, 0.84)), "its accuracy after an epoch is 84.0 %, not 90.0 %"),
-        (score(9.0, floor_ns=12_000_000), "a step took 8.98 ms, but its forward pass takes 12.0 ms at the core's peak rate"),
+        (
+            score(9.0, floor_ns=12_000_000),
+            "a step took 8.98 ms, but its forward pass takes 12.0 ms at the core's peak rate",
+        ),
         # Two threads.
         (with_cpu(student=1.9), "1.30 times as fast by wall time and 0.68 times by CPU time"),
         # Another process computes.
@@ -89,17 +109,25 @@ def test_a_score_is_refused(made, said):
 @pytest.mark.parametrize(
     "made",
     [
-        score(), score(0.5), score(accuracies=(0.9, 0.86)), score(accuracies=(0.9, 1.0)), with_cpu(student=1.1, idle=0.04),
+        score(),
+        score(0.5),
+        score(accuracies=(0.9, 0.86)),
+        score(accuracies=(0.9, 1.0)),
+        with_cpu(student=1.1, idle=0.04),
         score(launches=tuple(launch(1.3, cpu_ns=None) for _ in LAUNCHES)),
     ],
-)  # fmt: skip
+)
 def test_a_score_is_accepted(made):
     made.check()
 
 
 # ---- A turn ----------------------------------------------------------------------------------------------------------
 
-REFERENCE = Answer((0.5, 0.4), {"weight": (1.0, 2.0, 3.0), "bias": (0.1, 0.1)}, {"weight": (0.9, 2.1, 3.1), "bias": (0.0, 0.1)})
+REFERENCE = Answer(
+    (0.5, 0.4),
+    {"weight": (1.0, 2.0, 3.0), "bias": (0.1, 0.1)},
+    {"weight": (0.9, 2.1, 3.1), "bias": (0.0, 0.1)},
+)
 
 
 @pytest.mark.parametrize(
@@ -118,11 +146,23 @@ def test_the_error_of_a_turn_is_the_largest_of_losses_and_changes(changes, error
     ("changes", "said"),
     [
         ({"losses": (0.5, 0.2)}, "the loss of step 2 differs from the reference's by 50.0 %"),
-        ({"values": REFERENCE.start}, "the change of weight in 2 steps differs from the reference's by 100.0 %"),
+        (
+            {"values": REFERENCE.start},
+            "the change of weight in 2 steps differs from the reference's by 100.0 %",
+        ),
         ({"losses": (0.5,)}, "its process sent another answer than was asked for"),
-        ({"values": {"weight": (1.0, 2.0, 3.0)}}, "its process sent another answer than was asked for"),
-        ({"values": {"weight": (1.0, 2.0), "bias": (0.1, 0.1)}}, "its process sent another answer than was asked for"),
-        ({"values": {"weight": (1.0, 2.0, 3.0), "other": (0.1, 0.1)}}, "its process sent another answer than was asked for"),
+        (
+            {"values": {"weight": (1.0, 2.0, 3.0)}},
+            "its process sent another answer than was asked for",
+        ),
+        (
+            {"values": {"weight": (1.0, 2.0), "bias": (0.1, 0.1)}},
+            "its process sent another answer than was asked for",
+        ),
+        (
+            {"values": {"weight": (1.0, 2.0, 3.0), "other": (0.1, 0.1)}},
+            "its process sent another answer than was asked for",
+        ),
     ],
 )
 def test_a_wrong_turn_is_refused(changes, said):
@@ -133,7 +173,10 @@ def test_a_wrong_turn_is_refused(changes, said):
 def test_what_rounding_changes_is_no_error():
     """A sample that is classified well has a loss near 0 and moves weights by less than their rounding."""
     still = Answer((1e-7,), {"weight": (1.0, 2.0)}, {"weight": (1.0, 2.0)})
-    assert error_of(Answer((3e-7,), {"weight": (1.0 + 1e-8, 2.0)}, still.start), still, 0.4) < TOLERANCES["float32"][1]
+    assert (
+        error_of(Answer((3e-7,), {"weight": (1.0 + 1e-8, 2.0)}, still.start), still, 0.4)
+        < TOLERANCES["float32"][1]
+    )
 
 
 # ---- The file --------------------------------------------------------------------------------------------------------
@@ -158,7 +201,11 @@ def test_a_score_is_read_as_it_was_written(tmp_path):
 
 def edited(**changes):
     """The file with changes, and with a digest that fits to them."""
-    content = {name: value for name, value in {**WRITTEN, **changes}.items() if name not in ("schema", "digest")}
+    content = {
+        name: value
+        for name, value in {**WRITTEN, **changes}.items()
+        if name not in ("schema", "digest")
+    }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return {"schema": 1, **content, "digest": digest}
 
@@ -182,7 +229,10 @@ def test_an_edited_file_is_refused(tmp_path, content):
 
 
 def test_a_score_of_another_machine_is_refused(tmp_path):
-    with pytest.raises(RefusedError, match=r"measured on another machine or .* \(cpu model .* -> Other CPU\); measure it here"):
+    with pytest.raises(
+        RefusedError,
+        match=r"measured on another machine or .* \(cpu model .* -> Other CPU\); measure it here",
+    ):
         read(tmp_path, WRITTEN, environment(cpu_model="Other CPU"))
     of_process = environment(threads=7, allocator={"MALLOC_TRIM_THRESHOLD_": "1"})
     assert read(tmp_path, WRITTEN, of_process) == score()
@@ -196,7 +246,10 @@ def test_a_file_is_checked_again(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"launches": [{**WRITTEN["launches"][0], "student_ns": [0, 0, 0, 0]}]}, "launches[0].student_ns[0]: needs at least 1"),
+        (
+            {"launches": [{**WRITTEN["launches"][0], "student_ns": [0, 0, 0, 0]}]},
+            "launches[0].student_ns[0]: needs at least 1",
+        ),
         ({"launches": []}, "launches: needs at least one"),
         ({"dtype": "float8"}, "dtype: needs float32 or bfloat16, found 'float8'"),
         ({"schema": 2}, "schema: needs 1"),

@@ -20,7 +20,14 @@ from mnistbench.core.child import Child, measuring_environment
 from mnistbench.core.errors import UsageError
 from mnistbench.course.classroom import score_command
 from mnistbench.course.classroom.score import IDLE_SHARE, REFERENCE_STEP, RefusedError, read_score
-from mnistbench.course.classroom.score_command import REFERENCE, STUDENT, WORKER, ScoredSide, Settings, launched
+from mnistbench.course.classroom.score_command import (
+    REFERENCE,
+    STUDENT,
+    WORKER,
+    ScoredSide,
+    Settings,
+    launched,
+)
 from mnistbench.course.lab.findings import FILE, SCORE, stored, write_file
 
 PAGE = Path(__file__).parents[3] / "docs" / "lab.md"
@@ -95,9 +102,18 @@ def make_step(model):
 """,
         "differ",
     ),
-    "no loss": ("make_step = lambda model: lambda images, targets: None", "the step fails: TypeError: float() argument"),
-    "an error": ("make_step = lambda model: 1 / 0", "the step fails: ZeroDivisionError: division by zero"),
-    "no function": ("del make_step", "the step fails: AttributeError: module 'student_step' has no attribute 'make_step'"),
+    "no loss": (
+        "make_step = lambda model: lambda images, targets: None",
+        "the step fails: TypeError: float() argument",
+    ),
+    "an error": (
+        "make_step = lambda model: 1 / 0",
+        "the step fails: ZeroDivisionError: division by zero",
+    ),
+    "no function": (
+        "del make_step",
+        "the step fails: AttributeError: module 'student_step' has no attribute 'make_step'",
+    ),
     "no Python": ("def make_step(", "the step fails: SyntaxError: '(' was never closed"),
 }
 
@@ -115,8 +131,14 @@ for number in range(3, 20):
 """,
         "which is no result",
     ),
-    "an end": ("make_step = lambda model: os._exit(0)", "the process of the step ended with exit code 0"),
-    "a wait": ("make_step = lambda model: time.sleep(1e6)", "was stopped because it printed nothing for 3 s"),
+    "an end": (
+        "make_step = lambda model: os._exit(0)",
+        "the process of the step ended with exit code 0",
+    ),
+    "a wait": (
+        "make_step = lambda model: time.sleep(1e6)",
+        "was stopped because it printed nothing for 3 s",
+    ),
 }
 
 
@@ -178,7 +200,10 @@ def test_a_wrong_step_gets_no_score(name, reference, shared, weights):
 @pytest.mark.parametrize("name", PROCESSES)
 def test_a_process_that_cheats_gets_no_score(name, environ, reference, weights):
     code, why = PROCESSES[name]
-    with pytest.raises((RefusedError, UsageError), match=re.escape(why)), side(environ, HONEST + code) as student:
+    with (
+        pytest.raises((RefusedError, UsageError), match=re.escape(why)),
+        side(environ, HONEST + code) as student,
+    ):
         turns(reference, impatient(student) if name == "a wait" else student, weights)
 
 
@@ -191,11 +216,18 @@ def example():
 
 @pytest.mark.versions
 @pytest.mark.parametrize(
-    ("text", "dtype"), [(HONEST, "float32"), (example(), "float32"), (HONEST + STEPS["a less precise format"][0], "bfloat16")]
+    ("text", "dtype"),
+    [
+        (HONEST, "float32"),
+        (example(), "float32"),
+        (HONEST + STEPS["a less precise format"][0], "bfloat16"),
+    ],
 )
 def test_an_honest_step_takes_turns(text, dtype, reference, shared, weights):
     size = 16 if dtype == "float32" else 64  # the errors of bfloat16 are smaller
-    found = turns(loaded(reference, REFERENCE_STEP, size), loaded(shared, text, size), weights, dtype)
+    found = turns(
+        loaded(reference, REFERENCE_STEP, size), loaded(shared, text, size), weights, dtype
+    )
     loaded(reference, REFERENCE_STEP)
     assert len(found.reference_ns) == len(found.student_ns) == 3
 
@@ -211,7 +243,9 @@ for name in ("time", "time_ns", "perf_counter", "perf_counter_ns", "process_time
     assert found.cpu_ns is None or found.cpu_ns[1] > 3_000_000
 
 
-@pytest.mark.skipif(not score_command.own_cores(), reason="the system does not tell the CPU time of another process")
+@pytest.mark.skipif(
+    not score_command.own_cores(), reason="the system does not tell the CPU time of another process"
+)
 def test_a_thread_that_takes_the_time_of_the_reference_is_seen(environ, reference, weights):
     busy = """
 import hashlib
@@ -231,13 +265,26 @@ def test_the_floor_counts_the_operations_of_a_forward_pass():
     from mnistbench.profile.costs import layers
     from mnistbench.workloads.workload import ConvNet
 
-    assert sum(layer.flops or 0 for layer in layers(ConvNet(), torch.zeros(1, 1, 28, 28))) == score_command.FLOPS
+    assert (
+        sum(layer.flops or 0 for layer in layers(ConvNet(), torch.zeros(1, 1, 28, 28)))
+        == score_command.FLOPS
+    )
 
 
 @pytest.mark.thorough
 def test_a_whole_score(tmp_path, capsys):
     (tmp_path / "step.py").write_text(example(), encoding="utf-8")
-    words = [str(tmp_path / "step.py"), "-o", str(tmp_path), "--launches", "4", "--seconds", "0.5", "--batch-size", "16"]
+    words = [
+        str(tmp_path / "step.py"),
+        "-o",
+        str(tmp_path),
+        "--launches",
+        "4",
+        "--seconds",
+        "0.5",
+        "--batch-size",
+        "16",
+    ]
     assert cli.main(["lab", "score", *words]) == 0, capsys.readouterr().err
     assert read_score(tmp_path / SCORE, None).batch_size == 16
 
@@ -251,9 +298,13 @@ def measured(monkeypatch, tmp_path):
 
     def command(measure=lambda *_: score()):
         monkeypatch.setattr(score_command, "measure", measure)
-        monkeypatch.setattr("mnistbench.measuring.environment.read", lambda threads: environment(threads=threads))
+        monkeypatch.setattr(
+            "mnistbench.measuring.environment.read", lambda threads: environment(threads=threads)
+        )
         (tmp_path / "step.py").write_text(HONEST, encoding="utf-8")
-        return cli.main(["lab", "score", str(tmp_path / "step.py"), "--output", str(tmp_path / "lab")])
+        return cli.main(
+            ["lab", "score", str(tmp_path / "step.py"), "--output", str(tmp_path / "lab")]
+        )
 
     return command
 
@@ -269,7 +320,10 @@ def test_a_refused_step_has_no_score(measured, tmp_path, capsys):
     def refuse(*_):
         raise RefusedError("its accuracy is low")
 
-    for measure, why in ((refuse, "its accuracy is low"), (lambda *_: score(accuracies=(0.9, 0.1)), "its accuracy after")):
+    for measure, why in (
+        (refuse, "its accuracy is low"),
+        (lambda *_: score(accuracies=(0.9, 0.1)), "its accuracy after"),
+    ):
         assert measured(measure) == 1
         shown = capsys.readouterr()
         assert shown.err.startswith(f"mnistbench: {tmp_path / 'step.py'}: no score: {why}")
@@ -283,15 +337,24 @@ def test_the_lab_beside_a_score_is_of_the_same_machine(measured, tmp_path, capsy
     write_file(tmp_path / "lab" / FILE, stored(laptop(environment=environment(cpu_count=64))))
     capsys.readouterr()
     assert measured() == 2
-    assert "is of another machine (cpu count 64 -> 2); name another directory" in capsys.readouterr().err
+    assert (
+        "is of another machine (cpu count 64 -> 2); name another directory"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["nowhere.py"], "FILE: nowhere.py is not a file"),
-        (["step.py", "--launches", "3"], "--launches: '3' cannot be used; give a whole number, 4 to 100"),
-        (["step.py", "--dtype", "int8"], "--dtype: 'int8' is not known; choose float32 or bfloat16"),
+        (
+            ["step.py", "--launches", "3"],
+            "--launches: '3' cannot be used; give a whole number, 4 to 100",
+        ),
+        (
+            ["step.py", "--dtype", "int8"],
+            "--dtype: 'int8' is not known; choose float32 or bfloat16",
+        ),
         ([], "mnistbench lab score --help"),
         (["step.py", "--loud"], "'--loud' is not known; see: mnistbench lab score --help"),
     ],

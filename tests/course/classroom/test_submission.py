@@ -69,7 +69,9 @@ def test_a_submission_has_the_files_of_the_lab_and_nothing_else(lab, packed):
     (lab / "private.json").touch()
     found = pack(lab)
     assert found == packed
-    assert {PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET, CHAIN, BEGUN.as_posix(), STEP} < set(found.files)
+    assert {PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET, CHAIN, BEGUN.as_posix(), STEP} < set(
+        found.files
+    )
     assert found.student == "s001"
     assert problems(found) == ()
 
@@ -95,7 +97,13 @@ def test_a_directory_without_a_file_of_a_lab_is_refused(tmp_path):
 
 def test_a_submission_without_files_lacks_everything():
     found = Submission("", {})
-    assert (found.findings, found.score, found.quiet, found.predictions, found.explanations) == (None, None, None, None, {})
+    assert (found.findings, found.score, found.quiet, found.predictions, found.explanations) == (
+        None,
+        None,
+        None,
+        None,
+        {},
+    )
     assert {(each.kind, each.check) for each in problems(found)} == {
         (INCOMPLETE, check) for check in CHECKS if check != "explanations"
     }
@@ -126,7 +134,9 @@ def test_a_step_that_was_edited_with_the_lab_is_found_by_the_chain(lab):
     for name in (STEP, FILE):
         edit(lab / name, '"parameter_count": 1199882', '"parameter_count": 1199883')
     found = problems(pack(lab))
-    assert any(each.text.startswith(f"{STEP} was changed after it was written at 20") for each in found)
+    assert any(
+        each.text.startswith(f"{STEP} was changed after it was written at 20") for each in found
+    )
 
 
 def test_predictions_that_were_changed_after_the_lab_are_inconsistent(lab):
@@ -137,15 +147,22 @@ def test_predictions_that_were_changed_after_the_lab_are_inconsistent(lab):
 def test_predictions_that_were_written_after_the_lab_are_inconsistent(tmp_path):
     measure(tmp_path)
     predict(tmp_path)
-    assert {("predictions"), ("files")} <= {check for kind, check in wrong(tmp_path) if kind == INCONSISTENT}
+    assert {("predictions"), ("files")} <= {
+        check for kind, check in wrong(tmp_path) if kind == INCONSISTENT
+    }
 
 
 def test_predictions_of_another_student_are_inconsistent(packed):
-    assert [each.check for each in problems(dataclasses.replace(packed, student="s002"))] == ["predictions"]
+    assert [each.check for each in problems(dataclasses.replace(packed, student="s002"))] == [
+        "predictions"
+    ]
 
 
 def test_a_question_without_an_answer_is_named(tmp_path):
-    predict(tmp_path, answers={key: each for key, each in ANSWERS.items() if key not in ("image", "first")})
+    predict(
+        tmp_path,
+        answers={key: each for key, each in ANSWERS.items() if key not in ("image", "first")},
+    )
     [found] = [each for each in problems(pack(tmp_path)) if each.check == "predictions"]
     assert (found.kind, found.text) == (INCOMPLETE, f"{PREDICTIONS} has no answer to first, image")
 
@@ -191,7 +208,10 @@ def test_a_score_that_was_copied_from_another_student_has_no_line(lab, tmp_path)
         (quiet(1.1), [DOUBTFUL]),
         (quiet(0.9), [DOUBTFUL]),
         (quiet(launches=tuple(launch(ratio) for ratio in (1, 1.06, 1, 0.98, 1))), [DOUBTFUL]),
-        (quiet(launches=tuple(launch(1.0, cpu_ns=(10**9, 10**9, 10**9)) for _ in range(5))), [DOUBTFUL]),
+        (
+            quiet(launches=tuple(launch(1.0, cpu_ns=(10**9, 10**9, 10**9)) for _ in range(5))),
+            [DOUBTFUL],
+        ),
         (quiet(environment=environment(cpu_count=64)), [INCONSISTENT]),
         (score(1.0), [INCONSISTENT]),
     ],
@@ -226,7 +246,9 @@ def test_more_batch_sizes_than_steps_take_no_time(packed):
     content = json.loads(packed.files[FILE])
     content["settings"]["batch_sizes"] = list(range(1, 100_000))
     files = {**packed.files, FILE: json.dumps(content)}
-    assert INCONSISTENT in {each.kind for each in problems(Submission("s001", files)) if each.check == "lab"}
+    assert INCONSISTENT in {
+        each.kind for each in problems(Submission("s001", files)) if each.check == "lab"
+    }
 
 
 # ---- Hostile files ---------------------------------------------------------------------------------------------------
@@ -302,7 +324,9 @@ def test_a_lab_whose_steps_are_a_link_is_refused(lab, tmp_path):
 
 def test_a_file_in_another_encoding_is_one_line(lab):
     (lab / EXPLANATIONS).write_bytes('image = "因为。"'.encode("gbk"))
-    with pytest.raises(RecordError, match=r"explanations\.toml: is not UTF-8 text; save it as UTF-8"):
+    with pytest.raises(
+        RecordError, match=r"explanations\.toml: is not UTF-8 text; save it as UTF-8"
+    ):
         pack(lab)
 
 

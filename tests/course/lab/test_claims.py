@@ -29,7 +29,11 @@ def claims(findings):
 
 
 def claim(findings, key, device=""):
-    found = [c for c in claims(findings) if c.key == key and device in ("", getattr(c.words.get("place"), "device", ""))]
+    found = [
+        c
+        for c in claims(findings)
+        if c.key == key and device in ("", getattr(c.words.get("place"), "device", ""))
+    ]
     assert len(found) == 1
     return found[0]
 
@@ -40,14 +44,23 @@ def values(figures):
 
 def times_at(factors, name):
     """Change an operation's self time by a factor per batch size."""
-    return lambda row, size: taking(row, row.self_ns("cpu") * factors[size]) if row.name == name else row
+    return lambda row, size: (
+        taking(row, row.self_ns("cpu") * factors[size]) if row.name == name else row
+    )
 
 
 def test_every_claim_is_checked_on_each_machine():
     assert [c.key for c in claims(laptop())] == [
-        "convolution_most", "ratio_gpu", "ratio_cpu", "negligible", "batch_grows", "sample_falls", "speedup_train",
-        "speedup_test", "bug_of_the_cluster",
-    ]  # fmt: skip
+        "convolution_most",
+        "ratio_gpu",
+        "ratio_cpu",
+        "negligible",
+        "batch_grows",
+        "sample_falls",
+        "speedup_train",
+        "speedup_test",
+        "bug_of_the_cluster",
+    ]
     devices = [c.words["place"].device for c in claims(cluster()) if "place" in c.words]
     assert devices.count("cpu") == devices.count("cuda") == 5
 
@@ -63,7 +76,12 @@ def test_a_claim_about_a_device_that_was_not_measured_is_unknown(devices, reason
     alone = cluster(settings=dataclasses.replace(cluster().settings, devices=devices))
     for key in keys:
         found = claim(alone, key)
-        assert (found.verdict, found.reason, found.reports, found.right) == (UNKNOWN, reason, (), ())
+        assert (found.verdict, found.reason, found.reports, found.right) == (
+            UNKNOWN,
+            reason,
+            (),
+            (),
+        )
 
 
 def test_convolution_has_most_of_the_time_at_all_some_or_no_batch_sizes():
@@ -72,8 +90,18 @@ def test_convolution_has_most_of_the_time_at_all_some_or_no_batch_sizes():
     assert values(checked.reports) == pytest.approx([0.7])  # one image, first call
     assert values(checked.right) == pytest.approx([404 / 564, 2424 / 3114, 9696 / 12096])
     addmm = "aten::addmm"
-    assert claim(with_operations(laptop(), times_at({1: 9, 16: 1, 64: 1}, addmm)), "convolution_most").verdict == PARTLY
-    assert claim(with_operations(laptop(), times_at({1: 9, 16: 90, 64: 90}, addmm)), "convolution_most").verdict == FAILS
+    assert (
+        claim(
+            with_operations(laptop(), times_at({1: 9, 16: 1, 64: 1}, addmm)), "convolution_most"
+        ).verdict
+        == PARTLY
+    )
+    assert (
+        claim(
+            with_operations(laptop(), times_at({1: 9, 16: 90, 64: 90}, addmm)), "convolution_most"
+        ).verdict
+        == FAILS
+    )
 
 
 def test_the_ratio_of_convolution_to_addmm_is_compared_with_the_bounds_of_the_reports():
@@ -82,7 +110,10 @@ def test_the_ratio_of_convolution_to_addmm_is_compared_with_the_bounds_of_the_re
     assert values(found.reports) == pytest.approx([7.0])
     assert values(found.right) == pytest.approx([4.04, 10.1, 16.16])
     gpu = claim(cluster(), "ratio_gpu")
-    assert (gpu.verdict, values(gpu.right)) == (HOLDS, pytest.approx([30.3 / 4, 60.6 / 8, 151.5 / 20]))
+    assert (gpu.verdict, values(gpu.right)) == (
+        HOLDS,
+        pytest.approx([30.3 / 4, 60.6 / 8, 151.5 / 20]),
+    )
     assert all("cuda-device" in figure.numbers["number"].over.file for figure in gpu.right)
     slow = with_operations(laptop(), times_at(dict.fromkeys(SIZES, 0.01), "aten::addmm"))
     assert claim(slow, "ratio_cpu").verdict == FAILS
@@ -95,7 +126,9 @@ def test_host_times_do_not_decide_a_claim_about_an_accelerator():
         assert (checked.verdict, checked.reason, checked.right) == (UNKNOWN, "not_measured", ())
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(3.49, HOLDS), (2.49, FAILS), (4.49, HOLDS), (4.51, FAILS)])
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(3.49, HOLDS), (2.49, FAILS), (4.49, HOLDS), (4.51, FAILS)]
+)
 def test_a_figure_that_rounds_into_the_bounds_is_within(factor, verdict):
     def exact(old, _):
         if "conv" in old.name:
@@ -118,7 +151,11 @@ def test_small_layers_are_measured_in_training_where_dropout_works():
 
 
 def stepping(*times):
-    return laptop(iteration_times=tuple(iteration_time("step", size, ns) for size, ns in zip(SIZES, times, strict=True)))
+    return laptop(
+        iteration_times=tuple(
+            iteration_time("step", size, ns) for size, ns in zip(SIZES, times, strict=True)
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,15 +177,22 @@ def test_times_over_batch_sizes_by_first_iterations():
     found = claim(laptop(), "batch_grows")
     firsts = [20 * MS + size * MS // 8 for size in SIZES]
     assert values(found.reports) == pytest.approx([firsts[1] / firsts[0], firsts[2] / firsts[1]])
-    assert values(claim(laptop(), "sample_falls").reports)[0] == pytest.approx(firsts[1] / 16 / firsts[0], rel=1e-4)
+    assert values(claim(laptop(), "sample_falls").reports)[0] == pytest.approx(
+        firsts[1] / 16 / firsts[0], rel=1e-4
+    )
 
 
 def test_one_batch_size_gives_no_verdict_over_batch_sizes():
     one = laptop(settings=dataclasses.replace(laptop().settings, batch_sizes=(16,)))
-    assert (claim(one, "batch_grows").verdict, claim(one, "batch_grows").reason) == (UNKNOWN, "not_measured")
+    assert (claim(one, "batch_grows").verdict, claim(one, "batch_grows").reason) == (
+        UNKNOWN,
+        "not_measured",
+    )
 
 
-@pytest.mark.parametrize(("factors", "verdict"), [((15, 17, 20), HOLDS), ((0.9, 3, 17), PARTLY), ((2, 3, 60), FAILS)])
+@pytest.mark.parametrize(
+    ("factors", "verdict"), [((15, 17, 20), HOLDS), ((0.9, 3, 17), PARTLY), ((2, 3, 60), FAILS)]
+)
 def test_the_speedup_of_an_accelerator_is_compared_with_the_bounds_of_the_reports(factors, verdict):
     found = faster_gpu(*factors)
     for key in ("speedup_train", "speedup_test"):
@@ -162,17 +206,42 @@ def test_the_speedup_of_an_accelerator_is_compared_with_the_bounds_of_the_report
 @pytest.mark.parametrize(
     ("times", "verdict", "reason"),
     [
-        ({"first": 20 * MS, "warm": 1 * MS, "trained": 22 * MS}, FAILS, "bug_of_the_cluster_process"),
-        ({"first": 20 * MS, "warm": 1 * MS, "trained": 4 * MS}, UNKNOWN, "bug_of_the_cluster_unlike"),
-        ({"first": 20 * MS, "warm": 1 * MS, "trained": 30 * MS}, UNKNOWN, "bug_of_the_cluster_unlike"),
-        ({"first": 16 * MS, "warm": 10 * MS, "trained": 11 * MS}, UNKNOWN, "bug_of_the_cluster_unlike"),
+        (
+            {"first": 20 * MS, "warm": 1 * MS, "trained": 22 * MS},
+            FAILS,
+            "bug_of_the_cluster_process",
+        ),
+        (
+            {"first": 20 * MS, "warm": 1 * MS, "trained": 4 * MS},
+            UNKNOWN,
+            "bug_of_the_cluster_unlike",
+        ),
+        (
+            {"first": 20 * MS, "warm": 1 * MS, "trained": 30 * MS},
+            UNKNOWN,
+            "bug_of_the_cluster_unlike",
+        ),
+        (
+            {"first": 16 * MS, "warm": 10 * MS, "trained": 11 * MS},
+            UNKNOWN,
+            "bug_of_the_cluster_unlike",
+        ),
         ({"first": 20 * MS, "warm": 1 * MS, "trained": None}, UNKNOWN, "bug_of_the_cluster_half"),
-        ({"first": 1_200 * US, "warm": 1 * MS, "trained": 1 * MS}, FAILS, "bug_of_the_cluster_nothing"),
+        (
+            {"first": 1_200 * US, "warm": 1 * MS, "trained": 1 * MS},
+            FAILS,
+            "bug_of_the_cluster_nothing",
+        ),
         ({"first": 20 * MS, "warm": None, "trained": 22 * MS}, UNKNOWN, "not_measured"),
     ],
 )
-def test_the_slow_first_profile_is_a_fault_only_if_trained_weights_change_it(times, verdict, reason):
-    found = claim(laptop(first_iterations=tuple(first_iterations("cpu", "forward", 1, **times))), "bug_of_the_cluster")
+def test_the_slow_first_profile_is_a_fault_only_if_trained_weights_change_it(
+    times, verdict, reason
+):
+    found = claim(
+        laptop(first_iterations=tuple(first_iterations("cpu", "forward", 1, **times))),
+        "bug_of_the_cluster",
+    )
     assert (found.verdict, found.reason) == (verdict, reason)
     assert reason in wording("en")["reason"]
     assert values(found.reports) == [times["first"]]
@@ -184,9 +253,13 @@ def test_without_numbers_no_verdict_is_given():
 
 def test_every_claim_has_a_wording_of_its_reason_for_every_verdict():
     # More than verdicts.
-    keys = {claim.key for claim in claims(cluster()) if "low" not in claim.words} - {"bug_of_the_cluster"}
+    keys = {claim.key for claim in claims(cluster()) if "low" not in claim.words} - {
+        "bug_of_the_cluster"
+    }
     keys.add("bounds")
-    assert {f"{key}_{verdict}" for key in keys for verdict in (HOLDS, PARTLY, FAILS)} <= set(wording("en")["reason"])
+    assert {f"{key}_{verdict}" for key in keys for verdict in (HOLDS, PARTLY, FAILS)} <= set(
+        wording("en")["reason"]
+    )
 
 
 def test_a_claim_names_the_place_where_it_was_checked():

@@ -38,7 +38,11 @@ def measured(tmp_path_factory):
 
         def first_iterations(self, phase, device, threads, size):
             """Two processes are enough: of one image."""
-            return super().first_iterations(phase, device, threads, size) if (phase, size) == ("forward", 1) else ()
+            return (
+                super().first_iterations(phase, device, threads, size)
+                if (phase, size) == ("forward", 1)
+                else ()
+            )
 
         def training(self, *what):
             Small.began += (what,)
@@ -54,10 +58,15 @@ def measured(tmp_path_factory):
     # This machine's ceilings are not to be remembered.
     monkeypatch.setenv("XDG_CACHE_HOME", str(directory.parent / "cache"))
     monkeypatch.setattr(predictions, "_SIZES", (64, 64))  # the drawn batch size is measured anyway
-    answers = {key: ("convolution",) if kind == predictions.OPERATION else (0, 50, 100) for key, kind in ASKED.items()}
+    answers = {
+        key: ("convolution",) if kind == predictions.OPERATION else (0, 50, 100)
+        for key, kind in ASKED.items()
+    }
     made = predictions.Predictions("s123", "2026-11-25T07:00:00+00:00", "digits", 2, answers)
     directory.mkdir()
-    (directory / predictions.PREDICTIONS).write_text(predictions.toml(made, ASKED), encoding="utf-8")
+    (directory / predictions.PREDICTIONS).write_text(
+        predictions.toml(made, ASKED), encoding="utf-8"
+    )
     settings = LabSettings("digits", (64,), ("cpu",), 1, "lenet5", 1)
     threads = torch.get_num_threads()
 
@@ -88,7 +97,9 @@ def test_every_file_that_the_report_names_is_there(measured):
     assert [file for file in named if not (directory / file).is_file()] == []
     assert list((directory / "tensorboard").glob("*/events.out.tfevents.*"))
     page = (directory / "report.html").read_text(encoding="utf-8")
-    assert page.count("data:image/svg+xml;base64,") == len(list((directory / "figures").glob("*.svg")))
+    assert page.count("data:image/svg+xml;base64,") == len(
+        list((directory / "figures").glob("*.svg"))
+    )
 
 
 @pytest.mark.versions
@@ -111,15 +122,25 @@ def test_a_real_lab_has_all_measurements(measured):
     [run] = findings.trainings
     assert (run.batch_size, len(run.epochs)) == (64, 1)
     assert sum(point.samples for point in run.curve) == findings.train_samples == 1437
-    cases = [(case.params.phase, case.params.batch_size, table.view) for case, table in findings.tables]
+    cases = [
+        (case.params.phase, case.params.batch_size, table.view) for case, table in findings.tables
+    ]
     assert cases == [("forward", 64, "host"), ("step", 64, "host")]
-    counted = [cost.flops for case in findings.cases for key, cost in case.costs.items() if "convolution" in key[0]]
+    counted = [
+        cost.flops
+        for case in findings.cases
+        for key, cost in case.costs.items()
+        if "convolution" in key[0]
+    ]
     assert any(counted), "no FLOPs were counted for a convolution"
     [untrained] = [found for found in findings.first_iterations if found.weights == "untrained"]
     assert untrained.cold.ns > 0
     assert untrained.warm_ns > 0
     assert untrained.warm.table.rows
-    assert {(time.phase, time.whole_set) for time in findings.epoch_times} == {("train", 1437), ("eval", 360)}
+    assert {(time.phase, time.whole_set) for time in findings.epoch_times} == {
+        ("train", 1437),
+        ("eval", 360),
+    }
     assert [layer.name for layer in findings.layers][:3] == ["conv1", "relu1", "pool1"]
     assert findings.ceilings["cpu"].flops_per_s > 0
 
@@ -150,10 +171,13 @@ def test_the_report_in_chinese_and_two_labs_side_by_side(measured, tmp_path, mon
     assert "| device | batch size | here | cluster |" in report
     assert Findings.from_directory(directory) == findings
     assert json.loads((tmp_path / "both" / "labs.json").read_text(encoding="utf-8")) == {
-        "schema": 1, "labs": {"here": str(directory), "cluster": str(tmp_path / "cluster")},
-    }  # fmt: skip
+        "schema": 1,
+        "labs": {"here": str(directory), "cluster": str(tmp_path / "cluster")},
+    }
     # Its own report.
-    assert cli.main(["lab", "--merge", str(directory), "cluster", "-o", "both", "--lang", "zh"]) == 0
+    assert (
+        cli.main(["lab", "--merge", str(directory), "cluster", "-o", "both", "--lang", "zh"]) == 0
+    )
 
 
 # ---- Options and errors -----------------------------------------------------------------------------------------------
@@ -169,11 +193,20 @@ def write(directory, findings):
     [
         (["one"], "DIR: 'one' is a lab to merge; add --merge, or name it by --output"),
         (["-o", "file"], "--output: {here}/file is not a directory; name another directory"),
-        (["-o", "taken"], "--output: taken contains files that are not a lab's; name a new or an empty directory"),
-        (["--device", "tpu"], "--device: device 'tpu' is not known: use auto, cpu, cuda, cuda:1 or mps"),
+        (
+            ["-o", "taken"],
+            "--output: taken contains files that are not a lab's; name a new or an empty directory",
+        ),
+        (
+            ["--device", "tpu"],
+            "--device: device 'tpu' is not known: use auto, cpu, cuda, cuda:1 or mps",
+        ),
         (["--merge", "one"], "--merge: needs at least two directories of labs"),
         (["--merge", "one", "./one"], "--merge: a directory is named twice; name each lab once"),
-        (["--merge", "one", "no"], "no/lab.json: cannot be read (No such file or directory); run mnistbench lab -o no first"),
+        (
+            ["--merge", "one", "no"],
+            "no/lab.json: cannot be read (No such file or directory); run mnistbench lab -o no first",
+        ),
         (
             ["--merge", "one", "two", "-o", "one"],
             "--output: one contains files of something else; name a new or an empty directory",
@@ -182,10 +215,13 @@ def write(directory, findings):
             ["--merge", "one", "two", "-o", "taken"],
             "--output: taken contains files of something else; name a new or an empty directory",
         ),
-        (["-o", "n" * 300], f"--output: {'n' * 300} cannot be used (File name too long); name another directory"),
+        (
+            ["-o", "n" * 300],
+            f"--output: {'n' * 300} cannot be used (File name too long); name another directory",
+        ),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
-)  # fmt: skip
+)
 def test_an_option_that_cannot_be_used_is_one_line(tmp_path, monkeypatch, capsys, arguments, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("", encoding="utf-8")
@@ -202,7 +238,12 @@ def test_an_option_that_cannot_be_used_is_one_line(tmp_path, monkeypatch, capsys
 def test_labs_in_directories_of_the_same_name_are_named_by_their_paths(tmp_path):
     write(tmp_path / "a" / "lab", laptop())
     write(tmp_path / "b" / "lab", cluster())
-    assert cli.main(["lab", "--merge", f"{tmp_path}/a/lab", f"{tmp_path}/b/lab", "-o", f"{tmp_path}/c"]) == 0
+    assert (
+        cli.main(
+            ["lab", "--merge", f"{tmp_path}/a/lab", f"{tmp_path}/b/lab", "-o", f"{tmp_path}/c"]
+        )
+        == 0
+    )
     report = (tmp_path / "c" / "report.md").read_text(encoding="utf-8").replace("\\", "")
     assert f"| {tmp_path}/a/lab | {tmp_path}/b/lab |" in report
 
@@ -213,7 +254,9 @@ def interrupted(monkeypatch):
 
     def trained(self, device, threads, size, output, advance):
         output.mkdir(parents=True)
-        return dataclasses.replace(training(device, size, 98.0), directory=f"tensorboard/{output.name}"), ()
+        return dataclasses.replace(
+            training(device, size, 98.0), directory=f"tensorboard/{output.name}"
+        ), ()
 
     def stopped(*arguments):
         raise KeyboardInterrupt
@@ -222,7 +265,9 @@ def interrupted(monkeypatch):
     monkeypatch.setattr(Measures, "profiled", stopped)
 
 
-INTERRUPTED = "mnistbench: interrupted; finished steps are kept in mine; run the same command again to resume"
+INTERRUPTED = (
+    "mnistbench: interrupted; finished steps are kept in mine; run the same command again to resume"
+)
 
 
 def test_an_interrupted_lab_tells_how_to_resume(tmp_path, monkeypatch, capsys):
@@ -232,19 +277,40 @@ def test_an_interrupted_lab_tells_how_to_resume(tmp_path, monkeypatch, capsys):
     assert cli.main([*arguments, "--epochs", "1"]) == 130
     said = capsys.readouterr()
     assert said.out == ""
-    assert re.fullmatch(r"\[ 1/\d+\] training, cpu, batch size 64, about .* left", said.err.splitlines()[0])
+    assert re.fullmatch(
+        r"\[ 1/\d+\] training, cpu, batch size 64, about .* left", said.err.splitlines()[0]
+    )
     assert said.err.splitlines()[-1] == INTERRUPTED
     assert (tmp_path / "mine" / STEPS / "training-cpu-b64.json").exists()
     assert cli.main([*arguments, "--epochs", "2"]) == 2
-    assert capsys.readouterr().err.startswith("mnistbench: --output: mine contains a lab with epochs 1, not 2; ")
+    assert capsys.readouterr().err.startswith(
+        "mnistbench: --output: mine contains a lab with epochs 1, not 2; "
+    )
 
 
 @pytest.mark.thorough
 def test_ctrl_c_ends_a_lab_that_can_be_resumed(tmp_path):
     package = str(Path(cli.__file__).parents[1])
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))}
-    words = [sys.executable, "-P", "-m", "mnistbench", "lab", "--batch-size", "64", "--epochs", "1", "-o", "mine"]
-    running = subprocess.Popen(words, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environ = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH")))),
+    }
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "mnistbench",
+        "lab",
+        "--batch-size",
+        "64",
+        "--epochs",
+        "1",
+        "-o",
+        "mine",
+    ]
+    running = subprocess.Popen(
+        words, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         first, second = running.stderr.readline(), running.stderr.readline()
         assert first.startswith("[ 1/")
@@ -258,7 +324,9 @@ def test_ctrl_c_ends_a_lab_that_can_be_resumed(tmp_path):
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_compiled_modules_are_kept_in_the_cache_where_there_would_be_none(monkeypatch, tmp_path, compiled):
+def test_compiled_modules_are_kept_in_the_cache_where_there_would_be_none(
+    monkeypatch, tmp_path, compiled
+):
     (tmp_path / "torch.pyc").touch()
     torch = SimpleNamespace(cached=str(tmp_path / ("torch.pyc" if compiled else "missing.pyc")))
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda _: torch)

@@ -26,14 +26,31 @@ from lab_builders import (
 
 from mnistbench.course.lab import explain as explain_module
 from mnistbench.course.lab.chapters import Chapters, Merged
-from mnistbench.course.lab.document import Cited, Code, Document, Exhibit, Section, cell_texts, html, markdown
+from mnistbench.course.lab.document import (
+    Cited,
+    Code,
+    Document,
+    Exhibit,
+    Section,
+    cell_texts,
+    html,
+    markdown,
+)
 from mnistbench.course.lab.explain import explain
 from mnistbench.course.lab.findings import DevicePlace
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts, wording
 from mnistbench.showing.table import text_table
 
-PICTURES = ("graph", "curves-cpu", "operations-forward-cpu", "operations-step-cpu", "batches", "epochs", "first-iterations")
+PICTURES = (
+    "graph",
+    "curves-cpu",
+    "operations-forward-cpu",
+    "operations-step-cpu",
+    "batches",
+    "epochs",
+    "first-iterations",
+)
 PIXEL = b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>'
 
 
@@ -50,7 +67,9 @@ def report(findings, language="en", pictures=PICTURES):
 
 
 def merged(language="en", **machines):
-    return Merged(machines or {"laptop": laptop(), "cluster": cluster()}, Texts(language), ("machines",)).document()
+    return Merged(
+        machines or {"laptop": laptop(), "cluster": cluster()}, Texts(language), ("machines",)
+    ).document()
 
 
 def blocks_of(document):
@@ -58,7 +77,11 @@ def blocks_of(document):
 
 
 def tables_of(document):
-    return [block for block in blocks_of(document) if isinstance(block, Exhibit) and not isinstance(block.shown, str)]
+    return [
+        block
+        for block in blocks_of(document)
+        if isinstance(block, Exhibit) and not isinstance(block.shown, str)
+    ]
 
 
 # ---- Pages -----------------------------------------------------------------------------------------------------------
@@ -80,11 +103,23 @@ def form_of(document):
         if isinstance(block, Exhibit):
             is_table = not isinstance(block.shown, str)
             rows = cell_texts(block.shown) if is_table else [[block.shown]]
-            numbers = sorted(sorted(re.findall(r"[\d,.]*\d", "".join(map(str, cell)))) for row in rows for cell in row)
-            forms.append((block.files, [column.is_number for column in block.shown.columns] if is_table else [], numbers))
+            numbers = sorted(
+                sorted(re.findall(r"[\d,.]*\d", "".join(map(str, cell))))
+                for row in rows
+                for cell in row
+            )
+            forms.append(
+                (
+                    block.files,
+                    [column.is_number for column in block.shown.columns] if is_table else [],
+                    numbers,
+                )
+            )
         else:
             texts = block if isinstance(block, list) else [block]
-            forms.append([sorted(piece.text for piece in text if isinstance(piece, Cited)) for text in texts])
+            forms.append(
+                [sorted(piece.text for piece in text if isinstance(piece, Cited)) for text in texts]
+            )
     return forms
 
 
@@ -132,7 +167,9 @@ def test_the_page_needs_no_other_file(figures):
     document, _ = report(laptop())
     page = html(document, figures)
     reading = read_html(page)
-    assert [attrs["src"][:26] for tag, attrs in reading.tags if tag == "img"] == ["data:image/svg+xml;base64,"] * len(PICTURES)
+    assert [attrs["src"][:26] for tag, attrs in reading.tags if tag == "img"] == [
+        "data:image/svg+xml;base64,"
+    ] * len(PICTURES)
     assert not [tag for tag, _ in reading.tags if tag in ("script", "link", "iframe")]
     assert "http://" not in page
     assert "https://" not in page
@@ -148,7 +185,10 @@ HOSTILE = "`</code><script>alert(1)</script>|\x1b[31m[x](javascript:1)\n**b**"
 
 
 def hostile():
-    found = with_operations(laptop(), lambda row, _: dataclasses.replace(row, name=HOSTILE) if "conv" in row.name else row)
+    found = with_operations(
+        laptop(),
+        lambda row, _: dataclasses.replace(row, name=HOSTILE) if "conv" in row.name else row,
+    )
     return dataclasses.replace(
         with_cases(found, layers=lambda case: (dataclasses.replace(case.layers[0], kind=HOSTILE),)),
         environment=dataclasses.replace(found.environment, cpu_model=HOSTILE),
@@ -196,8 +236,9 @@ def files_of(findings):
     sheets = sheets_of(findings)
     _, numbers = report(findings)
     return {
-        sheet.file: list(csv.DictReader(io.StringIO(sheet.csv()))) for sheet in (*sheets.all(), numbers)
-    }  # fmt: skip
+        sheet.file: list(csv.DictReader(io.StringIO(sheet.csv())))
+        for sheet in (*sheets.all(), numbers)
+    }
 
 
 @pytest.mark.parametrize("machine", [laptop, cluster])
@@ -205,7 +246,9 @@ def test_every_cited_number_can_be_computed_again_from_the_files(machine):
     files = files_of(machine())
     assert len(files["tables/numbers.csv"]) > 60
     for number in files["tables/numbers.csv"]:
-        assert recomputed(number, files.__getitem__) == pytest.approx(float(number["value"]), rel=1e-9), number
+        assert recomputed(number, files.__getitem__) == pytest.approx(
+            float(number["value"]), rel=1e-9
+        ), number
 
 
 @pytest.mark.parametrize("machine", [laptop, cluster])
@@ -213,7 +256,9 @@ def test_every_cited_number_has_an_entry_with_its_text(machine):
     document, numbers = report(machine())
     shown = {row["number"]: row["shown"] for row in numbers.written}
     texts = [text for block in blocks_of(document) if isinstance(block, list) for text in block]
-    texts += [text for table in tables_of(document) for row in cell_texts(table.shown) for text in row]
+    texts += [
+        text for table in tables_of(document) for row in cell_texts(table.shown) for text in row
+    ]
     cited = [piece for text in texts for piece in text if isinstance(piece, Cited)]
     assert cited
     assert all(shown[piece.entry] == piece.text for piece in cited)
@@ -226,7 +271,9 @@ def test_every_sentence_with_a_number_cites_it(machine):
     findings = machine()
     for found in explain(findings, sheets_of(findings)).values():
         for sentence in found:
-            texts = Texts("en").cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, lambda _: 1)
+            texts = Texts("en").cited(
+                "explain", sentence.key, {**sentence.words, **sentence.numbers}, lambda _: 1
+            )
             plain = "".join(piece for piece in texts if isinstance(piece, str))
             allowed = {str(word) for word in sentence.words.values()} | {"8", "2", "1"}
             assert set(re.findall(r"\d+", plain)) <= allowed, sentence.key
@@ -235,8 +282,13 @@ def test_every_sentence_with_a_number_cites_it(machine):
 @pytest.mark.parametrize("machine", [laptop, cluster])
 def test_every_table_and_picture_names_files_that_are_written(machine):
     findings = machine()
-    written = {sheet.file for sheet in sheets_of(findings).all() if sheet.rows} | {"tables/numbers.csv"}
-    document, _ = report(findings, pictures=(*PICTURES, "curves-cuda", "operations-step-cuda", "operations-forward-cuda"))
+    written = {sheet.file for sheet in sheets_of(findings).all() if sheet.rows} | {
+        "tables/numbers.csv"
+    }
+    document, _ = report(
+        findings,
+        pictures=(*PICTURES, "curves-cuda", "operations-step-cuda", "operations-forward-cuda"),
+    )
     for section in document.sections:
         for block in section.blocks:
             if isinstance(block, Exhibit):
@@ -247,7 +299,9 @@ def test_every_table_and_picture_names_files_that_are_written(machine):
 
 def test_the_tables_of_several_machines_are_written_too():
     document, sheets = merged()
-    named = {file for block in blocks_of(document) if isinstance(block, Exhibit) for file in block.files}
+    named = {
+        file for block in blocks_of(document) if isinstance(block, Exhibit) for file in block.files
+    }
     assert named == {sheet.file for sheet in sheets}
 
 
@@ -266,7 +320,9 @@ def machine(**settings):
     ],
 )
 def test_operations_are_compared_at_the_batch_size_that_most_machines_have(sizes, compared):
-    _, sheets = merged(**{str(number): machine(batch_sizes=each) for number, each in enumerate(sizes)})
+    _, sheets = merged(
+        **{str(number): machine(batch_sizes=each) for number, each in enumerate(sizes)}
+    )
     assert {sheet.file for sheet in sheets if "operations" in sheet.file} == {
         f"tables/operations-{phase}-b{compared}.csv" for phase in ("forward", "step")
     }
@@ -274,21 +330,35 @@ def test_operations_are_compared_at_the_batch_size_that_most_machines_have(sizes
 
 def test_datasets_and_epochs_that_differ_are_named():
     alike = markdown(merged(a=machine(epochs=3), b=machine(epochs=3))[0])
-    others = markdown(merged(a=machine(dataset="digits", epochs=1), b=machine(dataset="mnist", epochs=3))[0])
-    for said in ("different datasets (digits, mnist)", "trained for different numbers of epochs (1, 3)"):
+    others = markdown(
+        merged(a=machine(dataset="digits", epochs=1), b=machine(dataset="mnist", epochs=3))[0]
+    )
+    for said in (
+        "different datasets (digits, mnist)",
+        "trained for different numbers of epochs (1, 3)",
+    ):
         assert said not in alike
         assert said in others
 
 
 def test_machines_with_other_batch_sizes_and_devices_have_gaps():
     other = dataclasses.replace(laptop().settings, batch_sizes=(1, 8))
-    times = tuple(dataclasses.replace(each, batch_size=min(each.batch_size, 8)) for each in laptop().iteration_times[::2])
+    times = tuple(
+        dataclasses.replace(each, batch_size=min(each.batch_size, 8))
+        for each in laptop().iteration_times[::2]
+    )
     document, sheets = merged(a=laptop(settings=other, iteration_times=times), b=cluster())
     times = next(sheet for sheet in sheets if sheet.file == "tables/time-per-batch-step.csv")
     assert [column.key for column in times.columns] == ["device", "batch_size", "a", "b"]
     assert [row[:2] for row in times.rows] == [
-        ("cpu", "1"), ("cpu", "8"), ("cpu", "16"), ("cpu", "64"), ("cuda", "1"), ("cuda", "16"), ("cuda", "64"),
-    ]  # fmt: skip
+        ("cpu", "1"),
+        ("cpu", "8"),
+        ("cpu", "16"),
+        ("cpu", "64"),
+        ("cuda", "1"),
+        ("cuda", "16"),
+        ("cuda", "64"),
+    ]
     assert times.rows[4][2] is None
     assert "| cuda | 1 | - | 6.00 ms |" in markdown(document)
 
@@ -296,7 +366,10 @@ def test_machines_with_other_batch_sizes_and_devices_have_gaps():
 def test_an_accelerator_without_device_times_has_a_host_table_only():
     found = without_device_view(cluster())
     text = markdown(report(found)[0])
-    assert "No table has the operations' own times on `cuda`, so the dominating operation there is unknown." in text
+    assert (
+        "No table has the operations' own times on `cuda`, so the dominating operation there is unknown."
+        in text
+    )
     assert "Operations: forward pass, cuda, host only" in text
     _, sheets = merged(a=found, b=laptop())
     rows = next(sheet for sheet in sheets if sheet.file == "tables/operations-step-b64.csv").rows
@@ -318,9 +391,21 @@ def places(text):
 
 def test_both_languages_have_the_same_keys_and_places():
     english, chinese = wording("en"), wording("zh")
-    file = tomllib.loads((Path(explain_module.__file__).parent / "wording" / "en.toml").read_text(encoding="utf-8"))
-    assert [(section, key) for section, texts in file.items() for key in texts if key not in chinese[section]] == []
-    of_keys = {section for section, texts in english.items() for key in texts if key not in file.get(section, {})}
+    file = tomllib.loads(
+        (Path(explain_module.__file__).parent / "wording" / "en.toml").read_text(encoding="utf-8")
+    )
+    assert [
+        (section, key)
+        for section, texts in file.items()
+        for key in texts
+        if key not in chinese[section]
+    ] == []
+    of_keys = {
+        section
+        for section, texts in english.items()
+        for key in texts
+        if key not in file.get(section, {})
+    }
     # Words, no sentences.
     assert of_keys <= {"column", "field", "label", "noun", "class", "predictions", "verdict"}
     for section, wordings in english.items():
@@ -333,7 +418,9 @@ def test_chinese_sentences_are_chinese():
     for section in ("text", "explain", "claim", "reason", "section", "verdict"):
         for key, text in wording("zh")[section].items():
             assert re.search(r"[\u4e00-\u9fff]", text), f"{section}.{key}"
-            assert not re.search(r"[\u4e00-\u9fff][,;:!?]|[,;:!?][\u4e00-\u9fff]", text), f"{section}.{key}: half-width mark"
+            assert not re.search(r"[\u4e00-\u9fff][,;:!?]|[,;:!?][\u4e00-\u9fff]", text), (
+                f"{section}.{key}: half-width mark"
+            )
 
 
 def test_no_two_wordings_are_the_same():
@@ -352,7 +439,9 @@ def test_a_space_separates_chinese_and_latin_text():
 def speedups():
     """Yield the keys that are said of accelerators of any speed, at several batch sizes, at one, and without times."""
     base = cluster()
-    for sizes, factors in itertools.product((SIZES, SIZES[-1:]), ((2, 9, 17), (0.9, 3, 17), (0.5, 0.7, 0.9), ())):
+    for sizes, factors in itertools.product(
+        (SIZES, SIZES[-1:]), ((2, 9, 17), (0.9, 3, 17), (0.5, 0.7, 0.9), ())
+    ):
         times = [
             epoch_time("train", size, round(ns), threads=8, device=device)
             for size, factor in zip(SIZES, factors, strict=False)
@@ -360,13 +449,19 @@ def speedups():
         ]
         settings = dataclasses.replace(base.settings, batch_sizes=sizes)
         found = dataclasses.replace(base, settings=settings, epoch_times=tuple(times))
-        yield from (s.key for s in explain(found, sheets_of(found))["devices"] if s.key.startswith("speedup_"))
+        yield from (
+            s.key
+            for s in explain(found, sheets_of(found))["devices"]
+            if s.key.startswith("speedup_")
+        )
 
 
 def test_every_wording_is_used():
     """A wording that no code asks for is a leftover."""
     package = Path(explain_module.__file__).parent
-    code = "".join((package / name).read_text(encoding="utf-8") for name in ("explain.py", "claims.py"))
+    code = "".join(
+        (package / name).read_text(encoding="utf-8") for name in ("explain.py", "claims.py")
+    )
     # Whose ends are put together from the numbers.
     built = ("ratio_", "batch_", "epoch_", "ceiling_")
     english = wording("en")
@@ -378,7 +473,16 @@ def test_every_wording_is_used():
 
 
 #: Causes that no number of a lab supports.
-UNMEASURED = ("library", "import", "memory is allocated", "other program", "something else", "busy with", "swings", "launches")
+UNMEASURED = (
+    "library",
+    "import",
+    "memory is allocated",
+    "other program",
+    "something else",
+    "busy with",
+    "swings",
+    "launches",
+)
 
 
 def test_no_sentence_names_a_cause_that_is_not_measured():

@@ -52,7 +52,12 @@ def said(findings, section, key):
 
 def one_table(conv_ns, addmm_ns, *, small_ns=20 * US, change=lambda row, _: row):
     """A machine with a forward table at batch 64 and nothing else to explain there."""
-    only = case("forward", 64, table(forward_rows(conv_ns, addmm_ns, small_ns)), ceilings=Ceilings(200e9, 20e9, "float32"))
+    only = case(
+        "forward",
+        64,
+        table(forward_rows(conv_ns, addmm_ns, small_ns)),
+        ceilings=Ceilings(200e9, 20e9, "float32"),
+    )
     return with_operations(with_settings(laptop(cases=(only,)), batch_sizes=(64,)), change)
 
 
@@ -83,7 +88,10 @@ def test_time_outside_operations_never_dominates():
 def test_the_larger_of_convolution_and_addmm_is_named_first():
     found = one_table(100 * US, 1000 * US)
     sentence = next(s for s in sentences(found, "operations") if s.key.startswith("ratio_"))
-    assert (sentence.words["larger"], sentence.words["smaller"]) == (Word("addmm"), Word("convolution"))
+    assert (sentence.words["larger"], sentence.words["smaller"]) == (
+        Word("addmm"),
+        Word("convolution"),
+    )
     assert sentence.numbers["time"].value == pytest.approx(1000 / 101)
     assert said(found, "operations", "dominates").words["operation"] == Code("aten::addmm")
 
@@ -110,17 +118,23 @@ def with_costs(findings, change):
     """The same findings, with the cost of every operation changed; the change gets its name, the cost and the batch size."""
     return with_cases(
         findings,
-        costs=lambda case: {key: change(key[0], cost, case.params.batch_size) for key, cost in case.costs.items()},
+        costs=lambda case: {
+            key: change(key[0], cost, case.params.batch_size) for key, cost in case.costs.items()
+        },
     )
 
 
 def test_a_ratio_can_match_flops_and_bytes():
     moved = {"aten::addmm": 100, "aten::mkldnn_convolution": 900}
-    found = with_costs(one_table(900 * US, 100 * US), lambda name, cost, _: Cost(cost.flops, moved[name]))
+    found = with_costs(
+        one_table(900 * US, 100 * US), lambda name, cost, _: Cost(cost.flops, moved[name])
+    )
     assert said(found, "operations", "ratio_follows_both")
 
 
-@pytest.mark.parametrize("change", [{"costs": {}}, {"costs": {key: Cost(None, 1) for key in costs(1)}}])
+@pytest.mark.parametrize(
+    "change", [{"costs": {}}, {"costs": {key: Cost(None, 1) for key in costs(1)}}]
+)
 def test_without_counted_work_only_times_are_compared(change):
     found = with_cases(one_table(900 * US, 100 * US), **change)
     sentence = said(found, "operations", "ratio_uncounted")
@@ -146,7 +160,9 @@ def test_a_missing_operation_is_named(name, noun):
 )
 def test_rates_are_compared_with_the_ceilings(ceilings, key):
     found = with_cases(one_table(10 * MS, 3 * MS), ceilings=ceilings)
-    convolution = [s for s in sentences(found, "operations") if s.words.get("what") == Word("convolution")]
+    convolution = [
+        s for s in sentences(found, "operations") if s.words.get("what") == Word("convolution")
+    ]
     assert [sentence.key for sentence in convolution] == [key]
     if key != "ceiling_missing":
         assert convolution[0].numbers["flops"].value == pytest.approx(64 * 21_233_664 / 10.1e-3)
@@ -155,19 +171,27 @@ def test_rates_are_compared_with_the_ceilings(ceilings, key):
 
 def test_the_ratio_over_batch_sizes_rises_falls_or_stays():
     rising = said(laptop(), "operations", "ratio_over_batches_rises").numbers
-    assert (rising["first"].value, rising["convolution"].value, rising["addmm"].value) == pytest.approx((4.04, 24, 6))
+    assert (
+        rising["first"].value,
+        rising["convolution"].value,
+        rising["addmm"].value,
+    ) == pytest.approx((4.04, 24, 6))
     flat = with_operations(laptop(), lambda row, _: taking(row, 100 * US))
     assert "ratio_over_batches_same" in keys(flat, "operations")
     falling = with_operations(
         laptop(),
-        lambda row, size: taking(row, row.self_ns("cpu") * size**2) if row.name == "aten::addmm" else row,
+        lambda row, size: (
+            taking(row, row.self_ns("cpu") * size**2) if row.name == "aten::addmm" else row
+        ),
     )
     assert "ratio_over_batches_falls" in keys(falling, "operations")
 
 
 def test_bytes_are_named_as_a_cause_only_where_they_grow_like_the_times():
     bytes_ = said(laptop(), "operations", "bytes_over_batches").numbers
-    assert (bytes_["convolution"].value, bytes_["addmm"].value) == pytest.approx((64, (4_800_000 + 37_000 * 64) / 4_837_000))
+    assert (bytes_["convolution"].value, bytes_["addmm"].value) == pytest.approx(
+        (64, (4_800_000 + 37_000 * 64) / 4_837_000)
+    )
     alike = with_costs(laptop(), lambda _, cost, size: Cost(cost.flops, 300_000 * size))
     for found in (alike, with_cases(laptop(), costs={})):
         assert "ratio_over_batches_rises" in keys(found, "operations")
@@ -175,9 +199,15 @@ def test_bytes_are_named_as_a_cause_only_where_they_grow_like_the_times():
 
 
 def test_operations_of_an_accelerator_are_compared_by_its_own_clock():
-    found = [s for s in sentences(cluster(), "operations") if s.words.get("place") == DevicePlace("cuda", 8)]
+    found = [
+        s
+        for s in sentences(cluster(), "operations")
+        if s.words.get("place") == DevicePlace("cuda", 8)
+    ]
     assert found[0].numbers["share"].over.file == "tables/operations-forward-cuda-device-b64.csv"
-    assert next(s for s in found if s.key.startswith("ratio_")).numbers["time"].value == pytest.approx(151.5 / 20)
+    assert next(s for s in found if s.key.startswith("ratio_")).numbers[
+        "time"
+    ].value == pytest.approx(151.5 / 20)
 
 
 def test_host_times_are_not_taken_for_those_of_an_accelerator():
@@ -185,9 +215,11 @@ def test_host_times_are_not_taken_for_those_of_an_accelerator():
     found = without_device_view(cluster())
     sheets = sheets_of(found)
     assert best_view(sheets, "step", "cuda", 64) is None
-    assert [s.key for s in sentences(found, "operations") if s.words.get("place") == DevicePlace("cuda", 8)] == [
-        "operations_missing"
-    ]
+    assert [
+        s.key
+        for s in sentences(found, "operations")
+        if s.words.get("place") == DevicePlace("cuda", 8)
+    ] == ["operations_missing"]
     assert not {"same_top", "other_top"} & set(keys(found, "devices"))
     for view, clock in (("host", None), ("device", 1)):
         table = sheets_of(cluster()).operations["forward", "cuda", view, 64]
@@ -218,28 +250,49 @@ def stepping(*times, sizes=(1, 16, 64, 256)):
     ],
 )
 def test_changes_of_time_per_batch_and_per_sample_are_named(times, batch, stops):
-    found = [s for s in sentences(stepping(*times), "batches") if s.words.get("phase") == Word("step")]
+    found = [
+        s for s in sentences(stepping(*times), "batches") if s.words.get("phase") == Word("step")
+    ]
     assert [sentence.key for sentence in found] == [batch, stops]
     assert found[0].numbers["batch_ratio"].value == pytest.approx(times[2] / times[0])
     assert found[0].numbers["last"].value == round(times[2] / 64)
 
 
 def test_time_per_sample_stops_improving_at_the_smallest_size_near_the_best():
-    assert said(stepping(5 * MS, 20 * MS, 79 * MS, 310 * MS), "batches", "stops_improving").words["enough"] == 16
-    assert said(stepping(5 * MS, 80 * MS, 320 * MS, 1280 * MS), "batches", "stops_improving").words["enough"] == 1
-    assert said(stepping(1 * MS, 14 * MS, 70 * MS, 250 * MS), "batches", "best_at").words["best"] == 16
+    assert (
+        said(stepping(5 * MS, 20 * MS, 79 * MS, 310 * MS), "batches", "stops_improving").words[
+            "enough"
+        ]
+        == 16
+    )
+    assert (
+        said(stepping(5 * MS, 80 * MS, 320 * MS, 1280 * MS), "batches", "stops_improving").words[
+            "enough"
+        ]
+        == 1
+    )
+    assert (
+        said(stepping(1 * MS, 14 * MS, 70 * MS, 250 * MS), "batches", "best_at").words["best"] == 16
+    )
 
 
 @pytest.mark.parametrize(
     ("sizes", "per_sample", "enough", "gain"),
     [
         # Many small improvements count together: 36 is within HELPS of the best.
-        ((16, 20, 24, 28, 32, 36, 40), [1000 * 0.92**position for position in range(7)], 36, 1 / 0.92),
+        (
+            (16, 20, 24, 28, 32, 36, 40),
+            [1000 * 0.92**position for position in range(7)],
+            36,
+            1 / 0.92,
+        ),
         # A spike between two sizes is no improvement at the last.
         ((1, 16, 64, 128), (1000, 500, 600, 520), 16, 500 / 520),
     ],
 )
-def test_the_gain_is_that_from_the_first_size_that_is_near_the_best(sizes, per_sample, enough, gain):
+def test_the_gain_is_that_from_the_first_size_that_is_near_the_best(
+    sizes, per_sample, enough, gain
+):
     times = [round(size * each * US) for size, each in zip(sizes, per_sample, strict=True)]
     found = said(stepping(*times, sizes=sizes), "batches", "stops_improving")
     assert (found.words["enough"], found.words["large"]) == (enough, sizes[-1])
@@ -250,7 +303,9 @@ def test_any_two_times_at_any_two_batch_sizes_have_a_sentence():
     for sizes in ((1, 2), (20, 21), (100, 101), (1, 1000)):
         for large in (1, 900, 960, 1000, 1040, 1060, 2000, 10**6):
             for sentence in sentences(stepping(1000 * US, large * US, sizes=sizes), "batches"):
-                assert Texts("en").cited("explain", sentence.key, {**sentence.words, **sentence.numbers}, None)
+                assert Texts("en").cited(
+                    "explain", sentence.key, {**sentence.words, **sentence.numbers}, None
+                )
 
 
 def test_a_wide_spread_of_times_is_a_warning():
@@ -258,7 +313,8 @@ def test_a_wide_spread_of_times_is_a_warning():
         each = [(10 * MS,) if iqr is None else times(10 * MS, iqr, 100) for iqr in iqrs]
         return laptop(
             iteration_times=tuple(
-                iteration_time("step", size, 0, times_ns=found) for size, found in zip(SIZES, each, strict=True)
+                iteration_time("step", size, 0, times_ns=found)
+                for size, found in zip(SIZES, each, strict=True)
             )
         )
 
@@ -268,7 +324,9 @@ def test_a_wide_spread_of_times_is_a_warning():
     assert (found.numbers["iqr"].value, found.numbers["median"].value) == (30 * MS, 10 * MS)
 
 
-@pytest.mark.parametrize(("at_64", "key"), [(1500 * MS, "epoch_falls"), (8 * S, "epoch_same"), (10 * S, "epoch_rises")])
+@pytest.mark.parametrize(
+    ("at_64", "key"), [(1500 * MS, "epoch_falls"), (8 * S, "epoch_same"), (10 * S, "epoch_rises")]
+)
 def test_times_of_epochs_are_compared_over_batch_sizes(at_64, key):
     found = laptop(epoch_times=(epoch_time("train", 1, 8 * S), epoch_time("train", 64, at_64)))
     assert key in keys(found, "batches")
@@ -281,25 +339,44 @@ def test_the_time_of_a_part_of_an_epoch_is_extrapolated():
 
 
 def test_calls_of_operations_are_compared_over_batch_sizes():
-    assert said(laptop(), "batches", "calls_same").numbers["last"].value == 1 + 1 + 1 + 1 + 1 + 1 + 1 + 2 + 16
-    other = with_operations(laptop(), lambda row, size: dataclasses.replace(row, calls=row.calls * size))
+    assert (
+        said(laptop(), "batches", "calls_same").numbers["last"].value
+        == 1 + 1 + 1 + 1 + 1 + 1 + 1 + 2 + 16
+    )
+    other = with_operations(
+        laptop(), lambda row, size: dataclasses.replace(row, calls=row.calls * size)
+    )
     assert "calls_differ" in keys(other, "batches")
 
 
 # ---- Devices ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("one_thread", "key"), [(8 * MS, "threads_help"), (5 * MS, "threads_same"), (3 * MS, "threads_hurt")])
+@pytest.mark.parametrize(
+    ("one_thread", "key"),
+    [(8 * MS, "threads_help"), (5 * MS, "threads_same"), (3 * MS, "threads_hurt")],
+)
 def test_without_an_accelerator_threads_are_compared(one_thread, key):
-    times = [iteration_time("step", size, ns, threads=n) for size in (1, 64) for n, ns in ((2, 5 * MS), (1, one_thread))]
+    times = [
+        iteration_time("step", size, ns, threads=n)
+        for size in (1, 64)
+        for n, ns in ((2, 5 * MS), (1, one_thread))
+    ]
     found = sentences(laptop(iteration_times=tuple(times)), "devices")
     assert [sentence.key for sentence in found] == ["no_accelerator", key, key]
     if key != "threads_same":
-        assert found[1].numbers["gain"].value == pytest.approx(max(5 * MS, one_thread) / min(5 * MS, one_thread))
+        assert found[1].numbers["gain"].value == pytest.approx(
+            max(5 * MS, one_thread) / min(5 * MS, one_thread)
+        )
 
 
 @pytest.mark.parametrize(
-    ("factors", "key"), [((2, 9, 17), "speedup_all"), ((0.9, 3, 17), "speedup_some"), ((0.5, 0.7, 1.0), "speedup_none")]
+    ("factors", "key"),
+    [
+        ((2, 9, 17), "speedup_all"),
+        ((0.9, 3, 17), "speedup_some"),
+        ((0.5, 0.7, 1.0), "speedup_none"),
+    ],
 )
 def test_an_accelerator_is_faster_at_all_some_or_no_batch_sizes(factors, key):
     found = said(faster_gpu(*factors), "devices", key)
@@ -308,12 +385,15 @@ def test_an_accelerator_is_faster_at_all_some_or_no_batch_sizes(factors, key):
     assert keys(faster_gpu(*factors), "devices").count(key) == 2  # training and testing
 
 
-@pytest.mark.parametrize(("busy", "key"), [(500 * US, "idle"), (5 * MS, "busy"), (None, "idle_missing")])
+@pytest.mark.parametrize(
+    ("busy", "key"), [(500 * US, "idle"), (5 * MS, "busy"), (None, "idle_missing")]
+)
 def test_an_accelerator_is_idle_or_busy(busy, key):
     found = with_cases(
         cluster(),
         tables=lambda case: tuple(
-            dataclasses.replace(table, busy_ns=(busy,) if busy and table.view == "device" else ()) for table in case.tables
+            dataclasses.replace(table, busy_ns=(busy,) if busy and table.view == "device" else ())
+            for table in case.tables
         ),
     )
     assert keys(found, "devices").count(key) == 2  # smallest and largest batch
@@ -322,10 +402,16 @@ def test_an_accelerator_is_idle_or_busy(busy, key):
 def test_the_largest_share_may_move_to_another_operation():
     assert "same_top" in keys(cluster(), "devices")
     moved = with_operations(
-        cluster(), lambda old, _: taking(old, 9 * S) if old.name == "aten::add" and old.self_ns("cpu") < 5 * US else old
+        cluster(),
+        lambda old, _: (
+            taking(old, 9 * S) if old.name == "aten::add" and old.self_ns("cpu") < 5 * US else old
+        ),
     )  # only on the accelerator is it that quick
     found = said(moved, "devices", "other_top")
-    assert (found.words["first"], found.words["second"]) == (Code("aten::convolution_backward"), Code("aten::add"))
+    assert (found.words["first"], found.words["second"]) == (
+        Code("aten::convolution_backward"),
+        Code("aten::add"),
+    )
 
 
 # ---- First iterations -----------------------------------------------------------------------------------------------------
@@ -347,7 +433,9 @@ def test_the_operation_with_most_of_the_extra_time_of_a_first_iteration_is_named
 
 def starting_with(first, warm):
     """The same, with these rows in the untrained process: name -> time."""
-    untrained, trained = first_iterations("cpu", "forward", 1, first=20 * MS, warm=1 * MS, trained=20 * MS)
+    untrained, trained = first_iterations(
+        "cpu", "forward", 1, first=20 * MS, warm=1 * MS, trained=20 * MS
+    )
 
     def changed(call, times):
         rows = tuple(row(name, round(ns)) for name, ns in times.items())
@@ -359,7 +447,9 @@ def starting_with(first, warm):
 
 def test_the_extra_time_of_an_operation_is_a_time_and_no_share():
     """Because another operation takes less, it would have 130 %."""
-    found = starting_with({"aten::conv": 14 * MS, "aten::addmm": 0}, {"aten::conv": 1 * MS, "aten::addmm": 3 * MS})
+    found = starting_with(
+        {"aten::conv": 14 * MS, "aten::addmm": 0}, {"aten::conv": 1 * MS, "aten::addmm": 3 * MS}
+    )
     spent = said(found, "first_iterations", "spent_on")
     assert (spent.numbers["cost"].value, spent.numbers["extra"].value) == (13 * MS, 10 * MS)
     assert {number.kind for number in spent.numbers.values()} == {"time"}
@@ -367,18 +457,39 @@ def test_the_extra_time_of_an_operation_is_a_time_and_no_share():
 
 def test_first_iterations_with_untrained_and_trained_weights_are_compared():
     """16 ms and 11 ms are near each other, but the later call takes 10 ms: the second start cost next to nothing."""
-    for first, trained, key in ((16, 11, "trained_differs"), (16, 24, "trained_differs"), (14, 10, "trained_same_free")):
-        assert keys(starting(first=first * MS, warm=10 * MS, trained=trained * MS), "first_iterations")[-1] == key
-    same = said(starting(first=16 * MS, warm=10 * MS, trained=15 * MS), "first_iterations", "trained_same")
-    assert [same.numbers[name].value for name in ("first", "after", "warm")] == [16 * MS, 15 * MS, 10 * MS]
+    for first, trained, key in (
+        (16, 11, "trained_differs"),
+        (16, 24, "trained_differs"),
+        (14, 10, "trained_same_free"),
+    ):
+        assert (
+            keys(
+                starting(first=first * MS, warm=10 * MS, trained=trained * MS), "first_iterations"
+            )[-1]
+            == key
+        )
+    same = said(
+        starting(first=16 * MS, warm=10 * MS, trained=15 * MS), "first_iterations", "trained_same"
+    )
+    assert [same.numbers[name].value for name in ("first", "after", "warm")] == [
+        16 * MS,
+        15 * MS,
+        10 * MS,
+    ]
 
 
 @pytest.mark.parametrize(
     ("first_shares", "key"),
-    [((0.2, 0.1, 0.6), "spent_outside"), ((0.25, 0.1, 0.1), "spent_widely"), ((0.5, 0.1, 0.1), "spent_on")],
+    [
+        ((0.2, 0.1, 0.6), "spent_outside"),
+        ((0.25, 0.1, 0.1), "spent_widely"),
+        ((0.5, 0.1, 0.1), "spent_on"),
+    ],
 )
 def test_the_cause_of_a_slow_first_iteration_follows_from_its_operations(first_shares, key):
-    times = dict(zip(("aten::mkldnn_convolution", "aten::addmm", OUTSIDE), first_shares, strict=True))
+    times = dict(
+        zip(("aten::mkldnn_convolution", "aten::addmm", OUTSIDE), first_shares, strict=True)
+    )
     times |= {f"aten::op{number}": (1 - sum(first_shares)) / 10 for number in range(10)}
     found = starting_with({name: share * 19 * MS for name, share in times.items()}, {})
     assert key in keys(found, "first_iterations")
@@ -387,11 +498,20 @@ def test_the_cause_of_a_slow_first_iteration_follows_from_its_operations(first_s
 @pytest.mark.parametrize(
     ("times", "expected"),
     [
-        ({"first": 20 * MS, "warm": 1 * MS, "trained": None}, ["first_costs", "spent_on", "trained_missing"]),
-        ({"first": 20 * MS, "warm": 1 * MS, "trained": 5 * MS}, ["first_costs", "spent_on", "trained_differs"]),
+        (
+            {"first": 20 * MS, "warm": 1 * MS, "trained": None},
+            ["first_costs", "spent_on", "trained_missing"],
+        ),
+        (
+            {"first": 20 * MS, "warm": 1 * MS, "trained": 5 * MS},
+            ["first_costs", "spent_on", "trained_differs"],
+        ),
         ({"first": 20 * MS, "warm": None, "trained": 21 * MS}, ["first_unknown"]),
         ({"first": 20 * MS, "warm": 0, "trained": 21 * MS}, ["first_unknown"]),
-        ({"first": 1_100 * US, "warm": 1 * MS, "trained": 1 * MS}, ["first_free", "trained_same_free"]),
+        (
+            {"first": 1_100 * US, "warm": 1 * MS, "trained": 1 * MS},
+            ["first_free", "trained_same_free"],
+        ),
     ],
 )
 def test_missing_and_different_first_iterations_are_named(times, expected):
@@ -417,11 +537,14 @@ def test_time_added_by_the_profiler(iteration, added, key):
     found = with_cases(
         laptop(iteration_times=(iteration_time("step", 1, 5 * MS),)),
         tables=lambda case: tuple(
-            dataclasses.replace(each, iteration_ns=(iteration,), profiler_ns=added) for each in case.tables
+            dataclasses.replace(each, iteration_ns=(iteration,), profiler_ns=added)
+            for each in case.tables
         ),
     )
     assert keys(found, "profiler") == [key, "profiler_missing"]  # nothing was timed at batch 64
-    assert sentences(found, "profiler")[0].numbers["times"].value == pytest.approx(iteration / (5 * MS))
+    assert sentences(found, "profiler")[0].numbers["times"].value == pytest.approx(
+        iteration / (5 * MS)
+    )
 
 
 @pytest.mark.parametrize(
@@ -436,7 +559,9 @@ def test_time_added_by_the_profiler(iteration, added, key):
     ],
 )
 def test_accuracies_of_the_batch_sizes_are_compared(accuracies, key, best, worst):
-    runs = tuple(training("cpu", size, accuracy) for size, accuracy in zip(SIZES, accuracies, strict=True))
+    runs = tuple(
+        training("cpu", size, accuracy) for size, accuracy in zip(SIZES, accuracies, strict=True)
+    )
     for order in (runs, runs[::-1]):
         found = said(laptop(trainings=order), "training", key)
         assert (found.words["best"], found.words["worst"]) == (best, worst)
@@ -444,7 +569,10 @@ def test_accuracies_of_the_batch_sizes_are_compared(accuracies, key, best, worst
         assert reached == [max(accuracies), min(accuracies)]
         if key != "trained_to":  # 4 epochs of 1,437 samples
             updates = {1: 5748, 16: 360, 64: 92}
-            assert [found.numbers[f"{name}_updates"].value for name in ("best", "worst")] == [updates[best], updates[worst]]
+            assert [found.numbers[f"{name}_updates"].value for name in ("best", "worst")] == [
+                updates[best],
+                updates[worst],
+            ]
 
 
 # ---- What is missing -------------------------------------------------------------------------------------------------
@@ -459,12 +587,21 @@ ONE_THREAD = dataclasses.replace(laptop().environment, threads=1)
         (with_cases(laptop(), tables=()), "operations", ["operations_missing"]),
         (with_settings(laptop(), batch_sizes=(16,)), "batches", ["one_batch_size"]),
         (
-            with_cases(laptop(iteration_times=(), epoch_times=()), tables=()), "batches",
+            with_cases(laptop(iteration_times=(), epoch_times=()), tables=()),
+            "batches",
             ["batches_missing", "batches_missing", "epochs_missing", "epochs_missing"],
         ),
         (laptop(environment=ONE_THREAD), "devices", ["no_accelerator", "one_thread"]),
-        (laptop(iteration_times=()), "devices", ["no_accelerator", "threads_missing", "threads_missing"]),
-        (with_settings(cluster(), batch_sizes=(64,)), "devices", ["speedup_all_one", "speedup_all_one"]),
+        (
+            laptop(iteration_times=()),
+            "devices",
+            ["no_accelerator", "threads_missing", "threads_missing"],
+        ),
+        (
+            with_settings(cluster(), batch_sizes=(64,)),
+            "devices",
+            ["speedup_all_one", "speedup_all_one"],
+        ),
         (cluster(epoch_times=()), "devices", ["speedup_missing", "speedup_missing"]),
         (with_settings(cluster(), devices=("cuda",)), "devices", ["no_cpu"]),
         (laptop(first_iterations=()), "first_iterations", ["first_missing"]),
@@ -472,6 +609,6 @@ ONE_THREAD = dataclasses.replace(laptop().environment, threads=1)
         (laptop(trainings=laptop().trainings[:1]), "training", ["trained_one"]),
         (laptop(trainings=()), "training", ["training_missing"]),
     ],
-)  # fmt: skip
+)
 def test_what_is_missing_or_cannot_be_compared_is_named(findings, section, expected):
     assert keys(findings, section)[: max(2, len(expected))] == expected

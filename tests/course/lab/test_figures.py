@@ -20,9 +20,16 @@ def test_every_figure_is_drawn_as_svg_and_png(tmp_path):
     drawing.draw(found, sheets_of(found))
     devices = found.settings.devices
     assert set(drawing.drawn) == {
-        "graph", "batches", "epochs", "first-iterations",
-        *(f"{kind}-{device}" for device in devices for kind in ("curves", "operations-forward", "operations-step")),
-    }  # fmt: skip
+        "graph",
+        "batches",
+        "epochs",
+        "first-iterations",
+        *(
+            f"{kind}-{device}"
+            for device in devices
+            for kind in ("curves", "operations-forward", "operations-step")
+        ),
+    }
     for name in drawing.drawn:
         assert ET.parse(tmp_path / "figures" / f"{name}.svg").getroot().tag.endswith("svg")
         assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -33,7 +40,9 @@ def test_the_same_findings_give_the_same_figures(tmp_path):
     for name in ("a", "b"):
         drawing = Figures(tmp_path / name, Texts("en"))
         drawing.machines({"laptop": laptop(), "cluster": cluster()})
-    first, second = ((tmp_path / name / "figures" / "machines.svg").read_bytes() for name in ("a", "b"))
+    first, second = (
+        (tmp_path / name / "figures" / "machines.svg").read_bytes() for name in ("a", "b")
+    )
     assert first == second
 
 
@@ -42,12 +51,18 @@ def test_machines_of_any_name_stand_in_the_legend(tmp_path, monkeypatch):
     savefig = Figure.savefig
 
     def keep(figure, *arguments, **options):
-        legends.append([text.get_text() for legend in figure.legends for text in legend.get_texts()])
+        legends.append(
+            [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+        )
         savefig(figure, *arguments, **options)
 
     monkeypatch.setattr(Figure, "savefig", keep)
     Figures(tmp_path, Texts("en")).machines(dict.fromkeys(["_spare", "$x$", "a\x1bb"], laptop()))
-    assert legends[0] == [" _spare: CPU, 2 threads", r"\$x\$: CPU, 2 threads", r"a\x1bb: CPU, 2 threads"]
+    assert legends[0] == [
+        " _spare: CPU, 2 threads",
+        r"\$x\$: CPU, 2 threads",
+        r"a\x1bb: CPU, 2 threads",
+    ]
 
 
 def test_what_is_missing_is_not_drawn(tmp_path):
@@ -55,7 +70,10 @@ def test_what_is_missing_is_not_drawn(tmp_path):
     drawing = Figures(tmp_path, Texts("en"))
     drawing.draw(empty, sheets_of(empty))
     assert drawing.drawn == ["graph"]
-    broken = dataclasses.replace(laptop().trainings[0], curve=(dataclasses.replace(laptop().trainings[0].curve[0], loss=None),))
+    broken = dataclasses.replace(
+        laptop().trainings[0],
+        curve=(dataclasses.replace(laptop().trainings[0].curve[0], loss=None),),
+    )
     # A loss that is not finite is a gap.
     drawing.draw(dataclasses.replace(empty, trainings=(broken,)), sheets_of(empty))
 
@@ -74,7 +92,10 @@ def fonts(monkeypatch, entries, *, of_system=()):
 
 
 def test_labels_are_chinese_only_where_a_font_has_all_their_signs(monkeypatch, tmp_path):
-    fonts(monkeypatch, [entry for entry in font_manager.fontManager.ttflist if entry.name == "DejaVu Sans"])
+    fonts(
+        monkeypatch,
+        [entry for entry in font_manager.fontManager.ttflist if entry.name == "DejaVu Sans"],
+    )
     assert font_for("abc") == "DejaVu Sans"
     assert font_for("批") == ""  # DejaVu has none
     assert Figures(tmp_path, Texts("zh")).texts.language == "en"
@@ -86,7 +107,10 @@ def test_a_font_of_boxes_is_none(monkeypatch):
     monkeypatch.setattr(figures, "_covers", lambda path, needed: True)
     some = font_manager.fontManager.ttflist[0]
     names = ("Last Resort High-Efficiency", ".LastResort")
-    fonts(monkeypatch, [dataclasses.replace(some, name=name, style="normal", weight=400) for name in names])
+    fonts(
+        monkeypatch,
+        [dataclasses.replace(some, name=name, style="normal", weight=400) for name in names],
+    )
     assert font_for("批") == ""
 
 
@@ -94,13 +118,19 @@ def test_a_font_that_cannot_be_read_is_passed_over(monkeypatch, tmp_path):
     (tmp_path / "broken.ttf").write_bytes(b"no font")
     some = font_manager.fontManager.ttflist[0]
     for path in ("broken.ttf", "gone.ttf"):
-        entry = dataclasses.replace(some, fname=str(tmp_path / path), name="Noto Sans CJK SC", style="normal", weight=400)
+        entry = dataclasses.replace(
+            some, fname=str(tmp_path / path), name="Noto Sans CJK SC", style="normal", weight=400
+        )
         fonts(monkeypatch, [entry], of_system=[tmp_path / "broken.ttf"])
         assert font_for("a") == ""
 
 
 def test_a_font_that_was_installed_since_is_found(monkeypatch):
-    dejavu = next(e for e in font_manager.fontManager.ttflist if (e.name, e.style, e.weight) == ("DejaVu Sans", "normal", 400))
+    dejavu = next(
+        e
+        for e in font_manager.fontManager.ttflist
+        if (e.name, e.style, e.weight) == ("DejaVu Sans", "normal", 400)
+    )
     fonts(monkeypatch, [], of_system=[dejavu.fname])
     assert font_for("abc") == "DejaVu Sans"
 
@@ -116,13 +146,19 @@ def test_the_numbers_of_a_figure_are_those_of_the_findings(tmp_path):
     assert list(sample.lines[0].get_ydata()) == pytest.approx([5.0, 1.25, 1.0])
     figure = Figure()
     drawing._curves(figure, laptop(), "cpu")
-    assert [line.get_label() for line in figure.axes[0].lines][:2] == ["batch 1, training", "batch 1, test"]
+    assert [line.get_label() for line in figure.axes[0].lines][:2] == [
+        "batch 1, training",
+        "batch 1, test",
+    ]
     colours = {line.get_color() for line in figure.axes[0].lines}
     assert len(colours) == 3  # one for each batch size
 
 
 def test_names_of_students_are_drawn_as_they_are_and_any_speedup_fits(tmp_path):
-    rows = {"_CPU $x$": [("_s1", 1.2, 1.1, 1e300), ("\u5b66\u751f", 1e-9, 0.0, 1.0)], "": [("$y", 1.0, 1.0, 1.0)]}
+    rows = {
+        "_CPU $x$": [("_s1", 1.2, 1.1, 1e300), ("\u5b66\u751f", 1e-9, 0.0, 1.0)],
+        "": [("$y", 1.0, 1.0, 1.0)],
+    }
     drawing = Figures(tmp_path, Texts("en"))
     drawing.speedups(rows, (1.05, 2.0))
     assert drawing.drawn == ["speedups"]

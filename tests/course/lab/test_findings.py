@@ -26,10 +26,19 @@ def test_a_lab_is_read_as_it_was_written(tmp_path, machine):
     ("change", "said"),
     [
         (lambda data: data.pop("cases"), "cases: is missing"),
-        (lambda data: data["iteration_times"][0].update(batch_size=0), "iteration_times[0].batch_size: needs at least 1"),
-        (lambda data: data["cases"][0]["costs"][0].pop(), "cases[0].costs[0]: needs operation, phase, module, FLOPs and bytes"),
+        (
+            lambda data: data["iteration_times"][0].update(batch_size=0),
+            "iteration_times[0].batch_size: needs at least 1",
+        ),
+        (
+            lambda data: data["cases"][0]["costs"][0].pop(),
+            "cases[0].costs[0]: needs operation, phase, module, FLOPs and bytes",
+        ),
         (lambda data: data["settings"].update(devices=[]), "settings.devices: needs at least one"),
-        (lambda data: data.update(schema=2), "schema: needs 1, which this mnistbench reads, found 2"),
+        (
+            lambda data: data.update(schema=2),
+            "schema: needs 1, which this mnistbench reads, found 2",
+        ),
     ],
 )
 def test_a_wrong_field_is_named_with_its_file(tmp_path, change, said):
@@ -45,7 +54,10 @@ def test_a_wrong_field_is_named_with_its_file(tmp_path, change, said):
 
 
 def test_a_file_that_is_missing_or_no_json_is_named(tmp_path):
-    with pytest.raises(RecordError, match=r"lab\.json: cannot be read \(No such file or directory\); run mnistbench lab -o"):
+    with pytest.raises(
+        RecordError,
+        match=r"lab\.json: cannot be read \(No such file or directory\); run mnistbench lab -o",
+    ):
         Findings.from_directory(tmp_path)
     for content in (b"{", b"[" * 100_000, "\ufeff{}".encode(), b"\xff\xfe\x00"):
         (tmp_path / FILE).write_bytes(content)
@@ -57,4 +69,8 @@ def test_ceilings_are_the_medians_of_those_measured_with_the_cases():
     """One lucky measurement of a lab that was resumed does not count."""
     [first, *others] = laptop().cases
     lucky = dataclasses.replace(first, ceilings=Ceilings(9e11, 3e10, "float32"))
-    assert laptop(cases=(lucky, *others)).ceilings == laptop().ceilings == {"cpu": Ceilings(2e11, 2e10, "float32")}
+    assert (
+        laptop(cases=(lucky, *others)).ceilings
+        == laptop().ceilings
+        == {"cpu": Ceilings(2e11, 2e10, "float32")}
+    )

@@ -27,19 +27,28 @@ SETTINGS = LabSettings("digits", (1, 64), ("cpu",), 1, "convnet", 1)
     [
         lambda found: found.epoch("train", "cpu", 1, 64),
         # Held all at once.
-        lambda found: found.iterations([("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None),
+        lambda found: found.iterations(
+            [("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None
+        ),
     ],
 )
-def test_memory_that_does_not_suffice_is_one_line(monkeypatch: pytest.MonkeyPatch, part: Callable[[Measures], object]) -> None:
+def test_memory_that_does_not_suffice_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, part: Callable[[Measures], object]
+) -> None:
     def build(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(measures, "build", build)
-    with pytest.raises(UsageError, match=r"^memory of cpu does not suffice for batches of 64: choose a smaller batch size$"):
+    with pytest.raises(
+        UsageError,
+        match=r"^memory of cpu does not suffice for batches of 64: choose a smaller batch size$",
+    ):
         part(Measures(SETTINGS))
 
 
-@pytest.mark.parametrize(("samples", "size"), [(1437, 1), (1437, 16), (1437, 64), (1437, 50), (60_000, 64), (10, 64)])
+@pytest.mark.parametrize(
+    ("samples", "size"), [(1437, 1), (1437, 16), (1437, 64), (1437, 50), (60_000, 64), (10, 64)]
+)
 def test_a_training_curve_has_no_more_points_an_epoch_than_it_may(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, samples: int, size: int
 ) -> None:
@@ -68,10 +77,14 @@ def test_a_profiled_case_is_not_timed_as_well(monkeypatch: pytest.MonkeyPatch) -
     assert (asked, len(found.tables[0].iteration_ns)) == ([], 2)
 
 
-def test_all_first_iterations_of_a_lab_share_their_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_first_iterations_of_a_lab_share_their_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     given = []
 
-    def cold_calls(params: Any, data_dir: str | None, processes: Processes | None) -> tuple[ColdCall, ...]:
+    def cold_calls(
+        params: Any, data_dir: str | None, processes: Processes | None
+    ) -> tuple[ColdCall, ...]:
         given.append(processes)
         return ()
 
@@ -112,11 +125,15 @@ def cases(monkeypatch: pytest.MonkeyPatch) -> list[CountingCase]:
     return built
 
 
-def test_every_timed_block_starts_from_the_initial_state(monkeypatch: pytest.MonkeyPatch, cases: list[CountingCase]) -> None:
+def test_every_timed_block_starts_from_the_initial_state(
+    monkeypatch: pytest.MonkeyPatch, cases: list[CountingCase]
+) -> None:
     """Otherwise batch sizes would be compared after different numbers of optimizer steps."""
     monkeypatch.setattr(Measures, "least", 64)
     monkeypatch.setattr(Measures, "most", 64)
-    found = Measures(SETTINGS).iterations([("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None)
+    found = Measures(SETTINGS).iterations(
+        [("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None
+    )
     assert [len(time.times_ns) for time in found] == [64, 64]
     for case in cases:
         assert case.since_reset == 1 + 64 // 8  # one untimed iteration, then the block

@@ -25,7 +25,9 @@ from mnistbench.course.studies.memory.report import LAYERS
 SETTINGS = LabSettings("digits", (4, 16), ("cpu",), 3, "convnet", 1)
 
 #: Of student s123, whose drawn batch size is 41.
-PREDICTED = Predictions("s123", "2026-11-25T07:00:00+00:00", "digits", 2, {"image_drawn": (1, 2, 3)})
+PREDICTED = Predictions(
+    "s123", "2026-11-25T07:00:00+00:00", "digits", 2, {"image_drawn": (1, 2, 3)}
+)
 
 
 def lab(directory, measuring, settings=SETTINGS, *, studies=False, **machine):
@@ -55,15 +57,27 @@ def asked(monkeypatch):
 def test_a_lab_measures_every_part_once(tmp_path):
     measuring = Counting()
     found = lab(tmp_path / "new", measuring).run(None)
-    assert len(measuring.asked) == len(set(measuring.asked)) == len(list((tmp_path / "new" / STEPS).iterdir())) - 1
+    assert (
+        len(measuring.asked)
+        == len(set(measuring.asked))
+        == len(list((tmp_path / "new" / STEPS).iterdir())) - 1
+    )
     assert [run.batch_size for run in found.trainings] == [4, 16]
     pairs = set(itertools.product(("forward", "step"), (4, 16)))
     assert {(each.params.phase, each.params.batch_size) for each in found.cases} == pairs
     for threads in (1, 2):
-        assert {(time.phase, time.batch_size) for time in found.iteration_times if time.threads == threads} == pairs
+        assert {
+            (time.phase, time.batch_size)
+            for time in found.iteration_times
+            if time.threads == threads
+        } == pairs
     assert {(c.phase, c.batch_size) for c in found.first_iterations} == {
-        ("forward", 1), ("forward", 4), ("forward", 16), ("step", 1), ("step", 16),
-    }  # fmt: skip
+        ("forward", 1),
+        ("forward", 4),
+        ("forward", 16),
+        ("step", 1),
+        ("step", 16),
+    }
     assert found.notes == ("a note",)
     assert found.traces == ("traces/forward-cpu-b16.json.gz", "traces/step-cpu-b16.json.gz")
     assert Findings.from_directory(tmp_path / "new") == found
@@ -117,7 +131,9 @@ def test_all_studies_have_one_time_limit(tmp_path, monkeypatch):
 
 def test_a_study_without_a_table_has_a_note_and_is_measured_again(tmp_path, monkeypatch, asked):
     with monkeypatch.context() as context:
-        context.setattr(lab_run, "study", lambda name, limit_s: ((), (f"the study of {name} failed",)))
+        context.setattr(
+            lab_run, "study", lambda name, limit_s: ((), (f"the study of {name} failed",))
+        )
         found = lab(tmp_path, Counting(), studies=True).run(None)
     assert found.studies == ()
     assert found.notes[-1] == f"the study of {list(STUDIES)[-1]} failed"
@@ -137,15 +153,25 @@ def test_the_table_of_a_study_is_that_of_the_command(monkeypatch):
 
 
 def test_columns_that_the_report_shows_are_those_of_the_studies():
-    keys = {column.key for columns in (COSTS, NESTS, LAYERS, times_of(Mock())) for column in columns}
+    keys = {
+        column.key for columns in (COSTS, NESTS, LAYERS, times_of(Mock())) for column in columns
+    }
     assert {key for names in sheets.STUDY_COLUMNS.values() for key in names} <= keys
 
 
 @pytest.mark.parametrize(
     ("arguments", "limit_s", "note"),
     [
-        (TINY, 0.01, "was ended by the time limit of all studies, 180 s; run mnistbench study memory"),
-        (("--model", "vgg"), 120, "ended with exit code 2: mnistbench: --model: 'vgg' is not known"),
+        (
+            TINY,
+            0.01,
+            "was ended by the time limit of all studies, 180 s; run mnistbench study memory",
+        ),
+        (
+            ("--model", "vgg"),
+            120,
+            "ended with exit code 2: mnistbench: --model: 'vgg' is not known",
+        ),
     ],
 )
 def test_a_study_that_fails_or_takes_too_long_has_a_note(arguments, limit_s, note, monkeypatch):
@@ -183,7 +209,9 @@ def test_an_interrupted_training_run_is_started_again(tmp_path):
     assert not (half / "events").exists()
 
 
-@pytest.mark.parametrize("content", ["{", '{"schema": 1, "what": {"step": "fast"}, "notes": [], "items": [{}]}'])
+@pytest.mark.parametrize(
+    "content", ["{", '{"schema": 1, "what": {"step": "fast"}, "notes": [], "items": [{}]}']
+)
 def test_a_damaged_step_is_measured_again_and_named(tmp_path, content):
     lab(tmp_path, Counting()).run(None)
     damaged = tmp_path / STEPS / "training-cpu-b4.json"
@@ -206,7 +234,9 @@ def test_a_case_whose_trace_is_missing_is_measured_again(tmp_path):
 def test_another_batch_size_measures_only_what_is_new(tmp_path):
     lab(tmp_path, Counting()).run(None)
     measuring = Counting()
-    found = lab(tmp_path, measuring, dataclasses.replace(SETTINGS, batch_sizes=(4, 16, 64))).run(None)
+    found = lab(tmp_path, measuring, dataclasses.replace(SETTINGS, batch_sizes=(4, 16, 64))).run(
+        None
+    )
     assert ("training", "cpu", 64) in measuring.asked
     assert ("iterations",) in measuring.asked  # what is compared is timed together
     assert ("training", "cpu", 4) not in measuring.asked
@@ -216,12 +246,22 @@ def test_another_batch_size_measures_only_what_is_new(tmp_path):
 @pytest.mark.parametrize(
     ("change", "machine", "said"),
     [
-        ({"dataset": "mnist"}, {}, "contains a lab with dataset digits, not mnist; use the same settings or name another"),
+        (
+            {"dataset": "mnist"},
+            {},
+            "contains a lab with dataset digits, not mnist; use the same settings or name another",
+        ),
         ({"epochs": 5}, {}, "contains a lab with epochs 3, not 5"),
-        ({}, {"torch": "2.16.0"}, "another machine or with other software: torch was '2.15.0' and is '2.16.0'"),
+        (
+            {},
+            {"torch": "2.16.0"},
+            "another machine or with other software: torch was '2.15.0' and is '2.16.0'",
+        ),
     ],
 )
-def test_a_lab_with_other_settings_or_of_another_machine_is_refused(tmp_path, change, machine, said):
+def test_a_lab_with_other_settings_or_of_another_machine_is_refused(
+    tmp_path, change, machine, said
+):
     lab(tmp_path, Counting())
     with pytest.raises(UsageError, match=re.escape(said)):
         lab(tmp_path, Counting(), dataclasses.replace(SETTINGS, **change), **machine)
@@ -239,7 +279,9 @@ def test_a_directory_with_other_files_is_refused_and_unchanged(tmp_path, content
     for name in content:
         (tmp_path / name).mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UsageError, match="contains files that are not a lab's; name a new or an empty directory"):
+    with pytest.raises(
+        UsageError, match="contains files that are not a lab's; name a new or an empty directory"
+    ):
         lab(tmp_path, Counting())
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -256,7 +298,9 @@ def predict(directory, **changes):
     """Write predictions into the directory of a lab."""
     directory.mkdir(exist_ok=True)
     made = dataclasses.replace(PREDICTED, **changes)
-    (directory / PREDICTIONS).write_text(toml(made, dict.fromkeys(made.answers, "?")), encoding="utf-8")
+    (directory / PREDICTIONS).write_text(
+        toml(made, dict.fromkeys(made.answers, "?")), encoding="utf-8"
+    )
     return made
 
 
@@ -266,7 +310,9 @@ def test_a_lab_measures_the_batch_size_of_its_predictions_and_keeps_them(tmp_pat
     found = lab(tmp_path, measuring).run(None)
     assert found.predictions == made
     assert found.settings.batch_sizes == (4, 16, 41)
-    assert {("profiled", "forward", "cpu", 41), ("profiled", "step", "cpu", 41)} <= set(measuring.asked)
+    assert {("profiled", "forward", "cpu", 41), ("profiled", "step", "cpu", 41)} <= set(
+        measuring.asked
+    )
     assert Findings.from_directory(tmp_path) == found
     assert lab(tmp_path / "other", Counting()).run(None).predictions is None
 
@@ -296,7 +342,9 @@ def test_a_lab_that_an_earlier_version_began_has_no_predictions(tmp_path):
 
 def test_wrong_predictions_are_one_line_before_anything_is_measured(tmp_path):
     (tmp_path / PREDICTIONS).write_text("[answers]\nimage = [3, 2, 1]\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=re.escape(f"{tmp_path / PREDICTIONS}: student: is missing")):
+    with pytest.raises(
+        UsageError, match=re.escape(f"{tmp_path / PREDICTIONS}: student: is missing")
+    ):
         lab(tmp_path, Counting())
     assert [path.name for path in tmp_path.iterdir()] == [PREDICTIONS]
 
@@ -306,7 +354,10 @@ def test_one_thread_and_accelerators_are_not_compared_with_one_thread(tmp_path):
     assert {time.threads for time in found.iteration_times} == {1}
     both = dataclasses.replace(SETTINGS, devices=("cpu", "cuda"))
     found = lab(tmp_path / "both", Counting(), both).run(None)
-    assert {(time.device, time.threads) for time in found.iteration_times} == {("cpu", 2), ("cuda", 2)}
+    assert {(time.device, time.threads) for time in found.iteration_times} == {
+        ("cpu", 2),
+        ("cuda", 2),
+    }
 
 
 def test_the_log_has_each_step_and_the_remaining_time(tmp_path):

@@ -22,7 +22,9 @@ class Forecaster(nn.Module):
 
 def make_batch(batch_size, device, generator):
     phase = torch.rand(batch_size, 1, generator=generator) * 6.28
-    series = torch.sin(phase + torch.arange(33) * 0.3) + 0.05 * torch.randn(batch_size, 33, generator=generator)
+    series = torch.sin(phase + torch.arange(33) * 0.3) + 0.05 * torch.randn(
+        batch_size, 33, generator=generator
+    )
     return series[:, :32, None].to(device), series[:, 32:].to(device)
 
 

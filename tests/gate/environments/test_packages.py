@@ -9,12 +9,25 @@ from mnistbench.gate.environments.packages import Installed, installed, wanted
 
 #: As with torch 2.15: pins in both directions, a toolkit with extras, a range, and packages that have nothing to do with it.
 PACKAGES = [
-    Installed("torch", "2.15.0", (
-        "triton~=3.9.0; platform_system != 'nowhere'", "toolkit[blas]==13.2.2", "bindings<14,>=13.0.3", "sympy>=1.13.3",
-        "windows-only==1.0; platform_system == 'nowhere'", "optree>=0.13; extra == 'optree'", "numpy<3",
-    )),
+    Installed(
+        "torch",
+        "2.15.0",
+        (
+            "triton~=3.9.0; platform_system != 'nowhere'",
+            "toolkit[blas]==13.2.2",
+            "bindings<14,>=13.0.3",
+            "sympy>=1.13.3",
+            "windows-only==1.0; platform_system == 'nowhere'",
+            "optree>=0.13; extra == 'optree'",
+            "numpy<3",
+        ),
+    ),
     Installed("triton", "3.9.0"),
-    Installed("toolkit", "13.2.2", ("nvidia-blas==13.4.*; extra == 'blas'", "nvidia-fft==12.*; extra == 'fft'")),
+    Installed(
+        "toolkit",
+        "13.2.2",
+        ("nvidia-blas==13.4.*; extra == 'blas'", "nvidia-fft==12.*; extra == 'fft'"),
+    ),
     Installed("nvidia-blas", "13.4.1"),
     Installed("nvidia-fft", "12.2.0"),
     Installed("bindings", "13.5.0", ("pathfinder>=1.4.2",)),
@@ -25,10 +38,16 @@ PACKAGES = [
     Installed("torchvision", "0.30.0", ("torch==2.15.0", "numpy")),
     Installed("Vision_Extras", "1.0", ("torchvision==0.30.0", "not a requirement !!")),
     Installed("tqdm", "4.70.1"),
-    Installed("mnistbench", "0.1.0", ("torch>=2.11", "numpy>=2.0"), "file:///somewhere/main", is_editable=True),
+    Installed(
+        "mnistbench",
+        "0.1.0",
+        ("torch>=2.11", "numpy>=2.0"),
+        "file:///somewhere/main",
+        is_editable=True,
+    ),
     Installed("forked", "1.0", ("torch==2.15.0",), "git+https://example.org/forked@0123abc"),
     Installed("own-models", "0.1", ("torch",), "file:///somewhere/own", is_editable=True),
-]  # fmt: skip
+]
 
 
 def lines(*changes, packages=PACKAGES):
@@ -37,25 +56,44 @@ def lines(*changes, packages=PACKAGES):
 
 def test_a_package_that_nothing_is_pinned_to_changes_alone():
     assert lines("tqdm==4.66.2") == (
-        "bindings==13.5.0", "forked @ git+https://example.org/forked@0123abc", "numpy==2.4.6", "nvidia-blas==13.4.1",
-        "nvidia-fft==12.2.0", "pathfinder==1.9.0", "sympy==1.14.0", "toolkit==13.2.2", "torch==2.15.0",
-        "torchvision==0.30.0", "tqdm==4.66.2", "triton==3.9.0", "Vision_Extras==1.0", "windows-only==1.0",
-    )  # fmt: skip
+        "bindings==13.5.0",
+        "forked @ git+https://example.org/forked@0123abc",
+        "numpy==2.4.6",
+        "nvidia-blas==13.4.1",
+        "nvidia-fft==12.2.0",
+        "pathfinder==1.9.0",
+        "sympy==1.14.0",
+        "toolkit==13.2.2",
+        "torch==2.15.0",
+        "torchvision==0.30.0",
+        "tqdm==4.66.2",
+        "triton==3.9.0",
+        "Vision_Extras==1.0",
+        "windows-only==1.0",
+    )
 
 
 def test_what_is_pinned_to_a_changed_package_is_left_to_uv():
     found = set(lines("tqdm==4.70.1")) - set(lines("torch==2.13.0"))
     assert found == {
-        "torch==2.15.0", "triton==3.9.0", "toolkit==13.2.2", "nvidia-blas==13.4.1", "bindings==13.5.0",
-        "torchvision==0.30.0", "Vision_Extras==1.0",
-    }  # fmt: skip
+        "torch==2.15.0",
+        "triton==3.9.0",
+        "toolkit==13.2.2",
+        "nvidia-blas==13.4.1",
+        "bindings==13.5.0",
+        "torchvision==0.30.0",
+        "Vision_Extras==1.0",
+    }
     assert {"torch==2.13.0", "torchvision", "Vision_Extras"} <= set(lines("torch==2.13.0"))
     # Others require numpy.
     assert {"nvidia-fft==12.2.0", "sympy==1.14.0", "numpy==2.4.6"} <= set(lines("torch==2.13.0"))
 
 
 def test_a_package_that_does_not_allow_the_new_version_has_no_version():
-    packages = [Installed("torch", "2.15.0"), Installed("torchvision", "0.29.2", ("torch (>=2.14.0)",))]
+    packages = [
+        Installed("torch", "2.15.0"),
+        Installed("torchvision", "0.29.2", ("torch (>=2.14.0)",)),
+    ]
     assert lines("torch==2.13.0", packages=packages) == ("torch==2.13.0", "torchvision")
     assert lines("torch==2.14.0", packages=packages) == ("torch==2.14.0", "torchvision==0.29.2")
     assert lines("torch<2.14", packages=packages) == ("torch<2.14", "torchvision==0.29.2")
@@ -63,11 +101,18 @@ def test_a_package_that_does_not_allow_the_new_version_has_no_version():
 
 
 def test_mnistbench_is_left_out_so_that_torch_may_be_older_than_it_allows():
-    packages = [Installed("torch", "2.15.0", ("numpy<3",)), Installed("mnistbench", "0.1.0", ("torch>=2.11", "numpy>=2")),
-                Installed("numpy", "2.4.6")]  # fmt: skip
+    packages = [
+        Installed("torch", "2.15.0", ("numpy<3",)),
+        Installed("mnistbench", "0.1.0", ("torch>=2.11", "numpy>=2")),
+        Installed("numpy", "2.4.6"),
+    ]
     assert lines("torch==2.6.0", packages=packages) == ("numpy==2.4.6", "torch==2.6.0")
     assert lines("numpy==2.0", packages=packages) == ("numpy==2.0", "torch==2.15.0")
-    assert lines("mnistbench==0.2", packages=packages) == ("mnistbench==0.2", "numpy==2.4.6", "torch==2.15.0")
+    assert lines("mnistbench==0.2", packages=packages) == (
+        "mnistbench==0.2",
+        "numpy==2.4.6",
+        "torch==2.15.0",
+    )
 
 
 def test_a_requirement_that_is_met_changes_nothing():
@@ -79,13 +124,23 @@ def test_a_requirement_that_is_met_changes_nothing():
 
 
 def test_several_changes_extras_and_files_are_possible():
-    assert lines("torch==2.13.0", "triton==3.6.0")[-3:] == ("triton==3.6.0", "Vision_Extras", "windows-only==1.0")
+    assert lines("torch==2.13.0", "triton==3.6.0")[-3:] == (
+        "triton==3.6.0",
+        "Vision_Extras",
+        "windows-only==1.0",
+    )
     assert "nvidia-fft==12.2.0" not in lines("toolkit[fft]==13.0.0")
-    assert lines("tqdm @ file:///wheels/tqdm-5.whl", packages=[PACKAGES[12]]) == ("tqdm @ file:///wheels/tqdm-5.whl",)
+    assert lines("tqdm @ file:///wheels/tqdm-5.whl", packages=[PACKAGES[12]]) == (
+        "tqdm @ file:///wheels/tqdm-5.whl",
+    )
 
 
 def test_packages_that_pin_each_other_end():
-    packages = [Installed("a", "1", ("b==1",)), Installed("b", "1", ("a==1",)), Installed("c", "1", ("b==1",))]
+    packages = [
+        Installed("a", "1", ("b==1",)),
+        Installed("b", "1", ("a==1",)),
+        Installed("c", "1", ("b==1",)),
+    ]
     assert lines("a==2", packages=packages) in {("a==2", "b", "c"), ("a==2", "c")}
 
 
@@ -114,9 +169,13 @@ class Distribution:
 
 def test_installed_distributions_are_read_by_name_and_the_first_of_each_counts():
     found = installed(
-        [Distribution("b", "1", sizes=[3, None, 4]), Distribution("A.x", "2", requires=["b"]), Distribution("a-x", "1"),
-         Distribution(None, None)]
-    )  # fmt: skip
+        [
+            Distribution("b", "1", sizes=[3, None, 4]),
+            Distribution("A.x", "2", requires=["b"]),
+            Distribution("a-x", "1"),
+            Distribution(None, None),
+        ]
+    )
     assert found == [Installed("A.x", "2", ("b",)), Installed("b", "1", size_bytes=7)]
 
 
@@ -131,7 +190,11 @@ def test_installed_distributions_are_read_by_name_and_the_first_of_each_counts()
         ("mnistbench", {}, ""),
         (
             "a",
-            {"url": "https://x.org/a", "vcs_info": {"vcs": "git", "commit_id": "01ab"}, "subdirectory": "s"},
+            {
+                "url": "https://x.org/a",
+                "vcs_info": {"vcs": "git", "commit_id": "01ab"},
+                "subdirectory": "s",
+            },
             "a @ git+https://x.org/a@01ab#subdirectory=s",
         ),
         ("a", ["no", "object"], "a==1.0"),

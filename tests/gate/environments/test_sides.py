@@ -24,9 +24,11 @@ def options(**given):
 def made(monkeypatch):
     """What environments are made from; the packages and environments are invented."""
     packages = [
-        Installed("numpy", "2.4.6", size_bytes=1 << 20), Installed("werkzeug", "4.70.1", size_bytes=2 << 20),
-        Installed("torch", "2.15.0"), Installed("own", "1", (), "file:///own", is_editable=True, size_bytes=1),
-    ]  # fmt: skip
+        Installed("numpy", "2.4.6", size_bytes=1 << 20),
+        Installed("werkzeug", "4.70.1", size_bytes=2 << 20),
+        Installed("torch", "2.15.0"),
+        Installed("own", "1", (), "file:///own", is_editable=True, size_bytes=1),
+    ]
     found = SimpleNamespace(wanted=[], used=0)
 
     @contextmanager
@@ -59,26 +61,38 @@ def test_each_side_has_an_environment_of_its_own_while_it_is_used(made):
     assert made.used == 0
     base, head = made.wanted
     assert (base.asked, base.lines, base.size_bytes) == (
-        ("werkzeug==4.66.2",), ("numpy==2.4.6", "torch==2.15.0", "werkzeug==4.66.2"), 3 << 20
-    )  # fmt: skip
-    assert (head.asked, head.lines) == (("numpy==2.0", "werkzeug==4.67"), ("numpy==2.0", "torch==2.15.0", "werkzeug==4.67"))
+        ("werkzeug==4.66.2",),
+        ("numpy==2.4.6", "torch==2.15.0", "werkzeug==4.66.2"),
+        3 << 20,
+    )
+    assert (head.asked, head.lines) == (
+        ("numpy==2.0", "werkzeug==4.67"),
+        ("numpy==2.0", "torch==2.15.0", "werkzeug==4.67"),
+    )
     assert said == ["making ('werkzeug==4.66.2',)", "making ('numpy==2.0', 'werkzeug==4.67')"]
 
 
 def test_one_side_may_have_an_environment_and_the_other_an_interpreter(made):
-    with options(base_python=sys.executable, head_with=["werkzeug==4.66.2"]).interpreters(lambda _: None) as found:
+    with options(base_python=sys.executable, head_with=["werkzeug==4.66.2"]).interpreters(
+        lambda _: None
+    ) as found:
         assert found == {"base": sys.executable, "head": "/environments/1/bin/python"}
 
 
 @pytest.mark.parametrize(
-    "given", [{"base_python": sys.executable}, {"head_env": ["A=1"]}, {"base_with": ["werkzeug==1"]}], ids=str
+    "given",
+    [{"base_python": sys.executable}, {"head_env": ["A=1"]}, {"base_with": ["werkzeug==1"]}],
+    ids=str,
 )
 def test_any_option_makes_the_sides_differ(given):
     assert options(**given).differ
 
 
 def test_variables_are_those_of_a_side():
-    assert options(base_env=["A=1", "B=x=y"], head_env=["A="]).variables == {"base": {"A": "1", "B": "x=y"}, "head": {"A": ""}}
+    assert options(base_env=["A=1", "B=x=y"], head_env=["A="]).variables == {
+        "base": {"A": "1", "B": "x=y"},
+        "head": {"A": ""},
+    }
 
 
 @pytest.mark.parametrize("version", ["==2.6.0", "==2.6.0+cpu", "==2.*", "==2.10.0", ">=2.0,<2.9"])
@@ -89,7 +103,10 @@ def test_a_torch_that_may_be_measured_is_not_refused(version):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"base_python": "/nowhere"}, "--base-python: '/nowhere' cannot be started; name a Python interpreter"),
+        (
+            {"base_python": "/nowhere"},
+            "--base-python: '/nowhere' cannot be started; name a Python interpreter",
+        ),
         ({"base_env": ["X"]}, "--base-env: 'X' is not a variable with a value; give NAME=VALUE"),
         ({"head_env": ["=1"]}, "--head-env: '=1' is not a variable with a value; give NAME=VALUE"),
         (
@@ -108,7 +125,10 @@ def test_a_torch_that_may_be_measured_is_not_refused(version):
             {"base_with": ["werkzeug=4"]},
             "--base-with: 'werkzeug=4' is not a requirement; give NAME==VERSION, such as torch==2.13.0",
         ),
-        ({"base_with": ["werkzeug"]}, "--base-with: 'werkzeug' names no version; give NAME==VERSION, such as werkzeug==1.0"),
+        (
+            {"base_with": ["werkzeug"]},
+            "--base-with: 'werkzeug' names no version; give NAME==VERSION, such as werkzeug==1.0",
+        ),
         (
             {"head_with": ["jax==1"]},
             "--head-with: 'jax==1' names jax, which is not installed; name an installed package",
@@ -117,7 +137,10 @@ def test_a_torch_that_may_be_measured_is_not_refused(version):
             {"base_with": ["torch==2.5.1"]},
             "--base-with: 'torch==2.5.1' is older than 2.6, the oldest torch that the gate measures; give a newer version",
         ),
-        ({"head_with": ["werkzeug==4", "Werkzeug==5"]}, "--head-with: werkzeug is given twice; give one version"),
+        (
+            {"head_with": ["werkzeug==4", "Werkzeug==5"]},
+            "--head-with: werkzeug is given twice; give one version",
+        ),
         *(
             (
                 {f"{side}_with": ["werkzeug==4"], f"{side}_python": sys.executable},
@@ -139,15 +162,22 @@ def test_an_interpreter_that_is_too_old_is_named(tmp_path):
     old = tmp_path / "python"
     old.write_text("#!/bin/sh\necho 'Unknown option: -P' >&2\nexit 2\n", encoding="utf-8")
     old.chmod(0o755)
-    with pytest.raises(UsageError, match=r"python' is older than Python 3.11, the oldest that the gate runs; name another"):
+    with pytest.raises(
+        UsageError,
+        match=r"python' is older than Python 3.11, the oldest that the gate runs; name another",
+    ):
         options(head_python=str(old))
 
 
-@pytest.mark.parametrize("text", ["raise ModuleNotFoundError('pytest')", "def hookimpl(*, tryfirst=False): pass"])
+@pytest.mark.parametrize(
+    "text", ["raise ModuleNotFoundError('pytest')", "def hookimpl(*, tryfirst=False): pass"]
+)
 def test_an_interpreter_without_a_usable_pytest_is_named(tmp_path, text):
     (tmp_path / "pytest.py").write_text(text, encoding="utf-8")
     python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\nPYTHONPATH='{tmp_path}' exec '{sys.executable}' \"$@\"\n", encoding="utf-8")
+    python.write_text(
+        f"#!/bin/sh\nPYTHONPATH='{tmp_path}' exec '{sys.executable}' \"$@\"\n", encoding="utf-8"
+    )
     python.chmod(0o755)
     with pytest.raises(UsageError) as refused:
         options(base_python=str(python))
@@ -158,7 +188,9 @@ def test_an_interpreter_without_a_usable_pytest_is_named(tmp_path, text):
 
 
 def test_a_relative_interpreter_becomes_absolute(tmp_path, monkeypatch):
-    (tmp_path / "python").write_text(f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n", encoding="utf-8")
+    (tmp_path / "python").write_text(
+        f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n", encoding="utf-8"
+    )
     (tmp_path / "python").chmod(0o755)
     monkeypatch.chdir(tmp_path)
     assert options(head_python="./python").head_python == str(tmp_path / "python")

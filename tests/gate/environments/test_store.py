@@ -63,7 +63,11 @@ class Uv:
     @property
     def calls(self):
         path = self.path.with_name("calls")
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        return (
+            [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            if path.exists()
+            else []
+        )
 
 
 @pytest.fixture
@@ -105,13 +109,25 @@ def test_an_environment_is_announced_and_made(uv, home):
     folder = Path(environment.folder)
     assert re.fullmatch(r"[0-9a-f]{16}", folder.name)
     place = f"~/.cache/mnistbench/environments/{folder.name}"
-    assert said == [f"making an environment with tqdm==4.66.2 in {place}: about 3.00 MiB, less what uv has in its cache"]
+    assert said == [
+        f"making an environment with tqdm==4.66.2 in {place}: about 3.00 MiB, less what uv has in its cache"
+    ]
     assert uv.calls == [
         ["venv", "--no-project", "--python", sys.executable, str(folder)],
-        ["pip", "install", "--python", f"{folder}/bin/python", "--requirements", f"{folder}/requirements.txt"],
+        [
+            "pip",
+            "install",
+            "--python",
+            f"{folder}/bin/python",
+            "--requirements",
+            f"{folder}/requirements.txt",
+        ],
     ]
     assert (folder / "requirements.txt").read_text(encoding="utf-8") == "numpy==2.0\ntqdm==4.66.2\n"
-    assert (environment.asked, environment.packages) == (("tqdm==4.66.2",), {"numpy": "2.0", "tqdm": "4.66.2"})
+    assert (environment.asked, environment.packages) == (
+        ("tqdm==4.66.2",),
+        {"numpy": "2.0", "tqdm": "4.66.2"},
+    )
     assert environment.size_bytes > 100
     assert environment.version == sys.version.split()[0]
     assert left(home) == [folder]
@@ -149,7 +165,11 @@ def test_other_requirements_another_interpreter_and_a_wheel_that_was_built_again
     wheel = home / "a wheel.whl"
     local = Wanted(("tqdm @ file",), (f"tqdm @ {wheel.as_uri()}",), 0)
     wheel.write_text("1", encoding="utf-8")
-    names = [store._name(TQDM), store._name(Wanted(("tqdm==4.66.2",), ("tqdm==4.66.2",), 3 << 20)), store._name(local)]
+    names = [
+        store._name(TQDM),
+        store._name(Wanted(("tqdm==4.66.2",), ("tqdm==4.66.2",), 3 << 20)),
+        store._name(local),
+    ]
     wheel.write_text("12", encoding="utf-8")
     names.append(store._name(local))
     monkeypatch.setattr(sys, "version", "3.99.0")
@@ -202,18 +222,25 @@ def test_a_folder_outside_a_repository_is_read_without_caches(uv, home):
 @pytest.mark.parametrize(
     ("name", "value", "matters"),
     [
-        ("UV_INDEX_URL", "https://one", True), ("UV_TORCH_BACKEND", "cpu", True), ("UV_CACHE_DIR", "/tmp", False),
-        ("UV_INDEX_OWN_PASSWORD", "secret", False), ("UV_RUN_RECURSION_DEPTH", "1", False),
+        ("UV_INDEX_URL", "https://one", True),
+        ("UV_TORCH_BACKEND", "cpu", True),
+        ("UV_CACHE_DIR", "/tmp", False),
+        ("UV_INDEX_OWN_PASSWORD", "secret", False),
+        ("UV_RUN_RECURSION_DEPTH", "1", False),
         ("PIP_INDEX_URL", "https://one", False),
     ],
-)  # fmt: skip
-def test_variables_of_uv_that_decide_what_is_installed_give_another_environment(uv, home, monkeypatch, name, value, matters):
+)
+def test_variables_of_uv_that_decide_what_is_installed_give_another_environment(
+    uv, home, monkeypatch, name, value, matters
+):
     before = store._name(TQDM)
     monkeypatch.setenv(name, value)
     assert (store._name(TQDM) != before) == matters
 
 
-@pytest.mark.parametrize("place", ["project/uv.toml", "uv.toml", ".config/uv/uv.toml", "constraints.txt", "links/a.whl"])
+@pytest.mark.parametrize(
+    "place", ["project/uv.toml", "uv.toml", ".config/uv/uv.toml", "constraints.txt", "links/a.whl"]
+)
 def test_a_changed_configuration_of_uv_gives_another_environment(uv, home, monkeypatch, place):
     (home / "project").mkdir()
     monkeypatch.chdir(home / "project")
@@ -228,13 +255,18 @@ def test_a_changed_configuration_of_uv_gives_another_environment(uv, home, monke
     assert len(set(names)) == 3
 
 
-def test_only_the_part_of_uv_in_the_configuration_of_a_project_gives_another_environment(uv, home, monkeypatch):
+def test_only_the_part_of_uv_in_the_configuration_of_a_project_gives_another_environment(
+    uv, home, monkeypatch
+):
     monkeypatch.chdir(home)
     names = [store._name(TQDM)]
     for text in (
-        '[project]\nversion = "1"', '[project]\nversion = "2"', "no toml", "[tool.uv]\nexclude-newer = 2026-01-01",
+        '[project]\nversion = "1"',
+        '[project]\nversion = "2"',
+        "no toml",
+        "[tool.uv]\nexclude-newer = 2026-01-01",
         "[tool.uv]\nx = 1",
-    ):  # fmt: skip
+    ):
         Path("pyproject.toml").write_text(text, encoding="utf-8")
         names.append(store._name(TQDM))
     assert len(set(names[:4])) == 1
@@ -262,12 +294,22 @@ def test_an_incomplete_environment_is_made_again(uv, home, damage):
 @pytest.mark.parametrize(
     ("behaviour", "error", "message"),
     [
-        ("fails", UsageError, "no environment with tqdm==4.66.2: uv: Because there is no version of tqdm==9"),
-        ("no interpreter", UsageError, "no environment with tqdm==4.66.2: uv made a folder without an interpreter"),
+        (
+            "fails",
+            UsageError,
+            "no environment with tqdm==4.66.2: uv: Because there is no version of tqdm==9",
+        ),
+        (
+            "no interpreter",
+            UsageError,
+            "no environment with tqdm==4.66.2: uv made a folder without an interpreter",
+        ),
         ("interrupted", KeyboardInterrupt, ""),
     ],
 )
-def test_a_failure_has_the_reason_and_leaves_nothing(uv, home, monkeypatch, behaviour, error, message):
+def test_a_failure_has_the_reason_and_leaves_nothing(
+    uv, home, monkeypatch, behaviour, error, message
+):
     monkeypatch.setenv("FAKE_UV", behaviour)
     with pytest.raises(error) as failed:
         make()
@@ -279,7 +321,10 @@ def test_a_failure_has_the_reason_and_leaves_nothing(uv, home, monkeypatch, beha
 
 def test_a_cache_that_cannot_be_written_is_an_error(uv, home):
     (home / ".cache").write_text("a file", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"environments cannot be written \(.+\); set XDG_CACHE_HOME to another folder$"):
+    with pytest.raises(
+        UsageError,
+        match=r"environments cannot be written \(.+\); set XDG_CACHE_HOME to another folder$",
+    ):
         make()
 
 
@@ -288,7 +333,10 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(uv, home, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(store, "_write", full)
-    with pytest.raises(UsageError, match=r"^no environment with tqdm==4.66.2: ~.* cannot be written \(No space left"):
+    with pytest.raises(
+        UsageError,
+        match=r"^no environment with tqdm==4.66.2: ~.* cannot be written \(No space left",
+    ):
         make()
     assert left(home) == []
 
@@ -392,18 +440,31 @@ def test_the_command_lists_and_removes(uv, home, capsys, monkeypatch):
     assert cli.main(["environments"]) == 0
     title, heads, line, row, note = capsys.readouterr().out.splitlines()
     assert title == "1 environment"
-    assert re.split("  +", heads.strip()) == ["packages", "python", "created (UTC)", "last used (UTC)", "size", "folder"]
+    assert re.split("  +", heads.strip()) == [
+        "packages",
+        "python",
+        "created (UTC)",
+        "last used (UTC)",
+        "size",
+        "folder",
+    ]
     assert set(line) == {"-", " "}
     assert re.split("  +", row) == [
-        "tqdm==4.66.2", sys.version.split()[0], "2026-11-20 10:00", "2026-11-20 10:00", "5.59 GiB",
+        "tqdm==4.66.2",
+        sys.version.split()[0],
+        "2026-11-20 10:00",
+        "2026-11-20 10:00",
+        "5.59 GiB",
         f"~/.cache/mnistbench/environments/{folder.name}",
-    ]  # fmt: skip
+    ]
     assert note == "1 folder incomplete or being made; --prune removes what is incomplete"
 
     (folder.parent / "incomplete").rmdir()
     with held(TQDM, silent):
         assert cli.main(["environments", "--prune"]) == 0
-    assert capsys.readouterr().out == f"not removed, because a gate uses it: {store.shown(folder)}\n"
+    assert (
+        capsys.readouterr().out == f"not removed, because a gate uses it: {store.shown(folder)}\n"
+    )
     assert cli.main(["environments", "--prune"]) == 0
     assert capsys.readouterr().out == (
         "removed 1 environment; freed 5.72 MiB; uv's cache keeps the other 5.58 GiB: uv cache clean\n"
@@ -425,8 +486,12 @@ def write_wheel(folder, name, version, requires=""):
     needs = f"Requires-Dist: {requires}\n" if requires else ""
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr(f"{name}.py", "")
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+        )
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         archive.writestr(f"{info}/RECORD", "")
     return wheel
 
@@ -438,14 +503,28 @@ def test_the_real_uv_makes_environments_and_changes_a_loose_version_only_if_anot
         find()
     except UsageError:
         pytest.skip("uv is not installed")
-    for variable, value in (("UV_NO_INDEX", "1"), ("UV_FIND_LINKS", tmp_path), ("UV_CACHE_DIR", tmp_path / "cache")):
+    for variable, value in (
+        ("UV_NO_INDEX", "1"),
+        ("UV_FIND_LINKS", tmp_path),
+        ("UV_CACHE_DIR", tmp_path / "cache"),
+    ):
         monkeypatch.setenv(variable, str(value))
-    for wheel in (("tiny", "1.0"), ("tiny", "2.0"), ("tiny", "3.0"), ("large", "1.0", "tiny==1.0"), ("large", "2.0", "tiny")):
+    for wheel in (
+        ("tiny", "1.0"),
+        ("tiny", "2.0"),
+        ("tiny", "3.0"),
+        ("large", "1.0", "tiny==1.0"),
+        ("large", "2.0", "tiny"),
+    ):
         write_wheel(tmp_path, *wheel)
     for version, found in (("1.0", "1.0"), ("2.0", "2.0")):
-        environment = make(Wanted((f"large=={version}",), (f"large=={version}", "tiny==2.0"), 1000, ("tiny==2.0",)))
+        environment = make(
+            Wanted((f"large=={version}",), (f"large=={version}", "tiny==2.0"), 1000, ("tiny==2.0",))
+        )
         assert environment.packages == {"large": version, "tiny": found}
-    environment = make(Wanted(("own==1.0",), (f"own @ {write_wheel(home, 'own', '1.0').as_uri()}",), 1000))
+    environment = make(
+        Wanted(("own==1.0",), (f"own @ {write_wheel(home, 'own', '1.0').as_uri()}",), 1000)
+    )
     assert environment.packages == {"own": "1.0"}
     subprocess.run([environment.python, "-I", "-c", "import own"], check=True)
     with pytest.raises(UsageError, match=r"^no environment with tiny==9: uv: Because .*tiny"):

@@ -78,7 +78,10 @@ def program(path):
 
 @pytest.mark.usefixtures("nowhere")
 def test_uv_is_found_on_path_as_a_package_or_beside_the_interpreter(tmp_path, monkeypatch):
-    with pytest.raises(UsageError, match=r"^uv makes the environments, and it is not installed; .*: pip install uv$"):
+    with pytest.raises(
+        UsageError,
+        match=r"^uv makes the environments, and it is not installed; .*: pip install uv$",
+    ):
         uv.find()
     on_path = program(tmp_path / "path" / "uv")
     assert uv.find() == str(on_path)
@@ -90,7 +93,10 @@ def test_uv_is_found_on_path_as_a_package_or_beside_the_interpreter(tmp_path, mo
 
 
 def test_what_cannot_be_started_is_an_error(tmp_path):
-    with Path(os.devnull).open("rb") as lock, pytest.raises(UsageError, match=r"nothing: cannot be started \(No such file"):
+    with (
+        Path(os.devnull).open("rb") as lock,
+        pytest.raises(UsageError, match=r"nothing: cannot be started \(No such file"),
+    ):
         uv.run(str(tmp_path / "nothing"), [], lock.fileno())
 
 
@@ -120,9 +126,19 @@ NOT_OLDER = "give NAME==FIRST..LAST with the older release first"
         *(
             (text, NO_RANGE)
             for text in (
-                "torch", "torch==2.11.0", "torch==2.11.0..", "torch==..2.15.0", "torch==2.11.0...2.15.0",
-                "torch>=2.11.0..2.15.0", "torch==2.11.0..new", "torch[opt]==2.11.0..2.15.0", "tor ch==1..2", "==1..2",
-                "torch==2.11.*..2.15.0", "torch==2.11.0..2.15.0,!=2.13.0", "torch==1..2..3",
+                "torch",
+                "torch==2.11.0",
+                "torch==2.11.0..",
+                "torch==..2.15.0",
+                "torch==2.11.0...2.15.0",
+                "torch>=2.11.0..2.15.0",
+                "torch==2.11.0..new",
+                "torch[opt]==2.11.0..2.15.0",
+                "tor ch==1..2",
+                "==1..2",
+                "torch==2.11.*..2.15.0",
+                "torch==2.11.0..2.15.0,!=2.13.0",
+                "torch==1..2..3",
             )
         ),
         ("torch==2.15.0..2.11.0", f"has 2.15.0, which is not older than 2.11.0; {NOT_OLDER}"),
@@ -132,9 +148,12 @@ NOT_OLDER = "give NAME==FIRST..LAST with the older release first"
             "names a build, 2.13.0+cpu; give 2.13.0, and select the build with uv's settings, such as UV_TORCH_BACKEND",
         ),
         ("jax==1..2", "names jax, which is not installed; name an installed package"),
-        ("torch==2.4.0..2.15.0", "is older than 2.6, the oldest torch that the gate measures; give a newer version"),
+        (
+            "torch==2.4.0..2.15.0",
+            "is older than 2.6, the oldest torch that the gate measures; give a newer version",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_range_is_one_line(text, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         release_range(text)
@@ -152,7 +171,9 @@ class Index:
         self.arguments = arguments
         requirement = Requirement(text.strip())
         pre = arguments[arguments.index("--prerelease") + 1] == "allow"
-        fitting = [each for each in self.available if requirement.specifier.contains(each, prereleases=pre)]
+        fitting = [
+            each for each in self.available if requirement.specifier.contains(each, prereleases=pre)
+        ]
         if not fitting:
             raise UsageError(f"uv: Because there is no version of {requirement}")
         return self.printed.format(name=requirement.name, version=fitting[-1])
@@ -167,7 +188,13 @@ def index(monkeypatch):
 
 
 def test_releases_are_listed_from_the_first_to_the_last(index):
-    assert releases(Range("torch", "2.11.0", "2.13.0")) == ("2.11.0", "2.11.1", "2.12.0", "2.12.0.post1", "2.13.0")
+    assert releases(Range("torch", "2.11.0", "2.13.0")) == (
+        "2.11.0",
+        "2.11.1",
+        "2.12.0",
+        "2.12.0.post1",
+        "2.13.0",
+    )
     assert releases(Range("torch", "2.12", "2.12.0.post1")) == ("2.12.0", "2.12.0.post1")
 
 
@@ -194,7 +221,10 @@ def test_the_build_that_uv_selects_is_kept(index):
     assert releases(Range("torch", "2.11.0", "2.13.0")) == index.available
 
 
-@pytest.mark.parametrize("printed", ["# made by uv\n{name}=={version} \\\n    --hash=sha256:00\n", "{name}=={version} ; x\n"])
+@pytest.mark.parametrize(
+    "printed",
+    ["# made by uv\n{name}=={version} \\\n    --hash=sha256:00\n", "{name}=={version} ; x\n"],
+)
 def test_settings_of_uv_may_change_its_output(index, printed):
     index.printed = printed
     assert releases(Range("torch", "2.11.0", "2.11.1")) == ("2.11.0", "2.11.1")
@@ -202,12 +232,20 @@ def test_settings_of_uv_may_change_its_output(index, printed):
 
 def test_an_output_without_a_release_is_one_line(index):
     index.printed = "# nothing\n"
-    with pytest.raises(UsageError, match=r"uv: printed no release of torch; remove settings of uv that change its output$"):
+    with pytest.raises(
+        UsageError,
+        match=r"uv: printed no release of torch; remove settings of uv that change its output$",
+    ):
         releases(Range("torch", "2.11.0", "2.11.1"))
 
 
-@pytest.mark.parametrize(("first", "last", "missing"), [("2.9", "2.13.0", "2.9"), ("2.11.0", "3", "3")])
+@pytest.mark.parametrize(
+    ("first", "last", "missing"), [("2.9", "2.13.0", "2.9"), ("2.11.0", "3", "3")]
+)
 def test_an_end_that_does_not_exist_is_named(index, first, last, missing):
     with pytest.raises(UsageError) as raised:
         releases(Range("torch", first, last))
-    assert str(raised.value) == f"torch {missing} is not available: uv: Because there is no version of torch=={missing}"
+    assert (
+        str(raised.value)
+        == f"torch {missing} is not available: uv: Because there is no version of torch=={missing}"
+    )

@@ -12,7 +12,13 @@ from torch import library, nn
 from torch.autograd import DeviceType
 
 from mnistbench.core.operation import NO_MODULE
-from mnistbench.gate.reproducers.capture import CapturedCall, CapturedRow, capture, rows, times_of_calls
+from mnistbench.gate.reproducers.capture import (
+    CapturedCall,
+    CapturedRow,
+    capture,
+    rows,
+    times_of_calls,
+)
 from mnistbench.gate.reproducers.tensors import LARGEST_SAVED, description, distribution
 from mnistbench.measuring import case
 from mnistbench.measuring.profiling import marked, profile
@@ -42,9 +48,16 @@ def step():
 
 
 def test_calls_of_forward_and_backward_are_tied_to_their_module(step):
-    wanted = {("aten::addmm", "forward", "hidden"), ("aten::addmm", "forward", "out"), ("aten::mm", "backward", "out")}
+    wanted = {
+        ("aten::addmm", "forward", "hidden"),
+        ("aten::addmm", "forward", "out"),
+        ("aten::mm", "backward", "out"),
+    }
     found = capture(step, marked(step), wanted)
-    shapes = {key: [[arg["tensor"]["shape"] for arg in call.args] for call in row.calls] for key, row in found.items()}
+    shapes = {
+        key: [[arg["tensor"]["shape"] for arg in call.args] for call in row.calls]
+        for key, row in found.items()
+    }
     assert shapes["aten::addmm", "forward", "hidden"] == [[[8], [4, 16], [16, 8]]]
     assert shapes["aten::addmm", "forward", "out"] == [[[3], [4, 8], [8, 3]]]
     of_input, of_weight = [[4, 3], [3, 8]], [[3, 4], [4, 8]]
@@ -56,9 +69,17 @@ def test_every_row_of_operations_of_the_table_is_found_or_has_a_reason(step):
     found = capture(step, marked(step), keys)
     assert found.keys() == keys
     without = {key[0] for key, row in found.items() if not row.calls}
-    assert {"aten::addmm", "aten::mm", "aten::native_dropout", "aten::nll_loss_backward", "aten::add_"}.isdisjoint(without)
+    assert {
+        "aten::addmm",
+        "aten::mm",
+        "aten::native_dropout",
+        "aten::nll_loss_backward",
+        "aten::add_",
+    }.isdisjoint(without)
     assert all(bool(row.calls) != bool(row.why_not) for row in found.values())
-    assert found["autograd::engine::evaluate_function: AddmmBackward0", "backward", "out"].why_not == (
+    assert found[
+        "autograd::engine::evaluate_function: AddmmBackward0", "backward", "out"
+    ].why_not == (
         "autograd::engine::evaluate_function: AddmmBackward0 is not a call of an operation, nor a part of one"
     )
 
@@ -76,9 +97,18 @@ def test_an_operation_that_the_mode_does_not_see_is_found_by_the_call_around_it(
 def event(name, parent=None, self_us=0.0):
     """An event of the profiler, with the fields that are read."""
     made = SimpleNamespace(
-        name=name, cpu_parent=parent, cpu_children=[], self_cpu_time_total=self_us, cpu_time_total=self_us, scope=0,
-        sequence_nr=-1, thread=1, fwd_thread=1, device_type=DeviceType.CPU, time_range=SimpleNamespace(start=0, end=0),
-    )  # fmt: skip
+        name=name,
+        cpu_parent=parent,
+        cpu_children=[],
+        self_cpu_time_total=self_us,
+        cpu_time_total=self_us,
+        scope=0,
+        sequence_nr=-1,
+        thread=1,
+        fwd_thread=1,
+        device_type=DeviceType.CPU,
+        time_range=SimpleNamespace(start=0, end=0),
+    )
     if parent is not None:
         parent.cpu_children.append(made)
     return made
@@ -99,7 +129,10 @@ def test_the_largest_calls_of_a_row_are_kept_until_they_have_most_of_its_element
     times = [7, 1, 5, 2][: len(elements)]  # microseconds; they do not matter
     ranges = [event(f"mnistbench.call:{number}") for number in range(len(times))]
     inner = [event("aten::sin", around, us) for around, us in zip(ranges, times, strict=True)]
-    calls = [CapturedCall("aten::sin", "default", [number], elements=size) for number, size in enumerate(elements)]
+    calls = [
+        CapturedCall("aten::sin", "default", [number], elements=size)
+        for number, size in enumerate(elements)
+    ]
     events = [*ranges, *inner]
     [row] = rows(events, calls, times_of_calls(events), {("aten::sin", "", NO_MODULE)}).values()
     assert [call.args for call in row.calls] == [[number] for number in chosen]
@@ -116,8 +149,14 @@ def test_calls_of_a_program_that_changes_are_not_described():
 
 def test_a_view_has_no_elements_because_it_reads_none():
     a = torch.randn(10, 20)
-    found = captured(lambda: (a.t(), a.sin(), torch.empty_like(a)), "aten::t", "aten::sin", "aten::empty_like")
-    assert {name: row.elements for name, row in found.items()} == {"aten::t": 0, "aten::sin": 200, "aten::empty_like": 0}
+    found = captured(
+        lambda: (a.t(), a.sin(), torch.empty_like(a)), "aten::t", "aten::sin", "aten::empty_like"
+    )
+    assert {name: row.elements for name, row in found.items()} == {
+        "aten::t": 0,
+        "aten::sin": 200,
+        "aten::empty_like": 0,
+    }
 
 
 def test_the_time_between_calls_is_that_of_the_calls_between_them():
@@ -131,20 +170,27 @@ def test_the_time_between_calls_is_that_of_the_calls_between_them():
         a.sin_()
 
     found = captured(run, "aten::sin_", "aten::mm")
-    before, after, at_once = (call.args[0]["tensor"]["since_ns"] for call in found["aten::sin_"].calls)
+    before, after, at_once = (
+        call.args[0]["tensor"]["since_ns"] for call in found["aten::sin_"].calls
+    )
     # Before the first call, there was an iteration of each side.
     assert found["aten::mm"].whole_ns <= after < before / 2
     assert at_once == 0
 
 
 def test_a_row_that_does_not_occur_has_no_calls():
-    assert captured(lambda: torch.ones(2).sin(), "aten::cos")["aten::cos"].why_not == "was not called"
+    assert (
+        captured(lambda: torch.ones(2).sin(), "aten::cos")["aten::cos"].why_not == "was not called"
+    )
 
 
 def test_what_a_description_computes_itself_is_not_part_of_a_row():
     ones = torch.randn(3)
     row = captured(ones.sin, "aten::isfinite", "aten::mean")
-    assert {name: found.calls for name, found in row.items()} == {"aten::isfinite": (), "aten::mean": ()}
+    assert {name: found.calls for name, found in row.items()} == {
+        "aten::isfinite": (),
+        "aten::mean": (),
+    }
 
 
 # ---- Arguments ---------------------------------------------------------------------------------------------------------
@@ -155,9 +201,18 @@ def test_scalars_lists_and_types_are_plain_json():
     assert only_call(lambda: torch.add(x, 2, alpha=0.5), "aten::add").args[1:] == [2]
     assert only_call(lambda: torch.add(x, 2, alpha=0.5), "aten::add").kwargs == {"alpha": 0.5}
     summed = only_call(lambda: x.sum([0, 1], dtype=torch.float64), "aten::sum")
-    assert (summed.overload, summed.args[1], summed.kwargs) == ("dim_IntList", [0, 1], {"dtype": {"dtype": "float64"}})
-    assert only_call(lambda: x.clamp(max=float("inf")), "aten::clamp").args[1:] == [None, {"float": "inf"}]
-    made = only_call(lambda: torch.empty(2, device="cpu", memory_format=torch.contiguous_format), "aten::empty")
+    assert (summed.overload, summed.args[1], summed.kwargs) == (
+        "dim_IntList",
+        [0, 1],
+        {"dtype": {"dtype": "float64"}},
+    )
+    assert only_call(lambda: x.clamp(max=float("inf")), "aten::clamp").args[1:] == [
+        None,
+        {"float": "inf"},
+    ]
+    made = only_call(
+        lambda: torch.empty(2, device="cpu", memory_format=torch.contiguous_format), "aten::empty"
+    )
     assert made.kwargs["memory_format"] == {"memory_format": "contiguous_format"}
 
 
@@ -169,7 +224,10 @@ def test_one_tensor_that_is_given_twice_is_one_tensor():
 def test_tensor_lists_are_described_and_changed_tensors_are_numbered():
     weights, grads = [torch.randn(3), torch.randn(2, 2)], [torch.randn(3), torch.randn(2, 2)]
     call = only_call(lambda: torch._foreach_add_(weights, grads, alpha=2.0), "aten::_foreach_add_")
-    assert [[one["tensor"]["shape"] for one in arg] for arg in call.args] == [[[3], [2, 2]], [[3], [2, 2]]]
+    assert [[one["tensor"]["shape"] for one in arg] for arg in call.args] == [
+        [[3], [2, 2]],
+        [[3], [2, 2]],
+    ]
     assert (call.overload, call.writes, call.kwargs) == ("List", [0, 1], {"alpha": 2.0})
 
 
@@ -184,8 +242,13 @@ def test_an_operation_of_another_library_has_a_reason():
     with library._scoped_library("reproducers_test", "FRAGMENT") as own:
         own.define("twice(Tensor x) -> Tensor")
         own.impl("twice", lambda x: x + x, "CPU")
-        row = captured(lambda: torch.ops.reproducers_test.twice(torch.ones(2)), "reproducers_test::twice")
-    assert row["reproducers_test::twice"].why_not == "reproducers_test::twice is not an operation of torch"
+        row = captured(
+            lambda: torch.ops.reproducers_test.twice(torch.ones(2)), "reproducers_test::twice"
+        )
+    assert (
+        row["reproducers_test::twice"].why_not
+        == "reproducers_test::twice is not an operation of torch"
+    )
 
 
 def test_a_sparse_argument_is_a_reason():
@@ -204,9 +267,16 @@ def described(tensor, **options):
 def test_the_place_in_memory_is_described():
     base = torch.randn(100)
     found, _ = described(base[3:].as_strided((4, 5), (10, 2)))
-    assert {name: found[name] for name in ("shape", "stride", "offset", "elements", "dtype", "device")} == {
-        "shape": [4, 5], "stride": [10, 2], "offset": 3, "elements": 39, "dtype": "float32", "device": "cpu",
-    }  # fmt: skip
+    assert {
+        name: found[name] for name in ("shape", "stride", "offset", "elements", "dtype", "device")
+    } == {
+        "shape": [4, 5],
+        "stride": [10, 2],
+        "offset": 3,
+        "elements": 39,
+        "dtype": "float32",
+        "device": "cpu",
+    }
     assert described(torch.randn(3, 1).expand(3, 7))[0]["elements"] == 3
     assert described(torch.zeros(0, 4))[0]["elements"] == 0
     assert described(base[16:])[0]["offset"] == 0  # 64 bytes
@@ -221,7 +291,10 @@ def test_integers_are_saved_and_floats_only_where_they_matter():
     assert torch.equal(described(values, values_matter=True)[1], values.reshape(-1))
     assert set(only_call(values.relu, "aten::relu").saved) == {0}
     assert only_call(values.exp, "aten::exp").saved == {}
-    pooled = only_call(lambda: nn.functional.max_pool2d(values[None], 2, return_indices=True), "aten::max_pool2d_with_indices")
+    pooled = only_call(
+        lambda: nn.functional.max_pool2d(values[None], 2, return_indices=True),
+        "aten::max_pool2d_with_indices",
+    )
     assert torch.equal(pooled.saved[0], values.reshape(-1))
 
 
@@ -244,7 +317,10 @@ def test_distributions():
     assert relu["zeros"] == pytest.approx(0.31, abs=0.02)
     assert relu["least"] > 0
     assert distribution(torch.full((3,), 2.5)) == {"kind": "constant", "value": 2.5}
-    assert distribution(torch.tensor([True, False, False, False])) == {"kind": "booleans", "share": 0.25}
+    assert distribution(torch.tensor([True, False, False, False])) == {
+        "kind": "booleans",
+        "share": 0.25,
+    }
     assert distribution(torch.tensor([3, 9])) == {"kind": "integers", "least": 3, "most": 9}
     assert distribution(torch.tensor([1.0, float("nan"), 3.0]))["mean"] == 2
     assert distribution(torch.tensor([float("inf")])) == {"kind": "constant", "value": 0.0}
@@ -309,7 +385,10 @@ def test_memory_that_empty_allocates_was_not_used_by_it():
 
 
 def test_a_row_without_the_calls_of_another_one():
-    calls = CapturedCall("aten::copy_", "default", elements=4, position=5), CapturedCall("aten::add", "Tensor", elements=3)
+    calls = (
+        CapturedCall("aten::copy_", "default", elements=4, position=5),
+        CapturedCall("aten::add", "Tensor", elements=3),
+    )
     row = CapturedRow(calls)
     assert row.elements == 7
     assert row.without({5, 6}).calls == calls[1:]

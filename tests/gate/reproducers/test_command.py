@@ -13,7 +13,10 @@ import reproducer_builders as builders
 from mnistbench import cli
 from mnistbench.gate.reproducers.script import script
 
-ROW, OTHER = (builders.row(builders.call("aten::sin", builders.tensor(size)), row="aten::sin") for size in (100_000, 200_000))
+ROW, OTHER = (
+    builders.row(builders.call("aten::sin", builders.tensor(size)), row="aten::sin")
+    for size in (100_000, 200_000)
+)
 
 
 @pytest.fixture
@@ -35,14 +38,20 @@ def measured(monkeypatch):
 
     def measure(file, origin, pythons, variables, *, launches, progress):
         progress.step(f"launch 1 of {launches}")
-        found.append(SimpleNamespace(file=file, pythons=dict(pythons), variables=variables, launches=launches))
+        found.append(
+            SimpleNamespace(
+                file=file, pythons=dict(pythons), variables=variables, launches=launches
+            )
+        )
         return [0.12] * launches
 
     monkeypatch.setattr("mnistbench.gate.reproducers.command.measure", measure)
     return found
 
 
-def test_a_script_with_the_arguments_of_both_sides_runs_with_this_interpreter(write, measured, capsys):
+def test_a_script_with_the_arguments_of_both_sides_runs_with_this_interpreter(
+    write, measured, capsys
+):
     assert cli.main(["reproduce", write(base=[ROW])]) == 0
     [found] = measured
     assert (found.file, found.launches) == (Path("x.py"), 10)
@@ -73,7 +82,9 @@ def test_variables_of_the_gate_make_the_sides_differ(write, measured):
     assert len(measured) == 1
 
 
-def test_a_script_whose_sides_are_alike_has_an_answer_without_a_measurement(write, measured, capsys):
+def test_a_script_whose_sides_are_alike_has_an_answer_without_a_measurement(
+    write, measured, capsys
+):
     assert cli.main(["reproduce", write("a.py"), write("b.py", base=[ROW])]) == 0
     alike, other = capsys.readouterr().out.splitlines()
     assert alike.startswith(
@@ -84,17 +95,35 @@ def test_a_script_whose_sides_are_alike_has_an_answer_without_a_measurement(writ
 
 
 def test_each_script_has_a_line(write, measured, capsys):
-    assert cli.main(["reproduce", write("a.py", base=[ROW]), write("b.py", base=[ROW], title="aten::sin")]) == 0
-    assert [line.partition(" (")[0] for line in capsys.readouterr().out.splitlines()] == ["aten::mm, backward fc1", "aten::sin"]
+    assert (
+        cli.main(
+            ["reproduce", write("a.py", base=[ROW]), write("b.py", base=[ROW], title="aten::sin")]
+        )
+        == 0
+    )
+    assert [line.partition(" (")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "aten::mm, backward fc1",
+        "aten::sin",
+    ]
 
 
 def test_a_script_of_two_versions_needs_them(write, measured, capsys):
-    assert cli.main(["reproduce", write(packages={"numpy": ["2.3", "2.4"], "torch": ["2.14.0", "2.15.0"]})]) == 2
+    assert (
+        cli.main(
+            ["reproduce", write(packages={"numpy": ["2.3", "2.4"], "torch": ["2.14.0", "2.15.0"]})]
+        )
+        == 2
+    )
     options = "--base-with torch==2.14.0 --head-with torch==2.15.0"
-    assert capsys.readouterr() == ("", f"mnistbench: x.py: the gate compared torch 2.14.0 with 2.15.0; give {options}\n")
+    assert capsys.readouterr() == (
+        "",
+        f"mnistbench: x.py: the gate compared torch 2.14.0 with 2.15.0; give {options}\n",
+    )
     assert measured == []
 
 
 def test_a_real_script_shows_that_twice_the_work_takes_longer(write, capsys):
     assert cli.main(["reproduce", write(base=[ROW]), "--launches", "1"]) == 0
-    assert capsys.readouterr().out.startswith("aten::mm, backward fc1 (step convnet-b16-cpu on digits): larger by itself: +")
+    assert capsys.readouterr().out.startswith(
+        "aten::mm, backward fc1 (step convnet-b16-cpu on digits): larger by itself: +"
+    )

@@ -76,9 +76,14 @@ def test_both_processes_have_one_core_and_this_process_keeps_its_own(run):
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_two_launches_run_at_the_same_time_on_different_cores(run, tmp_path):
-    body = 'open(f"cores-{os.getpid()}", "w").write(str(os.sched_getaffinity(0)))\n' + seconds(1.0, 1.0)
+    body = 'open(f"cores-{os.getpid()}", "w").write(str(os.sched_getaffinity(0)))\n' + seconds(
+        1.0, 1.0
+    )
     assert len(run(body, launches=3)) == 3
-    cores = [path.read_text() for path in sorted(tmp_path.glob("cores-*"), key=lambda path: int(path.name[6:]))]
+    cores = [
+        path.read_text()
+        for path in sorted(tmp_path.glob("cores-*"), key=lambda path: int(path.name[6:]))
+    ]
     assert len(cores) == 6
     assert {cores.count(core) for core in cores[:4]} <= {2, 4}
     assert len(set(cores[:4])) == 2
@@ -87,19 +92,32 @@ def test_two_launches_run_at_the_same_time_on_different_cores(run, tmp_path):
 def test_each_side_has_its_variables_and_pinned_thresholds(run):
     """Variables of the command line come before those of the gate."""
     body = 'assert "MALLOC_TRIM_THRESHOLD_" in os.environ\n'
-    body += seconds('float(os.environ["OF_GATE"])', 'float(os.environ["OWN"]) * float(os.environ["OF_GATE"])')
-    origin = builders.header(variables={"base": {"OF_GATE": "1"}, "head": {"OWN": "2", "OF_GATE": "1"}})
+    body += seconds(
+        'float(os.environ["OF_GATE"])', 'float(os.environ["OWN"]) * float(os.environ["OF_GATE"])'
+    )
+    origin = builders.header(
+        variables={"base": {"OF_GATE": "1"}, "head": {"OWN": "2", "OF_GATE": "1"}}
+    )
     assert overall(run(body, of_head={"OWN": "7"}, origin=origin)) == pytest.approx(6.0)
 
 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ('raise ValueError("boom")', r"^(base|head): the script ended with exit code 1: ValueError: boom$"),
+        (
+            'raise ValueError("boom")',
+            r"^(base|head): the script ended with exit code 1: ValueError: boom$",
+        ),
         ('print("{", flush=True)', r"the script printed '\{' instead of its seconds$"),
         ('print("{}", flush=True)', r"the script printed '\{\}' instead of its seconds$"),
-        ("print('{\"seconds\": 0}', flush=True)", r"the script measured 0.0 s; its operation may not have run$"),
-        ("print('{\"seconds\": NaN}', flush=True)", r"the script measured nan s; its operation may not have run$"),
+        (
+            "print('{\"seconds\": 0}', flush=True)",
+            r"the script measured 0.0 s; its operation may not have run$",
+        ),
+        (
+            "print('{\"seconds\": NaN}', flush=True)",
+            r"the script measured nan s; its operation may not have run$",
+        ),
     ],
 )
 def test_a_script_that_fails_is_one_line(run, body, said):
@@ -122,7 +140,9 @@ def test_an_interruption_ends_the_scripts_that_run(run, tmp_path):
 
 
 def test_an_interpreter_that_cannot_be_started_is_named(run):
-    with pytest.raises(MnistbenchError, match=r"^base: /nowhere: cannot be started .*; name a Python interpreter$"):
+    with pytest.raises(
+        MnistbenchError, match=r"^base: /nowhere: cannot be started .*; name a Python interpreter$"
+    ):
         run(seconds(1.0, 1.0), pythons={**HERE, "base": "/nowhere"})
 
 
@@ -137,13 +157,48 @@ LARGER = "; the surroundings hide a part of it (cache, other operations of the p
         (0.12, 0.05, 0.15, "reproduced: +12.0 % (the gate: +11.1 %, +5.0 % to +15.0 %)"),
         (0.199, 0.05, 0.15, "reproduced: +19.9 % (the gate: +11.1 %, +5.0 % to +15.0 %)"),
         (0.03, 0.05, 0.15, "reproduced: +3.0 % (the gate: +11.1 %, +5.0 % to +15.0 %)"),
-        (0.02, 0.05, 0.15, f"does not show by itself: +2.0 % (the gate: +11.1 %, +5.0 % to +15.0 %){HIDDEN}"),
-        (-0.01, 0.02, 0.15, f"does not show by itself: -1.0 % (the gate: +11.1 %, +2.0 % to +15.0 %){HIDDEN}"),
-        (0.03, 0.1, 0.15, f"does not show by itself: +3.0 % (the gate: +11.1 %, +10.0 % to +15.0 %){HIDDEN}"),
-        (0.06, 0.12, 0.15, f"smaller by itself: +6.0 % (the gate: +11.1 %, +12.0 % to +15.0 %){REST}"),
-        (6.846, 6.954, 8.413, f"smaller by itself: +684.6 % (the gate: +11.1 %, +695.4 % to +841.3 %){REST}"),
-        (-0.04, -0.4, 1.5, f"does not show by itself: -4.0 % (the gate: +11.1 %, -40.0 % to +150.0 %){HIDDEN}"),
-        (0.25, 0.05, 0.15, f"larger by itself: +25.0 % (the gate: +11.1 %, +5.0 % to +15.0 %){LARGER}"),
+        (
+            0.02,
+            0.05,
+            0.15,
+            f"does not show by itself: +2.0 % (the gate: +11.1 %, +5.0 % to +15.0 %){HIDDEN}",
+        ),
+        (
+            -0.01,
+            0.02,
+            0.15,
+            f"does not show by itself: -1.0 % (the gate: +11.1 %, +2.0 % to +15.0 %){HIDDEN}",
+        ),
+        (
+            0.03,
+            0.1,
+            0.15,
+            f"does not show by itself: +3.0 % (the gate: +11.1 %, +10.0 % to +15.0 %){HIDDEN}",
+        ),
+        (
+            0.06,
+            0.12,
+            0.15,
+            f"smaller by itself: +6.0 % (the gate: +11.1 %, +12.0 % to +15.0 %){REST}",
+        ),
+        (
+            6.846,
+            6.954,
+            8.413,
+            f"smaller by itself: +684.6 % (the gate: +11.1 %, +695.4 % to +841.3 %){REST}",
+        ),
+        (
+            -0.04,
+            -0.4,
+            1.5,
+            f"does not show by itself: -4.0 % (the gate: +11.1 %, -40.0 % to +150.0 %){HIDDEN}",
+        ),
+        (
+            0.25,
+            0.05,
+            0.15,
+            f"larger by itself: +25.0 % (the gate: +11.1 %, +5.0 % to +15.0 %){LARGER}",
+        ),
     ],
 )
 def test_what_is_said(change, low, high, said):
@@ -152,8 +207,13 @@ def test_what_is_said(change, low, high, said):
 
 @pytest.mark.parametrize("change", [-0.01, 0.06, 0.3])
 def test_a_script_that_makes_few_of_the_calls_says_so(change):
-    few, most = (sentence([change] * 10, builders.header(low=0.12, high=0.15, made_share=made)) for made in (0.163, 0.6))
-    assert few.endswith("; the script makes calls with 16.3 % of the time, since the others do not fit into it")
+    few, most = (
+        sentence([change] * 10, builders.header(low=0.12, high=0.15, made_share=made))
+        for made in (0.163, 0.6)
+    )
+    assert few.endswith(
+        "; the script makes calls with 16.3 % of the time, since the others do not fit into it"
+    )
     assert few.partition(";")[0] == most.partition(";")[0]
     assert most.endswith(("cache)", "program)"))
 
@@ -162,13 +222,23 @@ def test_a_script_that_makes_few_of_the_calls_says_so(change):
 def test_a_change_is_reproduced_if_a_sign_test_over_the_launches_shows_it(slower):
     changes = [0.1] * slower + [-1e-4] * (10 - slower)
     said = sentence(changes, builders.header(low=-0.001, high=0.15, change=0.05))
-    assert said.startswith("reproduced: ") == (scipy.stats.binomtest(slower, 10, alternative="greater").pvalue <= LEVEL)
+    assert said.startswith("reproduced: ") == (
+        scipy.stats.binomtest(slower, 10, alternative="greater").pvalue <= LEVEL
+    )
     if slower == 7:
         assert said.endswith("; the head is slower in 7 of 10 launches; give more --launches")
 
 
 @pytest.mark.parametrize(
-    ("change", "is_shown"), [(0.013, True), (0.0116, True), (0.0114, False), (0.0144, True), (0.0146, False), (-0.001, False)]
+    ("change", "is_shown"),
+    [
+        (0.013, True),
+        (0.0116, True),
+        (0.0114, False),
+        (0.0144, True),
+        (0.0146, False),
+        (-0.001, False),
+    ],
 )
 def test_a_share_of_the_case_is_compared_with_the_width_of_its_own_change(change, is_shown):
     origin = builders.header(change=0.012, low=0.0121, high=0.0139, case_ns=1e8)
@@ -178,4 +248,6 @@ def test_a_share_of_the_case_is_compared_with_the_width_of_its_own_change(change
 
 
 def test_the_change_of_calls_that_only_the_head_makes_is_a_share_of_the_case(run):
-    assert run(seconds(1e-7, 0.02), origin=builders.header(case_ns=1e9)) == pytest.approx([0.02, 0.02], rel=1e-3)
+    assert run(seconds(1e-7, 0.02), origin=builders.header(case_ns=1e9)) == pytest.approx(
+        [0.02, 0.02], rel=1e-3
+    )

@@ -32,28 +32,45 @@ def test_a_script_for_one_operation(golden):
 
 def test_a_script_for_calls_that_differ_between_the_sides_and_change_a_tensor(golden):
     calls = {
-        size: builders.call("aten::addcmul_", builders.tensor(size), builders.tensor(size), {"same": 1}, writes=[0], value=0.5)
+        size: builders.call(
+            "aten::addcmul_",
+            builders.tensor(size),
+            builders.tensor(size),
+            {"same": 1},
+            writes=[0],
+            value=0.5,
+        )
         for size in (64, 80)
     }
     found = builders.header(
-        title="aten::addcmul_, optimizer", variables={"base": {}, "head": {"ATEN_CPU_CAPABILITY": "default"}},
+        title="aten::addcmul_, optimizer",
+        variables={"base": {}, "head": {"ATEN_CPU_CAPABILITY": "default"}},
         packages={"torch": ("2.14.0", "2.15.0"), "numpy": ("2.3.0", "2.4.0")},
-    )  # fmt: skip
-    rows = {size: [builders.row(call, row="aten::addcmul_", number=8, whole_ns=1_100_000)] for size, call in calls.items()}
+    )
+    rows = {
+        size: [builders.row(call, row="aten::addcmul_", number=8, whole_ns=1_100_000)]
+        for size, call in calls.items()
+    }
     golden(script(found, rows[80], rows[64]), "reproducer_sides.py.txt")
 
 
 def test_a_script_for_a_part_of_an_operation(golden):
     images, weight = (builders.tensor(*shape) for shape in ((16, 32, 26, 26), (64, 32, 3, 3)))
-    call = builders.call("aten::convolution", images, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    call = builders.call(
+        "aten::convolution", images, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1
+    )
     found = builders.header(title="aten::mkldnn_convolution, forward conv2")
     row = builders.row(call, row="aten::mkldnn_convolution", self_share=0.8)
     golden(script(found, [row]), "reproducer_part.py.txt")
 
 
-@pytest.mark.parametrize(("base", "has_base"), [(None, False), ([builders.row()], True), ([], True)])
+@pytest.mark.parametrize(
+    ("base", "has_base"), [(None, False), ([builders.row()], True), ([], True)]
+)
 def test_the_origin_is_read_again(tmp_path, base, has_base):
-    origin = builders.header(variables={"head": {"X": "1"}}, packages={"torch": ("2.14.0", "2.15.0")})
+    origin = builders.header(
+        variables={"head": {"X": "1"}}, packages={"torch": ("2.14.0", "2.15.0")}
+    )
     path = tmp_path / "x.py"
     path.write_text(script(origin, [builders.row()], base))
     assert read(path) == replace(origin, has_base=has_base)
@@ -83,7 +100,9 @@ def test_another_file_is_one_line(tmp_path, content, said):
 def test_a_script_of_another_version_is_refused(tmp_path):
     path = tmp_path / "x.py"
     path.write_text(script(builders.header(schema=2), [builders.row()]))
-    with pytest.raises(RecordError, match=r"schema: needs the version of this mnistbench, found 2$"):
+    with pytest.raises(
+        RecordError, match=r"schema: needs the version of this mnistbench, found 2$"
+    ):
         read(path)
 
 
@@ -91,7 +110,10 @@ def test_a_script_of_another_version_is_refused(tmp_path):
     ("title", "name"),
     [
         ("aten::mm, backward fc1", "aten_mm-backward-fc1"),
-        ("aten::addmm -> aten::mm + aten::add_, forward 0.1", "aten_addmm-aten_mm-aten_add_-forward-0_1"),
+        (
+            "aten::addmm -> aten::mm + aten::add_, forward 0.1",
+            "aten_addmm-aten_mm-aten_add_-forward-0_1",
+        ),
         ("../../x", "x"),
         ("", "operation"),
     ],
@@ -102,27 +124,44 @@ def test_a_title_gives_a_file_name(title, name):
 
 def test_a_long_list_stays_within_the_lines_that_a_script_may_have():
     tensors = [builders.tensor(64 + number, 64, 3, 3) for number in range(160)]
-    call = builders.call("aten::_foreach_add_", tensors, tensors, writes=list(range(160)), overload="List")
+    call = builders.call(
+        "aten::_foreach_add_", tensors, tensors, writes=list(range(160)), overload="List"
+    )
     text = script(builders.header(), [builders.row(call)])
     assert text.count("\n") <= MOST_LINES
     compile(text, "script", "exec")
 
 
 def test_calls_are_left_out_until_a_script_is_short_enough(tmp_path):
-    call = builders.call("aten::cat", [builders.tensor(number + 1, offset=4) for number in range(5)], 0)
+    call = builders.call(
+        "aten::cat", [builders.tensor(number + 1, offset=4) for number in range(5)], 0
+    )
     text = script(builders.header(), [builders.row(*[call] * 20)])
     assert text.count("\n") <= MOST_LINES
     left = text.count("torch.ops.aten.cat")
     assert 4 < left < 20
-    assert f"# {left} of 20 calls in an iteration of the head, {100 * left / 20:.0f} % of their time" in text
+    assert (
+        f"# {left} of 20 calls in an iteration of the head, {100 * left / 20:.0f} % of their time"
+        in text
+    )
     (tmp_path / "x.py").write_text(text)
     assert read(tmp_path / "x.py").made_share == left / 20
 
 
 def test_calls_that_take_the_least_time_are_left_out():
-    calls = [builders.call("aten::cat", [builders.tensor(number + 1, offset=4) for number in range(5)], 0) for _ in range(19)]
+    calls = [
+        builders.call(
+            "aten::cat", [builders.tensor(number + 1, offset=4) for number in range(5)], 0
+        )
+        for _ in range(19)
+    ]
     text = script(
-        builders.header(), [builders.row(*calls, builders.call("aten::sin", builders.tensor(3)) | {"self_ns": 2_000_000})]
+        builders.header(),
+        [
+            builders.row(
+                *calls, builders.call("aten::sin", builders.tensor(3)) | {"self_ns": 2_000_000}
+            )
+        ],
     )
     assert text.count("torch.ops.aten.cat") < 19
     assert text.count("torch.ops.aten.sin") == 1
@@ -130,7 +169,10 @@ def test_calls_that_take_the_least_time_are_left_out():
 
 def test_the_longest_calls_of_both_sides_together_are_made():
     def row(longest):
-        calls = [builders.call("aten::cat", [builders.tensor(100 + place, offset=4)] * 5, 0) for place in range(20)]
+        calls = [
+            builders.call("aten::cat", [builders.tensor(100 + place, offset=4)] * 5, 0)
+            for place in range(20)
+        ]
         calls[longest]["self_ns"] = 3_000_000
         return builders.row(*calls)
 
@@ -143,8 +185,15 @@ def test_the_longest_calls_of_both_sides_together_are_made():
 
 
 def test_saved_values_are_those_of_a_call_that_is_made():
-    calls = [builders.call("aten::cat", [builders.tensor(number + 1, offset=4) for number in range(5)], 0) for _ in range(19)]
-    longest = builders.call("aten::sin", builders.tensor(3, saved={"elements": 3})) | {"self_ns": 2_000_000}
+    calls = [
+        builders.call(
+            "aten::cat", [builders.tensor(number + 1, offset=4) for number in range(5)], 0
+        )
+        for _ in range(19)
+    ]
+    longest = builders.call("aten::sin", builders.tensor(3, saved={"elements": 3})) | {
+        "self_ns": 2_000_000
+    }
     text = script(builders.header(), [builders.row(*calls, longest)])
     assert text.count("torch.ops.aten.cat") < 19
     assert 'saved["0.19.0"]' in text
@@ -155,8 +204,17 @@ def test_saved_values_are_those_of_a_call_that_is_made():
 
 def test_sides_differ_by_arguments_and_clearly_other_values_but_not_by_time():
     def row(mean=0.0, zeros=0.0, size=4, **changes):
-        values = {"kind": "normal", "mean": mean, "std": 1.0, "least": -3.0, "most": 3.0, "zeros": zeros}
-        return builders.row(builders.call("aten::relu", builders.tensor(size, values=values)), **changes)
+        values = {
+            "kind": "normal",
+            "mean": mean,
+            "std": 1.0,
+            "least": -3.0,
+            "most": 3.0,
+            "zeros": zeros,
+        }
+        return builders.row(
+            builders.call("aten::relu", builders.tensor(size, values=values)), **changes
+        )
 
     assert not differ([row()], [row(whole_ns=7, self_share=0.95)])
     assert not differ([row()], [row(mean=0.1, zeros=0.01)])
@@ -183,7 +241,11 @@ def run(tmp_path, monkeypatch):
         output = io.StringIO()
         with torch.random.fork_rng(), redirect_stdout(output):
             exec(compile(text, str(path), "exec"), names)
-        return names, [json.loads(line)["seconds"] for line in output.getvalue().splitlines() if line.startswith("{")]
+        return names, [
+            json.loads(line)["seconds"]
+            for line in output.getvalue().splitlines()
+            if line.startswith("{")
+        ]
 
     yield ran
     torch.set_num_threads(threads)
@@ -195,16 +257,24 @@ def reproduced(run, monkeypatch):
 
     def reproduce(work, name, *, profiled=False):
         # Whether the profiler is needed depends on measured times: of the calls, and of the operations inside them.
-        monkeypatch.setattr("mnistbench.gate.reproducers.script._SHORTEST_NS", math.inf if profiled else 0)
+        monkeypatch.setattr(
+            "mnistbench.gate.reproducers.script._SHORTEST_NS", math.inf if profiled else 0
+        )
         if not profiled:
             monkeypatch.setattr("mnistbench.gate.reproducers.script._WHOLE", 0)
 
-        found = capture(work, nullcontext(), {(name, phase, NO_MODULE) for phase in ("", "backward")}).values()
+        found = capture(
+            work, nullcontext(), {(name, phase, NO_MODULE) for phase in ("", "backward")}
+        ).values()
         row = max(found, key=lambda row: row.whole_ns)
         assert row.why_not == ""
         text = script(builders.header(title=name), [json.loads(json.dumps(row.stored(name)))])
         assert text.count("\n") <= MOST_LINES
-        values = {f"0.{place}.{number}": found for place, call in enumerate(row.calls) for number, found in call.saved.items()}
+        values = {
+            f"0.{place}.{number}": found
+            for place, call in enumerate(row.calls)
+            for number, found in call.saved.items()
+        }
         names, [seconds] = run(text, values=values)
         assert 0 < seconds < 1
         return names, text, row
@@ -226,13 +296,17 @@ def backward(output):
 
 
 def norm():
-    torch.native_batch_norm(IMAGES, torch.ones(3), torch.zeros(3), torch.zeros(3), torch.ones(3), True, 0.1, 1e-5)
+    torch.native_batch_norm(
+        IMAGES, torch.ones(3), torch.zeros(3), torch.zeros(3), torch.ones(3), True, 0.1, 1e-5
+    )
 
 
 RUNS = {
     "aten::addmm": lambda: F.linear(X, W, torch.ones(4)),
     "aten::mm": lambda: backward(F.linear(X, W.clone().requires_grad_())),
-    "aten::convolution_backward": lambda: backward(F.conv2d(IMAGES, KERNELS.clone().requires_grad_())),
+    "aten::convolution_backward": lambda: backward(
+        F.conv2d(IMAGES, KERNELS.clone().requires_grad_())
+    ),
     "aten::mkldnn_convolution": lambda: F.conv2d(IMAGES, KERNELS),
     "aten::max_pool2d_with_indices": lambda: F.max_pool2d(IMAGES, 2, return_indices=True),
     "aten::_foreach_add": lambda: torch._foreach_add([X, W, X[:2]], [X, W, W[:2]], alpha=0.1),
@@ -246,18 +320,30 @@ RUNS = {
     "aten::embedding": lambda: F.embedding(torch.tensor([[3, 1], [7, 0]]), X),
     "aten::where": lambda: torch.where(X > 0, X, 0.0),
     "aten::_to_copy": lambda: X.to(torch.bfloat16),
-    "aten::empty": lambda: torch.empty(3, 4, dtype=torch.int32, memory_format=torch.contiguous_format),
+    "aten::empty": lambda: torch.empty(
+        3, 4, dtype=torch.int32, memory_format=torch.contiguous_format
+    ),
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "profiled"), [*((name, False) for name in RUNS), *((name, True) for name in ("aten::mm", "aten::_foreach_mul_"))]
+    ("name", "profiled"),
+    [
+        *((name, False) for name in RUNS),
+        *((name, True) for name in ("aten::mm", "aten::_foreach_mul_")),
+    ],
 )
 def test_the_script_of_an_operation_runs(name, profiled, reproduced):
     names, text, row = reproduced(RUNS[name], name, profiled=profiled)
     assert row.calls[0].name.removeprefix("aten::") in text
-    wanted = [found["tensor"] for call in row.calls for found in _described([*call.args, *call.kwargs.values()])]
-    made = [one for found in tensors(names) for one in (found if isinstance(found, list) else [found])]
+    wanted = [
+        found["tensor"]
+        for call in row.calls
+        for found in _described([*call.args, *call.kwargs.values()])
+    ]
+    made = [
+        one for found in tensors(names) for one in (found if isinstance(found, list) else [found])
+    ]
     assert sorted((list(one.shape), list(one.stride()), str(one.dtype)) for one in made) == sorted(
         (one["shape"], one["stride"], f"torch.{one['dtype']}") for one in wanted
     )
@@ -282,9 +368,13 @@ def test_an_operation_that_writes_to_a_result_runs(reproduced):
     assert names["written"] == []
 
 
-@pytest.mark.parametrize(("profiled", "timing"), [(True, "torch.profiler.profile"), (False, "timer.timeit(1)")])
+@pytest.mark.parametrize(
+    ("profiled", "timing"), [(True, "torch.profiler.profile"), (False, "timer.timeit(1)")]
+)
 def test_values_of_a_tensor_that_is_changed_are_restored(profiled, timing, reproduced):
-    names, text, _ = reproduced(lambda: torch.full((100,), 2.0).pow_(2), "aten::pow_", profiled=profiled)
+    names, text, _ = reproduced(
+        lambda: torch.full((100,), 2.0).pow_(2), "aten::pow_", profiled=profiled
+    )
     assert timing in text
     [changed] = names["written"]
     assert changed.isfinite().all()  # 2 ** (2 ** n) is infinite after 8 calls
@@ -293,13 +383,17 @@ def test_values_of_a_tensor_that_is_changed_are_restored(profiled, timing, repro
 
 
 def test_the_part_of_an_operation_is_timed_by_its_name(reproduced):
-    _, text, _ = reproduced(RUNS["aten::mkldnn_convolution"], "aten::mkldnn_convolution", profiled=True)
+    _, text, _ = reproduced(
+        RUNS["aten::mkldnn_convolution"], "aten::mkldnn_convolution", profiled=True
+    )
     assert "torch.ops.aten.convolution.default(x1, x2, None, [1, 1]" in text
     assert 'event.name == "aten::mkldnn_convolution"' in text
 
 
 def test_what_prepares_a_call_does_not_count_as_the_call(run):
-    small = builders.call("aten::add_", builders.tensor(4, since=20_000_000), 1.0, writes=[0], overload="Scalar")
+    small = builders.call(
+        "aten::add_", builders.tensor(4, since=20_000_000), 1.0, writes=[0], overload="Scalar"
+    )
     text = script(builders.header(), [builders.row({**small, "self_ns": 1_000}, row="aten::add_")])
     assert "is_timed(event)" in text
     _, [seconds] = run(text)
@@ -333,14 +427,17 @@ def test_made_values_are_distributed_like_those_of_the_call(reproduced):
     [made] = tensors(names)
     for of_made, of_call in ((made, activations), (made[made > 0], activations[activations > 0])):
         assert float(of_made.mean()) == pytest.approx(float(of_call.mean()), rel=0.05)
-    assert float((made == 0).double().mean()) == pytest.approx(float((activations == 0).double().mean()), abs=0.02)
+    assert float((made == 0).double().mean()) == pytest.approx(
+        float((activations == 0).double().mean()), abs=0.02
+    )
     assert float(made.max()) <= float(activations.max()) * 1.001
 
 
 def test_first_rows_are_repeated_if_not_all_are_saved(reproduced, monkeypatch):
     monkeypatch.setattr("mnistbench.gate.reproducers.tensors.LARGEST_SAVED", 3 * 3 * 64 * 4)
     names, text, _ = reproduced(
-        lambda: F.max_pool2d(IMAGES.repeat(4, 1, 1, 1), 2, return_indices=True), "aten::max_pool2d_with_indices"
+        lambda: F.max_pool2d(IMAGES.repeat(4, 1, 1, 1), 2, return_indices=True),
+        "aten::max_pool2d_with_indices",
     )
     assert ".repeat(3)[:1536]" in text
     [made] = tensors(names)
@@ -348,7 +445,10 @@ def test_first_rows_are_repeated_if_not_all_are_saved(reproduced, monkeypatch):
 
 
 def test_a_side_has_its_own_arguments(run):
-    rows = {size: [builders.row(builders.call("aten::sin", builders.tensor(size)), row="aten::sin")] for size in (64, 80)}
+    rows = {
+        size: [builders.row(builders.call("aten::sin", builders.tensor(size)), row="aten::sin")]
+        for size in (64, 80)
+    }
     text = script(builders.header(), rows[80], rows[64])
     for arguments, size in (((), 80), (("head",), 80), (("base",), 64)):
         names, [seconds] = run(text, *arguments)
@@ -356,9 +456,15 @@ def test_a_side_has_its_own_arguments(run):
         assert math.isfinite(seconds)
 
 
-@pytest.mark.parametrize(("share", "timing"), [(0.5, "torch.profiler.profile"), (1.0, "timer.timeit(1)")])
+@pytest.mark.parametrize(
+    ("share", "timing"), [(0.5, "torch.profiler.profile"), (1.0, "timer.timeit(1)")]
+)
 def test_a_side_that_makes_no_call_does_nothing(share, timing, run):
-    row = builders.row(builders.call("aten::sin", builders.tensor(64, since=1_000)), row="aten::sin", self_share=share)
+    row = builders.row(
+        builders.call("aten::sin", builders.tensor(64, since=1_000)),
+        row="aten::sin",
+        self_share=share,
+    )
     text = script(builders.header(case_ns=1e8), [row], [])
     (nothing, [base_s]), (one, [head_s]) = (run(text, side) for side in ("base", "head"))
     assert tensors(nothing) == []
@@ -369,8 +475,13 @@ def test_a_side_that_makes_no_call_does_nothing(share, timing, run):
 
 
 def test_several_rows_are_timed_by_their_names_and_left_out_until_a_script_is_short_enough(run):
-    names = [f"aten::{name}" for name in ("sin", "cos", "tan", "exp", "neg", "abs", "sqrt", "round")]
-    rows = [builders.row({**builders.call(name, builders.tensor(64)), "self_ns": 1_000}, row=name) for name in names]
+    names = [
+        f"aten::{name}" for name in ("sin", "cos", "tan", "exp", "neg", "abs", "sqrt", "round")
+    ]
+    rows = [
+        builders.row({**builders.call(name, builders.tensor(64)), "self_ns": 1_000}, row=name)
+        for name in names
+    ]
     text = script(builders.header(title="other"), rows, [*rows[1:], rows[0]])
     assert text.count("\n") <= MOST_LINES
     assert "torch.ops.aten.sin" in text
@@ -382,12 +493,23 @@ def test_several_rows_are_timed_by_their_names_and_left_out_until_a_script_is_sh
 def test_results_are_kept_until_the_last_call():
     call = builders.call("aten::sin", builders.tensor(64))
     text = script(builders.header(), [builders.row(call, call)])
-    assert "        y1 = torch.ops.aten.sin.default(x1)\n        y2 = torch.ops.aten.sin.default(x2)\n" in text
+    assert (
+        "        y1 = torch.ops.aten.sin.default(x1)\n        y2 = torch.ops.aten.sin.default(x2)\n"
+        in text
+    )
 
 
 def test_before_a_call_as_much_time_passes_as_in_the_program(run):
-    first, second = (builders.tensor(4, since=since, since_ns=ns) for since, ns in ((2_000, 5_000_000), (1_000, 2_000_000)))
-    names, _ = run(script(builders.header(), [builders.row(builders.call("aten::mul", first, second, overload="Tensor"))]))
+    first, second = (
+        builders.tensor(4, since=since, since_ns=ns)
+        for since, ns in ((2_000, 5_000_000), (1_000, 2_000_000))
+    )
+    names, _ = run(
+        script(
+            builders.header(),
+            [builders.row(builders.call("aten::mul", first, second, overload="Tensor"))],
+        )
+    )
     assert [use for _, *use in names["used"]] == [[2_000, 5_000_000], [1_000, 2_000_000]]
     start = time.perf_counter_ns()
     names["prepare"]()
@@ -396,7 +518,9 @@ def test_before_a_call_as_much_time_passes_as_in_the_program(run):
 
 def test_the_memory_of_both_sides_is_equally_cold():
     base, head = (
-        builders.row(builders.call("aten::sin", builders.tensor(64, since=10 * size, since_ns=size)))
+        builders.row(
+            builders.call("aten::sin", builders.tensor(64, since=10 * size, since_ns=size))
+        )
         for size in (2_000_000, 3_000_000)
     )
     text = script(builders.header(), [head], [base])
@@ -405,8 +529,13 @@ def test_the_memory_of_both_sides_is_equally_cold():
 
 
 def test_a_script_waits_no_longer_than_a_cache_keeps_its_contents():
-    [longest, shortest] = (builders.tensor(4, since=1_000, since_ns=ns) for ns in (1_000_000_000, 1_000))
-    text = script(builders.header(), [builders.row(builders.call("aten::mul", longest, shortest, overload="Tensor"))])
+    [longest, shortest] = (
+        builders.tensor(4, since=1_000, since_ns=ns) for ns in (1_000_000_000, 1_000)
+    )
+    text = script(
+        builders.header(),
+        [builders.row(builders.call("aten::mul", longest, shortest, overload="Tensor"))],
+    )
     assert "[(x1, 1000, 20000000), (x2, 1000, 0)]" in text
 
 
@@ -415,7 +544,11 @@ def test_memory_of_a_result_is_as_cold_as_in_the_program(reproduced):
     names, _, row = reproduced(lambda: large @ large, "aten::mm")
     # All that the iterations of both sides use.
     assert row.calls[0].since[0] == 2 * 2 * large.nbytes
-    in_hot = {**row.calls[0].stored(), "since_ns": 0, "args": [builders.tensor(300, 300), {"same": 0}]}
+    in_hot = {
+        **row.calls[0].stored(),
+        "since_ns": 0,
+        "args": [builders.tensor(300, 300), {"same": 0}],
+    }
     text = script(builders.header(), [builders.row(in_hot)])
     assert "[(None, 1440000, 0), (x1, 0, 0)]" in text
     assert names["used"][0][1] == 2 * 2 * large.nbytes

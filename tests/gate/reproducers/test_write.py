@@ -35,13 +35,23 @@ CASE = gate_builders.CASE
 
 
 def finding(change=0.1, **quantity):
-    changes = {"case": CASE, "kind": OPERATION, "name": "aten::mm, forward fc1", "members": (gate_builders.MM,), **quantity}
+    changes = {
+        "case": CASE,
+        "kind": OPERATION,
+        "name": "aten::mm, forward fc1",
+        "members": (gate_builders.MM,),
+        **quantity,
+    }
     estimate = gate_builders.estimate(change, change - 0.02, change + 0.02, **changes)
     return Finding(estimate, estimate, REGRESSED)
 
 
 def described(rows=None, why_not=""):
-    return {"rows": [reproducer_builders.row()] if rows is None else rows, "why_not": why_not, "threads": 1}
+    return {
+        "rows": [reproducer_builders.row()] if rows is None else rows,
+        "why_not": why_not,
+        "threads": 1,
+    }
 
 
 class Described:
@@ -58,31 +68,56 @@ class Described:
         for side in (BASE, HEAD):
             for one in wanted[side]:
                 (folder / f"{one['script']}{'.base.pt' if side == BASE else '.pt'}").touch()
-        return {side: {one["script"]: described() for one in wanted[side]} | self.sides[side] for side in (BASE, HEAD)}
+        return {
+            side: {one["script"]: described() for one in wanted[side]} | self.sides[side]
+            for side in (BASE, HEAD)
+        }
 
 
 def written(folder, *findings, describe=None, launches=(), **header):
-    return write(gate_builders.header(**header), launches, findings, describe or Described(), folder)
+    return write(
+        gate_builders.header(**header), launches, findings, describe or Described(), folder
+    )
 
 
 def test_a_slower_operation_has_a_script_with_what_the_gate_found(tmp_path):
     describe = Described()
-    [found] = written(tmp_path / "scripts", finding(), describe=describe, packages={"torch": ["2.14.0", "2.15.0"]})
+    [found] = written(
+        tmp_path / "scripts", finding(), describe=describe, packages={"torch": ["2.14.0", "2.15.0"]}
+    )
     path = tmp_path / "scripts" / "aten_mm-forward-fc1.py"
-    assert (found.key, found.script, found.why_not) == ((CASE, OPERATION, "aten::mm, forward fc1"), str(path), "")
+    assert (found.key, found.script, found.why_not) == (
+        (CASE, OPERATION, "aten::mm, forward fc1"),
+        str(path),
+        "",
+    )
     header = read(path)
     assert (header.title, header.case) == ("aten::mm, forward fc1", gate_builders.LABEL)
     assert (header.change, header.low, header.high) == (0.1, 0.08, pytest.approx(0.12))
     assert (header.base, header.head, header.packages) == (
-        "origin/main (1a2b3c4)", "5d6e7f8 with changes", {"torch": ("2.14.0", "2.15.0")},
-    )  # fmt: skip
-    wanted = [{"script": "aten_mm-forward-fc1", "case": CASE, "rows": [["aten::mm", "forward", "fc1"]], "iterations": 0}]
+        "origin/main (1a2b3c4)",
+        "5d6e7f8 with changes",
+        {"torch": ("2.14.0", "2.15.0")},
+    )
+    wanted = [
+        {
+            "script": "aten_mm-forward-fc1",
+            "case": CASE,
+            "rows": [["aten::mm", "forward", "fc1"]],
+            "iterations": 0,
+        }
+    ]
     assert describe.wanted == {BASE: wanted, HEAD: wanted}
-    assert sorted(each.name for each in path.parent.iterdir()) == ["aten_mm-forward-fc1.pt", path.name]
+    assert sorted(each.name for each in path.parent.iterdir()) == [
+        "aten_mm-forward-fc1.pt",
+        path.name,
+    ]
 
 
 @pytest.mark.parametrize(("iterations", "before"), [(7, 7), (1_000, 50)])
-def test_iterations_precede_the_captured_calls_as_in_a_launch_but_few_of_a_short_case(tmp_path, iterations, before):
+def test_iterations_precede_the_captured_calls_as_in_a_launch_but_few_of_a_short_case(
+    tmp_path, iterations, before
+):
     describe, of_case = Described(), gate_builders.build(gate_builders.side(iterations=iterations))
     launches = [gate_builders.launch(cases={}), gate_builders.launch(of_case)]
     written(tmp_path, finding(), describe=describe, launches=launches)
@@ -90,11 +125,18 @@ def test_iterations_precede_the_captured_calls_as_in_a_launch_but_few_of_a_short
 
 
 def test_if_the_calls_differ_the_script_has_those_of_both_sides(tmp_path):
-    small = reproducer_builders.row(reproducer_builders.call("aten::mm", *[reproducer_builders.tensor(8, 8)] * 2))
+    small = reproducer_builders.row(
+        reproducer_builders.call("aten::mm", *[reproducer_builders.tensor(8, 8)] * 2)
+    )
     describe = Described(base={"aten_mm-forward-fc1": described([small])})
     written(tmp_path, finding(), describe=describe)
     text = (tmp_path / "aten_mm-forward-fc1.py").read_text()
-    assert text.index("def base():") < text.index("(8, 8)") < text.index("def head():") < text.index("(16, 9216)")
+    assert (
+        text.index("def base():")
+        < text.index("(8, 8)")
+        < text.index("def head():")
+        < text.index("(16, 9216)")
+    )
     assert (tmp_path / "aten_mm-forward-fc1.base.pt").exists()
 
 
@@ -103,7 +145,9 @@ def test_of_a_replaced_operation_each_side_describes_its_own(tmp_path):
     replaced = (Replaced(mm, 5.0, None), Replaced(gemm, None, 6.0), Replaced(clone, 1.0, 2.0))
     describe = Described()
     [found] = written(
-        tmp_path, finding(kind=REPLACED, replaced=replaced, members=[one.key for one in replaced]), describe=describe
+        tmp_path,
+        finding(kind=REPLACED, replaced=replaced, members=[one.key for one in replaced]),
+        describe=describe,
     )
     rows = {side: describe.wanted[side][0]["rows"] for side in (BASE, HEAD)}
     assert rows == {BASE: [list(mm), list(clone)], HEAD: [list(gemm), list(clone)]}
@@ -112,13 +156,21 @@ def test_of_a_replaced_operation_each_side_describes_its_own(tmp_path):
 
 def test_an_operation_of_two_cases_has_two_scripts(tmp_path):
     other = CASE.replace("b16", "b64")
-    found = written(tmp_path, finding(), finding(case=other), labels={CASE: "step b16", other: "step b64"})
-    assert [Path(one.script).name for one in found] == [f"aten_mm-forward-fc1-step-{size}.py" for size in ("b16", "b64")]
+    found = written(
+        tmp_path, finding(), finding(case=other), labels={CASE: "step b16", other: "step b64"}
+    )
+    assert [Path(one.script).name for one in found] == [
+        f"aten_mm-forward-fc1-step-{size}.py" for size in ("b16", "b64")
+    ]
     assert [read(Path(one.script)).case for one in found] == ["step b16", "step b64"]
 
 
 def test_time_outside_operations_has_a_reason_and_no_process_starts(tmp_path):
-    [found] = written(tmp_path / "scripts", finding(kind=OUTSIDE_KIND, members=((OUTSIDE, "", ""),)), describe=None)
+    [found] = written(
+        tmp_path / "scripts",
+        finding(kind=OUTSIDE_KIND, members=((OUTSIDE, "", ""),)),
+        describe=None,
+    )
     assert found.script == ""
     assert found.why_not.startswith("it is no operation")
     assert not (tmp_path / "scripts").exists()
@@ -127,7 +179,9 @@ def test_time_outside_operations_has_a_reason_and_no_process_starts(tmp_path):
 def test_a_group_of_small_operations_has_a_script(tmp_path):
     describe = Described()
     [found] = written(
-        tmp_path, finding(kind=OTHER, name="other", members=(gate_builders.TINY, gate_builders.ADD)), describe=describe
+        tmp_path,
+        finding(kind=OTHER, name="other", members=(gate_builders.TINY, gate_builders.ADD)),
+        describe=describe,
     )
     assert Path(found.script).name == "other.py"
     assert describe.wanted[BASE][0]["rows"] == [list(gate_builders.TINY), list(gate_builders.ADD)]
@@ -135,7 +189,14 @@ def test_a_group_of_small_operations_has_a_script(tmp_path):
 
 def test_operations_that_only_the_head_has_are_compared_with_nothing(tmp_path):
     replaced = (Replaced(gate_builders.CLONE, None, 6_000.0),)
-    added = finding(kind=ADDED, replaced=replaced, members=(gate_builders.CLONE,), base_ns=0.0, head_ns=6_000.0, share=0.02)
+    added = finding(
+        kind=ADDED,
+        replaced=replaced,
+        members=(gate_builders.CLONE,),
+        base_ns=0.0,
+        head_ns=6_000.0,
+        share=0.02,
+    )
     name = "nothing-aten_clone-forward-fc1"
     describe = Described(base={name: described([])})
     [found] = written(tmp_path, added, describe=describe)
@@ -148,7 +209,11 @@ def test_operations_that_only_the_head_has_are_compared_with_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("base", "head", "said"),
     [
-        (described([], "aten::mm is sparse"), described([], "aten::mm is sparse"), "aten::mm is sparse"),
+        (
+            described([], "aten::mm is sparse"),
+            described([], "aten::mm is sparse"),
+            "aten::mm is sparse",
+        ),
         (described(), described([], "was not called"), "was not called in the head"),
         (described([], "was not called"), described(), "was not called in the base"),
     ],
@@ -183,10 +248,15 @@ def test_a_folder_that_cannot_be_written_is_the_reason(tmp_path):
 
 def test_only_confirmed_slowdowns_of_operations_have_scripts():
     operations = {
-        gate_builders.CONV: (1_500_000, 1.2), gate_builders.MM: (1_500_000, 0.8), gate_builders.ADD: (1_000_000, 1.0),
-    }  # fmt: skip
+        gate_builders.CONV: (1_500_000, 1.2),
+        gate_builders.MM: (1_500_000, 0.8),
+        gate_builders.ADD: (1_000_000, 1.0),
+    }
     slower = gate_builders.Measured(factor=1.2, operations=operations)
-    first, fresh = gate_builders.series(slower, count=10), gate_builders.series(slower, count=8, stage=2, seed=2)
+    first, fresh = (
+        gate_builders.series(slower, count=10),
+        gate_builders.series(slower, count=8, stage=2, seed=2),
+    )
     [found] = slower_operations([*first, *fresh], Thresholds(), 1)
     assert found.screened.quantity.name == "aten::mkldnn_convolution, forward conv2"
     assert slower_operations(first, Thresholds(), 1) == []
@@ -204,7 +274,8 @@ def test_the_scripts_are_in_the_file_of_raw_samples(tmp_path):
 
 #: The model has one layer, named ``fc``, with SIZE outputs.
 CONFTEST = "from collections import OrderedDict\n" + projects.CONFTEST.replace(
-    "nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))", "nn.Sequential(OrderedDict(fc=nn.Linear(8, SIZE)))"
+    "nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))",
+    "nn.Sequential(OrderedDict(fc=nn.Linear(8, SIZE)))",
 )
 
 TESTS = """
@@ -242,17 +313,31 @@ def plan(tmp_path_factory):
     return plan
 
 
-STEP, PLAIN, COUNTED = "test_own.py::test_step[tiny-b4-cpu]", "test_own.py::test_plain", "test_own.py::test_counted[{}]"
+STEP, PLAIN, COUNTED = (
+    "test_own.py::test_step[tiny-b4-cpu]",
+    "test_own.py::test_plain",
+    "test_own.py::test_counted[{}]",
+)
 
 
 def test_both_sides_describe_the_calls_of_their_own_code(plan, tmp_path):
     wanted = [
         {"script": "mm", "case": STEP, "rows": [["aten::mm", "backward", "fc"]], "iterations": 3},
-        {"script": "loss", "case": STEP, "rows": [["aten::nll_loss_forward", "forward", "(loss)"]], "iterations": 3},
+        {
+            "script": "loss",
+            "case": STEP,
+            "rows": [["aten::nll_loss_forward", "forward", "(loss)"]],
+            "iterations": 3,
+        },
         {"script": "gone", "case": STEP, "rows": [["aten::cos", "forward", "fc"]], "iterations": 3},
         {"script": "plain", "case": PLAIN, "rows": [["aten::sin", "forward", ""]], "iterations": 0},
         *(
-            {"script": name, "case": COUNTED.format(name), "rows": [["aten::sin", "forward", ""]], "iterations": iterations}
+            {
+                "script": name,
+                "case": COUNTED.format(name),
+                "rows": [["aten::sin", "forward", ""]],
+                "iterations": iterations,
+            }
             for name, iterations in (("few", 4), ("many", 9))
         ),
     ]
@@ -268,19 +353,29 @@ def test_both_sides_describe_the_calls_of_their_own_code(plan, tmp_path):
         assert many - few == 9 - 4  # each iteration has other values
     assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["loss.base.pt", "loss.pt"]
     program = "import sys, torch; print({key: list(value.shape) for key, value in torch.load(sys.argv[1]).items()})"
-    done = subprocess.run([sys.executable, "-c", program, tmp_path / "loss.pt"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "loss.pt"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     # The targets, second argument of the first call of the first row.
     assert done.stdout.strip() == "{'0.0.1': [4]}"
     assert json.loads(json.dumps(found)) == found
 
 
 def test_an_error_of_the_code_of_a_side_is_named(plan, tmp_path):
-    wanted = [{"script": "x", "case": PLAIN, "rows": [["aten::sin", "forward", ""]], "iterations": 0}]
+    wanted = [
+        {"script": "x", "case": PLAIN, "rows": [["aten::sin", "forward", ""]], "iterations": 0}
+    ]
     broken = plan.trees[HEAD].directory / "test_own.py"
     text = broken.read_text()
     broken.write_text(text.replace("torch.ones(5)", "1 / 0"))
     try:
-        with pytest.raises(LaunchError, match=r"^head: test_own.py::test_plain fails: ZeroDivisionError: division by zero"):
+        with pytest.raises(
+            LaunchError,
+            match=r"^head: test_own.py::test_plain fails: ZeroDivisionError: division by zero",
+        ):
             capture(plan, 1, {BASE: wanted, HEAD: wanted}, tmp_path, tmp_path / "log")
     finally:
         broken.write_text(text)

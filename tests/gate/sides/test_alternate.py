@@ -30,10 +30,15 @@ from mnistbench.measuring.timing import Clock, Sample
 @pytest.fixture(autouse=True)
 def _leaves_no_trace():
     """Seeds, threads and generators of this process are as they were."""
-    threads, states = torch.get_num_threads(), (torch.get_rng_state(), random.getstate(), np.random.get_state())
+    threads, states = (
+        torch.get_num_threads(),
+        (torch.get_rng_state(), random.getstate(), np.random.get_state()),
+    )
     yield
     torch.set_num_threads(threads)
-    for restore, state in zip((torch.set_rng_state, random.setstate, np.random.set_state), states, strict=True):
+    for restore, state in zip(
+        (torch.set_rng_state, random.setstate, np.random.set_state), states, strict=True
+    ):
         restore(state)
 
 
@@ -67,7 +72,9 @@ class Alone:
 def side_run(loss=None, workload=None, threads_of_side=0, **changes):
     workload = workload or (tiny_workload(loss=loss) if loss else tiny_workload())
     side, params = Side("base", Path(), Path(), "", threads_of_side), tiny_params(**changes)
-    return SideRun(side, WorkloadCase(lambda: build(params, workload), params.device, side.threads_of(params)))
+    return SideRun(
+        side, WorkloadCase(lambda: build(params, workload), params.device, side.threads_of(params))
+    )
 
 
 def measure(run, turns=None, *, shares_core=False):
@@ -87,13 +94,17 @@ class TestTurns:
         order = list(alternate.in_pairs(["base", "head"], coin(seed), 6))
         pairs = list(zip(order[::2], order[1::2], strict=True))
         assert all(set(pair) == {"base", "head"} for pair in pairs)
-        assert all(second == first[::-1] for first, second in zip(pairs[::2], pairs[1::2], strict=True))
+        assert all(
+            second == first[::-1] for first, second in zip(pairs[::2], pairs[1::2], strict=True)
+        )
 
     def test_the_coin_decides_who_begins(self):
         first = {next(alternate.in_pairs(["base", "head"], coin(seed), 1)) for seed in range(20)}
         assert first == {"base", "head"}
 
-    @pytest.mark.parametrize(("call_ns", "pairs"), [(1, 64), (10_000_000, 50), (40_000_000, 25), (1_000_000_000, 6)])
+    @pytest.mark.parametrize(
+        ("call_ns", "pairs"), [(1, 64), (10_000_000, 50), (40_000_000, 25), (1_000_000_000, 6)]
+    )
     def test_a_call_of_four_times_the_length_has_half_the_pairs_within_limits(self, call_ns, pairs):
         assert alternate._number(call_ns, 5.0, 6, 64) == pairs
 
@@ -101,7 +112,10 @@ class TestTurns:
 class TestSides:
     def test_the_same_code_computes_the_same_numbers_whichever_side_it_is(self):
         spies = LossSpy(), LossSpy()
-        found = [measure(side_run(spy), Alone(name)) for spy, name in zip(spies, (BASE, HEAD), strict=True)]
+        found = [
+            measure(side_run(spy), Alone(name))
+            for spy, name in zip(spies, (BASE, HEAD), strict=True)
+        ]
         assert spies[0].values == spies[1].values
         assert len(set(spies[0].values)) > 10  # dropout draws anew in every step
         assert found[0]["outcome"] == found[1]["outcome"]
@@ -147,12 +161,16 @@ class TestSides:
         assert len(side["wall_ns"]) == len(side["cpu_ns"]) == 16
         assert min(side["wall_ns"]) > 0
         assert side["device_ns"] == []
-        assert side["parameters"] == sum(parameter.numel() for parameter in tiny_model().parameters())
+        assert side["parameters"] == sum(
+            parameter.numel() for parameter in tiny_model().parameters()
+        )
 
     def test_cpu_time_of_several_threads_is_no_clock(self):
         assert measure(side_run(threads=2))["cpu_ns"] == []
 
-    @pytest.mark.parametrize(("of_case", "of_side", "threads"), [(1, 0, 1), (2, 0, 2), (1, 2, 2), (2, 1, 1)])
+    @pytest.mark.parametrize(
+        ("of_case", "of_side", "threads"), [(1, 0, 1), (2, 0, 2), (1, 2, 2), (2, 1, 1)]
+    )
     def test_a_case_runs_with_the_threads_of_its_side(self, of_case, of_side, threads):
         found = measure(side_run(threads=of_case, threads_of_side=of_side))
         assert torch.get_num_threads() == threads
@@ -177,7 +195,12 @@ class TestSides:
 
     @pytest.mark.parametrize(
         ("effort", "pairs", "blocks", "calls_of_block", "used"),
-        [(1.0, 6, 8, 10, 1.0), (0.5, 3, 4, 10, 0.5), (0.25, 3, 3, 7, 21 / 80), (1 / 16, 3, 3, 2, 6 / 80)],
+        [
+            (1.0, 6, 8, 10, 1.0),
+            (0.5, 3, 4, 10, 0.5),
+            (0.25, 3, 3, 7, 21 / 80),
+            (1 / 16, 3, 3, 2, 6 / 80),
+        ],
     )
     def test_a_small_effort_has_fewer_pairs_and_blocks_and_then_shorter_blocks(
         self, monkeypatch, effort, pairs, blocks, calls_of_block, used
@@ -204,7 +227,9 @@ class TestSides:
         found = measure(side_run(threads=threads), shares_core=shares_core)
         assert (found["block_ns"], len(found["wall_ns"])) == ([], 16)
 
-    @pytest.mark.parametrize("after", [(True, 0.5), (False, 0.501)], ids=["one runs", "one has ended"])
+    @pytest.mark.parametrize(
+        "after", [(True, 0.5), (False, 0.501)], ids=["one runs", "one has ended"]
+    )
     def test_a_case_that_starts_processes_may_have_waited_for_them(self, monkeypatch, after):
         children = iter([(False, 0.5), after])
         monkeypatch.setattr(alternate, "_children", lambda: next(children))
@@ -216,7 +241,9 @@ class TestSides:
         monkeypatch.setattr(alternate, "_children", lambda: next(children))
         assert measure(side_run())["queued_ns"] == []
 
-    @pytest.mark.skipif(not Path("/proc/thread-self/children").exists(), reason="the system does not tell")
+    @pytest.mark.skipif(
+        not Path("/proc/thread-self/children").exists(), reason="the system does not tell"
+    )
     def test_child_processes_are_known(self):
         _, before_s = alternate._children()
         with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
@@ -224,7 +251,9 @@ class TestSides:
             child.communicate()
         assert alternate._children()[1] > before_s
 
-    @pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="the system does not tell")
+    @pytest.mark.skipif(
+        not Path("/proc/thread-self/schedstat").exists(), reason="the system does not tell"
+    )
     def test_the_system_tells_how_long_another_process_had_the_core(self):
         cores = os.sched_getaffinity(0)
         code = f"import os; os.sched_setaffinity(0, [{min(cores)}])\nwhile True: pass"
@@ -265,7 +294,9 @@ class TestSides:
 
         def diverging_late(output, targets):
             calls.append(0)
-            return torch.nn.functional.nll_loss(output, targets) * (1.0 if len(calls) < 5 else float("inf"))
+            return torch.nn.functional.nll_loss(output, targets) * (
+                1.0 if len(calls) < 5 else float("inf")
+            )
 
         assert measure(side_run(diverging_late))["outcome"][1] is None
 
@@ -304,7 +335,11 @@ class TestOperations:
         side = measure(side_run())
         alone = profile(build(tiny_params(), tiny_workload()), iterations=3)
         expected = {row.key: row.calls for row in alone.rows if row.name != OUTSIDE}
-        calls = {tuple(key): calls for key, calls in zip(side["keys"], side["calls"], strict=True) if key[0] != OUTSIDE}
+        calls = {
+            tuple(key): calls
+            for key, calls in zip(side["keys"], side["calls"], strict=True)
+            if key[0] != OUTSIDE
+        }
         assert calls == expected
         assert {len(times) for times in side["self_ns"]} == {8}
         assert len(side["iteration_ns"]) == 8
@@ -389,7 +424,10 @@ class TestMemory:
     def test_an_epoch_has_no_number(self):
         from torch_builders import whole_tiny_set
 
-        assert side_run(workload=tiny_workload(load=whole_tiny_set), phase="train").case.peak_memory() is None
+        assert (
+            side_run(workload=tiny_workload(load=whole_tiny_set), phase="train").case.peak_memory()
+            is None
+        )
 
 
 class Clocked(SideCase):
@@ -422,11 +460,15 @@ def clocks(monkeypatch):
 
 
 @pytest.mark.parametrize(("parallel", "added_ns"), [(False, 1_000_000), (True, 4_000_000)])
-def test_added_time_is_a_share_of_the_cpu_time_or_of_the_wall_time_on_several_cores(clocks, parallel, added_ns):
+def test_added_time_is_a_share_of_the_cpu_time_or_of_the_wall_time_on_several_cores(
+    clocks, parallel, added_ns
+):
     clocks.parallel = parallel
     side = Side("head", Path(), Path(), "")
     plain, longer = (SideRun(side, clocks, added=added).run_case() for added in (0.0, 0.1))
-    assert (plain.cpu_ns, plain.wall_ns) == pytest.approx((clocks.cpu_ns, clocks.cpu_ns + clocks.waits_ns), rel=1e-3)
+    assert (plain.cpu_ns, plain.wall_ns) == pytest.approx(
+        (clocks.cpu_ns, clocks.cpu_ns + clocks.waits_ns), rel=1e-3
+    )
     for clock in ("wall_ns", "cpu_ns"):
         assert getattr(longer, clock) - getattr(plain, clock) == pytest.approx(added_ns, rel=0.01)
 
@@ -469,7 +511,9 @@ class Queueing(Clocked):
 def queueing(monkeypatch):
     case = Queueing()
     for clock in case.now:
-        monkeypatch.setattr(Clock, f"{clock}_ns", staticmethod(functools.partial(case.now.__getitem__, clock)))
+        monkeypatch.setattr(
+            Clock, f"{clock}_ns", staticmethod(functools.partial(case.now.__getitem__, clock))
+        )
     monkeypatch.setattr(alternate, "_children", lambda: (False, 0.5))  # those of the test session
     return case
 
@@ -495,7 +539,9 @@ def test_time_that_is_added_to_an_iteration_may_wait_for_the_core_too(queueing, 
     assert queueing.call_ns < sample.queued_ns < queueing.setup_ns + queueing.call_ns
 
 
-def test_a_core_that_is_lost_between_the_readings_leaves_no_time_below_that_of_the_processor(queueing):
+def test_a_core_that_is_lost_between_the_readings_leaves_no_time_below_that_of_the_processor(
+    queueing,
+):
     def clocked():
         queueing.wait(50_000_000)  # before the first reading of a clock
         return Sample(30_000_000, 10_000_000)

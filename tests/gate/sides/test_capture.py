@@ -8,14 +8,26 @@ def row(**elements):
     """A row whose calls have these positions (``at5``) and numbers of elements; each takes as many nanoseconds."""
     return CapturedRow(
         tuple(
-            CapturedCall("aten::x", "default", elements=number, self_ns=number, position=int(name.removeprefix("at")))
+            CapturedCall(
+                "aten::x",
+                "default",
+                elements=number,
+                self_ns=number,
+                position=int(name.removeprefix("at")),
+            )
             for name, number in elements.items()
         )
     )
 
 
 def test_a_call_is_made_once_and_has_the_time_of_all_rows_that_run_in_it():
-    found = _largest([("inner", row(at1=7)), ("none", CapturedRow((), why_not="was not called")), ("outer", row(at1=7, at2=3))])
+    found = _largest(
+        [
+            ("inner", row(at1=7)),
+            ("none", CapturedRow((), why_not="was not called")),
+            ("outer", row(at1=7, at2=3)),
+        ]
+    )
     assert [(key, [(call.elements, call.self_ns) for call in one.calls]) for key, one in found] == [
         ("outer", [(7, 14), (3, 3)]),
         ("inner", []),
@@ -23,5 +35,9 @@ def test_a_call_is_made_once_and_has_the_time_of_all_rows_that_run_in_it():
 
 
 def test_rows_with_few_elements_are_left_out():
-    found = _largest([(str(number), row(**{f"at{number}": number + 1})) for number in range(MOST_ROWS + 3)])
-    assert [key for key, _ in found] == [str(number) for number in reversed(range(3, MOST_ROWS + 3))]
+    found = _largest(
+        [(str(number), row(**{f"at{number}": number + 1})) for number in range(MOST_ROWS + 3)]
+    )
+    assert [key for key, _ in found] == [
+        str(number) for number in reversed(range(3, MOST_ROWS + 3))
+    ]

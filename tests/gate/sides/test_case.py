@@ -56,14 +56,18 @@ class TestCalls:
         )
         iteration(made)
         iteration(made)
-        assert seen == [(what, (number,), {"key": 1}) for number in (0, 1) for what in ("call", "teardown")]
+        assert seen == [
+            (what, (number,), {"key": 1}) for number in (0, 1) for what in ("call", "teardown")
+        ]
 
     def test_setup_and_teardown_are_outside_of_the_time(self):
         made = case(lambda: None, setup=lambda: time.sleep(0.02), teardown=lambda: time.sleep(0.02))
         assert iteration(made).wall_ns < 20_000_000
 
     def test_arguments_from_the_test_and_from_setup_are_refused_as_by_pytest_benchmark(self):
-        with pytest.raises(TypeError, match="Can't use `args` or `kwargs` if `setup` returns the arguments"):
+        with pytest.raises(
+            TypeError, match="Can't use `args` or `kwargs` if `setup` returns the arguments"
+        ):
             case(print, 1, setup=lambda: ((2,), {})).prepare()
 
     def test_only_a_call_without_setup_and_teardown_may_be_repeated_within_an_iteration(self):
@@ -107,7 +111,12 @@ class TestResults:
 
     def test_arguments_and_what_the_function_refers_to_have_a_fingerprint(self):
         data = [2, 1]
-        calls = [case(sorted, data), case(data.sort), case(lambda: data.sort() or 1), case(functools.partial(sorted, data))]
+        calls = [
+            case(sorted, data),
+            case(data.sort),
+            case(lambda: data.sort() or 1),
+            case(functools.partial(sorted, data)),
+        ]
         before = [made.arguments() for made in calls]
         data.sort()
         assert all(made.arguments() != earlier for made, earlier in zip(calls, before, strict=True))
@@ -145,7 +154,9 @@ class TestOperations:
 
 
 @pytest.mark.parametrize(("value", "threads"), [("", 1), ("2", 2), ("0", 1), ("2,1", 1)])
-def test_numerical_libraries_have_one_thread_unless_the_environment_says_otherwise(monkeypatch, value, threads):
+def test_numerical_libraries_have_one_thread_unless_the_environment_says_otherwise(
+    monkeypatch, value, threads
+):
     monkeypatch.setenv("OMP_NUM_THREADS", value)
     assert own_threads() == threads
 
@@ -182,16 +193,25 @@ class TestFixture:
         if positional:
             assert benchmark.pedantic(abs, (), None, setup, abs, 3, 4) == 1
         else:
-            assert benchmark.pedantic(abs, setup=setup, teardown=abs, rounds=3, warmup_rounds=4) == 1
+            assert (
+                benchmark.pedantic(abs, setup=setup, teardown=abs, rounds=3, warmup_rounds=4) == 1
+            )
         [call] = taken
-        assert (call.function, call.setup, call.teardown, call.warmup_rounds) == (abs, setup, abs, 4)
+        assert (call.function, call.setup, call.teardown, call.warmup_rounds) == (
+            abs,
+            setup,
+            abs,
+            4,
+        )
 
     @pytest.mark.benchmark(disable_gc=True)
     def test_a_mark_that_disables_the_garbage_collector_is_part_of_the_call(self, benchmark, taken):
         benchmark(int)
         assert not taken[0].collects_garbage
 
-    def test_a_second_call_is_refused_by_pytest_benchmark_and_not_handed_over(self, benchmark, taken):
+    def test_a_second_call_is_refused_by_pytest_benchmark_and_not_handed_over(
+        self, benchmark, taken
+    ):
         benchmark(int)
         with pytest.raises(FixtureAlreadyUsed):
             benchmark(int)
@@ -219,7 +239,9 @@ class TestFixture:
 
         benchmark.disabled = disabled
         intercept(benchmark, tears_down=True)
-        benchmark.pedantic(lambda *_, **__: len(opened), setup=setup, teardown=teardown, rounds=3, warmup_rounds=2)
+        benchmark.pedantic(
+            lambda *_, **__: len(opened), setup=setup, teardown=teardown, rounds=3, warmup_rounds=2
+        )
         assert opened == closed == ([0] if disabled else [0, 1, 2, 3, 4])
 
     def test_a_teardown_without_a_setup_gets_the_arguments_of_the_test(self, benchmark):
@@ -280,7 +302,9 @@ class FakeCase(SideCase):
 class TestShortFunctions:
     @pytest.fixture
     def run(self):
-        return lambda *args: alternate.SideRun(Side("base", Path(), Path(), ""), case(*args, load=importlib.import_module))
+        return lambda *args: alternate.SideRun(
+            Side("base", Path(), Path(), ""), case(*args, load=importlib.import_module)
+        )
 
     @pytest.mark.parametrize(("seconds", "extra"), [(0.006, 3), (0.11, 0)])
     def test_a_long_function_is_hardly_calibrated(self, run, seconds, extra):
@@ -298,7 +322,9 @@ class TestShortFunctions:
         monkeypatch.setattr(one.case, "clocked", lambda: Sample(next(samples) * one.case.loops, 0))
         assert alternate._calibrated(one, Alone(), (BASE, HEAD)) == 100
 
-    @pytest.mark.parametrize("ns", [(4_900_000, 5_100_000), (5_100_000, 400_000), (70, 3_000), (120_000_000, 3_000)])
+    @pytest.mark.parametrize(
+        "ns", [(4_900_000, 5_100_000), (5_100_000, 400_000), (70, 3_000), (120_000_000, 3_000)]
+    )
     def test_both_sides_make_as_many_calls_before_they_are_measured(self, monkeypatch, ns):
         now = [0]
         monkeypatch.setattr(alternate.Clock, "wall_ns", lambda: now[0])
@@ -306,7 +332,9 @@ class TestShortFunctions:
         def work(turns, name):
             case = FakeCase(ns[name == HEAD], now)
             one = alternate.SideRun(Side(name, Path(), Path(), ""), case)
-            found = alternate.measure(one, turns, (BASE, HEAD), random.Random(1), shares_core=True)[0]["sides"][name]
+            found = alternate.measure(one, turns, (BASE, HEAD), random.Random(1), shares_core=True)[
+                0
+            ]["sides"][name]
             return found["loops"], found["outcome"], case.calls
 
         base, head = both(work)
@@ -326,9 +354,19 @@ class TestShortFunctions:
                 case = FakeCase(10_000_000, now)
                 case.rare = rare if name == HEAD else 0
                 one = alternate.SideRun(Side(name, Path(), Path(), ""), case)
-                parts = alternate.measure(one, turns, (BASE, HEAD), random.Random(1), shares_core=True, soak_ns=seconds * 1e9)
+                parts = alternate.measure(
+                    one,
+                    turns,
+                    (BASE, HEAD),
+                    random.Random(1),
+                    shares_core=True,
+                    soak_ns=seconds * 1e9,
+                )
                 # Calibrated.
-                assert sum(part["sides"][name]["iterations"] for part in parts) == case.calls - WARMUP_CALLS - 3
+                assert (
+                    sum(part["sides"][name]["iterations"] for part in parts)
+                    == case.calls - WARMUP_CALLS - 3
+                )
                 return [part["sides"][name] for part in parts]
 
             return both(work)
@@ -359,7 +397,9 @@ class TestShortFunctions:
         assert [part["iterations"] for part in base] == [12] * PARTS
         assert len(head) == PARTS
 
-    def test_processes_of_the_case_in_a_part_of_the_soak_leave_no_time_of_others_there(self, soak, monkeypatch):
+    def test_processes_of_the_case_in_a_part_of_the_soak_leave_no_time_of_others_there(
+        self, soak, monkeypatch
+    ):
         seen = itertools.count()
         monkeypatch.setattr(alternate, "_children", lambda: (next(seen) == 40, 0.0))
         base, _ = soak(48.0)
@@ -368,5 +408,7 @@ class TestShortFunctions:
 
     def test_a_short_function_is_repeated_in_each_sample(self, run):
         one = run(sum, range(100))
-        found = alternate.measure(one, Alone(), (BASE, HEAD), random.Random(1), shares_core=False)[0]["sides"][BASE]
+        found = alternate.measure(one, Alone(), (BASE, HEAD), random.Random(1), shares_core=False)[
+            0
+        ]["sides"][BASE]
         assert found["loops"] == one.case.loops > 100

@@ -41,11 +41,15 @@ TREES = {
     # Hooks that raise
     "reads the statistics": ({"conftest.py": READING}, ""),
     "configure": (
-        {"conftest.py": "def pytest_configure(config):\n    raise RuntimeError('the database is down\\nmore')\n"},
+        {
+            "conftest.py": "def pytest_configure(config):\n    raise RuntimeError('the database is down\\nmore')\n"
+        },
         "base: conftest.py:2, pytest_configure: RuntimeError: the database is down",
     ),
     "collection": (
-        {"conftest.py": "def helps(items):\n    items[7]\n\ndef pytest_collection_modifyitems(items):\n    helps(items)\n"},
+        {
+            "conftest.py": "def helps(items):\n    items[7]\n\ndef pytest_collection_modifyitems(items):\n    helps(items)\n"
+        },
         "base: conftest.py:2, pytest_collection_modifyitems: IndexError: list index out of range",
     ),
     "report of a test": (
@@ -73,14 +77,24 @@ TREES = {
         "base: conftest.py:2, pytest_addoption: ZeroDivisionError: division by zero",
     ),
     "usage error of a hook": (
-        {"conftest.py": "import pytest\n\ndef pytest_configure(config):\n    raise pytest.UsageError('give --database')\n"},
+        {
+            "conftest.py": "import pytest\n\ndef pytest_configure(config):\n    raise pytest.UsageError('give --database')\n"
+        },
         "base: conftest.py:4, pytest_configure: UsageError: give --database",
     ),
-    "unknown hook": ({"conftest.py": "def pytest_nothing(config):\n    pass\n"}, "'pytest_nothing' in plugin"),
-    "unknown argument of a hook": ({"conftest.py": "def pytest_configure(nothing):\n    pass\n"}, "{'nothing'}"),
+    "unknown hook": (
+        {"conftest.py": "def pytest_nothing(config):\n    pass\n"},
+        "'pytest_nothing' in plugin",
+    ),
+    "unknown argument of a hook": (
+        {"conftest.py": "def pytest_configure(nothing):\n    pass\n"},
+        "{'nothing'}",
+    ),
     # Sessions that code of the project ends
     "exit of a hook": (
-        {"conftest.py": "import pytest\n\ndef pytest_configure(config):\n    pytest.exit('no database', returncode=9)\n"},
+        {
+            "conftest.py": "import pytest\n\ndef pytest_configure(config):\n    pytest.exit('no database', returncode=9)\n"
+        },
         "base: conftest.py:4, pytest_configure: Exit: no database",
     ),
     "exit of conftest.py": (
@@ -88,11 +102,15 @@ TREES = {
         "Exit: no database",
     ),
     "exit of a test": (
-        {"test_b.py": "import pytest\n\ndef test_b(benchmark):\n    pytest.exit('enough', returncode=0)\n"},
+        {
+            "test_b.py": "import pytest\n\ndef test_b(benchmark):\n    pytest.exit('enough', returncode=0)\n"
+        },
         "base: test_b.py:4, test_b: Exit: enough",
     ),
     "exit at the end": (
-        {"conftest.py": "import pytest\n\ndef pytest_sessionfinish(session):\n    pytest.exit('slow', returncode=7)\n"},
+        {
+            "conftest.py": "import pytest\n\ndef pytest_sessionfinish(session):\n    pytest.exit('slow', returncode=7)\n"
+        },
         "base: conftest.py:4, pytest_sessionfinish: Exit: slow",
     ),
     "sys.exit of conftest.py": (
@@ -120,11 +138,15 @@ TREES = {
         "base: test_b.py:2, test_b: KeyboardInterrupt: no message",
     ),
     "stop": (
-        {"conftest.py": "def pytest_collection_finish(session):\n    session.shouldstop = 'not today'\n"},
+        {
+            "conftest.py": "def pytest_collection_finish(session):\n    session.shouldstop = 'not today'\n"
+        },
         "not today",
     ),
     "fail": (
-        {"conftest.py": "def pytest_collection_finish(session):\n    session.shouldfail = 'not today'\n"},
+        {
+            "conftest.py": "def pytest_collection_finish(session):\n    session.shouldfail = 'not today'\n"
+        },
         "not today",
     ),
     "exit status": (
@@ -132,18 +154,39 @@ TREES = {
         "exit code 1, although no test failed",
     ),
     # Configuration
-    "plug-in that is not installed": ({"pytest.ini": "[pytest]\naddopts = -p nothing\n"}, "No module named 'nothing'"),
+    "plug-in that is not installed": (
+        {"pytest.ini": "[pytest]\naddopts = -p nothing\n"},
+        "No module named 'nothing'",
+    ),
     "plug-in that raises": (
         {"pytest.ini": "[pytest]\naddopts = -p own_plugin\n", "own_plugin.py": "\n1 / 0\n"},
         "division by zero",
     ),
-    "missing plug-in": ({"pytest.ini": "[pytest]\nrequired_plugins = pytest-nothing\n"}, "plugins: pytest-nothing"),
-    "version": ({"pytest.ini": "[pytest]\nminversion = 99.0\n"}, "base: pytest.ini: 'minversion' requires pytest-99.0"),
-    "unknown setting": ({"pytest.ini": "[pytest]\naddopts = --strict-config\nnothing = 1\n"}, "option: nothing"),
-    "unknown setting, warned of": ({"pytest.ini": "[pytest]\nfilterwarnings = error\nnothing = 1\n"}, "option: nothing"),
-    "filter": ({"pytest.ini": "[pytest]\nfilterwarnings = nothing::of::that::kind\n"}, "nothing::of::that::kind"),
+    "missing plug-in": (
+        {"pytest.ini": "[pytest]\nrequired_plugins = pytest-nothing\n"},
+        "plugins: pytest-nothing",
+    ),
+    "version": (
+        {"pytest.ini": "[pytest]\nminversion = 99.0\n"},
+        "base: pytest.ini: 'minversion' requires pytest-99.0",
+    ),
+    "unknown setting": (
+        {"pytest.ini": "[pytest]\naddopts = --strict-config\nnothing = 1\n"},
+        "option: nothing",
+    ),
+    "unknown setting, warned of": (
+        {"pytest.ini": "[pytest]\nfilterwarnings = error\nnothing = 1\n"},
+        "option: nothing",
+    ),
+    "filter": (
+        {"pytest.ini": "[pytest]\nfilterwarnings = nothing::of::that::kind\n"},
+        "nothing::of::that::kind",
+    ),
     "syntax of pytest.ini": ({"pytest.ini": "[pytest\n"}, "base: pytest.ini:1: "),
-    "option": ({"pytest.ini": "[pytest]\naddopts = --nothing\n"}, "base: unrecognized arguments: --nothing"),
+    "option": (
+        {"pytest.ini": "[pytest]\naddopts = --nothing\n"},
+        "base: unrecognized arguments: --nothing",
+    ),
     # Collection
     "mark": (
         {
@@ -161,7 +204,10 @@ TREES = {
         "base: test_b.py cannot be collected: SyntaxError: invalid syntax (own.py:2)",
     ),
     "warning as error": (
-        {"pytest.ini": "[pytest]\nfilterwarnings = error\n", "test_b.py": "import warnings\nwarnings.warn('old')\n"},
+        {
+            "pytest.ini": "[pytest]\nfilterwarnings = error\n",
+            "test_b.py": "import warnings\nwarnings.warn('old')\n",
+        },
         "base: test_b.py cannot be collected: UserWarning: old (test_b.py:2)",
     ),
     "conftest.py of a folder": (
@@ -174,11 +220,17 @@ TREES = {
         "base: test_b.py::test_b fails: fixture 'nothing' not found (test_b.py:2)",
     ),
     "fixture": (
-        {"conftest.py": FIXTURE.format("pass"), "test_b.py": "def test_b(benchmark, database):\n    pass\n"},
+        {
+            "conftest.py": FIXTURE.format("pass"),
+            "test_b.py": "def test_b(benchmark, database):\n    pass\n",
+        },
         "base: test_b.py::test_b fails: OSError: down (conftest.py:8)",
     ),
     "end of a fixture": (
-        {"conftest.py": FIXTURE.format("yield"), "test_b.py": "def test_b(benchmark, database):\n    benchmark(int)\n"},
+        {
+            "conftest.py": FIXTURE.format("yield"),
+            "test_b.py": "def test_b(benchmark, database):\n    benchmark(int)\n",
+        },
         "base: test_b.py::test_b fails: OSError: down (conftest.py:8)",
     ),
     "assertion": (
@@ -186,11 +238,16 @@ TREES = {
         "base: test_b.py::test_b fails: assert 1 == 2 (test_b.py:3)",
     ),
     "native traceback": (
-        {"pytest.ini": "[pytest]\naddopts = --tb=native\n", "test_b.py": "def test_b(benchmark):\n    1 / 0\n"},
+        {
+            "pytest.ini": "[pytest]\naddopts = --tb=native\n",
+            "test_b.py": "def test_b(benchmark):\n    1 / 0\n",
+        },
         "base: test_b.py::test_b fails: ZeroDivisionError: division by zero (test_b.py:2)",
     ),
     "failure of several lines without a traceback": (
-        {"test_b.py": "import pytest\n\ndef test_b(benchmark):\n    pytest.fail('no database\\n- a\\n- b', pytrace=False)\n"},
+        {
+            "test_b.py": "import pytest\n\ndef test_b(benchmark):\n    pytest.fail('no database\\n- a\\n- b', pytrace=False)\n"
+        },
         "base: test_b.py::test_b fails: no database",
     ),
     "coroutine": (
@@ -199,7 +256,9 @@ TREES = {
         COROUTINE_FAILS if pytest.version_tuple >= (8, 4) else "",
     ),
     "strict xfail": (
-        {"test_b.py": "import pytest\n\n@pytest.mark.xfail(strict=True)\ndef test_b(benchmark):\n    benchmark(int)\n"},
+        {
+            "test_b.py": "import pytest\n\n@pytest.mark.xfail(strict=True)\ndef test_b(benchmark):\n    benchmark(int)\n"
+        },
         "base: test_b.py::test_b fails: [XPASS(strict)]",
     ),
 }
@@ -236,11 +295,19 @@ def folder(tmp_path_factory):
             (folder / name / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / name / file).write_text(text, encoding="utf-8")
     home = stage_home(folder)
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))
+    }
     done = subprocess.run(
         [sys.executable, "-P", "-c", PROGRAM, str(home), str(folder)],
-        cwd=folder, env=environment(inherited, home, 1), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=environment(inherited, home, 1),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -271,7 +338,9 @@ with exits_named(Path(sys.argv[1])):
 """
     file = tmp_path / "conftest.py"
     file.write_text(program)
-    done = subprocess.run([sys.executable, file, tmp_path], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, file, tmp_path], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (3, "os._exit(3) was called at conftest.py:11\n")
 
 

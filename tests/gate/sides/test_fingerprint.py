@@ -76,20 +76,35 @@ def test_equal_values_have_equal_fingerprints(name):
 
 
 def test_all_values_of_the_table_have_different_fingerprints():
-    found = {name: fingerprint(make()).digest for name, make in EQUAL.items() if name != "array in another order"}
+    found = {
+        name: fingerprint(make()).digest
+        for name, make in EQUAL.items()
+        if name != "array in another order"
+    }
     assert len(set(found.values())) == len(found)
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (1, 1.0), (1, True), ("1", 1), (b"a", "a"), ([1, 2], (1, 2)), ([1, 2], [2, 1]), ([[1], 2], [[1, 2]]),
+        (1, 1.0),
+        (1, True),
+        ("1", 1),
+        (b"a", "a"),
+        ([1, 2], (1, 2)),
+        ([1, 2], [2, 1]),
+        ([[1], 2], [[1, 2]]),
         (["ab"], ["a", "b"]),
-        ({"a": 1}, {"a": 2}), (0.0, -0.0), (0.1, 0.1000000000000001), (np.ones(4), np.ones((2, 2))),
+        ({"a": 1}, {"a": 2}),
+        (0.0, -0.0),
+        (0.1, 0.1000000000000001),
+        (np.ones(4), np.ones((2, 2))),
         (np.ones(2), torch.ones(2)),
-        (np.ones(2), np.ones(2, np.float32)), (torch.ones(4), torch.ones(2, 2)), (torch.zeros(2), torch.zeros(2).double()),
+        (np.ones(2), np.ones(2, np.float32)),
+        (torch.ones(4), torch.ones(2, 2)),
+        (torch.zeros(2), torch.zeros(2).double()),
     ],
-)  # fmt: skip
+)
 def test_different_values_have_different_fingerprints(one, other):
     assert fingerprint(one).digest != fingerprint(other).digest
 
@@ -101,7 +116,12 @@ def test_fingerprints_of_json_are_equal_exactly_if_the_values_are(one, other):
 
 
 @many(100)
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e100, max_value=1e100), min_size=1))
+@given(
+    st.lists(
+        st.floats(allow_nan=False, allow_infinity=False, min_value=-1e100, max_value=1e100),
+        min_size=1,
+    )
+)
 def test_the_number_is_the_mean_of_absolute_numbers(values):
     expected = sum(map(abs, values)) / len(values)
     assert fingerprint(values).number == pytest.approx(expected)
@@ -294,11 +314,15 @@ METHODS = """
     __length_hint__ __next__ __array__ __array_ufunc__ __array_function__ keys values items get encode bit_length tobytes
 """
 
-HOSTILE = dict.fromkeys(METHODS.split(), forbidden) | dict.fromkeys(["__class__", "__dict__"], property(forbidden))
+HOSTILE = dict.fromkeys(METHODS.split(), forbidden) | dict.fromkeys(
+    ["__class__", "__dict__"], property(forbidden)
+)
 
 
 class HostileMeta(type):
-    __getattribute__ = __instancecheck__ = __subclasscheck__ = __hash__ = __eq__ = __repr__ = forbidden
+    __getattribute__ = __instancecheck__ = __subclasscheck__ = __hash__ = __eq__ = __repr__ = (
+        forbidden
+    )
 
 
 def hostile(base, *values):
@@ -368,8 +392,12 @@ def test_a_tensor_of_a_subclass_is_read_without_its_code():
     class Dispatching(torch.Tensor):
         __torch_dispatch__ = classmethod(forbidden)
 
-    assert fingerprint(torch.ones(2).as_subclass(Own)) == fingerprint(torch.ones(2).as_subclass(Own))
-    assert fingerprint(torch.ones(2).as_subclass(Own)) != fingerprint(torch.zeros(2).as_subclass(Own))
+    assert fingerprint(torch.ones(2).as_subclass(Own)) == fingerprint(
+        torch.ones(2).as_subclass(Own)
+    )
+    assert fingerprint(torch.ones(2).as_subclass(Own)) != fingerprint(
+        torch.zeros(2).as_subclass(Own)
+    )
     assert fingerprint(torch.ones(2).as_subclass(Own)).unread == ()
     wrapped = torch.Tensor._make_wrapper_subclass(Dispatching, (2,))
     assert fingerprint(wrapped).unread == (
@@ -494,7 +522,9 @@ def test_a_large_array_is_not_copied_as_a_whole():
         assert fingerprint(value).unread == ()
 
 
-@pytest.mark.parametrize("value", [list(range(5_000)), np.zeros(10), torch.zeros(10)], ids=["list", "array", "tensor"])
+@pytest.mark.parametrize(
+    "value", [list(range(5_000)), np.zeros(10), torch.zeros(10)], ids=["list", "array", "tensor"]
+)
 def test_a_limit_of_time_ends_the_reading(monkeypatch, value):
     now = itertools.count(0, 3_000_000_000)
     monkeypatch.setattr(Clock, "wall_ns", lambda: next(now))

@@ -137,7 +137,9 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
     assert sorted(listings[HEAD].cases) == [f"test_own.py::{name}" for name in names]
     own = {name: getattr(listings[BASE], name) for name in ("resident", "files", "longest_s")}
     seconds = {case: found.seconds for case, found in listings[BASE].cases.items()}
-    own["cases"] = {case: replace(found, seconds=seconds[case]) for case, found in listings[HEAD].cases.items()}
+    own["cases"] = {
+        case: replace(found, seconds=seconds[case]) for case, found in listings[HEAD].cases.items()
+    }
     assert listings[BASE] == replace(listings[HEAD], **own)
     assert listings[HEAD].torch == ""
     assert not plan.with_torch
@@ -145,9 +147,15 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
     for case, found in listings[HEAD].cases.items():
         params = asdict(params_of_call(case, "cpu", 1))
         assert found.seconds > 0
-        measured = {"returns": found.returns, "seconds": found.seconds, "parameters": found.parameters}
+        measured = {
+            "returns": found.returns,
+            "seconds": found.seconds,
+            "parameters": found.parameters,
+        }
         assert found == ListedCase(case, params, sources=("test_own.py",), **measured)
-    returned = {case.partition("::")[2]: found.returns for case, found in listings[HEAD].cases.items()}
+    returned = {
+        case.partition("::")[2]: found.returns for case, found in listings[HEAD].cases.items()
+    }
     assert returned == dict(zip(sorted(names), ("NoneType", "dict", "int", "int"), strict=True))
     with launching(plan, 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
         launch.ready()
@@ -182,7 +190,9 @@ def test_a_soak_shows_a_leak_that_a_launch_is_too_short_for(plan, tmp_path):
     for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(LEAKING)
     (tmp_path / HEAD / "leaks").touch()
-    with launching(replace(plan, soak_ns=3e9), 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
+    with launching(
+        replace(plan, soak_ns=3e9), 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]
+    ) as launch:
         launch.ready()
         line = launch.measure()
     assert 2.5 < line["seconds"] < 20
@@ -198,8 +208,12 @@ def test_each_test_that_is_not_measured_as_usual_has_a_sentence(plan, tmp_path):
         # pytest-benchmark warns of a fixture that is not used.
         (tmp_path / side / "pytest.ini").unlink()
         for name, text in (("test_whole.py", "# benchmark"), ("test_none.py", "")):
-            (tmp_path / side / name).write_text(f"import pytest\npytest.skip('not here', allow_module_level=True)\n{text}\n")
-    plan, listings = surveyed(replace(plan, arguments=("test_own.py", "test_whole.py", "test_none.py")), tmp_path)
+            (tmp_path / side / name).write_text(
+                f"import pytest\npytest.skip('not here', allow_module_level=True)\n{text}\n"
+            )
+    plan, listings = surveyed(
+        replace(plan, arguments=("test_own.py", "test_whole.py", "test_none.py")), tmp_path
+    )
     assert listings[HEAD].left_out == {
         "test_whole.py": "is skipped: not here",
         "test_own.py::test_value": "gets its fixture from request.getfixturevalue; name it as an argument",
@@ -209,10 +223,15 @@ def test_each_test_that_is_not_measured_as_usual_has_a_sentence(plan, tmp_path):
         "test_own.py::test_weaves": "is skipped: benchmark.weave cannot be measured",
         "test_own.py::test_never_calls": "does not call its benchmark fixture",
     }
-    assert list(listings[HEAD].cases) == [f"test_own.py::test_{name}" for name in ("changes", "random", "object", "folder")]
+    assert list(listings[HEAD].cases) == [
+        f"test_own.py::test_{name}" for name in ("changes", "random", "object", "folder")
+    ]
     assert [case.uncompared for case in listings[HEAD].cases.values()] == [
-        "", "returns something else at each call", "returns object", "",
-    ]  # fmt: skip
+        "",
+        "returns something else at each call",
+        "returns object",
+        "",
+    ]
     notes = [case.note.partition(", ")[0] for case in listings[HEAD].cases.values()]
     assert notes == ["changes its arguments", "", "", ""]
     # Each side has its own temporary folder.
@@ -302,7 +321,9 @@ def test_results_and_arguments_are_read_without_code_of_the_user(plan, tmp_path)
         (tmp_path / side / "test_own.py").write_text(RESULTS)
     _, listings = surveyed(plan, tmp_path)
     for listing in listings.values():
-        uncompared = {case.partition("::test_")[2]: found.uncompared for case, found in listing.cases.items()}
+        uncompared = {
+            case.partition("::test_")[2]: found.uncompared for case, found in listing.cases.items()
+        }
         expected = dict.fromkeys(("tree", "cycle", "lazy", "rows", "function"), "")
         assert uncompared == {**expected, "query": "returns test_own.Query"}
         assert not any(found.note or found.failed for found in listing.cases.values())
@@ -412,7 +433,10 @@ def test_a_test_that_fails_ends_the_gate_with_its_error(plan, tmp_path):
     (tmp_path / HEAD / "test_own.py").write_text(RAISING)
     with pytest.raises(LaunchError) as raised:
         surveyed(plan, tmp_path)
-    assert str(raised.value) == "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero (test_own.py:3)"
+    assert (
+        str(raised.value)
+        == "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero (test_own.py:3)"
+    )
 
 
 PATHS = """
@@ -439,7 +463,11 @@ def test_a_test_whose_id_has_a_path_of_its_tree_is_the_same_case_on_both_sides(p
     plan, listings = surveyed(plan, tmp_path)
     names = ["test_own.py::test_path[<tree>/data/one.txt]", "test_own.py::test_path[<tree>]"]
     for side in (BASE, HEAD):
-        assert list(listings[side].cases) == [case.label for case in listings[side].cases.values()] == names
+        assert (
+            list(listings[side].cases)
+            == [case.label for case in listings[side].cases.values()]
+            == names
+        )
         assert list(listings[side].left_out) == ["test_own.py::test_skipped[<tree>/test_own.py]"]
     with launching(plan, 1, names[:1], tmp_path / "log") as launch:
         launch.ready()
@@ -478,7 +506,9 @@ def test_setup(benchmark):
 """
 
 
-def test_of_a_test_of_one_round_whose_second_call_has_less_to_do_the_first_iteration_counts(plan, tmp_path):
+def test_of_a_test_of_one_round_whose_second_call_has_less_to_do_the_first_iteration_counts(
+    plan, tmp_path
+):
     for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(ONCE)
     _, listings = surveyed(plan, tmp_path)
@@ -558,22 +588,37 @@ def test_a_case_has_the_files_of_its_test_its_fixtures_and_its_data(plan, tmp_pa
     for side, (path, text) in itertools.product((BASE, HEAD), SOURCES.items()):
         (tmp_path / side / path).parent.mkdir(exist_ok=True)
         (tmp_path / side / path).write_text(text)
-    (tmp_path / HEAD / "bench/test_two.py").write_text("def test_other(benchmark):\n    benchmark(int)\n")
+    (tmp_path / HEAD / "bench/test_two.py").write_text(
+        "def test_other(benchmark):\n    benchmark(int)\n"
+    )
     for side in (BASE, HEAD):
         (tmp_path / side / "pytest.ini").write_text("[pytest]\npythonpath = . bench\n")
     _, listings = surveyed(replace(plan, arguments=("bench",)), tmp_path)
-    found = {case.partition("::test_")[2]: listed.sources for case, listed in listings[HEAD].cases.items()}
+    found = {
+        case.partition("::test_")[2]: listed.sources
+        for case, listed in listings[HEAD].cases.items()
+    }
     # Those read while tests are collected are for all.
     of_all = ("bench/conftest.py", "bench/module.json", "bench/shared.json")
     more = {
-        "plain": (), "reads": ("bench/call.json",), "session": ("bench/session.json",), "again": ("bench/session.json",),
-        "each[a.json]": ("bench/a.json",), "each[b.json]": ("bench/b.json",), "far": ("parts/fixtures.py",),
-    }  # fmt: skip
+        "plain": (),
+        "reads": ("bench/call.json",),
+        "session": ("bench/session.json",),
+        "again": ("bench/session.json",),
+        "each[a.json]": ("bench/a.json",),
+        "each[b.json]": ("bench/b.json",),
+        "far": ("parts/fixtures.py",),
+    }
     assert found == {
-        **{name: tuple(sorted((*of_all, "bench/test_one.py", *files))) for name, files in more.items()},
+        **{
+            name: tuple(sorted((*of_all, "bench/test_one.py", *files)))
+            for name, files in more.items()
+        },
         "other": (*of_all, "bench/test_two.py"),
     }
-    assert listings[BASE].cases.keys() == {case for case in listings[HEAD].cases if "test_one" in case}
+    assert listings[BASE].cases.keys() == {
+        case for case in listings[HEAD].cases if "test_one" in case
+    }
 
 
 #: As pytest-codspeed registers itself.
@@ -648,23 +693,36 @@ def test_a_test_that_pytest_codspeed_measures_is_a_case(plan, tmp_path):
     for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(MARKED)
         (tmp_path / side / "conftest.py").write_text(CODSPEED)
-        (tmp_path / side / "pytest.ini").write_text("[pytest]\naddopts = --codspeed --strict-markers\n")
+        (tmp_path / side / "pytest.ini").write_text(
+            "[pytest]\naddopts = --codspeed --strict-markers\n"
+        )
     plan, listings = surveyed(plan, tmp_path)
     names = ["marked[1]", "marked[2]", "own_mark", "fixture", "with_the_fixture"]
     assert [case.partition("::test_")[2] or "own_mark" for case in listings[HEAD].cases] == names
-    assert listings[HEAD].left_out == {"test_own.py::test_coroutine": "is skipped: a coroutine cannot be measured"}
+    assert listings[HEAD].left_out == {
+        "test_own.py::test_coroutine": "is skipped: a coroutine cannot be measured"
+    }
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
         cases = launch.measure()["cases"]
     assert sorted(cases) == sorted(listings[HEAD].cases)
-    assert all(build["sides"][HEAD]["loops"] > 100 for case, [build] in cases.items() if "test_fixture" not in case)
+    assert all(
+        build["sides"][HEAD]["loops"] > 100
+        for case, [build] in cases.items()
+        if "test_fixture" not in case
+    )
 
 
 def test_without_pytest_codspeed_a_mark_alone_makes_no_case(plan, tmp_path):
     for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(MARKED.replace("codspeed_benchmark", "benchmark"))
+        (tmp_path / side / "test_own.py").write_text(
+            MARKED.replace("codspeed_benchmark", "benchmark")
+        )
     _, listings = surveyed(plan, tmp_path)
-    assert list(listings[HEAD].cases) == ["test_own.py::test_fixture", "test_own.py::test_with_the_fixture"]
+    assert list(listings[HEAD].cases) == [
+        "test_own.py::test_fixture",
+        "test_own.py::test_with_the_fixture",
+    ]
 
 
 READING = """
@@ -710,13 +768,17 @@ def test_frozen(benchmark, frozen):
 def test_a_test_has_the_attributes_of_pytest_benchmark_and_an_empty_input(plan, tmp_path):
     for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(READING)
-        (tmp_path / side / "pytest.ini").write_text("[pytest]\naddopts = --benchmark-skip --ff\nfilterwarnings = error\n")
+        (tmp_path / side / "pytest.ini").write_text(
+            "[pytest]\naddopts = --benchmark-skip --ff\nfilterwarnings = error\n"
+        )
     plan, listings = surveyed(plan, tmp_path)
     assert listings[HEAD].left_out == {}
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
         cases = launch.measure()["cases"]
-    assert sorted(cases) == [f"test_own.py::test_{name}" for name in ("asks", "cache", "frozen", "reads")]
+    assert sorted(cases) == [
+        f"test_own.py::test_{name}" for name in ("asks", "cache", "frozen", "reads")
+    ]
     assert not list((tmp_path / HEAD).rglob(".pytest_cache"))
 
 
@@ -782,21 +844,35 @@ def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
         memory = found[side].pop("resident memory")
         assert 10 * 2**20 < memory["all cases"] < 200 * 2**20  # before the heap is touched
         assert {name: set(cases) for name, cases in found[side].items()} == {
-            "import": {"all cases"}, "shared fixtures": {"all cases"}, "setup": {body, setup}, "first iteration": {body, setup},
-        }  # fmt: skip
+            "import": {"all cases"},
+            "shared fixtures": {"all cases"},
+            "setup": {body, setup},
+            "first iteration": {body, setup},
+        }
         expected = {
-            ("import", "all cases"): of_import + 15, ("shared fixtures", "all cases"): 20,
-            ("setup", body): 25, ("setup", setup): 30, ("first iteration", body): 40, ("first iteration", setup): 0,
-        }  # fmt: skip
+            ("import", "all cases"): of_import + 15,
+            ("shared fixtures", "all cases"): 20,
+            ("setup", body): 25,
+            ("setup", setup): 30,
+            ("first iteration", body): 40,
+            ("first iteration", setup): 0,
+        }
         for (name, case), ms in expected.items():
             assert ms <= found[side][name][case] / 1e6 < ms + 25, (side, name, case)
 
 
 def test_the_side_that_loads_first_is_drawn(plan, tmp_path, monkeypatch):
     started = []
-    monkeypatch.setattr(launcher, "_SideProcess", lambda plan, side, *_: started.append(side) or pytest.fail("enough"))
+    monkeypatch.setattr(
+        launcher,
+        "_SideProcess",
+        lambda plan, side, *_: started.append(side) or pytest.fail("enough"),
+    )
     for seed in range(12):
-        with contextlib.suppress(pytest.fail.Exception), launching(plan, seed, None, tmp_path / "log"):
+        with (
+            contextlib.suppress(pytest.fail.Exception),
+            launching(plan, seed, None, tmp_path / "log"),
+        ):
             pass
     assert 3 <= started.count(HEAD) <= 9
 
@@ -858,7 +934,9 @@ def test_a_test_that_uses_more_than_one_core_is_measured_on_all(plan, tmp_path):
     plan, listings = surveyed(plan, tmp_path)
     assert plan.parallel == {f"test_own.py::test_{name}" for name in ("pool", "process", "kept")}
     assert not listings[HEAD].cases["test_own.py::test_alone"].parallel
-    assert listings[HEAD].cases["test_own.py::test_pool"].note.startswith("uses more than one core, ")
+    assert (
+        listings[HEAD].cases["test_own.py::test_pool"].note.startswith("uses more than one core, ")
+    )
     for side, name in itertools.product((BASE, HEAD), ("alone", "pool")):
         (tmp_path / side / name).unlink()
     cores = sorted(os.sched_getaffinity(0))
@@ -869,7 +947,11 @@ def test_a_test_that_uses_more_than_one_core_is_measured_on_all(plan, tmp_path):
     assert set((tmp_path / HEAD / "pool").read_text().split()[-4:]) == {str(len(cores))}
     for case, [build] in cases.items():
         for side in (BASE, HEAD):
-            assert bool(build["sides"][side]["block_ns"]) == bool(build["sides"][side]["cpu_ns"]) == (case not in plan.parallel)
+            assert (
+                bool(build["sides"][side]["block_ns"])
+                == bool(build["sides"][side]["cpu_ns"])
+                == (case not in plan.parallel)
+            )
 
 
 FORKING = """
@@ -895,9 +977,13 @@ def test_ends(benchmark, forked):
 
 
 @pytest.mark.parametrize("ending", [BASE, HEAD])  # a launch waits for one of them first
-def test_a_side_that_ends_while_a_process_that_it_has_forked_runs_ends_the_launch(plan, tmp_path, ending):
+def test_a_side_that_ends_while_a_process_that_it_has_forked_runs_ends_the_launch(
+    plan, tmp_path, ending
+):
     for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(FORKING.format(calls=3_000 if side == ending else 10**9))
+        (tmp_path / side / "test_own.py").write_text(
+            FORKING.format(calls=3_000 if side == ending else 10**9)
+        )
         (tmp_path / side / "pytest.ini").unlink()
     began = time.monotonic()
     with launching(plan, 1, None, tmp_path / "log") as launch:
@@ -921,7 +1007,9 @@ def test_sums(benchmark):
 @pytest.mark.parametrize("seed", [1, 2])  # a launch waits for one of them first
 def test_a_side_that_hangs_in_a_call_is_named(plan, tmp_path, seed):
     for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(HANGING.format(calls=3_000 if side == HEAD else 10**9))
+        (tmp_path / side / "test_own.py").write_text(
+            HANGING.format(calls=3_000 if side == HEAD else 10**9)
+        )
     plan = replace(plan, limit_s=5.0)
     began = time.monotonic()
     with launching(plan, seed, None, tmp_path / "log") as launch:
@@ -934,7 +1022,9 @@ def test_a_side_that_hangs_in_a_call_is_named(plan, tmp_path, seed):
 
 
 def test_a_shard_surveys_its_own_tests_alone(plan, tmp_path):
-    (plan.trees[HEAD].root / "test_own.py").write_text(TESTS + "\n\ndef test_new(benchmark):\n    benchmark(sum, [1])\n")
+    (plan.trees[HEAD].root / "test_own.py").write_text(
+        TESTS + "\n\ndef test_new(benchmark):\n    benchmark(sum, [1])\n"
+    )
     of_shards = []
     for number in (1, 2):
         chosen, listings = surveyed(replace(plan, shard=Shard(number, 2)), tmp_path)
@@ -951,7 +1041,14 @@ def test_a_shard_surveys_its_own_tests_alone(plan, tmp_path):
 
 def test_options_of_other_plugins_do_not_matter(plan, tmp_path):
     of_xdist = ("-n2",) if importlib.util.find_spec("xdist") else ()
-    arguments = (*of_xdist, "--benchmark-only", "--benchmark-autosave", "test_own.py", "-k", "decorated")
+    arguments = (
+        *of_xdist,
+        "--benchmark-only",
+        "--benchmark-autosave",
+        "test_own.py",
+        "-k",
+        "decorated",
+    )
     _, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
     assert list(listings[HEAD].cases) == ["test_own.py::test_decorated"]
     assert not list((tmp_path / HEAD).rglob("*.json"))
@@ -964,14 +1061,20 @@ def test_a_plain_test_has_as_many_threads_as_the_environment_of_its_side(plan, t
         assert {case.params["threads"] for case in listings[side].cases.values()} == {threads}
 
 
-@pytest.mark.parametrize("arguments", [("test_new.py", "test_own.py"), ("test_own.py", "test_new.py::test_new[1]")])
-def test_a_file_or_a_test_that_only_one_side_has_is_left_out_on_the_other(plan, tmp_path, arguments):
+@pytest.mark.parametrize(
+    "arguments", [("test_new.py", "test_own.py"), ("test_own.py", "test_new.py::test_new[1]")]
+)
+def test_a_file_or_a_test_that_only_one_side_has_is_left_out_on_the_other(
+    plan, tmp_path, arguments
+):
     (tmp_path / HEAD / "test_new.py").write_text(
         "import pytest\n\n@pytest.mark.parametrize('n', [1, 2])\ndef test_new(benchmark, n):\n    benchmark(int)\n"
     )
     plan, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
     assert not [case for case in listings[BASE].cases if "test_new" in case]
-    new = ["test_new.py::test_new[1]", "test_new.py::test_new[2]"][: 1 if "::" in arguments[1] else 2]
+    new = ["test_new.py::test_new[1]", "test_new.py::test_new[2]"][
+        : 1 if "::" in arguments[1] else 2
+    ]
     assert [case for case in listings[HEAD].cases if "test_new" in case] == new
     assert len(listings[HEAD].cases) == len(listings[BASE].cases) + len(new)
     assert listings[BASE].missing == tuple(argument for argument in arguments if "new" in argument)
@@ -1014,13 +1117,19 @@ def test_a_package_that_the_tests_of_one_side_import_is_named(plan, tmp_path):
     variables = {BASE: {"PYTHONPATH": str(tmp_path / "packages")}, HEAD: {}}
     _, listings = surveyed(replace(plan, variables=variables), tmp_path)
     assert "gate-optional" in listings[BASE].loaded
-    assert not {"gate-optional", "pytest", "pytest-xdist", "execnet"}.intersection(listings[HEAD].loaded)
+    assert not {"gate-optional", "pytest", "pytest-xdist", "execnet"}.intersection(
+        listings[HEAD].loaded
+    )
     assert listings[BASE].has_compiled_loops is None
 
 
 def test_a_side_may_have_pytest_alone(plan, tmp_path):
     python = linked_environment(tmp_path / "bare", "pytest")
-    plan = replace(plan, pythons={BASE: python, HEAD: sys.executable}, arguments=("test_own.py", "-k", "decorated"))
+    plan = replace(
+        plan,
+        pythons={BASE: python, HEAD: sys.executable},
+        arguments=("test_own.py", "-k", "decorated"),
+    )
     plan, listings = surveyed(plan, tmp_path)
     assert "torch" not in listings[BASE].packages
     with launching(plan, 1, None, tmp_path / "log") as launch:
@@ -1061,7 +1170,10 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
         found = launch.measure()["cases"]
-    keys = {case.partition("::test_")[2]: builds[0]["sides"][HEAD].get("keys", []) for case, builds in found.items()}
+    keys = {
+        case.partition("::test_")[2]: builds[0]["sides"][HEAD].get("keys", [])
+        for case, builds in found.items()
+    }
     assert ["aten::addmm", "forward", "Sequential.0"] in keys["model"]
     assert ["aten::clamp_min", "forward", "Sequential.1"] in keys["model"]
     assert ["aten::sum", "forward", ""] in keys["model"]
@@ -1085,5 +1197,7 @@ def test_the_code_of_the_gate_that_a_plain_suite_loads_has_no_torch(tmp_path):
         "import sys; from mnistbench.gate import launcher, run; from mnistbench.gate.sides import worker; "
         "print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path.cwd())
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
     assert "torch" not in done.stdout

@@ -26,10 +26,22 @@ def item(tmp_path, node_id):
         (["benchmarks", "bench"], ["bench"], ("benchmarks",)),
         (["benchmarks", "bench/test_n.py"], [], ("benchmarks", "bench/test_n.py")),
         (["bench/test_n.py::test"], [], ("bench/test_n.py::test",)),
-        (["./bench/test_a.py::test", "bench/test_b.py"], ["./bench/test_a.py", "bench/test_b.py"], ()),
-        (["bench/test_a.py::test", "bench/test_a.py::other"], ["bench/test_a.py"], ("bench/test_a.py::other",)),
+        (
+            ["./bench/test_a.py::test", "bench/test_b.py"],
+            ["./bench/test_a.py", "bench/test_b.py"],
+            (),
+        ),
+        (
+            ["bench/test_a.py::test", "bench/test_a.py::other"],
+            ["bench/test_a.py"],
+            ("bench/test_a.py::other",),
+        ),
         (["bench/test_a.py::test[1]"], ["bench/test_a.py"], ()),
-        (["bench/test_a.py::test[a/b::c]"], ["bench/test_a.py"], ("bench/test_a.py::test[a/b::c]",)),
+        (
+            ["bench/test_a.py::test[a/b::c]"],
+            ["bench/test_a.py"],
+            ("bench/test_a.py::test[a/b::c]",),
+        ),
     ],
 )
 def test_what_a_side_lacks_is_left_out_and_named(requested, tmp_path, arguments, existing, missing):
@@ -45,8 +57,14 @@ def test_what_a_side_lacks_is_left_out_and_named(requested, tmp_path, arguments,
         ("bench/test_a.py::test[1]", ["::test[1]"]),
         ("bench/test_a.py::TestClass", ["::TestClass::test"]),
         ("bench/test_a.py::TestClass::test", ["::TestClass::test"]),
-        ("bench/test_a.py", ["::test", "::test[1]", "::test[2]", "::test_other", "::TestClass::test"]),
-        ("bench/test_b.py::test", ["::test", "::test[1]", "::test[2]", "::test_other", "::TestClass::test"]),
+        (
+            "bench/test_a.py",
+            ["::test", "::test[1]", "::test[2]", "::test_other", "::TestClass::test"],
+        ),
+        (
+            "bench/test_b.py::test",
+            ["::test", "::test[1]", "::test[2]", "::test_other", "::TestClass::test"],
+        ),
     ],
 )
 def test_the_tests_of_a_file_are_selected_as_by_pytest(requested, tmp_path, argument, selected):
@@ -57,7 +75,9 @@ def test_the_tests_of_a_file_are_selected_as_by_pytest(requested, tmp_path, argu
 
 
 @pytest.mark.parametrize("folder", ["bench", "bench/test_a.py", "."])
-def test_a_test_of_a_folder_that_is_named_as_well_selects_nothing_alone(requested, tmp_path, folder):
+def test_a_test_of_a_folder_that_is_named_as_well_selects_nothing_alone(
+    requested, tmp_path, folder
+):
     requested.existing(["bench/test_a.py::test", folder])
     assert requested.selects(item(tmp_path, "bench/test_a.py::other"))
     assert requested.missing == ()

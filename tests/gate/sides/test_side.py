@@ -142,7 +142,9 @@ OTHERS = {
     "syntax": {"test_tiny.py": "def test_tiny(:\n"},
     "test": {"test_tiny.py": "def test_tiny(op_benchmark):\n    assert 1 + 1 == 3, 'arithmetic'\n"},
     "workload": {"conftest.py": "def pytest_mnistbench_workloads(config):\n    return []\n"},
-    "no case": {"test_tiny.py": "def test_plain():\n    raise RuntimeError('nobody asked to run it')\n"},
+    "no case": {
+        "test_tiny.py": "def test_plain():\n    raise RuntimeError('nobody asked to run it')\n"
+    },
     "no test": {"test_tiny.py": "", "conftest.py": ""},
     "plug-in": {
         "pyproject.toml": "[project.entry-points.pytest11]\nmnistbench = 'own_plugin'\n",
@@ -232,10 +234,17 @@ in_a_process("ended", lambda: ended("base"))
 def make_tree(root, version, changes=None):
     """Put a project there whose modules all have this version."""
     files = {
-        "pytest.ini": INI, "conftest.py": CONFTEST, "model.py": MODEL.replace("{version}", version), "test_tiny.py": TESTS,
-        "src/package/__init__.py": "", "src/package/part.py": f"PART = {version!r}\n",
-        **dict.fromkeys(("built.py", "called.py", "src/package/late.py"), f"VERSION = {version!r}\n"), **(changes or {}),
-    }  # fmt: skip
+        "pytest.ini": INI,
+        "conftest.py": CONFTEST,
+        "model.py": MODEL.replace("{version}", version),
+        "test_tiny.py": TESTS,
+        "src/package/__init__.py": "",
+        "src/package/part.py": f"PART = {version!r}\n",
+        **dict.fromkeys(
+            ("built.py", "called.py", "src/package/late.py"), f"VERSION = {version!r}\n"
+        ),
+        **(changes or {}),
+    }
     eager = files.pop("eager", "")
     if eager:
         files["model.py"] = f"import {eager}\n{files['model.py']}"
@@ -253,11 +262,19 @@ def folder(tmp_path_factory):
     for name, changes in OTHERS.items():
         make_tree(folder / name, "x", changes)
     home = stage_home(folder)
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))
+    }
     done = subprocess.run(
         [sys.executable, "-P", "-c", PROGRAM, str(home), str(folder), *OTHERS],
-        cwd=folder, env=environment(inherited, home, 1), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=environment(inherited, home, 1),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -277,7 +294,12 @@ def test_cases_are_taken_in_the_given_order_and_no_other_test_runs(folder, tree)
         # Its fixtures are set up; it has no timeout.
         ["test_tiny.py::test_with_a_fixture[tiny-b4-cpu]", True, False],
         *(
-            [f"test_tiny.py::test_tiny[{phase}-tiny-b4-cpu]", f"{phase} tiny-b4-cpu on synthetic", phase, *place]
+            [
+                f"test_tiny.py::test_tiny[{phase}-tiny-b4-cpu]",
+                f"{phase} tiny-b4-cpu on synthetic",
+                phase,
+                *place,
+            ]
             for phase in ("step", "forward")
         ),
     ]
@@ -315,10 +337,22 @@ def test_files_name_where_each_module_came_from(folder):
                 "(test_tiny.py:1)"
             ),
         ),
-        ("conftest", "conftest: conftest.py cannot be imported: RuntimeError: first line (conftest.py:1)"),
-        ("syntax", "syntax: test_tiny.py cannot be collected: SyntaxError: invalid syntax (test_tiny.py:1)"),
-        ("test", "test: test_tiny.py::test_tiny[tiny-b4-cpu] fails: AssertionError: arithmetic (test_tiny.py:2)"),
-        ("workload", "workload: --bench-model: 'tiny' is not a workload; choose of convnet, lenet5, smallnet"),
+        (
+            "conftest",
+            "conftest: conftest.py cannot be imported: RuntimeError: first line (conftest.py:1)",
+        ),
+        (
+            "syntax",
+            "syntax: test_tiny.py cannot be collected: SyntaxError: invalid syntax (test_tiny.py:1)",
+        ),
+        (
+            "test",
+            "test: test_tiny.py::test_tiny[tiny-b4-cpu] fails: AssertionError: arithmetic (test_tiny.py:2)",
+        ),
+        (
+            "workload",
+            "workload: --bench-model: 'tiny' is not a workload; choose of convnet, lenet5, smallnet",
+        ),
         ("arguments", "base: unrecognized arguments: --nonsense"),
         ("path", 0),  # the other side may have it
         ("ended", "the other one"),  # an error of the gate ends the session
@@ -327,7 +361,9 @@ def test_files_name_where_each_module_came_from(folder):
         ("plug-in", 0),  # the one that the side's own project declares leaves out all tests
     ],
 )
-def test_a_side_that_cannot_be_loaded_has_one_line_of_reason_and_may_have_no_case(folder, name, said):
+def test_a_side_that_cannot_be_loaded_has_one_line_of_reason_and_may_have_no_case(
+    folder, name, said
+):
     assert read(folder, name) == said
 
 
@@ -341,7 +377,11 @@ def test_a_side_that_cannot_be_loaded_has_one_line_of_reason_and_may_have_no_cas
         ({}, {"benchmark": "pytest_benchmark.plugin"}, ["-p", "mnistbench.pytest_plugin.plugin"]),
         ({}, {"benchmark": "a", "mnistbench": "b"}, []),
         ({"mnistbench": "own"}, {"benchmark": "a"}, ["-p", "own"]),
-        ({"mnistbench": "own"}, {"benchmark": "a", "mnistbench": "b"}, ["-p", "no:mnistbench", "-p", "own"]),
+        (
+            {"mnistbench": "own"},
+            {"benchmark": "a", "mnistbench": "b"},
+            ["-p", "no:mnistbench", "-p", "own"],
+        ),
         ({"other": "own"}, {"benchmark": "a", "mnistbench": "b"}, []),
         (
             {},
@@ -350,17 +390,27 @@ def test_a_side_that_cannot_be_loaded_has_one_line_of_reason_and_may_have_no_cas
         ),
     ],
 )
-def test_plug_ins_that_pytest_does_not_find_are_named(tmp_path, monkeypatch, declared, installed, options):
-    points = [importlib.metadata.EntryPoint(name, module, "pytest11") for name, module in installed.items()]
+def test_plug_ins_that_pytest_does_not_find_are_named(
+    tmp_path, monkeypatch, declared, installed, options
+):
+    points = [
+        importlib.metadata.EntryPoint(name, module, "pytest11")
+        for name, module in installed.items()
+    ]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points)
     lines = [f"{name} = {module!r}\n" for name, module in declared.items()]
-    (tmp_path / "pyproject.toml").write_text(f"[project.entry-points.pytest11]\n{''.join(lines)}", encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text(
+        f"[project.entry-points.pytest11]\n{''.join(lines)}", encoding="utf-8"
+    )
     assert side_module._plugins(tmp_path) == options
 
 
 @pytest.mark.parametrize("text", ["", "entry-points = 1", "[project.entry-points]\npytest11 = 'x'"])
 def test_a_project_without_plug_ins_adds_no_option(tmp_path, monkeypatch, text):
-    points = [importlib.metadata.EntryPoint(name, "module", "pytest11") for name in ("benchmark", "mnistbench")]
+    points = [
+        importlib.metadata.EntryPoint(name, "module", "pytest11")
+        for name in ("benchmark", "mnistbench")
+    ]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points)
     (tmp_path / "pyproject.toml").write_text(f"[project]\n{text}")
     assert side_module._plugins(tmp_path) == []
@@ -410,7 +460,9 @@ LOADERS = AssertionRewritingHook, SourceFileLoader, ExtensionFileLoader
 
 
 @pytest.mark.parametrize("loader", LOADERS)
-def test_each_loader_counts_the_modules_of_the_tree_and_an_import_inside_another_one_once(monkeypatch, tmp_path, loader):
+def test_each_loader_counts_the_modules_of_the_tree_and_an_import_inside_another_one_once(
+    monkeypatch, tmp_path, loader
+):
     spent = [0]
     monkeypatch.setattr(side_module, "_spent_ns", lambda: spent[0])
     outer, inner, foreign = (ModuleType(name) for name in ("outer", "inner", "foreign"))
@@ -439,5 +491,7 @@ def test_each_loader_counts_the_modules_of_the_tree_and_an_import_inside_another
 def test_the_time_of_ended_child_processes_belongs_to_a_cost(tmp_path):
     side = Side("head", tmp_path, tmp_path, "")
     with side.counted("setup", "t.py::t"):
-        subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.1: pass"], check=True)
+        subprocess.run(
+            [sys.executable, "-c", "import time\nwhile time.process_time() < 0.1: pass"], check=True
+        )
     assert side.once["setup"]["t.py::t"] > 95_000_000

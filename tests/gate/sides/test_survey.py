@@ -38,7 +38,9 @@ FILES = {
 }
 
 #: torch refuses a second one.
-OPERATORS = "\n\nfrom torch import library\n\nOPERATORS = library.Library('gate_survey_test', 'DEF')\n"
+OPERATORS = (
+    "\n\nfrom torch import library\n\nOPERATORS = library.Library('gate_survey_test', 'DEF')\n"
+)
 
 #: Plain tests that oneDNN computes, or whose body sets the number of threads.
 PLAIN = """
@@ -64,10 +66,14 @@ def test_others(benchmark):
 #: Tree -> what its code does beyond the plain one's.
 HEADS = {
     "operators": {"bench/conftest.py": CONFTEST + OPERATORS},
-    "a larger layer": {"bench/conftest.py": CONFTEST.replace("nn.ReLU()", "nn.Linear(16, 99), nn.Linear(99, 16)")},
+    "a larger layer": {
+        "bench/conftest.py": CONFTEST.replace("nn.ReLU()", "nn.Linear(16, 99), nn.Linear(99, 16)")
+    },
     "a case that fails": {"bench/conftest.py": CONFTEST.replace("nn.ReLU()", "boom()")},
     "convolutions": {
-        "bench/conftest.py": CONFTEST.replace("nn.ReLU()", "nn.Unflatten(1, (4, 2, 2)), nn.Conv2d(4, 16, 2), nn.Flatten()"),
+        "bench/conftest.py": CONFTEST.replace(
+            "nn.ReLU()", "nn.Unflatten(1, (4, 2, 2)), nn.Conv2d(4, 16, 2), nn.Flatten()"
+        ),
         "bench/test_step.py": projects.STEP + PLAIN,
     },
 }
@@ -146,25 +152,47 @@ Path(folder, "selections").write_text(json.dumps(found))
 def folder(tmp_path_factory):
     """Trees, and what one process and its forks have found in them: torch's import takes seconds."""
     folder = tmp_path_factory.mktemp("trees")
-    broken = {"bench/conftest.py": "raise RuntimeError\n", "tests/test_own.py": FILES["bench/test_step.py"]}
+    broken = {
+        "bench/conftest.py": "raise RuntimeError\n",
+        "tests/test_own.py": FILES["bench/test_step.py"],
+    }
     trees = {"plain": {}, "the same": {}, "broken": broken, **HEADS}
     for name, changes in trees.items():
         for path, text in {**FILES, **changes}.items():
             (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / name / path).write_text(text, encoding="utf-8")
     home = stage_home(folder)
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))
+    }
     given = [arguments for arguments, _, _ in SELECTIONS]
     done = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM, str(home), str(folder), json.dumps([*HEADS]), json.dumps(given)],
-        cwd=folder, env=environment(inherited, home, 1), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            PROGRAM,
+            str(home),
+            str(folder),
+            json.dumps([*HEADS]),
+            json.dumps(given),
+        ],
+        cwd=folder,
+        env=environment(inherited, home, 1),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
 
 def read(folder, tree, arguments="bench"):
-    return json.loads((folder / f"{tree} {arguments}.json".replace("/", "-")).read_text(encoding="utf-8"))
+    return json.loads(
+        (folder / f"{tree} {arguments}.json".replace("/", "-")).read_text(encoding="utf-8")
+    )
 
 
 def listing(folder, tree):
@@ -174,7 +202,11 @@ def listing(folder, tree):
 # ---- Which tests are measured ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("given", "arguments", "phase"), SELECTIONS, ids=[given or "nothing" for given, _, _ in SELECTIONS])
+@pytest.mark.parametrize(
+    ("given", "arguments", "phase"),
+    SELECTIONS,
+    ids=[given or "nothing" for given, _, _ in SELECTIONS],
+)
 def test_a_path_is_what_pytest_takes_for_one(folder, given, arguments, phase):
     found = json.loads((folder / "selections").read_text(encoding="utf-8"))
     assert found[given] == [arguments.split(), [phase] if phase else []]
@@ -201,7 +233,9 @@ def test_without_arguments_the_steps_of_the_default_folder_are_measured(folder):
 
 
 def test_single_cases_are_surveyed_if_they_are_named(folder):
-    assert list(read(folder, "plain", "bench -v")["surveyed"]["cases"]) == ["bench/test_step.py::test_step[tiny-b4-cpu]"]
+    assert list(read(folder, "plain", "bench -v")["surveyed"]["cases"]) == [
+        "bench/test_step.py::test_step[tiny-b4-cpu]"
+    ]
     assert read(folder, "plain", "bench -vv")["surveyed"]["cases"] == {}
 
 
@@ -211,7 +245,10 @@ def test_a_path_that_does_not_exist_is_named(folder):
 
 
 def test_packages_are_those_that_python_imports_and_the_copy_of_mnistbench(monkeypatch):
-    found = [SimpleNamespace(name=name, version=version) for name, version in (("a", "2"), ("a", "1"), (None, None))]
+    found = [
+        SimpleNamespace(name=name, version=version)
+        for name, version in (("a", "2"), ("a", "1"), (None, None))
+    ]
     monkeypatch.setattr(importlib.metadata, "distributions", lambda: found)
     assert survey.packages() == {"mnistbench": __version__, "a": "2"}
 
@@ -241,7 +278,9 @@ def test_a_case_has_the_implementations_of_onednn_that_its_iteration_runs(folder
 
 def test_a_plain_test_has_the_threads_that_its_body_sets(folder):
     cases = listing(folder, "convolutions").cases
-    threads = {node_id.partition("::test_")[2]: case.params["threads"] for node_id, case in cases.items()}
+    threads = {
+        node_id.partition("::test_")[2]: case.params["threads"] for node_id, case in cases.items()
+    }
     assert threads == {"step[tiny-b4-cpu]": 1, "conv": 1, "threads": 2, "others": 1}
 
 
@@ -259,14 +298,22 @@ def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(mo
     monkeypatch.setattr(survey, "rehearse", lambda _: rehearsed.append(list(one.cases)))
     monkeypatch.setattr(survey.gc, "freeze", lambda: None)
     monkeypatch.setattr(one, "_call", lambda *_: None)
-    for node_id, phase, device in (("plain", "call", "cpu"), ("one", "step", "cpu"), ("two", "step", "cuda")):
-        one.take(TakenCase(node_id, node_id, SimpleNamespace(phase=phase, device=device), lambda: made))
+    for node_id, phase, device in (
+        ("plain", "call", "cpu"),
+        ("one", "step", "cpu"),
+        ("two", "step", "cuda"),
+    ):
+        one.take(
+            TakenCase(node_id, node_id, SimpleNamespace(phase=phase, device=device), lambda: made)
+        )
     assert rehearsed == [["plain", "one"]]
     assert [case.memory for case in one.cases.values()] == [None, 1_024, 1_000]
 
 
 @pytest.mark.parametrize(("loops", "is_compiled"), [(object(), True), (None, False)])
-def test_the_loops_of_the_fast_step_are_compiled_or_not_once_a_case_has_run_it(monkeypatch, loops, is_compiled):
+def test_the_loops_of_the_fast_step_are_compiled_or_not_once_a_case_has_run_it(
+    monkeypatch, loops, is_compiled
+):
     monkeypatch.setitem(sys.modules, "mnistbench.workloads.fast", module := SimpleNamespace())
     assert survey.has_compiled_loops() is None  # an old version
     module.compiled_loops = functools.cache(lambda: loops)

@@ -14,7 +14,10 @@ from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.verdict.samples import BASE, HEAD
 
 
-@given(st.lists(st.lists(st.sampled_from([BASE, HEAD]), max_size=12), max_size=4), st.sampled_from([BASE, HEAD]))
+@given(
+    st.lists(st.lists(st.sampled_from([BASE, HEAD]), max_size=12), max_size=4),
+    st.sampled_from([BASE, HEAD]),
+)
 def test_two_processes_run_one_at_a_time_in_the_given_order(sequences, first) -> None:
     ran, running = [], threading.Lock()
 
@@ -82,7 +85,10 @@ def test_values_reach_the_other_process_however_long_they_are(first) -> None:
 
 
 def test_both_processes_run_the_same_test() -> None:
-    assert both(lambda turns, _: [turns.agree(test) for test in ("t.py::a", "t.py::b", "")]) == [[None] * 3] * 2
+    assert (
+        both(lambda turns, _: [turns.agree(test) for test in ("t.py::a", "t.py::b", "")])
+        == [[None] * 3] * 2
+    )
 
 
 def test_another_test_on_the_other_side_is_an_error() -> None:

@@ -61,7 +61,9 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
         loaded, numbers = len((tmp_path / "iterations").read_text().splitlines()), []
         found = launch.measure(numbers.append)
     assert numbers == [1]
-    iterations = [json.loads(line) for line in (tmp_path / "iterations").read_text().splitlines()[loaded:]]
+    iterations = [
+        json.loads(line) for line in (tmp_path / "iterations").read_text().splitlines()[loaded:]
+    ]
     assert len(iterations) > 100
     # One at a time.
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(iterations))
@@ -78,7 +80,14 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
 
 def made(tmp_path, seed=1, say=None):
     """A launch of the base; its socket is closed."""
-    job = {"side": BASE, "tree": tmp_path, "directory": tmp_path, "home": "", "threads": 0, "seed": seed}
+    job = {
+        "side": BASE,
+        "tree": tmp_path,
+        "directory": tmp_path,
+        "home": "",
+        "threads": 0,
+        "seed": seed,
+    }
     job |= {"cores": [], "patience_s": 1.0, "repository": "nowhere"}
     mine, other = socket.socketpair()
     with other:
@@ -102,7 +111,9 @@ def test_a_long_case_sends_a_message_every_ten_seconds(monkeypatch, tmp_path) ->
     assert said == [(12, {"alive": ""}), (24, {"alive": ""})]
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a process cannot choose its cores")
+@pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity"), reason="a process cannot choose its cores"
+)
 def test_processes_with_one_core_also_run_at_once(plan, tmp_path) -> None:
     case = "test_bench.py::test_forward[tiny-b4-cpu]"
     with launching(plan, 1, [case], tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
@@ -110,7 +121,9 @@ def test_processes_with_one_core_also_run_at_once(plan, tmp_path) -> None:
     iterations = [json.loads(line) for line in (tmp_path / "iterations").read_text().splitlines()]
     assert any(later[0] < earlier[1] for earlier, later in itertools.pairwise(sorted(iterations)))
     for build in found["cases"][case]:
-        assert all(len(side["block_ns"]) > 4 < len(side["queued_ns"]) for side in build["sides"].values())
+        assert all(
+            len(side["block_ns"]) > 4 < len(side["queued_ns"]) for side in build["sides"].values()
+        )
 
 
 def test_a_workload_is_soaked_without_being_profiled(plan, tmp_path) -> None:
@@ -155,7 +168,9 @@ def test_one_side_has_more_threads(plan, tmp_path) -> None:
             (tmp_path / name / "threads").unlink()
         [_] = launch.measure()["cases"].values()
     for name, threads in {BASE: 1, HEAD: 2}.items():
-        assert set((tmp_path / name / "threads").read_text().splitlines()) == {f"{threads} {threads}"}
+        assert set((tmp_path / name / "threads").read_text().splitlines()) == {
+            f"{threads} {threads}"
+        }
 
 
 #: One body sets the number of threads, and does not restore it. After the measurement, the fixture makes a call on all cores.
@@ -182,15 +197,21 @@ def test_one(benchmark):
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_a_plain_test_whose_body_sets_threads_is_measured_with_as_many_cores(plan, tmp_path) -> None:
+def test_a_plain_test_whose_body_sets_threads_is_measured_with_as_many_cores(
+    plan, tmp_path
+) -> None:
     for name in (BASE, HEAD):
         (tmp_path / name / "test_bench.py").write_text(PLAIN)
     with launching(plan, 1, None, tmp_path / "log", sorted(os.sched_getaffinity(0))) as launch:
         found = whole(launch)["cases"]
     for name, has_one_thread in (("one", True), ("two", False)):
         for build in found[f"test_bench.py::test_{name}"]:
-            assert [bool(side["cpu_ns"]) for side in build["sides"].values()] == [has_one_thread] * 2
-            assert [bool(side["block_ns"]) for side in build["sides"].values()] == [has_one_thread] * 2
+            assert [bool(side["cpu_ns"]) for side in build["sides"].values()] == [
+                has_one_thread
+            ] * 2
+            assert [bool(side["block_ns"]) for side in build["sides"].values()] == [
+                has_one_thread
+            ] * 2
 
 
 def measured_with(python, plan, tmp_path):
@@ -206,8 +227,17 @@ CASES = ["test_bench.py::test_forward[lenet5-b4-cpu]", "test_bench.py::test_forw
 
 
 def test_a_side_may_have_torch_and_pytest_alone(plan, tmp_path) -> None:
-    listings, found = measured_with(linked_environment(tmp_path / "bare", "torch", "pytest"), plan, tmp_path)
-    assert not listings[BASE].packages.keys() & {"numpy", "pytest-benchmark", "tabulate", "tensorboard", "scipy", "torchvision"}
+    listings, found = measured_with(
+        linked_environment(tmp_path / "bare", "torch", "pytest"), plan, tmp_path
+    )
+    assert not listings[BASE].packages.keys() & {
+        "numpy",
+        "pytest-benchmark",
+        "tabulate",
+        "tensorboard",
+        "scipy",
+        "torchvision",
+    }
     assert sorted(found["cases"]) == sorted(listings[BASE].cases) == CASES
     for builds in found["cases"].values():
         for build in builds:
@@ -228,10 +258,14 @@ def test_a_side_may_have_the_oldest_torch(plan, tmp_path) -> None:
             base, head = build["sides"][BASE], build["sides"][HEAD]
             assert base["outcome"][1] == pytest.approx(head["outcome"][1], rel=1e-4)
             assert base["parameters"] == head["parameters"]
-            assert {"aten::addmm"} <= {key[0] for key in base["keys"]} & {key[0] for key in head["keys"]}
+            assert {"aten::addmm"} <= {key[0] for key in base["keys"]} & {
+                key[0] for key in head["keys"]
+            }
             for times in base["self_ns"]:
                 assert len(times) == len(base["iteration_ns"])
-            assert sum(map(sum, base["self_ns"])) == pytest.approx(sum(base["iteration_ns"]), rel=0.01)
+            assert sum(map(sum, base["self_ns"])) == pytest.approx(
+                sum(base["iteration_ns"]), rel=0.01
+            )
 
 
 @pytest.mark.parametrize(
@@ -263,4 +297,7 @@ def test_a_test_that_fails_on_one_side_is_named(plan, tmp_path) -> None:
     with launching(plan, 1, None, tmp_path / "log") as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
     said = str(raised.value).partition("; ")[0]
-    assert said == "head: test_bench.py::test_step[tiny-b4-cpu] fails: AssertionError: not here (test_bench.py:6)"
+    assert (
+        said
+        == "head: test_bench.py::test_step[tiny-b4-cpu] fails: AssertionError: not here (test_bench.py:6)"
+    )

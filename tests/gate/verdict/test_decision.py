@@ -55,7 +55,9 @@ def test_a_false_alarm_has_a_probability_of_1_in_1_000():
     assert len(LOOKS) * SCREENING * np.minimum(PRODUCT / first, CONFIRMING).mean() < 1.0e-3
 
 
-@pytest.mark.parametrize(("launches", "fresh"), [(LEAST_LAUNCHES, 8), (9, 8), (LAUNCHES, 4), (40, 4)])
+@pytest.mark.parametrize(
+    ("launches", "fresh"), [(LEAST_LAUNCHES, 8), (9, 8), (LAUNCHES, 4), (40, 4)]
+)
 def test_the_fewest_launches_that_can_confirm(launches, fresh):
     assert least_fresh(launches) == fresh
     assert 1 / 2 ** (launches + fresh) <= PRODUCT
@@ -76,7 +78,10 @@ def test_the_fewest_launches_that_can_confirm(launches, fresh):
     ],
 )
 def test_both_stages_confirm_together(change, screened, fresh, launches, confirmed):
-    stages = [Estimate(call(change), change, change, change, p, count) for p, count in ((screened, 10), (fresh, launches))]
+    stages = [
+        Estimate(call(change), change, change, change, p, count)
+        for p, count in ((screened, 10), (fresh, launches))
+    ]
     assert decision._is_confirmed(*stages) is confirmed
     other_way = dataclasses.replace(stages[1], change=-change)
     assert decision._is_confirmed(stages[0], other_way) is False
@@ -90,17 +95,38 @@ def logs(change, *, spread=0.003, count=12, seed=0):
 
 
 def call(change=0.0, *, case="case", seed=0, spread=0.003, count=12, **changes):
-    return gate_builders.quantity(logs(change, spread=spread, count=count, seed=[seed, 0]), case=case, **changes)
+    return gate_builders.quantity(
+        logs(change, spread=spread, count=count, seed=[seed, 0]), case=case, **changes
+    )
 
 
-def operation(change=0.0, *, case="case", name="aten::mm, forward fc1", seed=0, spread=0.009, count=12, **changes):
+def operation(
+    change=0.0,
+    *,
+    case="case",
+    name="aten::mm, forward fc1",
+    seed=0,
+    spread=0.009,
+    count=12,
+    **changes,
+):
     found = logs(change, spread=spread, count=count, seed=[seed, 1])
-    return gate_builders.quantity(found, **{"case": case, "kind": "operation", "name": name, **changes})
+    return gate_builders.quantity(
+        found, **{"case": case, "kind": "operation", "name": name, **changes}
+    )
 
 
 def added(change=0.0, **changes):
     """What operations that the base lacks add to their case, as a share of it."""
-    return operation(change, **{"kind": "added", "name": "new and gone operations, forward fc1", "spread": 0.0005, **changes})
+    return operation(
+        change,
+        **{
+            "kind": "added",
+            "name": "new and gone operations, forward fc1",
+            "spread": 0.0005,
+            **changes,
+        },
+    )
 
 
 def mean(change=0.0, **changes):
@@ -110,16 +136,31 @@ def mean(change=0.0, **changes):
 
 def once(change=0.0, *, name="import", **changes):
     """A cost that occurs once in a process; ``kind`` makes it memory."""
-    ordinary = {"case": "all cases", "kind": "once", "share": 0.0, "clock": "cpu", "members": (), "spread": 0.03}
+    ordinary = {
+        "case": "all cases",
+        "kind": "once",
+        "share": 0.0,
+        "clock": "cpu",
+        "members": (),
+        "spread": 0.03,
+    }
     return operation(change, name=name, **{**ordinary, **changes})
 
 
 def quiet(count=12, seed=0):
     """Two cases of three operations each in which nothing differs."""
     for case, number in itertools.product(("case", "other case"), range(2)):
-        yield call(case=case, seed=[seed, number], count=count, name=("wall", "cpu")[number], clock=("wall", "cpu")[number])
+        yield call(
+            case=case,
+            seed=[seed, number],
+            count=count,
+            name=("wall", "cpu")[number],
+            clock=("wall", "cpu")[number],
+        )
     for case, number in itertools.product(("case", "other case"), range(3)):
-        yield operation(case=case, name=f"operation {number}", seed=[seed, len(case), number], count=count)
+        yield operation(
+            case=case, name=f"operation {number}", seed=[seed, len(case), number], count=count
+        )
 
 
 def among(*quantities, count=12, seed=0):
@@ -162,7 +203,9 @@ MM = "aten::mm, forward fc1"
     ],
 )
 def test_a_candidate_is_surely_and_relevantly_changed(quantity, flagged):
-    assert [one.quantity for one in candidates(among(quantity), LIMITS, SEED)] == [quantity] * flagged
+    assert [one.quantity for one in candidates(among(quantity), LIMITS, SEED)] == [
+        quantity
+    ] * flagged
 
 
 def test_with_too_few_launches_nothing_is_flagged():
@@ -174,7 +217,9 @@ def test_with_too_few_launches_nothing_is_flagged():
 def test_what_has_no_difference_in_a_launch_is_no_candidate_and_keeps_nobody_from_being_one():
     spoiled = operation(0.5, name="spoiled")
     spoiled = dataclasses.replace(spoiled, logs=(math.nan, *spoiled.logs[1:]))
-    assert [one.quantity.name for one in candidates(among(operation(0.1), spoiled), LIMITS, SEED)] == [MM]
+    assert [
+        one.quantity.name for one in candidates(among(operation(0.1), spoiled), LIMITS, SEED)
+    ] == [MM]
 
 
 # ---- verdicts -----------------------------------------------------------------------------------------------------------
@@ -248,9 +293,16 @@ def test_what_occurs_once_may_have_any_bound_and_changes_no_other_one():
         (one.low, one.high) for one in (*without.cases, *without.operations)
     ]
     # Their spread is no one else's s0.
-    assert decision._kinds([call(), mean(), operation(), added(), *noisy[:1], once(kind="memory")]) == [
-        "iteration", "mean", "operation", "added", "once", "memory",
-    ]  # fmt: skip
+    assert decision._kinds(
+        [call(), mean(), operation(), added(), *noisy[:1], once(kind="memory")]
+    ) == [
+        "iteration",
+        "mean",
+        "operation",
+        "added",
+        "once",
+        "memory",
+    ]
 
 
 def test_a_limit_of_what_occurs_once_is_an_option():
@@ -258,7 +310,9 @@ def test_a_limit_of_what_occurs_once_is_an_option():
     assert flagged == []
 
 
-@pytest.mark.parametrize(("again", "verdict", "outcome"), [(0.008, REGRESSED, REGRESSED), (0.003, SMALL, PASSED)])
+@pytest.mark.parametrize(
+    ("again", "verdict", "outcome"), [(0.008, REGRESSED, REGRESSED), (0.003, SMALL, PASSED)]
+)
 def test_new_operations_matter_from_half_a_percent_of_their_case_on(again, verdict, outcome):
     second = among(fresh(added, again, share=0.01), fresh(call, 0.008), count=10, seed=5)
     assert found([added(0.008, share=0.01), call(0.008)], second) == (outcome, [verdict], [])
@@ -266,15 +320,20 @@ def test_new_operations_matter_from_half_a_percent_of_their_case_on(again, verdi
 
 def test_an_operation_that_fresh_launches_neither_confirm_nor_exclude_is_no_pass():
     flagged = operation(0.1, share=0.005)
-    outcome, verdicts, [reason] = found([flagged], among(fresh(operation, 0.1, spread=0.4, share=0.005), count=10, seed=5))
+    outcome, verdicts, [reason] = found(
+        [flagged], among(fresh(operation, 0.1, spread=0.4, share=0.005), count=10, seed=5)
+    )
     assert (outcome, verdicts) == (INCONCLUSIVE, [UNDECIDED])
     assert re.fullmatch(
-        rf"case: {MM} was flagged, and 10 fresh launches neither .* 5.0 % \(up to \d+.\d %\); measure again", reason
+        rf"case: {MM} was flagged, and 10 fresh launches neither .* 5.0 % \(up to \d+.\d %\); measure again",
+        reason,
     )
 
 
 def test_the_estimate_to_report_is_that_of_launches_that_did_not_choose_it():
-    [finding] = decided(among(operation(0.1, share=0.005)), [fresh(operation, 0.07, share=0.005)]).findings
+    [finding] = decided(
+        among(operation(0.1, share=0.005)), [fresh(operation, 0.07, share=0.005)]
+    ).findings
     assert finding.screened.change == pytest.approx(0.1)
     assert finding.best is finding.confirmed
     assert finding.best.change == pytest.approx(0.07)
@@ -287,15 +346,23 @@ def test_bounds_of_what_was_measured_again_are_of_all_its_launches():
     before, after = once.cases[0], again.cases[0]
     assert (before.quantity.key, after.quantity.key) == (first[0].key, first[0].key)
     assert (before.launches, after.launches) == (12, 22)
-    assert after.change == pytest.approx(math.expm1((12 * math.log(1.03) + 10 * math.log(1.01)) / 22))
+    assert after.change == pytest.approx(
+        math.expm1((12 * math.log(1.03) + 10 * math.log(1.01)) / 22)
+    )
     assert after.p == before.p
     assert {one.launches for one in again.cases[1:]} == {12}
 
 
 def test_findings_come_in_the_order_of_what_they_cost_their_case():
     changes = {"a": (0.5, 0.01), "b": (0.1, 0.2), "c": (-0.3, 0.1)}
-    first = [operation(change, name=name, share=share, seed=1) for name, (change, share) in changes.items()]
-    second = [fresh(operation, change, name=name, share=share) for name, (change, share) in changes.items()]
+    first = [
+        operation(change, name=name, share=share, seed=1)
+        for name, (change, share) in changes.items()
+    ]
+    second = [
+        fresh(operation, change, name=name, share=share)
+        for name, (change, share) in changes.items()
+    ]
     result = decided(among(*first), second)
     assert [finding.screened.quantity.name for finding in result.findings] == ["c", "b", "a"]
 
@@ -307,7 +374,12 @@ def test_findings_come_in_the_order_of_what_they_cost_their_case():
 def test_too_few_launches_judge_nothing(count):
     first = [call(0.5, count=count) if count > 1 else gate_builders.quantity((0.5,) * count)]
     result = decided(first)
-    assert (result.outcome, result.cases, result.findings, result.launches) == (INCONCLUSIVE, (), (), count)
+    assert (result.outcome, result.cases, result.findings, result.launches) == (
+        INCONCLUSIVE,
+        (),
+        (),
+        count,
+    )
     number = "1 launch is" if count == 1 else f"{count} launches are"
     assert texts(result) == [f"{number} too few: the test needs at least 8"]
 
@@ -335,12 +407,18 @@ def test_an_operation_that_its_whole_case_contradicts_is_no_regression():
     changed = operation(0.3, share=0.5), fresh(operation, 0.3, share=0.5)
     outcome, verdicts, [reason] = found(changed[:1], changed[1:])
     assert (outcome, verdicts) == (INCONCLUSIVE, [CONTRADICTED])
-    assert reason == f"case: {MM} differs by +30.0 %, more than the time of its case shows; profile this operation alone"
+    assert (
+        reason
+        == f"case: {MM} differs by +30.0 %, more than the time of its case shows; profile this operation alone"
+    )
 
 
 def test_an_operation_that_is_slower_than_its_slower_case_shows_has_a_true_sentence():
     # Profiled, torch.sinh took three times as long as in the timed iterations, in which it was slower, too.
-    result = decided(among(operation(1.0, share=0.5), call(0.2)), [fresh(operation, 1.0, share=0.5), fresh(call, 0.2)])
+    result = decided(
+        among(operation(1.0, share=0.5), call(0.2)),
+        [fresh(operation, 1.0, share=0.5), fresh(call, 0.2)],
+    )
     assert sorted(one.verdict for one in result.findings) == [CONTRADICTED, REGRESSED]
     assert "more than the time of its case shows" in " ".join(texts(result))
 
@@ -363,10 +441,18 @@ def test_what_other_operations_gave_back_explains_a_case_that_did_not_get_slower
 
 
 @pytest.mark.parametrize(("of_busy", "verdict"), [(0.2, REGRESSED), (0.0, CONTRADICTED)])
-def test_a_kernel_is_held_against_the_busy_time_of_a_call_that_is_limited_by_launches(of_busy, verdict):
+def test_a_kernel_is_held_against_the_busy_time_of_a_call_that_is_limited_by_launches(
+    of_busy, verdict
+):
     """A kernel with 80 % of the busy time takes 25 % more. The launches of a call of 1.5 ms hide it from every other clock."""
-    clocks = [call(0.0), call(0.0, name="device", clock="device"), call(of_busy, name="busy", clock="busy")]
-    result = decided(among(operation(0.25, share=0.8), *clocks), [fresh(operation, 0.25, share=0.8)])
+    clocks = [
+        call(0.0),
+        call(0.0, name="device", clock="device"),
+        call(of_busy, name="busy", clock="busy"),
+    ]
+    result = decided(
+        among(operation(0.25, share=0.8), *clocks), [fresh(operation, 0.25, share=0.8)]
+    )
     assert [one.verdict for one in result.findings if one.screened.quantity.name == MM] == [verdict]
 
 
@@ -375,7 +461,9 @@ def test_what_was_flagged_and_measured_again_too_little_asks_for_more_time(count
     second = [operation(0.1, count=count, share=0.005)] if count else []
     outcome, verdicts, [reason] = found([operation(0.1, share=0.005)], second)
     assert (outcome, verdicts) == (INCONCLUSIVE, [UNCONFIRMED])
-    assert reason == (f"case: {MM} differs by +10.0 %, and {count} fresh launches are too few to confirm it; increase --budget")
+    assert reason == (
+        f"case: {MM} differs by +10.0 %, and {count} fresh launches are too few to confirm it; increase --budget"
+    )
 
 
 @pytest.mark.parametrize(
@@ -383,16 +471,31 @@ def test_what_was_flagged_and_measured_again_too_little_asks_for_more_time(count
     [
         # The first look confirms a slowdown of each group, or rules out all of them.
         ([call(0.03)], [call(0.03, count=4)], 4, True),
-        ([call(0.03), operation(0.1, share=0.005)], [call(0.03, count=4), operation(0.1, share=0.005, count=4)], 4, True),
+        (
+            [call(0.03), operation(0.1, share=0.005)],
+            [call(0.03, count=4), operation(0.1, share=0.005, count=4)],
+            4,
+            True,
+        ),
         ([call(0.03), operation(0.1, share=0.005)], [call(0.03, count=4)], 4, False),
-        ([call(0.03), call(0.03, case="other case")], [call(0.03, count=4), call(case="other case", count=4)], 4, False),
+        (
+            [call(0.03), call(0.03, case="other case")],
+            [call(0.03, count=4), call(case="other case", count=4)],
+            4,
+            False,
+        ),
         ([call(0.03)], [call(count=4)], 4, False),
         ([call(0.008)], [call(-0.008, count=4)], 4, True),  # 2 % is ruled out
         ([call(0.008), operation(-0.1)], [call(-0.008, count=4)], 4, False),
         # Four launches cannot confirm an improvement.
         ([call(-0.03)], [call(-0.03, count=4)], 4, False),
         ([once(0.3, case="case")], [once(0.3, case="case", count=4)], 4, True),
-        ([operation(0.1, share=0.005), once(0.3, case="case")], [operation(0.1, share=0.005, count=4)], 4, False),
+        (
+            [operation(0.1, share=0.005), once(0.3, case="case")],
+            [operation(0.1, share=0.005, count=4)],
+            4,
+            False,
+        ),
         # Later ones settle a gate that has regressed, and one without an open slowdown.
         ([call(0.03), operation(0.1, share=0.005)], [call(0.03, count=8)], 8, True),
         ([call(-0.03)], [call(-0.03, count=8)], 8, True),
@@ -400,7 +503,12 @@ def test_what_was_flagged_and_measured_again_too_little_asks_for_more_time(count
         ([call(0.008)], [call(-0.008, count=8)], 8, True),  # 2 % is ruled out
         ([call(0.05, spread=0.02)], [call(count=8, spread=0.02)], 8, False),
         ([operation(0.1, share=0.005)], [operation(share=0.005, count=8)], 8, True),
-        ([operation(0.1, share=0.005)], [operation(0.1, share=0.005, count=8, spread=0.2)], 8, False),
+        (
+            [operation(0.1, share=0.005)],
+            [operation(0.1, share=0.005, count=8, spread=0.2)],
+            8,
+            False,
+        ),
     ],
 )
 def test_fresh_launches_end_when_a_look_settles_the_gate(first, second, count, settled):
@@ -414,7 +522,10 @@ def test_an_improvement_that_was_not_measured_again_is_no_reason():
 
 def test_what_fresh_launches_could_not_measure_is_not_blamed_on_their_number():
     spoiled = fresh(operation, 0.1, share=0.005)
-    second = [*among(spoiled, count=10, seed=5)[1:], dataclasses.replace(spoiled, logs=(math.nan, *spoiled.logs[1:]))]
+    second = [
+        *among(spoiled, count=10, seed=5)[1:],
+        dataclasses.replace(spoiled, logs=(math.nan, *spoiled.logs[1:])),
+    ]
     outcome, verdicts, [reason] = found([operation(0.1, share=0.005)], second)
     assert (outcome, verdicts) == (INCONCLUSIVE, [UNCONFIRMED])
     assert "too few" not in reason
@@ -443,7 +554,10 @@ def test_a_case_that_is_too_noisy_says_how_many_launches_would_settle_it():
     ("noisy", "end"),
     [
         (call(0.0199, spread=0.05, case="noisy"), "cannot be ruled out; too noisy to judge"),
-        (call(0.03, spread=0.05, case="noisy"), "cannot be ruled out; the estimate is +3.0 %; measure again"),
+        (
+            call(0.03, spread=0.05, case="noisy"),
+            "cannot be ruled out; the estimate is +3.0 %; measure again",
+        ),
     ],
 )
 def test_a_case_that_no_number_of_launches_settles_says_so(noisy, end):
@@ -478,7 +592,9 @@ def test_every_clock_of_a_case_has_to_exclude_a_regression(clock, title):
 
 def test_a_case_of_which_an_operation_alone_regressed_needs_its_bound_where_that_is_accepted():
     noisy = [call(0.005, spread=0.05), operation(0.1, share=0.005)]
-    again = among(fresh(call, 0.005, spread=0.05), fresh(operation, 0.1, share=0.005), count=10, seed=5)
+    again = among(
+        fresh(call, 0.005, spread=0.05), fresh(operation, 0.1, share=0.005), count=10, seed=5
+    )
     for accepted, reasons in ((False, 0), (True, 1)):
         result = decide(among(*noisy), again, LIMITS, SEED, lambda _, accepted=accepted: accepted)
         assert (result.outcome, len(result.reasons)) == (REGRESSED, reasons)
@@ -488,7 +604,13 @@ def test_a_case_of_which_an_operation_alone_regressed_needs_its_bound_where_that
 def test_an_accepted_slower_median_leaves_the_bound_of_the_mean():
     slower = [call(0.04), mean(0.3, spread=0.5)]
     again = among(fresh(call, 0.04), fresh(mean, 0.3, spread=0.5), count=10, seed=5)
-    result = decide(among(*slower), again, LIMITS, SEED, lambda finding: finding.screened.quantity.kind == "iteration")
+    result = decide(
+        among(*slower),
+        again,
+        LIMITS,
+        SEED,
+        lambda finding: finding.screened.quantity.kind == "iteration",
+    )
     [reason] = texts(result)
     assert " of its mean wall time cannot be ruled out" in reason
 
@@ -534,7 +656,9 @@ def test_a_mean_that_excludes_little_is_a_reason_and_one_that_excludes_enough_is
         (added(0.0, spread=0.01, share=0.03), 0, 1),
     ],
 )
-def test_an_operation_that_is_not_bounded_is_named_and_a_large_one_is_a_reason(noisy, reasons, named):
+def test_an_operation_that_is_not_bounded_is_named_and_a_large_one_is_a_reason(
+    noisy, reasons, named
+):
     result = decided(among(noisy))
     assert [one.quantity for one in result.unbounded] == [noisy] * named
     assert [reason.kind for reason in result.reasons] == [decision.NOISE] * reasons
@@ -542,21 +666,41 @@ def test_an_operation_that_is_not_bounded_is_named_and_a_large_one_is_a_reason(n
 
 
 def test_of_what_is_not_bounded_the_largest_share_comes_first():
-    noisy = [operation(0.0, spread=0.1, share=share, name=f"of {share}", seed=9) for share in (0.03, 0.08, 0.05)]
-    assert [one.quantity.name for one in decided(among(*noisy)).unbounded] == ["of 0.08", "of 0.05", "of 0.03"]
+    noisy = [
+        operation(0.0, spread=0.1, share=share, name=f"of {share}", seed=9)
+        for share in (0.03, 0.08, 0.05)
+    ]
+    assert [one.quantity.name for one in decided(among(*noisy)).unbounded] == [
+        "of 0.08",
+        "of 0.05",
+        "of 0.03",
+    ]
 
 
 def test_only_noise_and_the_budget_are_excusable():
-    kinds = (decision.NOISE, decision.BUDGET, decision.CONTRADICTION, decision.UNMEASURED,
-             decision.MISSING, decision.ACCEPTANCE, decision.BROKEN)  # fmt: skip
-    assert [kind for kind in kinds if decision.Reason(kind, "").is_excusable] == [decision.NOISE, decision.BUDGET]
+    kinds = (
+        decision.NOISE,
+        decision.BUDGET,
+        decision.CONTRADICTION,
+        decision.UNMEASURED,
+        decision.MISSING,
+        decision.ACCEPTANCE,
+        decision.BROKEN,
+    )
+    assert [kind for kind in kinds if decision.Reason(kind, "").is_excusable] == [
+        decision.NOISE,
+        decision.BUDGET,
+    ]
 
 
 @pytest.mark.parametrize("factor", [0.01, 30.0])
 def test_differences_of_any_size_have_a_verdict(factor):
     # Seven cases in eight launches whose differences are orthogonal: the exchanges reach far beyond what was observed.
     rows = factor * scipy.linalg.hadamard(8)[1:]
-    quantities = [gate_builders.quantity(tuple(map(float, row)), case=f"case {number}") for number, row in enumerate(rows)]
+    quantities = [
+        gate_builders.quantity(tuple(map(float, row)), case=f"case {number}")
+        for number, row in enumerate(rows)
+    ]
     result = decide(quantities, [], LIMITS, SEED)
     assert result.outcome == INCONCLUSIVE
     assert all(one.high == math.inf or one.high > 0 for one in result.cases)
@@ -567,7 +711,9 @@ def test_differences_of_any_size_have_a_verdict(factor):
 
 def mirrored(quantities):
     return [
-        dataclasses.replace(one, logs=tuple(-log for log in one.logs), base_ns=one.head_ns, head_ns=one.base_ns)
+        dataclasses.replace(
+            one, logs=tuple(-log for log in one.logs), base_ns=one.head_ns, head_ns=one.base_ns
+        )
         for one in quantities
     ]
 
@@ -587,10 +733,14 @@ def test_sides_that_change_names_change_the_verdict_and_mirror_the_bounds(scene)
     one, other = decided(among(*first), second), decided(mirrored(among(*first)), mirrored(second))
     turned = {REGRESSED: IMPROVED, IMPROVED: REGRESSED, UNCONFIRMED: UNCONFIRMED}
     assert [f.verdict for f in other.findings] == [turned[f.verdict] for f in one.findings]
-    for before, after in zip((*one.cases, *one.operations), (*other.cases, *other.operations), strict=True):
+    for before, after in zip(
+        (*one.cases, *one.operations), (*other.cases, *other.operations), strict=True
+    ):
         assert after.p == before.p
         assert 1 + after.change == pytest.approx(1 / (1 + before.change))
-        assert (1 + after.low, 1 + after.high) == pytest.approx((1 / (1 + before.high), 1 / (1 + before.low)))
+        assert (1 + after.low, 1 + after.high) == pytest.approx(
+            (1 / (1 + before.high), 1 / (1 + before.low))
+        )
     if scene == "slower":
         assert (one.outcome, other.outcome) == (REGRESSED, PASSED)
 
@@ -603,14 +753,23 @@ def any_effects(draw):
     """Whatever differences of whole nanoseconds can be; a launch whose times are spoiled has none."""
     found = []
     for number in range(draw(st.integers(1, 4))):
-        kind = draw(st.sampled_from(["iteration", "mean", "operation", "replaced", "added", "other"]))
-        clock = draw(st.sampled_from(["wall", "cpu", "device", "busy"])) if kind in ("iteration", "mean") else ""
+        kind = draw(
+            st.sampled_from(["iteration", "mean", "operation", "replaced", "added", "other"])
+        )
+        clock = (
+            draw(st.sampled_from(["wall", "cpu", "device", "busy"]))
+            if kind in ("iteration", "mean")
+            else ""
+        )
         found.append(
             gate_builders.quantity(
-                draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8)), kind=kind, name=f"{number}",
-                clock=clock, share=draw(st.floats(0, 1)),
+                draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8)),
+                kind=kind,
+                name=f"{number}",
+                clock=clock,
+                share=draw(st.floats(0, 1)),
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -619,15 +778,21 @@ def any_effects(draw):
 def test_whatever_was_measured_there_is_a_verdict(quantities, again):
     result = decided(quantities, quantities if again else ())
     assert result.outcome in {PASSED, REGRESSED, INCONCLUSIVE}
-    assert (result.outcome == REGRESSED) <= any(finding.verdict == REGRESSED for finding in result.findings)
+    assert (result.outcome == REGRESSED) <= any(
+        finding.verdict == REGRESSED for finding in result.findings
+    )
     for estimate in (*result.cases, *result.operations):
         assert -1 <= estimate.low <= estimate.change <= estimate.high
         assert 0 < estimate.p <= 1
     if result.outcome == PASSED:
         assert not result.reasons
         assert all(finding.verdict != REGRESSED for finding in result.findings)
-        assert result.bound <= LIMITS.case or all(one.quantity.kind != "iteration" for one in result.cases)
-        assert result.bound_of_means <= 0.1 or all(one.quantity.kind != "mean" for one in result.cases)
+        assert result.bound <= LIMITS.case or all(
+            one.quantity.kind != "iteration" for one in result.cases
+        )
+        assert result.bound_of_means <= 0.1 or all(
+            one.quantity.kind != "mean" for one in result.cases
+        )
 
 
 @pytest.mark.parametrize(("made", "is_wider"), [(call, True), (operation, False)])
@@ -644,14 +809,18 @@ def test_a_slow_launch_widens_the_upper_bound_of_a_case_and_not_of_an_operation(
 
 @settings(parent=strategies.ANY_SPEED, max_examples=300)
 @given(
-    kind=st.sampled_from(["iteration", "mean", "operation", "replaced", "outside", "other", "once", "memory"]),
+    kind=st.sampled_from(
+        ["iteration", "mean", "operation", "replaced", "outside", "other", "once", "memory"]
+    ),
     base=st.sampled_from([0.0, 0.4]) | st.floats(1e-3, 1e10),
     head=st.floats(1e-3, 1e10),
     logs=st.tuples(*[st.floats(-5, 5)] * 3).map(sorted),
 )
 def test_base_and_head_give_the_change(kind, base, head, logs):
     low, change, high = map(decision.change_of, logs)
-    shown = as_shown(gate_builders.estimate(change, low, high, kind=kind, base_ns=base, head_ns=head))
+    shown = as_shown(
+        gate_builders.estimate(change, low, high, kind=kind, base_ns=base, head_ns=head)
+    )
     quantity = shown.quantity
     assert min(quantity.base_ns, quantity.head_ns) >= 0
     assert -1 <= shown.low <= shown.change <= shown.high
@@ -659,7 +828,9 @@ def test_base_and_head_give_the_change(kind, base, head, logs):
         assert kind in ("once", "memory")
         assert shown.change == (math.inf if change > 0 else 0.0)
     else:
-        assert quantity.head_ns == pytest.approx(quantity.base_ns * (1 + shown.change), rel=1e-6, abs=1e-3)
+        assert quantity.head_ns == pytest.approx(
+            quantity.base_ns * (1 + shown.change), rel=1e-6, abs=1e-3
+        )
     if base and quantity.head_ns:
         assert quantity.base_ns == base
     if kind not in ("once", "memory"):
@@ -668,12 +839,22 @@ def test_base_and_head_give_the_change(kind, base, head, logs):
 
 @settings(parent=strategies.ANY_SPEED, max_examples=100)
 @given(
-    base=st.sampled_from([0.0]) | st.floats(1, 1e6), head=st.sampled_from([0.0]) | st.floats(1, 1e6), change=st.floats(-0.9, 2)
+    base=st.sampled_from([0.0]) | st.floats(1, 1e6),
+    head=st.sampled_from([0.0]) | st.floats(1, 1e6),
+    change=st.floats(-0.9, 2),
 )
-def test_times_of_an_operation_that_one_side_has_differ_by_its_share_of_the_case(base, head, change):
+def test_times_of_an_operation_that_one_side_has_differ_by_its_share_of_the_case(
+    base, head, change
+):
     case_ns = 1e6
     estimate = gate_builders.estimate(
-        change, change, change, kind="added", base_ns=base, head_ns=head, share=max(base, head) / case_ns
+        change,
+        change,
+        change,
+        kind="added",
+        base_ns=base,
+        head_ns=head,
+        share=max(base, head) / case_ns,
     )
     shown = as_shown(estimate)
     difference = shown.quantity.head_ns - shown.quantity.base_ns
@@ -683,6 +864,8 @@ def test_times_of_an_operation_that_one_side_has_differ_by_its_share_of_the_case
 
 
 def test_a_cost_that_the_base_does_not_have_is_new():
-    found = as_shown(gate_builders.estimate(16.0, 12.0, 20.0, kind="once", base_ns=0.0, head_ns=80e6))
+    found = as_shown(
+        gate_builders.estimate(16.0, 12.0, 20.0, kind="once", base_ns=0.0, head_ns=80e6)
+    )
     assert (found.quantity.base_ns, found.quantity.head_ns) == (0.0, 80e6)
     assert (found.change, found.low, found.high) == (math.inf,) * 3

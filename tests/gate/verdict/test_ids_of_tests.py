@@ -2,7 +2,14 @@
 
 import pytest
 
-from mnistbench.gate.verdict.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, moved, name_of_test, unstable, without_counterpart
+from mnistbench.gate.verdict.ids_of_tests import (
+    OTHER_ID,
+    OTHER_PARAMETERS,
+    moved,
+    name_of_test,
+    unstable,
+    without_counterpart,
+)
 
 IDS = {"t.py::t[x0]": "one", "t.py::t[x1]": "two", "t.py::other[x0]": "three", "t.py::plain": ""}
 

@@ -24,7 +24,12 @@ MIXED = ["iteration", "operation", "iteration", "operation", "operation"]
 def floors(logs, kinds):
     """s0 of each quantity, written down once more."""
     spreads = [float(np.std(np.abs(row), ddof=1)) / math.sqrt(len(row)) for row in logs]
-    return [float(np.median([value for value, other in zip(spreads, kinds, strict=True) if other == kind])) for kind in kinds]
+    return [
+        float(
+            np.median([value for value, other in zip(spreads, kinds, strict=True) if other == kind])
+        )
+        for kind in kinds
+    ]
 
 
 def statistic(row, floor):
@@ -49,7 +54,12 @@ def by_brute_force(logs, kinds, signs):
     p, left, least = {}, list(range(len(rows))), 0.0
     while left and least <= LEVEL:
         largest = [
-            max(statistic([sign * d for sign, d in zip(exchange, rows[one], strict=True)], limits[one]) for one in left)
+            max(
+                statistic(
+                    [sign * d for sign, d in zip(exchange, rows[one], strict=True)], limits[one]
+                )
+                for one in left
+            )
             for exchange in itertools.product((1, -1), repeat=logs.shape[1])
         ]
         for one in left:
@@ -86,12 +96,20 @@ def test_of_a_single_quantity_they_are_those_of_scipy(mean, seed):
 
     def test(alternative):
         return scipy.stats.permutation_test(
-            (row,), lambda d, axis: d.mean(axis) / (d.std(axis, ddof=1) / math.sqrt(10) + floor),
-            permutation_type="samples", alternative=alternative, n_resamples=2**10, vectorized=True,
-        ).pvalue  # fmt: skip
+            (row,),
+            lambda d, axis: d.mean(axis) / (d.std(axis, ddof=1) / math.sqrt(10) + floor),
+            permutation_type="samples",
+            alternative=alternative,
+            n_resamples=2**10,
+            vectorized=True,
+        ).pvalue
 
-    assert directed_test(logs, ["iteration"], np.array([1.0]), SEED) == pytest.approx([test("greater")])
-    assert directed_test(logs, ["iteration"], np.array([-1.0]), SEED) == pytest.approx([test("less")])
+    assert directed_test(logs, ["iteration"], np.array([1.0]), SEED) == pytest.approx(
+        [test("greater")]
+    )
+    assert directed_test(logs, ["iteration"], np.array([-1.0]), SEED) == pytest.approx(
+        [test("less")]
+    )
 
 
 def test_random_exchanges_are_close_to_all_of_them(monkeypatch):
@@ -131,7 +149,10 @@ def test_the_p_value_of_a_small_effect_does_not_depend_on_a_large_one():
     logs[0] += 0.2
     logs[1] += 0.05
     kinds, signs = ["iteration", "mean", "operation"], np.ones(3)  # each has its own s0
-    p, alone = directed_test(logs, kinds, signs, SEED), directed_test(logs[1:], kinds[1:], signs[1:], SEED)
+    p, alone = (
+        directed_test(logs, kinds, signs, SEED),
+        directed_test(logs[1:], kinds[1:], signs[1:], SEED),
+    )
     assert p[0] == alone[0] == 1 / 2**10
     assert p[1:] == pytest.approx(alone)
 
@@ -163,7 +184,9 @@ def test_calls_and_operations_have_floors_of_their_own():
 
 def test_quantities_that_never_differ_are_sure_of_nothing():
     assert slower(np.zeros((3, 8)), ["iteration"] * 3) == pytest.approx([1.0] * 3)
-    assert directed_test(np.zeros((3, 8)), ["iteration"] * 3, np.ones(3), SEED) == pytest.approx([1.0] * 3)
+    assert directed_test(np.zeros((3, 8)), ["iteration"] * 3, np.ones(3), SEED) == pytest.approx(
+        [1.0] * 3
+    )
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -175,7 +198,9 @@ def test_of_all_ways_in_which_coins_can_fall_no_more_than_the_level_raise_an_ala
     patterns = np.array(list(itertools.product((1.0, -1.0), repeat=8)))
     expected = np.array([1.0, -1.0, 1.0, 1.0, -1.0, 1.0])
     either = np.array([min(slower(sizes * pattern, kinds)) for pattern in patterns])
-    directed = np.array([min(directed_test(sizes * pattern, kinds, expected, SEED)) for pattern in patterns])
+    directed = np.array(
+        [min(directed_test(sizes * pattern, kinds, expected, SEED)) for pattern in patterns]
+    )
     for level in (0.01, 0.05, 0.25):
         assert np.mean(either <= level) <= level
         assert np.mean(directed <= level) <= level
@@ -186,13 +211,17 @@ def test_of_all_ways_in_which_coins_can_fall_no_more_than_the_level_raise_an_ala
 # ---- the bounds ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("quantities", "launches"), [pytest.param(20, 12, marks=pytest.mark.thorough), (20, 8), (5, 8)])
+@pytest.mark.parametrize(
+    ("quantities", "launches"), [pytest.param(20, 12, marks=pytest.mark.thorough), (20, 8), (5, 8)]
+)
 def test_the_bounds_hold_the_truth_all_together(quantities, launches):
     generator = np.random.default_rng(20261120)
     checked, sets = 0, 400
     for number in range(sets):
         truth = generator.normal(scale=0.03, size=quantities)
-        low, high = simultaneous_bounds(truth[:, None] + drawn(quantities, launches, [launches, number]), SEED)
+        low, high = simultaneous_bounds(
+            truth[:, None] + drawn(quantities, launches, [launches, number]), SEED
+        )
         checked += bool(np.all(low <= truth) and np.all(truth <= high))
     # 95 % is nominal; the rest is for the error of so few data sets (1.1 % each way) and for normal noise being only alike.
     assert checked / sets >= 0.92
@@ -207,12 +236,17 @@ def test_bounds_contain_the_estimate_and_hardly_differ_on_either_side_of_it():
     assert mean - low == pytest.approx(high - mean, rel=0.1)
 
 
-@pytest.mark.parametrize(("quantities", "launches", "most"), [(4, 10, 0.08), (4, 18, 0.08), (12, 10, 0.06)])
+@pytest.mark.parametrize(
+    ("quantities", "launches", "most"), [(4, 10, 0.08), (4, 18, 0.08), (12, 10, 0.06)]
+)
 def test_upper_bounds_hold_if_single_processes_are_slow(quantities, launches, most):
     generator = np.random.default_rng(20261124)
     wrong, sets = 0, 300
     for _ in range(sets):
-        own, common = generator.exponential(size=(quantities, launches)), generator.exponential(size=launches)
+        own, common = (
+            generator.exponential(size=(quantities, launches)),
+            generator.exponential(size=launches),
+        )
         wrong += bool((simultaneous_bounds(own + common, SEED)[1] < 2).any())
     assert wrong / sets <= most  # without resampling 0.08 to 0.11
 
@@ -227,7 +261,10 @@ def test_a_slow_launch_widens_the_bound_on_its_side_alone():
 
 def test_bounds_widen_with_the_confidence_and_with_the_number_of_quantities():
     logs = drawn(7, 9, 1)
-    widths = [np.subtract(*simultaneous_bounds(logs, SEED, confidence)) for confidence in (0.99, 0.95, 0.5)]
+    widths = [
+        np.subtract(*simultaneous_bounds(logs, SEED, confidence))
+        for confidence in (0.99, 0.95, 0.5)
+    ]
     assert np.all(widths[0] < widths[1])
     assert np.all(widths[1] < widths[2])
     alike = np.vstack([logs[:1], drawn(40, 9, 2, common=0)])

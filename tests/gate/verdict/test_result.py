@@ -55,12 +55,18 @@ QUIET = Measured().operations
 
 def operations(**factors):
     names = {"conv": CONV, "mm": MM, "add": ADD, "tiny": TINY}
-    return {**QUIET, **{names[name]: (QUIET[names[name]][0], factor) for name, factor in factors.items()}}
+    return {
+        **QUIET,
+        **{names[name]: (QUIET[names[name]][0], factor) for name, factor in factors.items()},
+    }
 
 
 def both_stages(cases, second=None, *, count=8):
     """Launches of the first stage, and fresh ones of the same or of other code."""
-    return [*series(cases, count=count, seed=3), *series(cases if second is None else second, stage=2, seed=4)]
+    return [
+        *series(cases, count=count, seed=3),
+        *series(cases if second is None else second, stage=2, seed=4),
+    ]
 
 
 def concluded(launches, *accept, limits=None, end=COMPLETE, **changes):
@@ -85,7 +91,9 @@ def slower():
 
 
 def verdicts(verdict):
-    return {finding.screened.quantity.name: finding.verdict for finding in verdict.decision.findings}
+    return {
+        finding.screened.quantity.name: finding.verdict for finding in verdict.decision.findings
+    }
 
 
 # ---- what a verdict says ------------------------------------------------------------------------------------------------
@@ -94,7 +102,12 @@ def verdicts(verdict):
 def test_the_same_code_passes():
     verdict = concluded(series())
     assert (verdict.outcome, verdict.reasons, verdict.decision.findings) == (PASSED, (), ())
-    assert (verdict.exact_differences, verdict.different, verdict.unused, verdict.regressions) == ({}, (), (), ())
+    assert (verdict.exact_differences, verdict.different, verdict.unused, verdict.regressions) == (
+        {},
+        (),
+        (),
+        (),
+    )
     assert verdict.recorded.seconds == 8 * 20
 
 
@@ -140,10 +153,16 @@ def test_a_case_that_was_not_measured_in_every_launch_is_not_passed_over():
             "not in the head, so not judged: a, b, c and 1 more; add --allow-missing if this is intended",
         ),
         (
-            {"only_base": ["a"], "left_out": {"base": {}, "head": {"a": "is skipped: slow", "b": "xfails"}}},
+            {
+                "only_base": ["a"],
+                "left_out": {"base": {}, "head": {"a": "is skipped: slow", "b": "xfails"}},
+            },
             "not in the head, so not judged: a (is skipped: slow); add --allow-missing if this is intended",
         ),
-        ({"changed": ["a"]}, "other parameters in the head, so not judged: a; add --allow-missing if this is intended"),
+        (
+            {"changed": ["a"]},
+            "other parameters in the head, so not judged: a; add --allow-missing if this is intended",
+        ),
     ],
 )
 def test_a_case_of_the_base_that_was_not_judged_is_not_passed_over(changes, reason):
@@ -172,15 +191,25 @@ def test_a_case_that_cannot_be_measured_is_not_passed_over(unmeasurable, reasons
     verdict = concluded(series(), unmeasurable=unmeasurable)
     assert (verdict.outcome, list(texts(verdict))) == (INCONCLUSIVE, reasons)
     assert not verdict.is_excusable
-    assert conclude(recorded(series(), unmeasurable=unmeasurable), JudgeOptions(allow_missing=True)).outcome == PASSED
+    assert (
+        conclude(
+            recorded(series(), unmeasurable=unmeasurable), JudgeOptions(allow_missing=True)
+        ).outcome
+        == PASSED
+    )
 
 
 def test_a_case_that_a_launch_does_not_find_again_is_judged_in_no_launch():
     both = series({CASE: Measured(), OTHER_CASE: Measured(factor=1.5)}, count=4)
-    lacking = [dataclasses.replace(one, unmeasurable={OTHER_CASE: "its id differs"}) for one in series(count=4, seed=2)]
+    lacking = [
+        dataclasses.replace(one, unmeasurable={OTHER_CASE: "its id differs"})
+        for one in series(count=4, seed=2)
+    ]
     verdict = concluded([*both, *lacking], labels=BOTH)
     assert verdict.unmeasurable == {OTHER_CASE: "its id differs"}
-    assert texts(verdict) == (f"not measured: {OTHER_CASE}: its id differs; add --allow-missing to judge without it",)
+    assert texts(verdict) == (
+        f"not measured: {OTHER_CASE}: its id differs; add --allow-missing to judge without it",
+    )
     assert {one.quantity.case for one in verdict.decision.cases} == {LABEL}
     allowed = conclude(recorded([*both, *lacking], labels=BOTH), JudgeOptions(allow_missing=True))
     assert (allowed.outcome, list(allowed.header.labels)) == (PASSED, [CASE])
@@ -221,10 +250,13 @@ ALL_ITERATIONS = f"{LABEL}:iteration"
 @pytest.mark.parametrize(
     ("case", "name"),
     [
-        (LABEL, MM_TEXT), ("step convnet-b16-cpu", "aten::mm"), (CASE, "fc1"), ("test_step[convnet-b16-cpu]", "*mm*"),
+        (LABEL, MM_TEXT),
+        ("step convnet-b16-cpu", "aten::mm"),
+        (CASE, "fc1"),
+        ("test_step[convnet-b16-cpu]", "*mm*"),
         ("*", "fc1"),
     ],
-)  # fmt: skip
+)
 def test_a_case_and_an_operation_are_accepted_by_any_of_their_names(slower, case, name):
     verdict = concluded(slower, f"{case}:{name}")
     assert [finding.screened.quantity.name for finding in verdict.accepted] == [MM_TEXT]
@@ -235,11 +267,21 @@ def test_a_case_and_an_operation_are_accepted_by_any_of_their_names(slower, case
 
 @pytest.mark.parametrize(
     "pattern",
-    ["step lenet5-b1-cpu:*", f"{LABEL}:aten::m", f"{LABEL}:conv2", "step:aten::mm", f"{LABEL}:aten::?m"],
+    [
+        "step lenet5-b1-cpu:*",
+        f"{LABEL}:aten::m",
+        f"{LABEL}:conv2",
+        "step:aten::mm",
+        f"{LABEL}:aten::?m",
+    ],
 )
 def test_what_is_called_otherwise_is_not_accepted(slower, pattern):
     verdict = concluded(slower, pattern)
-    assert (verdict.accepted, verdict.unused, verdict.outcome) == ((), (f"{pattern}:900%",), REGRESSED)
+    assert (verdict.accepted, verdict.unused, verdict.outcome) == (
+        (),
+        (f"{pattern}:900%",),
+        REGRESSED,
+    )
 
 
 @pytest.mark.parametrize(
@@ -252,7 +294,9 @@ def test_what_is_called_otherwise_is_not_accepted(slower, pattern):
     ],
 )
 def test_calls_are_accepted_by_their_clock_or_together(slower, pattern, names):
-    assert {finding.screened.quantity.name for finding in concluded(slower, pattern).accepted} == names
+    assert {
+        finding.screened.quantity.name for finding in concluded(slower, pattern).accepted
+    } == names
 
 
 COSTS = {
@@ -293,13 +337,21 @@ def with_a_new_cost(launch):
 
 def test_a_cost_that_the_base_does_not_have_is_new_and_accepted_by_the_limit_that_is_advised():
     launches = [
-        with_a_new_cost(one) for stage in (1, 2) for one in series(once=COSTS_OF_THE_SAME_CODE, stage=stage, seed=stage)
+        with_a_new_cost(one)
+        for stage in (1, 2)
+        for one in series(once=COSTS_OF_THE_SAME_CODE, stage=stage, seed=stage)
     ]
     text = gate_builders.rendered(concluded(launches), "terminal")
-    assert "regressed: shared fixtures (all cases), new (fresh launches only), 0 ns -> 80.0 ms" in text
+    assert (
+        "regressed: shared fixtures (all cases), new (fresh launches only), 0 ns -> 80.0 ms" in text
+    )
     table = text.partition("once in a process: ")[2].partition("\n\n")[0]
-    assert re.search(r"^shared fixtures +all cases +0 ns -> 80\.0 ms +new +- +- .* -$", table, re.MULTILINE)
-    options = JudgeOptions(accept=(Acceptance.parse(f"{ALL_CASES}:shared fixtures"),), reason="it is cached")
+    assert re.search(
+        r"^shared fixtures +all cases +0 ns -> 80\.0 ms +new +- +- .* -$", table, re.MULTILINE
+    )
+    options = JudgeOptions(
+        accept=(Acceptance.parse(f"{ALL_CASES}:shared fixtures"),), reason="it is cached"
+    )
     [reason] = conclude(recorded(launches), options).reasons
     [advised] = re.findall(r"is new; give one: --accept '(.*)'$", reason.text)
     assert concluded(launches, advised).outcome == PASSED
@@ -307,10 +359,18 @@ def test_a_cost_that_the_base_does_not_have_is_new_and_accepted_by_the_limit_tha
 
 def test_what_is_accepted_passes_and_what_accepted_nothing_is_listed(slower):
     verdict = concluded(slower, f"{LABEL}:aten::mm", "*:aten::gone", ALL_ITERATIONS)
-    assert (verdict.outcome, verdict.regressions, verdict.unused) == (PASSED, (), ("*:aten::gone:900%",))
+    assert (verdict.outcome, verdict.regressions, verdict.unused) == (
+        PASSED,
+        (),
+        ("*:aten::gone:900%",),
+    )
     assert {finding.screened.quantity.title for finding in verdict.accepted} == {
-        MM_TEXT, "wall time", "CPU time", "mean wall time", "mean CPU time",
-    }  # fmt: skip
+        MM_TEXT,
+        "wall time",
+        "CPU time",
+        "mean wall time",
+        "mean CPU time",
+    }
 
 
 def test_an_improvement_uses_no_acceptance(slower):
@@ -328,7 +388,12 @@ def test_cases_of_one_label_are_accepted_together_by_it_and_apart_by_their_ids()
 
 
 @pytest.mark.parametrize(
-    "name", ["evaluate_function: AddmmBackward0", ENGINE[0], "evaluate_function: AddmmBackward0, backward fc1"]
+    "name",
+    [
+        "evaluate_function: AddmmBackward0",
+        ENGINE[0],
+        "evaluate_function: AddmmBackward0, backward fc1",
+    ],
 )
 def test_an_operation_is_accepted_as_tables_show_it_or_as_torch_calls_it(name):
     case = Measured(6_000_000, 1.1, operations={**QUIET, ENGINE: (2_000_000, 1.3)})
@@ -348,11 +413,19 @@ def test_what_is_held_together_is_accepted_together():
 
 
 def test_a_place_is_accepted_by_what_came_what_went_and_its_module():
-    case = Measured(factor=1.25, operations={**QUIET, GEMM: (2_000_000, 1.0)}, only_base=[MM], only_new=[GEMM])
+    case = Measured(
+        factor=1.25, operations={**QUIET, GEMM: (2_000_000, 1.0)}, only_base=[MM], only_new=[GEMM]
+    )
     launches = both_stages(case)
     assert verdicts(concluded(launches))["new and gone operations, forward fc1"] == REGRESSED
     title = "aten::mm -> aten::_scaled_mm, forward fc1"
-    for name in ("aten::mm", "aten::_scaled_mm", "fc1", "new and gone operations, forward fc1", title):
+    for name in (
+        "aten::mm",
+        "aten::_scaled_mm",
+        "fc1",
+        "new and gone operations, forward fc1",
+        title,
+    ):
         assert concluded(launches, f"*:{name}", ALL_ITERATIONS).outcome == PASSED, name
 
 
@@ -379,9 +452,14 @@ def test_an_acceptance_without_a_limit_judges_nothing_and_says_what_to_give(slow
 
 
 def test_the_limit_to_paste_allows_for_all_that_the_pattern_matches(slower):
-    verdict = conclude(recorded(slower), JudgeOptions(accept=(Acceptance.parse("*:*"),), reason="it is exact now"))
+    verdict = conclude(
+        recorded(slower), JudgeOptions(accept=(Acceptance.parse("*:*"),), reason="it is exact now")
+    )
     [reason] = verdict.reasons
-    assert concluded(slower, *shlex.split(reason.text.partition("give one: --accept ")[2])).outcome == PASSED
+    assert (
+        concluded(slower, *shlex.split(reason.text.partition("give one: --accept ")[2])).outcome
+        == PASSED
+    )
 
 
 # ---- what is not excusable ----------------------------------------------------------------------------------------------
@@ -412,24 +490,35 @@ def test_what_noise_does_not_explain_is_not_excusable(verdict):
 def rebuilt(launches, change):
     """The same launches, each build changed by a function."""
     return [
-        dataclasses.replace(one, cases={name: [change(each) for each in builds] for name, builds in one.cases.items()})
+        dataclasses.replace(
+            one,
+            cases={name: [change(each) for each in builds] for name, builds in one.cases.items()},
+        )
         for one in launches
     ]
 
 
 def with_times(launches, change):
     """The same launches, with what the head's iterations take changed."""
-    return rebuilt(launches, lambda each: {**each, HEAD: each[HEAD]._replace(times=change(each[HEAD].times))})
+    return rebuilt(
+        launches, lambda each: {**each, HEAD: each[HEAD]._replace(times=change(each[HEAD].times))}
+    )
 
 
 def test_a_head_whose_every_fifth_iteration_takes_twice_as_long_regresses():
     def every_fifth(times):
         factors = [2 if number % 5 == 2 else 1 for number in range(PAIRS)]
-        return {clock: tuple(ns * factor for ns, factor in zip(each, factors, strict=True)) for clock, each in times.items()}
+        return {
+            clock: tuple(ns * factor for ns, factor in zip(each, factors, strict=True))
+            for clock, each in times.items()
+        }
 
     verdict = concluded(with_times(both_stages(Measured()), every_fifth))
     assert verdict.outcome == REGRESSED
-    assert {finding.screened.quantity.title for finding in verdict.regressions} == {"mean wall time", "mean CPU time"}
+    assert {finding.screened.quantity.title for finding in verdict.regressions} == {
+        "mean wall time",
+        "mean CPU time",
+    }
 
 
 def test_a_head_that_sleeps_regresses_though_its_cpu_time_does_not():
@@ -438,17 +527,27 @@ def test_a_head_that_sleeps_regresses_though_its_cpu_time_does_not():
 
     verdict = concluded(with_times(both_stages(Measured()), sleeping))
     assert verdict.outcome == REGRESSED
-    assert {finding.screened.quantity.title for finding in verdict.regressions} == {"wall time", "mean wall time"}
+    assert {finding.screened.quantity.title for finding in verdict.regressions} == {
+        "wall time",
+        "mean wall time",
+    }
 
 
 # ---- new and replaced operations ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("head_ns", "outcome"), [(100_000, PASSED), (102_000, PASSED), (115_000, REGRESSED)])
+@pytest.mark.parametrize(
+    ("head_ns", "outcome"), [(100_000, PASSED), (102_000, PASSED), (115_000, REGRESSED)]
+)
 def test_a_replaced_operation_is_judged_as_if_it_had_kept_its_name(head_ns, outcome):
     # 2.4 % of the case: 15 % more of it is 0.4 % of the case, which is less than new operations may add.
     operations = {**QUIET, CLONE: (100_000, 1.0), GEMM: (head_ns, 1.0)}
-    case = Measured(factor=1 + (head_ns - 100_000) / 4e6, operations=operations, only_base=[CLONE], only_new=[GEMM])
+    case = Measured(
+        factor=1 + (head_ns - 100_000) / 4e6,
+        operations=operations,
+        only_base=[CLONE],
+        only_new=[GEMM],
+    )
     verdict = concluded(both_stages(case, count=run.LAUNCHES))
     assert verdict.outcome == outcome
     assert ("new and gone operations, forward fc1" in verdicts(verdict)) == (outcome == REGRESSED)
@@ -459,7 +558,12 @@ LINEAR1 = ("aten::mm", "forward", "linear1")
 
 @pytest.mark.parametrize(
     ("gone_ns", "head_ns", "outcome"),
-    [(40_000, 76_000, REGRESSED), (40_000, 40_000, PASSED), (None, 100_000, REGRESSED), (None, 8_000, PASSED)],
+    [
+        (40_000, 76_000, REGRESSED),
+        (40_000, 40_000, PASSED),
+        (None, 100_000, REGRESSED),
+        (None, 8_000, PASSED),
+    ],
 )
 def test_operations_in_a_place_that_the_base_lacks_are_tested(gone_ns, head_ns, outcome):
     operations = {**QUIET, LINEAR1: (head_ns, 1.0), **({CLONE: (gone_ns, 1.0)} if gone_ns else {})}
@@ -471,7 +575,9 @@ def test_operations_in_a_place_that_the_base_lacks_are_tested(gone_ns, head_ns, 
     case = Measured(factor=factor, operations=operations, only_base=[CLONE], only_new=[LINEAR1])
     verdict = concluded(both_stages(case, count=run.LAUNCHES))
     assert verdict.outcome == outcome
-    assert ("new and gone operations, new and gone modules" in verdicts(verdict)) == (outcome == REGRESSED)
+    assert ("new and gone operations, new and gone modules" in verdicts(verdict)) == (
+        outcome == REGRESSED
+    )
 
 
 def test_one_sample_of_nothing_does_not_take_an_operation_out(slower):
@@ -489,13 +595,18 @@ def zeroed(one):
 
 
 @pytest.mark.parametrize(
-    ("new", "said"), [(110, "+10.0 %"), (90, "-10.0 %"), (300, "+200.0 %"), (109, ""), (91, ""), (100, "")]
+    ("new", "said"),
+    [(110, "+10.0 %"), (90, "-10.0 %"), (300, "+200.0 %"), (109, ""), (91, ""), (100, "")],
 )
 def test_peak_memory_is_an_exact_difference_from_a_tenth_on(new, said):
     of_case = concluded(series(), memory={CASE: {"base": 100, "head": new}}).exact_differences
     of_process = concluded(series(), resident={"base": 100, "head": new}).exact_differences
-    assert of_case == ({LABEL: (f"peak memory of tensors: 100 -> {new} bytes ({said})",)} if said else {})
-    assert of_process == ({"all cases": (f"peak memory of the process: 100 -> {new} bytes ({said})",)} if said else {})
+    assert of_case == (
+        {LABEL: (f"peak memory of tensors: 100 -> {new} bytes ({said})",)} if said else {}
+    )
+    assert of_process == (
+        {"all cases": (f"peak memory of the process: 100 -> {new} bytes ({said})",)} if said else {}
+    )
 
 
 def test_without_a_tensor_in_the_base_there_is_no_difference_of_memory():
@@ -529,20 +640,31 @@ def exact_differences(case):
 def test_what_is_counted_differs():
     """Its sentences are tested with ``compare.exact``."""
     rows = {**QUIET, GEMM: (900_000, 1.0)}
-    case = Measured(operations=rows, only_base=[MM], only_new=[GEMM], parameters=(8, 9), new={ADD: {"calls": 2.0}})
+    case = Measured(
+        operations=rows,
+        only_base=[MM],
+        only_new=[GEMM],
+        parameters=(8, 9),
+        new={ADD: {"calls": 2.0}},
+    )
     assert exact_differences(case) == {
         LABEL: (
-            "parameters: 8 -> 9", f"{MM_TEXT}: is now aten::_scaled_mm, with the same calls and bytes",
+            "parameters: 8 -> 9",
+            f"{MM_TEXT}: is now aten::_scaled_mm, with the same calls and bytes",
             "aten::add_, optimizer: 1 -> 2 calls",
         )
-    }  # fmt: skip
+    }
 
 
 def test_the_operation_that_added_most_is_told_of_first():
     more = {"calls": 2.0}
     case = Measured(operations=operations(conv=1.1, mm=1.5), new={ADD: more, CONV: more, MM: more})
     [found] = exact_differences(case).values()
-    assert [fact.partition(",")[0] for fact in found] == ["aten::mm", "aten::mkldnn_convolution", "aten::add_"]
+    assert [fact.partition(",")[0] for fact in found] == [
+        "aten::mm",
+        "aten::mkldnn_convolution",
+        "aten::add_",
+    ]
 
 
 def test_cases_that_do_not_differ_have_no_facts():
@@ -579,7 +701,10 @@ def test_sides_that_do_not_compute_the_same_are_told(base, new, exact, different
     one = build(side(outcome=base), side(outcome=new))
     launches = [launch(), launch(build(), one, stage=stage)]
     assert concluded(launches, exact={CASE: exact}).different == (LABEL,) * different
-    assert concluded(launches, exact={CASE: exact}, uncompared={CASE: "returns object"}).different == ()
+    assert (
+        concluded(launches, exact={CASE: exact}, uncompared={CASE: "returns object"}).different
+        == ()
+    )
 
 
 # ---- cut short ----------------------------------------------------------------------------------------------------------
@@ -602,12 +727,16 @@ def test_a_confirmed_regression_is_told_however_it_ended(slower):
 # ---- spoiled files ------------------------------------------------------------------------------------------------------
 
 
-LAUNCHES = [line(launch(build(side(operations={MM: 5_000, TINY: 70})), stage=stage)) for stage in (1, 1, 2)]
+LAUNCHES = [
+    line(launch(build(side(operations={MM: 5_000, TINY: 70})), stage=stage)) for stage in (1, 1, 2)
+]
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=100)
 @given(strategies.spoiled([header().line(), *LAUNCHES]))
-def test_whatever_a_file_says_there_is_a_verdict_and_a_report_or_one_refusal(tmp_path_factory, drawn):
+def test_whatever_a_file_says_there_is_a_verdict_and_a_report_or_one_refusal(
+    tmp_path_factory, drawn
+):
     lines = drawn[1] if len(drawn[1]) > 1 else [header().line(), *LAUNCHES]
     path = tmp_path_factory.mktemp("samples") / "raw.jsonl.gz"
     path.write_bytes(gzip.compress("".join(f"{json.dumps(each)}\n" for each in lines).encode()))

@@ -64,7 +64,10 @@ MS = 1_000_000
 def costs(name, *values, case=None):
     """A launch for each pair of values, in milliseconds."""
     case = case or ALL_CASES
-    return [launch(once={"base": {name: {case: base * MS}}, "head": {name: {case: head * MS}}}) for base, head in values]
+    return [
+        launch(once={"base": {name: {case: base * MS}}, "head": {name: {case: head * MS}}})
+        for base, head in values
+    ]
 
 
 def once_of(launches, **changes):
@@ -73,9 +76,17 @@ def once_of(launches, **changes):
 
 def test_a_cost_that_occurs_once_has_a_difference_per_launch():
     [found] = once_of(costs("import", (20, 45), (20, 20), (30, 20)))
-    assert (found.key, found.clock, found.share, found.title) == ((ALL_CASES, "once", "import"), "cpu", 0.0, "import")
+    assert (found.key, found.clock, found.share, found.title) == (
+        (ALL_CASES, "once", "import"),
+        "cpu",
+        0.0,
+        "import",
+    )
     assert found.logs == pytest.approx([math.log(50 / 25), 0.0, math.log(25 / 35)])
-    assert (found.base_ns, found.head_ns) == (pytest.approx(70 / 3 * MS), pytest.approx(85 / 3 * MS))
+    assert (found.base_ns, found.head_ns) == (
+        pytest.approx(70 / 3 * MS),
+        pytest.approx(85 / 3 * MS),
+    )
 
 
 def test_a_cost_of_some_launches_has_a_base_that_its_change_can_be_a_share_of():
@@ -90,15 +101,22 @@ def test_memory_is_compared_as_it_is():
 
 
 def test_a_cost_of_one_side_alone_has_a_difference():
-    [found] = once_of([launch(once={"base": {}, "head": {"shared fixtures": {ALL_CASES: 30 * MS}}})])
+    [found] = once_of(
+        [launch(once={"base": {}, "head": {"shared fixtures": {ALL_CASES: 30 * MS}}})]
+    )
     assert found.logs == pytest.approx([math.log(35 / 5)])
 
 
-@pytest.mark.parametrize(("values", "count"), [(((4, 5), (5, 4)), 0), (((4, 6), (5, 5)), 1), (((0, 10), (0, 10)), 1)])
+@pytest.mark.parametrize(
+    ("values", "count"), [(((4, 5), (5, 4)), 0), (((4, 6), (5, 5)), 1), (((0, 10), (0, 10)), 1)]
+)
 @pytest.mark.parametrize("exchanged", [*itertools.product([False, True], repeat=2)])
 def test_a_cost_counts_from_a_mean_of_both_sides_on_whatever_the_roles(values, count, exchanged):
     launches = costs("import", *values)
-    launches = [gate_builders.swapped(one) if other else one for one, other in zip(launches, exchanged, strict=True)]
+    launches = [
+        gate_builders.swapped(one) if other else one
+        for one, other in zip(launches, exchanged, strict=True)
+    ]
     assert len(once_of(launches)) == count
     assert len(once_of(launches, grouping={})) == 1  # of fresh launches, whatever it takes there
 
@@ -148,7 +166,8 @@ def test_with_too_few_usable_pairs_there_is_no_difference(base, new):
 
 
 @pytest.mark.parametrize(
-    ("base", "new", "ratio"), [([100] * 5, [100, 100, 100, 100, 200], 1.2), ([0, 2], [2, 4], 3.0), ([7], [7], 1.0)]
+    ("base", "new", "ratio"),
+    [([100] * 5, [100, 100, 100, 100, 200], 1.2), ([0, 2], [2, 4], 3.0), ([7], [7], 1.0)],
 )
 def test_a_difference_of_means_counts_what_few_iterations_do(base, new, ratio):
     assert difference_of_means(base, new) == pytest.approx(math.log(ratio))
@@ -163,7 +182,11 @@ def test_without_a_time_there_is_no_difference_of_means(base, new):
 
 
 def calls_of(launches):
-    return {quantity.clock: quantity for quantity in quantities(launches) if quantity.kind == "iteration"}
+    return {
+        quantity.clock: quantity
+        for quantity in quantities(launches)
+        if quantity.kind == "iteration"
+    }
 
 
 def test_a_call_has_a_difference_per_launch_and_typical_times():
@@ -183,7 +206,9 @@ def test_several_builds_of_a_launch_are_averaged():
 
 def test_a_build_that_gave_no_difference_leaves_its_launch_without_one():
     good, bad = build(side(1_000)), build(side((0, 1_000, 1_000)))
-    assert [math.isnan(log) for log in calls_of([launch(good, good), launch(good, bad)])["wall"].logs] == [False, True]
+    assert [
+        math.isnan(log) for log in calls_of([launch(good, good), launch(good, bad)])["wall"].logs
+    ] == [False, True]
 
 
 def test_clocks_are_those_that_every_build_has():
@@ -196,7 +221,10 @@ def test_clocks_are_those_that_every_build_has():
 
 def on_accelerator(kernel_ns, busy_ns, *, elapsed_ns=1_500_000, **others):
     rows = {MM: kernel_ns, **others.pop("rows", {})}
-    return side(operations=rows, times={"wall": (elapsed_ns,) * 5, "device": (elapsed_ns,) * 5, "busy": (busy_ns,) * 5})
+    return side(
+        operations=rows,
+        times={"wall": (elapsed_ns,) * 5, "device": (elapsed_ns,) * 5, "busy": (busy_ns,) * 5},
+    )
 
 
 def test_the_operations_of_an_accelerator_have_shares_of_its_busy_time():
@@ -205,7 +233,10 @@ def test_the_operations_of_an_accelerator_have_shares_of_its_busy_time():
     found = {quantity.title: quantity for quantity in quantities([launch(build(base, new))] * 2)}
     assert found["device busy time"].logs == pytest.approx((math.log(2),) * 2)
     assert found["device elapsed time"].logs == (0.0, 0.0)
-    assert (found["aten::mm, forward fc1"].share, found["aten::add_, optimizer"].share) == (0.8, 0.4)
+    assert (found["aten::mm, forward fc1"].share, found["aten::add_, optimizer"].share) == (
+        0.8,
+        0.4,
+    )
 
 
 def test_an_accelerator_that_runs_nothing_has_no_busy_time():
@@ -216,16 +247,26 @@ def test_busy_times_of_a_repeated_call_are_those_of_one_call_already(tmp_path):
     stored = line(launch(build(on_accelerator(20, 25, elapsed_ns=1_000))))
     for each in stored["cases"][CASE][0]["sides"].values():
         each["loops"] = 10
-    read = load(written(tmp_path / "x.jsonl.gz", header().line(), stored)).launches[0].cases[CASE][0]["base"]
-    assert (read.times["device"][0], read.times["busy"][0], read.operations[MM].self_ns[0]) == (100, 25, 20)
+    read = (
+        load(written(tmp_path / "x.jsonl.gz", header().line(), stored))
+        .launches[0]
+        .cases[CASE][0]["base"]
+    )
+    assert (read.times["device"][0], read.times["busy"][0], read.operations[MM].self_ns[0]) == (
+        100,
+        25,
+        20,
+    )
 
 
 def test_rows_that_are_no_operations_are_quantities_of_their_own():
     rows = {(name, "", ""): 1_000 for name in (OUTSIDE, RUNTIME, UNATTRIBUTED)}
     found = quantities([launch(build(side(operations={MM: 1_000_000, **rows})))])
     assert [quantity.name for quantity in found if quantity.kind == "outside"] == [
-        "outside operations", "runtime calls", "unattributed kernels",
-    ]  # fmt: skip
+        "outside operations",
+        "runtime calls",
+        "unattributed kernels",
+    ]
     gone = quantities([launch(build(side(operations={MM: 1_000_000, **rows}), side()))])
     assert not [quantity for quantity in gone if quantity.kind in ("replaced", "added")]
 
@@ -234,9 +275,14 @@ def test_a_drift_of_the_accelerators_clock_is_no_difference_between_the_sides():
     """The sides take turns in an order that is reversed from pair to pair. A clock that slows down hits both alike."""
     for seed in range(20):
         taken = {"base": [], "head": []}
-        for number, name in enumerate(alternate.in_pairs(["base", "head"], random.Random(seed), 16)):
+        for number, name in enumerate(
+            alternate.in_pairs(["base", "head"], random.Random(seed), 16)
+        ):
             taken[name].append(round(1_000_000 * 1.01**number))  # a third slower at the end
-        base, new = (on_accelerator(20_000, 25_000)._replace(times={"device": tuple(each)}) for each in taken.values())
+        base, new = (
+            on_accelerator(20_000, 25_000)._replace(times={"device": tuple(each)})
+            for each in taken.values()
+        )
         [median, mean] = [one for one in quantities([launch(build(base, new))]) if one.is_case]
         assert abs(median.logs[0]) < 0.011  # that of one turn
         assert abs(mean.logs[0]) < 0.003
@@ -280,7 +326,12 @@ def test_exchanging_the_roles_of_any_launch_changes_no_group(exchanged):
     # Large on one side in one launch, on the other side in another: the larger side's share depends on which is which.
     sizes = ((60_000, 5_000), (1_000, 30_000), (9_000, 9_000))
     builds = [
-        build(*(side(operations={MM: 1_000_000 - ns, TINY: ns}) for ns in (sides[::-1] if turned else sides)))
+        build(
+            *(
+                side(operations={MM: 1_000_000 - ns, TINY: ns})
+                for ns in (sides[::-1] if turned else sides)
+            )
+        )
         for sides, turned in zip(sizes, exchanged, strict=True)
     ]
     assert ("other", "other") in grouped(*builds)
@@ -301,7 +352,11 @@ def test_operations_that_came_or_went_are_one_quantity_of_their_place():
 
 def of_kind(kind, base, new):
     """The only quantity of this kind in a case with these operations."""
-    [found] = [one for one in quantities([launch(build(side(operations=base), side(operations=new)))]) if one.kind == kind]
+    [found] = [
+        one
+        for one in quantities([launch(build(side(operations=base), side(operations=new)))])
+        if one.kind == kind
+    ]
     return found
 
 
@@ -319,43 +374,58 @@ ADD_IN_FC1 = ("aten::add_", "forward", "fc1")
 
 def test_replaced_operations_are_one_quantity_whose_sums_are_compared():
     found = replaced(
-        {MM: 200_000, CONV: 800_000, TINY: 9}, {GEMM: 160_000, ADD_IN_FC1: 60_000, CONV: 800_000, TINY: 9},
-    )  # fmt: skip
+        {MM: 200_000, CONV: 800_000, TINY: 9},
+        {GEMM: 160_000, ADD_IN_FC1: 60_000, CONV: 800_000, TINY: 9},
+    )
     assert found.title == "aten::mm -> aten::_scaled_mm + aten::add_, forward fc1"
     assert (found.base_ns, found.head_ns) == (200_000, 220_000)
     assert found.logs == pytest.approx([math.log(1.1)])
     assert found.share == found.weight == pytest.approx(200_000 / 1_000_009)
     assert found.replaced == (
-        Replaced(GEMM, None, 160_000), Replaced(ADD_IN_FC1, None, 60_000), Replaced(MM, 200_000, None),
-    )  # fmt: skip
+        Replaced(GEMM, None, 160_000),
+        Replaced(ADD_IN_FC1, None, 60_000),
+        Replaced(MM, 200_000, None),
+    )
 
 
 @pytest.mark.parametrize(("small", "kind"), [(19_999, "added"), (20_000, "replaced")])
 @pytest.mark.parametrize("exchanged", [False, True])
-def test_sums_are_compared_if_both_take_as_much_as_an_operation_that_stands_alone(small, kind, exchanged):
-    sides = [side(operations={key: ns, CONV: 1_000_000 - ns}) for key, ns in ((MM, 30_000), (GEMM, small))]
+def test_sums_are_compared_if_both_take_as_much_as_an_operation_that_stands_alone(
+    small, kind, exchanged
+):
+    sides = [
+        side(operations={key: ns, CONV: 1_000_000 - ns})
+        for key, ns in ((MM, 30_000), (GEMM, small))
+    ]
     stays = {("aten::t", "forward", "fc1"): operation(0)}
     sides = [each._replace(operations={**each.operations, **stays}) for each in sides]
-    assert (kind, "new and gone operations, forward fc1") in grouped(build(*sides[:: -1 if exchanged else 1]))
+    assert (kind, "new and gone operations, forward fc1") in grouped(
+        build(*sides[:: -1 if exchanged else 1])
+    )
 
 
 @pytest.mark.parametrize("exchanged", list(itertools.product((False, True), repeat=3)))
 def test_exchanging_roles_does_not_change_how_a_replacement_is_judged(exchanged):
     sizes = ((60_000, 5_000), (5_000, 40_000), (40_000, 60_000))
     builds = [
-        build(*(
-            side(operations={key: ns, CONV: 1_000_000 - ns, TINY: 9})
-            for key, ns in list(zip((MM, GEMM), each, strict=True))[:: -1 if turned else 1]
-        ))
+        build(
+            *(
+                side(operations={key: ns, CONV: 1_000_000 - ns, TINY: 9})
+                for key, ns in list(zip((MM, GEMM), each, strict=True))[:: -1 if turned else 1]
+            )
+        )
         for each, turned in zip(sizes, exchanged, strict=True)
-    ]  # fmt: skip
+    ]
     # The smaller sums are 1.7 % on average.
     assert ("added", "new and gone operations, forward fc1") in grouped(*builds)
 
 
 def test_an_irregular_operation_has_no_logarithm_and_is_judged_by_what_it_adds():
     with_clone, without = ({MM: 500_000, **more} for more in ({CLONE: 500_000}, {}))
-    builds = [build(side(operations=with_clone)), build(side(operations=with_clone), side(operations=without))]
+    builds = [
+        build(side(operations=with_clone)),
+        build(side(operations=with_clone), side(operations=without)),
+    ]
     [found] = [one for one in quantities([launch(one) for one in builds]) if one.kind == "added"]
     assert found.title == "aten::clone (not in every launch), forward fc1"
     assert (found.how_replaced, found.members) == ("irregular", (CLONE,))
@@ -376,18 +446,40 @@ def test_an_irregular_operation_has_no_logarithm_and_is_judged_by_what_it_adds()
     ],
 )
 def test_work_that_moves_between_a_replaced_and_a_remaining_operation_is_no_change(base, new, log):
-    assert replaced({CONV: 850_000, **base}, {CONV: 850_000, **new}).logs == pytest.approx([log], rel=0.01)
+    assert replaced({CONV: 850_000, **base}, {CONV: 850_000, **new}).logs == pytest.approx(
+        [log], rel=0.01
+    )
 
 
 @pytest.mark.parametrize(
     ("base", "new", "place", "log"),
     [
         # Work that moved there.
-        ({MM: 500_000, TINY: 2_000}, {MM: 400_000, TINY: 2_000, CLONE: 100_000}, "forward fc1", 0.0),
-        ({MM: 900_000, CONV: 100_000}, {MM: 900_000, CONV: 100_000, CLONE: 20_000}, "forward fc1", math.log(1.02)),
+        (
+            {MM: 500_000, TINY: 2_000},
+            {MM: 400_000, TINY: 2_000, CLONE: 100_000},
+            "forward fc1",
+            0.0,
+        ),
+        (
+            {MM: 900_000, CONV: 100_000},
+            {MM: 900_000, CONV: 100_000, CLONE: 20_000},
+            "forward fc1",
+            math.log(1.02),
+        ),
         # What went is set against what came.
-        ({MM: 10_000, CONV: 990_000}, {GEMM: 19_000, CONV: 990_000}, "forward fc1", math.log(1.009)),
-        ({MM: 10_000, CONV: 990_000}, {MOVED: 19_000, CONV: 990_000}, "new and gone modules", math.log(1.009)),
+        (
+            {MM: 10_000, CONV: 990_000},
+            {GEMM: 19_000, CONV: 990_000},
+            "forward fc1",
+            math.log(1.009),
+        ),
+        (
+            {MM: 10_000, CONV: 990_000},
+            {MOVED: 19_000, CONV: 990_000},
+            "new and gone modules",
+            math.log(1.009),
+        ),
     ],
 )
 def test_new_operations_add_their_time_to_the_case(base, new, place, log):
@@ -403,30 +495,51 @@ def test_new_operations_add_their_time_to_the_case(base, new, place, log):
     ("base", "new", "title", "how"),
     [
         ({MM: 9}, {GEMM: 9}, "aten::mm -> aten::_scaled_mm, forward fc1", "replaced"),
-        ({MM: 9}, {GEMM: 2, CLONE: 7}, "aten::mm -> aten::clone + aten::_scaled_mm, forward fc1", "replaced"),
+        (
+            {MM: 9},
+            {GEMM: 2, CLONE: 7},
+            "aten::mm -> aten::clone + aten::_scaled_mm, forward fc1",
+            "replaced",
+        ),
         ({}, {CLONE: 9}, "nothing -> aten::clone, forward fc1", "new"),
         ({CLONE: 9}, {}, "aten::clone -> nothing, forward fc1", "gone"),
         ({}, {("x", "forward", "fc2"): 9}, "nothing -> x, forward fc2", "new"),
         (
             {("x", "forward", "fc2"): 9, ("y", "backward", "fc2"): 99},
-            {("x", "forward", "head"): 9, ("y", "backward", "head"): 3, ("z", "backward", "head"): 3},
+            {
+                ("x", "forward", "head"): 9,
+                ("y", "backward", "head"): 3,
+                ("z", "backward", "head"): 3,
+            },
             "fc2 backward + fc2 forward -> head forward + head backward",
             "replaced",
         ),
         (
-            {("a", "forward", "fc1"): 1, ("b", "forward", "fc1"): 2, ("c", "forward", "fc1"): 3, ("d", "forward", "fc1"): 4},
+            {
+                ("a", "forward", "fc1"): 1,
+                ("b", "forward", "fc1"): 2,
+                ("c", "forward", "fc1"): 3,
+                ("d", "forward", "fc1"): 4,
+            },
             {(name, "forward", "fc1"): 1 for name in "xyzvw"},
             "d + c + 2 others -> v + w + 3 others, forward fc1",
             "replaced",
         ),
-        ({ENGINE: 9}, {("x", *ENGINE[1:]): 9}, "evaluate_function: AddmmBackward0 -> x, backward fc1", "replaced"),
+        (
+            {ENGINE: 9},
+            {("x", *ENGINE[1:]): 9},
+            "evaluate_function: AddmmBackward0 -> x, backward fc1",
+            "replaced",
+        ),
     ],
 )
 def test_a_replacement_is_named_by_its_largest_operations(base, new, title, how):
     stay = {CONV: 99, TINY: 1, ("y", "backward", "fc1"): 1}
     [found] = [
         one
-        for one in quantities([launch(build(side(operations={**stay, **base}), side(operations={**stay, **new})))])
+        for one in quantities(
+            [launch(build(side(operations={**stay, **base}), side(operations={**stay, **new})))]
+        )
         if one.replaced
     ]
     assert (found.title, found.how_replaced) == (title, how)
@@ -441,24 +554,40 @@ def test_a_replacement_is_named_by_its_largest_operations(base, new, title, how)
 )
 def test_a_place_has_a_name_also_without_a_module(key, name):
     stays = ("y", *key[1:])
-    assert ("added", name) in grouped(build(side(operations={stays: 9}), side(operations={stays: 9, key: 9})))
+    assert ("added", name) in grouped(
+        build(side(operations={stays: 9}), side(operations={stays: 9, key: 9}))
+    )
 
 
 def test_operations_that_took_no_time_anywhere_are_no_quantity():
-    assert {quantity.kind for quantity in quantities([launch(build(side(operations={MM: 0})))])} == {"iteration", "mean"}
+    assert {
+        quantity.kind for quantity in quantities([launch(build(side(operations={MM: 0})))])
+    } == {"iteration", "mean"}
 
 
 def of_case(base, new):
     """The change of a case by each clock, from one build."""
-    return {(one.kind, one.name): math.exp(one.logs[0]) for one in quantities([launch(build(base, new))]) if one.is_case}
+    return {
+        (one.kind, one.name): math.exp(one.logs[0])
+        for one in quantities([launch(build(base, new))])
+        if one.is_case
+    }
 
 
 def test_operations_are_compared_by_their_time_and_by_their_share_of_the_iteration():
     # The head's profiled iterations ran at half the speed; its blocks show that it takes 10 % longer.
     turns = (100, 25, 400)
-    base = side(operations={MM: 100, ADD: 300}, times={"wall": turns, "cpu": turns}, block_ns=(100,) * 3)
-    new = side(operations={MM: 200, ADD: 600}, times={"wall": turns[::-1], "cpu": turns[::-1]}, block_ns=(110,) * 3)
-    [log] = [one.logs[0] for one in quantities([launch(build(base, new))]) if one.name.startswith(MM[0])]
+    base = side(
+        operations={MM: 100, ADD: 300}, times={"wall": turns, "cpu": turns}, block_ns=(100,) * 3
+    )
+    new = side(
+        operations={MM: 200, ADD: 600},
+        times={"wall": turns[::-1], "cpu": turns[::-1]},
+        block_ns=(110,) * 3,
+    )
+    [log] = [
+        one.logs[0] for one in quantities([launch(build(base, new))]) if one.name.startswith(MM[0])
+    ]
     direct, share_and_case = math.log(2), math.log(1.1)
     assert log == pytest.approx((direct + share_and_case) / 2)
 
@@ -470,7 +599,9 @@ def test_their_share_does_not_count_where_it_shows_something_else(changes):
     blocks, by_share = changes.pop("blocks", (100,) * 3), changes.pop("by_share", True)
     base = side(100, {MM: 100, ADD: 300}, block_ns=blocks, by_share=by_share)
     new = side(100, {MM: operation(200, **changes), ADD: 600}, block_ns=blocks, by_share=by_share)
-    [log] = [one.logs[0] for one in quantities([launch(build(base, new))]) if one.name.startswith(MM[0])]
+    [log] = [
+        one.logs[0] for one in quantities([launch(build(base, new))]) if one.name.startswith(MM[0])
+    ]
     assert log == pytest.approx(math.log(2))
 
 
@@ -491,11 +622,17 @@ def test_blocks_and_pairs_count_by_the_inverse_squares_of_their_errors():
         for new in ((100, 102, 104, 106, 108), turns)
     )
     new = side(times={"wall": turns, "cpu": turns}, block_ns=tuple(100 * each for each in blocks))
-    variances = [statistics.variance(map(math.log, of)) for of in (blocks, [each / 100 for each in turns])]
-    expected = (math.log(pairs_alone) / variances[0] + math.log(blocks_alone) / variances[1]) / sum(1 / v for v in variances)
+    variances = [
+        statistics.variance(map(math.log, of)) for of in (blocks, [each / 100 for each in turns])
+    ]
+    expected = (math.log(pairs_alone) / variances[0] + math.log(blocks_alone) / variances[1]) / sum(
+        1 / v for v in variances
+    )
     assert math.log(of_case(base, new)["iteration", "cpu"]) == pytest.approx(expected)
     # Exchanging the sides only changes the sign.
-    assert of_case(new, base)["iteration", "cpu"] == pytest.approx(1 / of_case(base, new)["iteration", "cpu"])
+    assert of_case(new, base)["iteration", "cpu"] == pytest.approx(
+        1 / of_case(base, new)["iteration", "cpu"]
+    )
 
 
 def test_blocks_count_alone_without_usable_pairs():
@@ -550,7 +687,9 @@ def test_operations_are_summed_iteration_by_iteration():
     large = operation((9_000_000,) * 3)
     base = side(operations={CONV: large, TINY: operation((1, 2, 3)), ADD: operation((30, 20, 10))})
     new = side(operations={CONV: large, TINY: operation((2, 4, 6)), ADD: operation((60, 40, 20))})
-    [other] = [quantity for quantity in quantities([launch(build(base, new))]) if quantity.kind == "other"]
+    [other] = [
+        quantity for quantity in quantities([launch(build(base, new))]) if quantity.kind == "other"
+    ]
     assert other.logs == pytest.approx([math.log(2)])
     assert (other.base_ns, other.head_ns) == (22, 44)
     assert other.share == pytest.approx(22 / 9_000_022)
@@ -560,14 +699,22 @@ def test_fresh_launches_hold_what_the_first_ones_held():
     first = [launch(build(side(operations={CONV: 9_000, TINY: 100})))] * 2
     fresh = [launch(build(side(operations={CONV: 9_000, TINY: 5_000, CLONE: 10})), stage=2)] * 2
     checked = {CASE: groups([one.cases[CASE] for one in first])}
-    assert [quantity.key for quantity in quantities(fresh, checked)] == [quantity.key for quantity in quantities(first)]
-    assert [quantity.key for quantity in quantities(fresh, {})] == [quantity.key for quantity in quantities(fresh)]
+    assert [quantity.key for quantity in quantities(fresh, checked)] == [
+        quantity.key for quantity in quantities(first)
+    ]
+    assert [quantity.key for quantity in quantities(fresh, {})] == [
+        quantity.key for quantity in quantities(fresh)
+    ]
 
 
 def test_what_one_side_of_fresh_launches_lacks_has_no_difference_there():
     checked = {CASE: [("operation", "aten::clone, forward fc1", (CLONE,))]}
     lacking = build(side(operations={MM: 9}), side(operations={MM: 9, CLONE: 9}))
-    [one] = [quantity for quantity in quantities([launch(lacking)], checked) if quantity.kind == "operation"]
+    [one] = [
+        quantity
+        for quantity in quantities([launch(lacking)], checked)
+        if quantity.kind == "operation"
+    ]
     assert math.isnan(one.logs[0])
 
 
@@ -586,22 +733,34 @@ def any_launches(draw):
             for clock in draw(st.sets(st.sampled_from(["wall", "device", "busy"])))
         }
         iterations = draw(st.integers(1, 2))
-        rows = {key: operation(draw(st.tuples(*[TIMES] * iterations))) for key in draw(st.lists(KEYS, max_size=4, unique=True))}
+        rows = {
+            key: operation(draw(st.tuples(*[TIMES] * iterations)))
+            for key in draw(st.lists(KEYS, max_size=4, unique=True))
+        }
         return side(times=times, operations=rows)
 
-    return [launch(*(build(drawn(), drawn()) for _ in range(builds))) for _ in range(draw(st.integers(1, 3)))]
+    return [
+        launch(*(build(drawn(), drawn()) for _ in range(builds)))
+        for _ in range(draw(st.integers(1, 3)))
+    ]
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=60)
 @given(any_launches())
 def test_which_side_is_which_changes_the_signs_and_nothing_else(launches):
     swapped = [gate_builders.swapped(one) for one in launches]
-    assert groups([one.cases[CASE] for one in swapped]) == groups([one.cases[CASE] for one in launches])
+    assert groups([one.cases[CASE] for one in swapped]) == groups(
+        [one.cases[CASE] for one in launches]
+    )
     found, mirrored = quantities(launches), quantities(swapped)
     assert [one.members for one in mirrored] == [one.members for one in found]
-    assert [(one.key, one.base_ns, one.head_ns) for one in mirrored] == [(one.key, one.head_ns, one.base_ns) for one in found]
+    assert [(one.key, one.base_ns, one.head_ns) for one in mirrored] == [
+        (one.key, one.head_ns, one.base_ns) for one in found
+    ]
     for one, other in zip(found, mirrored, strict=True):
-        assert other.replaced == tuple(Replaced(key, head_ns, base_ns) for key, base_ns, head_ns in one.replaced)
+        assert other.replaced == tuple(
+            Replaced(key, head_ns, base_ns) for key, base_ns, head_ns in one.replaced
+        )
         assert other.logs == pytest.approx([-log for log in one.logs], abs=1e-12, nan_ok=True)
 
 
@@ -610,8 +769,12 @@ def test_which_side_is_which_changes_the_signs_and_nothing_else(launches):
 def test_every_operation_is_held_once_or_with_its_place(launches):
     builds = [one.cases[CASE] for one in launches]
     sides = [each for some in builds for one in some for each in one.values()]
-    checked = [key for kind, _, keys in groups(builds) for key in keys if kind not in ("replaced", "added")]
-    places = {key for kind, _, keys in groups(builds) for key in keys if kind in ("replaced", "added")}
+    checked = [
+        key for kind, _, keys in groups(builds) for key in keys if kind not in ("replaced", "added")
+    ]
+    places = {
+        key for kind, _, keys in groups(builds) for key in keys if kind in ("replaced", "added")
+    }
     assert len(checked) == len(set(checked))
     if all(each.operations for each in sides):
         assert set(checked) | places == {key for each in sides for key in each.operations}
@@ -627,7 +790,9 @@ def written(path, *lines):
 
 
 def gzipped(*texts):
-    return b"".join(gzip.compress(text.encode() if isinstance(text, str) else text, mtime=0) for text in texts)
+    return b"".join(
+        gzip.compress(text.encode() if isinstance(text, str) else text, mtime=0) for text in texts
+    )
 
 
 def spoiled_file(tmp_path, data):
@@ -648,7 +813,12 @@ def refusal(path):
 
 
 def test_costs_that_occur_once_are_kept(tmp_path):
-    launches = [launch(once={name: {"import": {ALL_CASES: 7}, "setup": {CASE: 3}} for name in ("base", "head")}), launch()]
+    launches = [
+        launch(
+            once={name: {"import": {ALL_CASES: 7}, "setup": {CASE: 3}} for name in ("base", "head")}
+        ),
+        launch(),
+    ]
     without = {name: value for name, value in line(launches[1]).items() if name != "once"}
     path = written(tmp_path / "x.jsonl.gz", header().line(), line(launches[0]), without)
     assert load(path) == Recorded(path, header(), launches, NO_END)
@@ -659,12 +829,19 @@ def test_costs_that_occur_once_are_kept(tmp_path):
 def test_what_was_appended_is_loaded(tmp_path):
     times = {"wall": (5, 6), "cpu": (3, 4), "device": (1, 2), "busy": (1, 1)}
     device = side(times=times, outcome=("ffff", -1.5), parameters=3)
-    rows = side(operations={MM: operation((1, 2), calls=1.5, memory_bytes=-8, kernels=("gemm",)), ADD: operation((0, 7))})
+    rows = side(
+        operations={
+            MM: operation((1, 2), calls=1.5, memory_bytes=-8, kernels=("gemm",)),
+            ADD: operation((0, 7)),
+        }
+    )
     launches = [
         launch(build(device, rows), build()),
         launch(build(side(operations={}), rows), stage=2, seconds=1.25),
     ]
-    path = written(tmp_path / "new" / "folder" / "x.jsonl.gz", header().line(), *map(line, launches))
+    path = written(
+        tmp_path / "new" / "folder" / "x.jsonl.gz", header().line(), *map(line, launches)
+    )
     assert load(path) == Recorded(path, header(), launches, NO_END)
 
 
@@ -675,9 +852,16 @@ def test_samples_that_an_earlier_version_saved_are_read():
     assert [one.stage for one in recorded.launches] == [1, 1, 1, 2]
     found = {quantity.key[1:]: quantity for quantity in quantities(recorded.launches[:3])}
     assert found["iteration", "wall"].logs == pytest.approx([0.0975, 0.0959, 0.0979], abs=1e-4)
-    assert (found["operation", "aten::mm, forward fc1"].base_ns, found["mean", "cpu"].head_ns) == (1_012_105.5, 5_357_994.0)
+    assert (found["operation", "aten::mm, forward fc1"].base_ns, found["mean", "cpu"].head_ns) == (
+        1_012_105.5,
+        5_357_994.0,
+    )
     [build] = recorded.launches[3].cases[CASE]
-    assert build["base"] == side(operations={}, times={"wall": (5, 6), "cpu": (3, 4), "device": (1, 2)}, outcome=("ffff", None))
+    assert build["base"] == side(
+        operations={},
+        times={"wall": (5, 6), "cpu": (3, 4), "device": (1, 2)},
+        outcome=("ffff", None),
+    )
 
 
 @pytest.mark.parametrize("kept", [1, 5, 12, 100, -9, -1])
@@ -692,15 +876,24 @@ def test_a_torn_last_line_is_left_out(tmp_path, kept):
     ("data", "expected"),
     [
         (b"", "is empty; name a file that mnistbench gate has written"),
-        (gzipped(json.dumps(header().line()))[:-1], "is empty; name a file that mnistbench gate has written"),
+        (
+            gzipped(json.dumps(header().line()))[:-1],
+            "is empty; name a file that mnistbench gate has written",
+        ),
         (b'{"schema": 1}', "is not gzip; name a file that mnistbench gate has written"),
-        (b"\x1f\x8b\x08\xff" + b"x" * 40, "is not gzip; name a file that mnistbench gate has written"),
+        (
+            b"\x1f\x8b\x08\xff" + b"x" * 40,
+            "is not gzip; name a file that mnistbench gate has written",
+        ),
         (gzipped(b"\xff\xfe"), "is not text"),
         (gzipped("{"), "has a line that is not JSON"),
         (gzipped(json.dumps(header().line()) + "\n", "{\n"), "has a line that is not JSON"),
         (gzipped("[]"), "file: needs an object, found []"),
         (gzipped("{}"), "schema: is missing"),
-        (gzipped('{"schema": 2}'), "schema: 2 is not known to this version, which reads 1; update mnistbench"),
+        (
+            gzipped('{"schema": 2}'),
+            "schema: 2 is not known to this version, which reads 1; update mnistbench",
+        ),
         (gzipped(json.dumps(header().line()) + "\n", "7\n"), "file: needs an object, found 7"),
     ],
 )
@@ -736,15 +929,31 @@ def changed(document, path, value):
         (("stage",), 5, "stage: needs 1, 2, 3 or 4, found 5"),
         (("cases",), [], "cases: needs an object, found []"),
         (("once",), {"base": {"import": 5}}, "once.base.import: needs an object, found 5"),
-        (("once",), {"base": {"import": {"x": -5}}}, "once.base.import.x: needs a time of at least 0 ns, found -5"),
+        (
+            ("once",),
+            {"base": {"import": {"x": -5}}},
+            "once.base.import.x: needs a time of at least 0 ns, found -5",
+        ),
         (("cases", CASE), [], f"cases.{CASE}: needs a build or more, found []"),
         (("cases", CASE, 0, "sides", "base"), ..., f"{IN_CASE}: is missing"),
         ((*SIDE_PATH, "wall_ns"), ..., f"{IN_CASE}.wall_ns: is missing"),
-        ((*SIDE_PATH, "wall_ns", 2), -1, f"{IN_CASE}.wall_ns[2]: needs a time of at least 0 ns, found -1"),
+        (
+            (*SIDE_PATH, "wall_ns", 2),
+            -1,
+            f"{IN_CASE}.wall_ns[2]: needs a time of at least 0 ns, found -1",
+        ),
         ((*SIDE_PATH, "queued_ns"), [1], f"{IN_CASE}.queued_ns: needs 5 times, found [1]"),
-        ((*SIDE_PATH, "outcome"), ["ffff"], f"{IN_CASE}.outcome: needs a hash and a number, found "),
+        (
+            (*SIDE_PATH, "outcome"),
+            ["ffff"],
+            f"{IN_CASE}.outcome: needs a hash and a number, found ",
+        ),
         ((*SIDE_PATH, "keys"), [], f"{IN_CASE}: has columns of different length"),
-        ((*SIDE_PATH, "keys", 0), ["aten::mm", "forward"], f"{IN_CASE}.keys[0]: needs an operation, its phase and its module"),
+        (
+            (*SIDE_PATH, "keys", 0),
+            ["aten::mm", "forward"],
+            f"{IN_CASE}.keys[0]: needs an operation, its phase and its module",
+        ),
     ],
     ids=lambda value: ".".join(map(str, value[-2:])) if isinstance(value, tuple) else "",
 )
@@ -756,7 +965,9 @@ def test_a_spoiled_field_of_a_launch_is_named(tmp_path, path, value, expected):
 def test_operations_of_one_side_have_as_many_iterations_as_each_other(tmp_path):
     document = line(launch(build(side(operations={MM: 5, TINY: 5}))))
     document["cases"][CASE][0]["sides"]["base"]["self_ns"][1].pop()
-    assert f"{IN_CASE}.self_ns[1]: needs 5 times" in refusal(written(tmp_path / "x.jsonl.gz", header().line(), document))
+    assert f"{IN_CASE}.self_ns[1]: needs 5 times" in refusal(
+        written(tmp_path / "x.jsonl.gz", header().line(), document)
+    )
 
 
 def loaded(path):
@@ -809,7 +1020,9 @@ def test_a_full_disk_costs_only_the_line_that_it_had_no_room_for(tmp_path, monke
         patch.setattr(Path, "open", lambda self, *mode: Full(real(self, *mode), room))
         with pytest.raises(UsageError) as error:
             append(path, line(launch(stage=2)))
-    assert str(error.value) == (f"{path}: cannot be written (No space left on device); make room, or start where it can be")
+    assert str(error.value) == (
+        f"{path}: cannot be written (No space left on device); make room, or start where it can be"
+    )
     assert load(path) == Recorded(path, header(), [launch()], NO_END)
 
 
@@ -830,7 +1043,10 @@ def test_a_folder_that_cannot_be_made_is_a_line(tmp_path):
         ({"labels": {CASE: None}}, f"labels.{CASE}: needs text, found None"),
         ({"exact": {CASE: 1}}, f"exact.{CASE}: needs true or false, found 1"),
         ({"exact": {}}, f"exact.{CASE}: is missing"),
-        ({"packages": {"torch": ["2.14"]}}, "packages.torch: needs the versions of both sides, found ['2.14']"),
+        (
+            {"packages": {"torch": ["2.14"]}},
+            "packages.torch: needs the versions of both sides, found ['2.14']",
+        ),
         ({"resident": {"base": "x", "head": 4}}, "resident.base: needs a whole number, found 'x'"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -842,4 +1058,6 @@ def test_a_spoiled_header_is_named_by_its_field(tmp_path, changes, expected):
 
 def test_a_launch_of_a_case_that_the_header_does_not_name_is_refused(tmp_path):
     stray = launch(cases={OTHER_CASE: [build()]})
-    assert OTHER_CASE in refusal(written(tmp_path / "x.jsonl.gz", header().line(), line(launch()), line(stray)))
+    assert OTHER_CASE in refusal(
+        written(tmp_path / "x.jsonl.gz", header().line(), line(launch()), line(stray))
+    )

@@ -49,7 +49,15 @@ QUIET = {"operations": {}, "ns": 4_000_000}
 
 
 def file_of(
-    folder: Path, number: int, of: int = 3, *, name: str = "", launches=None, tests=TESTS, end=COMPLETE, **changes
+    folder: Path,
+    number: int,
+    of: int = 3,
+    *,
+    name: str = "",
+    launches=None,
+    tests=TESTS,
+    end=COMPLETE,
+    **changes,
 ) -> Path:
     """Write the samples of a shard; of its tests ``slower`` are so much slower in the head."""
     shard = Shard(number, of, tests, changes.pop("installed", INSTALLED))
@@ -59,9 +67,19 @@ def file_of(
     if launches is None:
         launches = series(cases, count=count, seed=number, once=once)
         flagged = {test: one for test, one in cases.items() if test in slower}
-        launches += series(flagged, count=changes.pop("fresh", 8), seed=10 + number, stage=2) if flagged else []
+        launches += (
+            series(flagged, count=changes.pop("fresh", 8), seed=10 + number, stage=2)
+            if flagged
+            else []
+        )
     labels = {test: test.rpartition("::")[2] for test in shard.own()}
-    own = {"labels": labels, "shard": shard, "seed": number, "machine": f"CPU {number % 2}", **changes}
+    own = {
+        "labels": labels,
+        "shard": shard,
+        "seed": number,
+        "machine": f"CPU {number % 2}",
+        **changes,
+    }
     return write(folder / (name or f"shard-{number}-of-{of}_x.jsonl.gz"), launches, end=end, **own)
 
 
@@ -86,7 +104,10 @@ def test_every_test_is_in_one_shard_and_sizes_differ_by_at_most_one(tests, of, c
 
 def test_parameters_of_a_test_are_not_dealt_out_in_their_order():
     tests = tuple(f"t.py::test_{test}[{size}]" for test in range(50) for size in "abcd")
-    largest = [sum(test.endswith("d]") for test in Shard(number, 4, tests).own()) for number in (1, 2, 3, 4)]
+    largest = [
+        sum(test.endswith("d]") for test in Shard(number, 4, tests).own())
+        for number in (1, 2, 3, 4)
+    ]
     assert sum(largest) == 50
     assert max(largest) < 25  # in the order of names one shard has all 50
 
@@ -94,7 +115,11 @@ def test_parameters_of_a_test_are_not_dealt_out_in_their_order():
 def test_a_header_keeps_the_shard(tmp_path):
     path = file_of(tmp_path, 2)
     assert load(path).header.shard == Shard(2, 3, TESTS, INSTALLED)
-    assert (str(Shard(2, 3)), Shard(2, 3).prefix, Shard(1, 1).prefix) == ("2/3", "shard-2-of-3_", "")
+    assert (str(Shard(2, 3)), Shard(2, 3).prefix, Shard(1, 1).prefix) == (
+        "2/3",
+        "shard-2-of-3_",
+        "",
+    )
     whole = write(tmp_path / "whole.jsonl.gz", series())
     assert load(whole).header.shard == Shard(1, 1)
     line = header().line()
@@ -104,7 +129,9 @@ def test_a_header_keeps_the_shard(tmp_path):
         assert load(write(tmp_path / "earlier.jsonl.gz", series())).header.shard == Shard(1, 1)
 
 
-@pytest.mark.parametrize("stored", [{"number": 0, "of": 3}, {"number": 1}, {"number": 1, "of": "3"}, 3])
+@pytest.mark.parametrize(
+    "stored", [{"number": 0, "of": 3}, {"number": 1}, {"number": 1, "of": "3"}, 3]
+)
 def test_a_header_with_no_shard_is_refused(tmp_path, stored):
     line = {**header().line(), "shard": stored}
     with pytest.MonkeyPatch.context() as patch:
@@ -121,7 +148,9 @@ def test_all_shards_are_judged_as_one_gate(tmp_path):
     paths = [file_of(tmp_path, number) for number in (2, 3, 1)]
     verdict = judged(*paths)
     assert verdict.outcome == PASSED, verdict.reasons
-    assert {one.quantity.case for one in verdict.decision.cases} == {test.rpartition("::")[2] for test in TESTS}
+    assert {one.quantity.case for one in verdict.decision.cases} == {
+        test.rpartition("::")[2] for test in TESTS
+    }
     assert set(verdict.header.labels) == set(TESTS)
     lines = [line for block in report(verdict).blocks for line in block.lines]
     assert "measured: 7 cases, 10 launches, 600 s" in lines[1]
@@ -134,38 +163,58 @@ def test_all_shards_are_judged_as_one_gate(tmp_path):
 def test_a_single_shard_says_that_it_is_one():
     shard = Shard(1, 3, TESTS)
     verdict = conclude(recorded(series(), shard=shard), JudgeOptions())
-    assert last_line(verdict).endswith("; only shard 1/3, so judge the files of all shards with mnistbench judge")
+    assert last_line(verdict).endswith(
+        "; only shard 1/3, so judge the files of all shards with mnistbench judge"
+    )
     assert report(verdict).json.count('"shard": "1/3"') == 1
 
 
 def test_what_a_shard_confirms_is_reported_with_its_own_name(tmp_path):
     test = Shard(3, 3, TESTS).own()[0]
     costs = {(IMPORT, ALL_CASES): (50_000_000, 1.0)}
-    paths = [file_of(tmp_path, number, slower={test: 1.2} if number == 3 else {}, once=costs) for number in (1, 2, 3)]
+    paths = [
+        file_of(tmp_path, number, slower={test: 1.2} if number == 3 else {}, once=costs)
+        for number in (1, 2, 3)
+    ]
     alone, together = conclude(load(paths[2]), JudgeOptions()), judged(*paths)
     assert (alone.outcome, together.outcome) == (REGRESSED, REGRESSED)
     assert [one.screened.quantity.key for one in together.regressions] == [
         one.screened.quantity.key for one in alone.regressions
     ]
     assert "wall time (test_" in last_line(together)
-    assert [one.quantity.case for one in together.decision.once] == [f"{ALL_CASES} of shard {number}/3" for number in (1, 2, 3)]
-    assert (together.decision.launches, together.decision.fresh, together.decision.shards) == (10, 8, 3)
+    assert [one.quantity.case for one in together.decision.once] == [
+        f"{ALL_CASES} of shard {number}/3" for number in (1, 2, 3)
+    ]
+    assert (together.decision.launches, together.decision.fresh, together.decision.shards) == (
+        10,
+        8,
+        3,
+    )
 
 
 def test_an_import_that_regressed_in_a_shard_can_be_accepted(tmp_path):
     paths = [file_of(tmp_path, number) for number in (1, 2)]
     slower = {(IMPORT, ALL_CASES): (50_000_000, 1.6)}
     cases = {test: Measured(**QUIET) for test in Shard(3, 3, TESTS).own()}
-    launches = [*series(cases, count=10, once=slower), *series(cases, count=8, seed=5, stage=2, once=slower)]
+    launches = [
+        *series(cases, count=10, once=slower),
+        *series(cases, count=8, seed=5, stage=2, once=slower),
+    ]
     paths.append(file_of(tmp_path, 3, launches=launches))
     assert judged(*paths).outcome == REGRESSED
-    assert judged(*paths, accept=(Acceptance.parse("all cases:import:90%"),), reason="a cache").outcome == PASSED
+    assert (
+        judged(*paths, accept=(Acceptance.parse("all cases:import:90%"),), reason="a cache").outcome
+        == PASSED
+    )
 
 
 def test_bounds_of_shards_hold_together():
     generator = np.random.default_rng(1)
     parts = [
-        [quantity(tuple(generator.normal(0, 0.01, LAUNCHES)), case=f"{shard}: {case}") for case in range(20)]
+        [
+            quantity(tuple(generator.normal(0, 0.01, LAUNCHES)), case=f"{shard}: {case}")
+            for case in range(20)
+        ]
         for shard in range(4)
     ]
     limits = Thresholds()
@@ -182,7 +231,9 @@ def test_shards_with_other_numbers_of_launches_share_the_risk(tmp_path):
     limits = Thresholds()
 
     def parts(*counts):
-        shards = [[quantity(tuple(generator.normal(0, 0.01, count)), case=str(count))] for count in counts]
+        shards = [
+            [quantity(tuple(generator.normal(0, 0.01, count)), case=str(count))] for count in counts
+        ]
         return [decide(shard, [], limits, 1, shards=2) for shard in shards]
 
     found = decide_together(parts(10, 9), limits, lambda _: False)
@@ -221,11 +272,22 @@ def test_a_shard_alone_lacks_all_others(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(("count", "end", "said"), [
-    (3, None, "shard 2/3: the run that was measured did not come to its end; measure again, so its tests are not judged: 2 ("),
-    (0, None, "shard 2/3: the run that was measured did not come to its end; measure again, so its tests are not judged: 2 ("),
-    (10, INTERRUPTED, "shard 2/3: interrupted"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("count", "end", "said"),
+    [
+        (
+            3,
+            None,
+            "shard 2/3: the run that was measured did not come to its end; measure again, so its tests are not judged: 2 (",
+        ),
+        (
+            0,
+            None,
+            "shard 2/3: the run that was measured did not come to its end; measure again, so its tests are not judged: 2 (",
+        ),
+        (10, INTERRUPTED, "shard 2/3: interrupted"),
+    ],
+)
 def test_a_shard_that_died_loses_its_own_tests_only(tmp_path, count, end, said):
     paths = [file_of(tmp_path, 1), file_of(tmp_path, 2, count=count, end=end), file_of(tmp_path, 3)]
     verdict = judged(*paths)
@@ -243,7 +305,11 @@ def test_no_shard_can_be_judged(tmp_path):
 
 
 def test_two_files_of_one_shard_are_refused(tmp_path):
-    paths = [file_of(tmp_path, 1), file_of(tmp_path, 2), file_of(tmp_path, 2, name="again.jsonl.gz")]
+    paths = [
+        file_of(tmp_path, 1),
+        file_of(tmp_path, 2),
+        file_of(tmp_path, 2, name="again.jsonl.gz"),
+    ]
     with pytest.raises(UsageError) as raised:
         gather(paths)
     assert str(raised.value) == f"{paths[2]}: is of shard 2/3, as {paths[1]} is; remove one of them"
@@ -257,7 +323,10 @@ def test_two_files_of_one_shard_are_refused(tmp_path):
         ({"head": "5d6e7f8"}, "head is 5d6e7f8 instead of 5d6e7f8 with changes"),
         ({"arguments": ("bench", "-x")}, "arguments is bench -x instead of bench"),
         ({"variables": {"head": {"A": "1"}}}, "variables is head A=1 instead of none"),
-        ({"installed": {**INSTALLED, "numpy": ("2.0", "2.1")}}, "version of numpy is 2.0 2.1 instead of 2.0"),
+        (
+            {"installed": {**INSTALLED, "numpy": ("2.0", "2.1")}},
+            "version of numpy is 2.0 2.1 instead of 2.0",
+        ),
         ({"installed": {"numpy": ("2.0", "2.0")}}, "version of tqdm is none instead of 4 5"),
         ({"tests": (*TESTS, "t.py::new")}, "it has the test t.py::new"),
         ({"tests": TESTS[1:]}, f"it lacks the test {TESTS[0]}"),
@@ -267,16 +336,22 @@ def test_a_shard_of_another_gate_is_refused_with_the_difference(tmp_path, change
     first, other = file_of(tmp_path, 1), file_of(tmp_path, 2, name="other.jsonl.gz", **changes)
     with pytest.raises(UsageError) as raised:
         gather([other, first])
-    assert str(raised.value) == f"{other}: is of another gate than {first}: {said}; judge the shards of one gate"
+    assert (
+        str(raised.value)
+        == f"{other}: is of another gate than {first}: {said}; judge the shards of one gate"
+    )
 
 
 def test_shards_whose_ids_differ_between_machines_are_refused_with_the_reason(tmp_path):
     paths = [
-        file_of(tmp_path, number, name=f"{number}.jsonl.gz", tests=(*TESTS, f"t.py::test_set[{order}]"))
+        file_of(
+            tmp_path, number, name=f"{number}.jsonl.gz", tests=(*TESTS, f"t.py::test_set[{order}]")
+        )
         for number, order in ((1, "{'a', 'b'}"), (2, "{'b', 'a'}"))
     ]
     with pytest.raises(
-        UsageError, match=r"it has the test t\.py::test_set\[.*\]: its id differs between processes, .*PYTHONHASHSEED=0"
+        UsageError,
+        match=r"it has the test t\.py::test_set\[.*\]: its id differs between processes, .*PYTHONHASHSEED=0",
     ):
         gather(paths)
 
@@ -314,7 +389,9 @@ def test_the_first_look_can_confirm(shards, first):
 
 
 def test_a_slowdown_that_a_gate_of_one_machine_confirms_needs_more_of_a_shard():
-    first, fresh = (decision.Estimate(quantity((0.1,) * 10), 0.1, 0.1, 0.1, p, 10) for p in (2**-10, 2**-4))
+    first, fresh = (
+        decision.Estimate(quantity((0.1,) * 10), 0.1, 0.1, 0.1, p, 10) for p in (2**-10, 2**-4)
+    )
     assert decision._is_confirmed(first, fresh)
     assert not decision._is_confirmed(first, fresh, 8)
     assert decision._is_confirmed(first, replace(fresh, p=2**-8), 8)

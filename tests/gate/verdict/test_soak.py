@@ -3,7 +3,19 @@
 import dataclasses
 
 import pytest
-from gate_builders import CASE, LABEL, Measured, build, launch, recorded, rendered, series, side, soaked, write
+from gate_builders import (
+    CASE,
+    LABEL,
+    Measured,
+    build,
+    launch,
+    recorded,
+    rendered,
+    series,
+    side,
+    soaked,
+    write,
+)
 
 from mnistbench.compare.criteria import Acceptance
 from mnistbench.gate.verdict.decision import INCONCLUSIVE, PASSED, REGRESSED
@@ -21,13 +33,21 @@ def concluded(*soak, measured=None, **options):
 
 def said(verdict):
     """The subject of each reason."""
-    return [reason.text.removeprefix(f"{LABEL}: ")[:26].rstrip() for reason in verdict.reasons if reason.kind == "soak"]
+    return [
+        reason.text.removeprefix(f"{LABEL}: ")[:26].rstrip()
+        for reason in verdict.reasons
+        if reason.kind == "soak"
+    ]
 
 
 def test_the_same_code_passes_with_a_line_that_says_what_was_seen():
     verdict = concluded(soaked())
     assert (verdict.outcome, verdict.reasons) == (PASSED, ())
-    [line] = [line for line in rendered(verdict, "text").splitlines() if line.startswith(f"{LABEL}: 4,000 iterations on each")]
+    [line] = [
+        line
+        for line in rendered(verdict, "text").splitlines()
+        if line.startswith(f"{LABEL}: 4,000 iterations on each")
+    ]
     assert line == (
         f"{LABEL}: 4,000 iterations on each side, mean +0.1 % (-0.2 % to +0.4 %), 5.00 ms -> 5.00 ms; "
         "from the first tenth to the last +49.6 % in the base, +49.4 % in the head; mean of the slowest 5.50 ms -> 5.50 ms"
@@ -50,7 +70,7 @@ def test_the_same_code_passes_with_a_line_that_says_what_was_seen():
         ({"grows": (1.0, 1.08), "spread": 0.1}, PASSED, []),
         ({"grows": (1.0, 2.0)}, INCONCLUSIVE, [SLOWER, GROWS]),
     ],
-)  # fmt: skip
+)
 def test_what_is_slower_or_grows_by_more_than_its_interval_is_inconclusive(soak, outcome, reasons):
     verdict = concluded(soaked(**soak))
     assert verdict.outcome == outcome
@@ -69,7 +89,10 @@ def test_reasons_say_what_to_do():
     first, second = (reason.text for reason in concluded(soaked(1.3, grows=(1.0, 1.5))).reasons)
     advice = "one launch cannot confirm it; run the gate again with the same --soak, and profile the head if it comes again"
     assert first == f"{LABEL}: mean wall time in the soak +61.3 % (+46.3 % to +77.9 %); {advice}"
-    assert second == f"{LABEL}: wall time grows during the soak, +124.1 % in the head and +49.6 % in the base; {advice}"
+    assert (
+        second
+        == f"{LABEL}: wall time grows during the soak, +124.1 % in the head and +49.6 % in the base; {advice}"
+    )
 
 
 def test_the_threshold_is_that_of_the_case():
@@ -82,7 +105,9 @@ def test_a_slowdown_that_is_accepted_is_not_judged_again_but_its_growth_is():
     slower = Measured(factor=1.3)
     assert concluded(soaked(1.3), measured=slower).outcome == REGRESSED
     assert concluded(soaked(1.3), measured=slower, **accept).outcome == PASSED
-    assert concluded(soaked(1.3, grows=(1.0, 1.5)), measured=slower, **accept).outcome == INCONCLUSIVE
+    assert (
+        concluded(soaked(1.3, grows=(1.0, 1.5)), measured=slower, **accept).outcome == INCONCLUSIVE
+    )
 
 
 def test_the_stages_do_not_see_the_soak():
@@ -101,7 +126,10 @@ def test_a_file_gives_the_same_verdict(tmp_path):
 
 @pytest.mark.parametrize("parts", [PARTS - 1, PARTS])
 def test_a_soak_without_usable_times_shows_nothing(parts):
-    broken = [build(side(), side(0 if part == 5 and parts == PARTS else 4_000_000)) for part in range(parts)]
+    broken = [
+        build(side(), side(0 if part == 5 and parts == PARTS else 4_000_000))
+        for part in range(parts)
+    ]
     verdict = concluded(dataclasses.replace(launch(*broken), stage=SOAK))
     assert (verdict.soaks, verdict.outcome) == ((), PASSED)
     assert list(soaks([Launch(SOAK, {CASE: [build()] * parts}, 1.0)])) != [] or parts < PARTS

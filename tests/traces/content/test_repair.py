@@ -71,23 +71,37 @@ def write(tmp_path, content):
 def test_names_that_were_not_escaped_are_read_as_they_are(tmp_path, name):
     path = write(tmp_path, trace_text(name))
     assert names(path) == ["aten::mm", name, "last"]
-    assert read(path).repairs == ("quotes and backslashes that are not escaped were read as they are",)
+    assert read(path).repairs == (
+        "quotes and backslashes that are not escaped were read as they are",
+    )
 
 
 def test_call_stacks_that_were_not_escaped_do_not_disturb(tmp_path):
     stack = r"C:\Users\user\python\profiler.py(611): __init__;<string>(1): {\"device\"};C:\x.py(1): <module>"
     path = write(tmp_path, trace_text("name", stack))
     assert names(path) == ["aten::mm", "name", "last"]
-    assert names(write(tmp_path, trace_text("name", 'f("a"); g "b"'))) == ["aten::mm", "name", "last"]
+    assert names(write(tmp_path, trace_text("name", 'f("a"); g "b"'))) == [
+        "aten::mm",
+        "name",
+        "last",
+    ]
 
 
-@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "-nan", "-nan(ind)", "Infinity", "INF", "NaN"])
+@pytest.mark.parametrize(
+    "value", ["inf", "-inf", "nan", "-nan", "-nan(ind)", "Infinity", "INF", "NaN"]
+)
 def test_numbers_that_are_not_finite_are_read(tmp_path, value):
     more = f', "memory bandwidth (GB/s)": {value}, "infinite": "inf, nan: -inf"'
-    assert names(write(tmp_path, trace_text("inf: nan", more=more))) == ["aten::mm", "inf: nan", "last"]
+    assert names(write(tmp_path, trace_text("inf: nan", more=more))) == [
+        "aten::mm",
+        "inf: nan",
+        "last",
+    ]
 
 
-@pytest.mark.parametrize("more", [",", ', "Rank": , "x": 1', ', "Rank":', ', "bytes": [1, 2, ], "y": nan,'])
+@pytest.mark.parametrize(
+    "more", [",", ', "Rank": , "x": 1', ', "Rank":', ', "bytes": [1, 2, ], "y": nan,']
+)
 def test_arguments_without_a_value_are_read(tmp_path, more):
     path = write(tmp_path, trace_text("name", more=more))
     assert names(path) == ["aten::mm", "name", "last"]
@@ -95,13 +109,19 @@ def test_arguments_without_a_value_are_read(tmp_path, more):
 
 
 def test_bytes_that_are_not_utf_8_are_replaced(tmp_path):
-    path = write(tmp_path, trace_text("config.py(0): BYTES").encode().replace(b"BYTES", b"\x80\xff\xc3("))
+    path = write(
+        tmp_path, trace_text("config.py(0): BYTES").encode().replace(b"BYTES", b"\x80\xff\xc3(")
+    )
     assert names(path) == ["aten::mm", "config.py(0): \ufffd\ufffd\ufffd(", "last"]
     assert read(path).repairs == ("bytes that are not UTF-8 were replaced",)
 
 
 def test_all_mistakes_at_once(tmp_path):
-    text = trace_text('C:\\x\\"q"\x01', 'a "b"', ', "rate": -nan,').encode().replace(b"traceName", b"trace\xffName")
+    text = (
+        trace_text('C:\\x\\"q"\x01', 'a "b"', ', "rate": -nan,')
+        .encode()
+        .replace(b"traceName", b"trace\xffName")
+    )
     trace = read(write(tmp_path, text))
     assert [event.name for event in trace.host] == ["aten::mm", 'C:\\x"q"\x01', "last"]
     assert len(trace.repairs) == 3
@@ -131,7 +151,10 @@ def test_the_mistake_that_is_named_is_that_of_the_file(tmp_path):
 
 @pytest.mark.parametrize("indent", [None, 1])
 @ANY_SPEED
-@given(value=st.lists(json_values()) | st.dictionaries(st.text(max_size=9), json_values()), is_ascii=st.booleans())
+@given(
+    value=st.lists(json_values()) | st.dictionaries(st.text(max_size=9), json_values()),
+    is_ascii=st.booleans(),
+)
 @example(value={"name": 'a", "pid": 1}, {"ph"', "x": ['"', "\\", '", "']}, is_ascii=True)
 @example(value=[float("inf"), -float("inf"), float("nan"), 1e-7, {"inf": "inf"}], is_ascii=False)
 def test_valid_json_is_not_changed(indent, value, is_ascii):
@@ -151,13 +174,19 @@ RAW = st.text('xyz "\\{}[]:,()é', min_size=1, max_size=30).filter(
 @ANY_SPEED
 @given(name=RAW, stack=RAW)
 def test_any_name_is_found(tmp_path_factory, name, stack):
-    path = write(tmp_path_factory.mktemp("raw"), trace_text(name, stack=stack.replace('"', "").replace("\\", "")))
+    path = write(
+        tmp_path_factory.mktemp("raw"),
+        trace_text(name, stack=stack.replace('"', "").replace("\\", "")),
+    )
     if not name.endswith("\\"):
         assert names(path) == ["aten::mm", name, "last"]
 
 
 @ANY_SPEED
-@given(st.binary(max_size=300), st.sampled_from([b"", b"[", b"{", b'{"traceEvents": [', b'[{"ph": "X", "name": "']))
+@given(
+    st.binary(max_size=300),
+    st.sampled_from([b"", b"[", b"{", b'{"traceEvents": [', b'[{"ph": "X", "name": "']),
+)
 def test_any_bytes_are_a_trace_or_one_line(tmp_path_factory, content, before):
     path = write(tmp_path_factory.mktemp("bytes"), before + content)
     complaint = f"{path}: "
@@ -170,15 +199,31 @@ def test_any_bytes_are_a_trace_or_one_line(tmp_path_factory, content, before):
 
 
 @ANY_SPEED
-@given(st.lists(st.sampled_from([*'"\\{}[]:,', '"name"', '"ph"', "inf", "-nan", " ", "x", "\\u00", '", "pid":', '"}'])))
+@given(
+    st.lists(
+        st.sampled_from(
+            [*'"\\{}[]:,', '"name"', '"ph"', "inf", "-nan", " ", "x", "\\u00", '", "pid":', '"}']
+        )
+    )
+)
 def test_any_tokens_end(parts):
     text = "".join(parts)
-    assert repair.repaired(text.encode()) is None or isinstance(repair.repaired(text.encode()).repairs, tuple)
+    assert repair.repaired(text.encode()) is None or isinstance(
+        repair.repaired(text.encode()).repairs, tuple
+    )
 
 
 @pytest.mark.parametrize(
     "text",
-    ['"' * 10**5, '\\"' * 10**5, ':"\\"}' * 10**5, '{"name": "' * 10**5, ':"x"y' * 10**5, ',"A' * 10**5, "[" * 10**5],
+    [
+        '"' * 10**5,
+        '\\"' * 10**5,
+        ':"\\"}' * 10**5,
+        '{"name": "' * 10**5,
+        ':"x"y' * 10**5,
+        ',"A' * 10**5,
+        "[" * 10**5,
+    ],
 )
 def test_a_long_text_of_mistakes_ends(text):
     assert repair.repaired(text.encode()) is None

@@ -36,23 +36,29 @@ def test_the_operation_that_launched_the_kernel_has_the_work(tmp_path):
         op("aten::addmm", 10, 80, Of((2,)), Of((4, 8)), Of((8, 2)), 1, 1, external=2),
         *build.run(20, 2, "gemm", "splitKreduce"),  # several kernels of a call are one call
     )
-    assert by_name(found.work) == {"aten::addmm": Work({"bfloat16": 2 * 4 * 8 * 2}, 2 * (2 + 32 + 16 + 8))}
+    assert by_name(found.work) == {
+        "aten::addmm": Work({"bfloat16": 2 * 4 * 8 * 2}, 2 * (2 + 32 + 16 + 8))
+    }
     assert found.uncounted == {}
 
 
 def test_calls_of_different_shapes_are_added(tmp_path):
     found = costs(
         tmp_path,
-        op("aten::mm", 0, 80, Of((4, 8)), Of((8, 2)), external=1), *build.run(20, 1, "gemm"),
-        op("aten::mm", 100, 80, Of((3, 5)), Of((5, 7)), external=2), *build.run(120, 2, "gemm"),
-    )  # fmt: skip
+        op("aten::mm", 0, 80, Of((4, 8)), Of((8, 2)), external=1),
+        *build.run(20, 1, "gemm"),
+        op("aten::mm", 100, 80, Of((3, 5)), Of((5, 7)), external=2),
+        *build.run(120, 2, "gemm"),
+    )
     expected = Work({"bfloat16": 2 * (4 * 8 * 2 + 3 * 5 * 7)}, 2 * (32 + 16 + 8 + 15 + 35 + 21))
     assert by_name(found.work) == {"aten::mm": expected}
 
 
 def test_one_call_that_cannot_be_counted_leaves_the_row_without_work(tmp_path):
     counted = [op("aten::mm", 0, 80, Of((4, 8)), Of((8, 2)), external=1), *build.run(20, 1, "gemm")]
-    found = costs(tmp_path, *counted, op("aten::mm", 100, 80, external=2), *build.run(120, 2, "gemm"))
+    found = costs(
+        tmp_path, *counted, op("aten::mm", 100, 80, external=2), *build.run(120, 2, "gemm")
+    )
     assert (found.work, by_name(found.uncounted)) == ({}, {"aten::mm": NOT_RECORDED})
     # Which has no kernel.
     found = costs(tmp_path, *counted, op("aten::mm", 100, 80, Of((4, 8)), Of((8, 2)), external=2))
@@ -64,15 +70,44 @@ def test_a_product_within_a_product_counts_once(tmp_path):
     transposed = Of((2, 16, 4, 8))
     found = costs(
         tmp_path,
-        op("aten::_scaled_dot_product_flash_attention", 0, 100, query, query, query, 0.0, False, external=1),
+        op(
+            "aten::_scaled_dot_product_flash_attention",
+            0,
+            100,
+            query,
+            query,
+            query,
+            0.0,
+            False,
+            external=1,
+        ),
         *build.run(2, 1, "pad"),
-        op("aten::_flash_attention_forward", 20, 50, transposed, transposed, transposed, None, None, 16, 16, 0.0, True,
-           external=2),
+        op(
+            "aten::_flash_attention_forward",
+            20,
+            50,
+            transposed,
+            transposed,
+            transposed,
+            None,
+            None,
+            16,
+            16,
+            0.0,
+            True,
+            external=2,
+        ),
         *build.run(30, 2, "flash_fwd"),
-    )  # fmt: skip
-    assert by_name(found.work)["aten::_flash_attention_forward"].flops == {"bfloat16": 4 * 2 * 4 * 16 * 16 * 8}
-    assert by_name(found.uncounted) == {"aten::_scaled_dot_product_flash_attention": reasons.OTHERS_WORK}
-    assert [name for (name, _, _), work in found.work.items() if work.is_bound] == ["aten::_flash_attention_forward"]
+    )
+    assert by_name(found.work)["aten::_flash_attention_forward"].flops == {
+        "bfloat16": 4 * 2 * 4 * 16 * 16 * 8
+    }
+    assert by_name(found.uncounted) == {
+        "aten::_scaled_dot_product_flash_attention": reasons.OTHERS_WORK
+    }
+    assert [name for (name, _, _), work in found.work.items() if work.is_bound] == [
+        "aten::_flash_attention_forward"
+    ]
 
 
 def test_work_is_that_of_all_steps(tmp_path):
@@ -85,14 +120,20 @@ def test_work_is_that_of_all_steps(tmp_path):
             *build.run(start + 20, number + 1, "gemm"),
         ]
     found = costs(tmp_path, *events)
-    assert by_name(found.work)["aten::mm"] == Work({"bfloat16": 2 * 408 * 8 * 2}, 2 * (408 * 8 + 3 * 16 + 408 * 2))
+    assert by_name(found.work)["aten::mm"] == Work(
+        {"bfloat16": 2 * 408 * 8 * 2}, 2 * (408 * 8 + 3 * 16 + 408 * 2)
+    )
 
 
 @pytest.mark.parametrize(
     ("of_factors", "kernel", "dtype"),
     [
         ("float32", "sm80_xmma_gemm_f32f32_tf32f32_f32_tn", "tf32"),
-        ("float32", "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_32x5_nt_align4>", "tf32"),
+        (
+            "float32",
+            "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_32x5_nt_align4>",
+            "tf32",
+        ),
         ("float32", "ampere_sgemm_128x64_nn", "float32"),
         ("float32", "Cijk_Alik_Bljk_SB_MT64x16x32", "float32"),
         ("float16", "turing_s1688gemm", "float16"),  # whatever the kernel is called
@@ -106,9 +147,13 @@ def test_the_name_of_the_kernel_tells_tf32_from_float32(tmp_path, of_factors, ke
 
 def test_copies_within_the_accelerator_have_bytes_and_others_have_none(tmp_path):
     copy = op("aten::copy_", 0, 80, Of((4, 8)), Of((4, 8)), False, external=1)
-    found = costs(tmp_path, copy, *build.run(20, 1, "Memcpy DtoD (Device -> Device)", category="gpu_memcpy"))
+    found = costs(
+        tmp_path, copy, *build.run(20, 1, "Memcpy DtoD (Device -> Device)", category="gpu_memcpy")
+    )
     assert by_name(found.work) == {"aten::copy_": Work({}, 2 * 2 * 32)}
-    found = costs(tmp_path, copy, *build.run(20, 1, "Memcpy HtoD (Pinned -> Device)", category="gpu_memcpy"))
+    found = costs(
+        tmp_path, copy, *build.run(20, 1, "Memcpy HtoD (Pinned -> Device)", category="gpu_memcpy")
+    )
     assert by_name(found.uncounted) == {"aten::copy_": reasons.FOREIGN_COPY}
 
 
@@ -117,7 +162,12 @@ def test_copies_within_the_accelerator_have_bytes_and_others_have_none(tmp_path)
     [
         ("aten::cat", "CatArrayBatchedCopy", ([Of((4, 8)), Of((4, 8))], 0), NO_RULE),
         ("triton_poi_fused_add_0", "triton_poi_fused_add_0", (Of((4, 8)), Of((4, 8)), 32), NO_RULE),
-        ("record_param_comms", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", (Of((4, 8)),), reasons.COMMUNICATION),
+        (
+            "record_param_comms",
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+            (Of((4, 8)),),
+            reasons.COMMUNICATION,
+        ),
         ("aten::relu", "relu", (), NOT_RECORDED),
         # Larger than all machines.
         ("aten::mm", "gemm", (Of((2**62, 2**62)), Of((2**62, 2**62))), NO_RULE),
@@ -136,11 +186,17 @@ def test_kernels_of_no_operation(tmp_path):
 class Attending(nn.Module):
     def __init__(self):
         super().__init__()
-        self.convolution, self.norm, self.out = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.Linear(8, 5)
+        self.convolution, self.norm, self.out = (
+            nn.Conv2d(3, 8, 3, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.Linear(8, 5),
+        )
 
     def forward(self, images):
         found = self.norm(self.convolution(images)).relu().flatten(2).transpose(1, 2)
-        found = nn.functional.scaled_dot_product_attention(found[:, None], found[:, None], found[:, None])[:, 0]
+        found = nn.functional.scaled_dot_product_attention(
+            found[:, None], found[:, None], found[:, None]
+        )[:, 0]
         return self.out(found).log_softmax(-1)
 
 
@@ -153,7 +209,9 @@ def test_a_trace_of_torch_without_an_accelerator_has_the_flops_that_torch_counts
     path = tmp_path / "trace.json"
     profiler.export_chrome_trace(str(path))
     found = analyse(path, counts_work=True).costs
-    assert sum(sum(work.flops.values()) for work in found.work.values()) == counter.get_total_flops()
+    assert (
+        sum(sum(work.flops.values()) for work in found.work.values()) == counter.get_total_flops()
+    )
 
 
 # ---- Real traces: counted by hand from the sizes of the models --------------------------------------------------------
@@ -180,7 +238,9 @@ def test_a_small_bert(machine):
     head = hidden * hidden + hidden * vocabulary
     found = work_of(f"{machine}_bert_small")
     assert found["aten::addmm"] == 2 * tokens * (layers * of_layer + head)
-    assert found["aten::_flash_attention_forward"] == layers * 4 * tokens * tokens * heads * (hidden // heads)
+    assert found["aten::_flash_attention_forward"] == layers * 4 * tokens * tokens * heads * (
+        hidden // heads
+    )
 
 
 @needs_traces

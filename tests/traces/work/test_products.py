@@ -13,7 +13,14 @@ from trace_builders import Of, recorded
 from mnistbench.profile.costs import moved_bytes
 from mnistbench.traces.work.arguments import Arguments, UncountedError
 from mnistbench.traces.work.moves import MOVES
-from mnistbench.traces.work.products import ATTENTION, ATTENTION_BACKWARD, CONVOLUTION_BACKWARD, CONVOLUTIONS, PRODUCTS, Work
+from mnistbench.traces.work.products import (
+    ATTENTION,
+    ATTENTION_BACKWARD,
+    CONVOLUTION_BACKWARD,
+    CONVOLUTIONS,
+    PRODUCTS,
+    Work,
+)
 
 aten = torch.ops.aten
 
@@ -98,12 +105,22 @@ def test_convolutions(case, with_bias):
 def test_gradients_of_convolutions(case, mask):
     images, weight, *rest = case
     forward = aten.convolution(meta(*images), meta(*weight), None, *rest)
-    arguments = (meta(*forward.shape), meta(*images), meta(*weight), [forward.shape[1]], *rest, mask)
+    arguments = (
+        meta(*forward.shape),
+        meta(*images),
+        meta(*weight),
+        [forward.shape[1]],
+        *rest,
+        mask,
+    )
     flops, n_bytes = counted_by_torch("aten::convolution_backward", *arguments)
     # torch counts the gradient of the weight without regard to groups; each gradient takes as much
     # as forward.
     if rest[5] > 1:
-        flops = sum(mask[:2]) * counted_by_torch("aten::convolution", meta(*images), meta(*weight), None, *rest)[0]
+        flops = (
+            sum(mask[:2])
+            * counted_by_torch("aten::convolution", meta(*images), meta(*weight), None, *rest)[0]
+        )
     assert count("aten::convolution_backward", *arguments) == Work({"bfloat16": flops}, n_bytes)
 
 
@@ -120,7 +137,14 @@ def test_gradients_of_convolutions(case, mask):
 )
 def test_a_library_s_convolution_counts_as_the_general_one(name, order):
     transposed = name.endswith("transpose")
-    given = {"bias": None, "stride": [2, 2], "padding": [1, 1], "dilation": [1, 1], "output_padding": [0, 0], "groups": 2}
+    given = {
+        "bias": None,
+        "stride": [2, 2],
+        "padding": [1, 1],
+        "dilation": [1, 1],
+        "output_padding": [0, 0],
+        "groups": 2,
+    }
     images, weight = meta(2, 6, 12, 10), meta(6, 4, 3, 3) if transposed else meta(8, 3, 3, 3)
     general = (None, [2, 2], [1, 1], [1, 1], transposed, [0, 0], 2)
     found = count(f"aten::{name}", images, weight, *(given[argument] for argument in order.split()))
@@ -133,8 +157,12 @@ SIZES = [(2, 4, 4, 16, 16, 8, 8), (2, 4, 4, 16, 24, 8, 16), (2, 4, 2, 16, 24, 8,
 
 def of_attention(sizes, *, heads_first):
     batch, heads, fewer, queries, keys, features, of_value = sizes
-    shapes = [(batch, heads, queries, features), (batch, fewer, keys, features), (batch, fewer, keys, of_value),
-              (batch, heads, queries, of_value)]  # fmt: skip
+    shapes = [
+        (batch, heads, queries, features),
+        (batch, fewer, keys, features),
+        (batch, fewer, keys, of_value),
+        (batch, heads, queries, of_value),
+    ]
     order = (0, 1, 2, 3) if heads_first else (0, 2, 1, 3)
     return [Of([shape[at] for at in order]) for shape in shapes]
 
@@ -144,7 +172,13 @@ def of_attention(sizes, *, heads_first):
 def test_attention(name, sizes):
     layout, names = ATTENTION[name]
     query, key, value, out = of_attention(sizes, heads_first=layout == (1, 2))
-    given = {"query": query, "key": key, "value": value, "compute_log_sumexp": False, "is_causal": True}
+    given = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "compute_log_sumexp": False,
+        "is_causal": True,
+    }
     of_sums = 0 if "compute_log_sumexp" in names else 4 * prod(sizes[:2]) * sizes[3]
     n_bytes = 2 * sum(prod(one.shape) for one in (query, key, value, out)) + of_sums
     flops = sdpa_flop_count(*(one.shape for one in of_attention(sizes, heads_first=True)[:3]))
@@ -157,7 +191,14 @@ def test_attention(name, sizes):
 def test_gradients_of_attention(name, sizes):
     layout, names = ATTENTION_BACKWARD[name]
     query, key, value, out = of_attention(sizes, heads_first=layout == (1, 2))
-    given = {"grad_out": out, "grad_out_": out, "query": query, "key": key, "value": value, "out": out}
+    given = {
+        "grad_out": out,
+        "grad_out_": out,
+        "query": query,
+        "key": key,
+        "value": value,
+        "out": out,
+    }
     n_bytes = 2 * sum(prod(one.shape) for one in (out, out, query, key, value, query, key, value))
     query, key, value, out = (one.shape for one in of_attention(sizes, heads_first=True))
     found = count(name, *(given.get(argument) for argument in names))
@@ -201,16 +242,26 @@ MOVED = {
     "_softmax_backward_data": (floats(4, 6), floats(4, 6), 1, 6),
     "max_pool2d_with_indices": (floats(2, 3, 9, 9), [3, 3], [2, 2], [1, 1], [1, 1], False),
     "max_pool2d_with_indices_backward": (
-        floats(2, 3, 4, 4), floats(2, 3, 8, 8), [2, 2], [2, 2], [0, 0], [1, 1], False, wholes(2, 3, 4, 4) * 0,
+        floats(2, 3, 4, 4),
+        floats(2, 3, 8, 8),
+        [2, 2],
+        [2, 2],
+        [0, 0],
+        [1, 1],
+        False,
+        wholes(2, 3, 4, 4) * 0,
     ),
     "native_layer_norm": (floats(4, 6), [6], floats(6), floats(6), 1e-5),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MOVED)
 def test_bytes_are_those_that_a_profiled_case_counts(name):
     arguments = MOVED[name]
-    typed = [torch.float32 if (name, at) == ("_softmax_backward_data", 3) else one for at, one in enumerate(arguments)]
+    typed = [
+        torch.float32 if (name, at) == ("_softmax_backward_data", 3) else one
+        for at, one in enumerate(arguments)
+    ]
     expected = moved_bytes(lambda: getattr(aten, name)(*typed))
     if name == "max_pool2d_with_indices_backward":
         expected -= 4 * 2 * 3 * 8 * 8  # of the input, only the shape is used
@@ -234,7 +285,10 @@ def test_batch_norm_writes_its_statistics_in_training_alone():
     image_bytes = 2 * 2 * 3 * 4 * 4
     training = count("aten::native_batch_norm", images, each, each, each, each, True, 0.1, 1e-5)
     inference = count("aten::native_batch_norm", images, each, each, each, each, False, 0.1, 1e-5)
-    assert (training.n_bytes, inference.n_bytes) == (2 * image_bytes + 8 * 12, 2 * image_bytes + 4 * 12)
+    assert (training.n_bytes, inference.n_bytes) == (
+        2 * image_bytes + 8 * 12,
+        2 * image_bytes + 4 * 12,
+    )
 
 
 @pytest.mark.parametrize(
@@ -242,7 +296,10 @@ def test_batch_norm_writes_its_statistics_in_training_alone():
     [
         ("aten::mm", (Of((3, 5)), Of((6, 7)))),
         # sequences packed into one tensor: their lengths are not recorded
-        ("aten::_flash_attention_forward", (*[Of((64, 4, 8))] * 3, *[Of((5,), "int32")] * 2, 16, 16, 0.0, False)),
+        (
+            "aten::_flash_attention_forward",
+            (*[Of((64, 4, 8))] * 3, *[Of((5,), "int32")] * 2, 16, 16, 0.0, False),
+        ),
         # The result has the default number format.
         ("aten::div", (Of((4,), "int64"), Of((4,), "int64"))),
         ("aten::mul", (Of((4,), "int64"), 0.5)),
@@ -264,10 +321,19 @@ def test_the_result_of_a_number_and_a_tensor_has_the_number_format_of_the_tensor
 
 
 JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=4)
-    | st.sampled_from(["float", "Scalar", "ScalarList", "TensorList", "[1, 1]", "[", "True", "9" * 5000]),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=2), max_leaves=12,
-)  # fmt: skip
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=4)
+    | st.sampled_from(
+        ["float", "Scalar", "ScalarList", "TensorList", "[1, 1]", "[", "True", "9" * 5000]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=2)
+    ),
+    max_leaves=12,
+)
 
 
 @ANY_SPEED

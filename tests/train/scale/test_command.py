@@ -25,13 +25,33 @@ from mnistbench.train.scale import command
 
 @pytest.mark.versions
 def test_one_and_two_ranks(tmp_path: Path) -> None:
-    small = ("--model", "lenet5", "--batch-size", "9", "--iterations", "12", "--format", "json", "-o", "scale.json")
-    done = forks.run("mnistbench", "scale", "--ranks", "2,1", "--strong", *small, cwd=tmp_path, errors=True)
+    small = (
+        "--model",
+        "lenet5",
+        "--batch-size",
+        "9",
+        "--iterations",
+        "12",
+        "--format",
+        "json",
+        "-o",
+        "scale.json",
+    )
+    done = forks.run(
+        "mnistbench", "scale", "--ranks", "2,1", "--strong", *small, cwd=tmp_path, errors=True
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     found = json.loads((tmp_path / "scale.json").read_text())
     one, two = found["launches"]
-    assert (one["ranks"], one["batch_sizes"], two["ranks"], two["batch_sizes"]) == (1, [9], 2, [5, 4])
-    assert [len(times) for times in (*one["steps_ns"], *two["steps_ns"], *two["no_sync_steps_ns"])] == [12] * 5
+    assert (one["ranks"], one["batch_sizes"], two["ranks"], two["batch_sizes"]) == (
+        1,
+        [9],
+        2,
+        [5, 4],
+    )
+    assert [
+        len(times) for times in (*one["steps_ns"], *two["steps_ns"], *two["no_sync_steps_ns"])
+    ] == [12] * 5
     assert all(ns > 0 for times in two["steps_ns"] for ns in times)
     assert one["efficiency"] == 1
     assert found["environment"]["threads"] == 1
@@ -43,14 +63,28 @@ def test_one_and_two_ranks(tmp_path: Path) -> None:
     [
         ((), "--strong and --weak are both missing"),
         (("--strong", "--weak"), "--strong and --weak exclude each other"),
-        (("--strong", "--batch-size-per-rank", "8"), "--batch-size-per-rank: cannot be used with --strong"),
-        (("--weak", "--batch-size", "64"), "--batch-size: cannot be used with --weak; give --batch-size-per-rank"),
-        (("--strong", "--ranks", "4", "--batch-size", "3"), "--batch-size: 3 has no sample for each of 4 ranks; give 4"),
-        (("--strong", "--device", "cuda", "--step", "fast"), "--step: the fast step is for the CPU"),
+        (
+            ("--strong", "--batch-size-per-rank", "8"),
+            "--batch-size-per-rank: cannot be used with --strong",
+        ),
+        (
+            ("--weak", "--batch-size", "64"),
+            "--batch-size: cannot be used with --weak; give --batch-size-per-rank",
+        ),
+        (
+            ("--strong", "--ranks", "4", "--batch-size", "3"),
+            "--batch-size: 3 has no sample for each of 4 ranks; give 4",
+        ),
+        (
+            ("--strong", "--device", "cuda", "--step", "fast"),
+            "--step: the fast step is for the CPU",
+        ),
         (("--strong", "--output", "no/s.txt"), "--output: no/s.txt cannot be written"),
     ],
 )
-def test_a_wrong_option_is_one_line(arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_option_is_one_line(
+    arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["scale", *arguments]) == 2
     out, err = capsys.readouterr()
     assert (out, err.startswith(f"mnistbench: {complaint}"), err.count("\n")) == ("", True, 1)
@@ -63,8 +97,16 @@ def test_several_ranks_are_started_by_torchrun_and_one_without(tmp_path: Path) -
     assert two[5:] == one[1:]
 
 
-def test_ranks_have_pinned_thresholds_their_threads_and_no_variables_of_another_launcher(tmp_path: Path) -> None:
-    inherited = {"PATH": "/bin", "RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "1", "OMP_NUM_THREADS": "7"}
+def test_ranks_have_pinned_thresholds_their_threads_and_no_variables_of_another_launcher(
+    tmp_path: Path,
+) -> None:
+    inherited = {
+        "PATH": "/bin",
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_PORT": "1",
+        "OMP_NUM_THREADS": "7",
+    }
     found = command.environment_of(dataclasses.replace(SETTINGS, threads=3), inherited, tmp_path)
     assert PINNED.items() <= found.items()
     assert (found["PATH"], found["OMP_NUM_THREADS"]) == ("/bin", "3")
@@ -73,8 +115,13 @@ def test_ranks_have_pinned_thresholds_their_threads_and_no_variables_of_another_
 
 def test_a_rank_cannot_start_ranks() -> None:
     environ = {
-        "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1",
-    }  # fmt: skip
+        "RANK": "0",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "x",
+        "MASTER_PORT": "1",
+    }
     with pytest.raises(UsageError, match="without torchrun"):
         command.check_ranks(SETTINGS, environ)
 
@@ -103,7 +150,9 @@ def test_each_rank_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         ("", "the launch of 2 ranks ended without a result"),
     ],
 )
-def test_a_launch_that_fails_is_one_line(program: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_that_fails_is_one_line(
+    program: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = [sys.executable, "-c", "import os, sys\n" + textwrap.dedent(program)]
     monkeypatch.setattr(command, "words", lambda *_: words)
     with pytest.raises(ChildError) as error:
@@ -113,9 +162,21 @@ def test_a_launch_that_fails_is_one_line(program: str, reason: str, monkeypatch:
 
 @pytest.mark.versions
 def test_termination_ends_all_ranks(tmp_path: Path) -> None:
-    starting = [sys.executable, "-m", "mnistbench", "scale", "--ranks", "2", "--strong", "--model", "lenet5"]
+    starting = [
+        sys.executable,
+        "-m",
+        "mnistbench",
+        "scale",
+        "--ranks",
+        "2",
+        "--strong",
+        "--model",
+        "lenet5",
+    ]
     environ = {**os.environ, "MNISTBENCH_TEST_MARK": str(tmp_path)}
-    with subprocess.Popen([*starting, "--iterations", "100000"], cwd=tmp_path, env=environ, stderr=subprocess.PIPE) as running:
+    with subprocess.Popen(
+        [*starting, "--iterations", "100000"], cwd=tmp_path, env=environ, stderr=subprocess.PIPE
+    ) as running:
         until = time.monotonic() + 60
         while len(marked(str(tmp_path))) < 4:  # this process, the launcher and two ranks
             assert time.monotonic() < until
@@ -132,7 +193,9 @@ def marked(mark: str) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if f"MNISTBENCH_TEST_MARK={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+            if f"MNISTBENCH_TEST_MARK={mark}".encode() in (folder / "environ").read_bytes().split(
+                b"\0"
+            ):
                 found.append(int(folder.name))
         except OSError:  # another user's, or it has ended
             continue

@@ -31,18 +31,32 @@ def test_markdown(golden):
 
 def test_json_has_the_times_of_every_step_on_every_rank():
     found = json.loads(report(scaling()).json)
-    assert (found["report"], found["settings"]["ranks"], found["environment"]["cpu_count"]) == ("scale", [1, 2, 4], 2)
+    assert (found["report"], found["settings"]["ranks"], found["environment"]["cpu_count"]) == (
+        "scale",
+        [1, 2, 4],
+        2,
+    )
     one, two, four = found["launches"]
     assert [len(launch["steps_ns"]) for launch in (one, two, four)] == [1, 2, 4]
-    assert two["steps_ns"] == [[49_500_000, 49 * MS, 50 * MS, 49_500_000], [48_500_000, 50 * MS, 49 * MS, 50_500_000]]
-    assert (two["step_ns"], two["no_sync_step_ns"], two["exposed_ns"], two["efficiency"]) == (50 * MS, 45 * MS, 5 * MS, 0.8)
+    assert two["steps_ns"] == [
+        [49_500_000, 49 * MS, 50 * MS, 49_500_000],
+        [48_500_000, 50 * MS, 49 * MS, 50_500_000],
+    ]
+    assert (two["step_ns"], two["no_sync_step_ns"], two["exposed_ns"], two["efficiency"]) == (
+        50 * MS,
+        45 * MS,
+        5 * MS,
+        0.8,
+    )
     assert (one["exposed_ns"], one["no_sync_steps_ns"]) == (None, [])
     assert (four["oversubscribed"], four["efficiency"]) == (True, None)
 
 
 def test_csv_has_a_row_for_each_number_of_ranks():
     rows = list(csv.DictReader(io.StringIO(render(report(scaling(launched(3, 50, 45))), "csv"))))
-    assert [(row["ranks"], row["batch_sizes"], row["step_ns"]) for row in rows] == [("3", "22 21 21", "50000000")]
+    assert [(row["ranks"], row["batch_sizes"], row["step_ns"]) for row in rows] == [
+        ("3", "22 21 21", "50000000")
+    ]
     assert rows[0]["efficiency"] == ""
 
 

@@ -12,7 +12,9 @@ from mnistbench.train.scale.result import Launched
 
 
 def test_a_step_takes_as_long_as_its_slowest_rank() -> None:
-    launch = Launched(batch_sizes=(3, 2), step_ns=((10, 40, 30), (20, 10, 30)), no_sync_ns=((5, 5, 9), (8, 8, 8)))
+    launch = Launched(
+        batch_sizes=(3, 2), step_ns=((10, 40, 30), (20, 10, 30)), no_sync_ns=((5, 5, 9), (8, 8, 8))
+    )
     assert launch.slowest_ns == (20, 40, 30)
     assert (launch.ranks, launch.typical_ns, launch.quartiles_ns) == (2, 30, (25, 35))
     assert launch.of_each_rank_ns == (30, 20)
@@ -28,8 +30,12 @@ def test_one_rank_communicates_nothing() -> None:
 def test_strong_scaling() -> None:
     found = scaling(cores=4)
     one, two, four = found.launches
-    assert [found.speedup(launch) for launch in (one, two, four)] == pytest.approx([1, 80 / 50, 80 / 60])
-    assert [found.efficiency(launch) for launch in (one, two, four)] == pytest.approx([1, 80 / (2 * 50), 80 / (4 * 60)])
+    assert [found.speedup(launch) for launch in (one, two, four)] == pytest.approx(
+        [1, 80 / 50, 80 / 60]
+    )
+    assert [found.efficiency(launch) for launch in (one, two, four)] == pytest.approx(
+        [1, 80 / (2 * 50), 80 / (4 * 60)]
+    )
 
 
 def test_weak_scaling() -> None:
@@ -48,7 +54,9 @@ def test_weak_scaling() -> None:
         (1, 1, "cuda", [False, False, False]),
     ],
 )
-def test_more_threads_than_cores_have_no_efficiency(cores: int, threads: int, device: str, marked: list[bool]) -> None:
+def test_more_threads_than_cores_have_no_efficiency(
+    cores: int, threads: int, device: str, marked: list[bool]
+) -> None:
     found = scaling(cores=cores, threads=threads, device=device)
     assert [found.oversubscribed(launch) for launch in found.launches] == marked
     assert [found.efficiency(launch) is None for launch in found.launches] == marked
@@ -56,7 +64,12 @@ def test_more_threads_than_cores_have_no_efficiency(cores: int, threads: int, de
 
 def test_without_one_rank_there_is_no_efficiency() -> None:
     found = scaling(launched(2, 50, 45))
-    assert found.alone is found.speedup(found.launches[0]) is found.efficiency(found.launches[0]) is None
+    assert (
+        found.alone
+        is found.speedup(found.launches[0])
+        is found.efficiency(found.launches[0])
+        is None
+    )
 
 
 def test_a_launch_is_read_back() -> None:

@@ -50,7 +50,9 @@ class Recorded(Alone):
 
     def barrier(self) -> None:
         if self._model is not None:  # of a step; not of loading the dataset
-            self.began.append((self._synced, [weights.detach().clone() for weights in self._model.parameters()]))
+            self.began.append(
+                (self._synced, [weights.detach().clone() for weights in self._model.parameters()])
+            )
 
 
 def test_blocks_of_both_kinds_alternate_from_the_same_weights_on_the_same_batches() -> None:
@@ -59,7 +61,9 @@ def test_blocks_of_both_kinds_alternate_from_the_same_weights_on_the_same_batche
         samples, step_ns, no_sync_ns = worker.measure(SETTINGS, CPU, ranks)
     assert (samples, len(step_ns), len(no_sync_ns)) == (4, 13, 13)
     long, short = WARMUP_STEPS + BLOCK_STEPS, WARMUP_STEPS + 3
-    assert [synced for synced, _ in ranks.began] == [True] * long + [False] * long + [False] * short + [True] * short
+    assert [synced for synced, _ in ranks.began] == [True] * long + [False] * long + [
+        False
+    ] * short + [True] * short
     weights = [weights for _, weights in ranks.began]
     for other in (long, 2 * long, 2 * long + short):
         for step in range(short):
@@ -117,7 +121,12 @@ def test_ranks_add_no_gradients_without_synchronization(tmp_path: Path) -> None:
     (tmp_path / "gradients.py").write_text(GRADIENTS)
     # A process of its own: forks begin with modules of torch.distributed that a rank imports when there are ranks.
     done = subprocess.run(
-        [*TORCHRUN[:-1], "gradients.py"], cwd=tmp_path, env=plain_environ(), capture_output=True, text=True, check=False
+        [*TORCHRUN[:-1], "gradients.py"],
+        cwd=tmp_path,
+        env=plain_environ(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[1.5, 1.0, 1.5], [1.5, 2.0, 1.5]]

@@ -19,7 +19,13 @@ from mnistbench.core.units import cut, printable
 from mnistbench.course.classroom.predictions import ASKED
 from mnistbench.course.classroom.questions import Outcome
 from mnistbench.course.classroom.score import Score
-from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT, problems, read
+from mnistbench.course.classroom.submission import (
+    DOUBTFUL,
+    INCOMPLETE,
+    INCONSISTENT,
+    problems,
+    read,
+)
 from mnistbench.course.lab.findings import Findings
 
 #: States of a file, the worst first. All but the first and the last are kinds of problems.
@@ -87,7 +93,9 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
     paths, refused = list[Path](), list[OSError]()
     for root, folders, files in os.walk(folder, onerror=refused.append):
         is_deepest = len(Path(root).relative_to(folder).parts) == 2
-        folders[:] = [] if is_deepest else sorted(name for name in folders if not name.startswith("."))
+        folders[:] = (
+            [] if is_deepest else sorted(name for name in folders if not name.startswith("."))
+        )
         paths += (Path(root, name) for name in sorted(files) if not name.startswith("."))
     wanted = [path for path in paths if path.suffix.lower() == ".json"]
     if not wanted:
@@ -96,7 +104,10 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
             f"SUBMISSIONS: {folder} has no *.json, nor have the folders in it{why}; name the folder of the submissions"
         )
     found = [_entry(path, folder) for path in wanted]
-    found += [_entry(Path(error.filename), folder, f"cannot be read ({error.strerror})") for error in refused]
+    found += [
+        _entry(Path(error.filename), folder, f"cannot be read ({error.strerror})")
+        for error in refused
+    ]
     count = Counter(each.student.casefold() for each in found if each.student)
     for position, each in enumerate(found):
         if (number := count[each.student.casefold()]) > 1:  # the teacher decides which one counts
@@ -111,7 +122,9 @@ def _entry(path: Path, folder: Path, reason: str = "") -> Entry:
         if reason:
             raise MnistbenchError(reason)  # noqa: TRY301
         found, parts = read(path), dict[str, Any]()
-        complaints = tuple((each.kind, cut(printable(each.text), REASON)) for each in problems(found))
+        complaints = tuple(
+            (each.kind, cut(printable(each.text), REASON)) for each in problems(found)
+        )
         for name in ("findings", "score", "quiet", "explanations", "outcomes"):
             with suppress(MnistbenchError):  # it is one of the problems
                 parts[name] = getattr(found, name)
@@ -119,7 +132,12 @@ def _entry(path: Path, folder: Path, reason: str = "") -> Entry:
         student, machine = found.student, measured.environment.cpu_model if measured else ""
         student, machine = (cut(printable(text.strip()), NAME) for text in (student, machine))
         return Entry(
-            file, student, machine, complaints, speedup=score.speedup if (score := parts.get("score")) else {}, **parts
+            file,
+            student,
+            machine,
+            complaints,
+            speedup=score.speedup if (score := parts.get("score")) else {},
+            **parts,
         )
     except MnistbenchError as error:
         reason = str(error).removeprefix(f"{path}: ")
@@ -128,10 +146,15 @@ def _entry(path: Path, folder: Path, reason: str = "") -> Entry:
     return Entry(file, problems=((UNREADABLE, cut(printable(reason), REASON)),))
 
 
-def rankings(entries: Iterable[Entry], *, by_machine: bool = False) -> dict[tuple[Any, ...], list[Entry]]:
+def rankings(
+    entries: Iterable[Entry], *, by_machine: bool = False
+) -> dict[tuple[Any, ...], list[Entry]]:
     """Return the entries with a place, the fastest first, by task; ``by_machine`` by machine and task."""
     found = defaultdict[tuple[Any, ...], list[Entry]](list)
-    for each in sorted((each for each in entries if each.has_place), key=lambda each: (-each.speedup["ratio"], each.file)):
+    for each in sorted(
+        (each for each in entries if each.has_place),
+        key=lambda each: (-each.speedup["ratio"], each.file),
+    ):
         found[(each.machine, *each.task) if by_machine else each.task].append(each)
     return dict(sorted(found.items()))
 
@@ -172,8 +195,14 @@ def copies(entries: Sequence[Entry]) -> list[Copies]:
         for number, entry in enumerate(entries):
             for part in parts(entry):
                 owners[part].add(number)
-        similar = [owners[one] | owners[other] for one, other in _similar(owners)] if kind == "text" else []
-        for numbers, count in Counter(tuple(sorted(each)) for each in (*owners.values(), *similar)).items():
+        similar = (
+            [owners[one] | owners[other] for one, other in _similar(owners)]
+            if kind == "text"
+            else []
+        )
+        for numbers, count in Counter(
+            tuple(sorted(each)) for each in (*owners.values(), *similar)
+        ).items():
             members = tuple(entries[number] for number in numbers)
             if len({each.name for each in members}) > 1:
                 found.append(Copies(kind, members, count))
@@ -185,7 +214,9 @@ def _series(entry: Entry) -> Iterator[tuple[float, ...]]:
 
     Shorter series, and those of fewer different times, may be equal by chance.
     """
-    launches = [launch for score in (entry.score, entry.quiet) if score for launch in score.launches]
+    launches = [
+        launch for score in (entry.score, entry.quiet) if score for launch in score.launches
+    ]
     series = [(*launch.reference_ns, *launch.student_ns) for launch in launches]
     if found := entry.findings:
         series += [each.times_ns for each in (*found.iteration_times, *found.epoch_times)]
@@ -198,7 +229,10 @@ def _series(entry: Entry) -> Iterator[tuple[float, ...]]:
 def _code(entry: Entry) -> Iterator[str]:
     """Yield the words of the student's code without comments; the text without white space if it is not Python."""
     text = entry.score.text if entry.score else ""
-    words, kept = "".join(text.split()), (tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING)
+    words, kept = (
+        "".join(text.split()),
+        (tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING),
+    )
     with suppress(Exception):  # tokenize raises several errors for text that is not Python
         tokens = tokenize.generate_tokens(io.StringIO(text[:100_000]).readline)
         words = " ".join(each.string for each in tokens if each.type in kept)
@@ -218,7 +252,11 @@ def _similar(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
 
     That is twice the number in common by the sum of both. difflib would take minutes for texts that are made for it.
     """
-    grams = {text: {text[at : at + 3] for at in range(len(text) - 2)} for text in texts if len(text) >= 60}
+    grams = {
+        text: {text[at : at + 3] for at in range(len(text) - 2)}
+        for text in texts
+        if len(text) >= 60
+    }
     for one, other in itertools.combinations(grams, 2):
         if 2 * len(grams[one] & grams[other]) >= 0.85 * (len(grams[one]) + len(grams[other])):
             yield one, other

@@ -20,10 +20,26 @@ from mnistbench.core.record import OpRow
 from mnistbench.core.units import printable
 from mnistbench.course.classroom import predictions, score, submission
 from mnistbench.course.classroom.chain import add_link
-from mnistbench.course.classroom.predictions import ASKED, EXPLANATIONS, OPERATION, OPERATIONS, PERCENT, PREDICTIONS
+from mnistbench.course.classroom.predictions import (
+    ASKED,
+    EXPLANATIONS,
+    OPERATION,
+    OPERATIONS,
+    PERCENT,
+    PREDICTIONS,
+)
 from mnistbench.course.classroom.questions import Outcome, with_predictions
 from mnistbench.course.classroom.teacher.cohort import DEMO
-from mnistbench.course.lab.findings import DIRECTORY, FILE, QUIET, SCORE, SUBMISSION, Findings, stored, write_file
+from mnistbench.course.lab.findings import (
+    DIRECTORY,
+    FILE,
+    QUIET,
+    SCORE,
+    SUBMISSION,
+    Findings,
+    stored,
+    write_file,
+)
 from mnistbench.course.lab.run import BEGUN, STEPS, LabPlan, items_of
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.showing.output import EXIT_PASSED, check_directory
@@ -51,17 +67,28 @@ def run(settings: Settings) -> int:
     check_directory(directory, "DIR", own=())
     try:
         lab = submission.pack(settings.lab)
-        if not (lab.findings and lab.findings.predictions and lab.findings.iteration_times and lab.file(BEGUN.as_posix())):
+        if not (
+            lab.findings
+            and lab.findings.predictions
+            and lab.findings.iteration_times
+            and lab.file(BEGUN.as_posix())
+        ):
             raise RecordError("a lab with predictions and its steps is needed")  # noqa: TRY301
     except RecordError as error:
         begin = f"run mnistbench lab predict -o {settings.lab} and mnistbench lab -o {settings.lab}"
-        raise UsageError(f"--lab: {settings.lab} cannot be used ({error}); in a new directory, {begin}") from None
+        raise UsageError(
+            f"--lab: {settings.lab} cannot be used ({error}); in a new directory, {begin}"
+        ) from None
     made = submission.Submission("", {})
     for number in range(1, last + 2):
         name, before = f"s{number:03}", made
-        made = DemoStudent(lab, number, HOSTILE if number > last else name, settings.seed).submission()
+        made = DemoStudent(
+            lab, number, HOSTILE if number > last else name, settings.seed
+        ).submission()
         if number == last - 1:  # a copy of the student before, under another name
-            copied = {file: text.replace(before.student, name) for file, text in before.files.items()}
+            copied = {
+                file: text.replace(before.student, name) for file, text in before.files.items()
+            }
             made = replace(before, student=name, files=copied)
         if number == last:  # edited: the accuracy is better than the measured one
             edited = re.sub(r'"test_accuracy": [\d.]+', '"test_accuracy": 99.9', made.files[FILE])
@@ -71,7 +98,9 @@ def run(settings: Settings) -> int:
     with (directory / "too-large.json").open("wb") as stream:
         stream.truncate(10 * 2**30)  # the file is sparse: it takes no space
     (directory / "link.json").symlink_to("/etc/passwd")
-    print(f"{printable(str(directory))}: {last} generated students, one hostile name, a file that is too large, and a link")
+    print(
+        f"{printable(str(directory))}: {last} generated students, one hostile name, a file that is too large, and a link"
+    )
     return EXIT_PASSED
 
 
@@ -81,26 +110,43 @@ class DemoStudent:
     def __init__(self, lab: submission.Submission, number: int, name: str, seed: int) -> None:
         assert lab.findings and lab.findings.predictions, "checked"  # noqa: PT018
         self.lab, self.findings, self.number = lab, lab.findings, number
-        self.predictions = replace(lab.findings.predictions, student=name, answers=dict.fromkeys(ASKED, (0, 0, 0)))
+        self.predictions = replace(
+            lab.findings.predictions, student=name, answers=dict.fromkeys(ASKED, (0, 0, 0))
+        )
         self.was, self.size = lab.findings.predictions.batch_size, self.predictions.batch_size
         self.machine, self.factor = list(FAMILIES.items())[number % len(FAMILIES)]
         self.draw = random.Random(f"{seed} {name}")  # noqa: S311  # no secret
-        self.texts = tomllib.loads(files(__package__).joinpath("demo.toml").read_text(encoding="utf-8"))
+        self.texts = tomllib.loads(
+            files(__package__).joinpath("demo.toml").read_text(encoding="utf-8")
+        )
 
     def submission(self) -> submission.Submission:
         """Return the files of a lab, written and packed as those of a real one."""
         found, steps, outcomes = self._lab()
         begun = self.lab.file(BEGUN.as_posix())
         assert begun and found.predictions, "checked"  # noqa: PT018
-        first = {**begun.read(Any), "environment": found.environment, "predictions": found.predictions}
+        first = {
+            **begun.read(Any),
+            "environment": found.environment,
+            "predictions": found.predictions,
+        }
         # Some are disturbed.
-        quiet = self._score(found, score.REFERENCE_STEP, 1.2 if self.number % 10 == 6 else 1.0, 0.01)
-        contents: dict[str, Any] = {PREDICTIONS: predictions.toml(found.predictions, dict.fromkeys(ASKED, "generated"))}
+        quiet = self._score(
+            found, score.REFERENCE_STEP, 1.2 if self.number % 10 == 6 else 1.0, 0.01
+        )
+        contents: dict[str, Any] = {
+            PREDICTIONS: predictions.toml(found.predictions, dict.fromkeys(ASKED, "generated"))
+        }
         contents |= {BEGUN.as_posix(): first, **steps, FILE: stored(found), QUIET: quiet.content}
         if self.number % 10 != 9:  # those have no score, or a refused step
             ratio = 1.0 if self.number % 7 == 0 else self.draw.lognormvariate(0.25, 0.2)
-            choices = {name: ways[self.number >> bit & 1] for bit, (name, ways) in enumerate(self.texts["choices"].items())}
-            contents[SCORE] = self._score(found, self.texts["code"].format(**choices), ratio, 0.025).content
+            choices = {
+                name: ways[self.number >> bit & 1]
+                for bit, (name, ways) in enumerate(self.texts["choices"].items())
+            }
+            contents[SCORE] = self._score(
+                found, self.texts["code"].format(**choices), ratio, 0.025
+            ).content
         # Those explain nothing.
         contents[EXPLANATIONS] = "" if self.number % 10 == 4 else self._explanations(outcomes)
         with TemporaryDirectory(prefix="mnistbench-") as folder:
@@ -116,22 +162,40 @@ class DemoStudent:
 
     def _lab(self) -> tuple[Findings, dict[str, Any], list[Outcome]]:
         """Return findings of the student's machine, the contents of the steps that they follow from, and the predictions."""
-        sizes = sorted(self.size if size == self.was else size for size in self.findings.settings.batch_sizes)
+        sizes = sorted(
+            self.size if size == self.was else size for size in self.findings.settings.batch_sizes
+        )
         settings = replace(self.findings.settings, batch_sizes=tuple(sizes))
         environment = replace(self.findings.environment, cpu_model=self.machine)
-        found = replace(self.findings, settings=settings, environment=environment, predictions=self.predictions, studies=())
+        found = replace(
+            self.findings,
+            settings=settings,
+            environment=environment,
+            predictions=self.predictions,
+            studies=(),
+        )
         steps, results = dict[str, Any](), dict[str, Any]()
         for step in LabPlan(found.settings, found.environment).steps():
-            before = self.lab.file(f"{STEPS}/{re.sub(rf'-b{self.size}$', f'-b{self.was}', step.name)}.json")
+            before = self.lab.file(
+                f"{STEPS}/{re.sub(rf'-b{self.size}$', f'-b{self.was}', step.name)}.json"
+            )
             if before and step.field != "studies":
                 items = tuple(self._item(item) for item in items_of(before, step))
-                steps[f"{STEPS}/{step.name}.json"] = {"what": step.what, "items": items, "notes": ()}
+                steps[f"{STEPS}/{step.name}.json"] = {
+                    "what": step.what,
+                    "items": items,
+                    "notes": (),
+                }
                 results[step.field] = (*results.get(step.field, ()), *items)
         found = replace(found, **results)
         truths: Sequence[Outcome] = with_predictions(found, sheets_of(found)).predictions.rows
         outcomes = [replace(truth, predicted=self._answer(truth)) for truth in truths]
         answers = {each.question.key: each.predicted for each in outcomes}
-        return replace(found, predictions=replace(self.predictions, answers=answers)), steps, outcomes
+        return (
+            replace(found, predictions=replace(self.predictions, answers=answers)),
+            steps,
+            outcomes,
+        )
 
     def _item(self, item: Any) -> Any:
         """Return a measurement of this machine; one at the lab's drawn batch size becomes one at the student's own."""
@@ -139,7 +203,11 @@ class DemoStudent:
         if params.batch_size == self.was:
             # As the lab estimates the time of a step.
             factor *= (6 + 1.1 * self.size) / (6 + 1.1 * self.was)
-            factor *= self.was / self.size if getattr(params, "phase", "train") in ("train", "eval") else 1
+            factor *= (
+                self.was / self.size
+                if getattr(params, "phase", "train") in ("train", "eval")
+                else 1
+            )
         return self._varied(item, "", factor)
 
     def _varied(self, value: Any, name: str, factor: float) -> Any:
@@ -149,24 +217,37 @@ class DemoStudent:
                 # No secret.
                 share = random.Random(f"{self.machine} {value.name}").uniform(0.7, 1.4)  # noqa: S311
                 factor *= share * self.draw.lognormvariate(0, 0.1)
-            parts = {each.name: self._varied(getattr(value, each.name), each.name, factor) for each in fields(value)}
+            parts = {
+                each.name: self._varied(getattr(value, each.name), each.name, factor)
+                for each in fields(value)
+            }
             return replace(value, **parts)
         if type(value) is tuple:
             return tuple(self._varied(each, name, factor) for each in value)
         if name in ("batch_size", "samples", "whole_set") and value == self.was:
             return self.size
-        return max(1, round(value * factor * self.draw.lognormvariate(0, 0.03))) if name.endswith("_ns") and value else value
+        return (
+            max(1, round(value * factor * self.draw.lognormvariate(0, 0.03)))
+            if name.endswith("_ns") and value
+            else value
+        )
 
     def _score(self, found: Findings, text: str, ratio: float, spread: float) -> score.Score:
         """Return a score of eight launches of six pairs of turns; a ratio of 1 is a tie."""
         base, launches = score.STEPS * found.iteration_times[0].median_ns, list[score.ScoreLaunch]()
         for launch in self.draw.sample((-1.2, -0.9, -0.6, -0.3, 0.3, 0.6, 0.9, 1.2), 8):
-            reference = tuple(max(1, round(base * self.draw.lognormvariate(0, 0.03))) for _ in range(6))
+            reference = tuple(
+                max(1, round(base * self.draw.lognormvariate(0, 0.03))) for _ in range(6)
+            )
             by = math.exp(launch * spread) / ratio
-            own = tuple(max(1, round(ns * by * self.draw.lognormvariate(0, 0.01))) for ns in reference)
+            own = tuple(
+                max(1, round(ns * by * self.draw.lognormvariate(0, 0.01))) for ns in reference
+            )
             launches.append(score.ScoreLaunch(reference, own, (sum(reference), sum(own), 0)))
         machine = replace(found.environment, threads=1)
-        return score.Score("my_step.py", text, 64, "float32", machine, 1, (0.95, 0.95), tuple(launches))
+        return score.Score(
+            "my_step.py", text, 64, "float32", machine, 1, (0.95, 0.95), tuple(launches)
+        )
 
     def _answer(self, truth: Outcome) -> predictions.Answer:
         """Return a prediction around the measured value; every third student is overconfident."""
@@ -174,7 +255,11 @@ class DemoStudent:
         if kind == OPERATION:
             right = truth.operation if truth.measured else "convolution"
             others = self.draw.sample([name for name in OPERATIONS if name != right], 2)
-            return (right, others[0]) if self.draw.random() < (0.85 if is_careful else 0.4) else tuple(others)
+            return (
+                (right, others[0])
+                if self.draw.random() < (0.85 if is_careful else 0.4)
+                else tuple(others)
+            )
         guess = (5.0 if truth.number is None else truth.number) * self.draw.lognormvariate(0, 0.25)
         # Half of the range, as a logarithm.
         half, most = 0.35 if is_careful else 0.08, 100.0 if kind == PERCENT else 1e6
@@ -184,7 +269,12 @@ class DemoStudent:
         """Return an explanation of each failed prediction, with a combination of sentences that no other one has."""
         lines = []
         for at, row in enumerate(outcomes):
-            count, choices = self.number * len(ASKED) + at, [self.texts[key] for key in ("first", "second", "third")]
-            text = " ".join(each[count // len(each) ** power % len(each)] for power, each in enumerate(choices))
+            count, choices = (
+                self.number * len(ASKED) + at,
+                [self.texts[key] for key in ("first", "second", "third")],
+            )
+            text = " ".join(
+                each[count // len(each) ** power % len(each)] for power, each in enumerate(choices)
+            )
             lines += [f"{row.question.key} = {json.dumps(text)}\n"] if row.inside is False else []
         return "".join(lines)

@@ -18,7 +18,17 @@ from mnistbench.course.classroom.chapter import EXPECTED, LEVEL, calibration
 from mnistbench.course.classroom.predictions import ASKED, OPERATION, PERCENT
 from mnistbench.course.classroom.questions import Outcome
 from mnistbench.course.classroom.score import BANDS, interval
-from mnistbench.course.classroom.teacher.cohort import DEMO, REASON, STATES, Copies, Entry, copies, gather, places, rankings
+from mnistbench.course.classroom.teacher.cohort import (
+    DEMO,
+    REASON,
+    STATES,
+    Copies,
+    Entry,
+    copies,
+    gather,
+    places,
+    rankings,
+)
 from mnistbench.course.lab.chapters import document_of
 from mnistbench.course.lab.document import Block, Document, Exhibit, Text, html, markdown
 from mnistbench.course.lab.sheets import Sheet, Word
@@ -41,7 +51,9 @@ class ClassWord(Word):
 class Settings:
     """The submissions, and where the page is written."""
 
-    submissions: Path = argument("SUBMISSIONS", path, "folder with the students' files, or with a folder for each")
+    submissions: Path = argument(
+        "SUBMISSIONS", path, "folder with the students' files, or with a folder for each"
+    )
     lang: str = language()
     output: Path = option("--output -o", path, "mnistbench-class", "output directory", "DIR")
 
@@ -57,7 +69,9 @@ def run(settings: Settings) -> int:
     output.mkdir(parents=True, exist_ok=True)
     figures, shown = Figures(output, texts), itemgetter("ratio", "low", "high")
     families = {
-        f"{machine}, b{size}, {dtype}": [(units.cut(each.name, 24), *shown(each.speedup)) for each in members]
+        f"{machine}, b{size}, {dtype}": [
+            (units.cut(each.name, 24), *shown(each.speedup)) for each in members
+        ]
         for (machine, size, dtype), members in rankings(entries, by_machine=True).items()
     }
     if families:
@@ -71,21 +85,33 @@ def run(settings: Settings) -> int:
     return EXIT_PASSED
 
 
-def page(entries: Sequence[Entry], others: Sequence[str], texts: Texts, drawn: Sequence[str]) -> tuple[Document, Sheet]:
+def page(
+    entries: Sequence[Entry], others: Sequence[str], texts: Texts, drawn: Sequence[str]
+) -> tuple[Document, Sheet]:
     """Return the page, and the rows of the CSV file. ``others`` are files that are no JSON, ``drawn`` are the figures."""
     found = copies(entries)
     rows = Sheet(ROWS, _columns(entries, found), entries)
     problems: list[Text] = [
-        (f"{each.name}{f' ({each.file})' if each.student else ''}: {units.cut(each.complaint, REASON)}",)
+        (
+            f"{each.name}{f' ({each.file})' if each.student else ''}: {units.cut(each.complaint, REASON)}",
+        )
         for each in entries
         if each.problems
     ]
     listed: list[Block] = [texts.text("class", "problems"), problems] if problems else []
     blocks: dict[str, list[Block]] = {
         "students": [
-            *([texts.text("class", "demo")] if any(each.machine.startswith(DEMO) for each in entries) else []),
+            *(
+                [texts.text("class", "demo")]
+                if any(each.machine.startswith(DEMO) for each in entries)
+                else []
+            ),
             _summary(entries, texts),
-            *([texts.text("class", "ignored", count=len(others), files=", ".join(others[:20]))] if others else []),
+            *(
+                [texts.text("class", "ignored", count=len(others), files=", ".join(others[:20]))]
+                if others
+                else []
+            ),
             texts.table("class_students", rows),
             *listed,
         ],
@@ -98,7 +124,9 @@ def page(entries: Sequence[Entry], others: Sequence[str], texts: Texts, drawn: S
 
 def _summary(entries: Sequence[Entry], texts: Texts) -> Text:
     count = Counter(each.state for each in entries)
-    return texts.text("class", "summary", count=len(entries), **{state: count[state] for state in STATES})
+    return texts.text(
+        "class", "summary", count=len(entries), **{state: count[state] for state in STATES}
+    )
 
 
 def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[Entry]]:
@@ -116,7 +144,9 @@ def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[E
         Column(None, lambda row: row.file, key="file"),
         Column("machine", lambda row: row.machine or None, key="machine"),
         Column("state", lambda row: ClassWord(row.state), key="state"),
-        Column("inside", lambda row: f"{sum(row.judged)}/{len(row.judged)}" if row.judged else None),
+        Column(
+            "inside", lambda row: f"{sum(row.judged)}/{len(row.judged)}" if row.judged else None
+        ),
         Column(None, lambda row: sum(row.judged) if row.judged else None, key="inside"),
         Column(None, lambda row: len(row.judged) or None, key="judged"),
         Column("calibration", calibrated, key="calibration"),
@@ -142,17 +172,33 @@ def _predictions(entries: Sequence[Entry], texts: Texts) -> list[Block]:
     if not judged:
         return [texts.text("class", "no_predictions")]
     for key in ASKED:
-        if found := [one for each in counted for one in each.outcomes if one.question.key == key and one.inside is not None]:
+        if found := [
+            one
+            for each in counted
+            for one in each.outcomes
+            if one.question.key == key and one.inside is not None
+        ]:
             share = units.percent(sum(bool(one.inside) for one in found) / len(found))
             spreads = (_spread(key, found, guesses=guesses) for guesses in (True, False))
             rows.append((texts.text("class", f"ask_{key}"), str(len(found)), share, *spreads))
-    heads = [texts.plain("column", key) for key in ("question", "judged", "inside", "guesses", "measured_values")]
+    heads = [
+        texts.plain("column", key)
+        for key in ("question", "judged", "inside", "guesses", "measured_values")
+    ]
     caption = texts.plain("caption", "class_predictions")
     table = Exhibit(text_table(caption, heads, rows, words_after=2), caption)
-    words = {"inside": sum(judged), "judged": len(judged), "expected": f"{EXPECTED * len(judged):.1f}"}
-    whole = texts.text("predictions", calibration(sum(judged), len(judged)), level=f"{100 * LEVEL:g} %", **words)
+    words = {
+        "inside": sum(judged),
+        "judged": len(judged),
+        "expected": f"{EXPECTED * len(judged):.1f}",
+    }
+    whole = texts.text(
+        "predictions", calibration(sum(judged), len(judged)), level=f"{100 * LEVEL:g} %", **words
+    )
     own = Counter(calibration(sum(each.judged), len(each.judged)) for each in counted)
-    students = texts.text("class", "calibrations", **{key: own[key] for key in ("narrow", "right", "wide")})
+    students = texts.text(
+        "class", "calibrations", **{key: own[key] for key in ("narrow", "right", "wide")}
+    )
     return [texts.text("class", "spread"), table, [whole, students]]
 
 
@@ -162,25 +208,50 @@ def _spread(key: str, found: Sequence[Outcome], *, guesses: bool) -> str:
         names = Counter(str(one.predicted[0] if guesses else one.operation) for one in found)
         return ", ".join(f"{name} {count}" for name, count in names.most_common())
     numbers = [float((one.predicted[1] if guesses else one.number) or 0) for one in found]
-    first, median, third = statistics.quantiles(numbers if len(numbers) > 1 else numbers * 2, n=4, method="inclusive")
+    first, median, third = statistics.quantiles(
+        numbers if len(numbers) > 1 else numbers * 2, n=4, method="inclusive"
+    )
     return f"{median:.3g} ({first:.3g} - {third:.3g}){' %' if ASKED[key] == PERCENT else ''}"
 
 
 def _speedups(students: Sheet, texts: Texts, drawn: Sequence[str]) -> list[Block]:
     """Return the figure, and the places of each machine family, with columns of the students."""
-    ranked = [each for members in rankings(students.rows, by_machine=True).values() for each in members]
+    ranked = [
+        each for members in rankings(students.rows, by_machine=True).values() for each in members
+    ]
     by = {column.heading or column.key: column for column in students.columns}
     if not ranked:
         return [texts.text("class", "no_scores")]
-    keys = ("machine", "batch_size", "dtype", "place_in_family", "student", "interval", "tie", "band", "place_in_class")
-    table = texts.table("places", Sheet(ROWS, [replace(by[key], heading=key) for key in keys], ranked))
+    keys = (
+        "machine",
+        "batch_size",
+        "dtype",
+        "place_in_family",
+        "student",
+        "interval",
+        "tie",
+        "band",
+        "place_in_class",
+    )
+    table = texts.table(
+        "places", Sheet(ROWS, [replace(by[key], heading=key) for key in keys], ranked)
+    )
     figures: list[Block] = [Exhibit(name, texts.plain("caption", "speedups")) for name in drawn]
-    return [*figures, texts.text("class", "ranking", bands=", ".join(f"{band:g}" for band in BANDS)), table]
+    return [
+        *figures,
+        texts.text("class", "ranking", bands=", ".join(f"{band:g}" for band in BANDS)),
+        table,
+    ]
 
 
 def _copied(found: Sequence[Copies], texts: Texts) -> list[Block]:
     if not found:
         return [texts.text("class", "no_copies")]
-    rows = [(texts.text("class", f"same_{each.kind}"), each.names, str(each.number)) for each in found]
+    rows = [
+        (texts.text("class", f"same_{each.kind}"), each.names, str(each.number)) for each in found
+    ]
     heads = [texts.plain("column", key) for key in ("in_common", "students", "count")]
-    return [texts.text("class", "copies"), texts.rows(texts.plain("caption", "copies"), heads, rows, numbers=1)]
+    return [
+        texts.text("class", "copies"),
+        texts.rows(texts.plain("caption", "copies"), heads, rows, numbers=1),
+    ]

@@ -26,7 +26,9 @@ from mnistbench.showing.terminal import draw
 class Settings:
     """Whose code is measured, and for how long."""
 
-    submissions: Path = argument("SUBMISSIONS", path, "folder with the students' files, or with a folder for each")
+    submissions: Path = argument(
+        "SUBMISSIONS", path, "folder with the students' files, or with a folder for each"
+    )
     top: int = option(
         "--top",
         whole(1),
@@ -34,11 +36,23 @@ class Settings:
         "students with the highest lower bounds of each batch size and number format, none doubtful",
         "N",
     )
-    student: tuple[str, ...] = option("--student", str, None, "this student instead, also if doubtful", "NAME", many=True)
+    student: tuple[str, ...] = option(
+        "--student", str, None, "this student instead, also if doubtful", "NAME", many=True
+    )
     yes: bool = switch("--yes", "run the code of the students without asking")
-    launches: int = option("--launches", whole(4, MOST_LAUNCHES), "8", "processes of each side, one after the other", "N")
-    seconds: float = option("--seconds", number(), "3", "time for the turns of both sides in a launch, in seconds", "S")
-    output: Path | None = option("--output -o", path, None, "output file (default: rerun.json beside SUBMISSIONS)", "FILE")
+    launches: int = option(
+        "--launches",
+        whole(4, MOST_LAUNCHES),
+        "8",
+        "processes of each side, one after the other",
+        "N",
+    )
+    seconds: float = option(
+        "--seconds", number(), "3", "time for the turns of both sides in a launch, in seconds", "S"
+    )
+    output: Path | None = option(
+        "--output -o", path, None, "output file (default: rerun.json beside SUBMISSIONS)", "FILE"
+    )
 
 
 def run(settings: Settings) -> int:
@@ -56,9 +70,13 @@ def run(settings: Settings) -> int:
     print("The code of these students will run on this machine, with all rights of your account:")
     for each in entries:
         code = each.score.text.expandtabs().splitlines() if each.score else ()
-        print("\n".join((f"\n{each.name} ({each.file}):", *(f"  {printable(line)}" for line in code))))
+        print(
+            "\n".join((f"\n{each.name} ({each.file}):", *(f"  {printable(line)}" for line in code)))
+        )
     if not (settings.yes or sys.stdin.isatty()):
-        raise UsageError("--yes: there is no terminal to ask in; read the code, then add --yes to run it")
+        raise UsageError(
+            "--yes: there is no terminal to ask in; read the code, then add --yes to run it"
+        )
     if not settings.yes:
         print("\nType yes to run it > ", end="", flush=True)
         if sys.stdin.readline().strip().lower() != "yes":
@@ -70,10 +88,18 @@ def run(settings: Settings) -> int:
         write_file(output, {"environment": asdict(here), "students": rows})
     headings = ("student", "CPU", "own speed-up (95 %)", "speed-up here (95 %)", "agrees")
     cells = [
-        (each["student"], each["machine"], interval(each["own"]), each["problem"] or interval(each["here"]), each["agrees"])
+        (
+            each["student"],
+            each["machine"],
+            interval(each["own"]),
+            each["problem"] or interval(each["here"]),
+            each["agrees"],
+        )
         for each in rows
     ]
-    print(f"{draw(text_table('', headings, cells, numbers_from=len(headings))).strip()}\n{printable(str(output))}")
+    print(
+        f"{draw(text_table('', headings, cells, numbers_from=len(headings))).strip()}\n{printable(str(output))}"
+    )
     return EXIT_REGRESSED if any(row["agrees"] == "no" for row in rows) else EXIT_PASSED
 
 
@@ -81,23 +107,39 @@ def chosen(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
     """Return the entries whose code is measured; UsageError if there are none, or a named student has no score."""
     named = [each for each in entries if each.speedup and each.student in settings.student]
     if missing := set(settings.student) - {each.student for each in named}:
-        raise UsageError(f"--student: {min(missing)!r} has no score in {settings.submissions}; see mnistbench class merge")
-    ranked = [sorted(each, key=lambda one: -one.speedup["low"])[: settings.top] for each in rankings(entries).values()]
+        raise UsageError(
+            f"--student: {min(missing)!r} has no score in {settings.submissions}; see mnistbench class merge"
+        )
+    ranked = [
+        sorted(each, key=lambda one: -one.speedup["low"])[: settings.top]
+        for each in rankings(entries).values()
+    ]
     if not (found := named or [each for best in ranked for each in best]):
-        raise UsageError(f"SUBMISSIONS: {settings.submissions} has no score that counts; see mnistbench class merge")
+        raise UsageError(
+            f"SUBMISSIONS: {settings.submissions} has no score that counts; see mnistbench class merge"
+        )
     return found
 
 
-def measured(entries: Sequence[Entry], settings: Settings, here: Environment) -> Iterator[dict[str, Any]]:
+def measured(
+    entries: Sequence[Entry], settings: Settings, here: Environment
+) -> Iterator[dict[str, Any]]:
     """Yield a row for each student: own speed-up, that of here or why there is none, and whether their intervals overlap."""
     with Progress(sys.stderr, total=settings.launches * len(entries)) as progress:
         for entry in entries:
             own, low, high = entry.score, entry.speedup["low"], entry.speedup["high"]
             assert own, "chosen"
-            row: dict[str, Any] = {"student": entry.name, "file": entry.file, "machine": entry.machine, "own": entry.speedup}
+            row: dict[str, Any] = {
+                "student": entry.name,
+                "file": entry.file,
+                "machine": entry.machine,
+                "own": entry.speedup,
+            }
             row |= {"here": None, "problem": None, "agrees": "no"}
             same: dict[str, Any] = {"batch_size": own.batch_size, "dtype": own.dtype}
-            again = score_command.Settings(file=Path(own.file), launches=settings.launches, seconds=settings.seconds, **same)
+            again = score_command.Settings(
+                file=Path(own.file), launches=settings.launches, seconds=settings.seconds, **same
+            )
             progress.say(f"{entry.name}:")
             try:
                 if own.batch_size > 4_096:  # a made-up one would take all memory
@@ -110,5 +152,7 @@ def measured(entries: Sequence[Entry], settings: Settings, here: Environment) ->
                 elif entry.machine != here.cpu_model:  # where they may differ
                     row["agrees"] = "no, another CPU"
             except (MnistbenchError, OSError) as error:
-                row["problem"] = f"{'refused' if isinstance(error, RefusedError) else 'failed'}: {error}"
+                row["problem"] = (
+                    f"{'refused' if isinstance(error, RefusedError) else 'failed'}: {error}"
+                )
             yield row

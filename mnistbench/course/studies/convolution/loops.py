@@ -60,7 +60,10 @@ def five_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tens
             for c in range(sizes.channels_of_group):
                 for kh in range(sizes.kernel_height):
                     for kw in range(sizes.kernel_width):
-                        output[b, f] += image[b, first + c, _rows(sizes, kh), _columns(sizes, kw)] * weights[f, c, kh, kw]
+                        output[b, f] += (
+                            image[b, first + c, _rows(sizes, kh), _columns(sizes, kw)]
+                            * weights[f, c, kh, kw]
+                        )
     return output
 
 
@@ -90,7 +93,9 @@ def three_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Ten
     for b in range(sizes.batch):
         for kh in range(sizes.kernel_height):
             for kw in range(sizes.kernel_width):
-                pixels = image[b, :, _rows(sizes, kh), _columns(sizes, kw)].reshape(groups, channels, -1)
+                pixels = image[b, :, _rows(sizes, kh), _columns(sizes, kw)].reshape(
+                    groups, channels, -1
+                )
                 of_groups[b] += kernel[..., kh, kw] @ pixels
     return output
 
@@ -103,7 +108,9 @@ def two_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tenso
     of_groups = output.view(sizes.batch, groups, sizes.filters // groups, -1)
     for kh in range(sizes.kernel_height):
         for kw in range(sizes.kernel_width):
-            pixels = image[:, :, _rows(sizes, kh), _columns(sizes, kw)].reshape(sizes.batch, groups, channels, -1)
+            pixels = image[:, :, _rows(sizes, kh), _columns(sizes, kw)].reshape(
+                sizes.batch, groups, channels, -1
+            )
             of_groups += kernel[..., kh, kw] @ pixels
     return output
 
@@ -134,7 +141,9 @@ def im2col(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     return (_kernels(weights, sizes) @ _matrix(inputs, sizes)).reshape(sizes.output_shape)
 
 
-def im2col_backward(gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> tuple[Tensor, Tensor]:
+def im2col_backward(
+    gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes
+) -> tuple[Tensor, Tensor]:
     """Return the gradients with respect to the inputs, [B, C, H, W], and the weights, [F, C / groups, KH, KW].
 
     ``gradient`` is that of the output, [B, F, OH, OW].
@@ -143,9 +152,12 @@ def im2col_backward(gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: Co
     of_weights = (of_columns @ _matrix(inputs, sizes).mT).sum(0)
     columns = (_kernels(weights, sizes).mT @ of_columns).flatten(1, 2)
     of_inputs = functional.fold(
-        columns, (sizes.height, sizes.width), (sizes.kernel_height, sizes.kernel_width),
-        padding=sizes.padding, stride=sizes.stride,
-    )  # fmt: skip
+        columns,
+        (sizes.height, sizes.width),
+        (sizes.kernel_height, sizes.kernel_width),
+        padding=sizes.padding,
+        stride=sizes.stride,
+    )
     return of_inputs, of_weights.reshape(sizes.weight_shape)
 
 

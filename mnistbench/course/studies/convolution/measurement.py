@@ -14,7 +14,12 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import REORDER
 from mnistbench.core.record import median_ns
 from mnistbench.core.roofline import Ceilings
-from mnistbench.course.studies.convolution.result import ConvolutionStudy, Settings, WayCase, WayCost
+from mnistbench.course.studies.convolution.result import (
+    ConvolutionStudy,
+    Settings,
+    WayCase,
+    WayCost,
+)
 from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 from mnistbench.course.studies.convolution.ways import WAYS, Way, by_definition, reference
 from mnistbench.measuring.calls import PROFILED_NS, Call
@@ -38,7 +43,9 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
     device = resolve_devices([settings.device])[-1]  # auto: the accelerator, if there is one
     refused: dict[str, None] = {}  # in order, each sentence once
     cases: list[WayCase] = []
-    for (name, sizes), way, dtype in itertools.product(settings.convolutions.items(), settings.ways or WAYS, settings.dtypes):
+    for (name, sizes), way, dtype in itertools.product(
+        settings.convolutions.items(), settings.ways or WAYS, settings.dtypes
+    ):
         if why := WAYS[way].refusal(sizes, dtype):
             refused[f"{name}: {why}"] = None
         else:
@@ -47,26 +54,40 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
         raise UsageError(next(iter(refused)))
     costs: list[WayCost] = []
     with thread_count(settings.threads):
-        with memory_suffices(f"memory of {device} does not suffice to measure its ceilings: end what else runs there"):
-            ceilings = {case.dtype: ceilings_of(device, case.dtype, settings.threads) for case in cases}
+        with memory_suffices(
+            f"memory of {device} does not suffice to measure its ceilings: end what else runs there"
+        ):
+            ceilings = {
+                case.dtype: ceilings_of(device, case.dtype, settings.threads) for case in cases
+            }
         for case in cases:
             progress(f"{case.convolution} {case.way} {case.dtype}")
-            with memory_suffices(f"memory of {device} does not suffice for {case.sizes}: choose smaller sizes"):
+            with memory_suffices(
+                f"memory of {device} does not suffice for {case.sizes}: choose smaller sizes"
+            ):
                 algorithm = _algorithm(case, device) if WAYS[case.way].is_library else ""
                 costs.append(replace(cost(case, ceilings[case.dtype], device), algorithm=algorithm))
-    return ConvolutionStudy(replace(settings, device=device), torch.__version__, tuple(costs), tuple(refused))
+    return ConvolutionStudy(
+        replace(settings, device=device), torch.__version__, tuple(costs), tuple(refused)
+    )
 
 
-def call_of(way: Way, sizes: ConvolutionSizes, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Callable[[], object]:
+def call_of(
+    way: Way, sizes: ConvolutionSizes, dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> Callable[[], object]:
     """Return the call of a way, which can compute these sizes, on normally distributed tensors."""
     inputs, weights = (tensor.to(device) for tensor in sizes.tensors(dtype))
     if way.backward:
-        gradient = torch.randn(sizes.output_shape, generator=torch.Generator().manual_seed(1)).to(device, dtype)
+        gradient = torch.randn(sizes.output_shape, generator=torch.Generator().manual_seed(1)).to(
+            device, dtype
+        )
         return lambda: way.compute(gradient, inputs, weights, sizes)
     return lambda: way.compute(inputs, weights, sizes)
 
 
-def cost(case: WayCase, ceilings: Ceilings, device: str = "cpu", *, seconds: float | None = None) -> WayCost:
+def cost(
+    case: WayCase, ceilings: Ceilings, device: str = "cpu", *, seconds: float | None = None
+) -> WayCost:
     """Return the cost of a call, with its time in ``seconds`` if it has been timed."""
     way, sizes, dtype = WAYS[case.way], case.sizes, getattr(torch, case.dtype)
     call, wait = call_of(way, sizes, dtype, device), synchronizer(torch.device(device))
@@ -76,7 +97,9 @@ def cost(case: WayCase, ceilings: Ceilings, device: str = "cpu", *, seconds: flo
         wait()
 
     # All images, kernels and outputs; for gradients, these and their gradients.
-    tensors = sum(math.prod(shape) for shape in (sizes.input_shape, sizes.weight_shape, sizes.output_shape))
+    tensors = sum(
+        math.prod(shape) for shape in (sizes.input_shape, sizes.weight_shape, sizes.output_shape)
+    )
     least_bytes = tensors * dtype.itemsize * (2 if way.backward else 1)
     with torch.inference_mode():
         if seconds is None:
@@ -87,7 +110,9 @@ def cost(case: WayCase, ceilings: Ceilings, device: str = "cpu", *, seconds: flo
     return WayCost(case, ceilings, way.flops(sizes), definition, n_bytes, seconds, error, bound)
 
 
-def _error(way: Way, sizes: ConvolutionSizes, dtype: torch.dtype, device: str) -> tuple[float, float]:
+def _error(
+    way: Way, sizes: ConvolutionSizes, dtype: torch.dtype, device: str
+) -> tuple[float, float]:
     """Return the largest error of an output, and the largest bound."""
     inputs, weights = sizes.tensors(dtype)
     output: Tensor = way.compute(inputs.to(device), weights.to(device), sizes)
@@ -114,11 +139,15 @@ def kernels(case: WayCase, device: str) -> tuple[str, ...]:
     """Return the names of the kernels that a call runs on an accelerator, each once, in the order of its operations."""
     call = Call(call_of(WAYS[case.way], case.sizes, getattr(torch, case.dtype), device))
     tables = profile_call(call, iterations=1, duration_ns=PROFILED_NS, device=device)
-    return tuple(dict.fromkeys(name for table in tables for row in table.rows for name in row.kernels))
+    return tuple(
+        dict.fromkeys(name for table in tables for row in table.rows for name in row.kernels)
+    )
 
 
 def summary(runs: Mapping[str, int]) -> str:
     """Return the algorithms that oneDNN ran, and how many tensors were brought into another layout; empty if it ran none."""
     names = " + ".join(name.partition(" ")[2] for name in runs if name != REORDER)
     reorders = runs.get(REORDER, 0)
-    return f"{names}, {reorders} reorder{'s' if reorders > 1 else ''}" if names and reorders else names
+    return (
+        f"{names}, {reorders} reorder{'s' if reorders > 1 else ''}" if names and reorders else names
+    )

@@ -21,10 +21,17 @@ COSTS: tuple[Column[WayCost], ...] = (
     Column(None, lambda cost: str(cost.case.sizes), key="sizes"),
     Column("way", lambda cost: cost.case.way, key="way"),
     Column("dtype", lambda cost: cost.case.dtype, key="dtype"),
-    Column("time", lambda cost: cost.seconds, lambda seconds: units.duration(1e9 * seconds), "seconds"),
+    Column(
+        "time", lambda cost: cost.seconds, lambda seconds: units.duration(1e9 * seconds), "seconds"
+    ),
     Column("MFLOP", lambda cost: cost.flops, _decimals(1e6), "flops"),
     Column(None, lambda cost: cost.flops_by_definition, key="flops_by_definition"),
-    Column("of definition", lambda cost: cost.flops / cost.flops_by_definition, units.percent, "of_definition"),
+    Column(
+        "of definition",
+        lambda cost: cost.flops / cost.flops_by_definition,
+        units.percent,
+        "of_definition",
+    ),
     Column("GFLOP/s", lambda cost: cost.flops_per_s, _decimals(1e9), "flops_per_s"),
     Column("MB moved", lambda cost: cost.n_bytes, _decimals(1e6), "n_bytes"),
     Column("FLOP/byte", lambda cost: cost.flops / cost.n_bytes, _decimals(1), "intensity"),
@@ -43,13 +50,21 @@ def report_of(study: ConvolutionStudy) -> Report:
     by_convolution: dict[str, list[WayCost]] = {cost.case.convolution: [] for cost in study.costs}
     for cost in sorted(study.costs, key=lambda cost: cost.seconds):
         by_convolution[cost.case.convolution].append(cost)
-    blocks = [Block("", tables=(_table(costs, machine(device, threads)),)) for costs in by_convolution.values()]
+    blocks = [
+        Block("", tables=(_table(costs, machine(device, threads)),))
+        for costs in by_convolution.values()
+    ]
     if study.refused:
         blocks.append(Block("Left out", lines=study.refused))
     data = document(
-        "convolution", device=device, threads=threads, torch=study.torch,
-        ceilings={dtype: asdict(found) for dtype, found in ceilings.items()}, costs=every.records(), refused=study.refused,
-    )  # fmt: skip
+        "convolution",
+        device=device,
+        threads=threads,
+        torch=study.torch,
+        ceilings={dtype: asdict(found) for dtype, found in ceilings.items()},
+        costs=every.records(),
+        refused=study.refused,
+    )
     return Report("one convolution, many ways", blocks, data, every)
 
 

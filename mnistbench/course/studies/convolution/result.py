@@ -16,7 +16,10 @@ from mnistbench.course.studies.convolution.sizes import GRID, ConvolutionSizes
 _OWN = "own"
 
 #: What --images and --filters give, in this order.
-_IMAGES, _FILTERS = ("batch", "channels", "height", "width"), ("filters", "kernel_height", "kernel_width")
+_IMAGES, _FILTERS = (
+    ("batch", "channels", "height", "width"),
+    ("filters", "kernel_height", "kernel_width"),
+)
 
 
 def product(form: str, example: str) -> Callable[[str], tuple[int, ...]]:
@@ -42,10 +45,18 @@ class Settings:
     """The options of the command."""
 
     names: tuple[str, ...] | None = option(
-        "--size", some_of(*GRID), None, "comma list of default sizes: chapter, conv1-b1, conv2-b16, ... (default: all)", "NAMES"
+        "--size",
+        some_of(*GRID),
+        None,
+        "comma list of default sizes: chapter, conv1-b1, conv2-b16, ... (default: all)",
+        "NAMES",
     )
     images: tuple[int, ...] | None = option(
-        "--images", product("BxCxHxW", "1x3x32x32"), None, "images of a convolution of your own, such as 1x3x32x32", "BxCxHxW"
+        "--images",
+        product("BxCxHxW", "1x3x32x32"),
+        None,
+        "images of a convolution of your own, such as 1x3x32x32",
+        "BxCxHxW",
     )
     filters: tuple[int, ...] | None = option(
         "--filters", product("FxHxW", "2x5x5"), None, "its filters, such as 2x5x5", "FxHxW"
@@ -54,13 +65,23 @@ class Settings:
     padding: int | None = option("--padding", whole(0), None, "its padding (default: 0)", "N")
     groups: int | None = option("--groups", whole(1), None, "its groups (default: 1)", "N")
     ways: tuple[str, ...] | None = option(
-        "--way", ways, None, "comma list of ways: seven_loops, im2col, winograd, library, ... (default: all)", "NAMES"
+        "--way",
+        ways,
+        None,
+        "comma list of ways: seven_loops, im2col, winograd, library, ... (default: all)",
+        "NAMES",
     )
     dtypes: tuple[str, ...] = option(
-        "--dtype", some_of("float32", "bfloat16", "float64"), "float32", "comma list of float32, bfloat16 and float64", "NAMES"
+        "--dtype",
+        some_of("float32", "bfloat16", "float64"),
+        "float32",
+        "comma list of float32, bfloat16 and float64",
+        "NAMES",
     )
     device: str = option("--device", str, "cpu", "auto, cpu, cuda, cuda:1, mps", "NAME")
-    threads: int = option("--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N")
+    threads: int = option(
+        "--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N"
+    )
     format: str = output_format(["csv"])
     output: Path | None = output()
 
@@ -68,11 +89,19 @@ class Settings:
         if (self.images is None) != (self.filters is None):
             missing = "--filters" if self.filters is None else "--images"
             raise UsageError(f"{missing} is missing; give --images and --filters together")
-        for name, value in (("stride", self.stride), ("padding", self.padding), ("groups", self.groups)):
+        for name, value in (
+            ("stride", self.stride),
+            ("padding", self.padding),
+            ("groups", self.groups),
+        ):
             if self.images is None and value is not None:
-                raise UsageError(f"--{name}: '{value}' needs a convolution; give --images and --filters, too")
+                raise UsageError(
+                    f"--{name}: '{value}' needs a convolution; give --images and --filters, too"
+                )
         if self.images and self.names:
-            raise UsageError(f"--size: {','.join(self.names)!r} cannot be used with --images; give one of them")
+            raise UsageError(
+                f"--size: {','.join(self.names)!r} cannot be used with --images; give one of them"
+            )
 
     @property
     def convolutions(self) -> dict[str, ConvolutionSizes]:
@@ -82,8 +111,15 @@ class Settings:
             UsageError: --images and --filters do not fit together.
         """
         if self.images and self.filters:
-            images, filters = dict(zip(_IMAGES, self.images, strict=True)), dict(zip(_FILTERS, self.filters, strict=True))
-            more = {"stride": self.stride or 1, "padding": self.padding or 0, "groups": self.groups or 1}
+            images, filters = (
+                dict(zip(_IMAGES, self.images, strict=True)),
+                dict(zip(_FILTERS, self.filters, strict=True)),
+            )
+            more = {
+                "stride": self.stride or 1,
+                "padding": self.padding or 0,
+                "groups": self.groups or 1,
+            }
             return {_OWN: ConvolutionSizes(**images, **filters, **more)}
         return {name: GRID[name] for name in self.names or GRID}
 

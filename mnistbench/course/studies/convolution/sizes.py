@@ -34,12 +34,27 @@ class ConvolutionSizes:
     groups: int = 1
 
     def __post_init__(self) -> None:
-        if min(self.batch, self.channels, self.filters, self.kernel_height, self.kernel_width, self.stride, self.groups) < 1:
+        if (
+            min(
+                self.batch,
+                self.channels,
+                self.filters,
+                self.kernel_height,
+                self.kernel_width,
+                self.stride,
+                self.groups,
+            )
+            < 1
+        ):
             raise UsageError(f"{self}: a size is below 1")
         if self.padding < 0 or min(self.out_height, self.out_width) < 1:
-            raise UsageError(f"{self}: the kernel is larger than the padded image; give a smaller kernel or a larger image")
+            raise UsageError(
+                f"{self}: the kernel is larger than the padded image; give a smaller kernel or a larger image"
+            )
         if self.channels % self.groups or self.filters % self.groups:
-            raise UsageError(f"{self}: {self.groups} groups do not divide the channels and the filters")
+            raise UsageError(
+                f"{self}: {self.groups} groups do not divide the channels and the filters"
+            )
 
     @property
     def out_height(self) -> int:
@@ -81,18 +96,27 @@ class ConvolutionSizes:
         """Products by the definition."""
         return math.prod(self.output_shape) * self.terms
 
-    def tensors(self, dtype: torch.dtype | None = None, *, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    def tensors(
+        self, dtype: torch.dtype | None = None, *, seed: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return normally distributed images [B, C, H, W] and kernels [F, C / groups, KH, KW], by default float32."""
         import torch
 
         generator = torch.Generator().manual_seed(seed)
-        inputs, weights = (torch.randn(shape, generator=generator) for shape in (self.input_shape, self.weight_shape))
+        inputs, weights = (
+            torch.randn(shape, generator=generator)
+            for shape in (self.input_shape, self.weight_shape)
+        )
         return inputs.to(dtype), weights.to(dtype)
 
     def __str__(self) -> str:
         extra = "".join(
             f" {name} {value}"
-            for name, value, usual in (("stride", self.stride, 1), ("padding", self.padding, 0), ("groups", self.groups, 1))
+            for name, value, usual in (
+                ("stride", self.stride, 1),
+                ("padding", self.padding, 0),
+                ("groups", self.groups, 1),
+            )
             if value != usual
         )
         images = "x".join(map(str, self.input_shape))
@@ -100,16 +124,18 @@ class ConvolutionSizes:
 
 
 #: The chapter's example, and the layers of ConvNet, whose linear layers are convolutions of one pixel.
-GRID: Mapping[str, ConvolutionSizes] = MappingProxyType({
-    "chapter": ConvolutionSizes(1, 3, 32, 32, 2, 5, 5),
-    **{
-        f"{layer}-b{batch}": ConvolutionSizes(batch, *of_layer)
-        for batch in (1, 16)
-        for layer, of_layer in {
-            "conv1": (1, 28, 28, 32, 3, 3),
-            "conv2": (32, 26, 26, 64, 3, 3),
-            "fc1": (9216, 1, 1, 128, 1, 1),
-            "fc2": (128, 1, 1, 10, 1, 1),
-        }.items()
-    },
-})  # fmt: skip
+GRID: Mapping[str, ConvolutionSizes] = MappingProxyType(
+    {
+        "chapter": ConvolutionSizes(1, 3, 32, 32, 2, 5, 5),
+        **{
+            f"{layer}-b{batch}": ConvolutionSizes(batch, *of_layer)
+            for batch in (1, 16)
+            for layer, of_layer in {
+                "conv1": (1, 28, 28, 32, 3, 3),
+                "conv2": (32, 26, 26, 64, 3, 3),
+                "fc1": (9216, 1, 1, 128, 1, 1),
+                "fc2": (128, 1, 1, 10, 1, 1),
+            }.items()
+        },
+    }
+)

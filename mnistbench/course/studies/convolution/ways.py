@@ -39,28 +39,45 @@ _OF_TRANSFORMS = 10
 
 def library(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C / groups, KH, KW]."""
-    return functional.conv2d(inputs, weights, stride=sizes.stride, padding=sizes.padding, groups=sizes.groups)
+    return functional.conv2d(
+        inputs, weights, stride=sizes.stride, padding=sizes.padding, groups=sizes.groups
+    )
 
 
 def library_channels_last(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Return the convolution of tensors whose channels are neighbors in memory (NHWC). As ``library`` otherwise."""
     layout = torch.channels_last
-    return library(inputs.contiguous(memory_format=layout), weights.contiguous(memory_format=layout), sizes)
+    return library(
+        inputs.contiguous(memory_format=layout), weights.contiguous(memory_format=layout), sizes
+    )
 
 
-def library_backward(gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> tuple[Tensor, Tensor]:
+def library_backward(
+    gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes
+) -> tuple[Tensor, Tensor]:
     """Return the gradients with respect to the inputs, [B, C, H, W], and the weights, [F, C / groups, KH, KW].
 
     ``gradient`` is that of the output, [B, F, OH, OW].
     """
     of_inputs, of_weights, _ = torch.ops.aten.convolution_backward(
-        gradient, inputs, weights, None, [sizes.stride] * 2, [sizes.padding] * 2, [1, 1], False, [0, 0], sizes.groups,
+        gradient,
+        inputs,
+        weights,
+        None,
+        [sizes.stride] * 2,
+        [sizes.padding] * 2,
+        [1, 1],
+        False,
+        [0, 0],
+        sizes.groups,
         [True, True, False],
-    )  # fmt: skip
+    )
     return of_inputs, of_weights
 
 
-def exchanged_weight_gradient(gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
+def exchanged_weight_gradient(
+    gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes
+) -> Tensor:
     """Return the gradient with respect to the weights, as a convolution with batch and channels exchanged. One group.
 
     The weight at (kh, kw) meets the pixel (h + kh, w + kw) at each output (h, w), so its gradient is the sum of the image,
@@ -69,7 +86,10 @@ def exchanged_weight_gradient(gradient: Tensor, inputs: Tensor, weights: Tensor,
     """
     del weights
     found = functional.conv2d(
-        inputs.transpose(0, 1), gradient.transpose(0, 1), padding=sizes.padding, dilation=sizes.stride
+        inputs.transpose(0, 1),
+        gradient.transpose(0, 1),
+        padding=sizes.padding,
+        dilation=sizes.stride,
     )  # [C, F, KH, KW], and more if the stride leaves pixels over
     return found.transpose(0, 1)[..., : sizes.kernel_height, : sizes.kernel_width]
 
@@ -113,13 +133,17 @@ def fourier_flops(sizes: ConvolutionSizes) -> int:
     complex multiply-add as 8.
     """
     height, width = sizes.height + 2 * sizes.padding, sizes.width + 2 * sizes.padding
-    images = sizes.batch * sizes.channels + sizes.filters * sizes.channels + sizes.batch * sizes.filters
+    images = (
+        sizes.batch * sizes.channels + sizes.filters * sizes.channels + sizes.batch * sizes.filters
+    )
     transforms = images * 2.5 * height * width * math.log2(height * width)
     products = 8 * sizes.batch * sizes.filters * sizes.channels * height * (width // 2 + 1)
     return round(transforms) + products
 
 
-def winograd(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes, *, absolute: bool = False) -> Tensor:
+def winograd(
+    inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes, *, absolute: bool = False
+) -> Tensor:
     """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C, 3, 3]. The stride is 1.
 
     ``absolute`` uses the absolute values of the transforms, which bounds the rounding error.
@@ -147,7 +171,12 @@ def winograd_flops(sizes: ConvolutionSizes) -> int:
     """Return the FLOPs: 32 for the transform of a tile, 28 of a kernel and 24 of a result (Lavin and Gray, section 4.1)."""
     tiles = sizes.batch * -(-sizes.out_height // _OUT) * -(-sizes.out_width // _OUT)
     products = 2 * _TILE**2 * tiles * sizes.filters * sizes.channels
-    return products + 32 * tiles * sizes.channels + 28 * sizes.filters * sizes.channels + 24 * tiles * sizes.filters
+    return (
+        products
+        + 32 * tiles * sizes.channels
+        + 28 * sizes.filters * sizes.channels
+        + 24 * tiles * sizes.filters
+    )
 
 
 # ---- Bounds of rounding errors ---------------------------------------------------------------------------------------
@@ -248,7 +277,11 @@ class Way:
         if needs:
             return f"{self.name}: cannot compute {sizes}; it needs {needs}"
         can_dtype = self.is_library or dtype in DTYPES
-        return "" if can_dtype else f"{self.name}: cannot compute in {dtype}; it needs {' or '.join(DTYPES)}"
+        return (
+            ""
+            if can_dtype
+            else f"{self.name}: cannot compute in {dtype}; it needs {' or '.join(DTYPES)}"
+        )
 
 
 def _over(*lengths: str) -> Callable[[ConvolutionSizes], int]:
@@ -259,22 +292,49 @@ def _over(*lengths: str) -> Callable[[ConvolutionSizes], int]:
 _KERNEL = ("kernel_height", "kernel_width")
 
 #: Name -> way.
-WAYS: Mapping[str, Way] = MappingProxyType({
-    way.name: way
-    for way in (
-        Way("seven_loops", loops.seven_loops, passes=lambda sizes: sizes.multiply_adds),
-        Way("six_loops", loops.six_loops, passes=_over("batch", "filters", "channels_of_group", "out_height", *_KERNEL)),
-        Way("five_loops", loops.five_loops, passes=_over("batch", "filters", "channels_of_group", *_KERNEL)),
-        Way("four_loops", loops.four_loops, passes=_over("batch", "channels", *_KERNEL)),
-        Way("three_loops", loops.three_loops, passes=_over("batch", *_KERNEL)),
-        Way("two_loops", loops.two_loops, passes=_over(*_KERNEL)),
-        Way("im2col", loops.im2col),
-        Way("fourier", fourier, fourier_flops, strides=False, groups=False, bound=bound_of_fourier),
-        Way("winograd", winograd, winograd_flops, kernel=3, strides=False, groups=False, bound=bound_of_winograd),
-        Way("library", library, is_library=True),
-        Way("library_channels_last", library_channels_last, is_library=True),
-        Way("im2col_backward", loops.im2col_backward, twice, backward=True),
-        Way("library_backward", library_backward, twice, backward=True, is_library=True),
-        Way("exchanged_weight_gradient", exchanged_weight_gradient, groups=False, backward=True),
-    )
-})  # fmt: skip
+WAYS: Mapping[str, Way] = MappingProxyType(
+    {
+        way.name: way
+        for way in (
+            Way("seven_loops", loops.seven_loops, passes=lambda sizes: sizes.multiply_adds),
+            Way(
+                "six_loops",
+                loops.six_loops,
+                passes=_over("batch", "filters", "channels_of_group", "out_height", *_KERNEL),
+            ),
+            Way(
+                "five_loops",
+                loops.five_loops,
+                passes=_over("batch", "filters", "channels_of_group", *_KERNEL),
+            ),
+            Way("four_loops", loops.four_loops, passes=_over("batch", "channels", *_KERNEL)),
+            Way("three_loops", loops.three_loops, passes=_over("batch", *_KERNEL)),
+            Way("two_loops", loops.two_loops, passes=_over(*_KERNEL)),
+            Way("im2col", loops.im2col),
+            Way(
+                "fourier",
+                fourier,
+                fourier_flops,
+                strides=False,
+                groups=False,
+                bound=bound_of_fourier,
+            ),
+            Way(
+                "winograd",
+                winograd,
+                winograd_flops,
+                kernel=3,
+                strides=False,
+                groups=False,
+                bound=bound_of_winograd,
+            ),
+            Way("library", library, is_library=True),
+            Way("library_channels_last", library_channels_last, is_library=True),
+            Way("im2col_backward", loops.im2col_backward, twice, backward=True),
+            Way("library_backward", library_backward, twice, backward=True, is_library=True),
+            Way(
+                "exchanged_weight_gradient", exchanged_weight_gradient, groups=False, backward=True
+            ),
+        )
+    }
+)

@@ -56,7 +56,14 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
         folder = Path(scratch)
         job, answer = folder / "job", folder / "answer"
         job.write_bytes(pickle.dumps(settings))
-        words = [sys.executable, "-P", "-m", "mnistbench.course.studies.graph.worker", str(job), str(answer)]
+        words = [
+            sys.executable,
+            "-P",
+            "-m",
+            "mnistbench.course.studies.graph.worker",
+            str(job),
+            str(answer),
+        ]
         try:
             with Child(words, environment_of(settings, os.environ, folder)) as child:
                 while (line := child.next_line(_PATIENCE_S)) != DONE:
@@ -72,7 +79,9 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
     return found
 
 
-def environment_of(settings: Settings, inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
+def environment_of(
+    settings: Settings, inherited: Mapping[str, str], folder: Path
+) -> dict[str, str]:
     """Return the environment of the process: empty caches of the compiler, and the number of threads."""
     return measuring_environment(inherited, folder / "bytecode") | {
         "OMP_NUM_THREADS": str(settings.threads),
@@ -89,4 +98,6 @@ def _write(found: GraphStudy, folder: Path) -> None:
     numbers: dict[str, int] = {}
     for name, ending, text in texts:
         number = numbers[name] = numbers.get(name, 0) + 1
-        replace_file(folder / f"{name}{'' if number == 1 else f'_{number}'}.{ending}", text.encode())
+        replace_file(
+            folder / f"{name}{'' if number == 1 else f'_{number}'}.{ending}", text.encode()
+        )

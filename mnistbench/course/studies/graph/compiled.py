@@ -17,7 +17,14 @@ import torch
 from torch import Tensor, fx
 
 from mnistbench.course.studies.graph.programs import Program
-from mnistbench.course.studies.graph.result import BACKWARD_PART, FORWARD, FORWARD_PART, JOINT, CalledKernel, Graph
+from mnistbench.course.studies.graph.result import (
+    BACKWARD_PART,
+    FORWARD,
+    FORWARD_PART,
+    JOINT,
+    CalledKernel,
+    Graph,
+)
 from mnistbench.course.studies.graph.steps import timed_step
 
 # ---- Graphs ----------------------------------------------------------------------------------------------------------
@@ -60,14 +67,20 @@ def graphs(program: Program) -> tuple[list[Graph], list[str]]:
         found.append(graph(module, FORWARD))
         if not traces_backward:
             return module.forward
-        both = aot_autograd(fw_compiler=keep(FORWARD_PART), bw_compiler=keep(BACKWARD_PART), partition_fn=partition)
+        both = aot_autograd(
+            fw_compiler=keep(FORWARD_PART), bw_compiler=keep(BACKWARD_PART), partition_fn=partition
+        )
         traced: Callable[..., Any] = both(module, inputs)
         return traced
 
     program.step(torch.compile(program.compute, backend=backend, dynamic=False))
     if not found:
-        left_out.append("the graphs: torch.compile gave none (is TORCH_COMPILE_DISABLE or TORCHDYNAMO_DISABLE set?)")
-    order = {kind: number for number, kind in enumerate((FORWARD, JOINT, FORWARD_PART, BACKWARD_PART))}
+        left_out.append(
+            "the graphs: torch.compile gave none (is TORCH_COMPILE_DISABLE or TORCHDYNAMO_DISABLE set?)"
+        )
+    order = {
+        kind: number for number, kind in enumerate((FORWARD, JOINT, FORWARD_PART, BACKWARD_PART))
+    }
     return sorted(found, key=lambda each: order[each.kind]), left_out
 
 
@@ -116,7 +129,9 @@ def missing_compiler(device: str) -> str:
     return name if device == "cpu" and shutil.which(name) is None else ""
 
 
-def compiled(program: Program, folder: Path, device: str) -> tuple[Callable[..., Tensor], dict[str, Any]]:
+def compiled(
+    program: Program, folder: Path, device: str
+) -> tuple[Callable[..., Tensor], dict[str, Any]]:
     """Compile a program by its first step; return the compiled function, and the fields of the study that it fills.
 
     ``folder`` is an empty directory, which gets the files of Inductor.
@@ -134,8 +149,12 @@ def compiled(program: Program, folder: Path, device: str) -> tuple[Callable[...,
     present = list_options()
     for name in (_TRACE, _DIRECTORY):
         if name not in present:
-            raise CompileError(f"the generated code: torch {torch.__version__} has no option {name!r} of torch.compile")
-    options: dict[str, Any] = {_TRACE: True, _DIRECTORY: str(folder)} | ({_NAMES: True} if _NAMES in present else {})
+            raise CompileError(
+                f"the generated code: torch {torch.__version__} has no option {name!r} of torch.compile"
+            )
+    options: dict[str, Any] = {_TRACE: True, _DIRECTORY: str(folder)} | (
+        {_NAMES: True} if _NAMES in present else {}
+    )
     compute = torch.compile(program.compute, dynamic=False, options=options)
     try:
         start_ns = _start(device)
@@ -143,13 +162,17 @@ def compiled(program: Program, folder: Path, device: str) -> tuple[Callable[...,
     # A compiler fails in many ways, and what is eager can still be shown.
     except Exception as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_WIDTH]
-        raise CompileError(f"the generated code and compiled times: the compiler failed ({text})") from error
+        raise CompileError(
+            f"the generated code and compiled times: the compiler failed ({text})"
+        ) from error
     modules = sorted(folder.rglob("output_code.py"), key=_number)
     if not modules:
         raise CompileError("the generated code and compiled times: torch.compile generated nothing")
     # The directory of a module has a name such as ``model__0_backward_3.1``.
     parts = ("backward" if "_backward_" in path.parent.name else "forward" for path in modules)
-    code = tuple((part, path.read_text(encoding="utf-8")) for part, path in zip(parts, modules, strict=True))
+    code = tuple(
+        (part, path.read_text(encoding="utf-8")) for part, path in zip(parts, modules, strict=True)
+    )
     found = tuple(each for part, text in code for each in kernels(text, part, _is_operation))
     return compute, {"start_ns": start_ns, "first_compiled": first, "code": code, "kernels": found}
 
@@ -182,7 +205,8 @@ _LIBRARY = r"(?:extern_kernels|aten|torch\.ops\.\w+)"
 #: A call of a kernel: ``cpp_fused_add_mul_0(...)``, ``triton_poi_fused_add_mul_0.run(...)``, ``buf1 = extern_kernels.mm(...)``,
 #: ``buf2 = torch.ops.aten.convolution_backward.default(...)``.
 _CALL = re.compile(
-    rf"^\s+(?:\w+ = )?(?:(?P<generated>{_GENERATED})(?:\.run)?|{_LIBRARY}\.(?P<library>\w+)(?:\.\w+)?)\(", re.MULTILINE
+    rf"^\s+(?:\w+ = )?(?:(?P<generated>{_GENERATED})(?:\.run)?|{_LIBRARY}\.(?P<library>\w+)(?:\.\w+)?)\(",
+    re.MULTILINE,
 )
 _NAME = re.compile(r"(?:cpp|triton_[a-z]+)_fused_(?:(?P<operations>\w*)_)?\d+")
 _CALLS_BEGIN = "async_compile.wait("
@@ -196,10 +220,20 @@ def kernels(code: str, part: str, is_operation: Callable[[str], bool]) -> list[C
     """
     calls = code.partition(_CALLS_BEGIN)[2] or code
     end = _CALLS_END.search(calls)
-    found = [(match["generated"], match["library"]) for match in _CALL.finditer(calls[: end.start() if end else len(calls)])]
+    found = [
+        (match["generated"], match["library"])
+        for match in _CALL.finditer(calls[: end.start() if end else len(calls)])
+    ]
     launches = Counter(found)
     return [
-        CalledKernel(part, name, launches[name, None], operations(name, is_operation), generated=True, code=_source(code, name))
+        CalledKernel(
+            part,
+            name,
+            launches[name, None],
+            operations(name, is_operation),
+            generated=True,
+            code=_source(code, name),
+        )
         if name
         else CalledKernel(part, library, launches[None, library], (library,), generated=False)
         for name, library in launches
@@ -221,7 +255,11 @@ def operations(name: str, is_operation: Callable[[str], bool]) -> tuple[str, ...
     def divided(text: str) -> tuple[str, ...] | None:
         if is_operation(text):
             return (text,)
-        ends = (position for position, sign in enumerate(text) if sign == "_" and is_operation(text[:position]))
+        ends = (
+            position
+            for position, sign in enumerate(text)
+            if sign == "_" and is_operation(text[:position])
+        )
         rests = [(text[:end], *rest) for end in ends if (rest := divided(text[end + 1 :]))]
         return min(rests, key=len, default=None)
 
@@ -230,5 +268,7 @@ def operations(name: str, is_operation: Callable[[str], bool]) -> tuple[str, ...
 
 def _source(code: str, name: str) -> str:
     """Return the source of a generated kernel; empty if the module does not have it."""
-    match = re.search(rf"^{name} = async_compile\.\w+\(.*?'''\n?(.*?)'''", code, re.MULTILINE | re.DOTALL)
+    match = re.search(
+        rf"^{name} = async_compile\.\w+\(.*?'''\n?(.*?)'''", code, re.MULTILINE | re.DOTALL
+    )
     return match[1] if match else ""

@@ -69,7 +69,9 @@ def loading(program: Program, settings: Settings, trace: Path | None) -> list[Lo
     program.step()
     begin = time.perf_counter_ns()
     program.step()
-    n_steps = min(_MOST, max(_LEAST, int(settings.seconds / _ROUNDS * 1e9 / (time.perf_counter_ns() - begin))))
+    n_steps = min(
+        _MOST, max(_LEAST, int(settings.seconds / _ROUNDS * 1e9 / (time.perf_counter_ns() - begin)))
+    )
     # What was loaded before the first timed step does not count: a worker is ahead by that much.
     n_warm = 1 + _AHEAD * settings.workers
     timed: dict[int | None, list[tuple[int, int]]] = {None: [], 0: [], settings.workers: []}
@@ -77,7 +79,9 @@ def loading(program: Program, settings: Settings, trace: Path | None) -> list[Lo
         with contextlib.closing(_batches(program, settings, n_warm + n_steps, workers)) as batches:
             timed[workers] += [_timed(program, batches) for _ in range(n_warm + n_steps)][n_warm:]
     if trace and settings.workers:
-        with contextlib.closing(_batches(program, settings, n_warm + _TRACED, settings.workers)) as batches:
+        with contextlib.closing(
+            _batches(program, settings, n_warm + _TRACED, settings.workers)
+        ) as batches:
             for batch in itertools.islice(batches, n_warm):
                 program.step(arguments=batch)
             profiler = torch.profiler.profile(activities=activities_of("cpu", "host"))
@@ -86,7 +90,9 @@ def loading(program: Program, settings: Settings, trace: Path | None) -> list[Lo
                     with record_function("step"):
                         program.step(arguments=batch)
             export_trace(profiler, trace)
-    return [Loading(workers, *map(tuple, zip(*found, strict=True))) for workers, found in timed.items()]
+    return [
+        Loading(workers, *map(tuple, zip(*found, strict=True))) for workers, found in timed.items()
+    ]
 
 
 def _timed(program: Program, batches: Iterator[Batch]) -> tuple[int, int]:
@@ -99,7 +105,9 @@ def _timed(program: Program, batches: Iterator[Batch]) -> tuple[int, int]:
     return loaded - begin, time.perf_counter_ns() - loaded
 
 
-def _batches(program: Program, settings: Settings, n_batches: int, workers: int | None) -> Generator[Batch]:
+def _batches(
+    program: Program, settings: Settings, n_batches: int, workers: int | None
+) -> Generator[Batch]:
     """Yield batches on the device; ``workers`` as in :class:`Loading`."""
     workload, size, device = program.workload, settings.batch_size, torch.device(settings.device)
     assert workload is not None, "a training step"
@@ -110,7 +118,9 @@ def _batches(program: Program, settings: Settings, n_batches: int, workers: int 
             return
         whole = workload.load(device)
         for number in range(n_batches):
-            indices = torch.arange(number * size, (number + 1) * size, device=device) % len(whole.train)
+            indices = torch.arange(number * size, (number + 1) * size, device=device) % len(
+                whole.train
+            )
             yield whole.batch(whole.train, indices)
         return
     load, cpu = workload.load, torch.device("cpu")
@@ -120,7 +130,9 @@ def _batches(program: Program, settings: Settings, n_batches: int, workers: int 
         batch_size=size if load else None,
         num_workers=workers,
         # Forks where there are any, because a dataset of one's own may not be picklable.
-        multiprocessing_context="fork" if workers and "fork" in multiprocessing.get_all_start_methods() else None,
+        multiprocessing_context="fork"
+        if workers and "fork" in multiprocessing.get_all_start_methods()
+        else None,
         generator=torch.Generator().manual_seed(1),
     )
     for inputs, targets in loader:

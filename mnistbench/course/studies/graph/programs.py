@@ -34,7 +34,9 @@ class Program:
     synchronize: Callable[[], None]  # waits for the device
     workload: Workload | None = None
 
-    def step(self, compute: Callable[..., Tensor] | None = None, arguments: tuple[Tensor, ...] = ()) -> None:
+    def step(
+        self, compute: Callable[..., Tensor] | None = None, arguments: tuple[Tensor, ...] = ()
+    ) -> None:
         """Run a step, with a forward pass and a batch in place of the program's own if they are given."""
         self.zero_grad()
         self.backward((compute or self.compute)(*(arguments or self.arguments)))
@@ -87,9 +89,15 @@ def _training_step(found: Workload, batch_size: int, device: torch.device) -> Pr
         return found.loss(model(inputs), targets)
 
     return Program(
-        source=f"training step of {found.name}, batch {batch_size}", compute=compute, arguments=batch,
-        zero_grad=step.zero_grad, backward=step.backward, update=step.update, synchronize=synchronizer(device), workload=found,
-    )  # fmt: skip
+        source=f"training step of {found.name}, batch {batch_size}",
+        compute=compute,
+        arguments=batch,
+        zero_grad=step.zero_grad,
+        backward=step.backward,
+        update=step.update,
+        synchronize=synchronizer(device),
+        workload=found,
+    )
 
 
 def workload(settings: Settings) -> Workload:
@@ -106,9 +114,13 @@ def workload(settings: Settings) -> Workload:
     try:
         found: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"--workload: {settings.program!r} cannot be imported ({error}); name a Workload there") from None
+        raise UsageError(
+            f"--workload: {settings.program!r} cannot be imported ({error}); name a Workload there"
+        ) from None
     if callable(found) and not isinstance(found, Workload):
         found = found()
     if not isinstance(found, Workload):
-        raise UsageError(f"--workload: {settings.program!r} is {type(found).__name__}; name a Workload, or a function of one")
+        raise UsageError(
+            f"--workload: {settings.program!r} is {type(found).__name__}; name a Workload, or a function of one"
+        )
     return found

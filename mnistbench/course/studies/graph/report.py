@@ -44,12 +44,20 @@ KERNELS: tuple[Column[result.CalledKernel], ...] = (
     Column("part", lambda kernel: kernel.part),
     Column(
         "kernel",
-        lambda kernel: kernel.name if len(kernel.name) <= _WIDTH else f"{kernel.name[: _WIDTH - 6]}...{kernel.name[-3:]}",
+        lambda kernel: (
+            kernel.name
+            if len(kernel.name) <= _WIDTH
+            else f"{kernel.name[: _WIDTH - 6]}...{kernel.name[-3:]}"
+        ),
     ),
     Column("calls", lambda kernel: kernel.launches, units.count),
     Column(
         "operations",
-        lambda kernel: (", ".join(kernel.operations) or "copies only") if kernel.generated else "call of a library",
+        lambda kernel: (
+            (", ".join(kernel.operations) or "copies only")
+            if kernel.generated
+            else "call of a library"
+        ),
     ),
 )
 
@@ -65,18 +73,39 @@ def times_of(study: result.GraphStudy) -> tuple[Column[str], ...]:
         Column(None, lambda _: study.settings.program, key="program"),
         Column("part", lambda part: part, key="part"),
         Column("eager operations", study.eager_operations, units.count, "eager_operations"),
-        Column("generated kernels", lambda part: study.launches(part, generated=True), units.count, "generated_kernels"),
-        Column("library calls", lambda part: study.launches(part, generated=False), units.count, "library_kernels"),
-        Column("eager time", lambda part: study.typical_ns(result.EAGER, part), units.duration, "eager_ns"),
         Column(
-            "compiled time", lambda part: study.typical_ns(result.COMPILED, part) if study.compiled else None, units.duration,
+            "generated kernels",
+            lambda part: study.launches(part, generated=True),
+            units.count,
+            "generated_kernels",
+        ),
+        Column(
+            "library calls",
+            lambda part: study.launches(part, generated=False),
+            units.count,
+            "library_kernels",
+        ),
+        Column(
+            "eager time",
+            lambda part: study.typical_ns(result.EAGER, part),
+            units.duration,
+            "eager_ns",
+        ),
+        Column(
+            "compiled time",
+            lambda part: study.typical_ns(result.COMPILED, part) if study.compiled else None,
+            units.duration,
             "compiled_ns",
         ),
         Column("times as fast", lambda part: ratio(part, 2), "{:.2f}".format, "ratio"),
-        Column("quartiles", lambda part: ratio(part, 1) and f"{ratio(part, 1):.2f} to {ratio(part, 3):.2f}", str),
+        Column(
+            "quartiles",
+            lambda part: ratio(part, 1) and f"{ratio(part, 1):.2f} to {ratio(part, 3):.2f}",
+            str,
+        ),
         Column(None, lambda part: ratio(part, 1), key="ratio_first_quartile"),
         Column(None, lambda part: ratio(part, 3), key="ratio_third_quartile"),
-    )  # fmt: skip
+    )
 
 
 SCHEDULE: tuple[Column[result.Scheduled], ...] = (
@@ -97,17 +126,30 @@ LOADING: tuple[Column[result.Loading], ...] = (
 def report_of(study: result.GraphStudy) -> Report:
     """Return the tables, and the texts that are shown in full: by default all of the expression, and none of a workload."""
     settings = study.settings
-    shown = (result.TEXTS if settings.program == result.EXPRESSION else ()) if settings.show is None else settings.show
+    shown = (
+        (result.TEXTS if settings.program == result.EXPRESSION else ())
+        if settings.show is None
+        else settings.show
+    )
     # It has no weights.
-    parts = [part for part in result.PARTS if part != "update" or settings.program != result.EXPRESSION]
+    parts = [
+        part for part in result.PARTS if part != "update" or settings.program != result.EXPRESSION
+    ]
     columns, where = times_of(study), machine(settings.device, settings.threads)
-    graph_lines, time_lines, loading_lines = (tuple(of(study)) for of in (_graph_lines, _time_lines, _loading_lines))
-    times = Table(f"{study.source}, {where}: eager and compiled", columns, parts, ["step"], time_lines)
+    graph_lines, time_lines, loading_lines = (
+        tuple(of(study)) for of in (_graph_lines, _time_lines, _loading_lines)
+    )
+    times = Table(
+        f"{study.source}, {where}: eager and compiled", columns, parts, ["step"], time_lines
+    )
     loading = f"eager steps with batches of {settings.batch_size}, by how they are loaded"
     blocks = [
         *_blocks(Table(f"{study.source}: graphs", GRAPHS, study.graphs, lines=graph_lines)),
         *(
-            Block(f"{kind.capitalize()} graph", drawing="\n".join(graph.text.rstrip() for graph in found))
+            Block(
+                f"{kind.capitalize()} graph",
+                drawing="\n".join(graph.text.rstrip() for graph in found),
+            )
             for kind in (result.FORWARD, result.JOINT)
             if kind in shown and (found := study.of_kind(kind))
         ),
@@ -118,7 +160,13 @@ def report_of(study: result.GraphStudy) -> Report:
             if each.code and "code" in shown
         ),
         *_blocks(times),
-        *_blocks(Table("schedule of one step, profiled", SCHEDULE, study.schedule if "schedule" in shown else ())),
+        *_blocks(
+            Table(
+                "schedule of one step, profiled",
+                SCHEDULE,
+                study.schedule if "schedule" in shown else (),
+            )
+        ),
         *_blocks(Table(loading, LOADING, study.loading, lines=loading_lines)),
         *([Block("Left out", lines=study.left_out)] if study.left_out else []),
     ]
@@ -161,10 +209,13 @@ def _kernels(study: result.GraphStudy) -> Table:
 def _time_lines(study: result.GraphStudy) -> Iterator[str]:
     n_bytes = study.dispatched.moved_bytes
     least = study.least_bytes
-    yield f"Eager operations read and write {_megabytes(n_bytes)} MB in the forward and the backward pass." + (
-        f" One kernel for each pass would move {_megabytes(least)} MB, {units.factor(n_bytes / least)} times less."
-        if least
-        else ""
+    yield (
+        f"Eager operations read and write {_megabytes(n_bytes)} MB in the forward and the backward pass."
+        + (
+            f" One kernel for each pass would move {_megabytes(least)} MB, {units.factor(n_bytes / least)} times less."
+            if least
+            else ""
+        )
     )
     if study.compile_ns is None or study.start_ns is None:
         return
@@ -181,7 +232,11 @@ def _time_lines(study: result.GraphStudy) -> Iterator[str]:
 
 
 def _loading_lines(study: result.GraphStudy) -> Iterator[str]:
-    resident, alone, loaded = study.loaded(None), study.loaded(0), study.loaded(study.settings.workers)
+    resident, alone, loaded = (
+        study.loaded(None),
+        study.loaded(0),
+        study.loaded(study.settings.workers),
+    )
     if study.overlap is None or not resident or not alone or not loaded:
         return
     load = units.duration(alone.typical_wait_ns)

@@ -50,7 +50,9 @@ _OWN = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
 def program_name(text: str) -> str:
     """Return EXPRESSION or the name of a workload."""
     if text not in (EXPRESSION, *MODELS) and not _OWN.fullmatch(text):
-        raise ValueError(f"is not known; choose {', '.join(MODELS)}, or give package.module:attribute")
+        raise ValueError(
+            f"is not known; choose {', '.join(MODELS)}, or give package.module:attribute"
+        )
     return text
 
 
@@ -59,21 +61,38 @@ class Settings:
     """The options of the command."""
 
     program: str = option(
-        "--workload", program_name, EXPRESSION, "convnet, lenet5, smallnet, or your own: package.module:attribute", "NAME"
+        "--workload",
+        program_name,
+        EXPRESSION,
+        "convnet, lenet5, smallnet, or your own: package.module:attribute",
+        "NAME",
     )
     size: int = option("--size", whole(1, 2**15), "2048", "rows and columns of x, y and z", "N")
     batch_size: int = option("--batch-size", whole(1), "64", "samples of a workload's step", "N")
-    workers: int = option("--workers", whole(0, 256), "2", "workers of a workload's DataLoader", "N")
+    workers: int = option(
+        "--workers", whole(0, 256), "2", "workers of a workload's DataLoader", "N"
+    )
     device: str = option("--device", str, "cpu", "auto, cpu, cuda, cuda:1, mps", "NAME")
-    threads: int = option("--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N")
-    dataset: str = option("--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME")
+    threads: int = option(
+        "--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N"
+    )
+    dataset: str = option(
+        "--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME"
+    )
     data_dir: Path | None = data_dir()
     show: tuple[str, ...] | None = option(
-        "--show", some_of(*TEXTS), None,
-        f"comma list of texts to show in full: {', '.join(TEXTS)} (default: all, of a workload none)", "NAMES",
-    )  # fmt: skip
+        "--show",
+        some_of(*TEXTS),
+        None,
+        f"comma list of texts to show in full: {', '.join(TEXTS)} (default: all, of a workload none)",
+        "NAMES",
+    )
     write: Path | None = option(
-        "--write", path, None, "write graphs, generated code, and traces for https://ui.perfetto.dev to this directory", "DIR"
+        "--write",
+        path,
+        None,
+        "write graphs, generated code, and traces for https://ui.perfetto.dev to this directory",
+        "DIR",
     )
     format: str = output_format(["csv"])
     output: Path | None = output()
@@ -85,7 +104,11 @@ class Settings:
         is_workload = self.program != EXPRESSION
         for name in ["size"] if is_workload else ["batch_size", "workers"]:
             if (value := getattr(self, name)) != usual[name]:
-                why = "is for x*y + z; leave it out" if is_workload else "needs a workload; give --workload, too"
+                why = (
+                    "is for x*y + z; leave it out"
+                    if is_workload
+                    else "needs a workload; give --workload, too"
+                )
                 raise UsageError(f"--{name.replace('_', '-')}: '{value}' {why}")
 
 
@@ -180,7 +203,9 @@ class Loading:
     @property
     def typical_ns(self) -> int:
         """Median time of a step with its wait."""
-        return median_ns(wait + compute for wait, compute in zip(self.wait_ns, self.compute_ns, strict=True))
+        return median_ns(
+            wait + compute for wait, compute in zip(self.wait_ns, self.compute_ns, strict=True)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,23 +233,34 @@ class GraphStudy:
 
     def typical_ns(self, way: str, part: str = "step") -> int:
         """Return the median time of a part in one way; 0 if it was not timed."""
-        return median_ns(step.part_ns(part) for step in (self.eager if way == EAGER else self.compiled))
+        return median_ns(
+            step.part_ns(part) for step in (self.eager if way == EAGER else self.compiled)
+        )
 
     def ratio_quartiles(self, part: str = "step") -> list[float] | None:
         """Return how many times as fast compiled steps are as the eager ones before them: first quartile, median, third.
 
         None without compiled steps or without times.
         """
-        pairs = [(before.part_ns(part), after.part_ns(part)) for before, after in zip(self.eager, self.compiled, strict=False)]
+        pairs = [
+            (before.part_ns(part), after.part_ns(part))
+            for before, after in zip(self.eager, self.compiled, strict=False)
+        ]
         if not pairs or not all(after for _, after in pairs):
             return None
         ratios = [before / after for before, after in pairs]
-        return statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+        return (
+            statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+        )
 
     @property
     def compile_ns(self) -> int | None:
         """Time of the first compiled step beyond that of a typical one."""
-        return self.first_compiled.total_ns - self.typical_ns(COMPILED) if self.first_compiled else None
+        return (
+            self.first_compiled.total_ns - self.typical_ns(COMPILED)
+            if self.first_compiled
+            else None
+        )
 
     def eager_operations(self, part: str) -> int | None:
         """Return the number of operations of eager execution of a part or of the ``step``; None for the update."""
@@ -236,7 +272,11 @@ class GraphStudy:
         passes = _PASSES.get(part)
         if not passes or not self.code:
             return None
-        return sum(each.launches for each in self.kernels if each.part in passes and each.generated == generated)
+        return sum(
+            each.launches
+            for each in self.kernels
+            if each.part in passes and each.generated == generated
+        )
 
     @property
     def least_bytes(self) -> int | None:
@@ -244,7 +284,11 @@ class GraphStudy:
 
         It is unknown for a program with graph breaks, a part of whose operations is in no graph.
         """
-        found = [graph.moved_bytes for kind in (FORWARD_PART, BACKWARD_PART) for graph in self.of_kind(kind)]
+        found = [
+            graph.moved_bytes
+            for kind in (FORWARD_PART, BACKWARD_PART)
+            for graph in self.of_kind(kind)
+        ]
         return sum(value or 0 for value in found) if len(found) == 2 and None not in found else None
 
     def loaded(self, workers: int | None) -> Loading | None:

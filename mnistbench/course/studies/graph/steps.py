@@ -52,7 +52,9 @@ def dispatched(program: Program) -> Dispatched:
         program.backward(result)
     program.zero_grad()
     n_bytes = moved_bytes(lambda: program.backward(program.compute(*program.arguments)))
-    return Dispatched(tuple(forward.names), tuple(backward.names), forward.views + backward.views, n_bytes)
+    return Dispatched(
+        tuple(forward.names), tuple(backward.names), forward.views + backward.views, n_bytes
+    )
 
 
 def timed_step(program: Program, compute: Callable[..., Tensor]) -> StepTimes:
@@ -103,7 +105,9 @@ _STEPS = 5
 _KERNEL = re.compile(r"(?:graph_\d+_)?((?:cpp|triton_[a-z]+)_fused_\w*)")
 
 
-def schedule(program: Program, way: str, compute: Callable[..., Tensor], trace: Path | None) -> list[Scheduled]:
+def schedule(
+    program: Program, way: str, compute: Callable[..., Tensor], trace: Path | None
+) -> list[Scheduled]:
     """Return the operations and kernels of the fastest of a few warm steps in the order of their starts.
 
     An operation that another one calls is not among them. On a CPU these are calls, and on an accelerator its kernels.
@@ -131,7 +135,9 @@ def scheduled(events: Sequence[Any], way: str, *, on_device: bool) -> Iterator[S
 
     With ``on_device`` these are the kernels of an accelerator, else the calls of the host.
     """
-    marks = [event for event in events if event.name == ITERATION and event.device_type == DeviceType.CPU]
+    marks = [
+        event for event in events if event.name == ITERATION and event.device_type == DeviceType.CPU
+    ]
     if not marks:
         return
     fastest = min((mark.time_range for mark in marks), key=lambda span: span.end - span.start)
@@ -141,7 +147,10 @@ def scheduled(events: Sequence[Any], way: str, *, on_device: bool) -> Iterator[S
         # The copy of a range is none.
         is_kernel = event.device_type != DeviceType.CPU and not is_annotation(event)
         if inside and (is_kernel if on_device else _is_outermost(event)):
-            start, duration = event.time_range.start - begin, event.time_range.end - event.time_range.start
+            start, duration = (
+                event.time_range.start - begin,
+                event.time_range.end - event.time_range.start,
+            )
             generated = _KERNEL.fullmatch(event.name)
             name = generated[1] if generated else event.name.removeprefix("aten::")
             yield Scheduled(way, name, round(start * 1e3), round(duration * 1e3))
@@ -158,4 +167,6 @@ def _is_outermost(event: Any) -> bool:
 
 
 def _is_operation(event: Any) -> bool:
-    return ("::" in event.name.split(" ")[0] and not event.name.startswith("autograd::")) or bool(_KERNEL.fullmatch(event.name))
+    return ("::" in event.name.split(" ")[0] and not event.name.startswith("autograd::")) or bool(
+        _KERNEL.fullmatch(event.name)
+    )

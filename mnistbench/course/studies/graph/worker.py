@@ -19,7 +19,14 @@ from mnistbench.course.studies.graph.command import DONE, PROGRESS
 from mnistbench.course.studies.graph.compiled import CompileError, compiled, graphs
 from mnistbench.course.studies.graph.loading import loading
 from mnistbench.course.studies.graph.programs import program
-from mnistbench.course.studies.graph.result import COMPILED, EAGER, EXPRESSION, Graph, GraphStudy, Settings
+from mnistbench.course.studies.graph.result import (
+    COMPILED,
+    EAGER,
+    EXPRESSION,
+    Graph,
+    GraphStudy,
+    Settings,
+)
 from mnistbench.course.studies.graph.steps import dispatched, schedule, timed_steps
 from mnistbench.measuring.case import memory_suffices, thread_count
 from mnistbench.measuring.environment import resolve_devices
@@ -60,10 +67,18 @@ def study(settings: Settings, folder: Path) -> GraphStudy:
         _say(f"{PROGRESS}load batches")
         loaded = loading(one, settings, traces / "workers.json.gz" if traces else None)
     return GraphStudy(
-        settings=settings, torch=torch.__version__, source=one.source, graphs=tuple(captured), dispatched=dispatched(one),
-        eager=steps[EAGER], compiled=steps.get(COMPILED, ()), schedule=tuple(ordered), loading=tuple(loaded),
-        left_out=(*left_out, *problems), **found,
-    )  # fmt: skip
+        settings=settings,
+        torch=torch.__version__,
+        source=one.source,
+        graphs=tuple(captured),
+        dispatched=dispatched(one),
+        eager=steps[EAGER],
+        compiled=steps.get(COMPILED, ()),
+        schedule=tuple(ordered),
+        loading=tuple(loaded),
+        left_out=(*left_out, *problems),
+        **found,
+    )
 
 
 def _say(line: str) -> None:
@@ -80,8 +95,13 @@ def main() -> int:
     try:
         device = resolve_devices([settings.device])[-1]  # auto: the accelerator, if there is one
         touch_heap()
-        with thread_count(settings.threads), memory_suffices(f"memory of {device} does not suffice; choose {smaller}"):
-            found: GraphStudy | str = study(replace(settings, device=device), job.parent / "inductor")
+        with (
+            thread_count(settings.threads),
+            memory_suffices(f"memory of {device} does not suffice; choose {smaller}"),
+        ):
+            found: GraphStudy | str = study(
+                replace(settings, device=device), job.parent / "inductor"
+            )
     except MnistbenchError as error:
         found = str(error)
     answer.write_bytes(pickle.dumps(found))

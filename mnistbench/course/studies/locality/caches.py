@@ -90,11 +90,17 @@ def of_this_machine(directory: Path = LINUX) -> Caches:
         return (index / name).read_text(encoding="utf-8").strip()
 
     def cache(index: Path) -> Cache:
-        values = (text(index, name) for name in ("size", "coherency_line_size", "ways_of_associativity"))
+        values = (
+            text(index, name) for name in ("size", "coherency_line_size", "ways_of_associativity")
+        )
         return cache_of(str(index))(":".join(values))
 
     try:
-        found = {text(index, "level"): index for index in directory.glob("index*") if text(index, "type") != "Instruction"}
+        found = {
+            text(index, "level"): index
+            for index in directory.glob("index*")
+            if text(index, "type") != "Instruction"
+        }
         return Caches(cache(found["1"]), cache(found["2"]))
     except (OSError, KeyError, ValueError, UsageError):
         return USUAL
@@ -128,7 +134,9 @@ def touch(sets: Any, line: int) -> bool:
 class Traced:
     """A stand-in for an array: it holds no numbers, counts its accesses, and passes each to the caches."""
 
-    def __init__(self, first: int, strides: Any, of_l1_line: int, of_l2_line: int, l1: Any, l2: Any) -> None:
+    def __init__(
+        self, first: int, strides: Any, of_l1_line: int, of_l2_line: int, l1: Any, l2: Any
+    ) -> None:
         self.first = first  # number of the first element in memory
         # Elements that an index of each dimension skips; a tuple of ``DIMENSIONS``.
         self.strides = strides

@@ -82,7 +82,9 @@ def rounds_ns(nests: Sequence[Nest], line: int, rounds: int) -> list[tuple[float
     A round times each nest once, so that a slow phase of the machine is a slow phase of all of them. Nests with the same shapes
     use the same arrays, each of which begins at a multiple of ``line`` bytes.
     """
-    arrays = {shapes: arrays_of(nest, line) for nest in nests for shapes in [tuple(nest.shapes.items())]}
+    arrays = {
+        shapes: arrays_of(nest, line) for nest in nests for shapes in [tuple(nest.shapes.items())]
+    }
     blocks = [_timed_block(nest, arrays[tuple(nest.shapes.items())]) for nest in nests]
     times = [[block() for block in blocks] for _ in range(rounds)]
     return [tuple(of_nest) for of_nest in zip(*times, strict=True)]

@@ -76,7 +76,9 @@ def kji(a: Elements, b: Elements, c: Elements, rows: int, columns: int, inner: i
                 c[i, j] += a[i, k] * value
 
 
-def tiled(a: Elements, b: Elements, c: Elements, rows: int, columns: int, inner: int, tile: int) -> None:
+def tiled(
+    a: Elements, b: Elements, c: Elements, rows: int, columns: int, inner: int, tile: int
+) -> None:
     """Multiply tiles of a, b and c, each in the order ikj; a tile is used again while it is in the cache."""
     for first_i in range(0, rows, tile):
         for first_k in range(0, inner, tile):
@@ -94,9 +96,17 @@ def tiled(a: Elements, b: Elements, c: Elements, rows: int, columns: int, inner:
 
 
 def columns_innermost(
-    images: Elements, weights: Elements, outputs: Elements,
-    batch: int, filters: int, channels: int, height: int, width: int, kernel_height: int, kernel_width: int,
-) -> None:  # fmt: skip
+    images: Elements,
+    weights: Elements,
+    outputs: Elements,
+    batch: int,
+    filters: int,
+    channels: int,
+    height: int,
+    width: int,
+    kernel_height: int,
+    kernel_width: int,
+) -> None:
     """Add to a row of the output a multiple of a row of the image: both are read along their rows.
 
     ``height`` and ``width`` are those of the output, OH and OW.
@@ -113,9 +123,17 @@ def columns_innermost(
 
 
 def filters_innermost(
-    images: Elements, weights: Elements, outputs: Elements,
-    batch: int, filters: int, channels: int, height: int, width: int, kernel_height: int, kernel_width: int,
-) -> None:  # fmt: skip
+    images: Elements,
+    weights: Elements,
+    outputs: Elements,
+    batch: int,
+    filters: int,
+    channels: int,
+    height: int,
+    width: int,
+    kernel_height: int,
+    kernel_width: int,
+) -> None:
     """Add to a pixel of all outputs: neighbors in the innermost loop are OH x OW and C x KH x KW elements apart in memory.
 
     ``height`` and ``width`` are those of the output, OH and OW.

@@ -22,7 +22,13 @@ from mnistbench.course.studies.locality.nests import (
     strides,
     tile_that_fits,
 )
-from mnistbench.course.studies.locality.result import CacheCounts, Computation, LocalityStudy, NestResult, Settings
+from mnistbench.course.studies.locality.result import (
+    CacheCounts,
+    Computation,
+    LocalityStudy,
+    NestResult,
+    Settings,
+)
 
 #: Times of each loop nest.
 _ROUNDS = 11
@@ -51,10 +57,15 @@ def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
     products = [order for order in settings.orders if order in PRODUCTS]
     tiles = f", tiles of {tile}x{tile}" if "tiled" in products else ""
     wanted = {
-        f"product-{n}": (f"product of {n}x{n} matrices{tiles}", [product(order, n, n, n, tile) for order in products])
+        f"product-{n}": (
+            f"product of {n}x{n} matrices{tiles}",
+            [product(order, n, n, n, tile) for order in products],
+        )
         for n in sizes
     }
-    of_convolution = [convolution(order, GRID[name]) for order in settings.orders if order in CONVOLUTIONS]
+    of_convolution = [
+        convolution(order, GRID[name]) for order in settings.orders if order in CONVOLUTIONS
+    ]
     wanted[name] = f"convolution {GRID[name]}", of_convolution
     wanted = {name: (text, nests) for name, (text, nests) in wanted.items() if nests}
     for name, (_, [nest, *_]) in wanted.items():
@@ -63,7 +74,10 @@ def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
             raise UsageError(
                 f"{name}: {nest.multiply_adds:,} multiply-adds are too many to simulate; give at most {most:,}{remedy}"
             )
-    found = [_computed(name, *each, caches, _ROUNDS if numba else 0, progress) for name, each in wanted.items()]
+    found = [
+        _computed(name, *each, caches, _ROUNDS if numba else 0, progress)
+        for name, each in wanted.items()
+    ]
     return LocalityStudy(caches, numba, tuple(found))
 
 
@@ -77,7 +91,12 @@ def _numba_version() -> str:
 
 
 def _computed(
-    name: str, text: str, nests: Sequence[Nest], caches: Caches, rounds: int, progress: Callable[[str], None]
+    name: str,
+    text: str,
+    nests: Sequence[Nest],
+    caches: Caches,
+    rounds: int,
+    progress: Callable[[str], None],
 ) -> Computation:
     """Simulate all nests of a computation, on the same arrays, and time each ``rounds`` times; with 0, nothing is compiled."""
     counts = []
@@ -90,11 +109,15 @@ def _computed(
         NestResult(nest.order, nest.multiply_adds, of_arrays, rounds_ns, in_l1_ns)
         for nest, of_arrays, (rounds_ns, in_l1_ns) in zip(nests, counts, times, strict=True)
     )
-    lines = sum(math.ceil(math.prod(shape) * ITEM / caches.l1.line) for shape in nests[0].shapes.values())
+    lines = sum(
+        math.ceil(math.prod(shape) * ITEM / caches.l1.line) for shape in nests[0].shapes.values()
+    )
     return Computation(name, text, nests[0].n_bytes, lines, found)
 
 
-def _times(nests: Sequence[Nest], line: int, rounds: int) -> list[tuple[tuple[float, ...], float | None]]:
+def _times(
+    nests: Sequence[Nest], line: int, rounds: int
+) -> list[tuple[tuple[float, ...], float | None]]:
     """Return for each nest the time of a multiply-add in each round, and the median with data in L1, in nanoseconds."""
     from mnistbench.course.studies.locality.compiled import rounds_ns
 
@@ -116,7 +139,9 @@ def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, CacheCo
     array_of: Callable[..., Any] = Traced
     loops = nest.loops
     # [sets, ways] of L1 and of L2; no line has the number -1.
-    both: list[Any] = [[[-1] * cache.ways for _ in range(cache.sets)] for cache in (caches.l1, caches.l2)]
+    both: list[Any] = [
+        [[-1] * cache.ways for _ in range(cache.sets)] for cache in (caches.l1, caches.l2)
+    ]
     if compiled:
         import numpy as np
 
@@ -126,7 +151,11 @@ def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, CacheCo
         both = [np.array(lines, dtype=np.int64) for lines in both]
     arrays = [
         array_of(
-            first, (*strides(shape), *[0] * (DIMENSIONS - len(shape))), caches.l1.line // ITEM, caches.l2.line // ITEM, *both
+            first,
+            (*strides(shape), *[0] * (DIMENSIONS - len(shape))),
+            caches.l1.line // ITEM,
+            caches.l2.line // ITEM,
+            *both,
         )
         for first, shape in zip(starts(nest, caches.l2.line), nest.shapes.values(), strict=True)
     ]

@@ -16,7 +16,8 @@ ITEM = 4
 
 #: Order -> the loops of a matrix product.
 PRODUCTS: Mapping[str, Callable[..., None]] = {
-    order.__name__: order for order in (loops.ijk, loops.jik, loops.ikj, loops.kij, loops.jki, loops.kji, loops.tiled)
+    order.__name__: order
+    for order in (loops.ijk, loops.jik, loops.ikj, loops.kij, loops.jki, loops.kji, loops.tiled)
 }
 
 #: Order -> the loops of a convolution.

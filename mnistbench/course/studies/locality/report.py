@@ -40,48 +40,90 @@ NESTS: tuple[Column[NestRow], ...] = (
     Column("order", lambda row: row.nest.order, key="order"),
     Column(None, lambda row: row.nest.multiply_adds, key="multiply_adds"),
     Column("accesses", lambda row: row.nest.counts.accesses, units.count, "accesses"),
-    Column("L1 hits", lambda row: row.nest.counts.accesses - row.nest.counts.l1_misses, units.count, "l1_hits"),
+    Column(
+        "L1 hits",
+        lambda row: row.nest.counts.accesses - row.nest.counts.l1_misses,
+        units.count,
+        "l1_hits",
+    ),
     Column("L1 misses", lambda row: row.nest.counts.l1_misses, units.count, "l1_misses"),
-    Column("L2 hits", lambda row: row.nest.counts.l1_misses - row.nest.counts.l2_misses, units.count, "l2_hits"),
+    Column(
+        "L2 hits",
+        lambda row: row.nest.counts.l1_misses - row.nest.counts.l2_misses,
+        units.count,
+        "l2_hits",
+    ),
     Column("L2 misses", lambda row: row.nest.counts.l2_misses, units.count, "l2_misses"),
-    Column("L1 misses per multiply-add", lambda row: row.nest.l1_misses, _number, "l1_misses_per_multiply_add"),
+    Column(
+        "L1 misses per multiply-add",
+        lambda row: row.nest.l1_misses,
+        _number,
+        "l1_misses_per_multiply_add",
+    ),
     Column("time per multiply-add", lambda row: row.nest.ns, _time, "ns_per_multiply_add"),
     Column("with data in L1", lambda row: row.nest.in_l1_ns, _time, "ns_per_multiply_add_in_l1"),
-    Column("rank by misses", lambda row: result.rank_by_misses(row.nest, row.computation.nests), units.count, "rank_by_misses"),
-    Column("rank by time", lambda row: result.rank_by_time(row.nest, row.computation.nests), units.count, "rank_by_time"),
+    Column(
+        "rank by misses",
+        lambda row: result.rank_by_misses(row.nest, row.computation.nests),
+        units.count,
+        "rank_by_misses",
+    ),
+    Column(
+        "rank by time",
+        lambda row: result.rank_by_time(row.nest, row.computation.nests),
+        units.count,
+        "rank_by_time",
+    ),
 )
 
 
 def report_of(study: result.LocalityStudy) -> Report:
     """Return the caches, and a figure and a table for each computation."""
-    every = Table("", NESTS, [NestRow(each, nest) for each in study.computations for nest in each.nests])
+    every = Table(
+        "", NESTS, [NestRow(each, nest) for each in study.computations for nest in each.nests]
+    )
     more = [
-        {"rounds_ns": row.nest.rounds_ns, "arrays": {name: asdict(counts) for name, counts in row.nest.arrays.items()}}
+        {
+            "rounds_ns": row.nest.rounds_ns,
+            "arrays": {name: asdict(counts) for name, counts in row.nest.arrays.items()},
+        }
         for row in every.rows
     ]
     caches = [{**asdict(cache), "sets": cache.sets} for cache in (study.caches.l1, study.caches.l2)]
     data = document(
-        "locality", l1=caches[0], l2=caches[1], numba=study.numba or None,
+        "locality",
+        l1=caches[0],
+        l2=caches[1],
+        numba=study.numba or None,
         nests=[record | raw for record, raw in zip(every.records(), more, strict=True)],
         problems=[_computation_json(each) for each in study.computations],
-    )  # fmt: skip
-    blocks = [Block("Simulated caches", tuple(_caches(study))), *(_block(each) for each in study.computations)]
+    )
+    blocks = [
+        Block("Simulated caches", tuple(_caches(study))),
+        *(_block(each) for each in study.computations),
+    ]
     return Report("loop orders, cache misses and time", blocks, data, every)
 
 
 def _computation_json(found: result.Computation) -> dict[str, Any]:
     pairs = result.agreement(found.nests)
     return {
-        "name": found.name, "text": found.text, "n_bytes": found.n_bytes, "lines": found.lines,
+        "name": found.name,
+        "text": found.text,
+        "n_bytes": found.n_bytes,
+        "lines": found.lines,
         "pairs": {**asdict(pairs), "kendall_tau": pairs.kendall_tau},
         "disagreements": [
             {
-                "slower": each.slower.order, "faster": each.faster.order, "slower_has_fewer_misses": each.fewer,
-                "share_of_difference_in_l1": each.in_l1, "cause": each.cause,
+                "slower": each.slower.order,
+                "faster": each.faster.order,
+                "slower_has_fewer_misses": each.fewer,
+                "share_of_difference_in_l1": each.in_l1,
+                "cause": each.cause,
             }
             for each in result.disagreements(found.nests)
         ],
-    }  # fmt: skip
+    }
 
 
 def _caches(study: result.LocalityStudy) -> Iterator[str]:
@@ -98,7 +140,9 @@ def _caches(study: result.LocalityStudy) -> Iterator[str]:
 def _block(found: result.Computation) -> Block:
     nests = sorted(found.nests, key=lambda nest: nest.counts.l1_misses)
     title = f"{found.name}: {found.text}, {units.size(found.n_bytes)} in {found.lines:,} lines"
-    table = Table(title, NESTS, [NestRow(found, nest) for nest in nests], lines=tuple(_sentences(nests)))
+    table = Table(
+        title, NESTS, [NestRow(found, nest) for nest in nests], lines=tuple(_sentences(nests))
+    )
     return Block(f"{found.name}, for each multiply-add", tables=(table,), drawing=figure(nests))
 
 
@@ -145,8 +189,16 @@ def figure(nests: Sequence[result.NestResult]) -> str:
     """
     most = max(nest.l1_misses for nest in nests)
     panels = [
-        bars("L1 misses", [(_number(nest.l1_misses), [(nest.l1_misses, _MARK)]) for nest in nests], most),
-        bars("L2 misses", [(_number(nest.l2_misses), [(nest.l2_misses, _MARK)]) for nest in nests], most),
+        bars(
+            "L1 misses",
+            [(_number(nest.l1_misses), [(nest.l1_misses, _MARK)]) for nest in nests],
+            most,
+        ),
+        bars(
+            "L2 misses",
+            [(_number(nest.l2_misses), [(nest.l2_misses, _MARK)]) for nest in nests],
+            most,
+        ),
     ]
     timed = [(nest.ns, min(nest.in_l1_ns or 0.0, nest.ns)) for nest in nests if nest.ns is not None]
     if len(timed) == len(nests):

@@ -27,22 +27,42 @@ class Settings:
     """The options of the command."""
 
     sizes: tuple[int, ...] | None = option(
-        "--size", several(whole(2, _LARGEST)), None,
-        "comma list of sides of square matrices (default: 120,128; without numba: 112)", "N",
-    )  # fmt: skip
+        "--size",
+        several(whole(2, _LARGEST)),
+        None,
+        "comma list of sides of square matrices (default: 120,128; without numba: 112)",
+        "N",
+    )
     convolution: str | None = option(
-        "--convolution", one_of(*GRID), None,
-        "chapter, conv1-b1, conv2-b16, ... (default: conv2-b1; without numba: conv1-b1)", "NAME",
-    )  # fmt: skip
-    orders: tuple[str, ...] = option("--order", some_of(*ORDERS), ",".join(ORDERS), "comma list of loop orders", "NAMES")
+        "--convolution",
+        one_of(*GRID),
+        None,
+        "chapter, conv1-b1, conv2-b16, ... (default: conv2-b1; without numba: conv1-b1)",
+        "NAME",
+    )
+    orders: tuple[str, ...] = option(
+        "--order", some_of(*ORDERS), ",".join(ORDERS), "comma list of loop orders", "NAMES"
+    )
     tile: int | None = option(
-        "--tile", whole(1, _LARGEST), None, "side of a tile (default: the largest of whole lines of which L1 holds three)", "N"
+        "--tile",
+        whole(1, _LARGEST),
+        None,
+        "side of a tile (default: the largest of whole lines of which L1 holds three)",
+        "N",
     )
     l1: Cache | None = option(
-        "--l1", cache_of("--l1"), None, "first cache, such as 32K:64:8 (default: that of this machine)", "SIZE:LINE:WAYS"
+        "--l1",
+        cache_of("--l1"),
+        None,
+        "first cache, such as 32K:64:8 (default: that of this machine)",
+        "SIZE:LINE:WAYS",
     )
     l2: Cache | None = option(
-        "--l2", cache_of("--l2"), None, "second cache, such as 1M:64:16 (default: that of this machine)", "SIZE:LINE:WAYS"
+        "--l2",
+        cache_of("--l2"),
+        None,
+        "second cache, such as 1M:64:16 (default: that of this machine)",
+        "SIZE:LINE:WAYS",
     )
     format: str = output_format(["csv"])
     output: Path | None = output()
@@ -55,7 +75,9 @@ class Settings:
         }
         for name, (value, using) in users.items():
             if value is not None and not set(using) & set(self.orders):
-                raise UsageError(f"--{name} is used by none of the orders; add {' or '.join(using)} to --order")
+                raise UsageError(
+                    f"--{name} is used by none of the orders; add {' or '.join(using)} to --order"
+                )
 
     @property
     def caches(self) -> Caches:
@@ -169,7 +191,11 @@ class Disagreement:
         """The instructions, if they make most of the difference without misses; else more L2 misses; else unknown."""
         if self.in_l1 is not None and self.in_l1 >= EXPLAINS:
             return INSTRUCTIONS
-        return L2_MISSES if has_fewer(self.faster.counts.l2_misses, self.slower.counts.l2_misses) else UNKNOWN
+        return (
+            L2_MISSES
+            if has_fewer(self.faster.counts.l2_misses, self.slower.counts.l2_misses)
+            else UNKNOWN
+        )
 
 
 @dataclass(frozen=True)
@@ -212,7 +238,8 @@ def disagreements(nests: Sequence[NestResult]) -> list[Disagreement]:
     return [
         Disagreement(slower, faster)
         for slower, faster in itertools.permutations(nests, 2)
-        if is_faster(faster, slower) and not has_fewer(faster.counts.l1_misses, slower.counts.l1_misses)
+        if is_faster(faster, slower)
+        and not has_fewer(faster.counts.l1_misses, slower.counts.l1_misses)
     ]
 
 
@@ -222,7 +249,12 @@ def agreement(nests: Sequence[NestResult]) -> Agreement:
     pairs = []
     for one, other in itertools.combinations([nest for nest in nests if nest.ns is not None], 2):
         mine, its = one.counts.l1_misses, other.counts.l1_misses
-        pairs.append((has_fewer(its, mine) - has_fewer(mine, its), is_faster(other, one) - is_faster(one, other)))
+        pairs.append(
+            (
+                has_fewer(its, mine) - has_fewer(mine, its),
+                is_faster(other, one) - is_faster(one, other),
+            )
+        )
     return Agreement(
         same=sum(misses * times > 0 for misses, times in pairs),
         opposite=sum(misses * times < 0 for misses, times in pairs),

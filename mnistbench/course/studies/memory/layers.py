@@ -27,7 +27,11 @@ CUDA_ROUNDING = 512
 
 def storages(values: Any, device: torch.device) -> dict[int, torch.UntypedStorage]:
     """Return the storages of all tensors among values on a device, by their address in C++."""
-    tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and leaf.device.type == device.type)
+    tensors = (
+        leaf
+        for leaf in tree_leaves(values)
+        if isinstance(leaf, Tensor) and leaf.device.type == device.type
+    )
     found = (tensor.untyped_storage() for tensor in tensors)
     # As torch's own StorageWeakRef: data_ptr is 0 without data.
     return {storage._cdata: storage for storage in found}  # noqa: SLF001
@@ -50,7 +54,11 @@ class Iteration:
 
     def __call__(self) -> Any:
         """Run once; return what the runner returns."""
-        return self.runner(*self.batch) if isinstance(self.runner, Step) else self.runner(self.batch[0])
+        return (
+            self.runner(*self.batch)
+            if isinstance(self.runner, Step)
+            else self.runner(self.batch[0])
+        )
 
     @property
     def given(self) -> Batch | Tensor:
@@ -62,15 +70,22 @@ class Iteration:
         if not isinstance(self.runner, Step):
             return {}
         state = self.runner.optimizer.state_dict().get("state", {})
-        parameters = chain.from_iterable(group["params"] for group in self.runner.optimizer.param_groups)
-        return {id(parameter): tree_leaves(state.get(number, {})) for number, parameter in enumerate(parameters)}
+        parameters = chain.from_iterable(
+            group["params"] for group in self.runner.optimizer.param_groups
+        )
+        return {
+            id(parameter): tree_leaves(state.get(number, {}))
+            for number, parameter in enumerate(parameters)
+        }
 
     def held(self) -> dict[int, torch.UntypedStorage]:
         """Return the storages that exist between two iterations: parameters, gradients, optimizer state and the batch."""
         parameters = list(self.model.parameters())
         gradients = [parameter.grad for parameter in parameters]
         buffers = list(self.model.buffers())
-        return storages([parameters, gradients, buffers, list(self.states().values()), self.given], self.device)
+        return storages(
+            [parameters, gradients, buffers, list(self.states().values()), self.given], self.device
+        )
 
     def held_bytes(self) -> int:
         """Return the bytes of these storages."""
@@ -136,12 +151,19 @@ class Ledger:
 
 def run_and_divide(iteration: Iteration) -> tuple[LayerMemory, ...]:
     """Run an iteration, which makes gradients and optimizer state; return the storages of each layer, without peaks."""
-    named = {name: module for name, module in iteration.model.named_modules() if not any(True for _ in module.children())}
+    named = {
+        name: module
+        for name, module in iteration.model.named_modules()
+        if not any(True for _ in module.children())
+    }
     rows: dict[str, dict[str, int]] = {}  # layer -> role -> bytes
     # Kept, so that no address is used again.
     seen: dict[str, dict[int, torch.UntypedStorage]] = {role: {} for role in ROLES}
     places = Places()
-    base = storages([list(iteration.model.parameters()), list(iteration.model.buffers()), iteration.given], iteration.device)
+    base = storages(
+        [list(iteration.model.parameters()), list(iteration.model.buffers()), iteration.given],
+        iteration.device,
+    )
 
     def count(layer: str, role: str, values: Any, without: Iterable[int] = ()) -> None:
         row = rows.setdefault(layer, dict.fromkeys(ROLES, 0))
@@ -163,7 +185,9 @@ def run_and_divide(iteration: Iteration) -> tuple[LayerMemory, ...]:
         undo.enter_context(in_ranges(iteration.runner, iteration.model, places.within))
         undo.enter_context(torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor))
         for name, module in named.items():
-            undo.callback(module.register_forward_hook(partial(enter, name), with_kwargs=True).remove)
+            undo.callback(
+                module.register_forward_hook(partial(enter, name), with_kwargs=True).remove
+            )
         found = iteration()
     if isinstance(iteration.runner, Step):
         output, loss = found
@@ -177,4 +201,7 @@ def run_and_divide(iteration: Iteration) -> tuple[LayerMemory, ...]:
             count(name, "weight", owned)
             count(name, "gradient", [parameter.grad for parameter in parameters])
             count(name, "state", [states.get(id(parameter), []) for parameter in parameters])
-    return tuple(LayerMemory(name, type(named[name]).__name__ if name in named else "", **row) for name, row in rows.items())
+    return tuple(
+        LayerMemory(name, type(named[name]).__name__ if name in named else "", **row)
+        for name, row in rows.items()
+    )

@@ -21,8 +21,23 @@ from mnistbench.core.operation import ITERATION
 from mnistbench.core.params import Params
 from mnistbench.course.studies.memory.layers import Iteration, Ledger, Places
 from mnistbench.course.studies.memory.prediction import predicted_peak
-from mnistbench.course.studies.memory.result import LargestBatch, LayerMemory, MemoryCase, MemoryStudy, Peak, Settings, Site
-from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, synchronizer, thread_count
+from mnistbench.course.studies.memory.result import (
+    LargestBatch,
+    LayerMemory,
+    MemoryCase,
+    MemoryStudy,
+    Peak,
+    Settings,
+    Site,
+)
+from mnistbench.measuring.case import (
+    Case,
+    build,
+    fork_random,
+    memory_suffices,
+    synchronizer,
+    thread_count,
+)
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.events_to_table import placed
 from mnistbench.measuring.host_events import allocations, host_events
@@ -44,8 +59,18 @@ MOST_SAMPLES = 2**31 - 1
 #: Operations that only allocate; the operation that calls them is of interest.
 _ALLOCATE = frozenset(
     f"aten::{name}"
-    for name in ("empty", "empty_like", "empty_strided", "resize_", "new_empty", "to", "_to_copy", "zeros", "zeros_like")
-)  # fmt: skip
+    for name in (
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "resize_",
+        "new_empty",
+        "to",
+        "_to_copy",
+        "zeros",
+        "zeros_like",
+    )
+)
 
 
 def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) -> MemoryStudy:
@@ -69,15 +94,22 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
             _Pair(known[name], phase, device, settings.threads, progress)
             for name, phase in itertools.product(settings.models, settings.phases)
         ]
-        predictions = [(pair, size, *pair.predict(size)) for pair, size in itertools.product(pairs, settings.batch_sizes)]
+        predictions = [
+            (pair, size, *pair.predict(size))
+            for pair, size in itertools.product(pairs, settings.batch_sizes)
+        ]
         available = available_bytes()
         for _, size, peak, _ in predictions:
             if device == "cpu" and peak.n_bytes > available:
-                needed = f"needs {units.size(peak.n_bytes)}, and {units.size(available)} are available"
+                needed = (
+                    f"needs {units.size(peak.n_bytes)}, and {units.size(available)} are available"
+                )
                 raise UsageError(f"--batch-size: {size} {needed}; give a smaller one")
         cases = [pair.case(size, peak, layers) for pair, size, peak, layers in predictions]
         largest = [found for pair in pairs for found in pair.largest(memory)] if memory else []
-    return MemoryStudy(replace(settings, device=device), torch.__version__, tuple(cases), tuple(largest))
+    return MemoryStudy(
+        replace(settings, device=device), torch.__version__, tuple(cases), tuple(largest)
+    )
 
 
 @dataclass(frozen=True)
@@ -98,9 +130,16 @@ class _Pair:
         """Return the measured peak, and that of each layer; a batch that is too large raises UsageError."""
         self.progress(f"{self.phase} {self.workload.name}-b{batch_size}")
         params = Params(
-            workload=self.workload.name, phase=self.phase, batch_size=batch_size, device=self.device, dtype="float32",
-            threads=self.threads, compile=False, seed=_SEED, dataset=_DATASET,
-        )  # fmt: skip
+            workload=self.workload.name,
+            phase=self.phase,
+            batch_size=batch_size,
+            device=self.device,
+            dtype="float32",
+            threads=self.threads,
+            compile=False,
+            seed=_SEED,
+            dataset=_DATASET,
+        )
         with memory_suffices(too_large(self.device, batch_size)):
             return measured_peak(params, self.workload)
 
@@ -110,25 +149,34 @@ class _Pair:
         names = {layer.name for layer in layers}
         every = [*layers, *(LayerMemory(name) for name in peaks if name not in names)]
         with_both = tuple(replace(layer, measured_peak=peaks.get(layer.name)) for layer in every)
-        return MemoryCase(self.workload.name, self.phase, batch_size, predicted, measured, with_both)
+        return MemoryCase(
+            self.workload.name, self.phase, batch_size, predicted, measured, with_both
+        )
 
     def largest(self, memory: int) -> list[LargestBatch]:
         """Search for the largest batch size, and try it; on CUDA a larger one, too."""
         self.progress(f"{self.phase} {self.workload.name}: largest batch")
         size = largest_batch(lambda samples: self.predict(samples)[0].n_bytes, memory)
-        found = LargestBatch(self.workload.name, self.phase, memory, size, self.predict(max(1, size))[0].n_bytes)
+        found = LargestBatch(
+            self.workload.name, self.phase, memory, size, self.predict(max(1, size))[0].n_bytes
+        )
         if size == 0:
             return [replace(found, reason="one sample needs more")]
         if self.device != "cpu":
             sizes = (size, math.ceil(size * (1 + _BEYOND)))
-            return [replace(found, tried=each, measured=self._measured_on_cuda(memory, each)) for each in sizes]
+            return [
+                replace(found, tried=each, measured=self._measured_on_cuda(memory, each))
+                for each in sizes
+            ]
         available = available_bytes()
         if size >= MOST_SAMPLES:
             return [replace(found, reason="no larger batch was searched")]
         if memory > available:
             return [replace(found, reason=f"{units.size(available)} are available")]
         if memory > MOST_TRIED_BYTES:
-            return [replace(found, reason=f"above {units.size(MOST_TRIED_BYTES)} a CPU takes too long")]
+            return [
+                replace(found, reason=f"above {units.size(MOST_TRIED_BYTES)} a CPU takes too long")
+            ]
         return [replace(found, tried=size, measured=self.measure(size)[0].n_bytes)]
 
     def _measured_on_cuda(self, memory: int, batch_size: int) -> int | None:
@@ -180,7 +228,9 @@ def held(case: Case) -> int:
     """Return the bytes of a case's parameters, gradients, optimizer state and batch."""
     assert case.runner is not None, "forward or step"
     device = torch.device(case.params.device)
-    batch = case.workload.make_batch(case.params.batch_size, device, torch.Generator().manual_seed(case.params.seed))
+    batch = case.workload.make_batch(
+        case.params.batch_size, device, torch.Generator().manual_seed(case.params.seed)
+    )
     return Iteration(case.model, case.runner, batch, device).held_bytes()
 
 
@@ -195,10 +245,16 @@ def _by_profiler(case: Case) -> tuple[Peak, Mapping[str, int]]:
         if iteration.start <= at <= iteration.end and event is not None:
             place = places[id(event)]
             operation: Any = event
-            while operation is not None and (operation.name in _ALLOCATE or "::" not in operation.name):
+            while operation is not None and (
+                operation.name in _ALLOCATE or "::" not in operation.name
+            ):
                 # The innermost one that does more than to allocate.
                 operation = operation.cpu_parent
-            site = Site(place.module or f"({place.phase})", place.phase, operation.name if operation is not None else "")
+            site = Site(
+                place.module or f"({place.phase})",
+                place.phase,
+                operation.name if operation is not None else "",
+            )
             ledger.change(n_bytes, site)
     return Peak(ledger.peak, before, ledger.site), ledger.peaks
 
@@ -233,7 +289,8 @@ class _Readings:
     def read(self) -> None:
         """Enter the largest number of bytes since the last reading into the ledger, and the number now."""
         peak, now = (
-            read(self._device) - self._others for read in (torch.cuda.max_memory_allocated, torch.cuda.memory_allocated)
+            read(self._device) - self._others
+            for read in (torch.cuda.max_memory_allocated, torch.cuda.memory_allocated)
         )
         site = self._places.site()
         self.ledger.change(peak - self.ledger.live, site)

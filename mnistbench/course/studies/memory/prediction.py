@@ -11,7 +11,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mnistbench.course.studies.memory.layers import Iteration, Ledger, Places, n_bytes, run_and_divide, storages
+from mnistbench.course.studies.memory.layers import (
+    Iteration,
+    Ledger,
+    Places,
+    n_bytes,
+    run_and_divide,
+    storages,
+)
 from mnistbench.course.studies.memory.result import LayerMemory, Peak, Site
 from mnistbench.course.studies.memory.workspaces import changes
 from mnistbench.measuring.profiling import in_ranges
@@ -19,15 +26,21 @@ from mnistbench.workloads.step import Inference, Step
 from mnistbench.workloads.workload import Workload
 
 
-def predicted_peak(workload: Workload, phase: str, batch_size: int, device: str) -> tuple[Peak, tuple[LayerMemory, ...]]:
+def predicted_peak(
+    workload: Workload, phase: str, batch_size: int, device: str
+) -> tuple[Peak, tuple[LayerMemory, ...]]:
     """Return the peak of an iteration of ``forward`` or ``step`` that is not the first, and its layers. Nothing is computed."""
     sample = workload.make_batch(1, torch.device("cpu"), torch.Generator())
     with FakeTensorMode():
         with torch.device(device) as on:
             model = workload.make_model()
-            inputs, targets = (torch.empty((batch_size, *part.shape[1:]), dtype=part.dtype) for part in sample)
+            inputs, targets = (
+                torch.empty((batch_size, *part.shape[1:]), dtype=part.dtype) for part in sample
+            )
         runner = (
-            Inference(model) if phase == "forward" else Step(model, workload.loss, workload.make_optimizer(model.parameters()))
+            Inference(model)
+            if phase == "forward"
+            else Step(model, workload.loss, workload.make_optimizer(model.parameters()))
         )
         iteration = Iteration(model, runner, (inputs, targets), on)
         with _WithoutCopies():  # type: ignore[no-untyped-call]
@@ -43,7 +56,9 @@ def predicted_peak(workload: Workload, phase: str, batch_size: int, device: str)
     names = {layer.name for layer in layers}
     # What allocates and is no layer.
     others = [LayerMemory(name) for name in ledger.peaks if name not in names]
-    return peak, tuple(replace(layer, peak=ledger.peaks.get(layer.name)) for layer in (*layers, *others))
+    return peak, tuple(
+        replace(layer, peak=ledger.peaks.get(layer.name)) for layer in (*layers, *others)
+    )
 
 
 def _is_its_input(func: Any, args: Sequence[Any]) -> bool:
@@ -70,7 +85,9 @@ class _Following(TorchDispatchMode):
         """Note the frees of storages."""
         for address, storage in found.items():
             self._live.add(address)
-            weakref.finalize(storage, self._free, address, n_bytes(storage, self._device)).atexit = False
+            weakref.finalize(
+                storage, self._free, address, n_bytes(storage, self._device)
+            ).atexit = False
 
     def _free(self, address: int, size: int) -> None:
         self._live.discard(address)
@@ -89,7 +106,11 @@ class _Following(TorchDispatchMode):
                 return decomposed
         site = self._places.site(func._schema.name)  # noqa: SLF001  # the only way to the schema
         out = func(*args, **kwargs)
-        new = {address: each for address, each in storages(out, self._device).items() if address not in self._live}
+        new = {
+            address: each
+            for address, each in storages(out, self._device).items()
+            if address not in self._live
+        }
         if new:
             sizes = [n_bytes(storage, self._device) for storage in new.values()]
             for size in changes(site.operation, args, out) or sizes:

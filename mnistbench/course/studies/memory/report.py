@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mnistbench.core import units
-from mnistbench.course.studies.memory.result import LargestBatch, LayerMemory, MemoryCase, MemoryStudy, Peak
+from mnistbench.course.studies.memory.result import (
+    LargestBatch,
+    LayerMemory,
+    MemoryCase,
+    MemoryStudy,
+    Peak,
+)
 from mnistbench.course.studies.study import machine
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
@@ -29,17 +35,35 @@ LAYERS: tuple[Column[LayerRow], ...] = (
     Column("output", lambda row: row.layer.output, units.kibibytes, "output_bytes"),
     Column("weight", lambda row: row.layer.weight, units.kibibytes, "weight_bytes"),
     Column("gradient", lambda row: row.layer.gradient, units.kibibytes, "gradient_bytes"),
-    Column("optimizer state", lambda row: row.layer.state, units.kibibytes, "optimizer_state_bytes"),
-    Column("saved for backward", lambda row: row.layer.saved, units.kibibytes, "saved_for_backward_bytes"),
-    Column("live peak, predicted", lambda row: row.layer.peak, units.kibibytes, "predicted_peak_bytes"),
+    Column(
+        "optimizer state", lambda row: row.layer.state, units.kibibytes, "optimizer_state_bytes"
+    ),
+    Column(
+        "saved for backward",
+        lambda row: row.layer.saved,
+        units.kibibytes,
+        "saved_for_backward_bytes",
+    ),
+    Column(
+        "live peak, predicted", lambda row: row.layer.peak, units.kibibytes, "predicted_peak_bytes"
+    ),
     Column("measured", lambda row: row.layer.measured_peak, units.kibibytes, "measured_peak_bytes"),
-    Column("of peak", lambda row: row.layer.peak and row.layer.peak / row.case.predicted.n_bytes, units.percent, "of_peak"),
+    Column(
+        "of peak",
+        lambda row: row.layer.peak and row.layer.peak / row.case.predicted.n_bytes,
+        units.percent,
+        "of_peak",
+    ),
 )
 
 
 def _furthest(case: MemoryCase) -> str | None:
     """Return the layer whose predicted peak is furthest from the measured one; None if all are equal or none was measured."""
-    layer = max((layer for layer in case.layers if layer.gap), key=lambda layer: abs(layer.gap), default=None)
+    layer = max(
+        (layer for layer in case.layers if layer.gap),
+        key=lambda layer: abs(layer.gap),
+        default=None,
+    )
     return f"{layer.name}: {units.size(layer.gap, signed=True)}" if layer else None
 
 
@@ -48,9 +72,16 @@ PEAKS: tuple[Column[MemoryCase], ...] = (
     Column("phase", lambda case: case.phase, key="phase"),
     Column("batch", lambda case: case.batch_size, units.count, "batch_size"),
     Column("held before", lambda case: case.predicted.held, units.size, "held_bytes"),
-    Column("predicted peak", lambda case: case.predicted.n_bytes, units.size, "predicted_peak_bytes"),
+    Column(
+        "predicted peak", lambda case: case.predicted.n_bytes, units.size, "predicted_peak_bytes"
+    ),
     Column("measured peak", lambda case: case.measured.n_bytes, units.size, "measured_peak_bytes"),
-    Column("difference", lambda case: case.difference, lambda share: units.percent(share, signed=True), "difference"),
+    Column(
+        "difference",
+        lambda case: case.difference,
+        lambda share: units.percent(share, signed=True),
+        "difference",
+    ),
     Column("predicted in", lambda case: str(case.predicted.site) or None, key="predicted_in"),
     Column("measured in", lambda case: str(case.measured.site) or None, key="measured_in"),
     Column("largest difference in a layer", _furthest),
@@ -75,16 +106,34 @@ def report_of(study: MemoryStudy) -> Report:
     """
     device, threads = study.settings.device, study.settings.threads
     where = machine(device, threads)
-    largest = {(case.model, case.phase): case for case in sorted(study.cases, key=lambda case: case.batch_size)}
-    shown = [largest[key] for key in dict.fromkeys((case.model, case.phase) for case in study.cases)]
-    every = Table("", LAYERS, [LayerRow(case, layer) for case in study.cases for layer in (*case.layers, case.whole)])
+    largest = {
+        (case.model, case.phase): case
+        for case in sorted(study.cases, key=lambda case: case.batch_size)
+    }
+    shown = [
+        largest[key] for key in dict.fromkeys((case.model, case.phase) for case in study.cases)
+    ]
+    every = Table(
+        "",
+        LAYERS,
+        [LayerRow(case, layer) for case in study.cases for layer in (*case.layers, case.whole)],
+    )
     peaks = Table(f"Peaks of live memory, {where}", PEAKS, study.cases)
     batches = Table("Largest batch that fits", LARGEST, study.largest)
     data = document(
-        "memory", device=device, threads=threads, torch=study.torch, layers=every.records(),
-        cases=peaks.records(), largest=batches.records(),
-    )  # fmt: skip
-    tables = (*(_layers(case, where) for case in shown), peaks, *([batches] if study.largest else []))
+        "memory",
+        device=device,
+        threads=threads,
+        torch=study.torch,
+        layers=every.records(),
+        cases=peaks.records(),
+        largest=batches.records(),
+    )
+    tables = (
+        *(_layers(case, where) for case in shown),
+        peaks,
+        *([batches] if study.largest else []),
+    )
     return Report("memory of a network", [Block("", tables=tables)], data, every)
 
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnistbench.core.options import MOST_THREADS, option, output, output_format, several, some_of, whole
+from mnistbench.core.options import (
+    MOST_THREADS,
+    option,
+    output,
+    output_format,
+    several,
+    some_of,
+    whole,
+)
 from mnistbench.core.params import SUITE_MODELS
 
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -34,19 +42,33 @@ class Settings:
     """The options of the command."""
 
     models: tuple[str, ...] = option(
-        "--model", some_of(*SUITE_MODELS), ",".join(SUITE_MODELS), "comma list of convnet and lenet5", "NAMES"
+        "--model",
+        some_of(*SUITE_MODELS),
+        ",".join(SUITE_MODELS),
+        "comma list of convnet and lenet5",
+        "NAMES",
     )
     batch_sizes: tuple[int, ...] = option(
         "--batch-size", several(whole(1)), "1,16,64", "comma list of numbers of samples", "SIZES"
     )
     phases: tuple[str, ...] = option(
-        "--phase", some_of("forward", "step"), "forward,step", "comma list of forward and step", "NAMES"
+        "--phase",
+        some_of("forward", "step"),
+        "forward,step",
+        "comma list of forward and step",
+        "NAMES",
     )
     device: str = option("--device", one_device, "cpu", "cpu, cuda or cuda:1", "NAME")
     memory: int | None = option(
-        "--memory", size, None, "find the largest batch that fits: 512M or 2G (default: a CUDA device's memory)", "SIZE"
+        "--memory",
+        size,
+        None,
+        "find the largest batch that fits: 512M or 2G (default: a CUDA device's memory)",
+        "SIZE",
     )
-    threads: int = option("--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N")
+    threads: int = option(
+        "--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N"
+    )
     format: str = output_format(["csv"])
     output: Path | None = output()
 
@@ -89,7 +111,9 @@ class LayerMemory:
     @property
     def gap(self) -> int:
         """Measured minus predicted peak; 0 if one of them is missing."""
-        return 0 if self.peak is None or self.measured_peak is None else self.measured_peak - self.peak
+        return (
+            0 if self.peak is None or self.measured_peak is None else self.measured_peak - self.peak
+        )
 
 
 @dataclass(frozen=True)
@@ -117,8 +141,12 @@ class MemoryCase:
     @property
     def whole(self) -> LayerMemory:
         """The sums of all layers, and the peaks of the iteration."""
-        sums: dict[str, Any] = {role: sum(getattr(layer, role) for layer in self.layers) for role in ROLES}
-        return LayerMemory("all layers", **sums, peak=self.predicted.n_bytes, measured_peak=self.measured.n_bytes)
+        sums: dict[str, Any] = {
+            role: sum(getattr(layer, role) for layer in self.layers) for role in ROLES
+        }
+        return LayerMemory(
+            "all layers", **sums, peak=self.predicted.n_bytes, measured_peak=self.measured.n_bytes
+        )
 
     @property
     def difference(self) -> float:
@@ -144,7 +172,9 @@ class LargestBatch:
         """Whether the iteration that was tried fits."""
         if self.tried is None:
             return f"not tried: {self.reason}"
-        return "fits" if self.measured is not None and self.measured <= self.memory else "does not fit"
+        return (
+            "fits" if self.measured is not None and self.measured <= self.memory else "does not fit"
+        )
 
 
 @dataclass(frozen=True)

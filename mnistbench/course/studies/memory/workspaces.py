@@ -70,7 +70,9 @@ def changes(name: str, args: Sequence[Any], out: Any) -> list[int] | None:
 # ---- PyTorch's own code --------------------------------------------------------------------------------------------
 
 
-def _own_backward(weight: Tensor, gradient: Tensor, of_inputs: Tensor | None, *of_parameters: Tensor | None) -> list[int]:
+def _own_backward(
+    weight: Tensor, gradient: Tensor, of_inputs: Tensor | None, *of_parameters: Tensor | None
+) -> list[int]:
     columns = _columns(weight, gradient)
     of_weight, of_bias = of_parameters
     found = []
@@ -85,7 +87,9 @@ def _columns(weight: Tensor, out: Tensor) -> int:
     _, channels, height, width = weight.shape
     if height == width == 1:  # the image itself is the matrix
         return 0
-    return channels * height * width * out.shape[0] * out.shape[2] * out.shape[3] * out.element_size()
+    return (
+        channels * height * width * out.shape[0] * out.shape[2] * out.shape[3] * out.element_size()
+    )
 
 
 # ---- oneDNN --------------------------------------------------------------------------------------------------------
@@ -105,9 +109,20 @@ def _blocked_backward(
     of_inputs, of_weight, of_bias = found
     changes = []
     if of_inputs is not None:
-        blocked_gradient, blocked_weight = _images(gradient, vector), _kernels(weight, vector, vector)
+        blocked_gradient, blocked_weight = (
+            _images(gradient, vector),
+            _kernels(weight, vector, vector),
+        )
         blocked = _images(inputs, vector)
-        changes += [blocked_gradient, blocked_weight, blocked, -blocked_weight, -blocked_gradient, _size(of_inputs), -blocked]
+        changes += [
+            blocked_gradient,
+            blocked_weight,
+            blocked,
+            -blocked_weight,
+            -blocked_gradient,
+            _size(of_inputs),
+            -blocked,
+        ]
     if of_weight is not None:
         channels = inputs.shape[1]
         plain = channels in _PLAIN_CHANNELS[vector]
@@ -115,7 +130,14 @@ def _blocked_backward(
         blocked_gradient = _images(gradient, block)
         blocked_inputs = 0 if plain else _images(inputs, block)
         blocked = _kernels(weight, block, 1 if plain else block)
-        changes += [blocked_gradient, blocked_inputs, blocked, _size(of_bias), -blocked_inputs, -blocked_gradient]
+        changes += [
+            blocked_gradient,
+            blocked_inputs,
+            blocked,
+            _size(of_bias),
+            -blocked_inputs,
+            -blocked_gradient,
+        ]
         changes += [_size(of_bias), _size(of_weight), -blocked, -_size(of_bias)]
     return changes
 
@@ -129,7 +151,12 @@ def _images(images: Tensor, block: int) -> int:
 def _kernels(weight: Tensor, of_filters: int, of_channels: int) -> int:
     """Return the bytes of kernels [F, C, KH, KW] with whole blocks of filters and channels."""
     filters, channels, *area = weight.shape
-    return _whole(filters, of_filters) * _whole(channels, of_channels) * math.prod(area) * weight.element_size()
+    return (
+        _whole(filters, of_filters)
+        * _whole(channels, of_channels)
+        * math.prod(area)
+        * weight.element_size()
+    )
 
 
 def _whole(channels: int, block: int) -> int:

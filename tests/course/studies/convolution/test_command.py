@@ -7,7 +7,12 @@ import pytest
 from mnistbench import cli
 from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution.report import report_of
-from mnistbench.course.studies.convolution.result import ConvolutionStudy, Settings, WayCase, WayCost
+from mnistbench.course.studies.convolution.result import (
+    ConvolutionStudy,
+    Settings,
+    WayCase,
+    WayCost,
+)
 from mnistbench.course.studies.convolution.sizes import GRID
 from mnistbench.showing.output import render
 
@@ -17,14 +22,32 @@ def study():
 
     def cost(way, flops, n_bytes, seconds, definition=None, **values):
         case = WayCase("chapter", GRID["chapter"], way, "float32")
-        return WayCost(case, Ceilings(150e9, 20e9, "float32"), flops, definition or flops, n_bytes, seconds, **values)
+        return WayCost(
+            case,
+            Ceilings(150e9, 20e9, "float32"),
+            flops,
+            definition or flops,
+            n_bytes,
+            seconds,
+            **values,
+        )
 
     costs = (
         cost("fourier", 310_000, 240_000, 53e-6, definition=235_200, error=7.1e-6, bound=1.3e-2),
-        cost("library", 235_200, 19_000, 70e-6, error=6.4e-6, bound=3.53e-4, algorithm="jit:avx2, 2 reorders"),
+        cost(
+            "library",
+            235_200,
+            19_000,
+            70e-6,
+            error=6.4e-6,
+            bound=3.53e-4,
+            algorithm="jit:avx2, 2 reorders",
+        ),
         cost("library_backward", 470_400, 38_000, 190e-6, algorithm="PyTorch's own code"),
     )
-    refused = ("chapter: winograd: cannot compute 1x3x32x32 with 2 filters of 5x5; it needs kernels of 3x3",)
+    refused = (
+        "chapter: winograd: cannot compute 1x3x32x32 with 2 filters of 5x5; it needs kernels of 3x3",
+    )
     return ConvolutionStudy(Settings(), "2.15.0", costs, refused)
 
 
@@ -34,13 +57,29 @@ def test_the_report(form, ending, golden):
 
 
 def test_a_convolution_of_ones_own_is_measured_in_every_way(capsys):
-    assert cli.main(["study", "convolution", "--images", "1x2x6x6", "--filters", "3x3x3", "--format", "json"]) == 0
+    assert (
+        cli.main(
+            [
+                "study",
+                "convolution",
+                "--images",
+                "1x2x6x6",
+                "--filters",
+                "3x3x3",
+                "--format",
+                "json",
+            ]
+        )
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     costs = {cost["way"]: cost for cost in found["costs"]}
     assert len(costs) == 14
     assert found["refused"] == []
     assert costs["library"]["flops"] == 2 * 3 * 4 * 4 * 2 * 9
     assert costs["winograd"]["flops"] != costs["library"]["flops"]
-    assert all(cost["error"] <= cost["bound"] for cost in costs.values() if cost["error"] is not None)
+    assert all(
+        cost["error"] <= cost["bound"] for cost in costs.values() if cost["error"] is not None
+    )
     assert all(cost["seconds"] > 0 and cost["of_ceiling"] > 0 for cost in costs.values())
     assert costs["seven_loops"]["seconds"] > costs["library"]["seconds"]

@@ -34,7 +34,9 @@ def case(way, sizes, dtype="float32"):
 
 
 @pytest.mark.versions
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch is built without oneDNN")
+@pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="PyTorch is built without oneDNN"
+)
 def test_onednn_names_the_algorithms_of_the_library_alone(monkeypatch, capfd):
     monkeypatch.setattr(measurement, "ceilings_of", lambda *_: Ceilings(1e9, 1e9, "float32"))
     ways = ("library", "im2col", "library_backward")
@@ -62,7 +64,10 @@ def on_accelerator(monkeypatch):
         host = op_table(op_row("aten::cudnn_convolution", 900))
         kernels = ("nchwToNhwcKernel", "sm90_xmma_fprop")
         names = {"aten::cudnn_convolution": kernels, "aten::add_": kernels[:1]}
-        rows = (replace(op_row(name, 900, self_device_ns=900), kernels=found) for name, found in names.items())
+        rows = (
+            replace(op_row(name, 900, self_device_ns=900), kernels=found)
+            for name, found in names.items()
+        )
         return [host, op_table(*rows, view="device")]
 
     monkeypatch.setattr(measurement, "profile_call", profile_call)
@@ -78,8 +83,14 @@ def test_the_kernels_are_the_algorithm_of_the_library_alone(on_accelerator, monk
     monkeypatch.setattr(measurement, "has_device_view", lambda _: True)
     monkeypatch.setattr(measurement, "ceilings_of", lambda *_: Ceilings(1e9, 1e9, "float32"))
     ways, dtypes = ("im2col", "library", "winograd"), ("float32", "float64")
-    found = study(Settings(images=(1, 1, 4, 4), filters=(1, 3, 3), stride=2, ways=ways, dtypes=dtypes))
+    found = study(
+        Settings(images=(1, 1, 4, 4), filters=(1, 3, 3), stride=2, ways=ways, dtypes=dtypes)
+    )
     algorithms = {"im2col": "", "library": "nchwToNhwcKernel, sm90_xmma_fprop"}
     measured = [(cost.case.way, cost.case.dtype, cost.algorithm) for cost in found.costs]
-    assert measured == [(way, dtype, algorithm) for way, algorithm in algorithms.items() for dtype in dtypes]
-    assert found.refused == ("own: winograd: cannot compute 1x1x4x4 with 1 filters of 3x3 stride 2; it needs stride 1",)
+    assert measured == [
+        (way, dtype, algorithm) for way, algorithm in algorithms.items() for dtype in dtypes
+    ]
+    assert found.refused == (
+        "own: winograd: cannot compute 1x1x4x4 with 1 filters of 3x3 stride 2; it needs stride 1",
+    )

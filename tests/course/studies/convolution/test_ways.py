@@ -19,10 +19,21 @@ def sizes(draw):
     kernel_height, kernel_width = draw(st.sampled_from([(3, 3), (3, 3), (1, 1), (2, 3), (5, 5)]))
     padding = draw(st.integers(0, 2))
     stride = draw(st.integers(1, 3))
-    height, width = (draw(st.integers(max(1, side - 2 * padding), 9)) for side in (kernel_height, kernel_width))
+    height, width = (
+        draw(st.integers(max(1, side - 2 * padding), 9)) for side in (kernel_height, kernel_width)
+    )
     channels, filters = (groups * draw(st.integers(1, 3)) for _ in range(2))
     return ConvolutionSizes(
-        draw(st.integers(1, 3)), channels, height, width, filters, kernel_height, kernel_width, stride, padding, groups
+        draw(st.integers(1, 3)),
+        channels,
+        height,
+        width,
+        filters,
+        kernel_height,
+        kernel_width,
+        stride,
+        padding,
+        groups,
     )
 
 
@@ -32,7 +43,9 @@ def computed(way, one, seed=0, dtype=torch.float32):
     output = way.compute(inputs, weights, one)
     assert output.dtype == dtype
     assert output.shape == one.output_shape
-    return (output.double() - reference(inputs, weights, one)).abs(), way.bound(inputs, weights, one)
+    return (output.double() - reference(inputs, weights, one)).abs(), way.bound(
+        inputs, weights, one
+    )
 
 
 @settings(deadline=None)  # the first call loads a library
@@ -46,7 +59,9 @@ def test_the_error_is_below_the_bound(one, way, seed):
 
 @pytest.mark.parametrize("way", FORWARD, ids=lambda way: way.name)
 def test_the_bound_of_the_errors_of_a_real_layer_is_small(way):
-    error, bound = computed(way, GRID["chapter" if not way.refusal(GRID["chapter"]) else "conv1-b1"])
+    error, bound = computed(
+        way, GRID["chapter" if not way.refusal(GRID["chapter"]) else "conv1-b1"]
+    )
     assert (error <= bound).all()
     assert bound.max() < 0.1
 
@@ -56,7 +71,9 @@ def test_the_library_in_bfloat16_is_below_its_bound():
     assert (error <= bound).all()
 
 
-@pytest.mark.parametrize("way", [way for way in FORWARD if way.name != "seven_loops"], ids=lambda way: way.name)
+@pytest.mark.parametrize(
+    "way", [way for way in FORWARD if way.name != "seven_loops"], ids=lambda way: way.name
+)
 def test_the_output_is_on_the_device_of_the_inputs(way):
     one = ConvolutionSizes(1, 2, 6, 6, 3, 3, 3)
     # A device that every machine has.
@@ -65,7 +82,10 @@ def test_the_output_is_on_the_device_of_the_inputs(way):
 
 
 def test_winograd_and_fourier_are_less_exact_than_a_short_sum():
-    errors = {name: computed(WAYS[name], GRID["conv1-b1"])[0].square().mean() for name in ("im2col", "winograd", "fourier")}
+    errors = {
+        name: computed(WAYS[name], GRID["conv1-b1"])[0].square().mean()
+        for name in ("im2col", "winograd", "fourier")
+    }
     assert errors["im2col"] < errors["winograd"] < errors["fourier"]
 
 
@@ -76,7 +96,9 @@ def test_gradients_are_those_of_autograd(one, way):
         return
     inputs, weights = (tensor.double().requires_grad_() for tensor in one.tensors())
     output = WAYS["library"].compute(inputs, weights, one)
-    gradient = torch.randn(one.output_shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    gradient = torch.randn(
+        one.output_shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
     of_inputs, of_weights = torch.autograd.grad(output, [inputs, weights], gradient)
     found = way.compute(gradient, inputs.detach(), weights.detach(), one)
     if isinstance(found, tuple):
@@ -93,12 +115,25 @@ def test_gradients_are_those_of_autograd(one, way):
         ("fourier", {"stride": 2}, "it needs stride 1"),
         ("fourier", {"groups": 2}, "it needs one group"),
         ("exchanged_weight_gradient", {"groups": 2}, "it needs one group"),
-        ("seven_loops", {"batch": 64}, "it needs at most 200,000 passes of its loops, and this has 2,654,208"),
+        (
+            "seven_loops",
+            {"batch": 64},
+            "it needs at most 200,000 passes of its loops, and this has 2,654,208",
+        ),
     ],
 )
 def test_what_a_way_cannot_compute_is_refused_by_name(name, changed, said):
     one = ConvolutionSizes(
-        **{"batch": 1, "channels": 4, "height": 26, "width": 26, "filters": 2, "kernel_height": 3, "kernel_width": 3} | changed
+        **{
+            "batch": 1,
+            "channels": 4,
+            "height": 26,
+            "width": 26,
+            "filters": 2,
+            "kernel_height": 3,
+            "kernel_width": 3,
+        }
+        | changed
     )
     assert WAYS[name].refusal(one) == f"{name}: cannot compute {one}; {said}"
 
@@ -121,5 +156,8 @@ def test_flops_are_those_of_the_sources():
     assert WAYS["library"].flops(chapter) == 2 * 2 * 28 * 28 * 3 * 5 * 5
     # Lavin and Gray: 16 products for four outputs instead of 36, and transforms of tiles, kernels and results.
     tiles = 12 * 12
-    assert WAYS["winograd"].flops(conv2) == 2 * 16 * tiles * 64 * 32 + 32 * tiles * 32 + 28 * 64 * 32 + 24 * tiles * 64
+    assert (
+        WAYS["winograd"].flops(conv2)
+        == 2 * 16 * tiles * 64 * 32 + 32 * tiles * 32 + 28 * 64 * 32 + 24 * tiles * 64
+    )
     assert WAYS["winograd"].flops(conv2) < WAYS["library"].flops(conv2) / 2

@@ -49,15 +49,32 @@ def expression():
             Graph(BACKWARD_PART, 3, ("mul", "mul"), 3, 5 * MB, text),
         ),
         kernels=(
-            CalledKernel("forward", "cpp_fused_add_mul_0", 1, ("add", "mul"), generated=True, code="void kernel();\n"),
-            CalledKernel("backward", "cpp_fused_mul_0", 1, ("mul",), generated=True, code="void kernel();\n"),
+            CalledKernel(
+                "forward",
+                "cpp_fused_add_mul_0",
+                1,
+                ("add", "mul"),
+                generated=True,
+                code="void kernel();\n",
+            ),
+            CalledKernel(
+                "backward", "cpp_fused_mul_0", 1, ("mul",), generated=True, code="void kernel();\n"
+            ),
         ),
         code=(("forward", "# module\n"), ("backward", "# module\n")),
         dispatched=Dispatched(("mul", "add"), ("mul", "mul"), 0, 12 * MB),
         start_ns=10_000_000_000,
         first_compiled=StepTimes(1_500_000_000, 500_000_000, 0),
-        eager=(StepTimes(6_000_000, 6_000_000, 0), StepTimes(6_200_000, 6_200_000, 0), StepTimes(6_600_000, 6_600_000, 0)),
-        compiled=(StepTimes(4_000_000, 5_000_000, 0), StepTimes(4_000_000, 5_000_000, 0), StepTimes(4_400_000, 5_500_000, 0)),
+        eager=(
+            StepTimes(6_000_000, 6_000_000, 0),
+            StepTimes(6_200_000, 6_200_000, 0),
+            StepTimes(6_600_000, 6_600_000, 0),
+        ),
+        compiled=(
+            StepTimes(4_000_000, 5_000_000, 0),
+            StepTimes(4_000_000, 5_000_000, 0),
+            StepTimes(4_400_000, 5_500_000, 0),
+        ),
         schedule=(
             Scheduled(EAGER, "mul", 11_000, 3_000_000),
             Scheduled(EAGER, "add", 3_020_000, 3_100_000),
@@ -141,10 +158,23 @@ def test_the_csv_has_a_row_for_each_part():
 def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
     # Do not test the vector instructions: nine compilations, half the time.
     monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")
-    monkeypatch.setattr(command, "study", lambda settings, progress: study(replace(settings, seconds=0.2), progress))
+    monkeypatch.setattr(
+        command, "study", lambda settings, progress: study(replace(settings, seconds=0.2), progress)
+    )
     folder = tmp_path / "new" / "files"
     output = tmp_path / "study.json"
-    words = ["study", "graph", "--size", "64", "--write", str(folder), "--format", "json", "-o", str(output)]
+    words = [
+        "study",
+        "graph",
+        "--size",
+        "64",
+        "--write",
+        str(folder),
+        "--format",
+        "json",
+        "-o",
+        str(output),
+    ]
     assert cli.main(words) == 0, capsys.readouterr().err
     found = json.loads(output.read_text(encoding="utf-8"))
     assert found["left_out"] == []
@@ -156,13 +186,25 @@ def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
     assert found["compile_ns"] > 0
     step = found["parts"][-1]
     assert step["ratio_first_quartile"] <= step["ratio"] <= step["ratio_third_quartile"]
-    by_way = {way: [each["name"] for each in found["schedule"] if each["way"] == way] for way in (EAGER, COMPILED)}
+    by_way = {
+        way: [each["name"] for each in found["schedule"] if each["way"] == way]
+        for way in (EAGER, COMPILED)
+    }
     assert by_way[EAGER] == ["mul", "add", "mul", "mul"]
     assert by_way[COMPILED] == ["cpp_fused_add_mul_0", "cpp_fused_mul_0"]
-    texts = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.suffix in (".txt", ".py")}
+    texts = {
+        path.name: path.read_text(encoding="utf-8")
+        for path in folder.iterdir()
+        if path.suffix in (".txt", ".py")
+    }
     assert set(texts) == {
-        "forward.txt", "joint.txt", "forward_part.txt", "backward_part.txt", "code_forward.py", "code_backward.py",
-    }  # fmt: skip
+        "forward.txt",
+        "joint.txt",
+        "forward_part.txt",
+        "backward_part.txt",
+        "code_forward.py",
+        "code_backward.py",
+    }
     assert "aten.mul" in texts["joint.txt"]
     assert "cpp_fused_add_mul_0" in texts["code_forward.py"]
     for name in ("eager", "compiled"):
@@ -173,14 +215,20 @@ def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
 def test_without_a_compiler_the_graphs_and_the_loading_are_shown(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     done = []
-    found = study(Settings(program="lenet5", batch_size=8, workers=1, seconds=0.1, write=tmp_path), done.append)
+    found = study(
+        Settings(program="lenet5", batch_size=8, workers=1, seconds=0.1, write=tmp_path),
+        done.append,
+    )
     [said] = found.left_out
     assert said.startswith("no C++ compiler: 'no-such-compiler' is not found")
     assert found.compiled == found.code == found.kernels == ()
     assert found.ratio_quartiles() is None
     assert {graph.kind for graph in found.graphs} == {FORWARD, JOINT, FORWARD_PART, BACKWARD_PART}
     assert [each.name for each in found.loading] == ["resident data", "0 workers", "1 worker"]
-    assert all(len(each.wait_ns) == len(each.compute_ns) > 0 and min(each.compute_ns) > 0 for each in found.loading)
+    assert all(
+        len(each.wait_ns) == len(each.compute_ns) > 0 and min(each.compute_ns) > 0
+        for each in found.loading
+    )
     assert {each.name for each in found.schedule} >= {"conv2d", "convolution_backward"}
     assert {path.name for path in tmp_path.iterdir()} == {"eager.json.gz", "workers.json.gz"}
     assert "compile" in done
@@ -189,11 +237,16 @@ def test_without_a_compiler_the_graphs_and_the_loading_are_shown(tmp_path, monke
 
 def test_a_process_that_ends_without_a_result_is_one_line(monkeypatch):
     monkeypatch.setattr("sys.executable", "/bin/false")
-    with pytest.raises(ChildError, match=r"^the process that studies the program ended with exit code 1: it printed nothing$"):
+    with pytest.raises(
+        ChildError,
+        match=r"^the process that studies the program ended with exit code 1: it printed nothing$",
+    ):
         study(Settings())
 
 
 def test_the_process_has_empty_caches(tmp_path):
-    found = environment_of(Settings(threads=3), {"HOME": "/home", "TORCHINDUCTOR_CACHE_DIR": "/mine"}, tmp_path)
+    found = environment_of(
+        Settings(threads=3), {"HOME": "/home", "TORCHINDUCTOR_CACHE_DIR": "/mine"}, tmp_path
+    )
     assert found["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "cache")
     assert found["OMP_NUM_THREADS"] == "3"

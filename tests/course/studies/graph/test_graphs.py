@@ -9,7 +9,12 @@ from torch.autograd import DeviceType
 from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import ITERATION
 from mnistbench.course.studies.graph import compiled as compiled_module
-from mnistbench.course.studies.graph.compiled import CompileError, compiled, graphs, missing_compiler
+from mnistbench.course.studies.graph.compiled import (
+    CompileError,
+    compiled,
+    graphs,
+    missing_compiler,
+)
 from mnistbench.course.studies.graph.programs import program, workload
 from mnistbench.course.studies.graph.result import (
     BACKWARD_PART,
@@ -64,7 +69,11 @@ def test_a_training_step_is_one_graph_with_its_loss():
     found, left_out = graphs(one)
     assert left_out == []
     assert [each.kind for each in found] == [FORWARD, JOINT, FORWARD_PART, BACKWARD_PART]
-    assert found[0].operations.count("conv2d") == found[1].operations.count("convolution_backward") == 2
+    assert (
+        found[0].operations.count("conv2d")
+        == found[1].operations.count("convolution_backward")
+        == 2
+    )
     assert found[0].operations[-1] == "nll_loss"
     assert found[0].inputs == 2 + len(list(one.workload.make_model().parameters()))
     eager = dispatched(one)
@@ -102,7 +111,10 @@ def test_steps_take_turns_and_the_parts_add_up():
     steps = timed_steps(one, {"a": noted("a"), "b": noted("b")}, seconds=0.0)
     assert calls == ["a", "b"] * (len(calls) // 2)
     assert len(steps["a"]) == len(steps["b"]) >= 5
-    assert all(step.total_ns == step.forward_ns + step.backward_ns + step.update_ns > 0 for step in steps["a"])
+    assert all(
+        step.total_ns == step.forward_ns + step.backward_ns + step.update_ns > 0
+        for step in steps["a"]
+    )
 
 
 # ---- The schedule ----------------------------------------------------------------------------------------------------
@@ -119,14 +131,17 @@ def events():
     convolution = Event("aten::conv2d", 105.0, 120.0, fast)
     node = Event("MulBackward0", 121.0, 130.0, fast)
     return [
-        slow, fast, convolution, node,
+        slow,
+        fast,
+        convolution,
+        node,
         Event("aten::mul", 10.0, 80.0, slow),
         Event("aten::convolution", 106.0, 119.0, convolution),
         Event("aten::mul", 122.0, 128.5, node),
         Event("graph_0_cpp_fused_add_mul_0", 140.0, 145.0, fast),
         Event("autograd::engine::evaluate_function: MulBackward0", 121.0, 131.0, fast),
         Event("triton_poi_fused_add_0", 147.0, 149.0, None, DeviceType.CUDA),
-    ]  # fmt: skip
+    ]
 
 
 def test_the_schedule_is_the_outermost_operations_of_the_fastest_step():
@@ -138,7 +153,9 @@ def test_the_schedule_is_the_outermost_operations_of_the_fastest_step():
 
 
 def test_the_schedule_of_an_accelerator_is_its_kernels():
-    assert list(scheduled(events(), EAGER, on_device=True)) == [Scheduled(EAGER, "triton_poi_fused_add_0", 47_000, 2_000)]
+    assert list(scheduled(events(), EAGER, on_device=True)) == [
+        Scheduled(EAGER, "triton_poi_fused_add_0", 47_000, 2_000)
+    ]
 
 
 def test_without_a_marked_step_there_is_no_schedule():
@@ -183,7 +200,10 @@ def test_a_version_without_an_option_is_named(monkeypatch, tmp_path):
 
     monkeypatch.setattr(torch._inductor, "list_options", lambda: ["trace.enabled"])
     monkeypatch.setattr(compiled_module, "missing_compiler", lambda _: "")
-    with pytest.raises(CompileError, match=rf"torch {torch.__version__.replace('+', '.')} has no option 'trace.debug_dir'"):
+    with pytest.raises(
+        CompileError,
+        match=rf"torch {torch.__version__.replace('+', '.')} has no option 'trace.debug_dir'",
+    ):
         compiled(program(TINY), tmp_path, "cpu")
 
 

@@ -34,7 +34,13 @@ def test_the_caches_for_data_are_read(first, tmp_path):
 
 @pytest.mark.parametrize(
     "caches",
-    [(), (DATA,), (CODE, SECOND), (DATA, (*SECOND[:4], "0")), (DATA, (*SECOND[:2], "many", *SECOND[3:]))],
+    [
+        (),
+        (DATA,),
+        (CODE, SECOND),
+        (DATA, (*SECOND[:4], "0")),
+        (DATA, (*SECOND[:2], "many", *SECOND[3:])),
+    ],
 )
 def test_what_linux_does_not_describe_is_assumed(caches, tmp_path):
     assert of_this_machine(described(tmp_path, *caches)) == USUAL

@@ -12,10 +12,28 @@ from mnistbench import cli
 from mnistbench.course.studies.locality.caches import Cache, Caches
 from mnistbench.course.studies.locality.nests import ORDERS, product
 from mnistbench.course.studies.locality.report import report_of
-from mnistbench.course.studies.locality.result import CacheCounts, Computation, LocalityStudy, NestResult
+from mnistbench.course.studies.locality.result import (
+    CacheCounts,
+    Computation,
+    LocalityStudy,
+    NestResult,
+)
 from mnistbench.showing.output import render
 
-TINY = ("study", "locality", "--size", "8", "--convolution", "chapter", "--l1", "512:64:2", "--l2", "4K:64:4", "--tile", "4")
+TINY = (
+    "study",
+    "locality",
+    "--size",
+    "8",
+    "--convolution",
+    "chapter",
+    "--l1",
+    "512:64:2",
+    "--l2",
+    "4K:64:4",
+    "--tile",
+    "4",
+)
 
 
 def of(order, ns, in_l1_ns, l1_misses, l2_misses=3_072):
@@ -24,7 +42,13 @@ def of(order, ns, in_l1_ns, l1_misses, l2_misses=3_072):
         "a": CacheCounts(3_153_920, l1_misses // 2, 1_024),
         "b": CacheCounts(3_153_920, l1_misses - l1_misses // 2, l2_misses - 1_024),
     }
-    return NestResult(order, 2_097_152, arrays, tuple(ns * factor for factor in (1.0, 1.01, 0.99)) if ns else (), in_l1_ns)
+    return NestResult(
+        order,
+        2_097_152,
+        arrays,
+        tuple(ns * factor for factor in (1.0, 1.01, 0.99)) if ns else (),
+        in_l1_ns,
+    )
 
 
 def study(*, timed=True):
@@ -41,7 +65,9 @@ def study(*, timed=True):
     )
     if not timed:
         nests = tuple(NestResult(nest.order, nest.multiply_adds, nest.arrays) for nest in nests)
-    computation = Computation("product-128", "product of 128x128 matrices, tiles of 64x64", 196_608, 3_072, nests)
+    computation = Computation(
+        "product-128", "product of 128x128 matrices, tiles of 64x64", 196_608, 3_072, nests
+    )
     return LocalityStudy(Caches(l1, l2), "0.68.1" if timed else "", (computation,))
 
 
@@ -67,7 +93,12 @@ def test_without_numba_misses_are_counted_and_there_are_no_times(monkeypatch, ca
         assert nest["l1_misses"] == nest["l2_hits"] + nest["l2_misses"]
         assert nest["l1_misses"] >= lines[nest["problem"]]
         assert nest["l1_misses"] == sum(of["l1_misses"] for of in nest["arrays"].values())
-        assert nest["ns_per_multiply_add"] is nest["ns_per_multiply_add_in_l1"] is nest["rank_by_time"] is None
+        assert (
+            nest["ns_per_multiply_add"]
+            is nest["ns_per_multiply_add_in_l1"]
+            is nest["rank_by_time"]
+            is None
+        )
     assert all(problem["disagreements"] == [] for problem in found["problems"])
 
 
@@ -76,7 +107,10 @@ def test_orders_are_timed_where_numba_is_installed(capsys):
     assert cli.main(["study", "locality", "--size", "8", "--order", "ijk", "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [(row["problem"], row["order"]) for row in rows] == [("product-8", "ijk")]
-    assert all(float(row["ns_per_multiply_add"]) > 0 and float(row["ns_per_multiply_add_in_l1"]) > 0 for row in rows)
+    assert all(
+        float(row["ns_per_multiply_add"]) > 0 and float(row["ns_per_multiply_add_in_l1"]) > 0
+        for row in rows
+    )
 
 
 def test_compiled_loops_compute_the_product():

@@ -85,7 +85,9 @@ def expected(order, lengths):
         yield fixed, "read", place(fixed, at)
         for last in range(lengths[order[2]]):
             at[order[2]] = last
-            yield from ((name, "read", place(name, at)) for name in ("c", "a", "b") if name != fixed)
+            yield from (
+                (name, "read", place(name, at)) for name in ("c", "a", "b") if name != fixed
+            )
             if fixed != "c":
                 yield "c", "write", place("c", at)
         if fixed == "c":
@@ -105,13 +107,18 @@ def test_tiles_touch_the_elements_of_ikj_tile_by_tile(tile):
     _, whole = run(product("ikj", 5, 4, 3))
     if tile == 9:
         assert log == whole
-    multiply_adds = [[(name, index) for name, kind, index in of if kind == "read" and name != "a"] for of in (log, whole)]
+    multiply_adds = [
+        [(name, index) for name, kind, index in of if kind == "read" and name != "a"]
+        for of in (log, whole)
+    ]
     assert sorted(multiply_adds[0]) == sorted(multiply_adds[1])
     first = [index for name, kind, index in log if name == "a"][: min(tile, 5) * min(tile, 3)]
     assert set(first) == set(itertools.product(range(min(tile, 5)), range(min(tile, 3))))
 
 
-@pytest.mark.parametrize(("order", "innermost"), [("columns_innermost", 3), ("filters_innermost", 1)])
+@pytest.mark.parametrize(
+    ("order", "innermost"), [("columns_innermost", 3), ("filters_innermost", 1)]
+)
 def test_the_innermost_loop_of_a_convolution_is_the_one_of_its_name(order, innermost):
     _, log = run(convolution(order, SIZES))
     written = [index for name, kind, index in log if kind == "write"]
@@ -121,7 +128,15 @@ def test_the_innermost_loop_of_a_convolution_is_the_one_of_its_name(order, inner
 
 @pytest.mark.parametrize("changed", [{"stride": 2}, {"padding": 1}, {"groups": 3, "filters": 3}])
 def test_a_convolution_that_the_loops_cannot_compute_is_refused(changed):
-    values = {"batch": 1, "channels": 3, "height": 6, "width": 6, "filters": 3, "kernel_height": 3, "kernel_width": 3}
+    values = {
+        "batch": 1,
+        "channels": 3,
+        "height": 6,
+        "width": 6,
+        "filters": 3,
+        "kernel_height": 3,
+        "kernel_width": 3,
+    }
     with pytest.raises(UsageError, match="these loops need stride 1, no padding and one group"):
         convolution("columns_innermost", ConvolutionSizes(**values | changed))
 
@@ -131,7 +146,9 @@ def test_arrays_are_one_after_the_other_at_the_start_of_a_line():
     assert strides((2, 3, 4, 5)) == (60, 20, 5, 1)
 
 
-@pytest.mark.parametrize(("l1", "side"), [(L1, 64), (Cache(32 * 1024, 64, 8), 48), (Cache(256, 64, 1), 16)])
+@pytest.mark.parametrize(
+    ("l1", "side"), [(L1, 64), (Cache(32 * 1024, 64, 8), 48), (Cache(256, 64, 1), 16)]
+)
 def test_the_default_tile_is_the_largest_of_whole_lines_of_which_three_fit(l1, side):
     assert tile_that_fits(l1) == side
 

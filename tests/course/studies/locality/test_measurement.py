@@ -46,7 +46,9 @@ def test_a_cache_is_least_recently_used(touched, ways, sets):
 
 @given(lines, st.integers(1, 20))
 def test_a_fully_associative_cache_misses_no_more_with_one_more_way(touched, ways):
-    smaller, larger = (misses(Cache(number * 64, 64, number), touched) for number in (ways, ways + 1))
+    smaller, larger = (
+        misses(Cache(number * 64, 64, number), touched) for number in (ways, ways + 1)
+    )
     assert set(larger) <= set(smaller)
 
 
@@ -68,7 +70,9 @@ def test_a_dot_product_in_a_direct_mapped_cache(padding, expected):
         for i in range(length):
             _ = x[i,] * y[i,]
 
-    found = counts(dot_product, {"x": (8 + padding,), "y": (8,)}, (8,), Cache(32, 16, 1), Cache(64, 16, 1))
+    found = counts(
+        dot_product, {"x": (8 + padding,), "y": (8,)}, (8,), Cache(32, 16, 1), Cache(64, 16, 1)
+    )
     assert (found["x"].l1_misses, found["y"].l1_misses) == expected
 
 
@@ -94,9 +98,20 @@ def test_misses_of_matrix_products_by_hand(order, expected):
 
 def test_accesses_that_stay_in_a_register_are_not_counted():
     n = 5
-    found = {order: simulate(product(order, n, n, n), Caches(ANY, ANY), compiled=False) for order in ("ijk", "kij")}
-    assert {name: of.accesses for name, of in found["ijk"].items()} == {"a": n**3, "b": n**3, "c": 2 * n**2}
-    assert {name: of.accesses for name, of in found["kij"].items()} == {"a": n**2, "b": n**3, "c": 2 * n**3}
+    found = {
+        order: simulate(product(order, n, n, n), Caches(ANY, ANY), compiled=False)
+        for order in ("ijk", "kij")
+    }
+    assert {name: of.accesses for name, of in found["ijk"].items()} == {
+        "a": n**3,
+        "b": n**3,
+        "c": 2 * n**2,
+    }
+    assert {name: of.accesses for name, of in found["kij"].items()} == {
+        "a": n**2,
+        "b": n**3,
+        "c": 2 * n**3,
+    }
 
 
 def test_a_power_of_two_puts_a_column_into_few_sets():
@@ -108,7 +123,10 @@ def test_a_power_of_two_puts_a_column_into_few_sets():
             for i in range(rows):
                 _ = array[i, 0]
 
-    found = {columns: counts(column, {"array": (16, columns)}, (16,), l1)["array"].l1_misses for columns in (512, 528)}
+    found = {
+        columns: counts(column, {"array": (16, columns)}, (16,), l1)["array"].l1_misses
+        for columns in (512, 528)
+    }
     assert found == {512: 32, 528: 16}
 
 

@@ -22,11 +22,16 @@ from mnistbench.course.studies.locality.result import (
 
 
 def nest(order, l1_misses, *rounds_ns, l2_misses=0, in_l1_ns=None):
-    return NestResult(order, 1000, {"a": CacheCounts(10**9, l1_misses, l2_misses)}, rounds_ns, in_l1_ns)
+    return NestResult(
+        order, 1000, {"a": CacheCounts(10**9, l1_misses, l2_misses)}, rounds_ns, in_l1_ns
+    )
 
 
 def named(*nests):
-    return [(found.slower.order, found.faster.order, found.fewer, found.cause) for found in disagreements(nests)]
+    return [
+        (found.slower.order, found.faster.order, found.fewer, found.cause)
+        for found in disagreements(nests)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +48,9 @@ def named(*nests):
     ],
 )
 @pytest.mark.parametrize(("misses", "fewer"), [(100, True), (200, False), (205, False)])
-def test_a_slower_nest_without_more_misses_is_named_with_its_cause(slow, fast, expected, misses, fewer):
+def test_a_slower_nest_without_more_misses_is_named_with_its_cause(
+    slow, fast, expected, misses, fewer
+):
     nests = nest("slow", misses, *[2.0] * 5, **slow), nest("fast", 200, *[1.0] * 5, **fast)
     assert named(*nests) == [("slow", "fast", fewer, expected)]
 
@@ -75,17 +82,28 @@ def test_ranks_leave_out_small_differences():
 
 
 def test_pairs_are_counted():
-    nests = [nest("a", 100, 1.0), nest("b", 200, 2.0), nest("c", 300, 0.5), nest("d", 300, 0.7), nest("e", 301, 0.7)]
+    nests = [
+        nest("a", 100, 1.0),
+        nest("b", 200, 2.0),
+        nest("c", 300, 0.5),
+        nest("d", 300, 0.7),
+        nest("e", 301, 0.7),
+    ]
     # a-b same; a-c, a-d, a-e, b-c, b-d, b-e opposite; c-d and c-e in time only; d-e in neither.
     assert agreement(nests) == Agreement(1, 6, 2, 0, 1)
     assert agreement(nests).kendall_tau == pytest.approx((1 - 6) / (9 * 7) ** 0.5)
     assert agreement([nest("a", 1, 1.0), nest("b", 1, 2.0)]).kendall_tau is None
-    assert agreement([nest("a", 1, 1.0), nest("b", 2, 1.0), nest("c", 3)]) == Agreement(0, 0, 0, 1, 0)
+    assert agreement([nest("a", 1, 1.0), nest("b", 2, 1.0), nest("c", 3)]) == Agreement(
+        0, 0, 0, 1, 0
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=2, max_size=8))
 def test_tau_is_that_of_scipy_where_all_differences_count(values):
-    nests = [nest(str(number), 2**misses, *[2.0**time] * 2) for number, (misses, time) in enumerate(values)]
+    nests = [
+        nest(str(number), 2**misses, *[2.0**time] * 2)
+        for number, (misses, time) in enumerate(values)
+    ]
     theirs = kendalltau(*zip(*values, strict=True)).statistic
     found = agreement(nests).kendall_tau
     assert math.isnan(theirs) if found is None else found == pytest.approx(theirs)

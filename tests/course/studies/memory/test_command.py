@@ -32,17 +32,37 @@ def study():
     update = Site("(optimizer)", "optimizer", "aten::add")
     layers = (
         LayerMemory(
-            "conv1", "Conv2d", input=200_704, output=5_537_792, weight=1_280, peak=16_000_000, measured_peak=16_100_000
+            "conv1",
+            "Conv2d",
+            input=200_704,
+            output=5_537_792,
+            weight=1_280,
+            peak=16_000_000,
+            measured_peak=16_100_000,
         ),
         LayerMemory("flatten", "Flatten", input=5_537_792),
     )
     of_step = (
-        LayerMemory("fc1", "Linear", 32_768, 2_560, 4_719_104, 4_719_104, 9_438_216, 2_359_296, 50_000_000, 50_000_192),
+        LayerMemory(
+            "fc1",
+            "Linear",
+            32_768,
+            2_560,
+            4_719_104,
+            4_719_104,
+            9_438_216,
+            2_359_296,
+            50_000_000,
+            50_000_192,
+        ),
         LayerMemory("(optimizer)", "", peak=30_000_000, measured_peak=29_000_000),
     )
 
     def case(phase, batch_size, predicted, measured, held, sites, layers):
-        peaks = (Peak(n_bytes, held, site) for n_bytes, site in zip((predicted, measured), sites, strict=True))
+        peaks = (
+            Peak(n_bytes, held, site)
+            for n_bytes, site in zip((predicted, measured), sites, strict=True)
+        )
         return MemoryCase("convnet", phase, batch_size, *peaks, layers)
 
     cases = (
@@ -51,13 +71,16 @@ def study():
         case("step", 64, 50_000_000, 50_000_192, 20_000_000, (update, Site()), of_step),
     )
     forward, step = (
-        LargestBatch("convnet", phase, 2**31, size, 2_147_000_000) for phase, size in (("forward", 5_600), ("step", 3_700))
+        LargestBatch("convnet", phase, 2**31, size, 2_147_000_000)
+        for phase, size in (("forward", 5_600), ("step", 3_700))
     )
     largest = (
         replace(forward, tried=5_600, measured=2_146_000_000),
         replace(step, tried=3_700, measured=2_147_000_000),
         replace(step, tried=3_885),
-        LargestBatch("lenet5", "step", 2**40, 15_000_000, 2**40 - 7, reason="21.8 GiB are available"),
+        LargestBatch(
+            "lenet5", "step", 2**40, 15_000_000, 2**40 - 7, reason="21.8 GiB are available"
+        ),
     )
     return MemoryStudy(Settings(), "2.15.0", cases, largest)
 
@@ -69,7 +92,9 @@ def test_the_report(form, ending, golden):
 
 def test_without_measured_layers_their_column_is_left_out():
     one, *_ = study().cases
-    unmeasured = replace(one, layers=tuple(replace(layer, measured_peak=None) for layer in one.layers))
+    unmeasured = replace(
+        one, layers=tuple(replace(layer, measured_peak=None) for layer in one.layers)
+    )
     [table, *_] = report_of(replace(study(), cases=(unmeasured,))).blocks[0].tables
     assert "live peak, predicted" in table.headings
     assert "measured" not in table.headings
@@ -79,7 +104,11 @@ def test_a_row_of_the_csv_for_each_layer_and_each_case():
     rows = list(csv.DictReader(io.StringIO(render(report_of(study()), "csv"))))
     layers = ["conv1", "flatten", "all layers", "all layers", "fc1", "(optimizer)", "all layers"]
     assert [row["layer"] for row in rows] == layers
-    assert [row["measured_peak_bytes"] for row in rows if row["layer"] == "all layers"] == ["16100000", "27000012", "50000192"]
+    assert [row["measured_peak_bytes"] for row in rows if row["layer"] == "all layers"] == [
+        "16100000",
+        "27000012",
+        "50000192",
+    ]
 
 
 def test_a_network_is_predicted_measured_and_fitted(capsys):
@@ -87,7 +116,9 @@ def test_a_network_is_predicted_measured_and_fitted(capsys):
     found = json.loads(capsys.readouterr().out)
     [case], [largest] = found["cases"], found["largest"]
     weights = 61_706 * 4
-    assert [layer["weight_bytes"] for layer in found["layers"] if layer["layer"] == "all layers"] == [weights]
+    assert [
+        layer["weight_bytes"] for layer in found["layers"] if layer["layer"] == "all layers"
+    ] == [weights]
     assert case["held_bytes"] == weights + 28 * 28 * 4
     assert case["predicted_peak_bytes"] > case["held_bytes"]
     assert largest["predicted_peak_bytes"] <= largest["memory_bytes"] == 2**20

@@ -20,7 +20,15 @@ from mnistbench.workloads.step import Inference
 def test_the_peak_is_the_largest_sum_and_belongs_to_the_allocation_that_reaches_it():
     first, second = Site("conv1", "forward", "aten::conv2d"), Site("fc1", "forward", "aten::addmm")
     ledger = Ledger(100)
-    for n_bytes, site in [(10, first), (-10, second), (30, second), (-30, second), (20, first), (-120, first), (119, second)]:
+    for n_bytes, site in [
+        (10, first),
+        (-10, second),
+        (30, second),
+        (-30, second),
+        (20, first),
+        (-120, first),
+        (119, second),
+    ]:
         ledger.change(n_bytes, site)
     assert (ledger.peak, ledger.site, ledger.live) == (130, second, 119)
     assert ledger.peaks == {"conv1": 120, "fc1": 130}
@@ -70,8 +78,14 @@ class FakeCase:
     """A case on CUDA whose network holds 500 of the 1,500 allocated bytes; its first two iterations allocate more."""
 
     def __init__(self, allocator):
-        self.params, self._allocator, self._iterations = SimpleNamespace(device="cuda"), allocator, 0
-        self.model = nn.Sequential(Allocating(allocator, 300, 100), nn.Identity(), Allocating(allocator, 250, 250))
+        self.params, self._allocator, self._iterations = (
+            SimpleNamespace(device="cuda"),
+            allocator,
+            0,
+        )
+        self.model = nn.Sequential(
+            Allocating(allocator, 300, 100), nn.Identity(), Allocating(allocator, 250, 250)
+        )
         self.runner = Inference(self.model)
 
     def reset(self):
@@ -114,7 +128,11 @@ def on_cuda(monkeypatch, needs):
     monkeypatch.setattr(measurement, "resolve_devices", list)
     monkeypatch.setattr(measurement, "fork_random", lambda _: nullcontext())
     layers = (LayerMemory("fc1", "Linear", weight=7, peak=10),)
-    monkeypatch.setattr(measurement, "predicted_peak", lambda made, phase, size, *_: (Peak(10 * size, 7, Site()), layers))
+    monkeypatch.setattr(
+        measurement,
+        "predicted_peak",
+        lambda made, phase, size, *_: (Peak(10 * size, 7, Site()), layers),
+    )
     limits = []
 
     @contextmanager
@@ -142,7 +160,9 @@ def on_cuda(monkeypatch, needs):
         (9, None, [(800, 7_200, "fits"), (840, 7_560, "fits")]),
     ],
 )
-def test_the_largest_batch_is_tried_with_its_memory_and_a_larger_one_too(monkeypatch, needs, memory, tried):
+def test_the_largest_batch_is_tried_with_its_memory_and_a_larger_one_too(
+    monkeypatch, needs, memory, tried
+):
     on_cuda(monkeypatch, needs)
     found = study(settings("step", 1, 2, device="cuda", memory=memory))
     assert [case.measured.n_bytes for case in found.cases] == [needs, 2 * needs]
@@ -153,7 +173,11 @@ def test_the_largest_batch_is_tried_with_its_memory_and_a_larger_one_too(monkeyp
 def test_no_sample_may_fit(monkeypatch):
     on_cuda(monkeypatch, 10)
     [largest] = study(settings("step", 1, device="cuda", memory=9)).largest
-    assert (largest.batch_size, largest.predicted, largest.result) == (0, 10, "not tried: one sample needs more")
+    assert (largest.batch_size, largest.predicted, largest.result) == (
+        0,
+        10,
+        "not tried: one sample needs more",
+    )
 
 
 def on_cpu(monkeypatch, available, needs=10):
@@ -169,7 +193,9 @@ def on_cpu(monkeypatch, available, needs=10):
         (999, 10, (None, None, "not tried: 999 B are available")),
     ],
 )
-def test_on_a_cpu_the_largest_batch_is_measured_if_there_is_the_memory(monkeypatch, available, needs, tried):
+def test_on_a_cpu_the_largest_batch_is_measured_if_there_is_the_memory(
+    monkeypatch, available, needs, tried
+):
     on_cpu(monkeypatch, available, needs)
     [largest] = study(settings("forward", 1, memory=1_000)).largest
     assert (largest.batch_size, largest.predicted) == (100, 1_000)
@@ -179,7 +205,10 @@ def test_on_a_cpu_the_largest_batch_is_measured_if_there_is_the_memory(monkeypat
 def test_a_batch_that_cannot_fit_is_refused_before_anything_is_measured(monkeypatch):
     on_cpu(monkeypatch, 999)
     monkeypatch.setattr(measurement, "measured_peak", None)
-    with pytest.raises(UsageError, match=r"^--batch-size: 100 needs 1,000 B, and 999 B are available; give a smaller one$"):
+    with pytest.raises(
+        UsageError,
+        match=r"^--batch-size: 100 needs 1,000 B, and 999 B are available; give a smaller one$",
+    ):
         study(settings("forward", 1, 100))
 
 
@@ -194,7 +223,11 @@ def test_a_device_without_statistics_is_refused(monkeypatch):
 MOST = 60
 
 
-@given(st.lists(st.integers(0, 50), min_size=MOST, max_size=MOST), st.integers(0, 3_000), st.integers(1, MOST))
+@given(
+    st.lists(st.integers(0, 50), min_size=MOST, max_size=MOST),
+    st.integers(0, 3_000),
+    st.integers(1, MOST),
+)
 def test_the_search_finds_the_same_batch_size_as_trying_all(growth, memory, most):
     sums = [sum(growth[: size + 1]) for size in range(MOST)]
 

@@ -28,7 +28,9 @@ def workload(*modules, optimizer=SGD, features=4, loss=nn.functional.mse_loss, c
     def batch(size, device, generator):
         return torch.zeros(size, features, device=device), torch.zeros(size, classes, device=device)
 
-    return Workload("small", lambda: nn.Sequential(*(make() for make in modules)), batch, loss, optimizer)
+    return Workload(
+        "small", lambda: nn.Sequential(*(make() for make in modules)), batch, loss, optimizer
+    )
 
 
 def predicted(made, phase, batch_size=2, device="cpu"):
@@ -62,8 +64,12 @@ def test_a_step_of_two_linear_layers():
     assert (peak.site.layer, peak.site.phase) == ("0", "backward")
     # The first layer saves the batch, the second what ReLU has saved, and the loss the output.
     assert {name: layer.saved for name, layer in layers.items()} == {
-        "0": 0, "1": 24, "2": 0, "(loss)": 16, "(backward)": 0,
-    }  # fmt: skip
+        "0": 0,
+        "1": 24,
+        "2": 0,
+        "(loss)": 16,
+        "(backward)": 0,
+    }
     assert [layers[name].gradient for name in "012"] == [60, 0, 32]
     assert (layers["(loss)"].input, layers["(loss)"].output) == (16 + 16, 4)
 
@@ -82,7 +88,12 @@ def test_state_of_an_optimizer_counts_in_the_layer_of_its_parameters():
     [
         ((partial(nn.Linear, 4, 4), nn.ReLU), [32, 32], [0, 32], 64),
         ((partial(nn.Linear, 4, 4), partial(nn.ReLU, inplace=True)), [32, 0], [0, 32], 32),
-        ((partial(nn.Linear, 4, 4), nn.ReLU, partial(nn.Unflatten, 1, (2, 2)), nn.Flatten), [32, 32, 0, 0], [0, 32, 0, 0], 64),
+        (
+            (partial(nn.Linear, 4, 4), nn.ReLU, partial(nn.Unflatten, 1, (2, 2)), nn.Flatten),
+            [32, 32, 0, 0],
+            [0, 32, 0, 0],
+            64,
+        ),
         ((partial(nn.Linear, 4, 4), nn.Sigmoid, nn.Sigmoid), [32, 32, 32], [0, 32, 32], 64),
         ((partial(nn.Linear, 4, 4), nn.Identity, nn.Sigmoid), [32, 0, 32], [0, 0, 32], 64),
     ],
@@ -102,16 +113,27 @@ def test_a_storage_counts_once(modules, outputs, saved, more):
     "modules",
     [
         LINEAR,
-        (partial(nn.Linear, 4, 4), partial(nn.ReLU, inplace=True), partial(nn.Unflatten, 1, (2, 2)), nn.Flatten),
+        (
+            partial(nn.Linear, 4, 4),
+            partial(nn.ReLU, inplace=True),
+            partial(nn.Unflatten, 1, (2, 2)),
+            nn.Flatten,
+        ),
         (partial(nn.Linear, 4, 4), partial(nn.Dropout, 0.5), nn.Sigmoid),
     ],
 )
 def test_small_networks_need_what_is_predicted(modules, phase):
     def batch(size, device, generator):
-        return torch.zeros(size, 4, device=device), torch.zeros(size, dtype=torch.int64, device=device)
+        return torch.zeros(size, 4, device=device), torch.zeros(
+            size, dtype=torch.int64, device=device
+        )
 
-    made = replace(workload(*modules, partial(nn.LogSoftmax, 1), loss=nn.functional.nll_loss), make_batch=batch)
-    params = Params("small", phase, 64, "cpu", "float32", 1, compile=False, seed=1, dataset="synthetic")
+    made = replace(
+        workload(*modules, partial(nn.LogSoftmax, 1), loss=nn.functional.nll_loss), make_batch=batch
+    )
+    params = Params(
+        "small", phase, 64, "cpu", "float32", 1, compile=False, seed=1, dataset="synthetic"
+    )
     with thread_count(1), fork_random(torch.device("cpu")):
         found, found_layers = measured_peak(params, made)
     peak, layers = predicted(made, phase, 64)
@@ -128,9 +150,12 @@ def test_a_weight_of_two_layers_counts_in_the_first():
 
     momentum = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
     peak, layers = predicted(workload(Tied, classes=4, optimizer=momentum), "step")
-    assert [(layers[name].weight, layers[name].gradient, layers[name].state) for name in ("0.0", "0.1")] == [
-        (64, 64, 64), (0, 0, 0),
-    ]  # fmt: skip
+    assert [
+        (layers[name].weight, layers[name].gradient, layers[name].state) for name in ("0.0", "0.1")
+    ] == [
+        (64, 64, 64),
+        (0, 0, 0),
+    ]
     assert peak.held == 3 * 64 + 32 + 32
 
 
@@ -165,7 +190,8 @@ def test_the_prediction_of_each_layer_is_within_a_tenth_of_its_measured_peak(stu
         (case.name, layer.name): layer.gap
         for case in study.cases
         for layer in case.layers
-        if (layer.peak is None) != (layer.measured_peak is None) or abs(layer.gap) > 0.1 * (layer.peak or 0)
+        if (layer.peak is None) != (layer.measured_peak is None)
+        or abs(layer.gap) > 0.1 * (layer.peak or 0)
     }
     assert far == {}
 
@@ -174,7 +200,10 @@ def test_the_prediction_of_each_layer_is_within_a_tenth_of_its_measured_peak(stu
 def test_layers_add_up_to_what_is_held(study):
     for case in study.cases:
         batch = case.batch_size * (28 * 28 * 4 + (8 if case.phase == "step" else 0))
-        assert case.predicted.held == batch + case.whole.weight + case.whole.gradient + case.whole.state
+        assert (
+            case.predicted.held
+            == batch + case.whole.weight + case.whole.gradient + case.whole.state
+        )
         assert case.predicted.n_bytes == max(layer.peak or 0 for layer in case.layers)
         assert case.measured.n_bytes == max(layer.measured_peak or 0 for layer in case.layers)
 
@@ -193,17 +222,33 @@ def test_layers_add_up_to_what_is_held(study):
         (3, 8, 3, {}, 10, 1),  # small enough for PyTorch's own code
     ],
 )
-def test_buffers_of_convolutions_of_other_sizes(channels, filters, kernel, options, side, batch_size):
+def test_buffers_of_convolutions_of_other_sizes(
+    channels, filters, kernel, options, side, batch_size
+):
     def model():
         convolution = nn.Conv2d(channels, filters, kernel, **options)
-        return nn.Sequential(nn.Conv2d(channels, channels, 1), convolution, nn.Flatten(), nn.LogSoftmax(dim=1))
+        return nn.Sequential(
+            nn.Conv2d(channels, channels, 1), convolution, nn.Flatten(), nn.LogSoftmax(dim=1)
+        )
 
     def batch(size, device, generator):
-        return torch.zeros(size, channels, side, side, device=device), torch.zeros(size, dtype=torch.int64, device=device)
+        return torch.zeros(size, channels, side, side, device=device), torch.zeros(
+            size, dtype=torch.int64, device=device
+        )
 
     made = Workload("convolution", model, batch, nn.functional.nll_loss, SGD)
     for phase in ("forward", "step"):
-        params = Params("convolution", phase, batch_size, "cpu", "float32", 1, compile=False, seed=1, dataset="synthetic")
+        params = Params(
+            "convolution",
+            phase,
+            batch_size,
+            "cpu",
+            "float32",
+            1,
+            compile=False,
+            seed=1,
+            dataset="synthetic",
+        )
         with thread_count(1), fork_random(torch.device("cpu")):
             peak, _ = predicted(made, phase, batch_size)
             found, _ = measured_peak(params, made)
