@@ -1,4 +1,6 @@
-"""Load the plug-in from a checkout that is not installed, and attach the standard attachments to every record.
+"""Load the plug-in from a checkout, and attach the standard attachments to every record.
+
+The checkout need not be installed.
 
 Copy the second hook into a project of your own to change what is attached.
 """

@@ -1,4 +1,7 @@
-"""This suite measures the built-in workloads. The conftest.py of another project returns its own from the same hook."""
+"""This suite measures the built-in workloads.
+
+The conftest.py of another project returns its own from the same hook.
+"""
 
 from pathlib import Path
 

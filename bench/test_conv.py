@@ -1,7 +1,9 @@
-"""How long does a convolution take, computed in many ways? Each size that a way can compute, forward and backward.
+"""How long does a convolution take, computed in many ways?
 
-Left out of ``pytest bench``, because no model of the suite uses these ways: name this file. Each record has the FLOPs that
-are done, the bytes moved, and the share of this machine's ceiling.
+Each size that a way can compute, forward and backward.
+
+Left out of ``pytest bench``, because no model of the suite uses these ways: name this file. Each
+record has the FLOPs that are done, the bytes moved, and the share of this machine's ceiling.
 """
 
 import pytest
@@ -15,7 +17,8 @@ from mnistbench.measuring.case import thread_count
 from mnistbench.profile.ceilings import ceilings_of
 from mnistbench.showing.table import Table
 
-#: Most passes of a way's loop over operations of torch: profiling them takes much longer than running them.
+#: Most passes of a way's loop over operations of torch: profiling them takes much longer than
+#: running them.
 MOST_PASSES = 1_300
 
 

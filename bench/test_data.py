@@ -1,4 +1,7 @@
-"""How long does it take to load a batch and move it to the device? One workload is enough: the data do not depend on it."""
+"""How long does it take to load a batch and move it to the device?
+
+One workload is enough: the data do not depend on it.
+"""
 
 import pytest
 

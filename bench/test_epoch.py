@@ -1,4 +1,6 @@
-"""How long do training and evaluation over the whole dataset take? At batch size 1 over an eighth of it.
+"""How long do training and evaluation over the whole dataset take?
+
+At batch size 1 over an eighth of it.
 
 The operation tables are those of the step and forward cases.
 """

@@ -1,6 +1,9 @@
-"""How long does a product of 128x128 matrices take, its loops in each order? Compiled by numba, one thread.
+"""How long does a product of 128x128 matrices take, its loops in each order?
 
-Left out of ``pytest bench``; name this file. ``mnistbench study locality`` counts the cache misses of the same loops.
+Compiled by numba, one thread.
+
+Left out of ``pytest bench``; name this file. ``mnistbench study locality`` counts the cache misses
+of the same loops.
 """
 
 import pytest

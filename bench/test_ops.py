@@ -1,4 +1,6 @@
-"""How long does one operation take? Those of ops.toml, by shape, dtype, layout, number of threads and direction.
+"""How long does one operation take?
+
+Those of ops.toml, by shape, dtype, layout, number of threads and direction.
 
 Left out of ``pytest bench``: name this file, and select cases with ``-k``::
 

@@ -1,4 +1,7 @@
-"""How long does one training step take, and in which operations? Forward, loss, backward, update."""
+"""How long does one training step take, and in which operations?
+
+Forward, loss, backward, update.
+"""
 
 
 def test_step(op_benchmark):

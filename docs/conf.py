@@ -27,7 +27,10 @@ smartquotes = False  # options are --op-fail, not an en dash; values are in stra
 
 
 def site_text(page: str, text: str) -> str:
-    """Return the text of a page, with the links between files of the repository as links between pages of the site."""
+    """Return the text of a page.
+
+    Links between files of the repository become links between pages of the site.
+    """
     if page in PAGES:
         text = (REPOSITORY / PAGES[page]).read_text(encoding="utf-8") + "\n" + text
     text = text.replace("](docs/", "](")

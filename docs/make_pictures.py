@@ -2,8 +2,9 @@
 
     python docs/make_pictures.py REPORT.html CHANGES.html LAB.html CLASS.html PROFILE.txt
 
-REPORT.html: ``mnistbench report`` of a run of the suite; CHANGES.html: of two runs; LAB.html: ``mnistbench lab``;
-CLASS.html: ``mnistbench class merge``; PROFILE.txt: the output of ``mnistbench profile``.
+REPORT.html: ``mnistbench report`` of a run of the suite; CHANGES.html: of two runs; LAB.html:
+``mnistbench lab``; CLASS.html: ``mnistbench class merge``; PROFILE.txt: the output of ``mnistbench
+profile``.
 """
 
 import html

@@ -1,4 +1,7 @@
-"""Write docs/reference.md, all options and settings, from their declarations: ``python docs/make_reference.py``."""
+"""Write docs/reference.md, all options and settings, from their declarations.
+
+``python docs/make_reference.py``.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,10 @@ def _settings(settings: type) -> Iterator[str]:
 
 
 def _usage(option: Option) -> str:
-    """Return the spellings of an option, each with its placeholder: ``-o FILE``, ``--output FILE``."""
+    """Return the spellings of an option, each with its placeholder.
+
+    ``-o FILE``, ``--output FILE``.
+    """
     if not option.flags:
         return f"`{option.metavar} ...`" if option.many else f"`{option.metavar}`"
     return ", ".join(

@@ -1,9 +1,12 @@
-"""mnistbench tells you which PyTorch operation got slower: a pytest-benchmark suite with operation tables for every case.
+"""mnistbench tells you which PyTorch operation got slower.
 
-The public names are imported when they are first used. Importing this package imports neither torch nor pytest: pytest loads
-the plug-in of every installed package.
+A pytest-benchmark suite with operation tables for every case.
 
-PYTEST_DONT_REWRITE: without this word pytest warns if a conftest.py imports mnistbench before it loads the plug-in.
+The public names are imported when they are first used. Importing this package imports neither torch
+nor pytest: pytest loads the plug-in of every installed package.
+
+PYTEST_DONT_REWRITE: without this word pytest warns if a conftest.py imports mnistbench before it
+loads the plug-in.
 """
 
 from importlib import import_module

@@ -1,7 +1,10 @@
-"""The command ``mnistbench``: the list of its subcommands, how errors are printed, and the exit code.
+"""The command ``mnistbench``.
 
-A subcommand is a module with a dataclass ``Settings``, its options (see ``core.options``), and a function ``run``, which takes
-the settings and returns the exit code. Small ones share a module: ``module:Name`` is such a dataclass with a method ``run``.
+The list of its subcommands, how errors are printed, and the exit code.
+
+A subcommand is a module with a dataclass ``Settings``, its options (see ``core.options``), and a
+function ``run``, which takes the settings and returns the exit code. Small ones share a module:
+``module:Name`` is such a dataclass with a method ``run``.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from mnistbench.core.machine import restart_pinned
 from mnistbench.core.options import Parser, add_options, project_table, read
 from mnistbench.showing.output import BISECT_STOPS, EXIT_PASSED, EXIT_UNJUDGED, print_error
 
-#: Subcommand -> its module in mnistbench, which is imported when it is called, and its line of help. A name of two words is a
-#: subcommand of the first, or a command beside it if the first has a module.
+#: Subcommand -> its module in mnistbench, which is imported when it is called, and its line of
+#: help. A name of two words is a subcommand of the first, or a command beside it if the first has a
+#: module.
 COMMANDS = {
     "compare": (
         "compare.command",
@@ -141,7 +145,8 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 0 done, 1 regressed, 2 wrong usage or undecided.
 
-    An exception that nothing expects prints its traceback and returns 2: Python's own code, 1, would mean "regressed".
+    An exception that nothing expects prints its traceback and returns 2: Python's own code, 1,
+    would mean "regressed".
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if (name := " ".join(given[:2])) in COMMANDS and COMMANDS[given[0]][0]:
@@ -201,7 +206,9 @@ def _print_os_error(error: OSError) -> None:
 
 
 def parser(*called: str) -> argparse.ArgumentParser:
-    """Return the parser with the options of the subcommand that is called; of every subcommand if none is.
+    """Return the parser with the options of the subcommand that is called.
+
+    Of every subcommand if none is.
 
     Importing the modules of all subcommands would make each of them, and ``--help``, slower.
     """

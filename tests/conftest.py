@@ -23,7 +23,8 @@ def golden(request):
 
 
 def pytest_sessionstart():
-    # A script that starts the tests in the background makes them ignore Ctrl-C, and the processes that they start inherit that.
+    # A script that starts the tests in the background makes them ignore Ctrl-C, and the processes
+    # that they start inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # tox sets one, and a gate has that of its user in all launches.

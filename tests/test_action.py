@@ -1,4 +1,7 @@
-"""action.yml: its steps are run with bash, with a stand-in for Python and for gh, and docs/ci.md shows how to use it.
+"""action.yml.
+
+Its steps are run with bash, with a stand-in for Python and for gh, and docs/ci.md shows how to use
+it.
 
 Tests of actionlint are skipped without it; `tox -e actions` installs it.
 """
@@ -190,7 +193,9 @@ def _filled(value, contexts):
 
 
 def _holds(condition, contexts, failed):
-    """Evaluate a condition of a step: names, texts, ``==``, ``!=``, ``&&`` and functions of the state of the job.
+    """Evaluate a condition of a step.
+
+    Names, texts, ``==``, ``!=``, ``&&`` and functions of the state of the job.
 
     Without such a function, a step is skipped after a failure.
     """
@@ -213,7 +218,7 @@ def _holds(condition, contexts, failed):
     return eval(" ".join(told))
 
 
-# ---- Steps -----------------------------------------------------------------------------------------------------------------
+# ---- Steps ---------------------------------------------------------------------------------------
 
 
 def test_a_gate_that_passes(job, tmp_path):
@@ -413,7 +418,7 @@ def test_it_is_installed_from_the_folder_of_the_action_if_it_is_missing(job, mis
     )
 
 
-# ---- The file --------------------------------------------------------------------------------------------------------------
+# ---- The file ------------------------------------------------------------------------------------
 
 
 def test_no_script_has_an_expression():
@@ -435,7 +440,7 @@ def test_the_source_distribution_has_the_action():
     assert '"/action.yml"' in (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
 
 
-# ---- The page on continuous integration ------------------------------------------------------------------------------------
+# ---- The page on continuous integration ----------------------------------------------------------
 
 
 def test_the_page_lists_the_inputs():
@@ -518,7 +523,8 @@ def test_actionlint_accepts_the_action_and_all_its_inputs(lint):
 
 
 def test_actionlint_accepts_the_steps_as_those_of_a_workflow(lint):
-    # It does not check the steps of an action. Those of a workflow that is called with the same inputs have the same contexts.
+    # It does not check the steps of an action. Those of a workflow that is called with the same
+    # inputs have the same contexts.
     called = {
         name: {"type": "string", "default": str(each["default"])}
         for name, each in INPUTS.items()

@@ -1,4 +1,7 @@
-"""What can be checked of the Dockerfile without an engine: what it copies, who runs, which variables it sets."""
+"""What can be checked of the Dockerfile without an engine.
+
+What it copies, who runs, which variables it sets.
+"""
 
 import re
 from pathlib import Path

@@ -1,7 +1,8 @@
 """The documentation agrees with the code, and the commands that it shows run.
 
-Commands that measure for minutes run in part: ``mnistbench gate``, ``lab`` and ``profile`` until they would measure, ``train``
-on one batch, and ``pytest`` collects only. tests/integration runs them in full.
+Commands that measure for minutes run in part: ``mnistbench gate``, ``lab`` and ``profile`` until
+they would measure, ``train`` on one batch, and ``pytest`` collects only. tests/integration runs
+them in full.
 """
 
 import configparser
@@ -59,11 +60,14 @@ def tox():
     return parser
 
 
-# ---- Commands ----------------------------------------------------------------------------------------------------------
+# ---- Commands ------------------------------------------------------------------------------------
 
 
 def lines_of_commands(page):
-    """Return the lines of fenced blocks without a language, and the commands of tables that list commands."""
+    """Return the lines of fenced blocks without a language.
+
+    And the commands of tables that list commands.
+    """
     blocks = [
         text
         for language, text in re.findall(r"^```(.*)\n((?:.*\n)*?)```$", page, re.MULTILINE)
@@ -161,7 +165,10 @@ SHORT = ["--dry-run", "--dataset=digits", "--model=lenet5", "--output=trained"]
 
 
 def write_traces(words):
-    """Write the traces that a command names: files, or the folder of the ranks of a run; and an empty step of a student."""
+    """Write the traces that a command names: files, or the folder of the ranks of a run.
+
+    And an empty step of a student.
+    """
     for word in words:
         if word == "my_step.py":
             Path(word).touch()
@@ -310,7 +317,7 @@ def test_scripts_and_subcommands_that_a_page_names_exist(page):
             cli.main([subcommand, "--help"])
 
 
-# ---- What pages state ----------------------------------------------------------------------------------------------------
+# ---- What pages state ----------------------------------------------------------------------------
 
 
 def test_readme_is_short():
@@ -429,7 +436,7 @@ def test_the_reference_is_current():
     )
 
 
-# ---- The site ------------------------------------------------------------------------------------------------------------
+# ---- The site ------------------------------------------------------------------------------------
 
 
 def test_every_page_is_in_the_navigation_of_the_site():

@@ -1,4 +1,7 @@
-"""Packages import only packages before them, what shows and compares never imports torch, and folders stay small."""
+"""Packages import only packages before them, and folders stay small.
+
+What shows and compares never imports torch.
+"""
 
 import ast
 import graphlib
@@ -18,7 +21,8 @@ MODULES = {
     if path != PACKAGE / "__init__.py"
 }
 
-#: The packages and the modules beside them, each of which may import only those before it, also inside functions.
+#: The packages and the modules beside them, each of which may import only those before it, also
+#: inside functions.
 FLOORS = (
     "core",
     "showing",
@@ -81,7 +85,10 @@ TREES = SIZE.trees(SIZE.PACKAGE)  # of the checkout
 
 
 def imported(name, *, at_import=False):
-    """Return the dotted names that a module imports, with ``at_import`` those at top level outside ``if TYPE_CHECKING``."""
+    """Return the dotted names that a module imports.
+
+    With ``at_import`` those at top level outside ``if TYPE_CHECKING``.
+    """
     tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
     found = set()
     for node in tree.body if at_import else ast.walk(tree):
@@ -94,7 +101,10 @@ def imported(name, *, at_import=False):
 
 
 def ours(names):
-    """Return the modules of mnistbench among dotted names: of ``core.units`` and ``core``, the package, only the first."""
+    """Return the modules of mnistbench among dotted names.
+
+    Of ``core.units`` and ``core``, the package, only the first.
+    """
     known = {
         name.removeprefix("mnistbench.") for name in names if name.startswith("mnistbench.")
     } & set(MODULES)
@@ -109,7 +119,7 @@ def within(package):
     return [name for name in MODULES if name == package or name.startswith(f"{package}.")]
 
 
-# ---- Imports ---------------------------------------------------------------------------------------------------------
+# ---- Imports -------------------------------------------------------------------------------------
 
 
 def test_every_module_is_in_a_package_of_the_floors():
@@ -158,7 +168,10 @@ def test_what_reads_and_shows_never_imports_torch(package):
 
 
 def loaded_with(name):
-    """Return the packages that a module imports when it is imported, through other modules of mnistbench, too."""
+    """Return the packages that a module imports when it is imported.
+
+    Through other modules of mnistbench, too.
+    """
     reached, waiting = set(), {name}
     while waiting:
         module = waiting.pop()
@@ -183,7 +196,7 @@ def test_a_side_needs_no_package_but_pytest_and_torch(name):
     assert loaded_with(name) - sys.stdlib_module_names <= {"mnistbench", "pytest", "torch"}
 
 
-# ---- Form ------------------------------------------------------------------------------------------------------------
+# ---- Form ----------------------------------------------------------------------------------------
 
 
 def test_no_class_name_exists_twice():
@@ -216,7 +229,7 @@ def test_a_command_loads_few_modules(command, most):
     assert SIZE.loaded(command) <= most
 
 
-# ---- Features --------------------------------------------------------------------------------------------------------
+# ---- Features ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("study", ["convolution", "graph", "locality", "memory"])

@@ -92,7 +92,7 @@ def complaints(report, document):
     ]
 
 
-# ---- Documents -----------------------------------------------------------------------------------------------------------
+# ---- Documents -----------------------------------------------------------------------------------
 
 
 def as_json(verdict):
@@ -100,7 +100,10 @@ def as_json(verdict):
 
 
 def concluded(measured, fresh=0, once=None, **changes):
-    """The verdict over eight launches of a case, and so many fresh ones; keywords are of the header or of the options."""
+    """The verdict over eight launches of a case, and so many fresh ones.
+
+    Keywords are of the header or of the options.
+    """
     launches = [
         *series(measured, seed=3, once=once),
         *(series(measured, stage=2, seed=4, count=fresh, once=once) if fresh else []),
@@ -172,7 +175,10 @@ VERDICTS = {
 
 
 def compared():
-    """A comparison with replaced, new and small operations, several base runs, problems and an accepted regression."""
+    """A comparison with all that a report may have.
+
+    Replaced, new and small operations, several base runs, problems and an accepted regression.
+    """
     rows = [
         builders.op_row("aten::mm", 900_000),
         builders.op_row("aten::add", 90_000),
@@ -238,7 +244,7 @@ def made(report):
     return as_json(concluded(REPLACED_CASE, 8, only_base=[OTHER]))
 
 
-# ---- What is written is valid --------------------------------------------------------------------------------------------
+# ---- What is written is valid --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -273,7 +279,10 @@ def test_a_report_is_valid(report):
 
 
 def effect(logs, **changes):
-    """An effect of a case of ``empty_verdict``; its logarithms may be too large for the times of an ordinary one."""
+    """An effect of a case of ``empty_verdict``.
+
+    Its logarithms may be too large for the times of an ordinary one.
+    """
     return dataclasses.replace(gate_builders.quantity((0.0,) * 8, case=LABEL, **changes), logs=logs)
 
 
@@ -284,7 +293,10 @@ LOGS = st.sampled_from([0.0, 0.01, -0.01, 0.3, 43.0, -43.0, 800.0, -800.0, math.
 
 @st.composite
 def any_effects(draw):
-    """Differences of any size, also such that are no longer finite as a share, and of spoiled launches."""
+    """Differences of any size, and of spoiled launches.
+
+    Also such that are no longer finite as a share.
+    """
     found = []
     for number in range(draw(st.integers(1, 4))):
         kind = draw(
@@ -425,7 +437,7 @@ def test_a_benchmark_without_a_record_has_no_params():
     assert complaints("compare", document) == []
 
 
-# ---- What is spoiled is not ----------------------------------------------------------------------------------------------
+# ---- What is spoiled is not ----------------------------------------------------------------------
 
 
 def places(
@@ -442,7 +454,10 @@ def places(
 
 
 def spoiled(document, path, change):
-    """The document with the object that has the key at the end of the path changed by ``change(object, key)``."""
+    """The document with one object changed by ``change(object, key)``.
+
+    The object has the key at the end of the path.
+    """
     copied = copy.deepcopy(document)
     change(functools.reduce(lambda value, step: value[step], path[:-1], copied), path[-1])
     return copied
@@ -518,7 +533,7 @@ def test_an_inconclusive_gate_has_a_reason():
     assert complaints("gate", {**document, "reasons": []})
 
 
-# ---- The schemas themselves ----------------------------------------------------------------------------------------------
+# ---- The schemas themselves ----------------------------------------------------------------------
 
 
 def objects(schema: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -554,7 +569,8 @@ def test_every_object_is_closed_or_a_map_and_every_property_is_described(name):
         ] == [], path
 
 
-#: How the name of a number ends -> its unit. "memory" and "resident" have their unit in no name, and changes are shares.
+#: How the name of a number ends -> its unit. "memory" and "resident" have their unit in no name,
+#: and changes are shares.
 UNITS = {
     "_ns": "in nanoseconds",
     "seconds": "in seconds",

@@ -1,11 +1,15 @@
-"""Check mnistbench on a machine with a CUDA device, within nine minutes and without a network; docs/evidence/accelerator.md.
+"""Check mnistbench on a machine with a CUDA device, without a network.
 
-    bash docs/evidence/accelerator.sh prepare FOLDER --peer main.py   # where there is a network: what the machine may lack
-    bash docs/evidence/accelerator.sh run OUT --carried FOLDER        # on the machine
-    bash docs/evidence/accelerator.sh run OUT --carried FOLDER --device cpu   # everything but the tests of the GPU, anywhere
+It takes nine minutes at most; docs/evidence/accelerator.md describes it.
 
-Parts run one after the other, the cheap and important ones first, each with a limit and a log of its own. OUT/summary.md is
-written after every part, so it is there whatever happens later. Uses the standard library alone until the packages are known.
+    bash docs/evidence/accelerator.sh prepare FOLDER --peer main.py  # where there is a network
+    bash docs/evidence/accelerator.sh run OUT --carried FOLDER  # on the machine
+    bash docs/evidence/accelerator.sh run OUT --carried FOLDER --device cpu  # anywhere
+
+``prepare`` gathers what the machine may lack; on the CPU the tests of the GPU are left out. Parts
+run one after the other, the cheap and important ones first, each with a limit and a log of its own.
+OUT/summary.md is written after every part, so it is there whatever happens later. Uses the standard
+library alone until the packages are known.
 """
 
 from __future__ import annotations
@@ -39,16 +43,19 @@ EVIDENCE = Path(__file__).resolve().parent
 #: Time of all parts together, in seconds.
 WHOLE_S = 540.0
 
-#: A part that is stopped gets this time to report what it has, in seconds; then all its processes are killed.
+#: A part that is stopped gets this time to report what it has, in seconds; then all its processes
+#: are killed.
 GRACE_S = 10.0
 
-#: Longest wait for processes that were killed, in seconds: one that waits for a broken device may never end.
+#: Longest wait for processes that were killed, in seconds: one that waits for a broken device may
+#: never end.
 KILL_S = 5.0
 
 #: A gate gets this much less than its part as its budget, in seconds: it reports after the budget.
 GATE_REPORTS_S = 20.0
 
-#: Launches of the first stage of a gate: its default, with which it would run more to reach its threshold.
+#: Launches of the first stage of a gate: its default, with which it would run more to reach its
+#: threshold.
 LAUNCHES = 10
 
 #: Results of parts.
@@ -63,8 +70,8 @@ NOT_RUN = "not run"
 #: Characters of a figure in the summary.
 FIGURE_LENGTH = 400
 
-#: Packages that are prepared unless others are named: pure Python, a few megabytes together. Those that the machine has in a
-#: version that pyproject.toml allows are not installed.
+#: Packages that are prepared unless others are named: pure Python, a few megabytes together. Those
+#: that the machine has in a version that pyproject.toml allows are not installed.
 PACKAGES = ("jinja2", "packaging", "platformdirs", "pytest-benchmark", "tabulate", "tensorboard")
 
 #: Versions of manylinux whose wheels are accepted; pip matches each exactly.
@@ -85,7 +92,8 @@ MNIST_FILES = (
     "t10k-labels-idx1-ubyte",
 )
 
-#: pytest-benchmark warns if there is nothing to save, because every case failed: as an error it would hide theirs.
+#: pytest-benchmark warns if there is nothing to save, because every case failed: as an error it
+#: would hide theirs.
 NOTHING_SAVED = ("-W", "default::pytest_benchmark.logger.PytestBenchmarkWarning")
 
 #: Why a dependency is not met.
@@ -133,7 +141,10 @@ class Run:
     outcomes: dict[str, Outcome] = field(default_factory=dict)  # by the name of the part
 
     def all(self) -> int:
-        """Run every part; return 0 if each was ok or skipped, 130 after Ctrl-C or SIGTERM, else 1."""
+        """Run every part.
+
+        Return 0 if each was ok or skipped, 130 after Ctrl-C or SIGTERM, else 1.
+        """
         self.write()
         try:
             for number, part in enumerate(self.parts):
@@ -192,10 +203,12 @@ class Run:
 
 
 def limit_of(parts: Sequence[Part], number: int, left_s: float) -> float:
-    """Return the most seconds of a part: its own most, or what is left without the least of the later parts.
+    """Return the most seconds of a part.
 
-    If less is left than all need at least, the part gets its own least, and the last parts have no time. The limit is shorter
-    by the time that it may take to stop the part.
+    Its own most, or what is left without the least of the later parts.
+
+    If less is left than all need at least, the part gets its own least, and the last parts have no
+    time. The limit is shorter by the time that it may take to stop the part.
     """
     part = parts[number]
     later_s = sum(later.least_s for later in parts[number + 1 :])
@@ -219,15 +232,18 @@ def summary(heading: str, outcomes: Iterable[Outcome]) -> str:
     return "\n".join([*lines, ""])
 
 
-# ---- Processes -------------------------------------------------------------------------------------------------------
+# ---- Processes -----------------------------------------------------------------------------------
 
 
 def run(
     command: Sequence[str], log: Path, environ: Mapping[str, str], directory: Path, limit_s: float
 ) -> int | None:
-    """Run a command with its output in a log; return its exit code, None if it was stopped at its limit.
+    """Run a command with its output in a log.
 
-    Afterwards all processes that descend from this one are killed: the next part must have the machine for itself.
+    Return its exit code, None if it was stopped at its limit.
+
+    Afterwards all processes that descend from this one are killed: the next part must have the
+    machine for itself.
     """
     with log.open("wb") as output:
         output.write(f"$ {shlex.join(command)}\n".encode())
@@ -256,7 +272,10 @@ def run(
 
 
 def interrupt(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process as Ctrl-C does, so that pytest and the gate report what they have, and wait for it for a while."""
+    """Stop a process as Ctrl-C does, and wait for it for a while.
+
+    So pytest and the gate report what they have.
+    """
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -264,7 +283,10 @@ def interrupt(process: subprocess.Popen[bytes]) -> None:
 
 
 def supervise() -> None:
-    """Let SIGINT and SIGTERM interrupt this process, and make it the parent of orphans, so that they can be found."""
+    """Let SIGINT and SIGTERM interrupt this process, and make it the parent of orphans.
+
+    So orphans can be found.
+    """
     # A script that starts this one may ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -303,7 +325,7 @@ def descendants(ancestor: int) -> Iterator[int]:
         waiting.extend(own)
 
 
-# ---- Figures ---------------------------------------------------------------------------------------------------------
+# ---- Figures -------------------------------------------------------------------------------------
 
 
 def last_line(text: str) -> str:
@@ -331,7 +353,10 @@ def tests_figure(text: str) -> str:
 
 
 def suite_figure(results: Path, text: str) -> str:
-    """Return the counts of the tests, and the median time of each training step, or of inference without one."""
+    """Return the counts of the tests, and the median time of each training step.
+
+    Without a training step it is the time of inference.
+    """
     counts = tests_figure(text)
     try:
         benchmarks = json.loads(results.read_text(encoding="utf-8"))["benchmarks"]
@@ -355,7 +380,7 @@ def gate_figure(text: str) -> str:
     return last_match(r"^(?:passed|regressed|inconclusive): .*$", text)
 
 
-# ---- Parts -----------------------------------------------------------------------------------------------------------
+# ---- Parts ---------------------------------------------------------------------------------------
 
 
 #: Names of the parts; all others that need the device depend on ENVIRONMENT.
@@ -427,7 +452,10 @@ class Carried:
 
 
 def parts_of(device: str, out: Path, scratch: Path, carried: Carried) -> list[Part]:
-    """Return all parts in their order: first what the others depend on, then by what a minute of them tells."""
+    """Return all parts in their order.
+
+    First what the others depend on, then by what a minute of them tells.
+    """
     choices = ON_CPU if device == "cpu" else ON_CUDA
     python = (sys.executable, "-P", "-m")
     script = (sys.executable, str(Path(__file__).resolve()))
@@ -575,11 +603,14 @@ def parts_of(device: str, out: Path, scratch: Path, carried: Carried) -> list[Pa
     ]
 
 
-# ---- Commands --------------------------------------------------------------------------------------------------------
+# ---- Commands ------------------------------------------------------------------------------------
 
 
 def prepare(folder: Path, packages: Sequence[str], data: Path | None, peer: Path | None) -> int:
-    """Gather what a machine without a network may lack: wheels for Python 3.12 on x86-64 Linux, MNIST, the peer's program."""
+    """Gather what a machine without a network may lack.
+
+    Wheels for Python 3.12 on x86-64 Linux, MNIST, the peer's program.
+    """
     wheels = folder / "wheels"
     wheels.mkdir(parents=True, exist_ok=True)
     for earlier in wheels.glob("*.whl"):
@@ -636,7 +667,10 @@ def prepare(folder: Path, packages: Sequence[str], data: Path | None, peer: Path
 
 
 def mnist_in(folder: Path) -> Path | None:
-    """Return the folder with the four files of MNIST, unpacked or as .gz; None if one is missing."""
+    """Return the folder with the four files of MNIST, unpacked or as .gz.
+
+    None if one is missing.
+    """
     raw = folder / "MNIST" / "raw"
     are_there = all((raw / name).exists() or (raw / f"{name}.gz").exists() for name in MNIST_FILES)
     return raw if are_there else None
@@ -679,7 +713,10 @@ def unpack(scratch: Path, folder: Path | None) -> int:
 
 
 def install(site: Path, wheels: Sequence[Path]) -> int:
-    """Install those wheels into a folder whose package is missing here, or has a version that pyproject.toml does not allow."""
+    """Install the wheels of packages that are missing here into a folder.
+
+    So are those of a package whose version pyproject.toml does not allow.
+    """
     reasons = unmet()
     needed = []
     for wheel in wheels:
@@ -776,7 +813,10 @@ def run_parts(
 
 
 def copy_trees(scratch: Path) -> None:
-    """Copy what a gate measures three times: the base, a head with the same code, and one with longer steps."""
+    """Copy what a gate measures three times.
+
+    The base, a head with the same code, and one with longer steps.
+    """
     from gate_live import change
 
     for name in ("base", "same", "slower"):
@@ -791,7 +831,10 @@ def copy_trees(scratch: Path) -> None:
 
 
 def environ_of(scratch: Path, carried: Carried) -> dict[str, str]:
-    """Return the environment of all parts: the installed wheels, this checkout, MNIST, and the pinned allocator."""
+    """Return the environment of all parts.
+
+    The installed wheels, this checkout, MNIST, and the pinned allocator.
+    """
     sys.path.insert(0, str(ROOT))
     from mnistbench.core.machine import PINNED
 

@@ -1,11 +1,14 @@
-"""Time backward passes that are repeated without zeroing gradients, as a benchmark of operations may do.
+"""Time backward passes that are repeated without zeroing gradients.
+
+A benchmark of operations may do that.
 
     python docs/evidence/accumulated_gradients.py
 
-Without ``zero_grad`` each pass adds its gradient to the sum of all passes before. The first question is whether a pass takes
-longer the more there were, in particular with sparse gradients. Prints the time of a pass in microseconds, with the gradient
-zeroed before it and without, after numbers of passes. The second is how much a benchmark is wrong that measures the gradients
-of both inputs where its name says one, as PyTorch's operator benchmark did.
+Without ``zero_grad`` each pass adds its gradient to the sum of all passes before. The first
+question is whether a pass takes longer the more there were, in particular with sparse gradients.
+Prints the time of a pass in microseconds, with the gradient zeroed before it and without, after
+numbers of passes. The second is how much a benchmark is wrong that measures the gradients of both
+inputs where its name says one, as PyTorch's operator benchmark did.
 """
 
 import statistics

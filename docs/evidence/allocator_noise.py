@@ -1,7 +1,10 @@
-"""Measure how much the step time differs between fresh processes, with and without the allocator's thresholds.
+"""Measure how much the step time differs between fresh processes.
 
-Run in a checkout, in an environment with the dependencies: ``python docs/evidence/allocator_noise.py [launches]``.
-Launches of the two settings alternate, so drift of the machine affects both.
+It is measured with and without the allocator's thresholds.
+
+Run in a checkout, in an environment with the dependencies: ``python
+docs/evidence/allocator_noise.py [launches]``. Launches of the two settings alternate, so drift of
+the machine affects both.
 """
 
 import json

@@ -1,13 +1,17 @@
-"""Compare what the fast step and the reference step learn at batch size 1: test accuracy after 6,000 or more steps on MNIST.
+"""Compare what the fast step and the reference step learn at batch size 1.
+
+Test accuracy after 6,000 or more steps on MNIST.
 
     python docs/evidence/batch_of_one.py [SEEDS [STEPS]]
     python docs/evidence/batch_of_one.py floor [THREADS]
 
-For each seed both steps start with the same weights and train on the same images in the same order; their dropout masks
-differ. Prints the accuracy of each run, and the difference of the pairs with its 95 % interval (Student's t).
+For each seed both steps start with the same weights and train on the same images in the same order;
+their dropout masks differ. Prints the accuracy of each run, and the difference of the pairs with
+its 95 % interval (Student's t).
 
-``floor`` prints the time of a step of one image of MNIST beside a lower bound. The bound is the sum of its calls, each as long
-as the shortest call of an operation, its bytes at the speed of a copy, and its arithmetic at that of a convolution.
+``floor`` prints the time of a step of one image of MNIST beside a lower bound. The bound is the sum
+of its calls, each as long as the shortest call of an operation, its bytes at the speed of a copy,
+and its arithmetic at that of a convolution.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Count how often each rule fails runs of the same code, with and without the allocator's thresholds.
+"""Count how often each rule fails runs of the same code.
 
-``python docs/evidence/false_alarms.py measure 32 FOLDER`` runs ConvNet's training step at batch 1, 16 and 64, 32 times with
-the thresholds and 32 times without, alternating, and saves every run in FOLDER (half an hour on one CPU).
-``python docs/evidence/false_alarms.py judge FOLDER`` compares the runs with each other by every rule.
+The runs are with and without the allocator's thresholds.
+
+``python docs/evidence/false_alarms.py measure 32 FOLDER`` runs ConvNet's training step at batch 1,
+16 and 64, 32 times with the thresholds and 32 times without, alternating, and saves every run in
+FOLDER (half an hour on one CPU). ``python docs/evidence/false_alarms.py judge FOLDER`` compares the
+runs with each other by every rule.
 """
 
 import itertools

@@ -1,10 +1,13 @@
-"""Measure ``mnistbench train --recipe fastest``: the steps from pytorch/examples to it, and whole commands over 30 seeds.
+"""Measure ``mnistbench train --recipe fastest``.
 
-    python docs/evidence/fastest.py path [SEEDS]      # each step of the path: seconds and accuracy, in one process
-    python docs/evidence/fastest.py seeds [SEEDS]     # whole commands of the recipe, one for each seed
+The steps from pytorch/examples to it, and whole commands over 30 seeds.
 
-``MNISTBENCH_DATA`` names MNIST. Seconds are those of training and test, without imports and without files; of whole commands
-also those of the command. Compare the rows of one run: the seconds are those of one machine. Nothing else may run.
+    python docs/evidence/fastest.py path [SEEDS]  # seconds and accuracy of each step, in one process
+    python docs/evidence/fastest.py seeds [SEEDS]  # whole commands of the recipe, one for each seed
+
+``MNISTBENCH_DATA`` names MNIST. Seconds are those of training and test, without imports and without
+files; of whole commands also those of the command. Compare the rows of one run: the seconds are
+those of one machine. Nothing else may run.
 """
 
 from __future__ import annotations
@@ -50,7 +53,10 @@ def without_norms(*, pools_last: bool) -> nn.Sequential:
 
 
 def path() -> list[tuple[str, Workload, Settings]]:
-    """Return the steps of the path: what is new, and what is trained. Each has all of the steps before."""
+    """Return the steps of the path: what is new, and what is trained.
+
+    Each has all of the steps before.
+    """
     made: list[tuple[str, Workload, Settings]] = []
 
     def step(text: str, workload: Workload, settings: Settings) -> tuple[Workload, Settings]:

@@ -1,8 +1,11 @@
-"""Compare first iterations in processes that import torch themselves with those in processes forked from a server.
+"""Compare first iterations in new processes with those in processes forked from a server.
 
-Run in a checkout, in an environment with the dependencies, on a CPU: ``python docs/evidence/first_call_processes.py [PAIRS]``.
-For each phase and batch size it runs PAIRS pairs (default: 10) of processes in random order and prints the median, the minimum
-and the interquartile range of the first iteration, of the sum of its operations and of each large operation, and whether
+The former import torch themselves.
+
+Run in a checkout, in an environment with the dependencies, on a CPU: ``python
+docs/evidence/first_call_processes.py [PAIRS]``. For each phase and batch size it runs PAIRS pairs
+(default: 10) of processes in random order and prints the median, the minimum and the interquartile
+range of the first iteration, of the sum of its operations and of each large operation, and whether
 all processes ran the same operations.
 """
 

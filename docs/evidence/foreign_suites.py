@@ -1,11 +1,14 @@
-"""Run the gate on suites of other projects: on the same code, on slower code, and on commits that claim to be faster.
+"""Run the gate on suites of other projects.
+
+On the same code, on slower code, and on commits that claim to be faster.
 
     python docs/evidence/foreign_suites.py FOLDER [NAME ...]
 
-Clones each project at its commit into FOLDER, makes environments there with uv, and runs the gate on a part of the suite: of
-SUITES three times on the same code and once with 5 % added to one function, of CLAIMS once on the same code and once on a
-commit and its parent. Writes a JSON report and the raw samples of each gate to FOLDER; a report that is there is not measured
-again. Prints a line for each gate, with its duration in seconds. Nothing else may run: 28 gates take 80 minutes.
+Clones each project at its commit into FOLDER, makes environments there with uv, and runs the gate
+on a part of the suite: of SUITES three times on the same code and once with 5 % added to one
+function, of CLAIMS once on the same code and once on a commit and its parent. Writes a JSON report
+and the raw samples of each gate to FOLDER; a report that is there is not measured again. Prints a
+line for each gate, with its duration in seconds. Nothing else may run: 28 gates take 80 minutes.
 """
 
 from __future__ import annotations
@@ -75,7 +78,8 @@ SUITES = (
         "MarkdownIt.parse = _slower(MarkdownIt.parse)",
     ),
     Suite(
-        # A call takes 1.6 us, too short for a clock: two passes of an empty loop are 5 to 6 % of it.
+        # A call takes 1.6 us, too short for a clock: two passes of an empty loop are 5 to 6 % of
+        # it.
         "hgrecco/pint",
         "0.24.4",
         ("flexcache", "flexparser", "typing_extensions"),
@@ -124,7 +128,10 @@ SUITES = (
 
 @dataclass(frozen=True)
 class Claim:
-    """A commit whose message claims that it is faster, and the part of the project's suite that measures what it changes."""
+    """A commit whose message claims that it is faster.
+
+    With the part of the project's suite that measures what it changes.
+    """
 
     project: str  # on GitHub
     commit: str  # compared with its parent

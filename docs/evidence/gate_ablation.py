@@ -1,9 +1,12 @@
-"""Measure the quantity of each part of a launch: the same code on both sides, with one part removed at a time.
+"""Measure the quantity of each part of a launch.
 
-    python docs/evidence/gate_ablation.py measure 12 FOLDER [ARM...]   # launches of each arm, alternating; 20 s per launch
+The same code on both sides, with one part removed at a time.
+
+    python docs/evidence/gate_ablation.py measure 12 FOLDER [ARM...]  # launches of each arm, 20 s each
     python docs/evidence/gate_ablation.py judge FOLDER
 
-Prints mean and standard deviation (SD) of the differences between the sides. A part without an quantity can be removed.
+Prints mean and standard deviation (SD) of the differences between the sides. A part without an
+quantity can be removed.
 """
 
 from __future__ import annotations

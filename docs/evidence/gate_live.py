@@ -1,12 +1,14 @@
 """Run whole gates, as a user runs them, on a clone of this repository.
 
-    python docs/evidence/gate_live.py FOLDER same=12 spin2 fc141 spin2@16=2 spin3@16 conv68@16 fc141@16=2
+    python docs/evidence/gate_live.py FOLDER same=12 spin2 fc141 spin2@16=2 spin3@16 conv68@16
 
-Each word is a change to the working tree and the number of gates: ``same`` (no change), ``spin2`` (2 % of a step in Python,
-outside operations; ``spin1`` is judged with ``--threshold 1%``), ``wait5`` (5 % of a step by the wall clock, after an
-accelerator has finished the step), ``conv68`` (68 channels for conv2 instead of 64: more work in its convolutions and in later
-layers), ``fc141`` (141 outputs for fc1 instead of 128: 10 % more work in its products). The number after ``@`` is a batch size
-(default: 1, 16 and 64). Writes a JSON report and the raw samples of each gate to FOLDER, and a line to FOLDER/log.
+Each word is a change to the working tree and the number of gates: ``same`` (no change), ``spin2``
+(2 % of a step in Python, outside operations; ``spin1`` is judged with ``--threshold 1%``),
+``wait5`` (5 % of a step by the wall clock, after an accelerator has finished the step), ``conv68``
+(68 channels for conv2 instead of 64: more work in its convolutions and in later layers), ``fc141``
+(141 outputs for fc1 instead of 128: 10 % more work in its products). The number after ``@`` is a
+batch size (default: 1, 16 and 64). Writes a JSON report and the raw samples of each gate to FOLDER,
+and a line to FOLDER/log.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Compute false alarms and power of ``mnistbench gate`` from recorded launches.
 
-    python docs/evidence/gate_power.py pool POOL.json.gz RAW.jsonl.gz...   # raw samples of the same code, to one small file
-    python docs/evidence/gate_power.py judge POOL.json.gz [TRIALS]         # tables from it
-    python docs/evidence/gate_power.py targets POOL.json.gz [TRIALS]       # the main rates, on all cores
-    python docs/evidence/gate_power.py once POOL.json.gz [TRIALS]          # rates of what occurs once, and what it costs others
+    python docs/evidence/gate_power.py pool POOL.json.gz RAW.jsonl.gz...  # raw samples of the same code
+    python docs/evidence/gate_power.py judge POOL.json.gz [TRIALS]  # tables from it
+    python docs/evidence/gate_power.py targets POOL.json.gz [TRIALS]  # the main rates, on all cores
+    python docs/evidence/gate_power.py once POOL.json.gz [TRIALS]  # rates of what occurs once, and its costs
 
-Gates are drawn from the launches by ``mnistbench.gate.qualification.Pool``. For power and for the comparison of designs they
-have new roles; the row "recorded roles" keeps the recorded ones.
+Gates are drawn from the launches by ``mnistbench.gate.qualification.Pool``. For power and for the
+comparison of designs they have new roles; the row "recorded roles" keeps the recorded ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from mnistbench.gate.verdict import decision, permutation, samples
 from mnistbench.gate.verdict.decision import CONTRADICTED, LAUNCHES, LOOKS, REGRESSED, Thresholds
 from mnistbench.gate.verdict.samples import ONCE, Quantity
 
-#: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then known to 0.2 %.
+#: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then
+#: known to 0.2 %.
 EXCHANGES = 2_000
 
 #: The product's defaults.
@@ -133,8 +134,8 @@ class Pool:
     ) -> tuple[list[decision.Estimate], decision.Decision]:
         """Return what the first stage flagged, and the decision.
 
-        ``recorded_from`` takes the launches from there on, with the roles that they had. Without ``once``, what occurs once is
-        not tested.
+        ``recorded_from`` takes the launches from there on, with the roles that they had. Without
+        ``once``, what occurs once is not tested.
         """
         key = (way, once, *clocks)
         if key not in self._pools:
@@ -196,7 +197,7 @@ def main() -> None:
 
 
 def targets(path: Path, trials: int) -> None:
-    """Print the rates of wrong and right verdicts of the product as it is, in parts of 100 verdicts."""
+    """Print the rates of wrong and right verdicts of the product, in parts of 100 verdicts."""
     _answer(path, trials, _questions(Pool(path)))
 
 
@@ -226,7 +227,8 @@ def once(path: Path, trials: int) -> None:
         )
 
 
-#: Rows of quantities that are changed in turn, the change, the limits, and whether what occurs once is tested.
+#: Rows of quantities that are changed in turn, the change, the limits, and whether what occurs once
+#: is tested.
 Question = tuple[list[int], float, Thresholds, bool]
 
 
@@ -271,7 +273,10 @@ def _answer(path: Path, trials: int, questions: Mapping[str, Question]) -> None:
 
 
 def _outcomes(task: tuple[Path, int, Question]) -> list[tuple[bool, bool, bool, bool, int]]:
-    """Return of each verdict whether it is red, catches the change, is inconclusive, flags anything; and its fresh launches."""
+    """Return what each verdict says, and its fresh launches.
+
+    Whether it is red, catches the change, is inconclusive, and flags anything.
+    """
     path, part, (rows, change, limits, tested) = task
     permutation.EXCHANGES = EXCHANGES
     recorded = Pool(path, seed=1 + part)
@@ -289,7 +294,10 @@ def _outcomes(task: tuple[Path, int, Question]) -> list[tuple[bool, bool, bool, 
 
 
 def with_recorded_roles(recorded: Pool) -> None:
-    """Test all launches at once, and form every verdict that consecutive launches give: their windows overlap."""
+    """Test all launches at once, and form every verdict that consecutive launches give.
+
+    Their windows overlap.
+    """
     quantities = [
         replace(quantity, logs=tuple(row))
         for quantity, row in zip(recorded.quantities, recorded.logs["pairs"], strict=True)

@@ -1,11 +1,15 @@
-"""Apply the rules of other tools to consecutive runs of the same code, with as many iterations as the gate uses.
+"""Apply the rules of other tools to consecutive runs of the same code.
 
-    pip install asv pyperf && python docs/evidence/gate_rules.py RAW.jsonl.gz...   # of gates over the same code
+They get as many iterations as the gate uses.
 
-The base run has the iterations of the base in five consecutive launches, the new run those of the other side in the next
-five. Each rule is the library's own code: pytest-benchmark's check for ``mean:5%`` and ``min:5%``, asv's Mann-Whitney test with
-factor 1.1, pyperf's t-test. TorchBench's rule is a formula: a difference of more than 7 % between two medians. For power, the
-samples of the new run are scaled.
+    pip install asv pyperf
+    python docs/evidence/gate_rules.py RAW.jsonl.gz...  # of gates over the same code
+
+The base run has the iterations of the base in five consecutive launches, the new run those of the
+other side in the next five. Each rule is the library's own code: pytest-benchmark's check for
+``mean:5%`` and ``min:5%``, asv's Mann-Whitney test with factor 1.1, pyperf's t-test. TorchBench's
+rule is a formula: a difference of more than 7 % between two medians. For power, the samples of the
+new run are scaled.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Measure how the cost of everything but timing grows with the number of cases, and with the number of operations.
+"""Measure how the cost of everything but timing grows with cases and with operations.
 
-``python docs/evidence/growth.py suite`` runs pytest with 9, 36 and 144 cases, and with models of 10, 40 and 160 layers, each in
-a process of its own, with the shortest timing. ``python docs/evidence/growth.py files SAVED.json`` saves and compares runs of
-12 to 200 cases without pytest. Ratios between the sizes show the growth; the seconds are CPU time on one machine.
+``python docs/evidence/growth.py suite`` runs pytest with 9, 36 and 144 cases, and with models of
+10, 40 and 160 layers, each in a process of its own, with the shortest timing. ``python
+docs/evidence/growth.py files SAVED.json`` saves and compares runs of 12 to 200 cases without
+pytest. Ratios between the sizes show the growth; the seconds are CPU time on one machine.
 """
 
 import dataclasses
@@ -147,7 +148,7 @@ def suite():
             show(f"{layers} layers", took, rows, f"row of {rows}")
 
 
-# ---- Without pytest ----------------------------------------------------------------------------------------------------
+# ---- Without pytest ------------------------------------------------------------------------------
 
 
 def grown(saved, cases, times_rows):

@@ -1,11 +1,15 @@
-"""Compare ``mnistbench trace`` with torch's own ``key_averages()`` on the same profile, operation by operation.
+"""Compare ``mnistbench trace`` with torch's own ``key_averages()`` on the same profile.
+
+The comparison goes operation by operation.
 
     python docs/evidence/key_averages.py FOLDER [--device cuda]
 
-Profiles training steps of ConvNet, writes the trace and the report to FOLDER, and prints each operation in which calls, device
-time or host time differ, then one line: OK, or what differs. Exit code 1 if calls or device times differ; on a CPU, where
-nothing else was compared, also if host times differ. On an accelerator the host time of an operation excludes the runtime calls
-inside it, which the profiler does not always link to the operation, so differences of host times are only counted.
+Profiles training steps of ConvNet, writes the trace and the report to FOLDER, and prints each
+operation in which calls, device time or host time differ, then one line: OK, or what differs. Exit
+code 1 if calls or device times differ; on a CPU, where nothing else was compared, also if host
+times differ. On an accelerator the host time of an operation excludes the runtime calls inside it,
+which the profiler does not always link to the operation, so differences of host times are only
+counted.
 """
 
 from __future__ import annotations
@@ -23,7 +27,8 @@ STEPS = 5
 WARMUP_STEPS = 3
 BATCH_SIZE = 64
 
-#: Largest difference that rounding explains, in nanoseconds per call: both sides add times that are rounded to nanoseconds.
+#: Largest difference that rounding explains, in nanoseconds per call: both sides add times that are
+#: rounded to nanoseconds.
 ROUNDING_NS = 1.0
 
 
@@ -38,7 +43,10 @@ class Averages:
 
 @dataclass
 class Sums:
-    """One operation, summed over all steps. Times are nanoseconds without the operations that it calls."""
+    """One operation, summed over all steps.
+
+    Times are nanoseconds without the operations that it calls.
+    """
 
     calls: int = 0
     device_ns: float = 0.0
@@ -91,7 +99,10 @@ def profiled(device: str, trace: Path) -> Averages:
 
 
 def reported(trace: Path, report: Path) -> tuple[dict[str, Sums], float]:
-    """Run ``mnistbench trace``; return the operations of its report, and the device time of all rows in nanoseconds."""
+    """Run ``mnistbench trace``.
+
+    Return the operations of its report, and the device time of all rows in nanoseconds.
+    """
     from mnistbench.core.operation import NOT_OPERATIONS
 
     options = ["--by", "op", "--format", "json", "--output", str(report)]
@@ -110,7 +121,10 @@ def reported(trace: Path, report: Path) -> tuple[dict[str, Sums], float]:
 
 
 def differences(ours: dict[str, Sums], theirs: dict[str, Sums], quantity: str) -> list[str]:
-    """Return a line for each operation of ours in which a quantity, a field of ``Sums``, differs by more than rounding."""
+    """Return a line for each operation of ours whose quantity differs by more than rounding.
+
+    A quantity is a field of ``Sums``.
+    """
     lines = []
     for name, sums in sorted(ours.items()):
         if name not in theirs:

@@ -1,7 +1,8 @@
 """Measure how the wall time and the CPU time of one lab are distributed over its steps.
 
-Run in a checkout, in an environment with the dependencies: ``python docs/evidence/lab_time.py [arguments of mnistbench lab]``.
-CPU time includes that of child processes that have ended. The times are those of one machine; compare the shares.
+Run in a checkout, in an environment with the dependencies: ``python docs/evidence/lab_time.py
+[arguments of mnistbench lab]``. CPU time includes that of child processes that have ended. The
+times are those of one machine; compare the shares.
 """
 
 import os

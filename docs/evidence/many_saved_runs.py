@@ -1,7 +1,9 @@
-"""Measure time and memory of list, history and a comparison with all of 10, 100 and 1,000 saved runs of 12 cases.
+"""Measure time and memory of list, history and a comparison with all saved runs.
 
-``python docs/evidence/many_saved_runs.py SAVED.json`` copies one saved run, with slightly different times, and measures every
-command in its own process; the first one writes the cache of summaries.
+There are 10, 100 and 1,000 saved runs of 12 cases.
+
+``python docs/evidence/many_saved_runs.py SAVED.json`` copies one saved run, with slightly different
+times, and measures every command in its own process; the first one writes the cache of summaries.
 ``pytest bench -k "test_step or test_forward" --benchmark-json=SAVED.json`` makes a run of 12 cases.
 Ratios between the sizes show how the cost grows; the seconds are those of one machine.
 """
@@ -17,7 +19,8 @@ from pathlib import Path
 SIZES = (10, 100, 1_000)
 CASES = 12
 
-#: Runs a command of ours and prints its CPU time in seconds and its peak memory in KiB (Linux) at the end.
+#: Runs a command of ours and prints its CPU time in seconds and its peak memory in KiB (Linux) at
+#: the end.
 MEASURED = """
 import resource, sys
 from mnistbench.cli import main

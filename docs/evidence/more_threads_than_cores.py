@@ -2,8 +2,9 @@
 
     python docs/evidence/more_threads_than_cores.py [THREADS ...]
 
-Prints the median time of a call, in us, for each number of threads, and how many times that of as many threads as processors it
-is. Imports torch alone. Set ``LD_PRELOAD``, ``KMP_AFFINITY`` and ``KMP_BLOCKTIME`` to measure with another OpenMP library.
+Prints the median time of a call, in us, for each number of threads, and how many times that of as
+many threads as processors it is. Imports torch alone. Set ``LD_PRELOAD``, ``KMP_AFFINITY`` and
+``KMP_BLOCKTIME`` to measure with another OpenMP library.
 """
 
 import os
@@ -15,7 +16,10 @@ import torch
 
 
 def gradient(make, *shapes):
-    """Return a function that adds gradients to those of the last call, as PyTorch's operator benchmark does."""
+    """Return a function that adds gradients to those of the last call.
+
+    PyTorch's operator benchmark does so.
+    """
     tensors = [torch.rand(*shape, requires_grad=True) for shape in shapes]
     mean = make(*tensors).mean()
     return lambda: mean.backward(retain_graph=True)

@@ -3,8 +3,8 @@
     MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_TOP_PAD_=67108864 \\
         python docs/evidence/page_faults.py BATCH_SIZE [MiB touched first]
 
-Profiles ConvNet's training step in four builds, eight iterations each. A tensor of fc1's size has 1,152 pages, relu2's
-gradient at batch 64 has 2,304.
+Profiles ConvNet's training step in four builds, eight iterations each. A tensor of fc1's size has
+1,152 pages, relu2's gradient at batch 64 has 2,304.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Judge public reports of slowdowns with the gate, by the rules of pytorch_reports.md.
 
-    python docs/evidence/pytorch_reports.py FOLDER [NAME ...]        # reports, by number; all if none is named
-    python docs/evidence/pytorch_reports.py FOLDER controls          # the twenty negative controls
-    python docs/evidence/pytorch_reports.py FOLDER sweep [HOURS]     # the surprises: all cases with one thread, in four gates
-    python docs/evidence/pytorch_reports.py FOLDER bisect            # the releases of confirmed reports
-    python docs/evidence/pytorch_reports.py FOLDER table             # what the gates in FOLDER found, as Markdown
-    python docs/evidence/pytorch_reports.py FOLDER scripts           # write a script of torch alone for each report
+    python docs/evidence/pytorch_reports.py FOLDER [NAME ...]  # reports, by number; all if none is named
+    python docs/evidence/pytorch_reports.py FOLDER controls  # the twenty negative controls
+    python docs/evidence/pytorch_reports.py FOLDER sweep [HOURS]  # the surprises: all cases with one thread
+    python docs/evidence/pytorch_reports.py FOLDER bisect  # the releases of confirmed reports
+    python docs/evidence/pytorch_reports.py FOLDER table  # what the gates in FOLDER found, as Markdown
+    python docs/evidence/pytorch_reports.py FOLDER scripts  # write a script of torch alone for each report
 
-Runs in a clone of this repository in FOLDER, with environments that uv makes. Writes a JSON report and the raw samples of each
-gate to FOLDER; a report that is there is not measured again. The scripts of slower operations are run. Nothing else may run.
+Runs in a clone of this repository in FOLDER, with environments that uv makes. Writes a JSON report
+and the raw samples of each gate to FOLDER; a report that is there is not measured again. The
+scripts of slower operations are run. Nothing else may run.
 """
 
 from __future__ import annotations
@@ -256,7 +257,10 @@ def run(repository: Path, one: Report, *arguments: str) -> subprocess.CompletedP
 
 
 def measure(repository: Path, folder: Path, name: str, one: Report) -> dict:
-    """Run the gate unless its report is there, twice if it is inconclusive; reproduce what is slower."""
+    """Run the gate unless its report is there, twice if it is inconclusive.
+
+    Reproduce what is slower.
+    """
     report = folder / f"{name}.json"
     for launches in (one.launches,) if one.launches else ("", "20"):
         if report.exists():

@@ -1,14 +1,17 @@
-"""What a gate says about slowdowns of single iterations and processes, and about roles: simulated gates, and recorded launches.
+"""What a gate says about slowdowns of single iterations and processes, and about roles.
 
-    python docs/evidence/rare_slowdowns.py iterations [GATES]   # the head is slow in single iterations
-    python docs/evidence/rare_slowdowns.py processes [GATES]    # the head is slow in single processes
-    python docs/evidence/rare_slowdowns.py means [GATES]        # the head's mean is slower, and varies
-    python docs/evidence/rare_slowdowns.py tails [SETS]         # a test of the slowest iterations, beside that of the mean
-    python docs/evidence/rare_slowdowns.py bounds [SETS]        # wrong upper bounds of skewed launches
-    python docs/evidence/rare_slowdowns.py roles RAW.jsonl.gz   # launches of the same code, roles as recorded
+Simulated gates, and recorded launches.
 
-A simulated launch has two builds of a case with one thread, each with as many pairs and blocks as the gate measures. Logarithms
-of times vary by 0.6 % between builds of a side and by 2 % between iterations. Verdicts are those of ``mnistbench judge``.
+    python docs/evidence/rare_slowdowns.py iterations [GATES]  # the head is slow in single iterations
+    python docs/evidence/rare_slowdowns.py processes [GATES]  # the head is slow in single processes
+    python docs/evidence/rare_slowdowns.py means [GATES]  # the head's mean is slower, and varies
+    python docs/evidence/rare_slowdowns.py tails [SETS]  # a test of the slowest iterations
+    python docs/evidence/rare_slowdowns.py bounds [SETS]  # wrong upper bounds of skewed launches
+    python docs/evidence/rare_slowdowns.py roles RAW.jsonl.gz  # launches of the same code, roles as recorded
+
+A simulated launch has two builds of a case with one thread, each with as many pairs and blocks as
+the gate measures. Logarithms of times vary by 0.6 % between builds of a side and by 2 % between
+iterations. Verdicts are those of ``mnistbench judge``.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ from mnistbench.gate.verdict.samples import (
 
 CASE = "test_simulated"
 
-#: Fewer than the gate's, so that hundreds of verdicts take minutes: a p-value of 1 % is then known to 0.2 %.
+#: Fewer than the gate's, so that hundreds of verdicts take minutes: a p-value of 1 % is then known
+#: to 0.2 %.
 EXCHANGES = 2_000
 
 OPTIONS = JudgeOptions()
@@ -120,7 +124,10 @@ def gate(
 
 
 def told(verdict: Verdict) -> tuple[float, float, bool]:
-    """Return the shares of processes and of iterations that a pass does not rule out, and whether launches are named as far."""
+    """Return the shares of processes and of iterations that a pass does not rule out.
+
+    And whether launches are named as far.
+    """
     lines = [line for block in blocks(verdict) for line in block.lines]
     found = [
         re.search(r"less than ([\d.]+) % of all processes.*fewer than 1 of (\d+) iterations", line)
@@ -137,7 +144,10 @@ def share(hits: Iterable[bool]) -> str:
 
 
 def iterations(gates: int) -> None:
-    """Print how often a pass states a bound of the mean below the truth, and how often its last lines allow for it."""
+    """Print how often a pass states a bound of the mean below the truth.
+
+    And how often its last lines allow for it.
+    """
     print(f"{'head':66} passed  bound of the mean below the truth  and not allowed for")
     for ns in (50e6, 200e6):
         for rarity, factor in ((30, 4), (300, 31), (1_000, 101)):
@@ -195,7 +205,10 @@ def processes(gates: int) -> None:
 
 
 def means(gates: int) -> None:
-    """Print how often a slower mean passes. Launches vary, so the bound of the mean is wide, and below its limit of 10 %."""
+    """Print how often a slower mean passes.
+
+    Launches vary, so the bound of the mean is wide, and below its limit of 10 %.
+    """
     print(f"{'head':40} flagged  passed  flagged and passed  inconclusive  regressed")
     for slower, spread in ((0.0, 0.0), (0.0, 0.03), (0.05, 0.03), (0.05, 0.02)):
 
@@ -216,9 +229,12 @@ def means(gates: int) -> None:
 
 
 def tails(sets: int) -> None:
-    """Print how often the launches of the first stage show a slower mean, and slower tails, each with p <= 5 % by itself.
+    """Print how often the first stage shows a slower mean, and slower tails.
 
-    The tail of a launch is the difference of both sides' shares of the slowest twentieth of all its iterations in turn.
+    Each with p <= 5 % by itself.
+
+    The tail of a launch is the difference of both sides' shares of the slowest twentieth of all its
+    iterations in turn.
     """
     print("the head: a slower mean, a slower tail")
     for rarity, factor in ((1, 1.0), (10, 1.5), (30, 2), (30, 4), (100, 11), (300, 31)):
@@ -262,7 +278,10 @@ def tails(sets: int) -> None:
 
 
 def bounds(sets: int) -> None:
-    """Print how often an upper bound of the mean is wrong, and how wide bounds are, in standard deviations."""
+    """Print how often an upper bound of the mean is wrong, and how wide bounds are.
+
+    Widths are in standard deviations.
+    """
     print(
         "quantities, launches, errors: an upper bound is wrong; mean distance of the largest bound"
     )
@@ -291,7 +310,10 @@ def bounds(sets: int) -> None:
 
 
 def roles(path: Path) -> None:
-    """Print the mean difference of launches of the same code with the roles that they had, and that by the side that began."""
+    """Print the mean difference of launches of the same code, by role and by first side.
+
+    The roles are those that the launches had.
+    """
     launches = [one for one in load(path).launches if one.stage == 1]
     print(f"{len(launches)} launches")
     for one in quantities(launches):

@@ -2,11 +2,12 @@
 
     python docs/evidence/reproducers.py FOLDER [NAME ...]
 
-For each injected slowdown: change a clone of this repository or set an environment variable of the head, run the gate on
-ConvNet's step at batch size 16, and run each script on both sides, as ``mnistbench reproduce`` does. Prints a line for each
-slower operation and the rate of all of them. An operation without a script counts as not reproduced. Writes FOLDER/NAME.json
-(the gate's report), the raw samples, the scripts, and FOLDER/results.jsonl, whose lines are not measured again. Nothing else
-may run: 10 gates and about 40 scripts take 45 minutes.
+For each injected slowdown: change a clone of this repository or set an environment variable of the
+head, run the gate on ConvNet's step at batch size 16, and run each script on both sides, as
+``mnistbench reproduce`` does. Prints a line for each slower operation and the rate of all of them.
+An operation without a script counts as not reproduced. Writes FOLDER/NAME.json (the gate's report),
+the raw samples, the scripts, and FOLDER/results.jsonl, whose lines are not measured again. Nothing
+else may run: 10 gates and about 40 scripts take 45 minutes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Measure what the plug-in adds to the start of a pytest session that does not use it.
 
-``python docs/evidence/session_start.py`` runs pairs of ``pytest --collect-only -q`` in an empty project, with the plug-in and
-with ``-p no:mnistbench``, in random order. It prints the median difference in wall and CPU time over the pairs, with its 95 %
-interval (signs of the pairs).
+``python docs/evidence/session_start.py`` runs pairs of ``pytest --collect-only -q`` in an empty
+project, with the plug-in and with ``-p no:mnistbench``, in random order. It prints the median
+difference in wall and CPU time over the pairs, with its 95 % interval (signs of the pairs).
 """
 
 import os

@@ -1,15 +1,19 @@
-"""What a gate of many machines finds: simulated gates of 5,000 tests on 40 runners of different speed and noise.
+"""What a gate of many machines finds.
 
-    python docs/evidence/shards.py same [SHARDS]      # false alarms of shards of the same code, and what follows for a gate
-    python docs/evidence/shards.py live [SHARDS]      # false alarms of shards that are judged in full
-    python docs/evidence/shards.py power [SHARDS]     # +10 % on a test of the noisiest runner, as a shard and alone
-    python docs/evidence/shards.py bounds [GATES]     # bounds of all shards together, of each share of the risk, and alone
-    python docs/evidence/shards.py balance            # times of shards for ways to deal out the tests
+Simulated gates of 5,000 tests on 40 runners of different speed and noise.
 
-A shard has 125 tests with two quantities: the median and the mean of the wall time. The difference of a launch is normal. The
-SD of a median is that of its runner (0.5 to 4 %, evenly spaced logarithms) times that of its test (log-normal, SD of the
-logarithm 0.5), and that of a mean is twice as large. On every fourth runner a fifth of the launches are three times as noisy.
-The speed of a machine cancels in these differences, so it has no part here. Decisions are those of the product.
+    python docs/evidence/shards.py same [SHARDS]   # false alarms of shards of the same code
+    python docs/evidence/shards.py live [SHARDS]   # false alarms of shards that are judged in full
+    python docs/evidence/shards.py power [SHARDS]  # +10 % on a test of the noisiest runner
+    python docs/evidence/shards.py bounds [GATES]  # bounds of all shards together and alone
+    python docs/evidence/shards.py balance         # times of shards for ways to deal out the tests
+
+A shard has 125 tests with two quantities: the median and the mean of the wall time. The difference
+of a launch is normal. The SD of a median is that of its runner (0.5 to 4 %, evenly spaced
+logarithms) times that of its test (log-normal, SD of the logarithm 0.5), and that of a mean is
+twice as large. On every fourth runner a fifth of the launches are three times as noisy. The speed
+of a machine cancels in these differences, so it has no part here. Decisions are those of the
+product.
 """
 
 from __future__ import annotations
@@ -53,7 +57,10 @@ PART = 50
 def shard(
     draw: np.random.Generator, runner: int, change: float = 0.0, size: int = LAUNCHES
 ) -> list[Quantity]:
-    """Return the quantities of a shard on a runner, of its first test with a change; each has ``size`` launches."""
+    """Return the quantities of a shard on a runner, of its first test with a change.
+
+    Each has ``size`` launches.
+    """
     quiet, noisy = 0.005, 0.04
     of_runner = quiet * (noisy / quiet) ** (runner / (RUNNERS - 1))
     of_launch = draw.choice([1.0, 3.0], size, p=[0.8, 0.2]) if runner % 4 == 0 else np.ones(size)
@@ -98,9 +105,12 @@ def judged(draw: np.random.Generator, runner: int, shards: int, change: float = 
 
 
 def _same(task: tuple[int, int]) -> list[tuple[float, float]]:
-    """Return for each shard the p-value of the first stage, and the probability that its looks then confirm a false alarm.
+    """Return for each shard the p-value of the first stage, and the risk of its looks.
 
-    The probability follows from p-values of fresh launches that are uniform, which is what the permutation test guarantees.
+    That is the probability that they then confirm a false alarm.
+
+    The probability follows from p-values of fresh launches that are uniform, which is what the
+    permutation test guarantees.
     """
     part, number = task
     draw, found = np.random.default_rng(part), []
@@ -186,7 +196,10 @@ def power(shards: int) -> None:
 
 
 def bounds(gates: int) -> None:
-    """Print the median of the largest bound of medians on the noisiest runner, and the share of gates with a wrong bound."""
+    """Print the median of the largest bound of medians on the noisiest runner.
+
+    And the share of gates with a wrong bound.
+    """
     draw = np.random.default_rng(7)
     for number in (1, 8, RUNNERS):
         wrong, largest, alone, shares = 0, [], [], []
@@ -221,7 +234,10 @@ def bounds(gates: int) -> None:
 
 
 def balance() -> None:
-    """Print the time of the slowest shard as a multiple of the mean, for suites of files with parametrized tests."""
+    """Print the time of the slowest shard as a multiple of the mean.
+
+    The suites are of files with parametrized tests.
+    """
     draw = np.random.default_rng(1)
     for number, tests in ((8, 200), (40, 5_000)):
         ratios: dict[str, list[float]] = {}

@@ -1,16 +1,21 @@
-"""Measure what it does to a case with a large working set that both sides of a gate run at once on one core.
+"""Measure a case with a large working set that both sides of a gate run on one core.
 
-``python docs/evidence/shared_cache.py`` runs a gate on a project of plain tests, which need no torch. Each test reads as many
-bytes as the others, again and again from a working set of 16 KiB to 16 MiB; that of the head is 1.5 times as large (the factor
-is the first argument; 1 is a control in which both sides run the same code). The second is the number of launches (10).
-The table has the change of CPU time between the sides, with its standard error over launches or pairs of processes, in %:
+They run at once.
+
+``python docs/evidence/shared_cache.py`` runs a gate on a project of plain tests, which need no
+torch. Each test reads as many bytes as the others, again and again from a working set of 16 KiB to
+16 MiB; that of the head is 1.5 times as large (the factor is the first argument; 1 is a control in
+which both sides run the same code). The second is the number of launches (10). The table has the
+change of CPU time between the sides, with its standard error over launches or pairs of processes,
+in %:
 
 - alone: each side in a process of its own, one after the other, while nothing else runs;
 - in turn: the pairs of the gate, in which the other side runs between two iterations;
 - at once: the blocks of the gate, in which the kernel switches between both sides.
 
-The last column is what the gate adds: at once minus alone. A larger working set needs fewer calls of ``sum``, so the smallest
-ones take less time by their work alone; only the differences between the columns are effects of the cache.
+The last column is what the gate adds: at once minus alone. A larger working set needs fewer calls
+of ``sum``, so the smallest ones take less time by their work alone; only the differences between
+the columns are effects of the cache.
 """
 
 from __future__ import annotations
@@ -68,7 +73,10 @@ if __name__ == "__main__":
 
 
 def alone(file: Path, factor: str) -> list[int]:
-    """Return the median CPU time of a call for each size, in nanoseconds, of a process that nothing else runs beside."""
+    """Return the median CPU time of a call for each size, in nanoseconds.
+
+    Nothing else runs beside the process.
+    """
     environ = {**measuring_environment(os.environ, file.parent / "pycache"), "FACTOR": factor}
     done = subprocess.run(
         [sys.executable, file], capture_output=True, text=True, check=True, env=environ

@@ -2,9 +2,10 @@
 
     python docs/evidence/shared_machine.py [ARGUMENTS of mnistbench train]
 
-Runs whole commands in turns: alone, and with one other process on each core, which computes all the time. Of two processes on
-a core each gets a half of it, so a training that loses in proportion takes twice as long. The arms set variables of the OpenMP
-library, which decide how its threads wait for each other. Nothing else may run.
+Runs whole commands in turns: alone, and with one other process on each core, which computes all the
+time. Of two processes on a core each gets a half of it, so a training that loses in proportion
+takes twice as long. The arms set variables of the OpenMP library, which decide how its threads wait
+for each other. Nothing else may run.
 """
 
 from __future__ import annotations

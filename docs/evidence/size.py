@@ -1,7 +1,10 @@
-"""Print the size of the package: lines, files, functions, record types, names that exist twice, processes, import chains.
+"""Print the size of the package.
 
-``python docs/evidence/size.py`` prints a table for the whole package, with folders as arguments for these alone.
-Nothing compares these numbers; ``tests/test_layout.py`` uses the functions that find names, processes and imports.
+Lines, files, functions, record types, names that exist twice, processes, import chains.
+
+``python docs/evidence/size.py`` prints a table for the whole package, with folders as arguments for
+these alone. Nothing compares these numbers; ``tests/test_layout.py`` uses the functions that find
+names, processes and imports.
 """
 
 import ast
@@ -57,7 +60,10 @@ def is_record(node: ast.ClassDef) -> bool:
 
 
 def twice(modules) -> list[str]:
-    """Return the class names that exist more than once; a command's options are always called Settings."""
+    """Return the class names that exist more than once.
+
+    A command's options are always called Settings.
+    """
     counted = Counter(node.name for node in nodes(modules, ast.ClassDef))
     return sorted(name for name, count in counted.items() if count > 1 and name != "Settings")
 
@@ -91,7 +97,10 @@ def imported(path: Path, tree: ast.Module, *, everywhere: bool) -> set[Path]:
 
 
 def options(modules) -> int:
-    """Return the number of declared options and arguments; one that several commands inherit counts once."""
+    """Return the number of declared options and arguments.
+
+    One that several commands inherit counts once.
+    """
     return sum(ast.unparse(node.func) in DECLARE for node in nodes(modules, ast.Call))
 
 

@@ -1,17 +1,23 @@
-"""Make a project of many tests from a seed, with one function slower in its working tree, and measure it with the gate.
+"""Make a project of many tests from a seed, and measure it with the gate.
 
-    python docs/evidence/suite_of_200.py FOLDER [--tests 200] [--slower 10] [--gates 1] [-- GATE OPTIONS]
+One function is slower in its working tree.
 
-FOLDER/project is a repository of pure Python functions that take 1 us to 50 ms (log-uniform), and a pytest-benchmark test of
-each, in files of 20 with fixtures of the session and of the file. For each gate one test is drawn whose function takes SLOWER
-percent longer in the working tree, by more passes of its loop; with --slower 0 both sides are equal. A line of JSON for each
-gate is appended to FOLDER/gates.jsonl: duration, outcome, the slower test, the tests that were found.
+    python docs/evidence/suite_of_200.py FOLDER [--tests 200] [--slower 10] [--gates 1]
+        [-- GATE OPTIONS]
 
-    python docs/evidence/suite_of_200.py --rates RAW_SAMPLES... [--without TEST] [--first 20] [--gates 100] [--threshold 5]
+FOLDER/project is a repository of pure Python functions that take 1 us to 50 ms (log-uniform), and a
+pytest-benchmark test of each, in files of 20 with fixtures of the session and of the file. For each
+gate one test is drawn whose function takes SLOWER percent longer in the working tree, by more
+passes of its loop; with --slower 0 both sides are equal. A line of JSON for each gate is appended
+to FOLDER/gates.jsonl: duration, outcome, the slower test, the tests that were found.
 
-draws gates from launches of the same code, 32 or more, with new roles, as ``mnistbench gate --qualify`` does: without a change,
-and with 5 and 10 % added to one test, drawn for each gate. --without leaves a test out, such as one that was slower in a file.
-Prints how many regressed, and how many found and named the slower test, with 95 % intervals.
+    python docs/evidence/suite_of_200.py --rates RAW_SAMPLES... [--without TEST]
+        [--first 20] [--gates 100] [--threshold 5]
+
+draws gates from launches of the same code, 32 or more, with new roles, as ``mnistbench gate
+--qualify`` does: without a change, and with 5 and 10 % added to one test, drawn for each gate.
+--without leaves a test out, such as one that was slower in a file. Prints how many regressed, and
+how many found and named the slower test, with 95 % intervals.
 """
 
 import argparse
@@ -95,7 +101,10 @@ def settings():
 
 
 def functions(tests: int, seed: int, slower: dict[int, float]) -> str:
-    """Return the module of the functions; ``slower`` has the share by which a function has more passes."""
+    """Return the module of the functions.
+
+    ``slower`` has the share by which a function has more passes.
+    """
     draw, text = random.Random(seed), HEAD
     for number in range(tests):
         statement, pass_ns = KINDS[draw.choice(list(KINDS))]
@@ -145,7 +154,10 @@ def drawn(
     gates: int,
     seed: int,
 ) -> list[tuple[bool, bool, str]]:
-    """Return of each drawn gate: whether the slower test was found, whether another one was, and the outcome."""
+    """Return of each drawn gate.
+
+    Whether the slower test was found, whether another one was, and the outcome.
+    """
     from mnistbench.gate.qualification import Pool, is_found
     from mnistbench.gate.verdict import samples
     from mnistbench.gate.verdict.decision import REGRESSED, Thresholds

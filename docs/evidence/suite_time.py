@@ -1,8 +1,9 @@
 """Measure where the time of the default suite goes: timing, profiling, training curves, the rest.
 
-Run in a checkout, in an environment with the dependencies: ``python docs/evidence/suite_time.py [pytest arguments]``. Training
-curves of the same code are computed once: remove ``.benchmarks/curves`` to measure a first run. Where other processes run, wall
-times are theirs too: compare the CPU times.
+Run in a checkout, in an environment with the dependencies: ``python docs/evidence/suite_time.py
+[pytest arguments]``. Training curves of the same code are computed once: remove
+``.benchmarks/curves`` to measure a first run. Where other processes run, wall times are theirs too:
+compare the CPU times.
 """
 
 import functools
@@ -14,7 +15,10 @@ import pytest
 
 
 class Clock:
-    """Sums wall and CPU time spent in functions; what a function spends in another one of them counts for that one alone."""
+    """Sums wall and CPU time spent in functions.
+
+    What a function spends in another one of them counts for that one alone.
+    """
 
     def __init__(self):
         self.seconds = defaultdict(lambda: [0.0, 0.0])

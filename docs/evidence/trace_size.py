@@ -1,9 +1,11 @@
-"""Time and memory of ``mnistbench trace`` over the size of a trace: the steps of a real one are repeated.
+"""Time and memory of ``mnistbench trace`` over the size of a trace.
+
+The steps of a real one are repeated.
 
     python docs/evidence/trace_size.py TRACE [--mb 100,500]
 
-writes a file of each size into a temporary folder, runs ``mnistbench trace`` on it in a process of its own, and prints the
-wall time and the peak memory for each MB (10^6 bytes) of the unpacked file.
+writes a file of each size into a temporary folder, runs ``mnistbench trace`` on it in a process of
+its own, and prints the wall time and the peak memory for each MB (10^6 bytes) of the unpacked file.
 """
 
 from __future__ import annotations
@@ -56,7 +58,10 @@ def main() -> None:
 
 
 def write(path: Path, document: dict[str, Any], size: int) -> int:
-    """Write the document with its events repeated, one repetition after the other in time, until the file has the size."""
+    """Write the document with its events repeated until the file has the size.
+
+    One repetition follows the other in time.
+    """
     events = document["traceEvents"]
     times = [event["ts"] for event in events if event.get("ph") == "X"]
     length = (
@@ -107,7 +112,10 @@ def shifted(events: list[dict[str, Any]], later: float, larger: int) -> Iterator
 
 
 def measured(path: Path, repetitions: int) -> tuple[Any, ...]:
-    """Run the command; return a row of the table. Its peak memory is the largest of all children so far: sizes ascend."""
+    """Run the command; return a row of the table.
+
+    Its peak memory is the largest of all children so far: sizes ascend.
+    """
     size = path.stat().st_size / 1e6
     start = time.perf_counter()
     command = [

@@ -1,15 +1,19 @@
-"""Measure ``mnistbench train`` beside pytorch/examples ``mnist/main.py``, whole commands in turns, one epoch each.
+"""Measure ``mnistbench train`` beside pytorch/examples ``mnist/main.py``.
+
+Whole commands in turns, one epoch each.
 
     python docs/evidence/training.py ~/examples/mnist/main.py --rounds 3
     python docs/evidence/training.py ~/examples/mnist/main.py --seeds 5 --arms shuffled,fast
-    python docs/evidence/training.py ~/examples/mnist/main.py --batch-size 1 --arms peer,fast --rounds 1
+    python docs/evidence/training.py ~/examples/mnist/main.py --batch-size 1 --arms peer,fast
     python docs/evidence/training.py ~/examples/mnist/main.py --accelerator --arms peer,reference,fast
     python docs/evidence/training.py --dataset digits --arms reference,fast
 
-Run it in an environment with mnistbench. ``MNISTBENCH_DATA`` names MNIST, unpacked. Compare the ratios: seconds are those of
-one machine and one hour. "step" is the time of an epoch's training divided by its steps, and "of the ceiling" is the
-arithmetic of a step over the rate of the machine's matrix products, divided by the step. On an accelerator the ceiling is that
-of ``mnistbench profile``, and the peer shuffles, so the arms ``shuffled`` and ``pinned`` are those of a CPU alone.
+Run it in an environment with mnistbench. ``MNISTBENCH_DATA`` names MNIST, unpacked. Compare the
+ratios: seconds are those of one machine and one hour. "step" is the time of an epoch's training
+divided by its steps, and "of the ceiling" is the arithmetic of a step over the rate of the
+machine's matrix products, divided by the step. On an accelerator the ceiling is that of
+``mnistbench profile``, and the peer shuffles, so the arms ``shuffled`` and ``pinned`` are those of
+a CPU alone.
 """
 
 import argparse
@@ -23,8 +27,8 @@ import tempfile
 import time
 from pathlib import Path
 
-#: A training step of ConvNet: multiply-adds of two convolutions (the first without a gradient of its input) and two linear
-#: layers, forward and backward, as FLOP per sample.
+#: A training step of ConvNet: multiply-adds of two convolutions (the first without a gradient of
+#: its input) and two linear layers, forward and backward, as FLOP per sample.
 FLOP_PER_SAMPLE = 2 * (
     2 * 26 * 26 * 32 * 9 + 3 * 24 * 24 * 64 * 32 * 9 + 3 * 9216 * 128 + 3 * 128 * 10
 )
@@ -53,7 +57,9 @@ print(ceilings_of(accelerators()[0], "float32", 1).flops_per_s)
 
 
 def arms(peer, folder, dataset, options):
-    """Return a command and additions to the environment by the name of the arm; without a peer only those of ours.
+    """Return a command and additions to the environment by the name of the arm.
+
+    Without a peer only those of ours.
 
     ``options`` are those that the peer and ours have in common.
     """
@@ -91,7 +97,10 @@ def arms(peer, folder, dataset, options):
 
 
 def measure(command, additions, seed, scratch):
-    """Run a command in a fresh folder; return its seconds, the test accuracy in percent and, of ours, seconds of training."""
+    """Run a command in a fresh folder.
+
+    Return its seconds, the test accuracy in percent and, of ours, seconds of training.
+    """
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(dir=scratch) as folder:

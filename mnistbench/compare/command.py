@@ -30,7 +30,10 @@ _CODES = {
 
 
 def _two_values(text: str) -> tuple[str, object, object]:
-    """Read ``step=reference,fast``: a parameter, its value in the base and its value in the head."""
+    """Read ``step=reference,fast``.
+
+    A parameter, its value in the base and its value in the head.
+    """
     name, _, values = text.partition("=")
     known = {str(value): value for value in _BETWEEN.get(name, ())}
     chosen = [known[value] for value in values.split(",") if value in known]
@@ -96,7 +99,10 @@ def run(settings: Settings) -> int:
 def _between(
     name: str, first: object, second: object, bases: Sequence[RunSummary], head: RunSummary
 ) -> tuple[list[RunSummary], RunSummary]:
-    """Return the cases of each side in which a parameter has the value of that side, with the value of the head."""
+    """Return the cases of each side with that side's value of a parameter.
+
+    They have the value of the head in its place.
+    """
     kept, kept_head = (
         [run.where(name, first, second) for run in bases],
         head.where(name, second, second),

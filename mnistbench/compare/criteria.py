@@ -1,7 +1,7 @@
 """The options of a comparison: thresholds, what is compared, and what a user excuses.
 
-``pytest``, ``mnistbench compare`` and ``mnistbench report`` have these options, so all of them judge by the same rules. Every
-pytest session imports this module.
+``pytest``, ``mnistbench compare`` and ``mnistbench report`` have these options, so all of them
+judge by the same rules. Every pytest session imports this module.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from mnistbench.core.options import by, one_of, option, share, switch
 #: Threshold for verdicts if the user gives none; nothing fails by it.
 DEFAULT_SHARE = 0.10
 
-#: Share of its case from which on an operation is large. A pass has to rule out the limit of all large operations, in saved
-#: runs as in the gate. There, new operations may add as much to their case as an operation of this share may grow.
+#: Share of its case from which on an operation is large. A pass has to rule out the limit of all
+#: large operations, in saved runs as in the gate. There, new operations may add as much to their
+#: case as an operation of this share may grow.
 LARGE_SHARE = 0.10
 
-#: Shortest operation that is judged by itself, as a multiple of the profiler's overhead on its calls.
+#: Shortest operation that is judged by itself, as a multiple of the profiler's overhead on its
+#: calls.
 MIN_COST = 20
 
 #: The largest limit of an ``--accept``, as a share; a larger one would accept anything.
@@ -32,7 +34,7 @@ LARGEST_LIMIT = 1e4
 _LIMITED = re.compile(r"(?P<pattern>.*\S)\s*:\s*(?P<percent>\d+(?:\.\d+)?)\s*%", re.DOTALL)
 
 
-# ---- Values ----------------------------------------------------------------------------------------------------------
+# ---- Values --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Acceptance:
         return cls(pattern, limit)
 
     def matches(self, case_names: Iterable[str], quantity_names: Collection[str]) -> bool:
-        """Whether the pattern matches one of these names of a case, with one of these names of a quantity of that case.
+        """Whether the pattern matches a name of a case and a name of one of its quantities.
 
         ``*`` is the only wildcard: the ids of tests contain brackets.
         """
@@ -117,12 +119,15 @@ class Acceptance:
         return self.pattern if self.limit is None else f"{self.pattern}:{100 * self.limit:.10g}%"
 
 
-# ---- Options ---------------------------------------------------------------------------------------------------------
+# ---- Options -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Excuses:
-    """What does not fail although it would. Never in a configuration file: each is a decision about one change."""
+    """What does not fail although it would.
+
+    Never in a configuration file: each is a decision about one change.
+    """
 
     allow_missing: bool = switch(
         "--allow-missing", "do not fail if a case or a table of the base is missing"
@@ -210,9 +215,10 @@ class Criteria(Excuses):
     def matters(self, ns: float, whole_ns: float, calls: float = 0, profiler_ns: int = 0) -> bool:
         """Return whether an operation is judged by itself; the others are judged together.
 
-        A saved run is judged by the operations that matter in either run: one that grows from a small time is a regression.
-        ``mnistbench gate`` gives the sums over both sides, and no overhead: its permutation test requires groups that stay
-        the same when the sides are exchanged, and both of its sides have the overhead.
+        A saved run is judged by the operations that matter in either run: one that grows from a
+        small time is a regression. ``mnistbench gate`` gives the sums over both sides, and no
+        overhead: its permutation test requires groups that stay the same when the sides are
+        exchanged, and both of its sides have the overhead.
 
         Args:
             ns: self time of the operation.
@@ -232,7 +238,9 @@ class Criteria(Excuses):
 def mark_thresholds(
     arguments: Iterable[Any], options: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], str]:
-    """Check ``@pytest.mark.opgate("5%", "aten::addmm:3%", case="5%")``; return the thresholds of operations and of the case.
+    """Check ``@pytest.mark.opgate("5%", "aten::addmm:3%", case="5%")``.
+
+    Return the thresholds of operations and of the case.
 
     Raises:
         UsageError: with the value.

@@ -1,9 +1,10 @@
 """Base runs and a new run -> Comparison, without files, terminal or torch.
 
-Times are nanoseconds: whole ones of the profiler, and with fractions those of pytest-benchmark. The changes of the operations
-and the remainder add up to the change of the iteration without the profiler, on an accelerator to the change of its busy time.
-The time of an operation is its self time minus the profiler's overhead on its calls, so that more calls do not look slower
-because of the profiler.
+Times are nanoseconds: whole ones of the profiler, and with fractions those of pytest-benchmark. The
+changes of the operations and the remainder add up to the change of the iteration without the
+profiler, on an accelerator to the change of its busy time. The time of an operation is its self
+time minus the profiler's overhead on its calls, so that more calls do not look slower because of
+the profiler.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class OpChange:
     module: str  # empty where modules are summed, or none can be named
     # Self time minus the profiler's overhead in every base run; none where it is new.
     base_runs: tuple[float, ...]
-    # Self times without the profiler's overhead; of several operations, the spread is the sum, an upper bound.
+    # Self times without the profiler's overhead; of several operations, the spread is the sum, an
+    # upper bound.
     base: OpSummary | None  # in the last base run that has it; None where it is new
     head: OpSummary | None
 
@@ -53,7 +55,10 @@ class OpChange:
 
     @property
     def is_operation(self) -> bool:
-        """False for the rest of the time: outside operations, runtime calls, unattributed kernels."""
+        """False for the rest of the time.
+
+        Outside operations, runtime calls, unattributed kernels.
+        """
         return self.name not in NOT_OPERATIONS
 
     @property
@@ -102,8 +107,9 @@ class CaseComparison:
     left_out: Mapping[str, int] = field(default_factory=dict)
     # Compared all the same: field -> (base, head).
     across_machines: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    # Time of one iteration in which the accelerator ran kernels or copies, in every base run that has it. Elapsed time also has
-    # the gaps between kernels. Empty and 0 where the clock is the CPU's, or one side is of a version that did not save it.
+    # Time of one iteration in which the accelerator ran kernels or copies, in every base run that
+    # has it. Elapsed time also has the gaps between kernels. Empty and 0 where the clock is the
+    # CPU's, or one side is of a version that did not save it.
     busy_base_runs: tuple[int, ...] = ()
     busy_head_ns: int = 0
     # Of traces without steps: what the times and calls of both sides are divided by.
@@ -111,7 +117,10 @@ class CaseComparison:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the times of both sides can be compared: the same environment, and as many iterations or known numbers."""
+        """Whether the times of both sides can be compared.
+
+        The same environment, and as many iterations or known numbers.
+        """
         return not self.incomparable and not self.iterations.unknown
 
     @functools.cached_property  # a median, asked for in every format
@@ -139,7 +148,10 @@ class CaseComparison:
 
     @functools.cached_property
     def whole_base_ns(self) -> float:
-        """Time that the operations of the base are parts of: busy time on an accelerator, else the iteration."""
+        """Time that the operations of the base are parts of.
+
+        Busy time on an accelerator, else the iteration.
+        """
         return median(self.busy_base_runs) if self.has_busy_time else self.base_ns
 
     @property
@@ -154,7 +166,7 @@ class CaseComparison:
 
     @property
     def remainder_ns(self) -> float:
-        """Change of the time that the operations are parts of, without the changes of the operations."""
+        """Change of the time that the operations are parts of, without their own changes."""
         return self.whole_change_ns - sum(operation.change_ns for operation in self.operations)
 
     @property
@@ -200,7 +212,10 @@ class Comparison:
     def redefined(
         self,
     ) -> tuple[tuple[CaseSummary, CaseSummary, Mapping[str, tuple[Any, Any]]], ...]:
-        """Pairs of one name, or of one test with other settings, that are not the same case: (base, head, differences)."""
+        """Pairs of one name, or of one test with other settings, that are not the same case.
+
+        (base, head, differences).
+        """
         waiting: dict[_Form, deque[int]] = defaultdict(deque)
         for position, head in enumerate(self.only_head):
             for form in _forms(head) if head.params else ():
@@ -248,9 +263,10 @@ def compare(
 ) -> Comparison:
     """Match cases by test and Params, and their operations by name, phase and module.
 
-    Each case has a base of its own: the newest base run that has the case and can be compared with the new run, and the
-    runs of the same commit. If no base run can be compared, the newest is used, and the case has the reason.
-    The base runs are oldest first; ``by`` is how operations are summed. With ``pool_commits`` all comparable base runs count.
+    Each case has a base of its own: the newest base run that has the case and can be compared with
+    the new run, and the runs of the same commit. If no base run can be compared, the newest is
+    used, and the case has the reason. The base runs are oldest first; ``by`` is how operations are
+    summed. With ``pool_commits`` all comparable base runs count.
     """
     pairs, only_base = _paired(bases, head)
     by_key = [{case.key: case for case in run.cases} for run in bases]
@@ -285,22 +301,25 @@ def compare(
     )
 
 
-# ---- Which cases are the same ----------------------------------------------------------------------------------------
+# ---- Which cases are the same --------------------------------------------------------------------
 
 
 def _paired(
     bases: Sequence[RunSummary], head: RunSummary
 ) -> tuple[list[tuple[CaseSummary, CaseSummary]], tuple[CaseOfRun, ...]]:
-    """Pair cases by test and Params, then plain benchmarks by name, then Params that only one test of each side has.
+    """Pair cases by test and Params, then by other names.
+
+    Plain benchmarks are paired by name, then Params that only one test of each side has.
 
     Returns:
-        The pairs (head, base), and the cases that only base runs have, each with the newest of these runs.
+        The pairs (head, base), and the cases that only base runs have, each with the newest of
+        these runs.
     """
     left, right = list(head.cases), list(_latest(bases))
     pairs: list[tuple[CaseSummary, CaseSummary]] = []
 
     def pair(rule: Callable[[CaseSummary], Any], *, plain_only: bool = False) -> None:
-        """Pair cases with the same value of the rule, if no other case of either side has that value."""
+        """Pair cases with the same value of the rule, if it is unique on both sides."""
         groups: dict[Any, tuple[list[CaseSummary], list[CaseSummary]]] = defaultdict(
             lambda: ([], [])
         )
@@ -327,7 +346,10 @@ def _paired(
 
 
 def _latest(bases: Sequence[RunSummary]) -> Iterable[CaseOfRun]:
-    """Yield every case of the base runs once, from the newest run that has it; cases of newer runs first."""
+    """Yield every case of the base runs once, from the newest run that has it.
+
+    Cases of newer runs first.
+    """
     seen: set[tuple[Any, ...]] = set()
     for run in reversed(bases):
         yield from ((run, case) for case in run.cases if case.key not in seen)
@@ -365,16 +387,19 @@ def _without_earlier_forms(
     return kept
 
 
-# ---- Which base runs count -------------------------------------------------------------------------------------------
+# ---- Which base runs count -----------------------------------------------------------------------
 
 
 def _samples(
     having: Sequence[CaseOfRun], head: CaseOfRun, allowed: Mapping[str, bool], *, pool_commits: bool
 ) -> tuple[list[CaseOfRun], Counter[str]]:
-    """Choose the samples of a case among the base runs that have it, oldest first; count why the others are left out.
+    """Choose the samples of a case among the base runs that have it, oldest first.
 
-    Runs of one commit with a clean tree are replicates. The code of a dirty tree is not known, so such a run is alone. Of runs
-    that only ``allowed`` makes comparable, those that can be compared with the newest of them are samples.
+    Count why the others are left out.
+
+    Runs of one commit with a clean tree are replicates. The code of a dirty tree is not known, so
+    such a run is alone. Of runs that only ``allowed`` makes comparable, those that can be compared
+    with the newest of them are samples.
     """
     environment, params = head[0].environment, head[1].params
     comparable = [
@@ -409,7 +434,7 @@ def _not_a_replicate(run: RunSummary, newest: RunSummary) -> str:
     return DIRTY if run.dirty or newest.dirty else ""
 
 
-# ---- One case --------------------------------------------------------------------------------------------------------
+# ---- One case ------------------------------------------------------------------------------------
 
 
 def _compare_case(
@@ -471,7 +496,10 @@ def _compare_case(
 
 
 def _iterations(samples: Sequence[CaseOfRun], head: CaseOfRun, view: str) -> Iterations:
-    """Return how the numbers of iterations of traces differ; only one without steps can have several in its times."""
+    """Return how the numbers of iterations of traces differ.
+
+    Only one without steps can have several in its times.
+    """
     if not head[0].trace or all(run.has_steps for run, _ in (*samples, head)):
         return SAME
     bases = [table_of(case, view) for _, case in samples]
@@ -493,7 +521,10 @@ def _calls(table: TableSummary) -> dict[OpKey, float]:
 
 
 def table_of(case: CaseSummary, view: str) -> TableSummary | None:
-    """Return the table of a view, but no device table without device times: the profiler recorded no kernel."""
+    """Return the table of a view, but no device table without device times.
+
+    The profiler recorded no kernel.
+    """
     table = case.tables.get(view)
     return None if table is None or (view == "device" and not any(table.self_ns)) else table
 
@@ -505,7 +536,10 @@ def _call_ns(case: CaseSummary, clock: str) -> float:
 def _compare_operations(
     bases: Sequence[TableSummary], head: TableSummary, by: str, clock: str
 ) -> tuple[OpChange, ...]:
-    """Compare operations. One is 0 in a base run without it, and new if most base runs are without it."""
+    """Compare operations.
+
+    One is 0 in a base run without it, and new if most base runs are without it.
+    """
     runs, newest_with = _times_of_runs(bases, by, clock)
     last, new = _sides(bases[-1], by, clock), _sides(head, by, clock)
     for key, (having, newest) in newest_with.items():
@@ -526,10 +560,12 @@ def _compare_operations(
 def _times_of_runs(
     tables: Sequence[TableSummary], by: str, clock: str
 ) -> tuple[dict[OpKey, list[int]], dict[OpKey, tuple[int, int]]]:
-    """Return for each operation its times in all runs, 0 where a run is without it; and how many have it and the last of them.
+    """Return for each operation its times in all runs, 0 where a run is without it.
 
-    Runs of the same code share one ``TableCounts``; their times are transposed together, which takes a third of the time of a
-    dictionary per run.
+    And how many have it and the last of them.
+
+    Runs of the same code share one ``TableCounts``; their times are transposed together, which
+    takes a third of the time of a dictionary per run.
     """
     positions: dict[int, list[int]] = defaultdict(list)
     for position, table in enumerate(tables):

@@ -1,7 +1,9 @@
-"""Exact differences between two runs of a case: counts and final values, which noise cannot affect, never timings.
+"""Exact differences between two runs of a case.
 
-Calls, bytes, shapes, kernels and the set of operations are counted, not timed. On one thread of a CPU the same code reaches
-the same loss bit for bit.
+Counts and final values, which noise cannot affect, never timings.
+
+Calls, bytes, shapes, kernels and the set of operations are counted, not timed. On one thread of a
+CPU the same code reaches the same loss bit for bit.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from mnistbench.core.operation import NOT_OPERATIONS, operation_name
 from mnistbench.saved_runs.compatibility import MACHINES
 from mnistbench.saved_runs.summary import OpSummary
 
-#: Largest relative difference of final values where results are not reproducible bit for bit (several threads, an
-#: accelerator). Runs of the same code on two threads of a CPU differed by less; no accelerator has been measured yet.
+#: Largest relative difference of final values where results are not reproducible bit for bit
+#: (several threads, an accelerator). Runs of the same code on two threads of a CPU differed by
+#: less; no accelerator has been measured yet.
 TOLERANCE = 0.01
 
 #: Shapes or kernels of one side in a brief sentence, and the longest text of one.
@@ -30,7 +33,8 @@ _COUNTED_LISTS = ("shapes", "kernels")
 def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str, ...]:
     """Return a sentence for each exact difference, in the order of the operations of the case.
 
-    If it is ``brief``, long lists of shapes and kernels are shortened, and kernels of different machines only counted.
+    If it is ``brief``, long lists of shapes and kernels are shortened, and kernels of different
+    machines only counted.
     """
     parameters = (case.base.parameter_count, case.head.parameter_count)
     same_machine = not case.across_machines and not set(MACHINES).intersection(case.incomparable)
@@ -64,8 +68,9 @@ def counted_differences(parameters: tuple[int, int], changes: Sequence[Any]) -> 
 
     Args:
         parameters: number of trainable parameters in the base and in the new run; 0 if unknown.
-        changes: all operations of both sides, in the order of the sentences; each has the name, phase, module, base and head of
-            an ``OpChange``, and each side the counts of an ``OpSummary``: times are not read.
+        changes: all operations of both sides, in the order of the sentences; each has the name,
+            phase, module, base and head of an ``OpChange``, and each side the counts of an
+            ``OpSummary``: times are not read.
     """
     return (*_of_the_model(parameters, changes), *_of_operations(changes))
 
@@ -144,7 +149,8 @@ def _arrow(before: float, after: float, text: Callable[[float], str]) -> str:
 def _renamed(operations: Iterable[OpChange]) -> list[tuple[OpChange, OpChange]]:
     """Return pairs (gone, new) of operations that were probably renamed.
 
-    Both are the only one of their kind in their phase and module, and have the same number of calls and bytes.
+    Both are the only one of their kind in their phase and module, and have the same number of calls
+    and bytes.
     """
     places: dict[tuple[str, str], tuple[list[OpChange], list[OpChange]]] = {}
     for change in operations:
@@ -176,7 +182,10 @@ def _of_training(case: CaseComparison) -> Iterable[str]:
 
 
 def is_exact(case: CaseComparison) -> bool:
-    """Whether the same code reaches the same final loss and accuracy bit for bit: on one thread of a CPU."""
+    """Whether the same code reaches the same final loss and accuracy bit for bit.
+
+    On one thread of a CPU.
+    """
     params = case.head.params
     return params is not None and params.device == "cpu" and params.threads == 1
 

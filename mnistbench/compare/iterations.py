@@ -1,7 +1,10 @@
-"""Numbers of iterations in traces without steps, whose times and calls are those of the whole trace.
+"""Numbers of iterations in traces without steps.
 
-Two such traces may hold different numbers of iterations. If every operation has ten calls in one for each call in the other,
-times are compared per call. If most operations have, and others have not, iterations and what occurs once cannot be separated.
+Their times and calls are those of the whole trace.
+
+Two such traces may hold different numbers of iterations. If every operation has ten calls in one
+for each call in the other, times are compared per call. If most operations have, and others have
+not, iterations and what occurs once cannot be separated.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from fractions import Fraction
 from mnistbench.core import units
 from mnistbench.core.operation import OpKey, operation_name
 
-#: Share of the operations that both sides have above which one factor between their calls shows that the numbers of iterations
-#: differ.
+#: Share of the operations that both sides have above which one factor between their calls shows
+#: that the numbers of iterations differ.
 SHARE_OF_ONE_FACTOR = 0.5
 
 #: Calls are means over steps, so their ratio is a fraction with a small denominator.
@@ -31,7 +34,10 @@ Calls = Mapping[OpKey, float]
 
 @dataclass(frozen=True)
 class Iterations:
-    """How the numbers of calls of two sides differ, as far as that shows different numbers of iterations."""
+    """How the numbers of calls of two sides differ.
+
+    Only as far as that shows different numbers of iterations.
+    """
 
     # What times and calls of each base run are divided by; none if nothing is divided.
     bases: tuple[int, ...] = ()
@@ -50,7 +56,9 @@ SAME = Iterations()
 
 
 def iterations_of(bases: Sequence[Calls], head: Calls) -> Iterations:
-    """Compare the numbers of calls of the operations of base runs, the newest last, with those of the head.
+    """Compare the numbers of calls of the operations of base runs with those of the head.
+
+    The newest base run is the last.
 
     Examples of operations are the first ones of the newest base run.
     """
@@ -83,7 +91,10 @@ def _shared_calls(base: Calls, head: Calls) -> dict[OpKey, tuple[float, float]]:
 
 
 def _common_ratio(base: Calls, head: Calls) -> Fraction | None:
-    """Return calls in the base / calls in the head if all operations that both have agree; None if they do not."""
+    """Return calls in the base / calls in the head if all operations that both have agree.
+
+    None if they do not.
+    """
     ratios = {_ratio(*calls) for calls in _shared_calls(base, head).values()}
     return ratios.pop() if len(ratios) == 1 else None
 
@@ -93,12 +104,18 @@ def _ratio(base: float, head: float) -> Fraction:
 
 
 def _are_whole_iterations(calls: Calls, divisor: int) -> bool:
-    """Whether every operation, also one that the other side does not have, can have run equally often in each iteration."""
+    """Whether every operation can have run equally often in each iteration.
+
+    Also one that the other side does not have.
+    """
     return all(count % divisor == 0 for count in calls.values())
 
 
 def _examples(counts: Mapping[OpKey, tuple[float, float]]) -> str:
-    """Return calls of the first operation of each factor: ``aten::mm 10 -> 1, aten::add 3 -> 2``."""
+    """Return calls of the first operation of each factor.
+
+    ``aten::mm 10 -> 1, aten::add 3 -> 2``.
+    """
     of_factor: dict[Fraction, str] = {}
     for key, (base, head) in counts.items():
         text = f"{operation_name(key[0], '', '')} {units.count(base)} -> {units.count(head)}"

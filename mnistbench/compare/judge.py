@@ -1,15 +1,19 @@
-"""Comparison and thresholds -> verdicts, without input or output. ``docs/comparing.md`` explains the verdicts to users.
+"""Comparison and thresholds -> verdicts, without input or output.
+
+``docs/comparing.md`` explains the verdicts to users.
 
 Two rules give a verdict:
 
-- *Runs*: with RUNS_NEEDED or more base runs of one commit, each in a process of its own, the new time is compared with
-  their prediction interval. The probability FALSE_ALARM is divided equally among all quantities of a report (Bonferroni),
-  so that it applies to the whole report.
-- *Threshold*: with fewer base runs, a change is compared with the threshold alone. Without a threshold from the user, a
-  change that the spread of the runs may have caused is ``suspect``, not ``regressed``.
+- *Runs*: with RUNS_NEEDED or more base runs of one commit, each in a process of its own, the new
+  time is compared with their prediction interval. The probability FALSE_ALARM is divided equally
+  among all quantities of a report (Bonferroni), so that it applies to the whole report.
+- *Threshold*: with fewer base runs, a change is compared with the threshold alone. Without a
+  threshold from the user, a change that the spread of the runs may have caused is ``suspect``, not
+  ``regressed``.
 
-Neither rule passes a change above a threshold that the user gave: it is ``regressed`` or ``inconclusive``. A case or a large
-operation is also ``inconclusive`` if the smallest slowdown that the runs can tell from noise is above that threshold.
+Neither rule passes a change above a threshold that the user gave: it is ``regressed`` or
+``inconclusive``. A case or a large operation is also ``inconclusive`` if the smallest slowdown that
+the runs can tell from noise is above that threshold.
 """
 
 from __future__ import annotations
@@ -64,7 +68,10 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckedQuantity:
-    """One quantity of a case that gets a verdict: an operation, several operations together, or the iteration."""
+    """One quantity of a case that gets a verdict.
+
+    An operation, several operations together, or the iteration.
+    """
 
     case: CaseComparison
     name: str
@@ -130,16 +137,20 @@ class CheckedQuantity:
 
     @property
     def uncertainty(self) -> float:
-        """The minimum detectable change or, with too few runs for one, the spread of the runs; as a share of the base."""
+        """The minimum detectable change or, with too few runs for one, the spread of the runs.
+
+        As a share of the base.
+        """
         if self.smallest is not None:
             return self.smallest
         return self.spread_ns / self.base_ns if self.base_ns > 0 else 0.0
 
     @property
     def is_open(self) -> bool:
-        """Whether the runs vary too much to rule out a slowdown of the threshold that the user gave.
+        """Whether the runs vary too much to rule out a slowdown of the user's threshold.
 
-        Time that the base does not have is above every threshold, and is judged by its share of the case.
+        Time that the base does not have is above every threshold, and is judged by its share of the
+        case.
         """
         unclear = self.uncertainty > self.threshold or (self.is_above_given and self.base_ns > 0)
         return (
@@ -148,7 +159,10 @@ class CheckedQuantity:
 
     @property
     def is_decisive(self) -> bool:
-        """Whether a pass has to rule it out: for a case, a large operation, and one that the threshold names."""
+        """Whether a pass has to rule it out.
+
+        For a case, a large operation, and one that the threshold names.
+        """
         named = self.limit.name if self.limit else ""
         is_named = bool(named) and any(named in change.names for change in self.members)
         is_large = self.base_ns >= LARGE_SHARE * self.case.whole_base_ns
@@ -158,12 +172,18 @@ class CheckedQuantity:
 
     @property
     def is_noise(self) -> bool:
-        """Whether it is open and leaves the outcome open: a change above the threshold does for any operation."""
+        """Whether it is open and leaves the outcome open.
+
+        A change above the threshold does for any operation.
+        """
         return self.is_open and (self.is_above_given or self.is_decisive)
 
     @property
     def may_be_accepted(self) -> bool:
-        """Whether an ``--accept`` applies: to a regression, or to a change that would be one without the noise."""
+        """Whether an ``--accept`` applies.
+
+        To a regression, or to a change that would be one without the noise.
+        """
         return self.verdict == REGRESSED or (self.verdict == INCONCLUSIVE and self.is_above_given)
 
     @property
@@ -220,7 +240,10 @@ class Judgement:
 
     @property
     def unlimited(self) -> tuple[CheckedQuantity, ...]:
-        """Regressions above a threshold with an ``--accept`` that has no limit; they count as not judged."""
+        """Regressions above a threshold with an ``--accept`` that has no limit.
+
+        They count as not judged.
+        """
         regressed = (
             checked for checked in self.checked if checked.given and checked.verdict == REGRESSED
         )
@@ -228,7 +251,10 @@ class Judgement:
 
     @property
     def noise(self) -> tuple[CheckedQuantity, ...]:
-        """What the runs vary too much to judge by its threshold: changes above it, and cases and large operations."""
+        """What the runs vary too much to judge by its threshold.
+
+        Changes above it, and cases and large operations.
+        """
         return tuple(checked for checked in self.checked if checked.is_noise)
 
     @property
@@ -245,7 +271,10 @@ class Judgement:
 
     @property
     def open_operations(self) -> tuple[CheckedQuantity, ...]:
-        """Small operations that the runs vary too much to judge, the largest first; they do not change the outcome."""
+        """Small operations that the runs vary too much to judge, the largest first.
+
+        They do not change the outcome.
+        """
         found = (checked for checked in self.checked if checked.is_open and not checked.is_noise)
         return tuple(sorted(found, key=lambda checked: -checked.base_ns))
 
@@ -288,7 +317,10 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
 
 
 def _check_thresholds(run: RunSummary) -> None:
-    """Check the thresholds that the cases of a run have from their tests' own marks: a saved file may be damaged."""
+    """Check the thresholds that the cases of a run have from their tests' own marks.
+
+    A saved file may be damaged.
+    """
     for case in run.cases:
         thresholds = [(text, Threshold.parse) for text in case.op_fail]
         thresholds += [(case.case_fail, Threshold.of_case)] if case.case_fail else []
@@ -302,12 +334,13 @@ def _check_thresholds(run: RunSummary) -> None:
                 ) from None
 
 
-# ---- Which quantities are checked ------------------------------------------------------------------------------------
+# ---- Which quantities are checked ----------------------------------------------------------------
 
 
 def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
     """Return what is checked of a case, without verdicts."""
-    # The spread of the iterations of each run: of its rounds, or of their times on the device's clock.
+    # The spread of the iterations of each run: of its rounds, or of their times on the device's
+    # clock.
     spreads_ns: list[float] = [side.wall_spread_ns for side in (case.base, case.head)]
     if case.clock == "device":
         quartiles = (quartiles_ns(side.device_ns) for side in (case.base, case.head))
@@ -321,7 +354,10 @@ def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
 
 
 def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[CheckedQuantity]:
-    """Yield each operation that matters; what replaced each other together; the small operations together."""
+    """Yield each operation that matters; what replaced each other together.
+
+    The small operations together.
+    """
     limits = _Limits(case, criteria)
     operations = [change for change in case.operations if change.is_operation]
     named = {id(change) for change in operations if limits.name_operation(change)}
@@ -387,7 +423,10 @@ def _title(group: Sequence[OpChange]) -> str:
 
 
 class _Limits:
-    """Thresholds of a case: those of its test before the general ones, those with a name before those without."""
+    """Thresholds of a case.
+
+    Those of its test before the general ones, those with a name before those without.
+    """
 
     def __init__(self, case: CaseComparison, criteria: Criteria) -> None:
         self.case = case
@@ -399,7 +438,10 @@ class _Limits:
         )
 
     def name_operation(self, change: OpChange) -> bool:
-        """Whether a threshold names the operation itself, not only its module: then its size does not count."""
+        """Whether a threshold names the operation itself, not only its module.
+
+        Then its size does not count.
+        """
         return any(limit.name in change.names for limit in self._all if limit.name)
 
     def of(self, changes: Sequence[OpChange]) -> Threshold | None:
@@ -410,7 +452,10 @@ class _Limits:
 
 
 def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> CheckedQuantity:
-    """Return one quantity for several operations, summed run by run. A new operation has no base runs."""
+    """Return one quantity for several operations, summed run by run.
+
+    A new operation has no base runs.
+    """
     base_runs = tuple(
         map(sum, zip(*(change.base_runs for change in changes if change.base_runs), strict=True))
     )
@@ -426,12 +471,15 @@ def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> 
 
 
 def _spread(base_runs: Sequence[float], base_ns: float, head_ns: float) -> float:
-    """Return the root of the sum of squares of the range over base runs and the interquartile ranges inside both sides."""
+    """Return the spread of a time over base runs and inside both sides.
+
+    It is the root of the sum of squares of the range over base runs and the interquartile ranges.
+    """
     between = max(base_runs) - min(base_runs) if base_runs else 0
     return math.hypot(base_ns, head_ns, between)
 
 
-# ---- Verdicts --------------------------------------------------------------------------------------------------------
+# ---- Verdicts ------------------------------------------------------------------------------------
 
 
 def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> CheckedQuantity:
@@ -467,7 +515,10 @@ def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> Checked
 
 
 def _depends_on_iterations(checked: CheckedQuantity) -> bool:
-    """Whether a time is not the same part of every iteration: a trace of one has no time between two of them."""
+    """Whether a time is not the same part of every iteration.
+
+    A trace of one has no time between two of them.
+    """
     if not checked.case.iterations.are_divided:
         return False
     has_time_between = checked.kind == ITERATION and checked.case.clock == "cpu"
@@ -494,23 +545,30 @@ def _by_threshold(checked: CheckedQuantity) -> CheckedQuantity:
         clear = checked.given or checked.change - checked.threshold > spread
         return replace(checked, verdict=REGRESSED if clear else SUSPECT)
     if checked.change < -checked.threshold:
-        # As a slowdown: where the user gave the threshold, it decides. It also has to rule out a slowdown of that size.
+        # As a slowdown: where the user gave the threshold, it decides. It also has to rule out a
+        # slowdown of that size.
         ruled_out = checked.given and checked.change + spread <= checked.threshold
         clear = ruled_out or -checked.change - checked.threshold > spread
         return replace(checked, verdict=IMPROVED if clear else INCONCLUSIVE)
     return replace(checked, verdict=WITHIN, within=max(checked.threshold, spread))
 
 
-# ---- Intended regressions --------------------------------------------------------------------------------------------
+# ---- Intended regressions ------------------------------------------------------------------------
 
 
 def _accept_base(checked: CheckedQuantity) -> float:
-    """Return the time that the limit of an ``--accept`` is a share of: the base, or the whole case for a new operation."""
+    """Return the time that the limit of an ``--accept`` is a share of.
+
+    The base, or the whole case for a new operation.
+    """
     return checked.base_ns if checked.change <= LARGEST_LIMIT else checked.case.whole_base_ns or 1.0
 
 
 def acceptance_for(judgement: Judgement, checked: CheckedQuantity) -> str:
-    """Return the ``--accept`` value that accepts a regression of this size, and no other regression if the names allow that."""
+    """Return the ``--accept`` value that accepts a regression of this size.
+
+    It accepts no other regression if the names allow that.
+    """
     label, short, node_id, _ = checked.case.head.names
     patterns = [
         Acceptance(f"{_as_pattern(name)}:{_as_pattern(checked.name)}", None)
@@ -548,7 +606,7 @@ def _matches(acceptance: Acceptance, checked: CheckedQuantity) -> bool:
     return acceptance.matches(checked.case.head.names, names)
 
 
-# ---- What cannot be judged: missing cases and tables, other machines, thresholds without an effect ------------------
+# ---- What cannot be judged: missing cases and tables, other machines, thresholds without an effect
 
 
 def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
@@ -589,7 +647,10 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
 
 
 def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Problem]:
-    """Yield one problem per difference, not per case: another machine is a difference of all cases."""
+    """Yield one problem per difference, not per case.
+
+    Another machine is a difference of all cases.
+    """
     counts = Counter(name for case in cases for name in case.incomparable)
     found = {name: sides for case in cases for name, sides in case.incomparable.items()}
     for name, text in zip(found, described(found), strict=True):

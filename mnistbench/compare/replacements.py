@@ -1,8 +1,11 @@
-"""Which operations replaced which: an operation that only one side has may be another one under a new name, fused or split.
+"""Which operations replaced which.
 
-Replacements are found by place (phase and module), whatever the share of an operation is: four small operations that are fused
-into a large one are as much a replacement as one large operation with a new name. If the sides are exchanged, the operations
-that only one side has are in the same groups.
+An operation that only one side has may be another one under a new name, fused or split.
+
+Replacements are found by place (phase and module), whatever the share of an operation is: four
+small operations that are fused into a large one are as much a replacement as one large operation
+with a new name. If the sides are exchanged, the operations that only one side has are in the same
+groups.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ from collections.abc import Collection, Iterable, Sequence
 
 from mnistbench.compare.diff import OpChange
 
-#: Share of the change of the operations that only one side has from which on the operations of their place that have other
-#: numbers of calls explain it: then work moved between them.
+#: Share of the change of the operations that only one side has from which on the operations of
+#: their place that have other numbers of calls explain it: then work moved between them.
 LEAST_MOVED = 0.5
 
-#: Multiple of the time that vanished up to which remaining operations of the place may have taken it over. If they gained more,
-#: they got slower by themselves.
+#: Multiple of the time that vanished up to which remaining operations of the place may have taken
+#: it over. If they gained more, they got slower by themselves.
 MOST_MOVED = 2.0
 
 #: Phase and module.
@@ -29,17 +32,19 @@ def replacements(
 ) -> list[list[OpChange]]:
     """Return the groups of operations that are compared with each other by their sums.
 
-    A group has the operations of one place that vanished and those that are new there. Work may also have moved between them
-    and an operation of the place that both sides have: it belongs to the group if its calls and its time changed in the
-    direction that explains the change of the others. A module that only one side has may have been renamed: such modules of
-    one phase are compared with each other, else those of all phases.
+    A group has the operations of one place that vanished and those that are new there. Work may
+    also have moved between them and an operation of the place that both sides have: it belongs to
+    the group if its calls and its time changed in the direction that explains the change of the
+    others. A module that only one side has may have been renamed: such modules of one phase are
+    compared with each other, else those of all phases.
 
     Args:
         operations: all operations of a case.
         named: ids of the operations that are judged by themselves, because a threshold names them.
 
     Returns:
-        Groups with at least one operation that only one side has, each in the order of ``operations``.
+        Groups with at least one operation that only one side has, each in the order of
+        ``operations``.
     """
     shared = _places(change for change in operations if change.base) & _places(
         change for change in operations if change.head

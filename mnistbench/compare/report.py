@@ -1,4 +1,6 @@
-"""Judgement -> its report: sentences and tables, which every format draws, and the data of JSON and CSV.
+"""Judgement -> its report.
+
+Sentences and tables, which every format draws, and the data of JSON and CSV.
 
 In JSON and CSV times are nanoseconds, and shares are fractions of 1.
 """
@@ -37,17 +39,20 @@ MOST_REPEATED = 5
 #: Exact differences below a table, those of the largest changes first.
 MOST_DIFFERENCES = 10
 
-#: Below this share of the base, the change of an iteration is too small to be divided among operations.
+#: Below this share of the base, the change of an iteration is too small to be divided among
+#: operations.
 LEAST_CHANGE_TO_SHARE = 0.01
 
-#: Share of its case from which operations that are all too small to be judged by themselves deserve a hint, and the hint.
+#: Share of its case from which operations that are all too small to be judged by themselves deserve
+#: a hint, and the hint.
 SHARE_OF_SMALL = 0.1
 _NONE_ALONE = "no operation is large enough to be judged by itself; --by op sums over modules, --op-min-share 0.5% shows more"
 
 #: Operations of a replacement that all have rows of their own.
 MOST_MEMBERS = 5
 
-#: Smallest change, as a share of the case, that has a row of its own in a replacement of more operations.
+#: Smallest change, as a share of the case, that has a row of its own in a replacement of more
+#: operations.
 LEAST_MEMBER = 0.01
 
 #: Verdict of the rows of a replacement after its first row.
@@ -74,7 +79,10 @@ def report(judgement: judge.Judgement, top: int) -> Report:
 
 
 def append_step_summary(judgement: judge.Judgement, top: int) -> str:
-    """Append Markdown to the file that GitHub shows with a job. Return an error message, or nothing."""
+    """Append Markdown to the file that GitHub shows with a job.
+
+    Return an error message, or nothing.
+    """
     if not os.environ.get("GITHUB_STEP_SUMMARY"):
         return ""
     return append_text_to_step_summary(render(report(judgement, top), "markdown"))
@@ -93,7 +101,7 @@ def blocks(judgement: judge.Judgement, top: int) -> list[Block]:
     ]
 
 
-# ---- Which runs ------------------------------------------------------------------------------------------------------
+# ---- Which runs ----------------------------------------------------------------------------------
 
 
 def _sides(comparison: Comparison) -> Iterable[str]:
@@ -132,7 +140,10 @@ def _sides(comparison: Comparison) -> Iterable[str]:
 
 
 def _repeated(comparison: Comparison) -> Iterable[str]:
-    """Yield the tests that a run has several benchmarks of: their times are compared in the order of their files."""
+    """Yield the tests that a run has several benchmarks of.
+
+    Their times are compared in the order of their files.
+    """
     counts: dict[str, list[int]] = {}
     for position, run in enumerate((*comparison.bases[-1:], comparison.head)):
         for case in run.cases:
@@ -169,7 +180,10 @@ def _iterations(case: CaseComparison) -> Iterable[str]:
 
 
 def _runs_used(comparison: Comparison) -> Iterable[str]:
-    """Yield the number of base runs that are samples and why the others are left out: one line if all cases agree."""
+    """Yield the number of base runs that are samples and why the others are left out.
+
+    One line if all cases agree.
+    """
     found: dict[str, list[str]] = defaultdict(list)
     for case in comparison.cases:
         commits = {run.commit: run.short_commit for run in case.used}
@@ -190,11 +204,14 @@ def _runs_used(comparison: Comparison) -> Iterable[str]:
         yield f"base runs used{which}: {text}"
 
 
-# ---- Which operations to look at first -------------------------------------------------------------------------------
+# ---- Which operations to look at first -----------------------------------------------------------
 
 
 def _ranked(judgement: judge.Judgement) -> Iterable[str]:
-    """Yield the most serious verdicts first; of one verdict, the largest changes as shares of the iteration first."""
+    """Yield the most serious verdicts first.
+
+    Of one verdict, the largest changes as shares of the iteration first.
+    """
     serious = (judge.REGRESSED, judge.SUSPECT, judge.INCONCLUSIVE, judge.IMPROVED)
     found = [
         checked
@@ -233,11 +250,14 @@ def _numbers(checked: judge.CheckedQuantity) -> str:
     return "; ".join(reasons)
 
 
-# ---- Tables ----------------------------------------------------------------------------------------------------------
+# ---- Tables --------------------------------------------------------------------------------------
 
 
 def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
-    """Return single operations by size of change; below the line the others, the unexplained rest and the iteration."""
+    """Return single operations by size of change.
+
+    Below the line the others, the unexplained rest and the iteration.
+    """
     case = judged.case
     alone = [checked for checked in judged.operations if checked.kind in ("operation", "replaced")]
     shown, hidden = alone[:top], list[judge.CheckedQuantity]()
@@ -337,7 +357,10 @@ def case_title(case: CaseComparison) -> str:
 
 
 def across_machines(cases: Iterable[CaseComparison]) -> str:
-    """Return ``, across machines: devices A -> B`` for cases that are compared all the same; empty if there is none."""
+    """Return ``, across machines: devices A -> B`` for cases that are compared all the same.
+
+    Empty if there is none.
+    """
     found = {machines(case) for case in cases if case.across_machines}
     return units.printable(f", across machines: {' or '.join(sorted(found))}") if found else ""
 
@@ -350,9 +373,12 @@ def machines(case: CaseComparison) -> str:
 def _rows(
     checked: judge.CheckedQuantity, share: Callable[[float], str], top: int
 ) -> Iterable[tuple[str, ...]]:
-    """Yield a row per operation. Operations that replace each other have one verdict, in the first of their rows.
+    """Yield a row per operation.
 
-    Of more than MOST_MEMBERS operations, those with small changes are one row, and so are all after the first ``top``.
+    Operations that replace each other have one verdict, in the first of their rows.
+
+    Of more than MOST_MEMBERS operations, those with small changes are one row, and so are all after
+    the first ``top``.
     """
     members = checked.members
     shown = members
@@ -379,7 +405,10 @@ def _rows(
 def _pooled_row(
     name: str, pooled: Sequence[judge.CheckedQuantity], share: Callable[[float], str], text: str
 ) -> tuple[str, ...]:
-    """Sum the times of the table, so that the column adds up. The verdict is of the sums of single runs."""
+    """Sum the times of the table, so that the column adds up.
+
+    The verdict is of the sums of single runs.
+    """
     members = [change for checked in pooled for change in checked.members]
     base, head = (
         sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "head_ns")
@@ -452,7 +481,10 @@ def _calls(change: OpChange) -> str:
 
 
 def _lines(case: CaseComparison) -> Iterable[str]:
-    """Yield the change of each phase, the exact differences, and the final values of training on both sides."""
+    """Yield the change of each phase, the exact differences, and the final training values.
+
+    The final values are those of both sides.
+    """
     if any(case.phases):
         shown = (
             f"{name or 'between phases'} {units.duration(ns, signed=True)}"
@@ -481,11 +513,14 @@ def _lines(case: CaseComparison) -> Iterable[str]:
             yield f"training on {case.head.curves_of}, {how}: {', '.join(finals)}"
 
 
-# ---- Verdict ---------------------------------------------------------------------------------------------------------
+# ---- Verdict -------------------------------------------------------------------------------------
 
 
 def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
-    """Yield the machines if they differ, the rules, problems, accepted changes and regressions; at last the outcome."""
+    """Yield the machines if they differ, the rules, problems, accepted changes and regressions.
+
+    At last the outcome.
+    """
     for which, count in Counter(
         machines(case.case) for case in judgement.cases if case.case.across_machines
     ).items():
@@ -521,7 +556,10 @@ def _finding(checked: judge.CheckedQuantity) -> str:
 
 
 def _vanished_elsewhere(judgement: judge.Judgement, checked: judge.CheckedQuantity) -> str:
-    """Return what vanished in other places of the case of an operation that replaces nothing; empty if nothing did."""
+    """Return what vanished in other places of the case of an operation that replaces nothing.
+
+    Empty if nothing did.
+    """
     if checked.kind != "replaced" or any(change.base for change in checked.members):
         return ""
     vanished = [
@@ -624,7 +662,7 @@ def _rules(judgement: judge.Judgement) -> Iterable[str]:
         )
 
 
-# ---- JSON ------------------------------------------------------------------------------------------------------------
+# ---- JSON ----------------------------------------------------------------------------------------
 
 
 def _data(judgement: judge.Judgement) -> dict[str, Any]:
@@ -730,10 +768,11 @@ def _member(change: OpChange) -> dict[str, Any]:
     return {"operation": change.name, **_fields(change, "phase", "module", "change_ns"), **sides}
 
 
-# ---- CSV -------------------------------------------------------------------------------------------------------------
+# ---- CSV -----------------------------------------------------------------------------------------
 
-#: A row per operation, the unexplained rest and the iteration, whose ``change_ns`` is the sum of the others. On an accelerator
-#: a row of its busy time is that sum, and the iteration has the elapsed time.
+#: A row per operation, the unexplained rest and the iteration, whose ``change_ns`` is the sum of
+#: the others. On an accelerator a row of its busy time is that sum, and the iteration has the
+#: elapsed time.
 _CSV_KEYS = (
     "case",
     "operation",

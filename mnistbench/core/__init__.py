@@ -1,4 +1,6 @@
-"""Types and helpers that all packages share: errors, units, the identity of a case, and its saved record.
+"""Types and helpers that all packages share.
+
+Errors, units, the identity of a case, and its saved record.
 
 Question: which objects do all other packages work with?
 Input: plain values and parsed JSON.

@@ -1,7 +1,10 @@
-"""Child processes: start one, talk with it by lines, end it with all that it has started, and say why it ended.
+"""Child processes.
 
-A child has a session of its own, so that Ctrl-C reaches this process only, which then ends the child. What it prints on its
-standard error goes to a log; the last line of it is the reason if the child fails.
+Start one, talk with it by lines, end it with all that it has started, and say why it ended.
+
+A child has a session of its own, so that Ctrl-C reaches this process only, which then ends the
+child. What it prints on its standard error goes to a log; the last line of it is the reason if the
+child fails.
 """
 
 from __future__ import annotations
@@ -34,21 +37,28 @@ CRASHES = (
     signal.SIGSYS,
 )
 
-#: Longest wait without a look at whether the child has ended, in seconds: its own children may still hold its output.
+#: Longest wait without a look at whether the child has ended, in seconds: its own children may
+#: still hold its output.
 _LOOK_S = 1.0
 
 
 class ChildError(MnistbenchError):
-    """A child could not be started, failed, or was silent for too long. The message is the reason, without a subject."""
+    """A child could not be started, failed, or was silent for too long.
+
+    The message is the reason, without a subject.
+    """
 
 
 def measuring_environment(inherited: Mapping[str, str], bytecode: Path) -> dict[str, str]:
-    """Return the inherited environment with pinned allocator thresholds, a bytecode cache and absolute paths.
+    """Return the inherited environment with what every child process gets.
+
+    Pinned allocator thresholds, a bytecode cache and absolute paths.
 
     Args:
         inherited: environment of the parent process.
-        bytecode: cache directory for a child that may not write beside its sources (``PYTHONDONTWRITEBYTECODE``);
-            without one, each process would compile torch's sources again, which takes 10 s.
+        bytecode: cache directory for a child that may not write beside its sources
+            (``PYTHONDONTWRITEBYTECODE``); without one, each process would compile torch's sources
+            again, which takes 10 s.
     """
     # Without it Kineto reports a missing GPU as an error.
     found = {**inherited, **PINNED, "KINETO_LOG_LEVEL": "99"}
@@ -72,7 +82,8 @@ class Child:
         directory: where it runs; None for this process's directory.
         log: file to which its standard error is appended; None for a temporary file.
         pass_fds: file descriptors that it inherits.
-        end_s: time that it gets to end after SIGTERM, in seconds, for a child that ends its own children; 0 kills it at once.
+        end_s: time that it gets to end after SIGTERM, in seconds, for a child that ends its own
+            children; 0 kills it at once.
 
     Raises:
         ChildError: it cannot be started.
@@ -158,7 +169,10 @@ class Child:
         return output
 
     def _line(self, until: float, what: str) -> str:
-        """Return the next line with its end, "" if the child has ended; stop it if it takes longer."""
+        """Return the next line with its end, "" if the child has ended.
+
+        Stop it if it takes longer.
+        """
         while (left := until - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
                 if line := self._lines.get(timeout=min(_LOOK_S, left)):
@@ -201,7 +215,9 @@ class Child:
         return -(self.ended(0) or 0) in CRASHES
 
     def _place_of_crash(self) -> str:
-        """Return where the process crashed, and of SIGABRT why, if the standard library's faulthandler has printed the calls.
+        """Return where the process crashed, and of SIGABRT why.
+
+        Only if the standard library's faulthandler has printed the calls.
 
         The place is the innermost call in the child's directory, else the innermost one.
         """
@@ -254,9 +270,12 @@ class Child:
                 stream.close()  # type: ignore[union-attr]
 
     def _listen(self) -> None:
-        """Put the lines of the child's output into the queue until it ends or is stopped, and an empty line at the end.
+        """Put the lines of the child's output into the queue, and an empty line at the end.
 
-        A process that has left the session of the child may keep its output open for ever, so a read must not wait for its end.
+        The end comes when it ends or is stopped.
+
+        A process that has left the session of the child may keep its output open for ever, so a
+        read must not wait for its end.
         """
         assert self._process.stdout, "a pipe"
         output = self._process.stdout.fileno()
@@ -286,7 +305,10 @@ def _signal_name(number: int) -> str:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delay SIGINT and SIGTERM while a process starts, because a process that is not yet known would not be killed."""
+    """Delay SIGINT and SIGTERM while a process starts.
+
+    A process that is not yet known would not be killed.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

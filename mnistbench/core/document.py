@@ -1,13 +1,16 @@
-"""Read JSON values into records by their type hints. An error names the place of the value: ``tables[0].view: needs ...``.
+"""Read JSON values into records by their type hints.
+
+An error names the place of the value: ``tables[0].view: needs ...``.
 
 What a type hint may be:
 
 - ``str``, ``int``, ``float`` (finite), ``bool`` and ``Any``;
 - ``X | None``, ``Mapping[str, X]``, ``tuple[X, ...]`` and ``tuple[X, Y]``;
-- a dataclass or a NamedTuple, read from an object that has every field. A class with ``__post_init__`` checks its own
-  fields. A class that is saved in another form has a classmethod ``from_stored``: the annotation of its argument
-  ``stored`` is read instead and handed to it;
-- ``Annotated`` with :class:`Within`, :class:`Members`, ``Literal["host", "device"]``, ``PACKED`` or ``OPTIONAL``.
+- a dataclass or a NamedTuple, read from an object that has every field. A class with
+  ``__post_init__`` checks its own fields. A class that is saved in another form has a classmethod
+  ``from_stored``: the annotation of its argument ``stored`` is read instead and handed to it;
+- ``Annotated`` with :class:`Within`, :class:`Members`, ``Literal["host", "device"]``, ``PACKED`` or
+  ``OPTIONAL``.
 """
 
 from __future__ import annotations
@@ -45,7 +48,10 @@ class Within(NamedTuple):
 
 
 class Members(NamedTuple):
-    """What a list has: one member per type of ``tuple[X, Y]``, or at least one of ``tuple[X, ...]``."""
+    """What a list has.
+
+    One member per type of ``tuple[X, Y]``, or at least one of ``tuple[X, ...]``.
+    """
 
     expected: str  # how an error describes the members where there are more or fewer
 
@@ -65,7 +71,10 @@ Positive = Annotated[int, Within(1, LARGEST, "at least 1")]
 
 
 class FieldError(RecordError):
-    """A value that is not what its type hint needs. ``path`` grows from the value outwards while the error is raised."""
+    """A value that is not what its type hint needs.
+
+    ``path`` grows from the value outwards while the error is raised.
+    """
 
     def __init__(self, complaint: str, path: str = "") -> None:
         super().__init__(complaint, path)
@@ -93,7 +102,10 @@ def wrong(value: object, expected: str, path: str = "") -> FieldError:
 
 
 class Reader:
-    """A JSON value and the path that leads to it. Methods raise :class:`FieldError` if the value is something else."""
+    """A JSON value and the path that leads to it.
+
+    Methods raise :class:`FieldError` if the value is something else.
+    """
 
     __slots__ = ("_step", "_within", "value")
 
@@ -104,7 +116,10 @@ class Reader:
 
     @property
     def path(self) -> str:
-        """The path to the value: ``tables[0].view``. It is made on demand: a thousand files have many fields."""
+        """The path to the value: ``tables[0].view``.
+
+        It is made on demand: a thousand files have many fields.
+        """
         error = FieldError("", self._step)
         error.enter(self._within.path if self._within else "")
         return error.path
@@ -152,7 +167,10 @@ class Reader:
         }
 
     def convert(self, convert: Callable[[Any], _T]) -> _T:
-        """Apply a function to the value; a FieldError that it raises gets the path of this value."""
+        """Apply a function to the value.
+
+        A FieldError that it raises gets the path of this value.
+        """
         try:
             return convert(self.value)
         except FieldError as error:
@@ -160,7 +178,7 @@ class Reader:
             raise
 
 
-# ---- Type hints -> functions that convert ----------------------------------------------------------------------------
+# ---- Type hints -> functions that convert --------------------------------------------------------
 
 
 @functools.cache
@@ -343,7 +361,8 @@ def _each(converters: Iterable[_Convert], cells: Sequence[Any]) -> tuple[Any, ..
     return tuple(found)
 
 
-#: Checks of a column in one go: whether every cell is right as it is. Saved runs are mostly such columns.
+#: Checks of a column in one go: whether every cell is right as it is. Saved runs are mostly such
+#: columns.
 _AT_ONCE: dict[Any, _Check] = {
     str: lambda cells: set(map(type, cells)) <= {str},
     Nanoseconds: lambda cells: (

@@ -21,7 +21,10 @@ class RecordError(MnistbenchError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, for a note of one line. The error may be of a user's class."""
+    """Return the first line of an error's message, for a note of one line.
+
+    The error may be of a user's class.
+    """
     try:
         message = str(error).strip()
     except Exception:  # noqa: BLE001  # of its own __str__

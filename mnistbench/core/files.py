@@ -1,4 +1,4 @@
-"""Atomic writes, a check whether a directory is writable, and the file with scikit-learn's digits."""
+"""Atomic writes, a check whether a directory is writable, and scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def why_not_writable(directory: Path) -> str:
-    """Return why a directory, which may not exist yet, is not writable; empty if it is. Changes nothing on disk."""
+    """Return why a directory, which may not exist yet, is not writable; empty if it is.
+
+    Changes nothing on disk.
+    """
     try:
         existing = next(
             path
@@ -41,7 +44,10 @@ def why_not_writable(directory: Path) -> str:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether a path exists. Unlike ``Path.exists``, it raises OSError for an invalid name."""
+    """Return whether a path exists.
+
+    Unlike ``Path.exists``, it raises OSError for an invalid name.
+    """
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -49,15 +55,18 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-# ---- Digits ----------------------------------------------------------------------------------------------------------
+# ---- Digits --------------------------------------------------------------------------------------
 
 
-#: Names the file for a process whose environment lacks scikit-learn; the gate sets it for its launches.
+#: Names the file for a process whose environment lacks scikit-learn; the gate sets it for its
+#: launches.
 DIGITS_VARIABLE = "MNISTBENCH_DIGITS"
 
 
 def digits_file() -> Path | None:
-    """Return the path of ``digits.csv.gz``: of the installed scikit-learn, else the one that the variable names.
+    """Return the path of ``digits.csv.gz``.
+
+    Of the installed scikit-learn, else the one that the variable names.
 
     None if there is no such file.
     """

@@ -1,9 +1,10 @@
 """The process and its machine: the allocator, memory, cores and the garbage collector.
 
-The thresholds of malloc are the largest cause of differences between runs of the same code. By default, glibc returns large
-blocks to the system, and the next step page-faults them in again. With higher thresholds it keeps them: the spread between
-processes falls from 8.6 / 6.4 / 4.6 % to 5.5 / 2.7 / 1.3 % (batch 1 / 16 / 64, one thread), and a step gets faster. glibc
-reads the thresholds when a process starts, so only the parent process can set them.
+The thresholds of malloc are the largest cause of differences between runs of the same code. By
+default, glibc returns large blocks to the system, and the next step page-faults them in again. With
+higher thresholds it keeps them: the spread between processes falls from 8.6 / 6.4 / 4.6 % to 5.5 /
+2.7 / 1.3 % (batch 1 / 16 / 64, one thread), and a step gets faster. glibc reads the thresholds when
+a process starts, so only the parent process can set them.
 """
 
 from __future__ import annotations
@@ -21,23 +22,24 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-# ---- Allocator -------------------------------------------------------------------------------------------------------
+# ---- Allocator -----------------------------------------------------------------------------------
 
 
-#: The values that ``tox -e bench`` and ``tox -e gpu`` set: blocks below 1 GiB come from the heap, which shrinks only when 1 GiB
-#: of it is free and grows by 64 MiB.
+#: The values that ``tox -e bench`` and ``tox -e gpu`` set: blocks below 1 GiB come from the heap,
+#: which shrinks only when 1 GiB of it is free and grows by 64 MiB.
 PINNED = {
     "MALLOC_MMAP_THRESHOLD_": "1073741824",
     "MALLOC_TRIM_THRESHOLD_": "1073741824",
     "MALLOC_TOP_PAD_": "67108864",
 }
 
-#: Bytes of heap that the gate touches before it measures: several times those that a step of ConvNet allocates at batch 64.
+#: Bytes of heap that the gate touches before it measures: several times those that a step of
+#: ConvNet allocates at batch 64.
 TOUCHED_BYTES = 512 * 2**20
 
-#: How long a thread of GNU's OpenMP waits for the others before it gives its core to another process: some tens of
-#: microseconds instead of milliseconds. A training alone on its cores takes the same time, one that shares them loses less:
-#: docs/evidence/training.md.
+#: How long a thread of GNU's OpenMP waits for the others before it gives its core to another
+#: process: some tens of microseconds instead of milliseconds. A training alone on its cores takes
+#: the same time, one that shares them loses less: docs/evidence/training.md.
 SHORT_WAITS = {"GOMP_SPINCOUNT": "10000"}
 
 _OTHERS = (
@@ -55,7 +57,10 @@ def allocator_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def touch_heap() -> None:
-    """Allocate TOUCHED_BYTES, write to each of them, and free them: the heap keeps the pages if the thresholds are pinned."""
+    """Allocate TOUCHED_BYTES, write to each of them, and free them.
+
+    The heap keeps the pages if the thresholds are pinned.
+    """
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = (
         ctypes.c_void_p,
@@ -68,16 +73,20 @@ def touch_heap() -> None:
         libc.free(block)
 
 
-#: Set by launchers of several processes (torchrun, Slurm, Open MPI), which start and watch their processes themselves.
+#: Set by launchers of several processes (torchrun, Slurm, Open MPI), which start and watch their
+#: processes themselves.
 _LAUNCHED = ("TORCHELASTIC_RUN_ID", "LOCAL_RANK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 
 
 def restart_pinned(*, short_waits: bool = False) -> None:
-    """Start this command again with pinned thresholds, in place of this process: its number, signals and exit code stay.
+    """Start this command again with pinned thresholds, in place of this process.
 
-    With ``short_waits`` also with SHORT_WAITS, unless the environment has a variable for the same purpose.
-    Does nothing without glibc, under a launcher, where a threshold is set already, or if Python was started for something
-    else than the command line in ``sys.argv``. Call it first: what the process has done is lost.
+    Its number, signals and exit code stay.
+
+    With ``short_waits`` also with SHORT_WAITS, unless the environment has a variable for the same
+    purpose. Does nothing without glibc, under a launcher, where a threshold is set already, or if
+    Python was started for something else than the command line in ``sys.argv``. Call it first: what
+    the process has done is lost.
     """
     given = sys.argv[1:]
     is_command = sys.orig_argv[len(sys.orig_argv) - len(given) :] == given
@@ -103,11 +112,14 @@ def allocator_status(environ: Mapping[str, str]) -> str:
     return "allocator thresholds not set, so two runs differ more: use tox -e bench (README, Noise)"
 
 
-# ---- Memory ----------------------------------------------------------------------------------------------------------
+# ---- Memory --------------------------------------------------------------------------------------
 
 
 def available_bytes() -> float:
-    """Return the memory that processes can get without swapping; infinite where the system does not tell."""
+    """Return the memory that processes can get without swapping.
+
+    Infinite where the system does not tell.
+    """
     found = []
     with contextlib.suppress(OSError, KeyError, ValueError):
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
@@ -120,7 +132,7 @@ def available_bytes() -> float:
     return min(found, default=math.inf)
 
 
-# ---- Cores -----------------------------------------------------------------------------------------------------------
+# ---- Cores ---------------------------------------------------------------------------------------
 
 
 def peak_resident_bytes() -> int:
@@ -161,12 +173,14 @@ def cpu_model() -> str:
     return str(cpu_info().get("brand_raw") or platform.processor() or "unknown")
 
 
-# ---- Garbage collector -----------------------------------------------------------------------------------------------
+# ---- Garbage collector ---------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def gc_paused() -> Iterator[None]:
-    """Stop the search for reference cycles: it would traverse all parsed objects again and again without finding any.
+    """Stop the search for reference cycles.
+
+    It would traverse all parsed objects again and again without finding any.
 
     Do not use it around measured work: a user's program has the collector enabled.
     """

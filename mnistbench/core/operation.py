@@ -1,4 +1,7 @@
-"""Operations: names of their rows, their names as people read them, names in a profile, and spans of time."""
+"""Operations.
+
+Names of their rows, their names as people read them, names in a profile, and spans of time.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from mnistbench.core import units
 #: Name of the row with the time of a phase outside any operation: Python, and the profiler itself.
 OUTSIDE = "(outside operations)"
 
-#: Name of the row with the host time of the accelerator's runtime: launches, copies, waiting for the device.
+#: Name of the row with the host time of the accelerator's runtime: launches, copies, waiting for
+#: the device.
 RUNTIME = "(runtime)"
 
 #: Name of the row with the kernels and copies that belong to no operation.
@@ -21,10 +25,12 @@ UNATTRIBUTED = "(unattributed kernels)"
 #: Rows that are no operations.
 NOT_OPERATIONS = frozenset((OUTSIDE, RUNTIME, UNATTRIBUTED))
 
-#: What the changes of tensors' layouts are counted as, among the implementations of oneDNN that run.
+#: What the changes of tensors' layouts are counted as, among the implementations of oneDNN that
+#: run.
 REORDER = "reorder"
 
-#: Module of an operation that cannot be attributed to a module; ``measuring/profiling`` explains why.
+#: Module of an operation that cannot be attributed to a module; ``measuring/profiling`` explains
+#: why.
 NO_MODULE = ""
 
 #: (operation, phase, module)
@@ -32,14 +38,17 @@ OpKey = tuple[str, str, str]
 
 
 class Scope(NamedTuple):
-    """Where an operation was called: forward, backward or optimizer, and the qualified name of the module."""
+    """Where an operation was called.
+
+    Forward, backward or optimizer, and the qualified name of the module.
+    """
 
     phase: str = ""
     module: str = ""
 
 
-#: An operation whose self time is at least this share of its range does the work itself: max-pooling's backward also
-#: calls one that fills a tensor with zeros.
+#: An operation whose self time is at least this share of its range does the work itself:
+#: max-pooling's backward also calls one that fills a tensor with zeros.
 OWN_SHARE = 0.25
 
 _ENGINE = "autograd::engine::"
@@ -51,8 +60,9 @@ _REST = {
     UNATTRIBUTED: "unattributed kernels",
 }
 
-#: Functions of the CUDA runtime and driver, of HIP, of Unified Runtime and of Level Zero: cudaLaunchKernel, cuLaunchKernelEx,
-#: hipMalloc, urEnqueueKernelLaunch, zeCommandListAppendLaunchKernel. Operations of torch contain "::" or begin with a capital.
+#: Functions of the CUDA runtime and driver, of HIP, of Unified Runtime and of Level Zero:
+#: cudaLaunchKernel, cuLaunchKernelEx, hipMalloc, urEnqueueKernelLaunch,
+#: zeCommandListAppendLaunchKernel. Operations of torch contain "::" or begin with a capital.
 _RUNTIME_CALL = re.compile(r"(?:cuda|cu|hip|ur|ze)[A-Z]\w*")
 
 #: Prefixes of what torch.distributed's backends give the profiler.
@@ -68,18 +78,24 @@ def is_communication(name: str) -> bool:
 
 
 def runs_beside(name: str) -> bool:
-    """Whether communication runs beside its thread, on others of its backend; a call of NCCL is over when it has launched."""
+    """Whether communication runs beside its thread, on others of its backend.
+
+    A call of NCCL is over when it has launched.
+    """
     return is_communication(name) and not name.startswith("nccl:")
 
 
 @functools.lru_cache(maxsize=4096)  # a profile has few names and many events
 def is_runtime_call(name: str) -> bool:
-    """Whether a host event is a call of the accelerator's runtime or driver: ``cudaLaunchKernel``, no operation."""
+    """Whether a host event is a call of the accelerator's runtime or driver.
+
+    ``cudaLaunchKernel``, no operation.
+    """
     return _RUNTIME_CALL.fullmatch(name) is not None
 
 
 def shortened(name: str) -> str:
-    """Return an operation's name without the prefix that torch's autograd engine gives its nodes."""
+    """Return an operation's name without the prefix that autograd's engine gives its nodes."""
     return name.removeprefix(_ENGINE)
 
 
@@ -97,8 +113,9 @@ def operation_name(name: str, phase: str, module: str) -> str:
         module: empty for all modules, or where none can be named.
 
     Returns:
-        ``aten::mm, backward fc1``; for all operations of a module ``conv2 backward``; for rows that are no operations
-        ``outside operations (forward)``, ``runtime calls``, ``unattributed kernels``.
+        ``aten::mm, backward fc1``; for all operations of a module ``conv2 backward``; for rows that
+        are no operations ``outside operations (forward)``, ``runtime calls``, ``unattributed
+        kernels``.
     """
     if name in _REST:
         return f"{_REST[name]} ({phase})" if phase else _REST[name]
@@ -117,14 +134,17 @@ NAMED = 3
 
 
 def replacement_title(members: Iterable[tuple[OpKey, float | None, float | None]]) -> str:
-    """Return ``aten::addmm -> aten::mm + aten::add_, forward fc1``: the largest operations of each side, and their place.
+    """Return ``aten::addmm -> aten::mm + aten::add_, forward fc1``.
 
-    Of several places, it names the places: ``fc1 forward -> classifier forward``. An operation that replaces none is
-    ``nothing -> aten::copy_, optimizer``. Where both sides have the same names, they do not call them in every launch:
-    ``aten::copy_ (not in every launch), optimizer``.
+    The largest operations of each side, and their place.
+
+    Of several places, it names the places: ``fc1 forward -> classifier forward``. An operation that
+    replaces none is ``nothing -> aten::copy_, optimizer``. Where both sides have the same names,
+    they do not call them in every launch: ``aten::copy_ (not in every launch), optimizer``.
 
     Args:
-        members: key of each operation, and its time in the base and in the head; None where a side does not have it.
+        members: key of each operation, and its time in the base and in the head; None where a side
+            does not have it.
     """
     operations = list(members)
     places = {key[1:] for key, _, _ in operations}
@@ -145,7 +165,10 @@ def replacement_title(members: Iterable[tuple[OpKey, float | None, float | None]
 
 
 def _largest(times: Mapping[str, float]) -> list[str]:
-    """Return all names if they are NAMED or fewer, else the largest and the number of others, which is 2 or more."""
+    """Return all names if they are NAMED or fewer, else the largest and a number.
+
+    The number is that of the others, which is 2 or more.
+    """
     names = sorted(times, key=lambda name: (-times[name], name))
     return (
         names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - NAMED + 1} others"]
@@ -153,7 +176,10 @@ def _largest(times: Mapping[str, float]) -> list[str]:
 
 
 def grouped(key: OpKey, by: str) -> OpKey:
-    """Return the key of an operation when operations are summed by ``op``, ``module`` or ``op,module``."""
+    """Return the key by which operations are summed.
+
+    It is ``op``, ``module`` or ``op,module``.
+    """
     name, phase, module = key
     if by == "op":
         return (name, "", "")
@@ -162,7 +188,7 @@ def grouped(key: OpKey, by: str) -> OpKey:
     return key
 
 
-# ---- Names in a profile: ranges of mnistbench, autograd's engine, and what torch leaves out --------------------------
+# ---- Names in a profile: ranges of mnistbench, autograd's engine, and what torch leaves out ------
 
 
 #: Names of ranges begin with these prefixes, which no operation has.
@@ -191,14 +217,17 @@ LEFT_OUT = frozenset(
 )
 
 
-# ---- Spans of time ---------------------------------------------------------------------------------------------------
+# ---- Spans of time -------------------------------------------------------------------------------
 
 
 _Time = TypeVar("_Time", int, float)
 
 
 def covered(spans: Iterable[tuple[_Time, _Time]]) -> _Time | int:
-    """Return the length of the union of spans (start, end); a span that ends before it starts is empty."""
+    """Return the length of the union of spans (start, end).
+
+    A span that ends before it starts is empty.
+    """
     length: _Time | int = 0
     until: _Time | None = None
     for start, end in sorted(spans):

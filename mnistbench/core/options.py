@@ -4,12 +4,13 @@
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
-        files: tuple[Path, ...] = argument("FILE", path, "trace that torch.profiler wrote", many=True)
+        files: tuple[Path, ...] = argument("FILE", path, "trace of torch.profiler", many=True)
         top: int = option("--top", whole(1), "10", "number of operations to show per case", "N")
         quiet: bool = switch("--quiet", "print the result only")
 
-The command line, pytest's options, configuration files and ``docs/reference.md`` read these fields. A kind is a function that
-returns the value of a text, or raises ValueError with what is wrong and the fix: ``is not known; choose op or module``.
+The command line, pytest's options, configuration files and ``docs/reference.md`` read these fields.
+A kind is a function that returns the value of a text, or raises ValueError with what is wrong and
+the fix: ``is not known; choose op or module``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ LARGEST = 2**31
 #: The largest number of threads: OpenMP crashes if the system cannot create that many.
 MOST_THREADS = 1024
 
-#: A number with this many digits is too large for any option; int() raises for more than 4,300 digits.
+#: A number with this many digits is too large for any option; int() raises for more than 4,300
+#: digits.
 _DIGITS = 20
 
 _KEY = "mnistbench option"
@@ -122,7 +124,7 @@ class Option(Generic[_T]):
             raise UsageError(f"{name}: {text!r} {error}") from None
 
 
-# ---- Declaring -------------------------------------------------------------------------------------------------------
+# ---- Declaring -----------------------------------------------------------------------------------
 
 
 def option(
@@ -161,12 +163,18 @@ def switch(flags: str, text: str, *, configurable: bool = False) -> Any:
 def argument(
     metavar: str, kind: Kind[Any], text: str, *, many: bool = False, required: bool = True
 ) -> Any:
-    """Return the field of a positional argument; a tuple of one or more values if ``many``, none or more if not required."""
+    """Return the field of a positional argument.
+
+    A tuple of one or more values if ``many``, none or more if not required.
+    """
     return _declared(Option((), metavar, kind, None, text, many=many, required=required))
 
 
 def after_dashes(metavar: str, text: str) -> Any:
-    """Return the field of the texts after ``--``, which the caller of :func:`read` gives by the field's name."""
+    """Return the field of the texts after ``--``.
+
+    The caller of :func:`read` gives them by the field's name.
+    """
     return _declared(
         Option((), metavar, str, None, text, many=True, required=False, after_dashes=True)
     )
@@ -177,11 +185,14 @@ def _declared(made: Option[Any]) -> Any:
 
 
 def options_of(settings: type) -> dict[str, Option[Any]]:
-    """Return the options of a dataclass: field -> option. Fields that are no options are left out."""
+    """Return the options of a dataclass: field -> option.
+
+    Fields that are no options are left out.
+    """
     return {each.name: each.metadata[_KEY] for each in fields(settings) if _KEY in each.metadata}
 
 
-# ---- Reading ---------------------------------------------------------------------------------------------------------
+# ---- Reading -------------------------------------------------------------------------------------
 
 
 class Parser(argparse.ArgumentParser):
@@ -196,7 +207,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_options(parser: argparse.ArgumentParser, settings: type) -> None:
-    """Declare the options of a dataclass for a command line. Values stay texts until :func:`read`."""
+    """Declare the options of a dataclass for a command line.
+
+    Values stay texts until :func:`read`.
+    """
     for name, each in options_of(settings).items():
         text = each.shown.replace("%", "%%")
         if each.after_dashes:
@@ -222,11 +236,13 @@ def read(
 ) -> _T:
     """Return the settings; the command line overrides the configuration file.
 
-    A field ``given`` of the dataclass that is no option gets the names of the fields that have a value there.
+    A field ``given`` of the dataclass that is no option gets the names of the fields that have a
+    value there.
 
     Args:
         settings: the dataclass.
-        given: field -> text, list of texts or flag of the command line; None, False or an empty list if it was not given.
+        given: field -> text, list of texts or flag of the command line; None, False or an empty
+            list if it was not given.
         configured: key -> the same of the configuration file.
         file: the configuration file, for errors.
         more: fields that are no options.
@@ -263,12 +279,15 @@ def plain(settings: Any, leave_out: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def project_table(settings: type) -> tuple[dict[str, Any], Path | None]:
-    """Return ``[tool.mnistbench]`` of the nearest pyproject.toml in this directory or above, and the file.
+    """Return ``[tool.mnistbench]`` of the nearest pyproject.toml, and the file.
+
+    It is in this directory or above.
 
     The table is not read for settings without an option that it may have.
 
     Raises:
-        UsageError: the file cannot be read, or the table has an unknown key or a value of a wrong type.
+        UsageError: the file cannot be read, or the table has an unknown key or a value of a wrong
+            type.
     """
     known = {each.key: each for each in options_of(settings).values() if each.configurable}
     here = Path.cwd()
@@ -315,7 +334,10 @@ def project_table(settings: type) -> tuple[dict[str, Any], Path | None]:
 
 
 def add_pytest_options(parser: pytest.Parser, title: str, text: str, settings: type) -> None:
-    """Declare the options of a dataclass for pytest's command line and, if configurable, for its configuration files."""
+    """Declare the options of a dataclass for pytest's command line.
+
+    Those that are configurable are declared for its configuration files, too.
+    """
     group = parser.getgroup(title, text)
     for each in options_of(settings).values():
         action = "store_true" if not each.metavar else "append" if each.many else "store"
@@ -343,7 +365,7 @@ def read_pytest(settings: type[_T], config: pytest.Config, **more: Any) -> _T:
     return read(settings, given, configured, config.inipath, **more)
 
 
-# ---- Kinds -----------------------------------------------------------------------------------------------------------
+# ---- Kinds ---------------------------------------------------------------------------------------
 
 
 #: The kind of paths.
@@ -442,7 +464,7 @@ def some_of(*choices: str) -> Kind[tuple[str, ...]]:
     return several(one_of(*choices))
 
 
-# ---- Options that several commands share -----------------------------------------------------------------------------
+# ---- Options that several commands share ---------------------------------------------------------
 
 #: How the rows of a table are summed.
 GROUPINGS = ("op", "module", "op,module")

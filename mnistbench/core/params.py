@@ -1,4 +1,7 @@
-"""The identity of a case. Cases with equal ``Params`` are the same case; a node id is for display only."""
+"""The identity of a case.
+
+Cases with equal ``Params`` are the same case; a node id is for display only.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,26 @@ from dataclasses import dataclass, fields
 
 from mnistbench.core.errors import UsageError
 
-#: What a case does once per call. ``forward``: the model in eval mode, inference. ``step``: one training step.
-#: ``train`` and ``eval``: one pass over the training and the test set. ``batch``: one batch made and put on the
-#: device. ``dataloader``: the same through torchvision's dataset and a DataLoader.
+#: What a case does once per call. ``forward``: the model in eval mode, inference. ``step``: one
+#: training step. ``train`` and ``eval``: one pass over the training and the test set. ``batch``:
+#: one batch made and put on the device. ``dataloader``: the same through torchvision's dataset and
+#: a DataLoader.
 PHASES = ("forward", "step", "train", "eval", "batch", "dataloader")
 PHASES_OF_DATA = ("batch", "dataloader")
 
-#: The phase of a test that calls pytest-benchmark's own fixture. What its function computes is its own: batch size, dtype, seed
-#: and dataset have default values, which nothing shows.
+#: The phase of a test that calls pytest-benchmark's own fixture. What its function computes is its
+#: own: batch size, dtype, seed and dataset have default values, which nothing shows.
 CALL = "call"
 
-#: The models that mnistbench has, and those that ``pytest bench`` measures unless ``--bench-model`` names others.
+#: The models that mnistbench has, and those that ``pytest bench`` measures unless ``--bench-model``
+#: names others.
 MODELS = (*SUITE_MODELS, SMALLNET) = "convnet", "lenet5", "smallnet"
 
 DTYPES = ("float32", "bfloat16")
 DATASETS = ("digits", "mnist")
 
-#: How a model is computed. ``reference``: its modules and optimizer as they are. ``fast``: the workload's own rewrite of them,
-#: which computes the same function and updates.
+#: How a model is computed. ``reference``: its modules and optimizer as they are. ``fast``: the
+#: workload's own rewrite of them, which computes the same function and updates.
 STEPS = REFERENCE, FAST = ("reference", "fast")
 
 
@@ -31,7 +36,8 @@ STEPS = REFERENCE, FAST = ("reference", "fast")
 class Params:
     """Everything that determines the computation of a case.
 
-    The dataset is part of it: operation times depend on the data, and digits must never pass for MNIST.
+    The dataset is part of it: operation times depend on the data, and digits must never pass for
+    MNIST.
     """
 
     workload: str
@@ -90,6 +96,9 @@ def default_step(device: str) -> str:
 
 
 def device_label(device: str, dtype: str, compiled: bool, step: str = REFERENCE) -> str:
-    """Return the device's part of a test id, with every value that is not the default, so that two runs never share an id."""
+    """Return the device's part of a test id, with every value that is not the default.
+
+    So two runs never share an id.
+    """
     others = (dtype, dtype != "float32"), ("compiled", compiled), (step, step != REFERENCE)
     return "-".join([device, *(value for value, is_shown in others if is_shown)])

@@ -10,7 +10,10 @@ from mnistbench.core.errors import UsageError
 
 @dataclass(frozen=True)
 class Rank:
-    """Rank and number of processes, of all nodes and of this one. The defaults are those of a process by itself."""
+    """Rank and number of processes, of all nodes and of this one.
+
+    The defaults are those of a process by itself.
+    """
 
     rank: int = 0
     world_size: int = 1  # number of ranks

@@ -1,11 +1,13 @@
 """The records that are saved with benchmarks, and how they are read back.
 
-A record is saved in ``benchmark.extra_info["mnistbench"]`` of an ordinary pytest-benchmark file, so other tools can still
-read that file. Tables and curves are one compact JSON text each: pytest-benchmark indents by four, and 1,000 files of
-indented tables take 9 s to parse; compact ones take 0.6 s. Samples are saved raw; statistics are derived from them.
+A record is saved in ``benchmark.extra_info["mnistbench"]`` of an ordinary pytest-benchmark file, so
+other tools can still read that file. Tables and curves are one compact JSON text each:
+pytest-benchmark indents by four, and 1,000 files of indented tables take 9 s to parse; compact ones
+take 0.6 s. Samples are saved raw; statistics are derived from them.
 
-Times that the profiler or an accelerator recorded are integer nanoseconds. Times of pytest-benchmark are means over the
-iterations of a round, and are float nanoseconds. Sizes are bytes, and a sample is always one iteration of the case.
+Times that the profiler or an accelerator recorded are integer nanoseconds. Times of
+pytest-benchmark are means over the iterations of a round, and are float nanoseconds. Sizes are
+bytes, and a sample is always one iteration of the case.
 """
 
 from __future__ import annotations
@@ -99,8 +101,8 @@ class OpTable:
     first_of_process: bool = False
     # Profiler overhead per operation call, measured in this process; 0: not measured.
     profiler_ns: Nanoseconds = 0
-    # Time of each iteration in which the accelerator ran at least one kernel or copy; empty in a host table. Of kernels that
-    # run at once it counts one, so it is at most the sum of the rows.
+    # Time of each iteration in which the accelerator ran at least one kernel or copy; empty in a
+    # host table. Of kernels that run at once it counts one, so it is at most the sum of the rows.
     busy_ns: _Times = ()
 
     @property
@@ -109,7 +111,10 @@ class OpTable:
         return "device" if self.view == "device" else "cpu"
 
     def rest_ns(self, clock: str) -> dict[str, int]:
-        """Return the median self time of what is no operation, by name, summed over phases; without those of no time."""
+        """Return the median self time of what is no operation, by name, summed over phases.
+
+        Without those of no time.
+        """
         found: dict[str, int] = {}
         for row in self.rows:
             if not row.is_operation and (ns := row.self_ns(clock)):
@@ -178,7 +183,10 @@ Curves = Mapping[
 
 @dataclass(frozen=True)
 class Scalars:
-    """TensorBoard scalars of a case. A value that is not finite (a diverged loss) is None: JSON has no NaN."""
+    """TensorBoard scalars of a case.
+
+    A value that is not finite (a diverged loss) is None: JSON has no NaN.
+    """
 
     dataset: str
     curves: Curves  # at most MAX_POINTS points per tag
@@ -265,7 +273,9 @@ class CaseRecord:
         return found.get(view) if view else found.get("device") or found.get("host")
 
     def with_attachments(self, attachments: Mapping[str, Any]) -> CaseRecord:
-        """Add the result of a ``pytest_mnistbench_attach`` hook. Known names go into their fields, others into ``attached``.
+        """Add the result of a ``pytest_mnistbench_attach`` hook.
+
+        Known names go into their fields, others into ``attached``.
 
         Raises:
             RecordError: a value has the wrong type for its name, or cannot be written as JSON.
@@ -327,7 +337,8 @@ class CaseRecord:
         """Read the result of :meth:`to_json`.
 
         Raises:
-            RecordError: names the field that is missing or wrong, or a schema that this version does not know.
+            RecordError: names the field that is missing or wrong, or a schema that this version
+                does not know.
         """
         check_schema(data)
         record = Reader(data)
@@ -346,7 +357,10 @@ _CASE_FIELDS = tuple(
 
 @dataclass(frozen=True)
 class Run:
-    """A pytest-benchmark file: its cases that have a record, with samples and curves, which ``RunSummary`` leaves out."""
+    """A pytest-benchmark file.
+
+    Its cases that have a record, with samples and curves, which ``RunSummary`` leaves out.
+    """
 
     environment: Environment | None
     cases: tuple[CaseRecord, ...]
@@ -388,7 +402,10 @@ def run_header(environment: Environment) -> dict[str, Any]:
 
 
 def nanoseconds(seconds: float) -> float:
-    """Return pytest-benchmark's seconds in nanoseconds with the same digits: 4.14e-08 s is 41.4 ns, not 41.400000000000006."""
+    """Return pytest-benchmark's seconds in nanoseconds with the same digits.
+
+    4.14e-08 s is 41.4 ns, not 41.400000000000006.
+    """
     return float(Decimal(repr(float(seconds))).scaleb(9))
 
 
@@ -401,13 +418,17 @@ def median(samples: Iterable[float]) -> float:
 def median_ns(samples: Iterable[int]) -> int:
     """Return the median of times that a clock read, in whole nanoseconds; 0 for no samples.
 
-    The profiler's and the accelerator's clock have no fractions, and their shortest times are some hundred nanoseconds.
+    The profiler's and the accelerator's clock have no fractions, and their shortest times are some
+    hundred nanoseconds.
     """
     return round(median(samples))
 
 
 def quartiles_ns(samples: Iterable[int]) -> tuple[int, int]:
-    """Return the first and third quartile, linear between samples (method "inclusive" of ``statistics.quantiles``)."""
+    """Return the first and third quartile, linear between samples.
+
+    It is the method "inclusive" of ``statistics.quantiles``.
+    """
     values = list(samples)
     if len(values) < 2:
         return (median_ns(values), median_ns(values))
@@ -428,9 +449,10 @@ def thin(points: Sequence[_Point], most: int = MAX_POINTS) -> tuple[_Point, ...]
     return tuple(points[round(position * last / (most - 1))] for position in range(most))
 
 
-# ---- JSON ------------------------------------------------------------------------------------------------------------
+# ---- JSON ----------------------------------------------------------------------------------------
 
-#: The columns of a table: counts, which runs of the same code share; medians, which a comparison reads; samples.
+#: The columns of a table: counts, which runs of the same code share; medians, which a comparison
+#: reads; samples.
 COUNTED = ("name", "phase", "module", "calls", "memory_bytes", "shapes", "kernels")
 MEASURED = ("self_ns", "spread_ns")
 _SAMPLED = ("self_cpu_ns", "total_cpu_ns", "self_device_ns")
@@ -440,7 +462,10 @@ FINAL = ("dataset", "final", "directory")
 
 
 def record_of(benchmark: Reader) -> Reader | None:
-    """Return the record of a saved benchmark; None for a plain one, which may have no ``extra_info`` at all."""
+    """Return the record of a saved benchmark.
+
+    None for a plain one, which may have no ``extra_info`` at all.
+    """
     members = benchmark.value
     extra_info = members.get("extra_info") if isinstance(members, Mapping) else None
     is_recorded = isinstance(extra_info, Mapping) and isinstance(extra_info.get(KEY), Mapping)
@@ -487,7 +512,8 @@ def read_origin(file: Reader) -> Origin:
 def _utc(value: object) -> str:
     """Return a time as ISO 8601 in UTC: runs are ordered by this text. Empty for what is no time.
 
-    Old versions of pytest-benchmark leave out the offset of UTC; other programs write other offsets, or seconds since 1970.
+    Old versions of pytest-benchmark leave out the offset of UTC; other programs write other
+    offsets, or seconds since 1970.
     """
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -526,8 +552,8 @@ def _compact(value: Any) -> str:
 def table_to_json(table: OpTable) -> dict[str, str]:
     """Return a table in columns, which take a third of the bytes of objects.
 
-    The medians are saved although they follow from the samples: comparing 1,000 saved runs needs nothing else, and the
-    samples, which are most of a table, are not parsed then.
+    The medians are saved although they follow from the samples: comparing 1,000 saved runs needs
+    nothing else, and the samples, which are most of a table, are not parsed then.
     """
     rows, clock = table.rows, table.clock
     times = {
@@ -563,7 +589,7 @@ def check_schema(data: object) -> None:
         )
 
 
-# ---- Sums over the events of a profile or a trace, which become the rows of an operation table -----------------------
+# ---- Sums over the events of a profile or a trace, which become the rows of an operation table ---
 
 
 @dataclass
@@ -585,7 +611,10 @@ class RowSums:
         self.memory.extend([0] * self.slots)
 
     def op_row(self, key: OpKey, view: str, unit_ns: int) -> OpRow:
-        """Return the row of a table of the view ``host`` or ``device``; ``unit_ns`` is the length of the unit of the times."""
+        """Return the row of a table of the view ``host`` or ``device``.
+
+        ``unit_ns`` is the length of the unit of the times.
+        """
 
         def whole_ns(times: list[float]) -> tuple[int, ...]:
             # A difference of rounded times can be below 0.
@@ -610,7 +639,9 @@ class RowSums:
 def subtract_waiting(
     rows: MutableMapping[OpKey, RowSums], elsewhere: Mapping[tuple[str, int], float]
 ) -> None:
-    """Subtract what other threads ran from the time outside operations, because the thread of the iterations waits for them.
+    """Subtract what other threads ran from the time outside operations.
+
+    The thread of the iterations waits for them.
 
     ``elsewhere`` maps (phase of the waiting thread, iteration) to the self time on other threads.
     """

@@ -1,6 +1,9 @@
-"""Operations summed into rows, their work, and the roofline limit: FLOPs, bytes, and the rates that a machine reaches.
+"""Operations summed into rows, their work, and the roofline limit.
 
-Williams, Waterman and Patterson, "Roofline", CACM 52 (2009) 65. Times are nanoseconds, sizes are bytes.
+FLOPs, bytes, and the rates that a machine reaches.
+
+Williams, Waterman and Patterson, "Roofline", CACM 52 (2009) 65. Times are nanoseconds, sizes are
+bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +38,10 @@ def total_cost(costs: Iterable[Cost]) -> Cost:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Peak rates of a machine: measured with the threads and the precision of a case, or those of a data sheet."""
+    """Peak rates of a machine.
+
+    Measured with the threads and the precision of a case, or those of a data sheet.
+    """
 
     flops_per_s: _Rate  # if measured: of a large matrix product or convolution, whichever is faster
     bytes_per_s: _Rate  # if measured: of a large copy, bytes read plus bytes written
@@ -85,9 +91,12 @@ class OperationSum:
 
     @property
     def of_roof(self) -> float | None:
-        """Achieved as a share of attainable FLOP/s, or bytes/s where FLOPs are not counted; None if not known.
+        """Achieved as a share of attainable FLOP/s, or bytes/s where FLOPs are not counted.
 
-        A share above 1 means that the data came from a cache: the bandwidth is that of a copy too large for one.
+        None if not known.
+
+        A share above 1 means that the data came from a cache: the bandwidth is that of a copy too
+        large for one.
         """
         if self.cost is None or self.ceilings is None or self.self_ns <= 0:
             return None

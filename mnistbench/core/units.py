@@ -19,9 +19,12 @@ MISSING = "-"
 
 
 def duration(nanoseconds: float, *, signed: bool = False) -> str:
-    """Return a time with three significant digits and a fitting unit: ``12.3 us``, ``1.00 ms``, with a sign for a difference.
+    """Return a time with three significant digits and a fitting unit.
 
-    A time below 1 ns has two decimals. A time of 0 is ``0 ns``: it has no digits that could be rounded.
+    ``12.3 us``, ``1.00 ms``, with a sign for a difference.
+
+    A time below 1 ns has two decimals. A time of 0 is ``0 ns``: it has no digits that could be
+    rounded.
     """
     return _scaled(nanoseconds, _TIME_UNITS, signed=signed)
 
@@ -66,7 +69,10 @@ def percent(fraction: float, *, signed: bool = False) -> str:
 
 
 def percent_up(fraction: float) -> str:
-    """Return a bound as a percentage with one decimal, rounded up, so that the text is still a bound."""
+    """Return a bound as a percentage with one decimal, rounded up.
+
+    So the text is still a bound.
+    """
     return percent(
         math.ceil(round(fraction * 1_000, 6)) / 1_000 if math.isfinite(fraction) else fraction
     )
@@ -80,7 +86,10 @@ def count(number: float) -> str:
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number of things with its noun, whose plural ends in s unless it is given: ``1 case``, ``1,200 cases``."""
+    """Return a number of things with its noun, whose plural ends in s unless it is given.
+
+    ``1 case``, ``1,200 cases``.
+    """
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
@@ -90,7 +99,10 @@ def threads(number: int) -> str:
 
 
 def tick(value: float, step: float) -> str:
-    """Return a tick label with as many decimals as the step of the axis needs: ``0.25``, ``1,000``."""
+    """Return a tick label with as many decimals as the step of the axis needs.
+
+    ``0.25``, ``1,000``.
+    """
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     if decimals > _TICK_DECIMALS or abs(value) >= 10**_TICK_DIGITS:
         return f"{value:.3g}"
@@ -98,7 +110,10 @@ def tick(value: float, step: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text from a file with unprintable characters (escapes, line ends, hidden marks) as escape sequences."""
+    """Return text from a file with unprintable characters as escape sequences.
+
+    These are escapes, line ends and hidden marks.
+    """
     return (
         text
         if text.isprintable()
@@ -112,7 +127,10 @@ def cut(text: str, longest: int) -> str:
 
 
 def listed(value: object) -> str:
-    """Return a field of an environment as text: the members of a mapping or a list, ``none`` if it is empty."""
+    """Return a field of an environment as text.
+
+    The members of a mapping or a list, ``none`` if it is empty.
+    """
     if isinstance(value, dict):
         return ", ".join(f"{name}={item}" for name, item in value.items()) or "none"
     if isinstance(value, list | tuple):

@@ -1,1 +1,4 @@
-"""The course: the lab, what a class does with it, and the studies of what an operator becomes on a machine."""
+"""The course.
+
+The lab, what a class does with it, and the studies of what an operator becomes on a machine.
+"""

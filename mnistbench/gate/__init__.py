@@ -1,14 +1,18 @@
-"""The gate: measures a base and the working tree together, launch by launch, and judges by a permutation test.
+"""The gate.
+
+Measures a base and the working tree together, launch by launch, and judges by a permutation test.
 
 Question: is the head slower than the base?
 Input: two trees (a revision or a directory, and the working tree) and arguments for pytest.
 Output: a file of raw samples, and a verdict for every case and operation.
 
-``run`` is the flow: ``snapshot`` copies the two trees; ``launcher`` starts a process for each side; ``worker`` is its program,
-with ``side`` for the pytest session, ``turns`` for the turns of the two processes and ``alternate`` for the measurement;
-``samples`` is what a launch returns; ``permutation`` tests the samples; ``decision`` derives the verdict; ``result`` prepares
-it for a report. ``reproducers`` writes a script for each operation that was found slower, from the calls that ``capture``
-describes. ``bisection`` runs gates for releases of a package until the first slower one is known.
+``run`` is the flow: ``snapshot`` copies the two trees; ``launcher`` starts a process for each side;
+``worker`` is its program, with ``side`` for the pytest session, ``turns`` for the turns of the two
+processes and ``alternate`` for the measurement; ``samples`` is what a launch returns;
+``permutation`` tests the samples; ``decision`` derives the verdict; ``result`` prepares it for a
+report. ``reproducers`` writes a script for each operation that was found slower, from the calls
+that ``capture`` describes. ``bisection`` runs gates for releases of a package until the first
+slower one is known.
 
 ``worker`` and the modules that it imports run in the processes of a launch; only they import torch.
 """

@@ -1,4 +1,7 @@
-"""``mnistbench bisect``: find the first slower release of a package, with a gate for each release that is measured."""
+"""``mnistbench bisect``.
+
+Find the first slower release of a package, with a gate for each release that is measured.
+"""
 
 from __future__ import annotations
 
@@ -89,11 +92,14 @@ def run(settings: Settings) -> int:
     )
 
 
-# ---- Report ----------------------------------------------------------------------------------------------------------
+# ---- Report --------------------------------------------------------------------------------------
 
 
 def report(bisection: Bisection) -> Report:
-    """Return the report of a search with one gate or more: those of its gates, a table of releases, and the outcome."""
+    """Return the report of a search with one gate or more.
+
+    Those of its gates, a table of releases, and the outcome.
+    """
     blocks: list[Block] = []
     for gate in bisection.gates:
         if gate.verdict:
@@ -158,7 +164,10 @@ class _Row(NamedTuple):
 
 
 def _releases(bisection: Bisection) -> Block:
-    """Return the table of all gates, by release: a row for each regressed case, or one row for a gate without any."""
+    """Return the table of all gates, by release.
+
+    A row for each regressed case, or one row for a gate without any.
+    """
     gates = sorted(bisection.gates, key=lambda gate: bisection.releases.index(gate.release))
     rows = [
         _Row(gate, number == 0, finding)

@@ -1,4 +1,7 @@
-"""Find the first slower release of a package with as few gates as possible. Measures nothing itself."""
+"""Find the first slower release of a package with as few gates as possible.
+
+Measures nothing itself.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,12 @@ SLOWER, NOT_SLOWER, NOT_JUDGED = "slower", "not slower", "not judged"
 #: Why a search ends early.
 USED_UP = "the budget is used up; increase --budget"
 
-#: Part of the logarithm of a slowdown of the last release that the first slower release has at least: an earlier one may have
-#: a small slowdown of the same case for another reason.
+#: Part of the logarithm of a slowdown of the last release that the first slower release has at
+#: least: an earlier one may have a small slowdown of the same case for another reason.
 SAME = 0.5
 
-#: Measures a release: (release, node ids of the cases, or none for all, seconds it may take) -> (file of raw samples, verdict).
+#: Measures a release: (release, node ids of the cases, or none for all, seconds it may take) ->
+#: (file of raw samples, verdict).
 Measure = Callable[[str, tuple[str, ...], float], tuple[str, Verdict]]
 
 
@@ -48,7 +52,10 @@ class Gate:
 
 @dataclass(frozen=True)
 class Bisection:
-    """The search for the first slower release: what it has found so far, and which release is next."""
+    """The search for the first slower release.
+
+    What it has found so far, and which release is next.
+    """
 
     package: str
     releases: tuple[str, ...]  # the oldest first; the first one is the base of all gates
@@ -62,7 +69,10 @@ class Bisection:
 
     @property
     def next(self) -> str | None:
-        """The release to measure next: the last one, then the one in the middle, or its nearest neighbor that is left."""
+        """The release to measure next.
+
+        The last one, then the one in the middle, or its nearest neighbor that is left.
+        """
         if self.stopped:
             return None
         if not self.gates:
@@ -92,12 +102,18 @@ class Bisection:
 
     @property
     def not_slower(self) -> str:
-        """The newest release that is not slower, before the first slower one; only if a release is slower."""
+        """The newest release that is not slower, before the first slower one.
+
+        Only if a release is slower.
+        """
         return self.releases[self._ends[0]]
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The releases of which one is the first slower one; none if no release is known to be slower."""
+        """The releases of which one is the first slower one.
+
+        None if no release is known to be slower.
+        """
         if not self._slower:
             return ()
         low, high = self._ends
@@ -105,14 +121,20 @@ class Bisection:
 
     @property
     def outcome(self) -> str:
-        """REGRESSED: the first slower release is found. PASSED: the last one is not slower. Otherwise INCONCLUSIVE."""
+        """REGRESSED: the first slower release is found. PASSED: the last one is not slower.
+
+        Otherwise INCONCLUSIVE.
+        """
         if len(self.candidates) == 1:
             return REGRESSED
         return PASSED if self.gates and self.gates[0].result == NOT_SLOWER else INCONCLUSIVE
 
     @property
     def is_excusable(self) -> bool:
-        """Whether ``--inconclusive ok`` applies: nothing is slower, and noise and the budget are the only reasons."""
+        """Whether ``--inconclusive ok`` applies.
+
+        Nothing is slower, and noise and the budget are the only reasons.
+        """
         verdict = self.gates[0].verdict if self.gates else None
         return not self.candidates and verdict is not None and verdict.is_excusable
 
@@ -125,13 +147,17 @@ def bisect(
     budget_s: float = math.inf,
     now: Callable[[], float] = time.monotonic,
 ) -> Bisection:
-    """Measure releases until the first slower one is known, the budget is used up, or the user interrupts.
+    """Measure releases until the first slower one is known.
 
-    Gates after the first one measure only the cases that the first one found slower, see :func:`followed`.
-    ``say`` receives a line before and after each gate. All gates together may take ``budget_s`` seconds.
+    Or the budget is used up, or the user interrupts.
+
+    Gates after the first one measure only the cases that the first one found slower, see
+    :func:`followed`. ``say`` receives a line before and after each gate. All gates together may
+    take ``budget_s`` seconds.
 
     Raises:
-        MnistbenchError: the first gate cannot be run. A later one that cannot be run does not judge its release.
+        MnistbenchError: the first gate cannot be run. A later one that cannot be run does not judge
+            its release.
         KeyboardInterrupt: in the first gate, before anything was measured.
     """
     first = bisection.releases[0]
@@ -175,7 +201,10 @@ def bisect(
 
 
 def largest_regressions(verdict: Verdict) -> dict[str, Finding]:
-    """Return the regression of each slower case that added most to it, by node id; also of the process, by ALL_CASES."""
+    """Return the regression of each slower case that added most to it, by node id.
+
+    Also of the process, by ALL_CASES.
+    """
     node_ids = {
         verdict.header.name(node_id): node_id for node_id in (*verdict.header.labels, ALL_CASES)
     }
@@ -186,7 +215,9 @@ def largest_regressions(verdict: Verdict) -> dict[str, Finding]:
 
 
 def followed(verdict: Verdict) -> dict[str, Finding]:
-    """Return the regressions whose first release is searched for: those of iterations, if there are any.
+    """Return the regressions whose first release is searched for.
+
+    Those of iterations, if there are any.
 
     What occurs once and the memory of the process grow with many releases.
     """
@@ -201,8 +232,9 @@ def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
 
     Args:
         verdict: of the gate.
-        found: regressions of the first gate, by node id; none for the first gate itself. A later gate judges its release
-            in spite of noise if it rules out changes as large as these. The release is slower if it has SAME of one of them.
+        found: regressions of the first gate, by node id; none for the first gate itself. A later
+            gate judges its release in spite of noise if it rules out changes as large as these. The
+            release is slower if it has SAME of one of them.
     """
     least = {
         verdict.header.name(node_id): SAME * math.log1p(finding.best.change)
@@ -239,7 +271,10 @@ def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
 
 
 def _is_same(found: Quantity, other: Quantity, case: str) -> bool:
-    """Whether two gates measured the same quantity; replaced operations may be large in one and small in the other."""
+    """Whether two gates measured the same quantity.
+
+    Replaced operations may be large in one and small in the other.
+    """
     kinds = {found.kind, other.kind}
     return (other.case, other.name) == (case, found.name) and (
         len(kinds) == 1 or kinds == {REPLACED, ADDED}
@@ -247,7 +282,10 @@ def _is_same(found: Quantity, other: Quantity, case: str) -> bool:
 
 
 def _bound_as(found: Quantity, other: Estimate) -> float:
-    """Return the upper bound of an estimate, as a share of the same time as the change of another quantity."""
+    """Return the upper bound of an estimate, as a share of another time.
+
+    It is the time that the change of another quantity is a share of.
+    """
     return (
         other.high
         if other.quantity.kind == found.kind

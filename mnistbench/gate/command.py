@@ -26,8 +26,8 @@ def run(settings: Settings) -> int:
     """Measure, judge, report, and return the exit code.
 
     Raises:
-        MnistbenchError: something cannot be used or measured. With ``--bisect`` only a UsageError, because it stops the search;
-            what cannot be measured is a commit to skip.
+        MnistbenchError: something cannot be used or measured. With ``--bisect`` only a UsageError,
+            because it stops the search; what cannot be measured is a commit to skip.
     """
     for name, is_given in (("--qualify", settings.qualify), ("--shard", settings.shard.of > 1)):
         if settings.bisect and is_given:

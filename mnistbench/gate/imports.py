@@ -1,8 +1,11 @@
-"""Which code the sides have imported. Two copies can be compared, wherever they lie; the same code twice cannot.
+"""Which code the sides have imported.
 
-A side notes the modules of the project that it has imported from outside its tree (``outside_modules``). Then the files of both
-sides are compared (``refusal``), because files decide what is measured: module names, installations and import hooks differ
-between build tools. Does not import torch.
+Two copies can be compared, wherever they lie; the same code twice cannot.
+
+A side notes the modules of the project that it has imported from outside its tree
+(``outside_modules``). Then the files of both sides are compared (``refusal``), because files decide
+what is measured: module names, installations and import hooks differ between build tools. Does not
+import torch.
 """
 
 from __future__ import annotations
@@ -26,14 +29,16 @@ from mnistbench.gate.verdict.samples import BASE, HEAD
 #: Files of the folder of a project.
 _PROJECT_FILES = {"pyproject.toml", "setup.cfg", "setup.py"}
 
-#: Folders of a tree in which no project of its own is, and folders of a project in which no package of it is.
+#: Folders of a tree in which no project of its own is, and folders of a project in which no package
+#: of it is.
 _NO_PROJECTS = ("build", "dist", "node_modules", "site-packages", "third_party", "vendor")
 _NO_PACKAGES = ("benchmarks", "bench", "docs", "examples", "scripts", "test", "tests", "tools")
 
 #: Most modules that a remark names.
 _NAMED = 3
 
-#: What to do if no folder on the path makes a side import its copy: an import hook comes first, or a build makes the module.
+#: What to do if no folder on the path makes a side import its copy: an import hook comes first, or
+#: a build makes the module.
 _OWN_ENVIRONMENTS = (
     "install each version from a checkout of its own in an environment of its own, and name them with --base-dir, "
     "--base-python and --head-python"
@@ -73,7 +78,7 @@ class Imports:
         return self.outside[name].copy if name in self.outside else self.path(name)
 
 
-# ---- In the process of a side ------------------------------------------------------------------------------------------
+# ---- In the process of a side --------------------------------------------------------------------
 
 
 def outside_modules(
@@ -81,8 +86,8 @@ def outside_modules(
 ) -> dict[str, Outside]:
     """Return the imported modules of the project that are not from the tree of this process's side.
 
-    Their files are in the user's repository, as with an editable install; belong to the installed distribution of the project;
-    or have the names of modules that the tree has, too.
+    Their files are in the user's repository, as with an editable install; belong to the installed
+    distribution of the project; or have the names of modules that the tree has, too.
 
     Args:
         tree: of the side.
@@ -146,7 +151,10 @@ def project_table(directory: Path) -> dict[str, Any]:
 
 
 def with_copies(paths: Iterable[str], tree: Path, repository: Path) -> Iterator[str]:
-    """Yield the entries of ``sys.path``, before each folder of the user's repository that of the tree which is its copy."""
+    """Yield the entries of ``sys.path``, with the tree's folders before the user's.
+
+    Before each folder of the user's repository comes that of the tree which is its copy.
+    """
     installations = tuple(_installations(repository))
     for path in paths:
         real = _real(path)
@@ -160,9 +168,12 @@ def with_copies(paths: Iterable[str], tree: Path, repository: Path) -> Iterator[
 
 
 def _modules_of_distribution(directory: Path) -> set[str]:
-    """Return the files of the installed distribution of a project, without those of its import hooks.
+    """Return the files of the installed distribution of a project.
 
-    An editable install has a file ``.pth`` with a line that imports the module of a hook; the hook is not the project's code.
+    Without those of its import hooks.
+
+    An editable install has a file ``.pth`` with a line that imports the module of a hook; the hook
+    is not the project's code.
     """
     try:
         distribution = importlib.metadata.distribution(project_table(directory)["name"])
@@ -180,7 +191,10 @@ def _modules_of_distribution(directory: Path) -> set[str]:
 
 
 def _installations(repository: Path) -> Iterator[str]:
-    """Yield the folders of installed packages; those inside the repository contain no code of the project itself."""
+    """Yield the folders of installed packages.
+
+    Those inside the repository contain no code of the project itself.
+    """
     yield from {_real(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
     for environment in {_real(prefix) for prefix in (sys.prefix, sys.base_prefix)}:
         # Not the system's Python with the project below /usr.
@@ -195,10 +209,13 @@ def _installations(repository: Path) -> Iterator[str]:
 
 @functools.cache  # the survey needs them for each case
 def own_packages(tree: Path) -> dict[str, list[Path]]:
-    """Return the top-level packages and modules of the projects of a tree: name -> the folders that contain it.
+    """Return the top-level packages and modules of the projects of a tree.
 
-    These folders are those of the projects, and their folders such as ``src`` that are no packages themselves: a module in a
-    package has another dotted name. Names of the standard library are left out.
+    Name -> the folders that contain it.
+
+    These folders are those of the projects, and their folders such as ``src`` that are no packages
+    themselves: a module in a package has another dotted name. Names of the standard library are
+    left out.
     """
     folders_of: dict[str, list[Path]] = {}
     for folder, subfolders, files in os.walk(tree):
@@ -221,7 +238,10 @@ def own_packages(tree: Path) -> dict[str, list[Path]]:
 
 
 def _file_of(folder: Path, name: str) -> Path | None:
-    """Return the file with the source or the compiled code of a module with this dotted name below a folder."""
+    """Return the file of a module with this dotted name below a folder.
+
+    It has the source or the compiled code.
+    """
     relative = name.replace(".", os.sep)
     files = [
         folder / relative / "__init__.py",
@@ -231,7 +251,9 @@ def _file_of(folder: Path, name: str) -> Path | None:
 
 
 def _is_alike(path: str, copy: Path) -> bool:
-    """Whether a package of a tree may be a copy of one that pytest needs, such as packaging: most of its modules are there.
+    """Whether a package of a tree may be a copy of one that pytest needs, such as packaging.
+
+    Most of its modules are there.
 
     A folder ``packaging`` of a project may have scripts that make packages.
     """
@@ -244,7 +266,10 @@ def _is_alike(path: str, copy: Path) -> bool:
 
 
 def _helping_folder(copy: Path, name: str, directory: Path, *, is_earlier: bool) -> str:
-    """Return the folder that has to be on the path so that a copy is imported; empty if that does not help."""
+    """Return the folder that has to be on the path so that a copy is imported.
+
+    Empty if that does not help.
+    """
     levels = name.count(".") + (copy.stem == "__init__" or copy.is_dir())
     root = copy.parents[levels] if levels < len(copy.parents) else copy.parent
     if not copy.is_dir() and _file_of(root, name) != copy:
@@ -260,21 +285,27 @@ def _real(folder: str) -> str:
 
 
 def _real_file(path: str) -> str:
-    """Return a path with the links of its folders resolved, which many modules share; a link to the file itself stays."""
+    """Return a path with the links of its folders resolved, which many modules share.
+
+    A link to the file itself stays.
+    """
     folder, name = os.path.split(path)
     # Thousands of modules: a Path costs more.
     return os.path.join(_real(folder), name)  # noqa: PTH118
 
 
-# ---- Of both sides -----------------------------------------------------------------------------------------------------
+# ---- Of both sides -------------------------------------------------------------------------------
 
 
 def refusal(imports: Mapping[str, Imports], *, is_same_code: bool) -> str:
-    """Return why the code that the sides have imported cannot be compared, and what to do; empty if it can.
+    """Return why the code that the sides have imported cannot be compared, and what to do.
+
+    Empty if it can.
 
     Args:
         imports: of BASE and HEAD.
-        is_same_code: the trees are copies of the same files, so equal code is what is to be measured.
+        is_same_code: the trees are copies of the same files, so equal code is what is to be
+            measured.
     """
     base, head = imports[BASE], imports[HEAD]
     for name in sorted({*base.outside, *head.outside}):  # a package before its modules
@@ -301,7 +332,10 @@ def refusal(imports: Mapping[str, Imports], *, is_same_code: bool) -> str:
 
 
 def remark(imports: Mapping[str, Imports]) -> str:
-    """Return from where the sides have imported modules that are not from their trees; empty if there are none."""
+    """Return from where the sides have imported modules that are not from their trees.
+
+    Empty if there are none.
+    """
     names = sorted({**imports[BASE].outside, **imports[HEAD].outside})
     packages = [name for name in names if not any(name.startswith(f"{other}.") for other in names)]
     if not packages:
@@ -335,7 +369,10 @@ def _advice(name: str, imports: Mapping[str, Imports]) -> str:
 
 
 def _are_equal(first: str, second: str) -> bool:
-    """Whether two files have the same content. Folders of namespace packages have none, so they are equal."""
+    """Whether two files have the same content.
+
+    Folders of namespace packages have none, so they are equal.
+    """
     if not first or not second:
         return False
     first_path = Path(first)

@@ -1,4 +1,7 @@
-"""``mnistbench judge``: judge raw samples of a gate again, with other thresholds or after an interruption; measure nothing."""
+"""``mnistbench judge``.
+
+Judge raw samples of a gate again, with other thresholds or after an interruption; measure nothing.
+"""
 
 from __future__ import annotations
 

@@ -28,14 +28,16 @@ from mnistbench.gate.verdict.samples import BASE, HEAD, WHOLE, Shard
 #: Longest time without a message from a process, in seconds, until it is known what the base takes.
 PATIENCE_S = 600.0
 
-#: Then the limit is this multiple of its longest step in the survey (loading, or a test with a few calls), in a launch of that
-#: of both sides, and at least so many seconds. The other side of a launch stops waiting after half of it.
+#: Then the limit is this multiple of its longest step in the survey (loading, or a test with a few
+#: calls), in a launch of that of both sides, and at least so many seconds. The other side of a
+#: launch stops waiting after half of it.
 LIMIT, LEAST_LIMIT_S = 30.0, 60.0
 
 #: Environment variable of a side that sets the number of intra-op threads of all its cases.
 THREADS = "OMP_NUM_THREADS"
 
-#: What may be the reason if a test fails in a launch, although it has passed in the survey of its side.
+#: What may be the reason if a test fails in a launch, although it has passed in the survey of its
+#: side.
 _SHARED = "; it passed before: if processes share a file, database or port, name it by tmp_path, or use one core: taskset -c 0"
 
 #: Environment variable with the seed of the hashes of texts, which decides the order of sets.
@@ -49,7 +51,7 @@ class LaunchError(MnistbenchError):
 
 
 class _PeerError(LaunchError):
-    """The process of one side ended because that of the other side has ended or does something else."""
+    """The process of one side ended because the other side has ended or does something else."""
 
 
 @dataclass(frozen=True)
@@ -133,9 +135,12 @@ class Listing:
 
 
 def stage_home(folder: Path) -> Path:
-    """Copy this package into a folder for launches, so that the same code measures both sides, and return the folder.
+    """Copy this package into a folder for launches, and return the folder.
 
-    pytest-benchmark lies beside it, for a side whose environment has pytest and torch alone: the fixture needs it.
+    So the same code measures both sides.
+
+    pytest-benchmark lies beside it, for a side whose environment has pytest and torch alone: the
+    fixture needs it.
     """
     home = folder / "gate"
     found = importlib.util.find_spec("pytest_benchmark")
@@ -171,7 +176,9 @@ class Launching:
             _check_imports(self._plan, imports)
 
     def measure(self, begins: Callable[[int], None] | None = None) -> dict[str, Any]:
-        """Measure the sides; return the line for the file. ``begins`` gets the number of each case, 1 for the first one.
+        """Measure the sides; return the line for the file.
+
+        ``begins`` gets the number of each case, 1 for the first one.
 
         Raises:
             LaunchError: a side failed or was killed.
@@ -184,7 +191,10 @@ class Launching:
             return _merged(results)
 
     def _receive(self, expected: str) -> list[Reader]:
-        """Return the message of each process. If one fails, the other one ends too: the error of the first is raised."""
+        """Return the message of each process.
+
+        If one fails, the other one ends too: the error of the first is raised.
+        """
         found, ended = [], None
         for process in self._processes:
             try:
@@ -204,7 +214,8 @@ def launching(
 ) -> Iterator[Launching]:
     """Start a launch and kill its processes at the end of the body.
 
-    It measures the cases ``only``, all if None. ``cores`` is empty if the system does not let a process choose.
+    It measures the cases ``only``, all if None. ``cores`` is empty if the system does not let a
+    process choose.
     """
     order = random.Random(seed).sample([BASE, HEAD], 2)  # noqa: S311  # no secret
     with ExitStack() as running:
@@ -224,10 +235,12 @@ def launching(
 
 
 def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[str, Listing]]:
-    """Load each side in a process of its own, both at the same time; return their listings and the completed plan.
+    """Load each side in a process of its own, both at the same time.
 
-    The head's pytest decides which of the user's arguments are paths. If there is none, ``folder`` is measured; if that is
-    empty, the whole project.
+    Return their listings and the completed plan.
+
+    The head's pytest decides which of the user's arguments are paths. If there is none, ``folder``
+    is measured; if that is empty, the whole project.
 
     Raises:
         LaunchError: a side cannot be loaded.
@@ -277,7 +290,9 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[st
 
 
 def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, str]]:
-    """Collect the tests of each side in another process; return those of each side, with the hash of their parameters.
+    """Collect the tests of each side in another process.
+
+    Return those of each side, with the hash of their parameters.
 
     Raises:
         LaunchError: a side cannot be loaded.
@@ -300,7 +315,8 @@ def capture(
 ) -> dict[str, Mapping[str, Any]]:
     """Describe calls of operations on each side in a process of its own, both at the same time.
 
-    ``wanted`` are the rows of operation tables by side, as ``sides.survey.capture`` takes them; ``folder`` receives values.
+    ``wanted`` are the rows of operation tables by side, as ``sides.survey.capture`` takes them;
+    ``folder`` receives values.
 
     Returns:
         Side -> what ``sides.survey.capture`` sends.
@@ -321,7 +337,10 @@ def capture(
 def _processes(
     plan: Plan, seed: int, log: Path, descriptors: Mapping[str, int] | None = None
 ) -> Iterator[dict[str, _SideProcess]]:
-    """Start a process for each side, in the order of the file descriptors that they inherit, and stop them after the body."""
+    """Start a process for each side, and stop them after the body.
+
+    In the order of the file descriptors that they inherit.
+    """
     processes: dict[str, _SideProcess] = {}
     try:
         for side in descriptors or (HEAD, BASE):
@@ -441,7 +460,8 @@ class _SideProcess:
         """Wait for the message with this name and return its content.
 
         Raises:
-            LaunchError: the process reports an error, has ended, or sends nothing for ``limit_s`` seconds.
+            LaunchError: the process reports an error, has ended, or sends nothing for ``limit_s``
+                seconds.
         """
         while True:
             try:
@@ -488,11 +508,14 @@ def own_hash_seed(inherited: Mapping[str, str]) -> str:
 
 
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:
-    """Return the environment of a launch: the user's, with a pinned allocator and the same hash seed for both sides.
+    """Return the environment of a launch.
+
+    The user's, with a pinned allocator and the same hash seed for both sides.
 
     The hash seed is another one in each launch, unless the user has set one.
 
-    Numerical libraries have one thread if the user sets no other number: a launch has one core for each.
+    Numerical libraries have one thread if the user sets no other number: a launch has one core for
+    each.
     """
     found = measuring_environment(inherited, home.parent / "pycache")
     if not own_hash_seed(inherited):

@@ -1,12 +1,16 @@
-"""Samples of the first launches -> how often later ones measure each case, and how many launches are needed. Pure.
+"""Samples of the first launches -> how often later ones measure each case. Pure.
 
-An effort is a factor of the numbers of iterations in ``gate.sides.alternate``. A bound is the estimate plus the reach: the
-spread of a quantity over the launches, times a factor that depends on the numbers of quantities and launches. The part of the
-spread that comes from the samples of a launch falls with the root of the effort, so it follows from the limit. The rest,
-which differs from process to process, falls only with more launches.
+And how many launches are needed.
 
-Plans depend on the samples by the spread of pairs within launches and by the absolute differences of launches. Both stay the
-same if the roles of a launch are exchanged, so the permutation test remains exact whatever is planned.
+An effort is a factor of the numbers of iterations in ``gate.sides.alternate``. A bound is the
+estimate plus the reach: the spread of a quantity over the launches, times a factor that depends on
+the numbers of quantities and launches. The part of the spread that comes from the samples of a
+launch falls with the root of the effort, so it follows from the limit. The rest, which differs from
+process to process, falls only with more launches.
+
+Plans depend on the samples by the spread of pairs within launches and by the absolute differences
+of launches. Both stay the same if the roles of a launch are exchanged, so the permutation test
+remains exact whatever is planned.
 """
 
 from __future__ import annotations
@@ -36,19 +40,23 @@ FULL_CASE, FULL_OPERATION = 0.01, 0.025
 #: The reach that comes from the samples of a launch, as a share of the limit.
 SHARE = 0.4
 
-#: Most launches of the first stage that are planned, and fewest from which the spread of a quantity is estimated.
+#: Most launches of the first stage that are planned, and fewest from which the spread of a quantity
+#: is estimated.
 MOST_LAUNCHES, LEAST_KNOWN = 2 * LAUNCHES, 4
 
 #: Most growth of an effort in one plan: a spread of three samples is often several times too large.
 MOST_GROWTH = 2.0
 
-#: Most normal quantities that are drawn to find the reach, which grows slowly: with ten times as many by a tenth.
+#: Most normal quantities that are drawn to find the reach, which grows slowly: with ten times as
+#: many by a tenth.
 MOST_ROWS = 2_000
 
-#: Seconds of a case in a launch with the smallest effort: at least so many, and at least this multiple of those in the survey.
+#: Seconds of a case in a launch with the smallest effort: at least so many, and at least this
+#: multiple of those in the survey.
 LEAST_CASE_S, CALLS = 0.1, 4.0
 
-#: Most shards: with more, no number of fresh launches could confirm a slowdown after LEAST_LAUNCHES.
+#: Most shards: with more, no number of fresh launches could confirm a slowdown after
+#: LEAST_LAUNCHES.
 MOST_SHARDS = 256
 
 
@@ -104,7 +112,10 @@ class LeastGate:
         return " or ".join(ways) if len(ways) < 3 else f"{', '.join(ways[:-1])}, or {ways[-1]}"
 
     def _shards(self, budget_s: float) -> int:
-        """Return the fewest shards of which each fits, also the one with the longest cases; 0 if no number helps."""
+        """Return the fewest shards of which each fits, also the one with the longest cases.
+
+        0 if no number helps.
+        """
         longest_first = sorted(self.case_seconds, reverse=True)
         tests = len(self.shard.tests) or len(longest_first)
         for shards in range(self.shard.of + 1, min(tests, MOST_SHARDS) + 1):
@@ -125,9 +136,12 @@ def planned_efforts(
     limits: Thresholds,
     shards: int = 1,
 ) -> dict[str, Efforts]:
-    """Return the efforts of each case with which bounds reach the limits as far as the efforts decide, at most 1.
+    """Return the efforts of each case, at most 1.
 
-    ``spent`` is that of each launch, by node id; ``shards`` the number of machines whose bounds are simultaneous.
+    With them bounds reach the limits as far as the efforts decide.
+
+    ``spent`` is that of each launch, by node id; ``shards`` the number of machines whose bounds are
+    simultaneous.
     """
     needed: dict[str, list[float]] = {}
     for quantity, reach in _to_bound(samples.quantities(launches), shards):
@@ -148,7 +162,10 @@ def planned_efforts(
 
 
 def planned_launches(launches: Sequence[Launch], limits: Thresholds, shards: int = 1) -> int:
-    """Return the number of launches with which all quantities reach their limits that can with MOST_LAUNCHES."""
+    """Return the number of launches with which all quantities reach their limits.
+
+    Those count that can with MOST_LAUNCHES.
+    """
     needed = [len(launches)]
     for quantity, reach in _to_bound(samples.quantities(launches), shards):
         number = LAUNCHES * (reach * _spread(quantity) / math.log1p(limits.of(quantity))) ** 2
@@ -158,12 +175,18 @@ def planned_launches(launches: Sequence[Launch], limits: Thresholds, shards: int
 
 
 def _spread(quantity: Quantity) -> float:
-    """Return the SD of a quantity over launches, from that of absolute differences: sqrt(1 - 2 / pi) of it if normal."""
+    """Return the SD of a quantity over launches, from that of absolute differences.
+
+    sqrt(1 - 2 / pi) of it if normal.
+    """
     return float(np.std(np.abs(quantity.logs), ddof=1)) / math.sqrt(1 - 2 / math.pi)
 
 
 def _to_bound(quantities: Sequence[Quantity], shards: int) -> list[tuple[Quantity, float]]:
-    """Return the quantities that a pass bounds by their thresholds, with the reach of a spread of 1 in LAUNCHES."""
+    """Return the quantities that a pass bounds by their thresholds.
+
+    With the reach of a spread of 1 in LAUNCHES.
+    """
     cases = [one for one in quantities if one.kind == ITERATION]
     operations = [one for one in quantities if one.kind == OPERATION and one.share >= LARGE_SHARE]
     return [
@@ -175,7 +198,10 @@ def _to_bound(quantities: Sequence[Quantity], shards: int) -> list[tuple[Quantit
 
 @functools.cache
 def _reach(rows: int) -> float:
-    """Return the distance of an upper bound from its estimate, for so many normal quantities with an SD of 1."""
+    """Return the distance of an upper bound from its estimate.
+
+    For so many normal quantities with an SD of 1.
+    """
     logs = np.random.default_rng(1).normal(size=(rows, LAUNCHES))
     _, high = simultaneous_bounds(logs, 1)
     return float(np.median(high - logs.mean(axis=1)))

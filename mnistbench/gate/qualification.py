@@ -1,10 +1,13 @@
-"""``mnistbench gate --qualify``: what gates find on this machine, resampled from launches of the same code.
+"""``mnistbench gate --qualify``.
 
-The roles of each launch are drawn anew, which is allowed because both sides ran the same code. This makes the null hypothesis
-true by construction, so such gates cannot show a false alarm that the roles themselves cause; gates with the roles as recorded
-can. A slowdown is simulated by adding log(1 + change) to the differences of a case, or of an operation and, weighted by its
-share, of its case; a cost that occurs once becomes longer. Launches in which each iteration of the head is really made longer
-check this.
+What gates find on this machine, resampled from launches of the same code.
+
+The roles of each launch are drawn anew, which is allowed because both sides ran the same code. This
+makes the null hypothesis true by construction, so such gates cannot show a false alarm that the
+roles themselves cause; gates with the roles as recorded can. A slowdown is simulated by adding
+log(1 + change) to the differences of a case, or of an operation and, weighted by its share, of its
+case; a cost that occurs once becomes longer. Launches in which each iteration of the head is really
+made longer check this.
 """
 
 from __future__ import annotations
@@ -49,17 +52,20 @@ from mnistbench.gate.verdict.samples import (
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
-#: Most launches of a gate, so fewest that a qualification needs; launches with LIVE added; start of the names of its files.
+#: Most launches of a gate, so fewest that a qualification needs; launches with LIVE added; start of
+#: the names of its files.
 SIZE, LIVE_LAUNCHES, PREFIX = LAUNCHES + max(LOOKS), 4, "qualification_"
 
-#: Slowdowns of a case that gates look for, as shares. The last one is measured, too, and this share of gates has to find it.
+#: Slowdowns of a case that gates look for, as shares. The last one is measured, too, and this share
+#: of gates has to find it.
 AMOUNTS, LEAST_FOUND = (0.01, 0.02, 0.05, 0.10), 0.8
 LIVE = AMOUNTS[-1]
 
 #: Gates with each of these slowdowns; there are twice as many of the same code.
 GATES = 200
 
-#: What is named as a cause: a share of the time in which others had the core, and a bound as a multiple of the next largest.
+#: What is named as a cause: a share of the time in which others had the core, and a bound as a
+#: multiple of the next largest.
 DISTURBED, NOISY = 0.02, 1.5
 
 _change = partial(units.percent, signed=True)
@@ -89,7 +95,8 @@ class Pool:
             hit: the case or operation that is slower.
             change: of it, as a share.
             launches: of the first stage.
-            start: number of the first launch; all keep their roles. If not given, it is drawn, with new roles.
+            start: number of the first launch; all keep their roles. If not given, it is drawn, with
+                new roles.
         """
         size = launches + max(LOOKS)
         drawn = np.arange(size) + (self._draw.integers(self.launches) if start is None else start)
@@ -150,7 +157,9 @@ def share(hits: int, trials: int) -> str:
 def qualify(
     measured: Recorded, limits: Thresholds, gate_s: float, may_go_on: Callable[[], bool]
 ) -> dict[str, Any]:
-    """Return what gates with these limits find on this machine, as JSON; empty if no case has times in every launch.
+    """Return what gates with these limits find on this machine, as JSON.
+
+    Empty if no case has times in every launch.
 
     Args:
         measured: SIZE launches of the same code or more, and LIVE_LAUNCHES of the stage LONGER.
@@ -263,11 +272,14 @@ def _improvements(data: Mapping[str, Any], limits: Thresholds) -> Iterator[str]:
         yield f"other programs had the core for {units.percent(data['other_programs'])} of the time"
 
 
-# ---- Report ----------------------------------------------------------------------------------------------------------
+# ---- Report --------------------------------------------------------------------------------------
 
 
 def report(measured: Recorded, top: int) -> tuple[str, Report]:
-    """Return the outcome of a qualification, PASSED or INCONCLUSIVE, and its report; ``top`` limits the rows."""
+    """Return the outcome of a qualification, PASSED or INCONCLUSIVE, and its report.
+
+    ``top`` limits the rows.
+    """
     data, sentence, elapsed = (
         measured.end.qualification,
         last_line(measured),
@@ -324,7 +336,10 @@ def _found(position: int, row: Mapping[str, Any]) -> str:
 
 
 def last_line(measured: Recorded, day: str = "") -> str:
-    """Return whether the machine is qualified, what it rules out and finds, with 95 % intervals, and its false alarms."""
+    """Return whether the machine is qualified, and what it rules out and finds.
+
+    With 95 % intervals, and its false alarms.
+    """
     data = measured.end.qualification
     if not data:
         return f"this runner is not qualified: {measured.end.cut_short or 'no case has usable times in every launch'}"
@@ -347,7 +362,10 @@ def last_line(measured: Recorded, day: str = "") -> str:
 
 
 def newest(folder: Path, machine: str, cases: Sequence[str]) -> str:
-    """Return the last line of the newest qualification of a machine with these cases, and its date; empty if there is none."""
+    """Return the last line of the newest qualification of a machine with these cases, and its date.
+
+    Empty if there is none.
+    """
     for path in sorted(folder.glob(f"{PREFIX}*.jsonl.gz"), reverse=True):
         with suppress(RecordError, KeyError):  # damaged, or of a version with other keys
             found = samples.load(path)

@@ -1,4 +1,7 @@
-"""A gate's Verdict -> its report and its exit code. Intervals are also drawn as text, in a forest plot."""
+"""A gate's Verdict -> its report and its exit code.
+
+Intervals are also drawn as text, in a forest plot.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,8 @@ WIDTH = 31
 #: Largest change that a forest plot shows, as a share; larger ones are cut off at its edge.
 WIDEST = 10.0
 
-#: Share of a case from which on an operation is large; the bounds of large operations are a family of their own.
+#: Share of a case from which on an operation is large; the bounds of large operations are a family
+#: of their own.
 _LARGE = units.percent(LARGE_SHARE)
 
 #: Clocks of an accelerator, as the table of cases names them.
@@ -79,7 +83,8 @@ NAMES = 3
 #: Where everything is that a report leaves out.
 _SEE_ALL = "to see all: mnistbench judge FILE --all"
 
-#: Largest Markdown in bytes: GitHub takes 65,536 characters for a comment, and 1 MiB for the summary of a step.
+#: Largest Markdown in bytes: GitHub takes 65,536 characters for a comment, and 1 MiB for the
+#: summary of a step.
 COMMENT, SUMMARY = 65_000, 1_000_000
 
 #: Verdicts in the order of the report.
@@ -104,7 +109,9 @@ def report(verdict: Verdict) -> Report:
 def deliver_verdict(
     shown: Report, options: JudgeOptions, outcome: str, *, is_excusable: bool
 ) -> int:
-    """Print or write a report, append it to the summary of a job on GitHub, and return the exit code.
+    """Print or write a report, and return the exit code.
+
+    Append it to the summary of a job on GitHub.
 
     Args:
         shown: the report.
@@ -126,7 +133,10 @@ def deliver_verdict(
 
 
 def blocks(verdict: Verdict) -> list[Block]:
-    """Return the report: what was found, then what it rests on. ``--top`` and ``--all`` limit what has no finding."""
+    """Return the report: what was found, then what it rests on.
+
+    ``--top`` and ``--all`` limit what has no finding.
+    """
     if verdict.options.everything:
         verdict = replace(verdict, options=replace(verdict.options, top=sys.maxsize))
     return [
@@ -306,7 +316,10 @@ def _notes(verdict: Verdict) -> Iterable[str]:
 
 
 def _found(verdict: Verdict) -> list[str]:
-    """Return a line for each finding, regressions first; one line for the time of a case by several clocks."""
+    """Return a line for each finding, regressions first.
+
+    One line for the time of a case by several clocks.
+    """
     found: dict[tuple[object, ...], list[Finding]] = {}
     for finding in sorted(
         _without_echoes(verdict.decision.findings), key=lambda one: _FOUND.index(one.verdict)
@@ -327,7 +340,10 @@ def _found(verdict: Verdict) -> list[str]:
 
 
 def _without_echoes(findings: Sequence[Finding]) -> list[Finding]:
-    """Leave out the mean of a case if the median by the same clock has the same verdict and explains the mean."""
+    """Leave out the mean of a case if the median explains it.
+
+    The median by the same clock then has the same verdict.
+    """
     medians = {
         (
             finding.screened.quantity.case,
@@ -441,7 +457,10 @@ def quantity(quantity: Quantity) -> str:
 
 
 def _replacements(verdict: Verdict) -> Iterable[str]:
-    """Yield the replacements without a finding, the largest first, because the sides call other operations there."""
+    """Yield the replacements without a finding, the largest first.
+
+    The sides call other operations there.
+    """
     found = _verdicts(verdict)
     for one in sorted(verdict.decision.operations, key=lambda operation: -operation.quantity.share):
         if one.quantity.replaced and one.quantity.key not in found:
@@ -449,7 +468,10 @@ def _replacements(verdict: Verdict) -> Iterable[str]:
 
 
 def _cause(finding: Finding, verdict: Verdict) -> str:
-    """Return the exact difference that probably caused a regression: more or other work of the same operation."""
+    """Return the exact difference that probably caused a regression.
+
+    More or other work of the same operation.
+    """
     quantity = finding.screened.quantity
     if finding.verdict != REGRESSED:
         return ""
@@ -463,9 +485,12 @@ def _cause(finding: Finding, verdict: Verdict) -> str:
 
 
 def _gone_elsewhere(finding: Finding, verdict: Verdict) -> str:
-    """Return what is gone in other places of the case, for a regression by operations that replace nothing in their place.
+    """Return what is gone in other places of the case, for a regression.
 
-    They may be a fusion of operations of several modules. Nothing shows that, so the regression stays one.
+    Of operations that replace nothing in their place.
+
+    They may be a fusion of operations of several modules. Nothing shows that, so the regression
+    stays one.
     """
     quantity = finding.screened.quantity
     if finding.verdict != REGRESSED or not quantity.replaced or quantity.how_replaced != "new":
@@ -501,7 +526,10 @@ def _verdicts(verdict: Verdict) -> dict[tuple[str, str, str], str]:
 
 
 def _notable(verdict: Verdict) -> dict[str, str]:
-    """Return the cases with a finding and the worst one of each, then those in which a slowdown is not ruled out."""
+    """Return the cases with a finding and the worst one of each, then those that are open.
+
+    In the latter a slowdown is not ruled out.
+    """
     decision, found = verdict.decision, dict[str, str]()
     wide = [one for one in decision.cases if one.high > verdict.options.to_rule_out(one.quantity)]
     unbounded = [one for one in decision.unbounded if one.quantity.share >= LARGE_SHARE]
@@ -513,7 +541,10 @@ def _notable(verdict: Verdict) -> dict[str, str]:
 
 
 def _cases(verdict: Verdict) -> Block:
-    """Return the tables of cases and of what occurs once; of many cases those with a finding, or with the largest bounds."""
+    """Return the tables of cases and of what occurs once.
+
+    Of many cases those with a finding, or with the largest bounds.
+    """
     decision, notable, is_long = verdict.decision, _notable(verdict), _is_long(verdict)
     rows: dict[str, Estimate] = {}  # case -> the median of its wall time
     highs: dict[tuple[str, str], float] = {}  # case and kind -> largest bound of all clocks
@@ -629,7 +660,10 @@ def _operations(verdict: Verdict) -> Block:
 
 
 def _columns_of_change(scale: float) -> tuple[Column[Estimate], ...]:
-    """Return the columns of a change: the estimate, its bounds, and a forest plot from -scale to +scale."""
+    """Return the columns of a change.
+
+    The estimate, its bounds, and a forest plot from -scale to +scale.
+    """
     edge, half = units.percent(scale), (WIDTH + 1) // 2
     return (
         Column("change", lambda one: one.change, signed),
@@ -654,7 +688,10 @@ def _excluded(estimate: Estimate) -> str:
 
 
 def _scale(estimates: Sequence[Estimate], threshold: float) -> float:
-    """Return the change at the edges of a plot: it shows every estimate up to WIDEST, and at least twice the threshold."""
+    """Return the change at the edges of a plot.
+
+    It shows every estimate up to WIDEST, and at least twice the threshold.
+    """
     reaches = (
         max(min(abs(estimate.change), WIDEST), min(max(abs(estimate.low), abs(estimate.high)), 1.0))
         for estimate in estimates
@@ -664,7 +701,9 @@ def _scale(estimates: Sequence[Estimate], threshold: float) -> float:
 
 
 def forest(estimate: Estimate, scale: float) -> str:
-    """Return an interval as text: ``(----*----)`` on a line from -scale to +scale, ``|`` at no change.
+    """Return an interval as text.
+
+    ``(----*----)`` on a line from -scale to +scale, ``|`` at no change.
 
     Square brackets enclose the line, because some renderers of tables strip blanks from cells.
     """
@@ -716,14 +755,18 @@ def _bounds_of_once(verdict: Verdict) -> Iterable[str]:
         yield f"once: {', '.join(f'no {grows} {largest[kind]} {what}' for kind, grows, what in told if kind in largest)}"
 
 
-#: A launch is far from the others if its distance from their median is larger than this many robust standard deviations.
+#: A launch is far from the others if its distance from their median is larger than this many robust
+#: standard deviations.
 FAR = 4.0
 
 
 def _far_launches(verdict: Verdict) -> Iterable[str]:
-    """Yield launches whose median differs from that of the others by the threshold or more: single processes may be slow.
+    """Yield launches whose median differs from that of the others by the threshold or more.
 
-    Source of the factor of the median absolute deviation: that of a normal distribution, 1 / 0.6745.
+    Single processes may be slow.
+
+    Source of the factor of the median absolute deviation: that of a normal distribution, 1 /
+    0.6745.
     """
     told = set()
     for one in verdict.decision.cases:
@@ -746,9 +789,12 @@ def _far_launches(verdict: Verdict) -> Iterable[str]:
 
 
 def _not_seen(verdict: Verdict) -> Iterable[str]:
-    """Yield how rare a slowdown may be that did not occur: one with this share would have occurred with CONFIDENCE.
+    """Yield how rare a slowdown may be that did not occur.
 
-    Source: the exact binomial bound for no event in n trials, 1 - 0.05^(1 / n); for many trials the rule of three, 3 / n.
+    One with this share would have occurred with CONFIDENCE.
+
+    Source: the exact binomial bound for no event in n trials, 1 - 0.05^(1 / n); for many trials the
+    rule of three, 3 / n.
     """
 
     def iterations_of(case: str) -> int:
@@ -819,7 +865,10 @@ _SUGGESTED = 2
 
 
 def _reached(verdict: Verdict) -> Iterable[str]:
-    """Yield for how many of several cases the threshold is ruled out, and what more launches would change."""
+    """Yield for how many of several cases the threshold is ruled out.
+
+    And what more launches would change.
+    """
     decision, limit, widest = verdict.decision, verdict.options.case, dict[str, Estimate]()
     for one in decision.cases:
         if one.quantity.kind == ITERATION:
@@ -872,11 +921,14 @@ def _some(names: Sequence[str]) -> str:
     return f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
 
 
-# ---- JSON ------------------------------------------------------------------------------------------------------------
+# ---- JSON ----------------------------------------------------------------------------------------
 
 
 def json_data(verdict: Verdict) -> dict[str, Any]:
-    """Return the whole verdict for JSON, which docs/schema/gate.json describes; changes are shares (0.05 is 5 % slower)."""
+    """Return the whole verdict for JSON, which docs/schema/gate.json describes.
+
+    Changes are shares (0.05 is 5 % slower).
+    """
     header, decision, options = verdict.header, verdict.decision, verdict.options
     of_header = (
         "base",

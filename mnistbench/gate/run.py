@@ -1,4 +1,6 @@
-"""Run a gate: copy both trees, run the launches of the first stage, then fresh launches of the flagged cases.
+"""Run a gate.
+
+Copy both trees, run the launches of the first stage, then fresh launches of the flagged cases.
 
 Every launch is appended to a file of raw samples.
 """
@@ -86,15 +88,16 @@ from mnistbench.gate.verdict.samples import (
 )
 from mnistbench.showing.progress import Progress
 
-#: Most launches at the same time, each with a core of its own for each thread. More have not been measured.
+#: Most launches at the same time, each with a core of its own for each thread. More have not been
+#: measured.
 MOST_AT_ONCE = 2
 
-#: Share of the budget that is reserved for fresh launches, with up to so many cases; with more cases, which are seldom all
-#: measured again, it is smaller in proportion, down to the least share.
+#: Share of the budget that is reserved for fresh launches, with up to so many cases; with more
+#: cases, which are seldom all measured again, it is smaller in proportion, down to the least share.
 FRESH_SHARE, FEW_CASES, LEAST_FRESH_SHARE = 0.4, 4, 0.1
 
-#: Time of a qualification without --launches and --budget, and of its resampling, in seconds; the share of it for launches of
-#: the same code, and the most of these.
+#: Time of a qualification without --launches and --budget, and of its resampling, in seconds; the
+#: share of it for launches of the same code, and the most of these.
 QUALIFYING_S, RESAMPLING_S, SAME_SHARE, MOST_SAME = 600.0, 60.0, 0.75, 5 * SIZE
 
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
@@ -103,7 +106,8 @@ DEFAULT_FOLDER = "bench"
 #: The package that compiles the loops of the fast step.
 _COMPILER = "numba"
 
-#: Remarks about files that differ between the sides: the text, names of the files, and a word of the lines that count.
+#: Remarks about files that differ between the sides: the text, names of the files, and a word of
+#: the lines that count.
 _REMARKS = (
     (
         "the sides may have other dependencies ({}), which the gate does not install; name other versions with --head-with",
@@ -173,7 +177,10 @@ def shard(text: str) -> samples.Shard:
 
 @dataclass(frozen=True, kw_only=True)
 class Request(RunOptions, SideOptions, BaseOptions):
-    """What a gate measures; without a base, that is the working tree as well. Help shows the options of the last base first."""
+    """What a gate measures; without a base, that is the working tree as well.
+
+    Help shows the options of the last base first.
+    """
 
     qualify: bool = switch(
         "--qualify",
@@ -389,7 +396,10 @@ class _Gate:
             self._round(measured, SOAK, 1, cases, lambda _: None)
 
     def _qualify(self, measured: Recorded, cases: Sequence[str]) -> None:
-        """Measure the same code on both sides, then with time added to the head, and see what gates of the former find."""
+        """Measure the same code on both sides, then with time added to the head.
+
+        See what gates of the former find.
+        """
         count, durations = self._request.launches, self._durations_s[1]
         if "launches" not in self._request.given:
             self._stage(measured, 1, self._at_once, cases, self._loading_s, self._deadline)
@@ -424,7 +434,9 @@ class _Gate:
         }
 
     def _check_budget(self, seconds: Sequence[float]) -> None:
-        """Check that the fewest launches with the smallest effort fit into the budget, by the time of each case's calls.
+        """Check that the fewest launches with the smallest effort fit into the budget.
+
+        By the time of each case's calls.
 
         Raises:
             LaunchError: they do not.
@@ -478,10 +490,13 @@ class _Gate:
         return listing
 
     def _leave_out_unstable(self, listing: Mapping[str, Listing]) -> None:
-        """Take cases from the listings whose ids another process of the same side does not find again.
+        """Take cases from the listings that another process of the same side does not find.
 
-        These have no counterpart on the other side, or belong to other parameters there, so the tests are collected again only
-        if there are such ids. Ids that depend on the hash seed, which both sides share, are found by the first launches.
+        It does not find their ids again.
+
+        These have no counterpart on the other side, or belong to other parameters there, so the
+        tests are collected again only if there are such ids. Ids that depend on the hash seed,
+        which both sides share, are found by the first launches.
         """
         suspected = without_counterpart(listing[BASE].cases, listing[HEAD].cases)
         if self._plan.shard.of > 1:  # another shard may have the counterpart
@@ -652,7 +667,10 @@ class _Gate:
         return {self._plan.threads(side) or params["threads"] for side in (BASE, HEAD)}
 
     def _launches_at_once(self, header: GateHeader, listing: Mapping[str, Listing]) -> int:
-        """Return how many launches run at the same time: as many as cores and memory allow, at most MOST_AT_ONCE."""
+        """Return how many launches run at the same time.
+
+        As many as cores and memory allow, at most MOST_AT_ONCE.
+        """
         # Those of the base are equal.
         cases = [listing[HEAD].cases[case].params for case in header.labels]
         if any(params["device"] != "cpu" for params in cases) or self._plan.parallel.intersection(
@@ -665,7 +683,10 @@ class _Gate:
         return int(max(1, min(MOST_AT_ONCE, by_cores, by_memory)))
 
     def _measure_again(self, measured: Recorded, flagged: Sequence[str]) -> None:
-        """Measure flagged cases in fresh launches, if the budget allows for enough of them, until a look settles the gate."""
+        """Measure flagged cases in fresh launches until a look settles the gate.
+
+        If the budget allows for enough of them.
+        """
         each, left = self._round_s(flagged), max(0.0, self._deadline - monotonic())
         least = self._least(measured, 2)
         needed = each * math.ceil(least / self._at_once)
@@ -712,7 +733,7 @@ class _Gate:
         return write_reproducers(measured.header, measured.launches, found, described, folder)
 
     def _least(self, measured: Recorded, stage: int) -> int:
-        """Return the fewest launches of a stage that can be judged, or that can confirm a slowdown."""
+        """Return the fewest launches of a stage that can be judged, or confirm a slowdown."""
         if self._request.qualify:
             return SIZE if stage == 1 else LIVE_LAUNCHES
         if stage == 1:
@@ -730,14 +751,17 @@ class _Gate:
         each: float,
         deadline: float,
     ) -> bool:
-        """Run launches up to a number of them, or until the next would exceed the deadline; return whether all were run.
+        """Run launches up to a number of them, or until the next would exceed the deadline.
+
+        Return whether all were run.
 
         Args:
             measured: receives the launches.
             stage: 1 or 2.
             count: number of launches, with those that this stage already has.
             cases: node ids of the cases to measure.
-            each: estimated seconds of the first round; those of later ones are the mean of the earlier ones.
+            each: estimated seconds of the first round; those of later ones are the mean of the
+                earlier ones.
             deadline: time of the clock, in seconds.
         """
         durations = self._durations_s[stage]
@@ -779,7 +803,10 @@ class _Gate:
     def _adjust(
         self, launches: Sequence[Launch], cases: Sequence[str], left_s: float, rounds: int
     ) -> None:
-        """Plan the efforts of later launches, all of them smaller by the same factor if so many rounds would take too long."""
+        """Plan the efforts of later launches.
+
+        All are smaller by the same factor if so many rounds would take too long.
+        """
         needed, factor = (
             planning.planned_efforts(launches, self._spent, self._request, self._request.shard.of),
             1.0,
@@ -793,7 +820,10 @@ class _Gate:
             )
 
     def _round_s(self, cases: Sequence[str]) -> float:
-        """Return the expected seconds of a round of launches with these cases, from those of the first stage so far."""
+        """Return the expected seconds of a round of launches with these cases.
+
+        From those of the first stage so far.
+        """
         measured = [
             case
             for case in cases
@@ -815,7 +845,10 @@ class _Gate:
     def _show_case(
         self, text: str, cases: int, began: float, each: float | None, rounds: int, number: int
     ) -> None:
-        """Show which case a round measures. Until a round has ended, the first tenth of the cases gives its time."""
+        """Show which case a round measures.
+
+        Until a round has ended, the first tenth of the cases gives its time.
+        """
         done = (number - 1) / cases
         each = (monotonic() - began) / done if each is None and done >= 0.1 else each
         self._progress.step(
@@ -823,7 +856,9 @@ class _Gate:
         )
 
     def _for_fewer_fresh(self, done: int, each: float) -> float:
-        """Return the deadline of the first stage if more launches of it make fewer fresh ones sufficient, else 0.
+        """Return the deadline of the first stage if fewer fresh launches suffice, else 0.
+
+        They suffice if more launches of it are made.
 
         After 8 or 9 launches 8 fresh ones are needed, after 10 only 4: together those are fewer.
         """
@@ -845,7 +880,8 @@ class _Gate:
         """Run launches at the same time, on different cores.
 
         Raises:
-            LaunchError: a side cannot be measured, or earlier launches have found none of the cases again.
+            LaunchError: a side cannot be measured, or earlier launches have found none of the cases
+                again.
         """
         cases = [case for case in cases if case not in self._unmeasurable]
         if not cases:
@@ -886,7 +922,10 @@ class _Gate:
 def _one_sided(
     listing: Mapping[str, Listing], versions_of: Mapping[str, tuple[str, str]], cases: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Return what one side lacks of the packages that the tests of the other one import, by case or for ALL_CASES."""
+    """Return what one side lacks of the packages that the tests of the other one import.
+
+    By case, or for ALL_CASES.
+    """
     found: dict[str, list[str]] = defaultdict(list)
     compiled = {side: listing[side].has_compiled_loops for side in (BASE, HEAD)}
     differs = None not in compiled.values() and compiled[BASE] != compiled[HEAD]
@@ -920,7 +959,10 @@ def _joined(of_base: str, of_head: str) -> str:
 
 
 def _checked(line: Mapping[str, Any]) -> tuple[Launch, Mapping[str, Spent]]:
-    """Return a launch and what it spent by case; checked before it is written, as a bad line makes the file unreadable."""
+    """Return a launch and what it spent by case.
+
+    Checked before it is written, as a bad line makes the file unreadable.
+    """
     try:
         reader, spent = Reader(line), dict[str, Spent]()
         for case, seconds in reader["case_seconds"].read(Mapping[str, float]).items():

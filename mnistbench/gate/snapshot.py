@@ -1,7 +1,8 @@
 """Copy the two trees, so that a measurement neither uses nor changes the user's files.
 
-A revision is checked out through a separate index, not by ``git worktree``: the repository stays unchanged, no hook runs, and a
-crash leaves nothing in ``.git``. Neither copy contains ``.git``, so code that runs git gets the same result on both sides.
+A revision is checked out through a separate index, not by ``git worktree``: the repository stays
+unchanged, no hook runs, and a crash leaves nothing in ``.git``. Neither copy contains ``.git``, so
+code that runs git gets the same result on both sides.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ _OWN_FILES = ("--cached", "--others", "--exclude-standard", "--deduplicate")
 
 _COMPILED = ("*.so", "*.pyd", "*.dylib")
 
-#: Files that a build writes into packages, usually ignored by git: versions, generated code, compiled modules.
+#: Files that a build writes into packages, usually ignored by git: versions, generated code,
+#: compiled modules.
 _GENERATED = ("*.py", *_COMPILED)
 
 #: Sources and build files of compiled modules, beside a Python file of the same name.
@@ -111,7 +113,10 @@ class Tree:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Yield a temporary folder and remove it afterwards; remove also the folders of killed gates."""
+    """Yield a temporary folder and remove it afterwards.
+
+    Remove also the folders of killed gates.
+    """
     temporary = Path(tempfile.gettempdir())
     try:
         folder, lock = _locked_folder()
@@ -128,7 +133,10 @@ def scratch() -> Iterator[Path]:
 
 
 def _locked_folder() -> tuple[Path, IO[str]]:
-    """Create and lock a folder; if another gate removes it as abandoned before it is locked, create another one."""
+    """Create and lock a folder.
+
+    If another gate removes it as abandoned before it is locked, create another one.
+    """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
         lock = (folder / _LOCK).open("w")
@@ -200,10 +208,13 @@ def commit_of(here: Path, revision: str) -> tuple[Path, str]:
 
 
 def of_revision(here: Path, revision: str, into: Path) -> Tree:
-    """Write a revision of the repository that contains ``here`` into a folder, with the generated files of the working tree.
+    """Write a revision of the repository that contains ``here`` into a folder.
+
+    With the generated files of the working tree.
 
     Raises:
-        UsageError: there is no repository or no such revision, or the working tree has compiled modules of other sources.
+        UsageError: there is no repository or no such revision, or the working tree has compiled
+            modules of other sources.
     """
     top, commit = commit_of(here, revision)
     into.mkdir()
@@ -218,7 +229,10 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
 
 
 def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
-    """Copy a tree: of a repository the tracked files and those not ignored, of another folder all but caches and environments.
+    """Copy a tree.
+
+    Of a repository the tracked files and those not ignored, of another folder all but caches and
+    environments.
 
     Raises:
         UsageError: the tree cannot be read or copied.
@@ -249,7 +263,9 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
 
 
 def contents_of(path: Path) -> dict[str, str]:
-    """Return the files of a folder, or the file itself -> hash of its bytes; those of a repository as git sees them.
+    """Return the files of a folder, or the file itself -> hash of its bytes.
+
+    Those of a repository as git sees them.
 
     What a build writes, and what cannot be read, is left out.
     """
@@ -272,7 +288,8 @@ def contents_of(path: Path) -> dict[str, str]:
 def _add_generated(top: Path, into: Path) -> tuple[str, ...]:
     """Copy files that git ignores and that lie in packages; return their names.
 
-    Without them a package that is built in place cannot be imported, often for want of its ``_version.py``.
+    Without them a package that is built in place cannot be imported, often for want of its
+    ``_version.py``.
     """
     packages = {Path(name).parent for name in _listed(top, "--cached", "--", "*.py")}
     found = []
@@ -294,7 +311,9 @@ def _listed(top: Path, *arguments: str) -> list[str]:
 
 
 def _check_generated(top: Path, commit: str, generated: Sequence[str]) -> None:
-    """Check that generated files of the working tree are those of a revision, too. A version file may be another one.
+    """Check that generated files of the working tree are those of a revision, too.
+
+    A version file may be another one.
 
     Raises:
         UsageError: their sources differ.
@@ -335,7 +354,10 @@ def _may_be_source(top: Path, source: str, generated: str) -> bool:
 def differing(
     trees: Sequence[Tree], patterns: str = "", *, names: Iterable[str] = (), word: bytes = b""
 ) -> tuple[str, ...]:
-    """Return the files, with these names or matching a pattern, of which lines with a word differ between the trees."""
+    """Return the files of which lines with a word differ between the trees.
+
+    Files with these names or matching a pattern.
+    """
 
     def lines(path: Path) -> list[bytes] | None:
         return (
@@ -364,7 +386,10 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def head_of(here: Path) -> tuple[str, bool]:
-    """Return the short commit of a working tree and whether it has changes; an empty commit outside a repository."""
+    """Return the short commit of a working tree and whether it has changes.
+
+    An empty commit outside a repository.
+    """
     if not shutil.which("git") or repository_of(here) is None:
         return "", False
     commit = _git(here, "rev-parse", "--short=7", "HEAD", check=False).strip()

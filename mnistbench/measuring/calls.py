@@ -13,8 +13,9 @@ from typing import Any
 
 from mnistbench.core.params import Params, params_of_call
 
-#: Shortest profiled sample, in nanoseconds without the profiler: a sample repeats a short call, because the range around it
-#: takes some microseconds. Reading the events takes ten times as long as the calls.
+#: Shortest profiled sample, in nanoseconds without the profiler: a sample repeats a short call,
+#: because the range around it takes some microseconds. Reading the events takes ten times as long
+#: as the calls.
 PROFILED_NS = 1_000_000
 
 
@@ -35,7 +36,8 @@ class Call:
         """Call the setup, and return the arguments of the next call.
 
         Raises:
-            TypeError: the setup returns arguments although the test gives some, as for pytest-benchmark.
+            TypeError: the setup returns arguments although the test gives some, as for
+                pytest-benchmark.
         """
         made = self.setup() if self.setup else None
         if not made:
@@ -56,9 +58,10 @@ class Call:
                 self.teardown(*args, **kwargs)
 
 
-# ---- Calls that only create what would do the work ----------------------------------------------------------------------
+# ---- Calls that only create what would do the work -----------------------------------------------
 
-#: Iterators of Python that compute an item when it is asked for; the last one is that of ``re.finditer``.
+#: Iterators of Python that compute an item when it is asked for; the last one is that of
+#: ``re.finditer``.
 _LAZY_ITERATORS = (
     map,
     filter,
@@ -69,7 +72,8 @@ _LAZY_ITERATORS = (
     type(iter(int, 1)),
 )
 
-#: What functions with ``@contextlib.contextmanager`` and ``@contextlib.asynccontextmanager`` return.
+#: What functions with ``@contextlib.contextmanager`` and ``@contextlib.asynccontextmanager``
+#: return.
 _CONTEXT_MANAGERS: tuple[type, ...] = (
     type(contextlib.contextmanager(lambda: iter(()))()),
     type(contextlib.asynccontextmanager(lambda: iter(()))()),  # type: ignore[arg-type, return-value]
@@ -77,9 +81,12 @@ _CONTEXT_MANAGERS: tuple[type, ...] = (
 
 
 def only_created(result: object) -> str:
-    """Return why the time of a call is not that of its work: it returns what would do the work, and nothing has run that.
+    """Return why the time of a call is not that of its work.
 
-    Empty if the call has done its work, as far as the type of its result tells. Runs no code of the result.
+    It returns what would do the work, and nothing has run that.
+
+    Empty if the call has done its work, as far as the type of its result tells. Runs no code of the
+    result.
     """
     kind = type(result)
     if type(result) is types.GeneratorType:
@@ -117,7 +124,10 @@ def _why_only_created(what: str, remedy: str) -> str:
 
 
 def _is_awaitable(kind: type) -> bool:
-    """Whether a type defines ``__await__``. A metaclass does not run, as it would in ``hasattr``."""
+    """Whether a type defines ``__await__``.
+
+    A metaclass does not run, as it would in ``hasattr``.
+    """
     namespace = type.__dict__["__dict__"]
     return any("__await__" in namespace.__get__(parent) for parent in type.mro(kind))
 
@@ -135,17 +145,23 @@ def close_unrun(result: object) -> None:
         result.close()
 
 
-# ---- The fixture ---------------------------------------------------------------------------------------------------------
+# ---- The fixture ---------------------------------------------------------------------------------
 
 
 def device_in_use() -> str:
-    """Return the device of the calls in this process: ``cuda`` once torch has used one, else ``cpu``."""
+    """Return the device of the calls in this process.
+
+    ``cuda`` once torch has used one, else ``cpu``.
+    """
     torch = sys.modules.get("torch")
     return "cuda" if torch is not None and torch.cuda.is_initialized() else "cpu"
 
 
 def params_of_test(node_id: str, threads: int) -> Params:
-    """Return the parameters of a plain test in this process, whose calls have so many intra-op threads."""
+    """Return the parameters of a plain test in this process.
+
+    Its calls have so many intra-op threads.
+    """
     # The parameters of a test may contain a path.
     name = node_id[node_id.rfind("/", 0, node_id.find("::")) + 1 :]
     return params_of_call(name, device_in_use(), threads)
@@ -158,7 +174,9 @@ def intercept(
     *,
     tears_down: bool = False,
 ) -> None:
-    """Make pytest-benchmark's fixture hand over its call before it runs it and, if there was no exception, after it.
+    """Make pytest-benchmark's fixture hand over its call before and after it runs it.
+
+    After it only if there was no exception.
 
     Other fixtures of its name are left alone.
 
@@ -166,8 +184,8 @@ def intercept(
         fixture: pytest-benchmark's.
         before: gets the call.
         after: gets the call and what its function has returned.
-        tears_down: call the teardown of ``pedantic`` also if the fixture is disabled; pytest-benchmark then calls the setup and
-            the function alone.
+        tears_down: call the teardown of ``pedantic`` also if the fixture is disabled;
+            pytest-benchmark then calls the setup and the function alone.
     """
     base = type(fixture)
     if not any(parent.__module__ == "pytest_benchmark.fixture" for parent in base.__mro__):
@@ -216,7 +234,10 @@ def intercept(
 def _torn_down(
     pedantic: Callable[..., Any], given: Mapping[str, Any], call: Call, teardown: Callable[..., Any]
 ) -> Any:
-    """Run ``pedantic`` and, unless it does so itself, the teardown with the arguments of the last call."""
+    """Run ``pedantic`` and the teardown with the arguments of the last call.
+
+    Not the latter if ``pedantic`` does so itself.
+    """
     last_arguments = call.args, call.kwargs
     is_torn_down = False
 
@@ -241,7 +262,10 @@ def _torn_down(
 
 
 def refuse_weave(fixture: Any) -> None:
-    """Make ``benchmark.weave`` and ``benchmark.patch`` skip their test: the functions that they wrap are called by others."""
+    """Make ``benchmark.weave`` and ``benchmark.patch`` skip their test.
+
+    The functions that they wrap are called by others.
+    """
     if not hasattr(fixture, "weave"):
         return
 

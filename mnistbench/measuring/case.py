@@ -1,4 +1,7 @@
-"""A workload and ``Params`` -> a case: a callable that runs one iteration and waits for the device."""
+"""A workload and ``Params`` -> a case.
+
+A callable that runs one iteration and waits for the device.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,9 @@ from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.step import Inference, Step, evaluate
 from mnistbench.workloads.workload import Workload
 
-#: Below this batch size an epoch case runs on the share batch_size / EPOCH_WHOLE_FROM of the dataset: at batch size 1 a
-#: whole epoch of digits would take 20 times as long as at 64. The record has the number of samples per iteration.
+#: Below this batch size an epoch case runs on the share batch_size / EPOCH_WHOLE_FROM of the
+#: dataset: at batch size 1 a whole epoch of digits would take 20 times as long as at 64. The record
+#: has the number of samples per iteration.
 EPOCH_WHOLE_FROM = 8
 
 
@@ -32,8 +36,8 @@ EPOCH_WHOLE_FROM = 8
 class Case:
     """One case, ready to run. Calling it runs one iteration and waits for the device.
 
-    ``runner`` is the object whose methods are the parts of the iteration; the profiled pass marks them. It is None for
-    cases that are not profiled per operation (whole epochs, data).
+    ``runner`` is the object whose methods are the parts of the iteration; the profiled pass marks
+    them. It is None for cases that are not profiled per operation (whole epochs, data).
     """
 
     params: Params
@@ -57,7 +61,8 @@ class Case:
     def reset(self) -> None:
         """Restore the initial weights, optimizer state and random state.
 
-        Operation times depend on the data, so a pass must not depend on the number of rounds before it.
+        Operation times depend on the data, so a pass must not depend on the number of rounds before
+        it.
         """
         self._restore()
 
@@ -81,7 +86,8 @@ class Case:
 def build(params: Params, workload: Workload, data_dir: str | Path | None = None) -> Case:
     """Build the case that ``params`` names.
 
-    Seeds the global generators of the CPU and of the case's device: the caller restores their state (:func:`fork_random`).
+    Seeds the global generators of the CPU and of the case's device: the caller restores their state
+    (:func:`fork_random`).
 
     Raises:
         UsageError: the phase needs a whole dataset, and the workload has none.
@@ -90,7 +96,8 @@ def build(params: Params, workload: Workload, data_dir: str | Path | None = None
     device = torch.device(params.device)
     model = in_step(params, workload, seeded_model(params, workload))
     generator = torch.Generator().manual_seed(params.seed)
-    # Only if it is needed: the first optimizer of a process imports torch._dynamo, which takes seconds.
+    # Only if it is needed: the first optimizer of a process imports torch._dynamo, which takes
+    # seconds.
     optimizer = optimizer_maker(params, workload)(model.parameters()) if params.trains else None
     weights = copy.deepcopy(model.state_dict())
     optimizer_state = copy.deepcopy(optimizer.state_dict()) if optimizer else {}
@@ -162,7 +169,10 @@ def _work(
     device: torch.device,
     data_dir: str | Path | None,
 ) -> _Work:
-    """Return the batch, the runner, the samples per iteration and of the whole dataset, and the iteration itself."""
+    """Return the batch, the runner, numbers of samples, and the iteration itself.
+
+    The samples are those per iteration and of the whole dataset.
+    """
     autocast = autocaster(device, params.dtype)
     measured = cast("nn.Module", torch.compile(model)) if params.compile else model
     size = params.batch_size
@@ -224,7 +234,10 @@ def _whole_set(
 
 
 def autocaster(device: torch.device, dtype: str) -> Callable[[], AbstractContextManager[object]]:
-    """Return a context manager for forward and loss: autocast to bfloat16, or no effect for float32."""
+    """Return a context manager for forward and loss.
+
+    Autocast to bfloat16, or no effect for float32.
+    """
     if dtype == "float32":
         return nullcontext
     return partial(torch.autocast, device.type, dtype=getattr(torch, dtype))
@@ -263,7 +276,10 @@ def thread_count(threads: int) -> Iterator[None]:
 
 
 def on_device(device: torch.device) -> AbstractContextManager[object]:
-    """Make an accelerator the current one while the body runs, because events are recorded there; nothing on a CPU."""
+    """Make an accelerator the current one while the body runs, because events are recorded there.
+
+    Nothing on a CPU.
+    """
     if device.type in ("cpu", "mps"):
         return nullcontext()
     made: AbstractContextManager[object] = torch.get_device_module(device).device(device.index or 0)
@@ -273,7 +289,8 @@ def on_device(device: torch.device) -> AbstractContextManager[object]:
 def seed(device: torch.device, number: int) -> None:
     """Seed the global generators of the CPU and of one device.
 
-    ``torch.manual_seed`` would also seed every other accelerator, whose state :func:`fork_random` does not restore.
+    ``torch.manual_seed`` would also seed every other accelerator, whose state :func:`fork_random`
+    does not restore.
     """
     torch.default_generator.manual_seed(number)
     if device.type != "cpu":
@@ -282,7 +299,10 @@ def seed(device: torch.device, number: int) -> None:
 
 
 def fork_random(device: torch.device) -> AbstractContextManager[None]:
-    """Run the body and restore the random state that :func:`seed` sets: a case must not affect other tests."""
+    """Run the body and restore the random state that :func:`seed` sets.
+
+    A case must not affect other tests.
+    """
     if device.type in ("cpu", "mps"):  # fork_rng cannot read the state of mps, which stays changed
         return torch.random.fork_rng(devices=[])
     return torch.random.fork_rng(devices=[device.index or 0], device_type=device.type)

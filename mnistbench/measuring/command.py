@@ -38,7 +38,10 @@ def environment_text(environment: Environment, allocator_status: str) -> str:
 
 
 def environment_rows(environment: Environment, allocator_status: str) -> list[tuple[str, str]]:
-    """Return (name, text) of each field; of a field with several lines, only the first has the name."""
+    """Return (name, text) of each field.
+
+    Of a field with several lines, only the first has the name.
+    """
     fields = asdict(environment)
     devices, allocator = fields.pop("devices"), fields.pop("allocator")
     lines = [(name.replace("_", " "), str(value)) for name, value in fields.items()]

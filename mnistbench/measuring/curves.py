@@ -1,8 +1,9 @@
 """Training curves on disk, so that a later session with the same code computes none of them again.
 
-An entry is found by everything that is known to determine a curve: parameters, versions, CPU capability and the sources of
-the loaded modules. What is not known (a configuration file that a workload reads, a data file, a compiled library) is covered
-by a check: the caller computes the first steps of the training run and compares them with the stored ones, bit for bit.
+An entry is found by everything that is known to determine a curve: parameters, versions, CPU
+capability and the sources of the loaded modules. What is not known (a configuration file that a
+workload reads, a data file, a compiled library) is covered by a check: the caller computes the
+first steps of the training run and compares them with the stored ones, bit for bit.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _SUFFIX = ".curve"
 _KEY_DIGITS = 24  # hexadecimal, of the hash in the name of an entry
 _FIELDS = ("check", "curves", "notes")  # of Curve, in the JSON
 
-#: Packages of mnistbench that a curve does not depend on; which of them are loaded depends on the options of the session.
+#: Packages of mnistbench that a curve does not depend on; which of them are loaded depends on the
+#: options of the session.
 _OTHER_PACKAGES = (
     "compare",
     "saved_runs",
@@ -63,7 +65,9 @@ class Curve:
 
 
 class CurveStore:
-    """The curves below one directory. Reading and writing raise nothing: without an entry, the curve is computed.
+    """The curves below one directory.
+
+    Reading and writing raise nothing: without an entry, the curve is computed.
 
     The file of an entry has three parts: a checksum of the rest, JSON in one line, the event file.
     """
@@ -73,7 +77,10 @@ class CurveStore:
         self._paths: dict[Params, Path] = {}
 
     def load(self, params: Params) -> Curve | None:
-        """Return the curve of the parameters and the code that is loaded now; None if there is none, or it is damaged."""
+        """Return the curve of the parameters and the code that is loaded now.
+
+        None if there is none, or it is damaged.
+        """
         path = self._path(params)
         try:
             checksum, _, content = path.read_bytes().partition(b"\n")
@@ -129,7 +136,10 @@ def _versions() -> dict[str, str]:
 
 
 def sources() -> str:
-    """Return a hash of the files of all loaded modules, except installed ones and the standard library."""
+    """Return a hash of the files of all loaded modules.
+
+    Except installed ones and the standard library.
+    """
     folders = [
         sysconfig.get_path(name)
         for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")

@@ -1,4 +1,7 @@
-"""Description of machine and software as an ``Environment``, the devices that torch can use, and what oneDNN runs on a CPU."""
+"""Description of machine and software as an ``Environment``.
+
+With the devices that torch can use, and what oneDNN runs on a CPU.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,16 @@ from mnistbench.core.record import Environment
 
 AUTO = "auto"
 
-#: Flags of processors with instructions that multiply bfloat16, as Linux names them: x86's AVX-512 and AMX, and Arm's.
+#: Flags of processors with instructions that multiply bfloat16, as Linux names them: x86's AVX-512
+#: and AMX, and Arm's.
 _BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def read(threads: int) -> Environment:
-    """Describe this machine and its software, for cases that run with this number of intra-op threads."""
+    """Describe this machine and its software.
+
+    For cases that run with this number of intra-op threads.
+    """
     return Environment(
         mnistbench=__version__,
         python=platform.python_version(),
@@ -48,7 +55,10 @@ def read(threads: int) -> Environment:
 
 
 def accelerators() -> list[str]:
-    """Return the names of the accelerators that torch can use here: ``cuda``, ``cuda:1``, ``mps``."""
+    """Return the names of the accelerators that torch can use here.
+
+    ``cuda``, ``cuda:1``, ``mps``.
+    """
     if (
         not torch.accelerator.is_available()
     ):  # current_accelerator() names the kind that torch was built for, even if none is present
@@ -83,7 +93,9 @@ def resolve_devices(requested: Sequence[str]) -> list[str]:
 
 
 def device_of_rank(requested: Sequence[str], rank: Rank) -> str:
-    """Return the device of one of several ranks; ``auto`` means a CUDA device for each rank, or the CPU if there is none.
+    """Return the device of one of several ranks.
+
+    ``auto`` means a CUDA device for each rank, or the CPU if there is none.
 
     Raises:
         UsageError: other devices are requested, or this node has fewer CUDA devices than ranks.
@@ -106,7 +118,10 @@ def device_of_rank(requested: Sequence[str], rank: Rank) -> str:
 
 
 def multiplies_bfloat16(device: str) -> bool:
-    """Return whether the hardware of a device multiplies bfloat16; elsewhere bfloat16 is emulated and slower than float32."""
+    """Return whether the hardware of a device multiplies bfloat16.
+
+    Elsewhere bfloat16 is emulated and slower than float32.
+    """
     if device.startswith("cuda"):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device == "cpu" and not _BFLOAT16_FLAGS.isdisjoint(cpu_info().get("flags", ()))
@@ -125,7 +140,10 @@ def _canonical(name: str) -> str:
 
 
 def _blas() -> str:
-    """Return the libraries of matrix products and convolutions, from torch's description of its build."""
+    """Return the libraries of matrix products and convolutions.
+
+    From torch's description of its build.
+    """
     line = r"^Intel\(R\) (?:oneAPI Math Kernel Library|MKL-DNN) (?:Version )?\S+"
     libraries = re.findall(line, torch.__config__.parallel_info(), re.MULTILINE)
     built_with = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
@@ -165,16 +183,18 @@ def _driver() -> str:
     return answer[0] if answer else "unknown"
 
 
-# ---- Operations on a CPU ---------------------------------------------------------------------------------------------
+# ---- Operations on a CPU -------------------------------------------------------------------------
 
-#: A primitive that oneDNN has run: ``onednn_verbose,v1,primitive,exec,cpu,convolution,brgconv:avx512_core,...``; older versions
-#: lack the second and the third field.
+#: A primitive that oneDNN has run:
+#: ``onednn_verbose,v1,primitive,exec,cpu,convolution,brgconv:avx512_core,...``; older versions lack
+#: the second and the third field.
 _RUN = re.compile(r"^onednn_verbose(?:,v\d+)?(?:,primitive)?,exec,cpu,(\w+),([^,]+),", re.MULTILINE)
 
 #: The instruction set in the header of oneDNN's report.
 _ISA = re.compile(r"^onednn_verbose(?:,v\d+)?,info,cpu,isa:(.+)", re.MULTILINE)
 
-#: The file of an OpenMP library in ``/proc/self/maps``: of GNU, Intel or LLVM, perhaps with a hash in its name.
+#: The file of an OpenMP library in ``/proc/self/maps``: of GNU, Intel or LLVM, perhaps with a hash
+#: in its name.
 _OPENMP = re.compile(r"/(lib(?:gomp|iomp5|omp)[-.][^/\n]*)$", re.MULTILINE)
 
 #: The compiler of torch, and oneDNN's release, in ``torch.__config__.show()``.
@@ -183,7 +203,9 @@ _ONEDNN = re.compile(r"MKL-DNN v([\d.]+)")
 
 
 def cpu_paths() -> dict[str, str]:
-    """Return what decides which code computes operations on this CPU: name in reports -> value, without what is not known.
+    """Return what decides which code computes operations on this CPU.
+
+    Name in reports -> value, without what is not known.
 
     Call it before :func:`onednn_report`: oneDNN prints its instruction set once in a process.
     """
@@ -201,9 +223,12 @@ def cpu_paths() -> dict[str, str]:
 
 
 def onednn_report(run: Callable[[], object]) -> str:
-    """Run, and return what oneDNN reports of it; without running, an empty text if torch has no oneDNN.
+    """Run, and return what oneDNN reports of it.
 
-    oneDNN prints to the standard output of the process, past Python. What others print there meanwhile is in the text, too.
+    Without running, an empty text if torch has no oneDNN.
+
+    oneDNN prints to the standard output of the process, past Python. What others print there
+    meanwhile is in the text, too.
     """
     mkldnn = torch.backends.mkldnn
     if not mkldnn.is_available():  # type: ignore[no-untyped-call]
@@ -225,7 +250,10 @@ def onednn_report(run: Callable[[], object]) -> str:
 
 
 def onednn_runs(report: str) -> dict[str, int]:
-    """Return how often each implementation ran, in the order of the first runs: ``convolution brgconv:avx512_core``."""
+    """Return how often each implementation ran, in the order of the first runs.
+
+    ``convolution brgconv:avx512_core``.
+    """
     return dict(
         Counter(
             kind if kind == REORDER else f"{kind} {name}" for kind, name in _RUN.findall(report)

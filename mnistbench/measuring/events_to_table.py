@@ -1,12 +1,14 @@
 """Events of torch.profiler -> an operation table.
 
-A forward operation belongs to the phase and the module of the marks around it (``marks``). A backward operation belongs to
-the module whose forward operation has its autograd sequence number. Operations without such a link are NO_MODULE: gradient
-accumulation (autograd gives it no number) and the optimizer (it works on parameters, not in a module).
+A forward operation belongs to the phase and the module of the marks around it (``marks``). A
+backward operation belongs to the module whose forward operation has its autograd sequence number.
+Operations without such a link are NO_MODULE: gradient accumulation (autograd gives it no number)
+and the optimizer (it works on parameters, not in a module).
 
-A kernel belongs to the operation to which the profiler has linked it. The kernels and copies of an iteration without such an
-operation are the row UNATTRIBUTED, so that the device times of a table add up to all of them: in recorded runs of large models
-30 % of the time of all kernels had no link. Calls of the accelerator's runtime are no operations but the row RUNTIME.
+A kernel belongs to the operation to which the profiler has linked it. The kernels and copies of an
+iteration without such an operation are the row UNATTRIBUTED, so that the device times of a table
+add up to all of them: in recorded runs of large models 30 % of the time of all kernels had no link.
+Calls of the accelerator's runtime are no operations but the row RUNTIME.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ _US = 1000  # ns
 
 _USER_SCOPE = 7  # at::RecordScope::USER_SCOPE: record_function, by marks and by optimizers
 
-#: Kineto's types of events, where torch has them: host events that are no operations, and device events that are no work.
-#: torch 2.11 has none.
+#: Kineto's types of events, where torch has them: host events that are no operations, and device
+#: events that are no work. torch 2.11 has none.
 _OVERHEAD = "overhead"
 _RUNTIME_TYPES = ("_runtime", "_driver", _OVERHEAD)
 _IDLE_TYPES = ("gpu_user_annotation", "cuda_sync")
@@ -51,7 +53,10 @@ _UNKNOWN_CALL = "INVALID"
 
 
 class Event(Protocol):
-    """The fields of ``torch.autograd.profiler_util.FunctionEvent`` that are read here. Times are microseconds."""
+    """The fields of ``torch.autograd.profiler_util.FunctionEvent`` that are read here.
+
+    Times are microseconds.
+    """
 
     name: str
     scope: int
@@ -78,14 +83,20 @@ def events_of(recorded: torch.profiler.profile) -> list[Any]:
 
 
 def is_annotation(event: Any) -> bool:
-    """Whether a device event is the copy of a range, or a synchronisation, not a kernel or a copy of memory."""
+    """Whether a device event is no kernel or copy of memory.
+
+    It is the copy of a range, or a synchronisation.
+    """
     if getattr(event, "is_user_annotation", False) or event.name.startswith("mnistbench."):
         return True
     return getattr(event, "activity_type", None) in _IDLE_TYPES
 
 
 def _is_of_runtime(event: Event) -> bool:
-    """Whether a host event is a call of the accelerator's runtime, or overhead of its profiling interface."""
+    """Whether a host event is a call of the accelerator's runtime.
+
+    Or overhead of its profiling interface.
+    """
     kind = getattr(event, "activity_type", None)
     if kind is None:
         return (
@@ -103,12 +114,15 @@ def _is_overhead(event: Event) -> bool:
 
 
 def _without_own_overhead(host: Sequence[Event]) -> Iterator[Event]:
-    """Leave out the profiler's overhead on a thread without operations: nothing else waits for it."""
+    """Leave out the profiler's overhead on a thread without operations.
+
+    Nothing else waits for it.
+    """
     threads = {event.thread for event in host if not _is_overhead(event)}
     return (event for event in host if event.thread in threads)
 
 
-# ---- Rows of a table ----------------------------------------------------------------------------------------------
+# ---- Rows of a table -----------------------------------------------------------------------------
 
 
 class _Iterations:
@@ -137,15 +151,18 @@ def table(
     first_of_process: bool = False,
     iteration: str = operation.ITERATION,
 ) -> OpTable:
-    """Gather profiler events into one row per (operation, phase, module), one sample per marked iteration.
+    """Gather profiler events into one row per (operation, phase, module).
 
-    The self host times of the rows add up to the iteration: the time of ranges outside operations is the row OUTSIDE of
-    their phase, that of calls of the accelerator's runtime the row RUNTIME. If backward runs on a thread of its own (with an
-    accelerator), the caller's wait for it is subtracted from the row OUTSIDE. Communication between ranks runs beside the
-    iteration and comes on top of it.
+    With one sample per marked iteration.
 
-    The self device times of the rows add up to all kernels and copies that start in the iterations or that their operations
-    have launched.
+    The self host times of the rows add up to the iteration: the time of ranges outside operations
+    is the row OUTSIDE of their phase, that of calls of the accelerator's runtime the row RUNTIME.
+    If backward runs on a thread of its own (with an accelerator), the caller's wait for it is
+    subtracted from the row OUTSIDE. Communication between ranks runs beside the iteration and comes
+    on top of it.
+
+    The self device times of the rows add up to all kernels and copies that start in the iterations
+    or that their operations have launched.
 
     Args:
         events: events of a profile with marked iterations.
@@ -182,7 +199,10 @@ def table(
 
 
 def _busy(work: Iterable[Event], iterations: _Iterations) -> tuple[int, ...]:
-    """Return the time in which the accelerator ran at least one kernel or copy, for each iteration, in nanoseconds."""
+    """Return the time in which the accelerator ran, for each iteration, in nanoseconds.
+
+    It ran at least one kernel or copy.
+    """
     ran = [event.time_range for event in work]
     ranges = (event.time_range for event in iterations.events)
     return _nanoseconds(
@@ -197,11 +217,14 @@ def _add_unattributed(
     inside: Iterable[Event],
     iterations: _Iterations,
 ) -> None:
-    """Add the row of the kernels and copies that started in an iteration and that no operation of the iterations has.
+    """Add the row of the kernels and copies that no operation of the iterations has.
 
-    Events of torch 2.11 do not say to which operation a kernel is linked. The kernels of operations are found again by name and
-    duration, which the profiler copies from the event of the kernel: those that run in the iteration of their operation first,
-    because others may have equal durations.
+    They started in an iteration.
+
+    Events of torch 2.11 do not say to which operation a kernel is linked. The kernels of operations
+    are found again by name and duration, which the profiler copies from the event of the kernel:
+    those that run in the iteration of their operation first, because others may have equal
+    durations.
     """
     launched = [
         (iterations.slot_of(event), kernel)
@@ -240,12 +263,18 @@ def _taken(counts: Counter[Any], key: tuple[Any, ...]) -> bool:
 
 
 def _is_range(event: Event) -> bool:
-    """Whether an event is a range of Python code. Communication is one for torch.distributed, from its call to its end."""
+    """Whether an event is a range of Python code.
+
+    Communication is one for torch.distributed, from its call to its end.
+    """
     return event.scope == _USER_SCOPE and not operation.is_communication(event.name)
 
 
 def _launches(event: Event) -> bool:
-    """Whether the kernels of an event are an operation's: a range has its own copy on the device among them."""
+    """Whether the kernels of an event are an operation's.
+
+    A range has its own copy on the device among them.
+    """
     return event.scope != _USER_SCOPE and not _is_of_runtime(event)
 
 
@@ -299,7 +328,8 @@ def _nanoseconds(microseconds: Iterable[float]) -> tuple[int, ...]:
 def _forward_modules(events: Iterable[Event]) -> dict[tuple[int, int], str]:
     """Map (thread, sequence number) of forward operations to their module.
 
-    Several operations have the same number, the counter's value when each began. The last one made the autograd node.
+    Several operations have the same number, the counter's value when each began. The last one made
+    the autograd node.
     """
     found: dict[tuple[int, int], str] = {}
     in_order = sorted(_walked(events, {}), key=lambda placed: placed[0].time_range.start)

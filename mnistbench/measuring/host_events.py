@@ -1,7 +1,9 @@
-"""Events of a profile of host activities, read from the profiler with the fields alone that a table needs.
+"""Events of a profile of host activities.
 
-``torch.profiler`` makes objects of 40 fields, which takes five times as long as everything else that is done with an event.
-Values and tree are those of ``profile.events()``.
+Read from the profiler with the fields alone that a table needs.
+
+``torch.profiler`` makes objects of 40 fields, which takes five times as long as everything else
+that is done with an event. Values and tree are those of ``profile.events()``.
 """
 
 from __future__ import annotations
@@ -91,7 +93,10 @@ class HostEvent:
 
     @property
     def self_device_memory_usage(self) -> int:
-        """The same of an accelerator's memory, whose allocator reports to a profile of host activities, too."""
+        """The same of an accelerator's memory.
+
+        Its allocator reports to a profile of host activities, too.
+        """
         if self.is_async:
             return 0
         return self.device_memory_usage - sum(
@@ -100,7 +105,10 @@ class HostEvent:
 
 
 def host_events(recorded: torch.profiler.profile) -> list[Any]:
-    """Return the events of a profile of host activities alone, as ``HostEvent``, sorted by start."""
+    """Return the events of a profile of host activities alone, sorted by start.
+
+    As ``HostEvent``.
+    """
     assert recorded.profiler is not None, "the profile has ended"
     assert recorded.profiler.kineto_results is not None, "the profile has ended"
     with gc_paused():
@@ -127,10 +135,13 @@ def host_events(recorded: torch.profiler.profile) -> list[Any]:
 def allocations(
     recorded: torch.profiler.profile, events: Sequence[HostEvent]
 ) -> Iterator[tuple[float, int, HostEvent | None]]:
-    """Yield each allocation and free of host memory in their order; frees of what was allocated before the profile are missing.
+    """Yield each allocation and free of host memory in their order.
+
+    Frees of what was allocated before the profile are missing.
 
     Yields:
-        Its time in microseconds, as in the events, its bytes, below 0 for a free, and the innermost event that contains it.
+        Its time in microseconds, as in the events, its bytes, below 0 for a free, and the innermost
+        event that contains it.
     """
     assert recorded.profiler is not None, "the profile has ended"
     assert recorded.profiler.kineto_results is not None, "the profile has ended"
@@ -207,7 +218,10 @@ class _Memory:
         self._changes = [0] * (len(self._records) + 1)
 
     def between(self, start: int, end: int) -> tuple[int, int]:
-        """Return the bytes allocated minus freed from one time to another, both included, of the host and of accelerators."""
+        """Return the bytes allocated minus freed from one time to another, both included.
+
+        Of the host and of accelerators.
+        """
         low, high = bisect_left(self._starts, start), bisect_right(self._starts, end)
         self._changes[low] += 1
         self._changes[high] -= 1
@@ -220,7 +234,10 @@ class _Memory:
 
 
 def _link(events: Iterable[HostEvent]) -> None:
-    """Set parents and children: an event is the child of the innermost one of its thread that contains it."""
+    """Set parents and children.
+
+    An event is the child of the innermost one of its thread that contains it.
+    """
     around: dict[int, list[HostEvent]] = defaultdict(list)
     for event in events:
         if event.is_async:
@@ -236,7 +253,10 @@ def _link(events: Iterable[HostEvent]) -> None:
 
 
 def _without_repetitions(events: list[HostEvent]) -> list[HostEvent]:
-    """Leave out an event that is the only child of one with its name; its children become the parent's."""
+    """Leave out an event that is the only child of one with its name.
+
+    Its children become the parent's.
+    """
     while True:
         kept = []
         for event in events:

@@ -1,4 +1,6 @@
-"""The timed passes of a case: the first iteration, pytest-benchmark's rounds, iterations by events, steps of ranks.
+"""The timed passes of a case.
+
+The first iteration, pytest-benchmark's rounds, iterations by events, steps of ranks.
 
 Nothing else runs inside a timed region.
 """
@@ -18,7 +20,8 @@ from mnistbench.measuring.timing import Timed, clocked, event_ns, times_ns
 from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Step
 
-#: Iterations after the first one and before the rounds, at every batch size: memory is allocated, algorithms are chosen.
+#: Iterations after the first one and before the rounds, at every batch size: memory is allocated,
+#: algorithms are chosen.
 WARMUP_CALLS = 2
 
 #: Iterations timed by events on an accelerator, after the rounds; fewer for a whole epoch.
@@ -29,15 +32,16 @@ EVENT_CALLS_OF_AN_EPOCH = 3
 CALLS_S = 1.0
 CALLS = (10, 1_000)
 
-#: Timed steps of a block of steps of ranks, and untimed ones before them: the first step creates the optimizer's state.
+#: Timed steps of a block of steps of ranks, and untimed ones before them: the first step creates
+#: the optimizer's state.
 BLOCK_STEPS, WARMUP_STEPS = 10, 3
 
 
 def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> Timed:
     """Run a case through a pytest-benchmark fixture.
 
-    If the fixture is disabled, the case runs once and nothing is measured. ``cold`` profiles the first iteration;
-    ``first_of_process`` means that no case has run in this process before.
+    If the fixture is disabled, the case runs once and nothing is measured. ``cold`` profiles the
+    first iteration; ``first_of_process`` means that no case has run in this process before.
     """
     if not benchmark.enabled:
         benchmark(case)
@@ -60,7 +64,10 @@ def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -
 
 
 def time_calls(case: Case) -> tuple[int, ...]:
-    """Return the wall time of single warm iterations from the case's initial state, in nanoseconds."""
+    """Return the wall time of single warm iterations, in nanoseconds.
+
+    They begin with the case's initial state.
+    """
     for _ in range(WARMUP_CALLS):
         case()
     case.reset()
@@ -69,10 +76,13 @@ def time_calls(case: Case) -> tuple[int, ...]:
 
 
 def device_times(case: Case) -> tuple[int, ...]:
-    """Return the elapsed time of single iterations on the accelerator's clock, in nanoseconds; empty on a CPU.
+    """Return the elapsed time of single iterations on the accelerator's clock, in nanoseconds.
 
-    An iteration ends with the host's wait for the device, so these times have the gaps between kernels. They begin at the
-    initial state of the case: after more rounds, other weights give other times.
+    Empty on a CPU.
+
+    An iteration ends with the host's wait for the device, so these times have the gaps between
+    kernels. They begin at the initial state of the case: after more rounds, other weights give
+    other times.
     """
     device = torch.device(case.params.device)
     if device.type == "cpu":
@@ -88,13 +98,16 @@ def device_times(case: Case) -> tuple[int, ...]:
 def time_steps(
     case: Case, work: Sequence[Callable[[], object]], ranks: Alone, steps: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the wall times of ``steps`` steps on this rank, in nanoseconds: with communication, and without (``no_sync``).
+    """Return the wall times of ``steps`` steps on this rank, in nanoseconds.
+
+    With communication, and without (``no_sync``).
 
     A process by itself communicates nothing: it has no steps of the second kind.
 
-    Steps run in blocks of both kinds in turn. Without communication the weights of the ranks drift apart, and operation times
-    depend on the data, so each block starts from the case's initial state and runs on the same batches. All ranks begin a step
-    together, so the slowest rank's time is the time of the step.
+    Steps run in blocks of both kinds in turn. Without communication the weights of the ranks drift
+    apart, and operation times depend on the data, so each block starts from the case's initial
+    state and runs on the same batches. All ranks begin a step together, so the slowest rank's time
+    is the time of the step.
 
     Args:
         case: a training step; the model of its runner is what ``ranks.model`` returned.

@@ -1,7 +1,7 @@
 """Runs torch.profiler over a case and returns its operation tables.
 
-The profiled callable is the timed one. Only during the profiled pass it has marks: ranges around the runner's parts and around
-each module's forward.
+The profiled callable is the timed one. Only during the profiled pass it has marks: ranges around
+the runner's parts and around each module's forward.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from mnistbench.measuring.events_to_table import events_of, table
 from mnistbench.measuring.host_events import host_events
 from mnistbench.workloads.step import Inference, Step
 
-#: Iterations between a reset and profiling: the optimizer creates its state in the first. The profiler then creates its
-#: buffers in one more iteration, which is profiled and dropped.
+#: Iterations between a reset and profiling: the optimizer creates its state in the first. The
+#: profiler then creates its buffers in one more iteration, which is profiled and dropped.
 WARMUP_ITERATIONS = 2
 
-#: Blocks of each kind, and calls per block. Disturbances only add time, so the fastest block is the best estimate.
+#: Blocks of each kind, and calls per block. Disturbances only add time, so the fastest block is the
+#: best estimate.
 _COST_BLOCKS = 10
 _COST_CALLS = 300
 
@@ -68,10 +69,13 @@ def record_warm(
     shapes: bool = False,
     communicates: bool = False,
 ) -> torch.profiler.profile:
-    """Profile iterations of a warm case; :func:`warm_table` and the profiler's trace export read the result.
+    """Profile iterations of a warm case.
 
-    If it ``communicates`` with other ranks, another iteration follows that is dropped: the ranges of the communication end on
-    threads of their own, shortly after the iteration, and the profiler loses those that have not ended.
+    :func:`warm_table` and the profiler's trace export read the result.
+
+    If it ``communicates`` with other ranks, another iteration follows that is dropped: the ranges
+    of the communication end on threads of their own, shortly after the iteration, and the profiler
+    loses those that have not ended.
     """
     case.reset()
     for _ in range(WARMUP_ITERATIONS):
@@ -98,7 +102,10 @@ def warm_table(recorded: torch.profiler.profile, device: str, view: str) -> OpTa
 
 
 def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
-    """Run once under the profiler; return whether there were operations of torch, and whether some were compiled."""
+    """Run once under the profiler.
+
+    Return whether there were operations of torch, and whether some were compiled.
+    """
     profiler = torch.profiler.profile(activities=activities_of("cpu", "host"))
     with started(profiler):
         run()
@@ -111,9 +118,12 @@ def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
 def profile_call(
     call: Call, *, iterations: int, duration_ns: float, device: str, shapes: bool = False
 ) -> list[OpTable]:
-    """Return the operations of a warm call: host alone and, on an accelerator, with the device. Empty without operations.
+    """Return the operations of a warm call: host alone and, on an accelerator, with the device.
 
-    A sample repeats a call whose ``duration_ns`` is short. ``shapes`` records the distinct input shapes of each operation.
+    Empty without operations.
+
+    A sample repeats a call whose ``duration_ns`` is short. ``shapes`` records the distinct input
+    shapes of each operation.
     """
     may_be_repeated = call.setup is None and call.teardown is None
     loops = max(1, round(PROFILED_NS / max(1.0, duration_ns))) if may_be_repeated else 1
@@ -150,8 +160,8 @@ def activities_of(device: str, view: str) -> list[ProfilerActivity]:
 def cost_per_call(activities: tuple[ProfilerActivity, ...]) -> int:
     """Return the overhead of the profiler per operation call, in nanoseconds.
 
-    The fastest profiled block minus the fastest plain block, per call. Blocks alternate and call one small in-place
-    operation, so that the overhead dominates.
+    The fastest profiled block minus the fastest plain block, per call. Blocks alternate and call
+    one small in-place operation, so that the overhead dominates.
     """
     operand = torch.ones(16)
 
@@ -186,7 +196,9 @@ def record(
     dropped: int = 0,
     dropped_after: int = 0,
 ) -> torch.profiler.profile:
-    """Run the case, marked, under the profiler; ``dropped`` iterations before and others after are profiled but not marked.
+    """Run the case, marked, under the profiler.
+
+    ``dropped`` iterations before and others after are profiled but not marked.
 
     The events are parsed when they are read: ``acc_events=True`` would parse them here.
     """
@@ -206,7 +218,10 @@ def record(
 
 @contextlib.contextmanager
 def started(profiler: torch.profiler.profile) -> Iterator[None]:
-    """Profile the body. torch 2.11 warns at the start that a second cycle would clear the events, but there is only one."""
+    """Profile the body.
+
+    torch 2.11 warns at the start that a second cycle would clear the events, but there is only one.
+    """
     with contextlib.ExitStack() as stack:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*Profiler clears events")
@@ -214,10 +229,13 @@ def started(profiler: torch.profiler.profile) -> Iterator[None]:
         yield
 
 
-# ---- Marks: ranges around parts of a step give operations their phase, those around modules their module ------------------
+# ---- Marks ---------------------------------------------------------------------------------------
+
+# Ranges around parts of a step give operations their phase, those around modules their module.
 
 
-#: Makes a range of a name: torch's record_function, or a context manager that has the name as its argument.
+#: Makes a range of a name: torch's record_function, or a context manager that has the name as its
+#: argument.
 Ranges = Callable[[str], AbstractContextManager[Any]]
 
 #: Module of the loss, which is not part of the model.
@@ -251,7 +269,8 @@ def in_ranges(
 ) -> Iterator[None]:
     """Put ranges around the runner's parts and the modules of a model while the body runs.
 
-    The parts have the ranges PHASE + phase, the loss also MODULE + LOSS; the modules MODULE + name, none if the model is None.
+    The parts have the ranges PHASE + phase, the loss also MODULE + LOSS; the modules MODULE + name,
+    none if the model is None.
     """
     with ExitStack() as undo:
         for part, phase in _PHASE_OF_PART.items():
@@ -299,7 +318,10 @@ def _mark_modules(model: nn.Module, make_range: Ranges, undo: ExitStack) -> None
 
 @contextmanager
 def marked_calls() -> Iterator[None]:
-    """Mark all modules that are called in the body; a name begins with the class of the outermost module."""
+    """Mark all modules that are called in the body.
+
+    A name begins with the class of the outermost module.
+    """
     names: dict[int, str] = {}
     open_ranges: list[record_function] = []
 
@@ -328,7 +350,10 @@ def marked_calls() -> Iterator[None]:
 
 
 def forward_range() -> record_function:
-    """Return a range whose operations are those of the phase ``forward``, except those that autograd runs for ``backward``."""
+    """Return a range whose operations are those of the phase ``forward``.
+
+    Except those that autograd runs for ``backward``.
+    """
     return record_function(PHASE + "forward")
 
 

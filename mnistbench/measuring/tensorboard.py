@@ -1,6 +1,9 @@
-"""Curves for TensorBoard and for the record: a short training run, or the rounds of a case that does not train.
+"""Curves for TensorBoard and for the record.
 
-Each run has its own directory, so that TensorBoard gives it a colour and does not join two runs by a line.
+A short training run, or the rounds of a case that does not train.
+
+Each run has its own directory, so that TensorBoard gives it a colour and does not join two runs by
+a line.
 """
 
 from __future__ import annotations
@@ -42,14 +45,14 @@ from mnistbench.workloads.workload import Workload
 if TYPE_CHECKING:
     import numpy as np
 
-#: A training run for a curve ends after this number of samples or steps, whichever comes first: two passes over the digits
-#: at batch size 64, and a few seconds on one core at any batch size.
+#: A training run for a curve ends after this number of samples or steps, whichever comes first: two
+#: passes over the digits at batch size 64, and a few seconds on one core at any batch size.
 CURVE_SAMPLES = 2 * 1437
 CURVE_STEPS = 128
 #: Points of a curve; each is the mean over a window of steps.
 CURVE_WINDOWS = 32
-#: Steps of a training run that must be the same as those of a stored one: weight decay acts in the first update, momentum in
-#: the second, which the third loss shows.
+#: Steps of a training run that must be the same as those of a stored one: weight decay acts in the
+#: first update, momentum in the second, which the third loss shows.
 CHECKED_STEPS = 3
 #: Samples per batch when the test set is evaluated, as in pytorch/examples ``mnist/main.py``.
 TEST_BATCH_SIZE = 1000
@@ -58,7 +61,8 @@ SHOWN_POINTS = 1000
 #: Images in the grid, at any batch size.
 GRID_IMAGES = 64
 
-#: Wraps the steps of a training run with a progress bar: (batches, total, description) -> the same batches.
+#: Wraps the steps of a training run with a progress bar: (batches, total, description) -> the same
+#: batches.
 Progress = Callable[[Iterable[Batch], int, str], AbstractContextManager[Iterable[Batch]]]
 
 
@@ -74,12 +78,18 @@ def new_directory(root: Path, label: str = "") -> Path:
 
 
 class Tracker:
-    """Computes each curve once per session, or reads it from disk, and writes it below one directory."""
+    """Computes each curve once per session, or reads it from disk.
+
+    Writes it below one directory.
+    """
 
     def __init__(
         self, directory: Path | None, progress: Progress, store: CurveStore | None = None
     ) -> None:
-        """Write below ``directory``; if it is None, compute without writing. Keep training curves in ``store``."""
+        """Write below ``directory``; if it is None, compute without writing.
+
+        Keep training curves in ``store``.
+        """
         self.directory = directory
         self._store = store
         self._progress = progress
@@ -87,7 +97,9 @@ class Tracker:
         self._runs: Counter[str] = Counter()  # two tests may measure the same case
 
     def training(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]]:
-        """Return loss and accuracy of a short training run, and a note on each part that could not be written.
+        """Return loss and accuracy of a short training run.
+
+        And a note on each part that could not be written.
 
         All training cases of the same workload, batch size and device share one run.
         """
@@ -116,7 +128,10 @@ class Tracker:
         return scalars_of(params.dataset, curves, directory)
 
     def _stored(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]] | None:
-        """Return the curves of an earlier session, with its event file; None if they have to be computed."""
+        """Return the curves of an earlier session, with its event file.
+
+        None if they have to be computed.
+        """
         found = self._store.load(params) if self._store else None
         if found is None or (self.directory and not found.events):
             return None
@@ -220,7 +235,10 @@ class _TrainingRun:
         return whole.epoch(whole.test, TEST_BATCH_SIZE)
 
     def check(self) -> tuple[str, ...]:
-        """Return loss and metric of the first steps, without rounding, and a hash of the test set."""
+        """Return loss and metric of the first steps, and a hash of the test set.
+
+        The numbers are not rounded.
+        """
         first = [float(loss).hex() for loss, _ in self._first]
         metrics = [float(metric).hex() for _, metric in self._first if metric is not None]
         digest = hashlib.sha256()
@@ -290,9 +308,12 @@ def write_misclassified(
     of: str,
     step: int,
 ) -> None:
-    """Write misclassified images as a grid, each with its label and the predicted class, and a text with their number.
+    """Write misclassified images as a grid, and a text with their number.
 
-    Images are uint8 [N, 1, H, W] on the CPU; ``of`` is a text with the number of misclassified images among all.
+    Each has its label and the predicted class.
+
+    Images are uint8 [N, 1, H, W] on the CPU; ``of`` is a text with the number of misclassified
+    images among all.
     """
     captions = [f"{target} as {taken}" for target, taken in zip(targets, read_as, strict=True)]
     if captions:
@@ -305,7 +326,10 @@ def write_misclassified(
 
 
 def _captioned(images: Tensor, captions: Sequence[str]) -> np.ndarray:
-    """Return a grid of 8 columns, RGB uint8 [height, width, 3]: images enlarged, each above its caption."""
+    """Return a grid of 8 columns, RGB uint8 [height, width, 3].
+
+    Images enlarged, each above its caption.
+    """
     import numpy as np
     from PIL import Image, ImageDraw, ImageFont
 
@@ -329,9 +353,10 @@ def _captioned(images: Tensor, captions: Sequence[str]) -> np.ndarray:
 def write_graph(writer: Any, model: torch.nn.Module, inputs: Tensor) -> list[str]:
     """Write the model graph; return a note with the reason if it cannot be written.
 
-    ``add_graph`` traces with torch.jit, which is deprecated, warns, and raises and prints on control flow; none of that
-    may end a run. The traced model is a copy on the CPU, so that a model on an accelerator has a graph too. It is traced here
-    because ``add_graph`` would trace it again to check the first trace, which takes a second the first time.
+    ``add_graph`` traces with torch.jit, which is deprecated, warns, and raises and prints on
+    control flow; none of that may end a run. The traced model is a copy on the CPU, so that a model
+    on an accelerator has a graph too. It is traced here because ``add_graph`` would trace it again
+    to check the first trace, which takes a second the first time.
     """
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

@@ -1,6 +1,9 @@
-"""Time a function: by the wall clock and the CPU clock, on an accelerator also by its events. Imports torch for events only.
+"""Time a function: by the wall clock and the CPU clock, on an accelerator also by its events.
 
-Nothing but the function runs between the two readings of a clock. It has to wait for the device before it returns.
+Imports torch for events only.
+
+Nothing but the function runs between the two readings of a clock. It has to wait for the device
+before it returns.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def _queued_ns() -> int:
-    """Return how long this thread could run while another one had its core; 0 where the system does not tell.
+    """Return how long this thread could run while another one had its core.
+
+    0 where the system does not tell.
 
     Source: Documentation/scheduler/sched-stats.rst of Linux, "/proc/<pid>/schedstat".
     """
@@ -30,7 +35,10 @@ def _queued_ns() -> int:
 
 
 class Clock:
-    """The clocks of the process. Packages that replace the functions of ``time`` in tests do not find those of a class."""
+    """The clocks of the process.
+
+    Packages that replace the functions of ``time`` in tests do not find those of a class.
+    """
 
     wall_ns = staticmethod(time.perf_counter_ns)
     cpu_ns = staticmethod(time.process_time_ns)
@@ -64,7 +72,10 @@ class Timed:
 
 
 def clocked(work: Callable[[], object]) -> Sample:
-    """Run one iteration and return its times. The readings of the CPU clock enclose those of the wall clock."""
+    """Run one iteration and return its times.
+
+    The readings of the CPU clock enclose those of the wall clock.
+    """
     wall_ns, cpu_ns = Clock.wall_ns, Clock.cpu_ns
     # Its frame touches the page of those of the work, which is new.
     (lambda: None)()  # noqa: PLC3002
@@ -74,17 +85,21 @@ def clocked(work: Callable[[], object]) -> Sample:
     return Sample(end - start, cpu_end - cpu_start)
 
 
-# CPython keeps Python's frames in chunks of 16 KiB. A call whose frame does not fit maps a new one until it returns, in some
-# microseconds, at some depths of the stack. This frame fits into none, and has 1,000 slots after it (Python/pystate.c).
+# CPython keeps Python's frames in chunks of 16 KiB. A call whose frame does not fit maps a new one
+# until it returns, in some microseconds, at some depths of the stack. This frame fits into none,
+# and has 1,000 slots after it (Python/pystate.c).
 clocked.__code__ = clocked.__code__.replace(co_stacksize=4096)
 
 
 def with_queue(run_iteration: Callable[[], Sample]) -> Sample:
-    """Run an iteration of one thread; return its times with the part in which another process had the core.
+    """Run an iteration of one thread.
 
-    Between the readings of the queue is nothing but the iteration: its setup may wait for the core, too. The queue is read
-    before the clocks start and after they stop. If the thread loses its core in between, it has queued for longer than the
-    clocks can show, so the part is at most wall time minus CPU time.
+    Return its times with the part in which another process had the core.
+
+    Between the readings of the queue is nothing but the iteration: its setup may wait for the core,
+    too. The queue is read before the clocks start and after they stop. If the thread loses its core
+    in between, it has queued for longer than the clocks can show, so the part is at most wall time
+    minus CPU time.
     """
     before_ns = Clock.queued_ns()
     sample = run_iteration()
@@ -93,7 +108,10 @@ def with_queue(run_iteration: Callable[[], Sample]) -> Sample:
 
 
 def timed(work: Callable[[], object], device: torch.device | None = None) -> Sample:
-    """Run one iteration and return its times; on an accelerator, its events enclose the readings of the other clocks."""
+    """Run one iteration and return its times.
+
+    On an accelerator, its events enclose the readings of the other clocks.
+    """
     if device is None or device.type == "cpu":
         return clocked(work)
     began, ended = _events(device)
@@ -104,7 +122,10 @@ def timed(work: Callable[[], object], device: torch.device | None = None) -> Sam
 
 
 def event_ns(work: Callable[[], object], device: torch.device) -> int:
-    """Run one iteration and return its time on the clock of the current accelerator alone, in nanoseconds."""
+    """Run one iteration and return its time, in nanoseconds.
+
+    On the clock of the current accelerator alone.
+    """
     start, end = _events(device)
     start.record()
     work()

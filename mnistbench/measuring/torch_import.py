@@ -1,4 +1,7 @@
-"""Import of torch after setting a variable that it reads during import, without searches for reference cycles."""
+"""Import of torch after setting a variable that it reads during import.
+
+Without searches for reference cycles.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""A saved file -> what the page shows of each case: its record, its times, and the samples of its rounds.
+"""A saved file -> what the page shows of each case.
 
-A run may have benchmarks with and without a record of mnistbench. Both are cases of the page, in the order of the file, which
-is that of ``RunSummary``.
+Its record, its times, and the samples of its rounds.
+
+A run may have benchmarks with and without a record of mnistbench. Both are cases of the page, in
+the order of the file, which is that of ``RunSummary``.
 """
 
 from __future__ import annotations
@@ -94,7 +96,10 @@ def _recorded(record: CaseRecord) -> PageCase:
 
 
 def _plain(benchmark: Reader) -> PageCase | None:
-    """Return a benchmark without a record; None where ``RunSummary`` leaves it out, because it has no usable time."""
+    """Return a benchmark without a record.
+
+    None where ``RunSummary`` leaves it out, because it has no usable time.
+    """
     try:
         name = plain_name(benchmark)
         stats = plain_stats(benchmark)

@@ -1,4 +1,7 @@
-"""Compute the geometry of charts from numbers, in the units of an SVG view box. ``web/charts.html`` draws it."""
+"""Compute the geometry of charts from numbers, in the units of an SVG view box.
+
+``web/charts.html`` draws it.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,16 @@ NUMBER_WIDTH = 18
 
 #: Approximate number of ticks of an axis.
 TICKS = 5
-#: Smallest and largest range with an axis: outside of it, floats have no round numbers between or around the values.
+#: Smallest and largest range with an axis: outside of it, floats have no round numbers between or
+#: around the values.
 _LEAST_REACH, _LARGEST_REACH = 1e-300, 1e300
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return the points of a line through the values, from the smallest (bottom) to the largest (top)."""
+    """Return the points of a line through the values.
+
+    From the smallest (bottom) to the largest (top).
+    """
     low, high = min(values, default=0), max(values, default=0)
     return _points(
         (
@@ -40,7 +47,7 @@ def sparkline(values: Sequence[float]) -> str:
     )
 
 
-# ---- Curves ----------------------------------------------------------------------------------------------------------
+# ---- Curves --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,8 @@ def line_chart(
 ) -> LineChart | None:
     """Return curves on common axes; None where no curve has a value.
 
-    A curve has a name, points (step, value; None where it was not finite) and the last value as text.
+    A curve has a name, points (step, value; None where it was not finite) and the last value as
+    text.
     """
     named = list(curves)
     points = [(step, value) for _, curve, _ in named for step, value in curve if value is not None]
@@ -117,7 +125,10 @@ def _unbroken(curve: Curve) -> Iterable[list[tuple[int, float]]]:
 
 
 def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
-    """Return about TICKS round numbers inside the range or just below it, in steps of 1, 2 or 5 times a power of ten."""
+    """Return about TICKS round numbers inside the range or just below it.
+
+    In steps of 1, 2 or 5 times a power of ten.
+    """
     reach = high - low
     if not _LEAST_REACH < reach < _LARGEST_REACH:
         return [low]
@@ -141,7 +152,7 @@ def _drawn(
     return tuple((round(place(tick), 1), units.tick(tick, step)) for tick in ticks)
 
 
-# ---- Bars ------------------------------------------------------------------------------------------------------------
+# ---- Bars ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -207,7 +218,7 @@ def bar_chart(
     return BarChart(name, len(stacks) * (BAR_HEIGHT + BAR_GAP) - BAR_GAP, tuple(bars))
 
 
-# ---- Both ------------------------------------------------------------------------------------------------------------
+# ---- Both ----------------------------------------------------------------------------------------
 
 
 def median_at(values: Sequence[float]) -> float:
@@ -221,7 +232,10 @@ def median_at(values: Sequence[float]) -> float:
 
 
 def _scale(value: float, low: float, high: float, start: float, end: float) -> float:
-    """Return the position of a value between start and end; start if the range is empty or too large for an axis."""
+    """Return the position of a value between start and end.
+
+    Start if the range is empty or too large for an axis.
+    """
     return (
         start + (value - low) / (high - low) * (end - start)
         if _LEAST_REACH < high - low < _LARGEST_REACH

@@ -72,7 +72,9 @@ def run(settings: Settings) -> int:
 def shown_runs(
     found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: Criteria
 ) -> tuple[list[PageRun], list[str]]:
-    """Read the runs and judge each against the bases or, without any, against the one before it on the page.
+    """Read the runs and judge each against the bases.
+
+    Without any, against the one before it on the page.
 
     Returns:
         The runs, oldest first, and a line for each file that has nothing to show.

@@ -1,4 +1,7 @@
-"""What the HTML page shows of each run: cases, facts, tables, curves, batch sizes as stacked bars, and the comparison."""
+"""What the HTML page shows of each run.
+
+Cases, facts, tables, curves, batch sizes as stacked bars, and the comparison.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +117,7 @@ def _about(cases: Sequence[PageCase], *, is_trace: bool) -> str:
     return "Times of one iteration without the profiler. Open a case for its operations."
 
 
-# ---- One case --------------------------------------------------------------------------------------------------------
+# ---- One case ------------------------------------------------------------------------------------
 
 _COLUMNS = (
     "median",
@@ -259,7 +262,7 @@ def _of_table(table: OpTable) -> str:
     return "; ".join(parts)
 
 
-# ---- What changed ----------------------------------------------------------------------------------------------------
+# ---- What changed --------------------------------------------------------------------------------
 
 
 def _report(judgement: Judgement | None) -> tuple[tuple[Block, ...], tuple[Ledger, ...]]:
@@ -279,7 +282,7 @@ def _report(judgement: Judgement | None) -> tuple[tuple[Block, ...], tuple[Ledge
     return tuple(block for block in report if block.lines or block.tables), tuple(ledgers)
 
 
-# ---- Curves and batch sizes ------------------------------------------------------------------------------------------
+# ---- Curves and batch sizes ----------------------------------------------------------------------
 
 
 def _curves(scalars: Scalars) -> Iterable[charts.LineChart]:
@@ -305,7 +308,10 @@ def _title(quantity: str) -> str:
 
 
 def _group_view(group: Sequence[CaseRecord]) -> dict[str, Any]:
-    """Return the operations of cases that differ only in batch size, as a table and as bars of three measures."""
+    """Return the operations of cases that differ only in batch size.
+
+    As a table and as bars of three measures.
+    """
     columns = [TimesOfCase(table) for case in group if (table := case.table("warm"))]
     keys = ranked(columns)
     samples = [case.samples for case in group]
@@ -359,7 +365,10 @@ def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
 def _stacked(
     column: TimesOfCase, keys: Sequence[tuple[str, str, str]], divisor: float
 ) -> Iterable[tuple[str, float, str]]:
-    """Yield the parts of a bar: numbered operations, the other operations together, and what is no operation."""
+    """Yield the parts of a bar.
+
+    Numbered operations, the other operations together, and what is no operation.
+    """
     parts = [
         *(
             (str(number), operation_name(*key), column.sum([key]) or 0)

@@ -1,7 +1,9 @@
-"""Runs -> one HTML file, drawn by the templates in ``web/``. The file loads nothing from the network.
+"""Runs -> one HTML file, drawn by the templates in ``web/``.
 
-The templates draw everything that appears once. ``web/page.js`` sorts, filters and draws the rows of operation tables,
-which would be most of the page, when a case is opened.
+The file loads nothing from the network.
+
+The templates draw everything that appears once. ``web/page.js`` sorts, filters and draws the rows
+of operation tables, which would be most of the page, when a case is opened.
 """
 
 from __future__ import annotations
@@ -55,15 +57,21 @@ def page(runs: Sequence[PageRun]) -> str:
 
 
 def _source_hash(text: str) -> str:
-    """Return a hash-source of the Content Security Policy (https://www.w3.org/TR/CSP3/#grammardef-hash-source)."""
+    """Return a hash-source of the Content Security Policy.
+
+    https://www.w3.org/TR/CSP3/#grammardef-hash-source
+    """
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-# ---- Operations, for page.js -----------------------------------------------------------------------------------------
+# ---- Operations, for page.js ---------------------------------------------------------------------
 
 
 def _operations_data(tables: Iterable[OpTable]) -> dict[str, Any]:
-    """Return the tables as rows of numbers, in the order that ``page.js`` names; all tables share the names."""
+    """Return the tables as rows of numbers, in the order that ``page.js`` names.
+
+    All tables share the names.
+    """
     keys: dict[tuple[str, str, str], int] = {}
     details: dict[tuple[str, str, str], set[str]] = {}
     shown = []

@@ -1,15 +1,17 @@
 """Measure how many FLOPs and bytes per second this machine reaches: the ceilings of a roofline.
 
-Programs do not reach the peak rates of data sheets, so the ceilings are measured: the compute ceiling by a large matrix
-product and a large convolution, the memory ceiling by a large copy. Both are needed because two libraries
-compute them: on a CPU for which MKL is not optimised, its matrix product reached 102 GFLOP/s and oneDNN's convolution 153.
+Programs do not reach the peak rates of data sheets, so the ceilings are measured: the compute
+ceiling by a large matrix product and a large convolution, the memory ceiling by a large copy. Both
+are needed because two libraries compute them: on a CPU for which MKL is not optimised, its matrix
+product reached 102 GFLOP/s and oneDNN's convolution 153.
 
-A kernel's rate is its work divided by the lower quartile of its times in this process. The quartile ignores disturbed
-iterations, and unlike the minimum it does not depend on a single one. Nothing is kept between processes: a ceiling
-belongs to the same conditions as the operations that are compared with it.
+A kernel's rate is its work divided by the lower quartile of its times in this process. The quartile
+ignores disturbed iterations, and unlike the minimum it does not depend on a single one. Nothing is
+kept between processes: a ceiling belongs to the same conditions as the operations that are compared
+with it.
 
-On an accelerator each kernel takes at most half of the memory that the case leaves free: the case has to fit into the device,
-and its ceilings must not be the reason why it does not.
+On an accelerator each kernel takes at most half of the memory that the case leaves free: the case
+has to fit into the device, and its ceilings must not be the reason why it does not.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ _LEAST = Sizes(2048, 64 * 2**20, 8, 256)
 
 
 def ceilings_of(device: str, dtype: str, threads: int) -> Ceilings:
-    """Return the ceilings for a device, a number type and a number of intra-op threads, measured once per process.
+    """Return the ceilings for a device, a number type and a number of intra-op threads.
+
+    They are measured once per process.
 
     Raises:
         torch.OutOfMemoryError: the free memory does not suffice for the smallest kernels.
@@ -79,7 +83,10 @@ def _measured(device: torch.device, precision: str, threads: int) -> Ceilings:
 
 
 def _sizes(device: torch.device) -> Sizes:
-    """Halve each size until its kernel fits into its share of the free memory, down to ``_LEAST``."""
+    """Halve each size until its kernel fits into its share of the free memory.
+
+    Down to ``_LEAST``.
+    """
     if device.type == "cpu":
         return _ON_CPU
     module = torch.get_device_module(device)
@@ -119,7 +126,10 @@ def _matmul_flops_per_s(sizes: Sizes, device: torch.device, precision: str) -> f
 
 
 def _convolution_flops_per_s(sizes: Sizes, device: torch.device, precision: str) -> float:
-    """Measure 3 x 3 kernels with as many input as output channels, as in the middle of most networks."""
+    """Measure 3 x 3 kernels with as many input as output channels.
+
+    These are in the middle of most networks.
+    """
     batch, channels = sizes.batch, sizes.channels
     dtype = torch.float32 if precision == "tf32" else getattr(torch, precision)
     inputs = torch.rand(batch, channels, _SIDE, _SIDE, device=device).to(dtype)

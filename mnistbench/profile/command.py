@@ -157,7 +157,10 @@ def _profiled(
 
 
 def _traces(trace: Path | None, cases: Sequence[Params]) -> list[Path | None]:
-    """Return the file of each case's trace; of several, each has the label of its case before the suffix."""
+    """Return the file of each case's trace.
+
+    Of several, each has the label of its case before the suffix.
+    """
     if trace is None:
         return [None] * len(cases)
     traces = [trace]

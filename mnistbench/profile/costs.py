@@ -1,4 +1,7 @@
-"""Count the FLOPs and bytes of every operation and layer from the shapes of the tensors that the dispatcher sees."""
+"""Count the FLOPs and bytes of every operation and layer.
+
+From the shapes of the tensors that the dispatcher sees.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ from mnistbench.profile.result import Layer
 #: Profiled iterations: several, because the times of the shortest operations vary.
 ITERATIONS = 3
 
-#: Operations that do not read the data of their first argument: they overwrite it or use only its shape.
+#: Operations that do not read the data of their first argument: they overwrite it or use only its
+#: shape.
 FIRST_NOT_READ = frozenset(
     f"aten::{name}"
     for name in (
@@ -53,12 +57,15 @@ _COST = "mnistbench.cost:"
 
 
 def operation_costs(case: Case) -> dict[OpKey, Cost]:
-    """Return the FLOPs and bytes of each operation in one iteration, by the names of the case's operation tables.
+    """Return the FLOPs and bytes of each operation in one iteration.
 
-    The dispatcher sees ``aten::convolution``, but the profiler assigns the self time to the ``aten::mkldnn_convolution``
-    that it calls. Therefore one pass counts at the dispatcher and marks each operation with a range. Within the range,
-    the cost goes to the operation itself or, if it spends nearly all its time in operations that it calls, to the one of
-    these with the longest self time. The times of that pass are used for nothing else.
+    By the names of the case's operation tables.
+
+    The dispatcher sees ``aten::convolution``, but the profiler assigns the self time to the
+    ``aten::mkldnn_convolution`` that it calls. Therefore one pass counts at the dispatcher and
+    marks each operation with a range. Within the range, the cost goes to the operation itself or,
+    if it spends nearly all its time in operations that it calls, to the one of these with the
+    longest self time. The times of that pass are used for nothing else.
 
     Empty for a case whose iterations do not all run the same operations: they have no common cost.
     """
@@ -78,7 +85,10 @@ def operation_costs(case: Case) -> dict[OpKey, Cost]:
 
 
 def moved_bytes(call: Callable[[], object]) -> int:
-    """Return the bytes that the operations of a call read and write, each tensor once for each operation, ignoring caches."""
+    """Return the bytes that the operations of a call read and write, ignoring caches.
+
+    Each tensor counts once for each operation.
+    """
     counted = _Counting()
     with counted:
         call()
@@ -145,7 +155,10 @@ class _Counting(TorchDispatchMode):
 
 
 def _flops(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> int | None:
-    """Apply the formula of ``torch.utils.flop_counter``; operations such as batch norm and ReLU have none."""
+    """Apply the formula of ``torch.utils.flop_counter``.
+
+    Operations such as batch norm and ReLU have none.
+    """
     # The counter does not know it.
     if func._schema.name == "mkldnn::_linear_pointwise":  # noqa: SLF001
         return 2 * int(out.numel()) * int(args[0].shape[-1])
@@ -156,8 +169,8 @@ def _flops(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
 def _bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> int:
     """Count each tensor once if the operation reads it and once if it writes it.
 
-    A tensor that is changed in place counts twice. Views move no data, and memory that is only allocated is not written:
-    both count 0.
+    A tensor that is changed in place counts twice. Views move no data, and memory that is only
+    allocated is not written: both count 0.
     """
     schema = func._schema  # noqa: SLF001
     returned = [returned.alias_info for returned in schema.returns]
@@ -192,7 +205,10 @@ def _size(values: Any) -> int:
 
 
 def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
-    """Return every module without modules inside, in the order of the forward pass, for one sample of a batch [B, ...]."""
+    """Return every module without modules inside, in the order of the forward pass.
+
+    For one sample of a batch [B, ...].
+    """
     found: list[Layer] = []
     before: list[int] = []
     counter = FlopCounterMode(display=False)

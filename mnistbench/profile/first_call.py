@@ -1,12 +1,14 @@
 """Measure the first iteration of a case in new processes, with untrained and with trained weights.
 
-A profile of an untrained model is often slower than one taken after training. Two processes separate the effect of
-training from the effect of being first: one process profiles its first iteration, trains, and profiles later
-iterations; another process loads the trained weights and profiles its first iteration.
+A profile of an untrained model is often slower than one taken after training. Two processes
+separate the effect of training from the effect of being first: one process profiles its first
+iteration, trains, and profiles later iterations; another process loads the trained weights and
+profiles its first iteration.
 
-Importing torch takes longer than all of that. Therefore, on a CPU under Linux, the processes are forked from one server
-process that has imported the modules but has run no operation and has one thread. Their first iterations equal those of
-processes that import torch themselves: ``docs/evidence/first_call_processes.py``.
+Importing torch takes longer than all of that. Therefore, on a CPU under Linux, the processes are
+forked from one server process that has imported the modules but has run no operation and has one
+thread. Their first iterations equal those of processes that import torch themselves:
+``docs/evidence/first_call_processes.py``.
 """
 
 from __future__ import annotations
@@ -52,8 +54,9 @@ def cold_calls(
 ) -> tuple[ColdCall, ...]:
     """Return profiled iterations of a case of a built-in workload.
 
-    In order: the first iteration of a process, later ones of that process after TRAINING_STEPS steps, and the first iteration
-    of a process with the trained weights. Open ``processes`` serve several cases; by default they are started and ended here.
+    In order: the first iteration of a process, later ones of that process after TRAINING_STEPS
+    steps, and the first iteration of a process with the trained weights. Open ``processes`` serve
+    several cases; by default they are started and ended here.
 
     Raises:
         UsageError: a process failed.
@@ -75,7 +78,10 @@ def cold_calls(
 
 
 class Processes:
-    """Runs each job in a new process: forked from a server if ``fork`` and where that is possible, else started."""
+    """Runs each job in a new process.
+
+    Forked from a server if ``fork`` and where that is possible, else started.
+    """
 
     def __init__(self, *, fork: bool = True) -> None:
         self._fork = fork and sys.platform == "linux"
@@ -118,7 +124,10 @@ class Processes:
 
 
 def _start(variables: dict[str, str]) -> Child:
-    """Start a process that runs ``main``. It ends when its standard input is closed, so also when this process is killed."""
+    """Start a process that runs ``main``.
+
+    It ends when its standard input is closed, so also when this process is killed.
+    """
     environment = measuring_environment(
         os.environ, platformdirs.user_cache_path("mnistbench") / "pycache"
     )
@@ -147,11 +156,14 @@ def _calls(answer: Reader) -> list[ColdCall]:
     return list(answer["calls"].read(tuple[ColdCall, ...]))
 
 
-# ---- The process -----------------------------------------------------------------------------------------------------
+# ---- The process ---------------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Read jobs from standard input, a line of JSON each; write an answer to each to standard output, also a line of JSON."""
+    """Read jobs from standard input, a line of JSON each.
+
+    Write an answer to each to standard output, also a line of JSON.
+    """
     from mnistbench.measuring.torch_import import import_torch
 
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -180,7 +192,9 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _forked(job: dict[str, Any]) -> dict[str, Any]:
-    """Run a job in a fork of this process; return its answer, how it failed, or that its first iteration would differ.
+    """Run a job in a fork of this process.
+
+    Return its answer, how it failed, or that its first iteration would differ.
 
     Exit if standard input is closed.
     """
@@ -215,10 +229,13 @@ def _forked(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _present_pages() -> list[tuple[int, int, int]]:
-    """Return the address, the number of bytes and the advice for madvise of the private memory that this process has used.
+    """Return the private memory that this process has used.
 
-    A fork maps these pages again when it first uses them, and copies those that it writes. That would happen in its first
-    iteration, but a process that has imported the modules itself has the pages.
+    The address, the number of bytes and the advice for madvise.
+
+    A fork maps these pages again when it first uses them, and copies those that it writes. That
+    would happen in its first iteration, but a process that has imported the modules itself has the
+    pages.
     """
     import mmap
 
@@ -246,7 +263,10 @@ def _present_pages() -> list[tuple[int, int, int]]:
 def _exit_with_answer(
     job: dict[str, Any], pages: Sequence[tuple[int, int, int]], writing: int
 ) -> None:
-    """Map the pages as if they had been used, run the job, and end the fork without the clean-up of its parent."""
+    """Map the pages as if they had been used, run the job, and end the fork.
+
+    Without the clean-up of its parent.
+    """
     import ctypes
 
     code = 1

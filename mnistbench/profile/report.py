@@ -57,7 +57,10 @@ def profile_report(cases: Sequence[Profiled], shown: Settings) -> Report:
 
 
 def blocks(cases: Sequence[Profiled], shown: Settings) -> list[Block]:
-    """Return the whole report: batch sizes side by side, then each case, its layers and its first calls."""
+    """Return the whole report.
+
+    Batch sizes side by side, then each case, its layers and its first calls.
+    """
     found: list[Block] = []
     # By everything but the batch size.
     groups: dict[tuple[str, ...], list[Profiled]] = defaultdict(list)
@@ -108,7 +111,7 @@ def _sort(table: OpTable, shown: Settings) -> str:
     return own if shown.sort in (None, "self-device") else shown.sort
 
 
-# ---- Rows ------------------------------------------------------------------------------------------------------------
+# ---- Rows ----------------------------------------------------------------------------------------
 
 
 def rows_of(case: Profiled, table: OpTable, by: str) -> dict[OpKey, OperationSum]:
@@ -125,7 +128,10 @@ def rows_of(case: Profiled, table: OpTable, by: str) -> dict[OpKey, OperationSum
 
 
 def shows_work(case: Profiled, table: OpTable) -> bool:
-    """Whether the times of a table are those of the work itself. The host of an accelerator only launches it."""
+    """Whether the times of a table are those of the work itself.
+
+    The host of an accelerator only launches it.
+    """
     return table.view == "device" or case.params.device == "cpu"
 
 
@@ -181,11 +187,14 @@ _CASE: tuple[Column[tuple[Profiled, OpTable]], ...] = (
 )
 
 
-# ---- Batch sizes side by side ----------------------------------------------------------------------------------------
+# ---- Batch sizes side by side --------------------------------------------------------------------
 
 
 def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table:
-    """Return a row per operation and, for each batch size, a column of the sort key and one of its share."""
+    """Return a row per operation, with two columns for each batch size.
+
+    They are the sort key and its share.
+    """
     cases = [(case, table) for case in group if (table := case.table(view))]
     tables = [table for _, table in cases]
     sort = _sort(tables[0], shown)
@@ -253,11 +262,14 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table
     )
 
 
-# ---- One case --------------------------------------------------------------------------------------------------------
+# ---- One case ------------------------------------------------------------------------------------
 
 
 def work_table(case: Profiled, table: OpTable, shown: Settings) -> Table:
-    """Return the time, the FLOPs and bytes, and the share of the roofline limit of each operation of a case."""
+    """Return the time, the work and the share of the roofline limit of each operation.
+
+    The work is FLOPs and bytes. The operations are those of a case.
+    """
     rows, with_work = rows_of(case, table, shown.by), shows_work(case, table)
     picked = _picked(rows, table, shown)
     left_out = len(rows) - len(picked)
@@ -361,7 +373,7 @@ def rank_sentences(case: Profiled) -> Iterator[str]:
     )
 
 
-# ---- Layers and first calls ------------------------------------------------------------------------------------------
+# ---- Layers and first calls ----------------------------------------------------------------------
 
 _LAYERS: tuple[Column[Layer], ...] = (
     Column("layer", lambda layer: layer.name),
@@ -378,7 +390,10 @@ _LAYERS: tuple[Column[Layer], ...] = (
 
 
 def layer_table(case: Profiled) -> Table:
-    """Return every layer of the network with its shape, parameters, FLOPs and bytes, for one sample."""
+    """Return every layer of the network with what it computes.
+
+    Its shape, parameters, FLOPs and bytes, for one sample.
+    """
     flops = [layer.flops for layer in case.layers if layer.flops is not None]
     whole = Layer(
         name="all",

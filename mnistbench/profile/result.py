@@ -1,6 +1,9 @@
-"""What ``mnistbench profile`` measures: operations with their times, FLOPs and bytes, and the ceilings of the machine.
+"""What ``mnistbench profile`` measures.
 
-This module does not import torch, so that results can be drawn anywhere. Times are integer nanoseconds, sizes are bytes.
+Operations with their times, FLOPs and bytes, and the ceilings of the machine.
+
+This module does not import torch, so that results can be drawn anywhere. Times are integer
+nanoseconds, sizes are bytes.
 """
 
 from __future__ import annotations
@@ -152,7 +155,9 @@ class RankTimes:
 
     @property
     def exposed_ns(self) -> int | None:
-        """Exposed communication: what a step takes longer than one without communication; None for one rank.
+        """Exposed communication: what a step takes longer than one without communication.
+
+        None for one rank.
 
         Communication that overlaps with computation is not part of it. Noise can make it negative.
         """
@@ -225,7 +230,10 @@ class Profiled:
 
     @property
     def busy_ns(self) -> tuple[int, ...]:
-        """Time in which the accelerator ran kernels or copies, of each profiled iteration; empty on a CPU."""
+        """Time in which the accelerator ran kernels or copies, of each profiled iteration.
+
+        Empty on a CPU.
+        """
         device = self.table("device")
         return device.busy_ns if device else ()
 
@@ -247,7 +255,9 @@ class Profiled:
 
     @property
     def utilisation(self) -> float | None:
-        """Model FLOP utilisation: FLOP/s of an iteration divided by the measured peak; None if either is unknown.
+        """Model FLOP utilisation: FLOP/s of an iteration divided by the measured peak.
+
+        None if either is unknown.
 
         Chowdhery et al., PaLM (2022), appendix B.
         """
@@ -257,13 +267,19 @@ class Profiled:
 
     @property
     def idle(self) -> float | None:
-        """Share of an untraced iteration in which the accelerator ran no kernel; None without an accelerator."""
+        """Share of an untraced iteration in which the accelerator ran no kernel.
+
+        None without an accelerator.
+        """
         if not self.busy_ns or not self.call_ns:
             return None
         return max(0.0, 1 - statistics.median(self.busy_ns) / self.call_ns)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields for JSON, for :meth:`from_stored`. Records in them are left as they are."""
+        """Return the fields for JSON, for :meth:`from_stored`.
+
+        Records in them are left as they are.
+        """
         costs = [[*key, cost.flops, cost.n_bytes] for key, cost in self.costs.items()]
         return {**{each.name: getattr(self, each.name) for each in fields(self)}, "costs": costs}
 

@@ -1,4 +1,7 @@
-"""Profile one case, in one process or as one of several ranks: times, FLOPs and bytes of its operations, and the ceilings."""
+"""Profile one case, in one process or as one of several ranks.
+
+Times, FLOPs and bytes of its operations, and the ceilings.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from mnistbench.workloads.ranks import Alone
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import Workload
 
-#: Timed steps of each kind. Their number is the same on all ranks, because the ranks wait for each other in every step.
+#: Timed steps of each kind. Their number is the same on all ranks, because the ranks wait for each
+#: other in every step.
 TIMED_STEPS = 30
 
 
@@ -36,18 +40,22 @@ def profile_case(
 ) -> Profiled:
     """Time the iterations of a case, profile it, and count the FLOPs and bytes of its operations.
 
-    Several ranks profile and measure their ceilings at the same time, so that the conditions are those of the step.
+    Several ranks profile and measure their ceilings at the same time, so that the conditions are
+    those of the step.
 
     Args:
-        params: of the case, ``forward`` or ``step``; of ranks: ``step``, with the batch of all and the device of this rank.
+        params: of the case, ``forward`` or ``step``; of ranks: ``step``, with the batch of all and
+            the device of this rank.
         workload: of the case.
         iterations: number of profiled iterations, at least 1.
-        ranks: of which this process is one; all call this function with the same case, and the result of rank 0 has the times
-            of all. None: this process is by itself.
+        ranks: of which this process is one; all call this function with the same case, and the
+            result of rank 0 has the times of all. None: this process is by itself.
         data_dir: directory of MNIST.
         shapes: record the input shapes of each operation.
-        trace: path of a Chrome trace of the profiled iterations, compressed if it ends in ``.gz``; None: no trace.
-        timed: also time iterations without the profiler; otherwise ``calls_ns`` is empty, except for ranks.
+        trace: path of a Chrome trace of the profiled iterations, compressed if it ends in ``.gz``;
+            None: no trace.
+        timed: also time iterations without the profiler; otherwise ``calls_ns`` is empty, except
+            for ranks.
 
     Raises:
         UsageError: the device runs out of memory, or the trace cannot be written.

@@ -1,6 +1,9 @@
-"""The value of the fixture ``op_benchmark``: a callable that measures and records a case of a workload, or a function.
+"""The value of the fixture ``op_benchmark``.
 
-An implementation of ``pytest_mnistbench_attach`` can call the standard attachments: they have its arguments and return value::
+A callable that measures and records a case of a workload, or a function.
+
+An implementation of ``pytest_mnistbench_attach`` can call the standard attachments: they have its
+arguments and return value::
 
     def pytest_mnistbench_attach(config, case, record):
         from mnistbench.pytest_plugin.fixture import operation_tables, training_scalars
@@ -35,7 +38,8 @@ from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thre
 from mnistbench.workloads.data import mnist_unpacked
 from mnistbench.workloads.workload import Workload
 
-#: Share of the time of kernels and copies from which on a record notes that it belongs to no operation.
+#: Share of the time of kernels and copies from which on a record notes that it belongs to no
+#: operation.
 NOTED_SHARE = 0.10
 
 #: An address in the text of an object, a function or a container of them.
@@ -46,7 +50,10 @@ _TIMED = pytest.StashKey[Timed]()
 
 
 class OpBenchmark:
-    """Measures one phase of one workload at one batch size on one device with one step, or a function."""
+    """Measures one phase of one workload at one batch size on one device.
+
+    With one step, or a function.
+    """
 
     def __init__(
         self,
@@ -72,7 +79,8 @@ class OpBenchmark:
             what the function returns.
 
         Raises:
-            UsageError: the phase, the workload or a parameter cannot be measured, or the test is not parametrized for it.
+            UsageError: the phase, the workload or a parameter cannot be measured, or the test is
+                not parametrized for it.
         """
         if callable(measured):
             if self._workload:
@@ -124,7 +132,8 @@ class OpBenchmark:
                     case = build_case()
                 self._measure(case)
         except torch.OutOfMemoryError as error:
-            # pytest keeps the traceback, whose frames refer to tensors; the next case needs their memory.
+            # pytest keeps the traceback, whose frames refer to tensors; the next case needs their
+            # memory.
             traceback.clear_frames(error.__traceback__)
             if device.type != "cpu":
                 torch.get_device_module(device).empty_cache()
@@ -187,7 +196,10 @@ class OpBenchmark:
         )
 
     def _attached(self, case: Case, record: CaseRecord) -> CaseRecord:
-        """Merge the attachments that the hook returns; an exception becomes a note, and the timing is kept."""
+        """Merge the attachments that the hook returns.
+
+        An exception becomes a note, and the timing is kept.
+        """
         hook, config = self._request.node.ihook.pytest_mnistbench_attach, self._request.config
         makers: list[Callable[[], Iterable[Mapping[str, Any] | None]]] = (
             [lambda: hook(config=config, case=case, record=record)]
@@ -222,7 +234,9 @@ class OpBenchmark:
 
 # As the hook.
 def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:  # noqa: ARG001
-    """Return the table of the first iteration, and of warm ones: host alone and, on an accelerator, with the device.
+    """Return the table of the first iteration, and of warm ones.
+
+    Host alone and, on an accelerator, with the device.
 
     Empty for cases that are not profiled per operation, and with ``--no-op-profile``.
     """
@@ -239,7 +253,9 @@ def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> d
 
 # As the hook.
 def training_scalars(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:  # noqa: ARG001
-    """Return loss and accuracy of a short training run; for a case that does not train, the times of its rounds.
+    """Return loss and accuracy of a short training run.
+
+    For a case that does not train, the times of its rounds.
 
     Write them to TensorBoard too, unless that is off.
     """
@@ -255,7 +271,10 @@ def training_scalars(config: pytest.Config, case: Case, record: CaseRecord) -> d
 
 
 def _test_identity(node: pytest.Function) -> str:
-    """Return the test's id without the parameters in ``Params``, but with those of the user's own marks."""
+    """Return the test's id without the parameters in ``Params``.
+
+    Those of the user's own marks remain.
+    """
     callspec = getattr(node, "callspec", None)
     if callspec is None:
         return node.nodeid
@@ -272,7 +291,10 @@ def _test_identity(node: pytest.Function) -> str:
 
 
 def _same_in_each_process(value: object, name: str, position: int) -> str:
-    """Return the text of a parameter. In place of one with an address this is a name, or the position, as in pytest's ids."""
+    """Return the text of a parameter.
+
+    In place of one with an address this is a name, or the position, as in pytest's ids.
+    """
     text = str(value)
     if not _ADDRESS.search(text):
         return text

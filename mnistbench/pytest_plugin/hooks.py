@@ -1,7 +1,7 @@
 """The hooks that a user's conftest.py can implement, and the built-in workloads for it.
 
-Mark an implementation ``@pytest.hookimpl(optionalhook=True)``: otherwise ``pytest -p no:mnistbench`` refuses it as an
-unknown hook.
+Mark an implementation ``@pytest.hookimpl(optionalhook=True)``: otherwise ``pytest -p
+no:mnistbench`` refuses it as an unknown hook.
 """
 
 from __future__ import annotations
@@ -29,11 +29,16 @@ def pytest_mnistbench_workloads(config: pytest.Config) -> Iterable[Workload]:  #
         from mnistbench import Workload
 
         def pytest_mnistbench_workloads(config):
-            return [Workload(name="mlp", make_model=..., make_batch=..., loss=..., make_optimizer=...)]
+            return [
+                Workload(
+                    name="mlp", make_model=..., make_batch=..., loss=..., make_optimizer=...
+                )
+            ]
 
-    Tests that use ``op_benchmark`` are parametrized over all registered workloads, or over those that ``--bench-model``
-    names. The built-in workloads, convnet and lenet5, are measured if ``--bench-model`` names them or if a conftest.py
-    returns ``mnistbench.pytest_plugin.hooks.builtin_workloads(config)``.
+    Tests that use ``op_benchmark`` are parametrized over all registered workloads, or over those
+    that ``--bench-model`` names. The built-in workloads, convnet and lenet5, are measured if
+    ``--bench-model`` names them or if a conftest.py returns
+    ``mnistbench.pytest_plugin.hooks.builtin_workloads(config)``.
     """
 
 
@@ -42,10 +47,11 @@ def pytest_mnistbench_attach(
 ) -> Mapping[str, Any] | None:
     """Return attachments for the record of a case that was just measured.
 
-    The keys ``operation_tables`` (OpTable objects) and ``training_scalars`` (a Scalars object) set the fields of these
-    names; the functions of these names in ``mnistbench.pytest_plugin.fixture`` return them. Any other key needs a JSON
-    value and is saved as it is. The attachments of several conftest.py files are merged. If no conftest.py implements this
-    hook, the record gets both standard attachments. An exception becomes a note in the record; the timing is kept.
+    The keys ``operation_tables`` (OpTable objects) and ``training_scalars`` (a Scalars object) set
+    the fields of these names; the functions of these names in ``mnistbench.pytest_plugin.fixture``
+    return them. Any other key needs a JSON value and is saved as it is. The attachments of several
+    conftest.py files are merged. If no conftest.py implements this hook, the record gets both
+    standard attachments. An exception becomes a note in the record; the timing is kept.
     """
 
 
@@ -55,13 +61,15 @@ def pytest_mnistbench_take_case(
 ) -> bool | None:
     """Return True to measure a case in another way; the fixture then measures and saves nothing.
 
-    ``mnistbench gate`` takes the cases of both sides with this hook. Each call of ``build`` returns a new case.
+    ``mnistbench gate`` takes the cases of both sides with this hook. Each call of ``build`` returns
+    a new case.
     """
 
 
 def builtin_workloads(config: pytest.Config) -> list[Workload]:
     """Return ConvNet and LeNet5 on ``--bench-dataset``.
 
-    A ``pytest_mnistbench_workloads`` that returns them has every test measure them without ``--bench-model``.
+    A ``pytest_mnistbench_workloads`` that returns them has every test measure them without
+    ``--bench-model``.
     """
     return [each for each in config.stash[SESSION].builtin_workloads if each.name in SUITE_MODELS]

@@ -1,6 +1,9 @@
-"""Options of the plug-in: pytest's command line and configuration -> one frozen object; an error names the option.
+"""Options of the plug-in: pytest's command line and configuration -> one frozen object.
 
-Reading them does not import torch: devices and workloads are checked when a collected test needs them.
+An error names the option.
+
+Reading them does not import torch: devices and workloads are checked when a collected test needs
+them.
 """
 
 from __future__ import annotations

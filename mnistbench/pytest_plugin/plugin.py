@@ -1,4 +1,7 @@
-"""The pytest plug-in: options, the fixture ``op_benchmark`` and hooks. Importing it does not import torch."""
+"""The pytest plug-in: options, the fixture ``op_benchmark`` and hooks.
+
+Importing it does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,8 @@ FIXTURE = "op_benchmark"
 #: Exit codes of a comparison: regressed, the code of a failed test; undecided. pytest uses 0 to 6.
 EXIT_REGRESSED, EXIT_UNJUDGED = 1, 8
 
-#: A filter for warnings of torch's own modules. Where warnings are errors, torch 2.11 could compile no model: it imports
-#: deprecated code of its own, and advises TF32 on devices that have it.
+#: A filter for warnings of torch's own modules. Where warnings are errors, torch 2.11 could compile
+#: no model: it imports deprecated code of its own, and advises TF32 on devices that have it.
 SHOW_WARNINGS_OF_TORCH = r"default:::torch\."
 
 
@@ -69,13 +72,16 @@ def _one_line_errors() -> Iterator[None]:
         raise pytest.UsageError(str(error)) from None
 
 
-# ---- Collection ------------------------------------------------------------------------------------------------------
+# ---- Collection ----------------------------------------------------------------------------------
 
 
 # After pytest's own marks, so that a marked workload comes first in the id, too.
 @pytest.hookimpl(trylast=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize the tests that measure a phase of a workload; a parameter that a test's own mark sets is left alone."""
+    """Parametrize the tests that measure a phase of a workload.
+
+    A parameter that a test's own mark sets is left alone.
+    """
     if FIXTURE not in metafunc.fixturenames:
         return
     marks = list(metafunc.definition.iter_markers("parametrize"))
@@ -111,8 +117,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _measures_a_function(test: Callable[..., Any], marks: Iterable[pytest.Mark]) -> bool:
     """Whether a test calls ``op_benchmark`` with a function, or decorates one with it.
 
-    Read from its source, because a test is parametrized before it runs. An argument that is a variable is a function, unless
-    the ``parametrize`` marks have the name of a phase.
+    Read from its source, because a test is parametrized before it runs. An argument that is a
+    variable is a function, unless the ``parametrize`` marks have the name of a phase.
     """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(test)))
@@ -175,7 +181,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
     return session_line(session.environment, session.options.dataset, session.devices)
 
 
-# ---- One case --------------------------------------------------------------------------------------------------------
+# ---- One case ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -213,12 +219,13 @@ def op_benchmark(
 ) -> Callable[..., Any]:
     """Measure one phase of a workload, operation by operation: ``op_benchmark("step")``.
 
-    Phases: ``forward``, ``step``, ``train``, ``eval``, ``batch``, ``dataloader``. The options ``--bench-model``,
-    ``--bench-batch-size``, ``--bench-device`` and ``--bench-step`` parametrize the test over ``bench_workload``,
-    ``bench_batch_size``, ``bench_device`` and ``bench_step``; a ``parametrize`` mark of one of these names replaces the option.
+    Phases: ``forward``, ``step``, ``train``, ``eval``, ``batch``, ``dataloader``. The options
+    ``--bench-model``, ``--bench-batch-size``, ``--bench-device`` and ``--bench-step`` parametrize
+    the test over ``bench_workload``, ``bench_batch_size``, ``bench_device`` and ``bench_step``; a
+    ``parametrize`` mark of one of these names replaces the option.
 
-    ``op_benchmark(function, *args, **kwargs)`` measures a function as ``benchmark`` does, with its operations, and returns its
-    result. Such a test is not parametrized over workloads.
+    ``op_benchmark(function, *args, **kwargs)`` measures a function as ``benchmark`` does, with its
+    operations, and returns its result. Such a test is not parametrized over workloads.
     """
     from mnistbench.pytest_plugin.fixture import OpBenchmark
 
@@ -231,7 +238,10 @@ def op_benchmark(
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Iterator[Any]:
-    """With ``--op-benchmarks``, attach operations to the tests that use pytest-benchmark's own fixture."""
+    """With ``--op-benchmarks``, attach operations to plain tests.
+
+    They use pytest-benchmark's own fixture.
+    """
     value = yield
     session = request.config.stash[SESSION]
     if (
@@ -243,7 +253,7 @@ def pytest_fixture_setup(
     return value
 
 
-# ---- What pytest-benchmark saves and compares ------------------------------------------------------------------------
+# ---- What pytest-benchmark saves and compares ----------------------------------------------------
 
 
 @pytest.hookimpl(optionalhook=True)

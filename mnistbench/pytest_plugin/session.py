@@ -1,4 +1,7 @@
-"""State of the plug-in during a pytest session, kept in ``config.stash``. Imports torch inside functions only."""
+"""State of the plug-in during a pytest session, kept in ``config.stash``.
+
+Imports torch inside functions only.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,8 @@ class Session:
         """Read the options; the command line overrides the configuration file.
 
         Raises:
-            UsageError: a value cannot be used, or a threshold is given without ``--benchmark-compare``.
+            UsageError: a value cannot be used, or a threshold is given without
+                ``--benchmark-compare``.
         """
         self.options = read_pytest(Options, config)
         for flag, name in (("--op-fail", "op_fail"), ("--case-fail", "case_fail")):
@@ -73,7 +77,8 @@ class Session:
         """Return the workloads of the conftest.py files that apply to a test.
 
         Raises:
-            UsageError: a hook returned something else, or a name is registered twice or is that of a built-in workload.
+            UsageError: a hook returned something else, or a name is registered twice or is that of
+                a built-in workload.
         """
         from mnistbench.workloads.workload import Workload
 
@@ -82,7 +87,8 @@ class Session:
         for workloads in reversed(item.ihook.pytest_mnistbench_workloads(config=item.config)):
             for workload in workloads:
                 if not isinstance(workload, Workload):
-                    # The text of a model has many lines, and that of another object may take any time.
+                    # The text of a model has many lines, and that of another object may take any
+                    # time.
                     what = (
                         repr(workload)
                         if isinstance(workload, str)
@@ -99,7 +105,9 @@ class Session:
         return list(found.values())
 
     def select_workloads(self, registered: Iterable[Workload]) -> list[str]:
-        """Return the names that a test is parametrized over: all that are registered for it, or those of ``--bench-model``.
+        """Return the names that a test is parametrized over.
+
+        All that are registered for it, or those of ``--bench-model``.
 
         Raises:
             UsageError: none is registered, and ``--bench-model`` names none.
@@ -117,7 +125,9 @@ class Session:
         return names
 
     def check(self, measured: Iterable[str]) -> None:
-        """Refuse options, measured workloads and datasets that cannot be measured, before any case runs.
+        """Refuse options, workloads and datasets that cannot be measured.
+
+        Before any case runs.
 
         Raises:
             MnistbenchError: the first error, here or during collection.
@@ -138,7 +148,10 @@ class Session:
             raise
 
     def _check_options(self) -> None:
-        """Refuse a workload of no collected test, and a TensorBoard directory that cannot be written; leave nothing there."""
+        """Refuse a workload of no collected test, and an unwritable TensorBoard directory.
+
+        Leave nothing there.
+        """
         for name in self.options.workloads or ():
             if name not in self._known_workloads:
                 raise UsageError(
@@ -181,7 +194,10 @@ class Session:
 
     @property
     def environment_of_records(self) -> Environment:
-        """The environment with the threads of the records: ``--bench-threads`` does not apply to plain tests."""
+        """The environment with the threads of the records.
+
+        ``--bench-threads`` does not apply to plain tests.
+        """
         threads = {record.params.threads for record in self.records}
         return (
             replace(self.environment, threads=threads.pop())
@@ -230,7 +246,10 @@ class Session:
         return self.judgement
 
     def _plain_benchmarks(self) -> list[dict[str, Any]]:
-        """Return the benchmarks of this session that have no record, as pytest-benchmark saves them."""
+        """Return the benchmarks of this session that have no record.
+
+        As pytest-benchmark saves them.
+        """
         recorded = {record.node_id for record in self.records}
         session = getattr(self._config, "_benchmarksession", None)
         return [
@@ -260,9 +279,12 @@ class Session:
         return "no test was selected; check -k, -m and the paths"
 
     def _older_runs_of(self, comparison: Comparison) -> list[RunSummary]:
-        """Return older saved runs of the cases that the base lacks, oldest first, reduced to these cases.
+        """Return older saved runs of the cases that the base lacks, oldest first.
 
-        Without a value --benchmark-compare uses the newest saved run, which may have been saved with -k.
+        They are reduced to these cases.
+
+        Without a value --benchmark-compare uses the newest saved run, which may have been saved
+        with -k.
         """
         storage_root = self._storage
         bare = self._config.getoption("benchmark_compare", default=None) is True
@@ -283,7 +305,10 @@ class Session:
 
     @functools.cached_property
     def tracker(self) -> Tracker:
-        """Writer of curves, made for the first curve, so that a session without curves leaves no directory."""
+        """Writer of curves, made for the first curve.
+
+        A session without curves leaves no directory.
+        """
         from mnistbench.measuring.curves import CurveStore
         from mnistbench.measuring.tensorboard import Tracker, new_directory
 
@@ -326,12 +351,13 @@ class Session:
             bar.step(description)
             yield bar.over(batches)
 
-    # ---- Tests that use pytest-benchmark's own fixture ------------------------------------------------------------------
+    # ---- Tests that use pytest-benchmark's own fixture -------------------------------------------
 
     def attach_operations(self, fixture: Any, item: pytest.Item) -> None:
         """Make pytest-benchmark's fixture attach a record to its benchmark.
 
-        The fixture measures as without it; the profiled calls follow. A test that calls no operation of torch has no record.
+        The fixture measures as without it; the profiled calls follow. A test that calls no
+        operation of torch has no record.
         """
         from mnistbench.core.record import KEY
         from mnistbench.measuring.calls import intercept, only_created
@@ -394,7 +420,9 @@ class Session:
 
 
 def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
-    """Return the thresholds of a test's closest ``opgate`` mark, for operations and for the whole iteration.
+    """Return the thresholds of a test's closest ``opgate`` mark.
+
+    For operations and for the whole iteration.
 
     Raises:
         UsageError: the mark has a wrong value.

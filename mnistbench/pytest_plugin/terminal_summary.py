@@ -1,4 +1,7 @@
-"""Terminal output of a pytest session: a line before the first case, tables and notes after the last."""
+"""Terminal output of a pytest session.
+
+A line before the first case, tables and notes after the last.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,19 @@ from mnistbench.showing.terminal import draw, draw_report
 
 
 def session_line(environment: Environment, dataset: str, devices: Sequence[str]) -> str:
-    """Return one line on torch, devices, threads and dataset, and on whether the allocator adds noise."""
+    """Return one line on torch, devices, threads and dataset.
+
+    And on whether the allocator adds noise.
+    """
     threads = units.threads(environment.threads)
     return f"mnistbench: torch {environment.torch}, {', '.join(devices)}, {threads}, {dataset}; {allocator_status(os.environ)}"
 
 
 def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print operations or, with a baseline, their comparison; then notes and the command for TensorBoard."""
+    """Print operations or, with a baseline, their comparison.
+
+    Then notes and the command for TensorBoard.
+    """
     quiet = config.getoption("benchmark_quiet", default=False) and not config.getoption(
         "benchmark_verbose", default=False
     )
@@ -55,7 +64,10 @@ def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytes
 def _print_comparison(
     session: Session, judgement: Judgement, reporter: pytest.TerminalReporter, *, quiet: bool
 ) -> None:
-    """Print the report of ``mnistbench compare``; with ``--benchmark-quiet`` only the reasons of a failure."""
+    """Print the report of ``mnistbench compare``.
+
+    With ``--benchmark-quiet`` only the reasons of a failure.
+    """
     if quiet and judgement.outcome not in ("regressed", "unjudged"):
         return
     reporter.section("mnistbench: operations compared", sep="-")

@@ -1,4 +1,7 @@
-"""``mnistbench list``, ``history``, ``export`` and ``prune``: the settings of each and what it does with saved runs."""
+"""``mnistbench list``, ``history``, ``export`` and ``prune``.
+
+The settings of each and what it does with saved runs.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ class History:
     storage: Path = options.storage()
 
     def run(self) -> int:
-        """Print the time of the case, of an operation or of a module in every saved run; return 0."""
+        """Print the time of the case, of an operation or of a module in every saved run.
+
+        Return 0.
+        """
         if is_trace(self.case):
             raise UsageError(
                 f"{self.case!r} is a trace, not a case of saved runs; compare two traces with: mnistbench compare"
@@ -114,7 +120,9 @@ class Prune:
 def plan(
     runs: Sequence[SavedRun], keep: int, tensorboard: Path
 ) -> tuple[list[Path], list[Path], list[str]]:
-    """Return the files and TensorBoard directories of all but the newest ``keep`` runs, and a line per directory to keep.
+    """Return the files and TensorBoard directories of all but the newest ``keep`` runs.
+
+    And a line per directory to keep.
 
     A directory that a kept run uses too is not returned.
     """

@@ -8,7 +8,8 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.params import Params
 
-#: Field of ``record.Environment`` -> advice if it differs. Differences in other fields are reported, but do not matter.
+#: Field of ``record.Environment`` -> advice if it differs. Differences in other fields are
+#: reported, but do not matter.
 BLOCKING = {
     "cpu_model": "measure both sides on one machine, or add --across-machines",
     "cpu_count": "give both sides the same CPUs, or add --across-machines",

@@ -15,9 +15,12 @@ OR_TRACE = "a file, a number (0003), a name, a glob, latest, a commit or a branc
 
 
 def find(root: Path, *references: str) -> list[list[SavedRun]]:
-    """Return the saved runs that each reference names, oldest first; print a line for each file that cannot be read.
+    """Return the saved runs that each reference names, oldest first.
 
-    A file that is a trace counts as a saved run. All references name saved runs, or all name traces.
+    Print a line for each file that cannot be read.
+
+    A file that is a trace counts as a saved run. All references name saved runs, or all name
+    traces.
 
     Raises:
         UsageError: a reference names no readable run, or one names a saved run and another a trace.
@@ -47,7 +50,9 @@ def find(root: Path, *references: str) -> list[list[SavedRun]]:
 
 
 def all_runs(root: Path) -> list[SavedRun]:
-    """Return all saved runs below a directory, oldest first; print a line for each file that cannot be read.
+    """Return all saved runs below a directory, oldest first.
+
+    Print a line for each file that cannot be read.
 
     Raises:
         UsageError: there is none.

@@ -24,7 +24,10 @@ def operation_tables(records: Iterable[CaseRecord], top: int) -> list[Table]:
 
 
 def batch_groups(records: Iterable[CaseRecord]) -> list[list[CaseRecord]]:
-    """Return the cases with a warm table, grouped by everything but the batch size, the smallest first."""
+    """Return the cases with a warm table, grouped by everything but the batch size.
+
+    The smallest first.
+    """
     groups: dict[tuple[str, ...], list[CaseRecord]] = defaultdict(list)
     for record in records:
         if record.table("warm"):
@@ -39,7 +42,8 @@ def batch_groups(records: Iterable[CaseRecord]) -> list[list[CaseRecord]]:
 def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     """Return the table of one of :func:`batch_groups`.
 
-    Rows: the ``top`` operations by their largest share in any column; the rest as ``other``, so that columns add up.
+    Rows: the ``top`` operations by their largest share in any column; the rest as ``other``, so
+    that columns add up.
     """
     tables = [table for record in records if (table := record.table("warm"))]
     columns = [TimesOfCase(table) for table in tables]

@@ -1,7 +1,7 @@
 """Benchmarks without a record, as pytest-benchmark and programs that write its format save them.
 
-Only a name and a median are needed. Fields that a version or another program leaves out, or fills with ``null`` or ``NaN``, are
-computed from others or unknown.
+Only a name and a median are needed. Fields that a version or another program leaves out, or fills
+with ``null`` or ``NaN``, are computed from others or unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def plain_name(benchmark: Reader) -> str:
 def plain_stats(benchmark: Reader) -> dict[str, Any]:
     """Return the statistics of a benchmark in seconds: ``median`` and those that are known.
 
-    A median and an interquartile range that are missing follow from the samples, if they were saved.
+    A median and an interquartile range that are missing follow from the samples, if they were
+    saved.
 
     Raises:
         FieldError: names the benchmark and the field.
@@ -49,13 +50,19 @@ def plain_stats(benchmark: Reader) -> dict[str, Any]:
 
 
 def samples_s(stats: Mapping[str, Any]) -> list[float]:
-    """Return the times of the rounds in seconds, which ``--benchmark-save-data`` saves; an empty list without it."""
+    """Return the times of the rounds in seconds, which ``--benchmark-save-data`` saves.
+
+    An empty list without it.
+    """
     data = stats.get("data")
     return [float(value) for value in data if is_time(value)] if isinstance(data, list) else []
 
 
 def is_time(value: object) -> TypeGuard[float]:
-    """Whether a value is a time in seconds: a number that is neither negative nor infinite nor NaN."""
+    """Whether a value is a time in seconds.
+
+    A number that is neither negative nor infinite nor NaN.
+    """
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -76,7 +83,10 @@ def plain_environment(file: Any) -> dict[str, str]:
 
 
 def _interquartile_range(stats: Mapping[str, Any], samples: Sequence[float]) -> dict[str, float]:
-    """Return the field ``iqr`` in seconds, from the quartiles or from samples; nothing if it is not known."""
+    """Return the field ``iqr`` in seconds, from the quartiles or from samples.
+
+    Nothing if it is not known.
+    """
     first, third = stats.get("q1"), stats.get("q3")
     if not (is_time(first) and is_time(third)):
         if len(samples) < 2:

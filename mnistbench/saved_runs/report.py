@@ -58,7 +58,10 @@ def list_table(runs: Sequence[SavedRun]) -> Table:
 
 
 def run_references(runs: Sequence[SavedRun]) -> dict[Path, str]:
-    """Return what names each run on a command line: its number, with the folder before it where numbers repeat."""
+    """Return what names each run on a command line.
+
+    Its number, with the folder before it where numbers repeat.
+    """
     counts = Counter(saved.name for saved in runs)
     return {
         saved.path: saved.name
@@ -74,7 +77,7 @@ def _machine(environment: Mapping[str, Any]) -> str:
     return ", ".join([f"{cpu} x {count}" if count else str(cpu), *accelerators])
 
 
-# ---- History ---------------------------------------------------------------------------------------------------------
+# ---- History -------------------------------------------------------------------------------------
 
 
 class EarlierTime(NamedTuple):
@@ -110,7 +113,9 @@ _HISTORY = (
 
 
 def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> Table:
-    """Return the time of a case, or of its operations of one name and module, in every saved run that has it.
+    """Return the time of a case in every saved run that has it.
+
+    Or of its operations of one name and module.
 
     Raises:
         UsageError: no run has it.
@@ -155,7 +160,10 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
 
 
 def _several(found: Iterable[EarlierTime]) -> set[str]:
-    """Return the node ids of a run in which several tests measure the same case: their times are not one series."""
+    """Return the node ids of a run in which several tests measure the same case.
+
+    Their times are not one series.
+    """
     of_run: dict[int, set[str]] = defaultdict(set)
     for past in found:
         of_run[id(past.saved)].add(past.case.node_id)
@@ -193,7 +201,10 @@ def _time(case: CaseSummary, op: str, module: str) -> float | None:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return the values as a line of block characters; of more than SPARKS values, medians of neighbours."""
+    """Return the values as a line of block characters.
+
+    Of more than SPARKS values, medians of neighbours.
+    """
     if len(values) > SPARKS:
         edges = [round(position * len(values) / SPARKS) for position in range(SPARKS + 1)]
         values = [statistics.median(values[start:end]) for start, end in itertools.pairwise(edges)]
@@ -202,7 +213,7 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_LEVELS[round((value - low) * scale)] for value in values)
 
 
-# ---- CSV -------------------------------------------------------------------------------------------------------------
+# ---- CSV -----------------------------------------------------------------------------------------
 
 _RUN_KEYS = (
     "case",

@@ -1,7 +1,10 @@
-"""Saved runs on disk: found by file, number, glob, ``latest``, commit, branch or name; each file is read once.
+"""Saved runs on disk: found by file, number, glob, ``latest``, commit, branch or name.
 
-The layout is that of pytest-benchmark: ``.benchmarks/<machine>/0001_<name>.json``. pytest-benchmark writes in place, and two
-sessions may choose the same number, so truncated files and duplicate numbers are reported and do not stop a command.
+Each file is read once.
+
+The layout is that of pytest-benchmark: ``.benchmarks/<machine>/0001_<name>.json``. pytest-benchmark
+writes in place, and two sessions may choose the same number, so truncated files and duplicate
+numbers are reported and do not stop a command.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ LARGEST_FILE = 64 * 1024**2
 
 _NUMBERED = re.compile(r"(\d{4,})_(.*)\.json(?:\.gz)?")
 
-#: What ``--benchmark-autosave`` writes after the number: a commit, the time, and whether the tree had changes.
+#: What ``--benchmark-autosave`` writes after the number: a commit, the time, and whether the tree
+#: had changes.
 _AUTOSAVED = re.compile(r"([0-9a-f]{7,40}|unversioned|unknown)_\d{8}_\d{6}(_.*)?")
 
 #: Endings of the names of saved runs.
@@ -81,7 +85,10 @@ class SavedRun:
 
     @property
     def given_name(self) -> str:
-        """``new-parser`` of ``0002_new-parser.json``, which ``--benchmark-save`` gave; empty for an automatic name."""
+        """``new-parser`` of ``0002_new-parser.json``, which ``--benchmark-save`` gave.
+
+        Empty for an automatic name.
+        """
         numbered = _NUMBERED.fullmatch(self.path.name)
         return numbered[2] if numbered and not _AUTOSAVED.fullmatch(numbered[2]) else ""
 
@@ -117,7 +124,9 @@ class Storage:
         return self._sorted(self.paths())
 
     def find(self, reference: str) -> list[SavedRun]:
-        """Return the runs that a file, a number, a glob, ``latest``, a commit, a branch or a name means, oldest first.
+        """Return the runs that a reference means, oldest first.
+
+        It is a file, a number, a glob, ``latest``, a commit, a branch or a name.
 
         Raises:
             UsageError: the reference means no readable run, or a number means several.
@@ -194,7 +203,10 @@ class Storage:
         return _only_one(matching, f"{reference!r} is the name of")
 
     def _latest(self) -> list[Path]:
-        """Return the newest readable run: the one with the highest number, as in pytest-benchmark; by date without numbers."""
+        """Return the newest readable run: the one with the highest number, as in pytest-benchmark.
+
+        By date without numbers.
+        """
         paths = self.paths()
         if not any(_NUMBERED.fullmatch(path.name) for path in paths):
             paths = [saved.path for saved in self._sorted(paths)]
@@ -206,7 +218,10 @@ class Storage:
         )
 
     def _of_commit(self, reference: str) -> list[SavedRun]:
-        """Return the runs of a commit, or of the newest saved commit of a branch, without runs of a changed tree."""
+        """Return the runs of a commit, or of the newest saved commit of a branch.
+
+        Without runs of a changed tree.
+        """
         identity = _resolve(reference)
         runs = [saved for saved in self.all() if saved.run.commit]
         if identity:
@@ -305,10 +320,12 @@ def _only_one(matching: list[Path], what: str) -> list[Path]:
 
 
 def has_key(path: Path) -> str:
-    """Return the first of the keys that tell a trace from a saved run; empty if there is none, or the file cannot be read.
+    """Return the first of the keys that tell a trace from a saved run.
 
-    A large part of a file is read only if it is neither. Chrome's form of a trace is a list of events, and a key of an event
-    counts as ``traceEvents``.
+    Empty if there is none, or the file cannot be read.
+
+    A large part of a file is read only if it is neither. Chrome's form of a trace is a list of
+    events, and a key of an event counts as ``traceEvents``.
     """
     try:
         with path.open("rb") as file:
@@ -438,8 +455,8 @@ def _resolve(reference: str) -> str:
 def tensorboard_directory(case_directory: str, root: Path) -> Path | None:
     """Return the TensorBoard directory of the session of a case, if it exists below ``root``.
 
-    Only the name of the session is taken from the file, and only if it has the form of ``tensorboard.new_directory``: the
-    result is never outside ``root``, whatever the file contains.
+    Only the name of the session is taken from the file, and only if it has the form of
+    ``tensorboard.new_directory``: the result is never outside ``root``, whatever the file contains.
     """
     session = Path(case_directory).parent.name
     found = root / session

@@ -1,7 +1,10 @@
-"""The part of a saved run that a comparison reads: medians, counts and the environment, without samples and curves.
+"""The part of a saved run that a comparison reads.
 
-A thousand saved runs fit into memory this way and are read in seconds. A summary is made of a parsed file or of the records
-of the running session, in the same way: a comparison does not depend on which.
+Medians, counts and the environment, without samples and curves.
+
+A thousand saved runs fit into memory this way and are read in seconds. A summary is made of a
+parsed file or of the records of the running session, in the same way: a comparison does not depend
+on which.
 """
 
 from __future__ import annotations
@@ -85,7 +88,10 @@ class TableSummary(NamedTuple):
         return dict(zip(keys, rows, strict=True))
 
     def times(self, clock: str) -> Iterable[int]:
-        """Return the self time minus the profiler's overhead of each operation; device times have no overhead."""
+        """Return the self time minus the profiler's overhead of each operation.
+
+        Device times have no overhead.
+        """
         cost = 0 if clock == "device" else self.profiler_ns
         return (
             map(operator.sub, self.self_ns, _overheads(self.counted.calls, cost))
@@ -172,7 +178,10 @@ def _repeated(repetition: int) -> str:
 
 
 def _numbered(cases: Iterable[CaseSummary]) -> tuple[CaseSummary, ...]:
-    """Give each benchmark of a test a name of its own, so that the nth of two runs are the same case."""
+    """Give each benchmark of a test a name of its own.
+
+    So the nth of two runs are the same case.
+    """
     counts: Counter[tuple[Any, ...]] = Counter()
     found = []
     for case in cases:
@@ -232,7 +241,9 @@ class RunSummary:
         return short_commit(self.commit, dirty=self.dirty)
 
     def where(self, name: str, value: object, shown_as: object) -> RunSummary:
-        """Return the cases in which a field of ``Params`` has a value, with another value in its place.
+        """Return the cases in which a field of ``Params`` has a value.
+
+        They have another value in its place.
 
         Cases of two values can be compared this way, although their parameters differ.
         """
@@ -257,8 +268,8 @@ class RunSummary:
     ) -> RunSummary:
         """Summarise the running session, as it would be read from its file.
 
-        ``others`` are plain benchmarks: ``fullname`` and ``stats`` as in a file of pytest-benchmark. ``why_empty`` is why no
-        benchmark ran, if none did.
+        ``others`` are plain benchmarks: ``fullname`` and ``stats`` as in a file of
+        pytest-benchmark. ``why_empty`` is why no benchmark ran, if none did.
         """
         found = run_header(environment)["environment"] if environment else {}
         cases = _numbered((*summarised(records), *(_plain_case(Reader(one)) for one in others)))
@@ -296,7 +307,10 @@ def summarised(records: Iterable[CaseRecord]) -> tuple[CaseSummary, ...]:
 
 
 class Shared:
-    """Objects that saved runs have in common: runs that are read with one ``Shared`` have one object of each."""
+    """Objects that saved runs have in common.
+
+    Runs that are read with one ``Shared`` have one object of each.
+    """
 
     def __init__(self) -> None:
         self.counted: dict[str, TableCounts] = {}  # by the text of a saved table
@@ -430,12 +444,13 @@ def _check_lengths(table: Reader, *columns: tuple[Any, ...]) -> None:
         raise FieldError("has columns of different length", table.path)
 
 
-# ---- The cache -------------------------------------------------------------------------------------------------------
+# ---- The cache -----------------------------------------------------------------------------------
 #
-# Summaries of saved runs in one file beside them, so that a thousand saved runs are parsed once and not in every command. A
-# summary is found by the hash of the content of its file: it cannot be that of an earlier content, and it is still found where
-# saved runs were copied or restored. The cache is never needed: a run that it does not have is read from its own file, and so
-# are all runs if it is damaged, is of another version or cannot be written.
+# Summaries of saved runs in one file beside them, so that a thousand saved runs are parsed once and
+# not in every command. A summary is found by the hash of the content of its file: it cannot be that
+# of an earlier content, and it is still found where saved runs were copied or restored. The cache
+# is never needed: a run that it does not have is read from its own file, and so are all runs if it
+# is damaged, is of another version or cannot be written.
 
 #: Folder of the cache in a folder of saved runs. pytest-benchmark and git ignore it.
 FOLDER = ".mnistbench_cache"
@@ -443,7 +458,8 @@ FOLDER = ".mnistbench_cache"
 #: Fewer runs than these are parsed in a tenth of a second: they are not worth a file.
 FEWEST = 32
 
-#: Version of the file. Raise it with every change of what a summary contains or how it is made from a saved run.
+#: Version of the file. Raise it with every change of what a summary contains or how it is made from
+#: a saved run.
 _FORMAT = 3
 
 #: Environments, params, texts of counts, and the rows of the runs.

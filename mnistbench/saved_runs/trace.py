@@ -1,7 +1,10 @@
-"""A trace -> a saved run: a case of its host and, if an accelerator was recorded, a case of its device.
+"""A trace -> a saved run.
 
-The time of the host's case is that of a step, the time of the device's case is the busy time of a step. Traces have no
-parameters, so that the cases of two traces are the same cases, whatever their files are called.
+A case of its host and, if an accelerator was recorded, a case of its device.
+
+The time of the host's case is that of a step, the time of the device's case is the busy time of a
+step. Traces have no parameters, so that the cases of two traces are the same cases, whatever their
+files are called.
 """
 
 from __future__ import annotations
@@ -50,7 +53,10 @@ def saved_trace(path: Path) -> SavedRun:
 
 
 def _label(analysis: Analysis) -> str:
-    """Return the file, the rank, the number of steps and what is lost: ``a.json.gz, rank 3 of 8, 6 steps``."""
+    """Return the file, the rank, the number of steps and what is lost.
+
+    ``a.json.gz, rank 3 of 8, 6 steps``.
+    """
     parts = [analysis.source]
     if analysis.rank is not None and (analysis.ranks or 1) > 1:
         parts.append(f"rank {analysis.rank} of {analysis.ranks}")
@@ -69,7 +75,10 @@ def _label(analysis: Analysis) -> str:
 
 
 def _environment(analysis: Analysis) -> dict[str, Any]:
-    """Return what the trace has of the machine and its software, under the names of an Environment where that has them."""
+    """Return what the trace has of the machine and its software.
+
+    Under the names of an Environment where that has them.
+    """
     memory = [units.size(n_bytes) for _, n_bytes in analysis.machine if n_bytes]
     return {
         "devices": tuple(name or UNNAMED for name, _ in analysis.machine),

@@ -11,7 +11,8 @@ from mnistbench.showing.report import Block
 from mnistbench.showing.table import Table
 from mnistbench.showing.terminal import draw
 
-#: Ends a word, so that GitHub makes no mention, issue number or link of plain text; it also reads character entities.
+#: Ends a word, so that GitHub makes no mention, issue number or link of plain text; it also reads
+#: character entities.
 _BREAK = "<!-- -->"
 
 _OF_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -40,8 +41,9 @@ def markdown_report(
 ) -> str:
     """Return a whole report. Tables of cases are folded, to keep a comment short.
 
-    If it is ``drawn``, tables are as on a terminal, the first of them open: a plot made of characters needs their width.
-    ``limit`` is the most bytes, to which the longest parts are cut, and how to see what is cut, for the line in its place.
+    If it is ``drawn``, tables are as on a terminal, the first of them open: a plot made of
+    characters needs their width. ``limit`` is the most bytes, to which the longest parts are cut,
+    and how to see what is cut, for the line in its place.
     """
     parts = [f"### mnistbench: {escaped(outcome)}"]
     for block in blocks:
@@ -77,7 +79,10 @@ def markdown_report(
 
 
 def _cut(part: str, most_bytes: int, see_all: str) -> str:
-    """Return a part without its last lines if it is too long; in their place a line with their number."""
+    """Return a part without its last lines if it is too long.
+
+    In their place a line with their number.
+    """
     encoded, lines = part.encode(), part.split("\n")
     if len(encoded) <= most_bytes or len(lines) == 1:  # the heading
         return part

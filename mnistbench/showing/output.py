@@ -1,4 +1,7 @@
-"""What a command gives back: exit codes, the line of an error, and a report in a format, printed or in a file."""
+"""What a command gives back.
+
+Exit codes, the line of an error, and a report in a format, printed or in a file.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
 #: Exit codes for ``git bisect run``: this commit cannot be tested; no commit can be tested.
 BISECT_SKIPS, BISECT_STOPS = 125, 128
 
-#: Exit code of a training run or a lab that Ctrl-C stopped: 128 plus the number of the signal, as shells return it.
+#: Exit code of a training run or a lab that Ctrl-C stopped: 128 plus the number of the signal, as
+#: shells return it.
 EXIT_STOPPED = 130
 
 #: Time in which rank 0 ends after an error, and the launcher ends the other ranks.
@@ -41,8 +45,8 @@ def print_error(error: MnistbenchError | str) -> None:
 def rank_0_reports(rank: Rank) -> Iterator[None]:
     """Run the body; delay an error of it on every rank but rank 0.
 
-    Rank 0 usually has the same error. It prints the error and ends, and then the launcher ends the other ranks, so the error is
-    printed once.
+    Rank 0 usually has the same error. It prints the error and ends, and then the launcher ends the
+    other ranks, so the error is printed once.
     """
     try:
         yield
@@ -53,7 +57,10 @@ def rank_0_reports(rank: Rank) -> Iterator[None]:
 
 
 def render(report: Report, form: str, *, colour: bool = False) -> str:
-    """Return a report in the format ``terminal``, ``markdown``, ``json`` or ``csv``, ending in a line end."""
+    """Return a report in a format, ending in a line end.
+
+    It is ``terminal``, ``markdown``, ``json`` or ``csv``.
+    """
     from mnistbench.showing.markdown import markdown_report
     from mnistbench.showing.terminal import draw_report
 
@@ -79,7 +86,9 @@ def deliver(report: Report, form: str, output: Path | None) -> None:
 
 
 def deliver_text(text: str, output: Path | None) -> None:
-    """Write text to a file, completely or not at all, and to a pipe or ``/dev/stdout`` directly; print it if there is none.
+    """Write text to a file, completely or not at all, and to a pipe or ``/dev/stdout`` directly.
+
+    Print it if there is none.
 
     Raises:
         UsageError: the file cannot be written; an existing one is unchanged.
@@ -100,9 +109,12 @@ def deliver_text(text: str, output: Path | None) -> None:
 def check_directory(
     directory: Path, option: str = "--output", *, own: Collection[str] | None = None
 ) -> None:
-    """Check that files could be written to a directory, which may not exist yet, without a change there.
+    """Check that files could be written to a directory, without a change there.
 
-    With ``own``, a directory with other contents is refused, unless one of these files tells that they may be replaced.
+    It may not exist yet.
+
+    With ``own``, a directory with other contents is refused, unless one of these files tells that
+    they may be replaced.
 
     Raises:
         UsageError: it cannot be written, or has other contents.
@@ -117,7 +129,9 @@ def check_directory(
 
 
 def check(path: Path, option: str = "--output") -> None:
-    """Check that :func:`deliver` could write there, without a change there. Called before anything is measured.
+    """Check that :func:`deliver` could write there, without a change there.
+
+    Called before anything is measured.
 
     Raises:
         UsageError: it cannot be written.
@@ -146,7 +160,10 @@ def _cannot_be_written(path: Path, error: OSError, option: str = "--output") -> 
 
 
 def append_text_to_step_summary(text: str) -> str:
-    """Append Markdown to the file that ``GITHUB_STEP_SUMMARY`` names. Return an error message, or nothing."""
+    """Append Markdown to the file that ``GITHUB_STEP_SUMMARY`` names.
+
+    Return an error message, or nothing.
+    """
     path = os.environ["GITHUB_STEP_SUMMARY"]
     try:
         with Path(path).open("a", encoding="utf-8") as stream:

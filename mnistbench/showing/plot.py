@@ -1,4 +1,6 @@
-"""Plots made of characters: marks over two axes, and bars. They are drawn in terminals, and in Markdown as preformatted text.
+"""Plots made of characters: marks over two axes, and bars.
+
+They are drawn in terminals, and in Markdown as preformatted text.
 
 ::
 
@@ -42,7 +44,10 @@ class Plot:
         self._grid = [[" "] * width for _ in range(height)]
 
     def put(self, x: float, y: float, mark: str, *, beside: str = "") -> None:
-        """Put a mark, one character; to the right of where one of the marks ``beside`` is, which stay visible."""
+        """Put a mark, one character.
+
+        To the right of where one of the marks ``beside`` is, which stay visible.
+        """
         (left, right), (low, high) = self._x, self._y
         line = self._grid[-1 - round((y - low) / (high - low) * (len(self._grid) - 1))]
         column = round((x - left) / (right - left) * (len(line) - 1))
@@ -68,9 +73,12 @@ class Plot:
 def bars(
     title: str, rows: Sequence[tuple[str, Sequence[tuple[float, str]]]], longest: float
 ) -> list[str]:
-    """Return a title, and for each row a number and a bar; all texts have one width, so that :func:`beside` can join them.
+    """Return a title, and for each row a number and a bar.
 
-    A row has the text of the number, and the parts of the bar: length and mark. ``longest`` takes BAR characters.
+    All texts have one width, so that :func:`beside` can join them.
+
+    A row has the text of the number, and the parts of the bar: length and mark. ``longest`` takes
+    BAR characters.
     """
     found = [f"{'':{NUMBER}}  {title}"]
     for number, parts in rows:

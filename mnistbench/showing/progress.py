@@ -5,12 +5,13 @@
     with Progress(sys.stderr, total=len(cases)) as progress:
         progress.say("loading both sides")
         for case in cases:
-            progress.step(case.label)  # terminal: " 38 % |#########               | convnet-b64, about 20 s left"
+            # On a terminal: " 38 % |#########               | convnet-b64, about 20 s left".
+            progress.step(case.label)
             measure(case)
             progress.advance()
 
-A command that knows the remaining time better gives it: ``step("launch 3 of 10", left_s=90)``. ``Progress(None)`` shows
-nothing.
+A command that knows the remaining time better gives it: ``step("launch 3 of 10", left_s=90)``.
+``Progress(None)`` shows nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from mnistbench.core import units
 
 _T = TypeVar("_T")
 
-#: Time between two updates of the line, in seconds, so that short steps do not wait for the terminal.
+#: Time between two updates of the line, in seconds, so that short steps do not wait for the
+#: terminal.
 _BETWEEN_S = 0.1
 
 #: Signs of a bar.
@@ -36,7 +38,8 @@ class Progress:
 
     Args:
         stream: a terminal or a log; None to show nothing.
-        total: sum of all amounts that :meth:`advance` gets; None if it is unknown, so no bar is shown.
+        total: sum of all amounts that :meth:`advance` gets; None if it is unknown, so no bar is
+            shown.
         done: amount that was reached before.
         unit: of the amounts, in the plural; shown with the rate.
         quiet: whether a log gets no lines of steps; what :meth:`say` gets is always printed.
@@ -93,7 +96,10 @@ class Progress:
             self._lines.flush()
 
     def step(self, text: str, *, log: str | None = None, left_s: float | None = None) -> None:
-        """Show what is done now, in a log ``log`` instead; ``left_s`` replaces the estimate until the next advance."""
+        """Show what is done now, in a log ``log`` instead.
+
+        ``left_s`` replaces the estimate until the next advance.
+        """
         self._text, self._left_s = text, left_s
         if self._is_terminal:
             self._show(self._first_s)

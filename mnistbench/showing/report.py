@@ -45,7 +45,8 @@ class Report:
 def document(name: str, **values: Any) -> dict[str, Any]:
     """Return the JSON object of a report: its name, the version of mnistbench, and the values.
 
-    The reports of all commands are one format, version 1 of ``REPORT``: a program reads the keys that it knows. The version is
-    raised when a key is removed or renamed, or its meaning, type or unit changes, and docs/schema has a schema for each name.
+    The reports of all commands are one format, version 1 of ``REPORT``: a program reads the keys
+    that it knows. The version is raised when a key is removed or renamed, or its meaning, type or
+    unit changes, and docs/schema has a schema for each name.
     """
     return {"schema": REPORT, "report": name, "mnistbench": __version__, **values}

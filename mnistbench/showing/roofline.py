@@ -1,6 +1,7 @@
 """Columns of operations that commands share, and a roofline plot made of characters.
 
-The plot shows FLOP/s over FLOP per byte, both logarithmic: Williams, Waterman and Patterson, "Roofline", CACM 52 (2009) 65.
+The plot shows FLOP/s over FLOP per byte, both logarithmic: Williams, Waterman and Patterson,
+"Roofline", CACM 52 (2009) 65.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ NAMES: tuple[Column[OperationSum], ...] = (
 
 
 def summed(table: OpTable, by: str, *, of_all: bool = False) -> dict[OpKey, OperationSum]:
-    """Sum the rows of a table by ``op``, ``module`` or ``op,module``: over all iterations, or as medians of one."""
+    """Sum the rows of a table by ``op``, ``module`` or ``op,module``.
+
+    Over all iterations, or as medians of one.
+    """
     found: dict[OpKey, list[OpRow]] = defaultdict(list)
     for row in table.rows:
         found[grouped(row.key, by)].append(row)
@@ -44,7 +48,8 @@ def summed(table: OpTable, by: str, *, of_all: bool = False) -> dict[OpKey, Oper
             key=key,
             calls=sum(row.calls for row in rows) * iterations,
             self_cpu_ns=sum(time(row.self_cpu_ns) for row in rows),
-            # Operations of a module call each other, so the sum of their totals would count time twice.
+            # Operations of a module call each other, so the sum of their totals would count time
+            # twice.
             total_cpu_ns=sum(
                 time(row.self_cpu_ns if by == "module" else row.total_cpu_ns) for row in rows
             ),
@@ -59,7 +64,10 @@ def summed(table: OpTable, by: str, *, of_all: bool = False) -> dict[OpKey, Oper
 
 
 def work_columns(iterations: int = 1) -> tuple[Column[OperationSum], ...]:
-    """Return the columns about the work of an operation in one iteration; the times of rows are those of this many."""
+    """Return the columns about the work of an operation in one iteration.
+
+    The times of rows are those of this many.
+    """
 
     def millions(number: int) -> str:
         return f"{number / iterations / 1e6:,.2f}"
@@ -86,7 +94,10 @@ def paired(
     columns: Sequence[Column[Any]],
     rows: Iterable[tuple[_First, Any]],
 ) -> Table:
-    """Return the table for CSV and JSON of rows that have a first member in common: its columns come first."""
+    """Return the table for CSV and JSON of rows that have a first member in common.
+
+    Its columns come first.
+    """
 
     def of(column: Column[Any], position: int) -> Column[Any]:
         return replace(column, value=lambda row: column.value(row[position]))
@@ -98,7 +109,7 @@ def paired(
     )
 
 
-# ---- The plot --------------------------------------------------------------------------------------------------------
+# ---- The plot ------------------------------------------------------------------------------------
 
 #: Size of the plot in characters.
 _WIDTH, _HEIGHT = 64, 14
@@ -106,7 +117,10 @@ _MARKS = string.ascii_lowercase
 
 
 def rooflines(title: str, rows: Iterable[OperationSum]) -> Iterator[Block]:
-    """Yield a plot of operations for each number format. Those in several formats are left out: each has a peak of its own."""
+    """Yield a plot of operations for each number format.
+
+    Those in several formats are left out: each has a peak of its own.
+    """
     found: dict[Ceilings, list[OperationSum]] = defaultdict(list)
     for row in rows:
         if (
@@ -125,7 +139,10 @@ def rooflines(title: str, rows: Iterable[OperationSum]) -> Iterator[Block]:
 
 
 def _plot(rows: Sequence[OperationSum], ceilings: Ceilings) -> str:
-    """Return the plot of at least one operation over FLOP per byte, with a line of text for each."""
+    """Return the plot of at least one operation over FLOP per byte.
+
+    With a line of text for each.
+    """
     points = [
         ((row.flops or 0) / (row.n_bytes or 1), (row.flops or 0) / (row.self_ns / 1e9))
         for row in rows

@@ -1,4 +1,6 @@
-"""Tables: typed columns over rows. Every format draws a table from its columns, so a new column is one line.
+"""Tables: typed columns over rows.
+
+Every format draws a table from its columns, so a new column is one line.
 
 ::
 
@@ -102,8 +104,8 @@ def text_table(
 ) -> Table:
     """Return a table whose cells are finished text, for columns that depend on the data.
 
-    Headings are words, then numbers from position ``numbers_from`` on, then ``words_after`` columns of words. Sums are the
-    rows below the line.
+    Headings are words, then numbers from position ``numbers_from`` on, then ``words_after`` columns
+    of words. Sums are the rows below the line.
     """
     numbers = range(numbers_from, len(headings) - words_after)
     columns = [

@@ -1,4 +1,7 @@
-"""Draws tables and reports as text for a terminal. Returns strings; who prints them decides where."""
+"""Draws tables and reports as text for a terminal.
+
+Returns strings; who prints them decides where.
+"""
 
 from __future__ import annotations
 

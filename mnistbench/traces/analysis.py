@@ -1,4 +1,6 @@
-"""A file -> what it contains: operation tables, kernels, timelines of the accelerators, and how much has no place.
+"""A file -> what it contains.
+
+Operation tables, kernels, timelines of the accelerators, and how much has no place.
 
 A folder with the trace of each rank -> one distributed run.
 """
@@ -88,7 +90,10 @@ class Analysis:
 
     @property
     def ranges(self) -> frozenset[str]:
-        """Names of the rows that are ranges with kernels: their host time outside operations is in the row OUTSIDE."""
+        """Names of the rows that are ranges with kernels.
+
+        Their host time outside operations is in the row OUTSIDE.
+        """
         if self.device is None:
             return frozenset()
         return (
@@ -115,7 +120,9 @@ def analyse(path: Path, *, counts_work: bool = False) -> Analysis:
 
 
 def analyse_processes(path: Path, *, counts_work: bool = False) -> tuple[Analysis, ...]:
-    """Read a trace as :func:`analyse` does; return one of each process that is merged into the file.
+    """Read a trace as :func:`analyse` does.
+
+    Return one of each process that is merged into the file.
 
     Raises:
         RecordError: the file is no trace, or damaged, or its processes cannot be told apart.
@@ -177,7 +184,9 @@ def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
 
 
 def linked(path: Path) -> Trace:
-    """Read a trace, and set the callers and the scopes of its events and the operations of its kernels.
+    """Read a trace, and link its events.
+
+    Set their callers and scopes, and the operations of kernels.
 
     Raises:
         RecordError: the file is no trace, or damaged, or several processes are merged into it.
@@ -195,7 +204,10 @@ def linked(path: Path) -> Trace:
 
 
 def linked_processes(path: Path) -> tuple[Trace, ...]:
-    """Read a file as :func:`linked` does; return a trace of each process that is merged into the file."""
+    """Read a file as :func:`linked` does.
+
+    Return a trace of each process that is merged into the file.
+    """
     traces = split(read(path))
     for trace in traces:
         link_calls(trace)
@@ -214,9 +226,12 @@ def _kernels(launched: Sequence[DeviceEvent]) -> tuple[Kernel, ...]:
 
 
 def _unplaced(host: OpTable, device: OpTable | None) -> dict[str, float | None]:
-    """Return ``host_phase`` and ``host_module``, of the host self time of all operations, from 0 to 1.
+    """Return ``host_phase`` and ``host_module``, from 0 to 1.
 
-    ``device_phase`` and ``device_module`` are of the time of all kernels, copies and fills; None without any.
+    They are shares of the host self time of all operations.
+
+    ``device_phase`` and ``device_module`` are of the time of all kernels, copies and fills; None
+    without any.
     """
     found: dict[str, float | None] = {}
     for view, rows in (
@@ -234,12 +249,14 @@ def _unplaced(host: OpTable, device: OpTable | None) -> dict[str, float | None]:
     return found
 
 
-# ---- Timelines: busy and idle time, and copies and communication beside which nothing else ran -----------------------
+# ---- Timelines: busy and idle time, and copies and communication beside which nothing else ran ---
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """An accelerator from the start of its first event to the end of its last. Times are nanoseconds.
+    """An accelerator from the start of its first event to the end of its last.
+
+    Times are nanoseconds.
 
     Events without a possible time are counted, but are not in the times.
     """
@@ -316,7 +333,7 @@ def _ran_ns(found: Iterable[DeviceEvent]) -> int:
     return covered((event.start, event.ran_until) for event in found)
 
 
-# ---- Ranks -----------------------------------------------------------------------------------------------------------
+# ---- Ranks ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -332,15 +349,20 @@ class RanksRun:
 
     @property
     def slowest(self) -> Analysis:
-        """The rank with the longest time outside collectives: the others wait for it in a collective."""
+        """The rank with the longest time outside collectives.
+
+        The others wait for it in a collective.
+        """
         return max(self.ranks, key=lambda rank: rank.outside_collectives_ns)
 
 
 def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
-    """Read the traces of one run, which are among the files of a folder that end in .json or .json.gz.
+    """Read the traces of one run.
 
-    Programs put other JSON files beside their traces: these are left out. ``progress`` is called with the name of each file
-    before it is read.
+    They are among the files of a folder that end in .json or .json.gz.
+
+    Programs put other JSON files beside their traces: these are left out. ``progress`` is called
+    with the name of each file before it is read.
 
     Raises:
         UsageError: the folder has no such file, or the traces are not the ranks of one run.

@@ -1,4 +1,7 @@
-"""``mnistbench trace``: show the operations, the kernels and the accelerator's time of recorded traces."""
+"""``mnistbench trace``.
+
+Show the operations, the kernels and the accelerator's time of recorded traces.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Which kernels communicate between ranks: the collectives of NCCL and its kind, and dispatch and combine of experts.
+"""Which kernels communicate between ranks.
 
-A trace has no mark for them, so they are known by their names. A kernel also communicates if the operation that launched it is
-a collective of torch.distributed, whatever its name is.
+The collectives of NCCL and its kind, and dispatch and combine of experts.
+
+A trace has no mark for them, so they are known by their names. A kernel also communicates if the
+operation that launched it is a collective of torch.distributed, whatever its name is.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ class KernelNames(NamedTuple):
     source: str  # repository, and the files with the kernels
 
 
-#: Kernels that are named after a collective: those of vLLM, SGLang, aiter, TensorRT-LLM, FlashInfer, FBGEMM, MSCCL++ and many
-#: that are written in Triton. A reduction over one block or one warp is also called so, but stays on its accelerator; and a
-#: "small_reduce" is no "all_reduce".
+#: Kernels that are named after a collective: those of vLLM, SGLang, aiter, TensorRT-LLM,
+#: FlashInfer, FBGEMM, MSCCL++ and many that are written in Triton. A reduction over one block or
+#: one warp is also called so, but stays on its accelerator; and a "small_reduce" is no
+#: "all_reduce".
 _COLLECTIVES = (
     r"(?<!sm)(?:(?<!block)(?<!block_)(?<!warp)(?<!warp_)all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all)"
     r"|cross_device_reduce"
@@ -76,7 +79,8 @@ KERNELS = (
         r"rms_?norm_?lamport",
         "NVIDIA/TensorRT-LLM mnnvlTwoShotAllreduceKernels.cu: it waits for the sums of the other ranks",
     ),
-    # deep_ep::intranode::combine, mangled _ZN7deep_ep9intranode7combine. The layout and epilogues stay on the accelerator.
+    # deep_ep::intranode::combine, mangled _ZN7deep_ep9intranode7combine. The layout and epilogues
+    # stay on the accelerator.
     KernelNames(
         "DeepEP",
         r"deep_ep(?:::|\d+)(?!layout)(?!\w*(?:::|\d+)(?:get_dispatch_layout|\w*epilogue))",
@@ -115,8 +119,8 @@ KERNELS = (
 
 _KERNEL = re.compile("|".join(f"(?:{kernels.pattern})" for kernels in KERNELS), re.IGNORECASE)
 
-#: Kernels that torch.compile generates compute only. Their names list the operations whose results they use:
-#: ``triton_poi_fused_all_reduce_0``.
+#: Kernels that torch.compile generates compute only. Their names list the operations whose results
+#: they use: ``triton_poi_fused_all_reduce_0``.
 _GENERATED = re.compile(r"triton_[a-z]+_fused_")
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from mnistbench.core.operation import ITERATION, Scope
 from mnistbench.traces.communication import is_collective, is_communication_kernel
 
-#: Kinds of host events: an operation, a range of ``record_function``, a Python function, a call of the device's runtime.
+#: Kinds of host events: an operation, a range of ``record_function``, a Python function, a call of
+#: the device's runtime.
 OPERATION, RANGE, PYTHON, RUNTIME = "operation", "range", "python", "runtime"
 
 #: Kinds of device events.
@@ -81,7 +82,10 @@ class ThreadEvent:
 
     @property
     def launches_graph(self) -> bool:
-        """Whether it is a call of the runtime that launches a graph of kernels: ``cudaGraphLaunch``, ``hipGraphLaunch``."""
+        """Whether it is a call of the runtime that launches a graph of kernels.
+
+        ``cudaGraphLaunch``, ``hipGraphLaunch``.
+        """
         return self.kind == RUNTIME and "GraphLaunch" in self.name
 
     @property
@@ -171,7 +175,10 @@ class DeviceEvent:
 
     @property
     def is_communication(self) -> bool:
-        """Whether it is a kernel that communicates between ranks, by its name or by the operation that launched it."""
+        """Whether it is a kernel that communicates between ranks.
+
+        By its name or by the operation that launched it.
+        """
         if self.kind != KERNEL:
             return False
         around = self.operation or self.range
@@ -238,7 +245,8 @@ class Trace:
     def name_of(self, number: str) -> str:
         """Return the name of an accelerator; empty where the trace does not describe it.
 
-        A process that may use some devices only numbers them from 0, but its events have the numbers of the machine.
+        A process that may use some devices only numbers them from 0, but its events have the
+        numbers of the machine.
         """
         names = {name for name, _ in self.devices.values()}
         return (
@@ -260,7 +268,7 @@ def _whole(value: object) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-# ---- Steps: ranges that mark iterations, or the whole trace ----------------------------------------------------------
+# ---- Steps: ranges that mark iterations, or the whole trace --------------------------------------
 
 
 #: Begins the name of the range of a step of the profiler; its number follows.
@@ -289,7 +297,10 @@ class Steps:
         return slot if slot >= 0 and ns <= self.ends[slot] else -1
 
     def slot_of_device(self, event: DeviceEvent) -> int:
-        """Return the position of the step that launched an event or, without a link, of the step in which it ran."""
+        """Return the position of the step that launched an event.
+
+        Without a link, of the step in which it ran.
+        """
         ns = event.launch.start if event.launch is not None else event.start
         return self.slot_of(ns) if self.is_exclusive else max(0, bisect_right(self.starts, ns) - 1)
 
@@ -300,7 +311,9 @@ class Steps:
 
 
 def steps_of(trace: Trace) -> Steps:
-    """Return the marked iterations of mnistbench, else the profiler's steps with an operation, else the whole trace.
+    """Return the marked iterations of mnistbench, else the profiler's steps.
+
+    The latter need an operation. Without them it is the whole trace.
 
     The whole trace is from the first to the last event, of the host and of the accelerators.
     """
@@ -333,7 +346,10 @@ def steps_of(trace: Trace) -> Steps:
 
 
 def _with_operations(steps: list[ThreadEvent], trace: Trace) -> list[ThreadEvent]:
-    """Leave out steps without an operation: the profiler opens a step that ends with the profile."""
+    """Leave out steps without an operation.
+
+    The profiler opens a step that ends with the profile.
+    """
     starts = [step.start for step in steps]
     having = {
         slot

@@ -1,14 +1,18 @@
-"""Times that cannot be: what is wrong with them is counted, and what would follow from them is left out.
+"""Times that cannot be.
 
-- A thread runs one call at a time: a call that begins in a step, or in another call, ends before that one does. ``links`` finds
-  those that do not.
-- A stream runs one kernel at a time. AMD's profiler records some durations that run past the next kernel (AMD-AGI/TraceLens
-  issue 669). Kernels of a CUDA graph may overlap: the profiler gives all branches of the graph one stream. So may those with
-  programmatic dependent launch, which need the extended launch calls of CUDA.
-- A kernel begins after the start of its launch. CUPTI gives kernels a time of 0 that it could not measure (``start`` of
-  ``CUpti_ActivityKernel`` in its documentation), and the first kernels of a session times of another clock (pytorch/pytorch
-  issue 192021).
-- A kernel that was launched before a call which waits for the whole accelerator has run when that call ends.
+What is wrong with them is counted, and what would follow from them is left out.
+
+- A thread runs one call at a time: a call that begins in a step, or in another call, ends before
+  that one does. ``links`` finds those that do not.
+- A stream runs one kernel at a time. AMD's profiler records some durations that run past the next
+  kernel (AMD-AGI/TraceLens issue 669). Kernels of a CUDA graph may overlap: the profiler gives all
+  branches of the graph one stream. So may those with programmatic dependent launch, which need the
+  extended launch calls of CUDA.
+- A kernel begins after the start of its launch. CUPTI gives kernels a time of 0 that it could not
+  measure (``start`` of ``CUpti_ActivityKernel`` in its documentation), and the first kernels of a
+  session times of another clock (pytorch/pytorch issue 192021).
+- A kernel that was launched before a call which waits for the whole accelerator has run when that
+  call ends.
 """
 
 from __future__ import annotations
@@ -27,15 +31,16 @@ from mnistbench.traces.events import (
     Trace,
 )
 
-#: Times of one clock are wrong by less. In a file with whole microseconds, a start and a duration are rounded, too.
+#: Times of one clock are wrong by less. In a file with whole microseconds, a start and a duration
+#: are rounded, too.
 _CLOCK_NS = 1_000
 
-#: The clocks of the host and of an accelerator, and those of an operation and of the runtime, differ by less. In a trace of an
-#: MI300X, a kernel ends 8 us after the call that waited for it.
+#: The clocks of the host and of an accelerator, and those of an operation and of the runtime,
+#: differ by less. In a trace of an MI300X, a kernel ends 8 us after the call that waited for it.
 _CLOCKS_NS = 20_000
 
-#: Over a long trace they may drift apart, but by less: a kernel that begins so long before its launch has a wrong time, and one
-#: that ends so long after the call that waited for it, too.
+#: Over a long trace they may drift apart, but by less: a kernel that begins so long before its
+#: launch has a wrong time, and one that ends so long after the call that waited for it, too.
 _DRIFT_NS = 100_000
 
 #: Calls that end when everything that was launched before has run.
@@ -48,7 +53,8 @@ _EXTENDED = ("cudaLaunchKernelEx", "cuLaunchKernelEx")
 def is_exclusive(event: ThreadEvent) -> bool:
     """Whether the thread runs nothing else until the event has ended, except what it calls.
 
-    A program may end ranges in any order, communication ends on other threads, and the profiler's own work has another clock.
+    A program may end ranges in any order, communication ends on other threads, and the profiler's
+    own work has another clock.
     """
     if event.kind == OPERATION:
         return not is_communication(event.name)
@@ -56,16 +62,22 @@ def is_exclusive(event: ThreadEvent) -> bool:
 
 
 def overlaps(call: ThreadEvent, later: ThreadEvent, rounding: int) -> bool:
-    """Whether an event that begins in a call of its thread ends so long after it that no clock explains it.
+    """Whether an event ends so long after the call around it that no clock explains it.
 
-    It may be in the call, with an end that is too late, or after it, with a start that is too early.
+    It begins in a call of its thread.
+
+    It may be in the call, with an end that is too late, or after it, with a start that is too
+    early.
     """
     error_ns = min(call.end - later.start, later.end - call.end)
     return error_ns > (_CLOCKS_NS if RUNTIME in (call.kind, later.kind) else _CLOCK_NS + rounding)
 
 
 def mark_device_times(trace: Trace) -> None:
-    """Set of each device event whether it has a time, and until when it can have run. The launches are set."""
+    """Set of each device event whether it has a time, and until when it can have run.
+
+    The launches are set.
+    """
     of_device: dict[str, list[DeviceEvent]] = defaultdict(list)
     for event in trace.device:
         of_device[event.device].append(event)
@@ -83,7 +95,10 @@ def mark_device_times(trace: Trace) -> None:
 
 
 def _mark_lost(trace: Trace, events: Sequence[DeviceEvent]) -> None:
-    """Count the events of an accelerator that begin before their launch, and mark those that have no time."""
+    """Count the events of an accelerator that begin before their launch.
+
+    And mark those that have no time.
+    """
     launches = [
         (event, event.launch.start - event.start) for event in events if event.launch is not None
     ]
@@ -137,7 +152,8 @@ def _end_overlapping(trace: Trace, kernels: Sequence[DeviceEvent]) -> None:
             continue
         overlap_ns = last.end - kernel.start
         may_overlap = _may_overlap(kernel, correlations) or _is_of_graph(last, correlations)
-        # without a launch, it may have been one that allows a short overlap; a kernel of no length may have its own start wrong
+        # without a launch, it may have been one that allows a short overlap; a kernel of no length
+        # may have its own start wrong
         if may_overlap or min(overlap_ns, kernel.ns) <= (
             _CLOCKS_NS if kernel.launch is None else rounding
         ):

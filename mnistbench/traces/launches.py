@@ -1,8 +1,8 @@
 """Calls that launch kernels, and those of them whose kernels the trace does not have.
 
-In a complete trace, each call that launches a kernel or a graph has the correlation of at least one kernel. Without kernels,
-the host time of an operation of an accelerator is that of its launches alone. Copies and fills are not counted, because those
-of no bytes have no event.
+In a complete trace, each call that launches a kernel or a graph has the correlation of at least one
+kernel. Without kernels, the host time of an operation of an accelerator is that of its launches
+alone. Copies and fills are not counted, because those of no bytes have no event.
 
 While a stream is captured into a graph, launches add their kernels to the graph and run none.
 """
@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from mnistbench.core import units
 from mnistbench.traces.events import KERNEL, RUNTIME, Steps, ThreadEvent, Trace
 
-#: Functions of CUDA, HIP and of runtimes with their names (cudaLaunchKernelExC, hipExtModuleLaunchKernel), of Unified Runtime
-#: and Level Zero (urEnqueueKernelLaunch, zeCommandListAppendLaunchKernel), and launches of graphs.
+#: Functions of CUDA, HIP and of runtimes with their names (cudaLaunchKernelExC,
+#: hipExtModuleLaunchKernel), of Unified Runtime and Level Zero (urEnqueueKernelLaunch,
+#: zeCommandListAppendLaunchKernel), and launches of graphs.
 _LAUNCH = re.compile(r"Launch\w*Kernel|KernelLaunch|LaunchByPtr|GraphLaunch")
 _GRAPH_LAUNCH = "GraphLaunch"
 
@@ -72,8 +73,9 @@ class UnrecordedLaunches:
 def unrecorded_launches(trace: Trace) -> UnrecordedLaunches:
     """Find the launches without a kernel; the calls and the kernels are linked.
 
-    None is lost for certain if the trace has kernels without a correlation: they may be those of the launches. The kernels of a
-    graph may have another correlation than its launch, so that kernels without a launch after it may be its own.
+    None is lost for certain if the trace has kernels without a correlation: they may be those of
+    the launches. The kernels of a graph may have another correlation than its launch, so that
+    kernels without a launch after it may be its own.
     """
     launches = [
         event
@@ -118,7 +120,10 @@ def is_launch(name: str) -> bool:
 
 
 def _caller(launch: ThreadEvent) -> ThreadEvent | None:
-    """Return the launch that called a launch: a runtime calls its driver, and both are one launch."""
+    """Return the launch that called a launch.
+
+    A runtime calls its driver, and both are one launch.
+    """
     caller = launch.caller
     return (
         caller if caller is not None and caller.kind == RUNTIME and is_launch(caller.name) else None

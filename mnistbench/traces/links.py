@@ -1,19 +1,26 @@
-"""Links between the events of a trace: which called which, which operation launched a kernel, and the scope of each.
+"""Links between the events of a trace.
 
-The tree of each thread and the self times follow the rules of ``torch.profiler.profile.events()``, so that a table of a trace
-has the numbers of a table of the profile itself.
+Which called which, which operation launched a kernel, and the scope of each.
 
-The profiler gives a kernel the ``External id`` of the operation that launched it. Files of earlier versions repeat the
-``correlation`` there; they are linked through the runtime call with that correlation and through the operation around it.
-Kernels of extensions are launched in no operation: the innermost named range around the call is their row, if there is one.
-A launch of a CUDA graph has the correlation of all kernels of the graph.
+The tree of each thread and the self times follow the rules of ``torch.profiler.profile.events()``,
+so that a table of a trace has the numbers of a table of the profile itself.
 
-A scope is a phase and a module. In a trace of mnistbench its own ranges give both. In any other trace:
+The profiler gives a kernel the ``External id`` of the operation that launched it. Files of earlier
+versions repeat the ``correlation`` there; they are linked through the runtime call with that
+correlation and through the operation around it. Kernels of extensions are launched in no operation:
+the innermost named range around the call is their row, if there is one. A launch of a CUDA graph
+has the correlation of all kernels of the graph.
+
+A scope is a phase and a module. In a trace of mnistbench its own ranges give both. In any other
+trace:
 
 - an operation that autograd runs for one of forward is ``backward`` and in the module of that one;
-- a module call that the profiler recorded (``nn.Module: Linear_3``) gives the module, and the phase ``forward``;
-- ranges name a phase: ``Optimizer.step#SGD.step``, ``DistributedDataParallel.forward``, ``## forward ##``;
-- an operation is ``forward`` if autograd ran one of backward for it, and so are the operations around it and in it.
+- a module call that the profiler recorded (``nn.Module: Linear_3``) gives the module, and the phase
+  ``forward``;
+- ranges name a phase: ``Optimizer.step#SGD.step``, ``DistributedDataParallel.forward``, ``##
+  forward ##``;
+- an operation is ``forward`` if autograd ran one of backward for it, and so are the operations
+  around it and in it.
 
 What none of these rules places has no phase or no module.
 """
@@ -58,7 +65,8 @@ _ROUNDING_NS = 1000
 def link_calls(trace: Trace) -> None:
     """Set parents, callers and self times of the host events, which are sorted by start.
 
-    Time in which two calls of a thread seem to run is in the self time of both, and counted as impossible.
+    Time in which two calls of a thread seem to run is in the self time of both, and counted as
+    impossible.
     """
     rounding = _ROUNDING_NS if trace.is_rounded else 0
     around: dict[Hashable, list[ThreadEvent]] = defaultdict(list)
@@ -80,7 +88,8 @@ def link_calls(trace: Trace) -> None:
                 caller.children += 1
                 caller.self_ns -= min(event.end, caller.end) - (event.start + overlap_ns)
         stack.append(event)
-    # An event that is the only one which an event of its name called is left out: both are one operation.
+    # An event that is the only one which an event of its name called is left out: both are one
+    # operation.
     for event in trace.host:
         if event.kind == PYTHON or event.caller is None:
             continue
@@ -92,10 +101,13 @@ def link_calls(trace: Trace) -> None:
 
 
 def _leave(trace: Trace, stack: list[ThreadEvent], event: ThreadEvent, rounding: int) -> int:
-    """Remove the calls in which an event begins and which end before it; return the time for which it overlaps them.
+    """Remove the calls in which an event begins and which end before it.
 
-    A call that runs past its step is ended with it. Both are counted as impossible, except where clocks explain it. A range may
-    run past its step if the program calls ``prof.step()`` in it: the rest of it counts to the next step.
+    Return the time for which it overlaps them.
+
+    A call that runs past its step is ended with it. Both are counted as impossible, except where
+    clocks explain it. A range may run past its step if the program calls ``prof.step()`` in it: the
+    rest of it counts to the next step.
     """
     has_thread = event.thread != ""  # without numbers of threads, several threads are one
     must_end = has_thread and is_exclusive(event)
@@ -130,14 +142,16 @@ def _leave(trace: Trace, stack: list[ThreadEvent], event: ThreadEvent, rounding:
     return overlap_ns
 
 
-# ---- Kernels ---------------------------------------------------------------------------------------------------------
+# ---- Kernels -------------------------------------------------------------------------------------
 
 #: Ranges that mark steps, phases and modules and are no part of the program themselves.
 _UNNAMED = (STEP, ITERATION, PHASE, MODULE)
 
 
 def link_kernels(trace: Trace) -> None:
-    """Set the launch of each device event, and the operation or the range around it. They stay None without a link.
+    """Set the launch of each device event, and the operation or the range around it.
+
+    They stay None without a link.
 
     Raises:
         RecordError: a device event may be that of several launches.
@@ -175,7 +189,10 @@ def link_kernels(trace: Trace) -> None:
 
 
 def _of_one_number(events: list[ThreadEvent], number: str) -> dict[int, list[ThreadEvent]]:
-    """Return the events that have a number in common: several processes are merged, and each counts anew."""
+    """Return the events that have a number in common.
+
+    Several processes are merged, and each counts anew.
+    """
     of_number: dict[int, list[ThreadEvent]] = defaultdict(list)
     for event in events:
         of_number[getattr(event, number)].append(event)
@@ -185,7 +202,10 @@ def _of_one_number(events: list[ThreadEvent], number: str) -> dict[int, list[Thr
 def _own_launch(
     event: DeviceEvent, launches: list[ThreadEvent], trace: Trace
 ) -> ThreadEvent | None:
-    """Return the one of several launches with the correlation of a device event that is its own, by External id and time."""
+    """Return the launch of a device event, by External id and time.
+
+    It is one of several with its correlation.
+    """
     possible = [
         launch
         for launch in launches
@@ -212,7 +232,10 @@ def _of_process(launch: ThreadEvent | None, operations: list[ThreadEvent]) -> Th
 
 
 def _around(launch: ThreadEvent) -> tuple[ThreadEvent | None, ThreadEvent | None]:
-    """Return the innermost operation around a launch, on its thread, and the innermost named range within that operation."""
+    """Return the innermost operation around a launch, and the innermost named range in it.
+
+    Both are on the launch's thread.
+    """
     range_ = None
     caller = launch.caller
     while caller is not None and caller.kind != OPERATION:
@@ -222,17 +245,19 @@ def _around(launch: ThreadEvent) -> tuple[ThreadEvent | None, ThreadEvent | None
     return caller, range_
 
 
-# ---- Scopes ----------------------------------------------------------------------------------------------------------
+# ---- Scopes --------------------------------------------------------------------------------------
 
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
-#: Begins the name of the Python event of a module call; a class and the number of its instance follow.
+#: Begins the name of the Python event of a module call; a class and the number of its instance
+#: follow.
 _MODULE_CALL = "nn.Module: "
 
-#: In the argument "Module Hierarchy" of TorchScript: ``TOP(C)::forward.A0(A)::forward``. With the first operation that
-#: autograd runs on a thread, torch begins to write those of later operations of the thread into earlier ones: its list of
-#: them has none for operations of autograd, but it takes one for each event (``torch/csrc/profiler/collection.cpp``).
+#: In the argument "Module Hierarchy" of TorchScript: ``TOP(C)::forward.A0(A)::forward``. With the
+#: first operation that autograd runs on a thread, torch begins to write those of later operations
+#: of the thread into earlier ones: its list of them has none for operations of autograd, but it
+#: takes one for each event (``torch/csrc/profiler/collection.cpp``).
 _HIERARCHY = "Module Hierarchy"
 _LEVEL = re.compile(r"([^.:()]+)\([^()]*\)::[^.:()]+")
 
@@ -250,7 +275,8 @@ _PHASE_WORD = re.compile(rf"(?<![a-z])({'|'.join(_PHASE_WORDS)})(?![a-z])")
 def set_scopes(trace: Trace) -> None:
     """Set the scope of every host event; :func:`link_calls` has set the calls.
 
-    An event starts after the events around it, and backward after forward, so that one pass in order of start suffices.
+    An event starts after the events around it, and backward after forward, so that one pass in
+    order of start suffices.
     """
     by_marks = any(event.name.startswith(PHASE) for event in trace.host if event.kind == RANGE)
     links = _forward_operations(trace)
@@ -320,7 +346,7 @@ def _cached(phase: str, module: str) -> Scope:
     return Scope(phase, module)
 
 
-# ---- Forward and backward --------------------------------------------------------------------------------------------
+# ---- Forward and backward ------------------------------------------------------------------------
 
 
 def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
@@ -352,7 +378,10 @@ def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
 
 
 def _by_flows(trace: Trace) -> dict[int, ThreadEvent]:
-    """Return the links that the trace has itself. Both ends are operations that began when the flow says."""
+    """Return the links that the trace has itself.
+
+    Both ends are operations that began when the flow says.
+    """
     ends = {place for flow in trace.flows for place in flow}
     forward: dict[Place, ThreadEvent] = {}
     backward: dict[Place, ThreadEvent] = {}

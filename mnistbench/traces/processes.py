@@ -1,16 +1,18 @@
 """A file that several processes are merged into -> a trace of each.
 
-torch.profiler records one process. Its file has the number of the host's process in host events and the number of the
-accelerator in device events. Tools merge the files of several ranks into one. External ids, correlations, numbers of flows
-and of autograd's threads are counted in each process anew, so that several processes have the same ones: links are sought
-within a process only. What tools change tells which device events belong to which process:
+torch.profiler records one process. Its file has the number of the host's process in host events and
+the number of the accelerator in device events. Tools merge the files of several ranks into one.
+External ids, correlations, numbers of flows and of autograd's threads are counted in each process
+anew, so that several processes have the same ones: links are sought within a process only. What
+tools change tells which device events belong to which process:
 
 - TraceLens (TraceFuse) and ROCm's aorta write the rank into the arguments of each event.
-- SGLang (``--merge-profiles``) puts a label before each process: ``[TP00] 4711``. Triton-distributed puts a rank behind it:
-  ``4711_0``.
+- SGLang (``--merge-profiles``) puts a label before each process: ``[TP00] 4711``.
+  Triton-distributed puts a rank behind it: ``4711_0``.
 - Others give all events of a rank one process, as Megatron-LM-AutoTuner does.
-- A file whose lists of events are only joined has several processes of the host. A device event is that of the process that
-  has its launch, if only one has a launch with its correlation and its External id.
+- A file whose lists of events are only joined has several processes of the host. A device event is
+  that of the process that has its launch, if only one has a launch with its correlation and its
+  External id.
 
 Files of one process are left as they are, also if they list others which have operations only.
 """
@@ -40,7 +42,8 @@ from mnistbench.traces.events import (
 )
 from mnistbench.traces.launches import is_launch
 
-#: Argument in which tools that merge files write the rank. Those of collectives, which torch writes, begin with a capital.
+#: Argument in which tools that merge files write the rank. Those of collectives, which torch
+#: writes, begin with a capital.
 _RANK = "rank"
 
 _NUMBER = re.compile(r"\d+")
@@ -68,7 +71,9 @@ class _Owners:
 
 
 def split(trace: Trace) -> tuple[Trace, ...]:
-    """Return a trace of each process in order of their ranks; the trace itself if it is of one process.
+    """Return a trace of each process in order of their ranks.
+
+    The trace itself if it is of one process.
 
     Raises:
         RecordError: device events cannot be told apart.
@@ -134,7 +139,7 @@ def _parts(trace: Trace, owners: _Owners) -> Iterable[Trace]:
         )
 
 
-# ---- Marks of tools --------------------------------------------------------------------------------------------------
+# ---- Marks of tools ------------------------------------------------------------------------------
 
 
 def _by_rank_arguments(trace: Trace, processes: set[Hashable]) -> _Owners | None:
@@ -158,7 +163,9 @@ def _by_rank_arguments(trace: Trace, processes: set[Hashable]) -> _Owners | None
 
 
 def _by_labels(trace: Trace, processes: set[Hashable], of_device: set[Hashable]) -> _Owners | None:
-    """Split by what is left of the processes, which are texts, without the number that the profiler wrote.
+    """Split by what is left of the processes without the number that the profiler wrote.
+
+    They are texts.
 
     That is the number without which the device events have the labels of processes of the host.
     """
@@ -211,12 +218,15 @@ def _label(process: Hashable, place: int) -> str | None:
 
 
 def _readable(label: str) -> str:
-    """Return a label without its brackets and the mark: ``TP00`` for ``[TP00] 4711``, ``rank 0`` for ``4711_0``."""
+    """Return a label without its brackets and the mark.
+
+    ``TP00`` for ``[TP00] 4711``, ``rank 0`` for ``4711_0``.
+    """
     text = label.replace(_PROCESS, "").strip(" []()_-:/")
     return f"rank {text}" if text.isdigit() else text
 
 
-# ---- Processes without a mark ----------------------------------------------------------------------------------------
+# ---- Processes without a mark --------------------------------------------------------------------
 
 
 def _by_processes(trace: Trace, processes: set[Hashable]) -> _Owners | None:
@@ -256,7 +266,8 @@ class _Evidence:
     def owner_of(self, process: Hashable) -> Hashable | None:
         """Return the process that launched an event of the device, if known.
 
-        ``process`` is the only one that may have launched this event; None if there are several or none.
+        ``process`` is the only one that may have launched this event; None if there are several or
+        none.
         """
         if len(self.proven) == 1:
             return next(iter(self.proven))
@@ -268,8 +279,9 @@ class _Evidence:
 def _by_launches(trace: Trace, processes: Sequence[Hashable]) -> list[Hashable]:
     """Return the process of each device event.
 
-    That is its own process, if the host has it and launched most of its events. Else it is the process that certainly launched
-    events of its device; or, if several did, the one that certainly launched this event.
+    That is its own process, if the host has it and launched most of its events. Else it is the
+    process that certainly launched events of its device; or, if several did, the one that certainly
+    launched this event.
 
     Raises:
         RecordError: several may have launched it.
@@ -282,7 +294,8 @@ def _by_launches(trace: Trace, processes: Sequence[Hashable]) -> list[Hashable]:
             and (process := process_of(event.thread)) in launches
         ):
             launches[process][event.correlation] = event
-    # Earlier versions of torch write the correlation as External id, which then proves nothing more than the correlation.
+    # Earlier versions of torch write the correlation as External id, which then proves nothing more
+    # than the correlation.
     has_external_ids = any(
         launched.external not in (None, launched.correlation) for launched in trace.device
     )
@@ -337,7 +350,8 @@ def _certain(
 ) -> Hashable | None:
     """Return the process that launched a device event; None if that is not certain.
 
-    A kernel without an External id may have been launched before the trace, and the correlation be another's by chance.
+    A kernel without an External id may have been launched before the trace, and the correlation be
+    another's by chance.
     """
     if len(possible) != 1 or event.correlation is None:
         return None

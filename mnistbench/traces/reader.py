@@ -1,7 +1,8 @@
 """A file of torch.profiler -> its events.
 
-The format is Chrome's trace event format with the categories and arguments of Kineto (``output_json.cpp`` of
-pytorch/kineto). Timestamps are microseconds with three decimals, so a time in nanoseconds is exact.
+The format is Chrome's trace event format with the categories and arguments of Kineto
+(``output_json.cpp`` of pytorch/kineto). Timestamps are microseconds with three decimals, so a time
+in nanoseconds is exact.
 """
 
 from __future__ import annotations
@@ -75,10 +76,12 @@ ENDINGS = (".json", ".json.gz")
 #: (``EventList.export_chrome_trace`` in ``torch/autograd/profiler_util.py``).
 _LEGACY_HOST = "CPU functions"
 
-#: Functions of Python in such a list: ``torch/nn/modules/module.py(12): call``, ``<built-in method t>``, ``nn.Module: ReLU_0``.
+#: Functions of Python in such a list: ``torch/nn/modules/module.py(12): call``, ``<built-in method
+#: t>``, ``nn.Module: ReLU_0``.
 _PYTHON_FUNCTION = re.compile(r"nn\.Module: |<built-in |.*\(\d+\): ", re.DOTALL)
 
-#: Categories of Kineto that are no work: copies of ranges, marks, and waiting that has an event of the runtime, too.
+#: Categories of Kineto that are no work: copies of ranges, marks, and waiting that has an event of
+#: the runtime, too.
 _NO_WORK = frozenset(
     (
         "gpu_user_annotation",
@@ -103,8 +106,8 @@ def read(path: Path) -> Trace:
     """Read a trace, plain or compressed with gzip.
 
     Raises:
-        RecordError: one line with the file, what is wrong with it, and its place. It is a NoTraceError if the file is of
-            another format.
+        RecordError: one line with the file, what is wrong with it, and its place. It is a
+            NoTraceError if the file is of another format.
     """
     document = read_document(path)
     return _Reading(str(path), document.content, document.repairs).trace()
@@ -212,8 +215,9 @@ class _Reading:
     def _legacy_category(self, raw: Mapping[str, Any]) -> str:
         """Return the category of an event in a list that has none.
 
-        Such a list is ``prof.events()`` of any profiler. That of the legacy profiler has operations only. That of Kineto has
-        functions of Python among them and, with an accelerator, kernels and calls of the runtime.
+        Such a list is ``prof.events()`` of any profiler. That of the legacy profiler has operations
+        only. That of Kineto has functions of Python among them and, with an accelerator, kernels
+        and calls of the runtime.
         """
         name = str(raw.get("name"))
         if is_runtime_call(name):
@@ -272,10 +276,13 @@ class _Reading:
             f"{self._source}: {place}: {complaint}; the file is damaged, or {ADVICE}"
         )
 
-    # ---- The machine -------------------------------------------------------------------------------------------------
+    # ---- The machine -----------------------------------------------------------------------------
 
     def _devices(self) -> dict[str, tuple[str, int]]:
-        """Return the accelerators. Where files of several machines are merged, a number of different ones has no name."""
+        """Return the accelerators.
+
+        Where files of several machines are merged, a number of different ones has no name.
+        """
         listed = self._document.get("deviceProperties")
         devices: dict[str, set[tuple[str, int]]] = defaultdict(set)
         for device in listed if type(listed) is list else []:
@@ -312,7 +319,10 @@ def _without_category(raw: Mapping[str, Any]) -> str:
 
 
 def _text(value: object) -> str:
-    """Return the name of a device; empty for one that only has spaces, as ROCm writes it, or no text."""
+    """Return the name of a device.
+
+    Empty for one that only has spaces, as ROCm writes it, or no text.
+    """
     return value.strip() if type(value) is str else ""
 
 

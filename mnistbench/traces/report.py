@@ -1,4 +1,7 @@
-"""Traces of torch.profiler -> a report: steps, accelerators, operations, their work, kernels; and the spread over ranks."""
+"""Traces of torch.profiler -> a report: steps, accelerators, operations, their work, kernels.
+
+And the spread over ranks.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ _NO_PEAK = "operations in a number format without a known peak"
 def traces_report(
     traces: Sequence[Analysis], top: int, by: str, given: Mapping[str, float | None]
 ) -> Report:
-    """Return the report of traces; ``given`` are ``tflops`` and ``gbs`` of the user, see :func:`peaks_of`."""
+    """Return the report of traces.
+
+    ``given`` are ``tflops`` and ``gbs`` of the user, see :func:`peaks_of`.
+    """
     shown = _with_rows(traces, by, given)
     blocks = [
         block
@@ -61,7 +67,10 @@ def traces_report(
 
 
 def ranks_report(run: RanksRun, top: int, by: str, given: Mapping[str, float | None]) -> Report:
-    """Return the report of a distributed run: its ranks, and the spread of each operation over them."""
+    """Return the report of a distributed run.
+
+    Its ranks, and the spread of each operation over them.
+    """
     shown = _with_rows(run.ranks, by, given)
     blocks = [
         Block("", tables=(_ranks_table(run),)),
@@ -141,7 +150,7 @@ def _head(trace: Analysis) -> str:
     return units.printable(", ".join([*(names or [without]), *versions, *rank]))
 
 
-# ---- Data ------------------------------------------------------------------------------------------------------------
+# ---- Data ----------------------------------------------------------------------------------------
 
 
 def _rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
@@ -214,7 +223,10 @@ _IN_OPERATIONS = ("costs", "memory_bytes")
 
 
 def _data(shown: Sequence[_Shown]) -> list[dict[str, Any]]:
-    """Return traces for JSON. Times are nanoseconds; tables have a sample per step, operations the sum of all steps."""
+    """Return traces for JSON.
+
+    Times are nanoseconds; tables have a sample per step, operations the sum of all steps.
+    """
     return [
         {
             **{
@@ -231,7 +243,7 @@ def _data(shown: Sequence[_Shown]) -> list[dict[str, Any]]:
     ]
 
 
-# ---- Steps and accelerators ------------------------------------------------------------------------------------------
+# ---- Steps and accelerators ----------------------------------------------------------------------
 
 
 def _step_table(trace: Analysis, top: int) -> Table:
@@ -384,7 +396,7 @@ def _impossible_on_device(impossible: Impossible) -> Iterator[str]:
         )
 
 
-# ---- Operations and kernels ------------------------------------------------------------------------------------------
+# ---- Operations and kernels ----------------------------------------------------------------------
 
 
 #: Name of the row below all others.
@@ -574,7 +586,7 @@ def _kernel_table(trace: Analysis, top: int) -> Table:
     )
 
 
-# ---- Ranks -----------------------------------------------------------------------------------------------------------
+# ---- Ranks ---------------------------------------------------------------------------------------
 
 
 def listed_numbers(numbers: Sequence[int]) -> str:
@@ -696,7 +708,7 @@ def _spread_table(run: RanksRun, top: int, by: str) -> Table:
     )
 
 
-# ---- Work ------------------------------------------------------------------------------------------------------------
+# ---- Work ----------------------------------------------------------------------------------------
 
 
 def _work_notes(
@@ -735,7 +747,10 @@ def _work_notes(
 
 
 def _reasons(rest: Mapping[str, list[OperationSum]], whole: int) -> Iterator[str]:
-    """Yield each reason with its share of the time and the longest operations, the largest share first."""
+    """Yield each reason with its share of the time and the longest operations.
+
+    The largest share first.
+    """
     shares = {reason: sum(row.self_ns for row in rows) / whole for reason, rows in rest.items()}
     for reason, share in sorted(shares.items(), key=lambda item: -item[1]):
         if share < _LEAST_SHARE:

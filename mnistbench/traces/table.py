@@ -1,4 +1,7 @@
-"""Linked and placed events -> the operation table of a profiled case, with the rows that are no operations."""
+"""Linked and placed events -> the operation table of a profiled case.
+
+With the rows that are no operations.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,10 @@ class Tables(NamedTuple):
 def tables(trace: Trace, steps: Steps) -> Tables:
     """Return the host table and, if an accelerator was recorded, the device table.
 
-    The self host times of the host table add up to the steps, as those of a profiled case do, and the runtime has a row of
-    its own. The device times of the device table add up to all kernels, copies and fills of the steps. A range with kernels has
-    a row in the device table only: its host time outside operations is in the row OUTSIDE of its phase.
+    The self host times of the host table add up to the steps, as those of a profiled case do, and
+    the runtime has a row of its own. The device times of the device table add up to all kernels,
+    copies and fills of the steps. A range with kernels has a row in the device table only: its host
+    time outside operations is in the row OUTSIDE of its phase.
     """
     rows: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(steps.names)))
     _add_host(rows, trace, steps)
@@ -52,7 +56,8 @@ def tables(trace: Trace, steps: Steps) -> Tables:
 def key_of(event: DeviceEvent) -> OpKey:
     """Return the row of a device event.
 
-    That is its operation; outside of all operations the launch of a graph, or the range; else UNATTRIBUTED.
+    That is its operation; outside of all operations the launch of a graph, or the range; else
+    UNATTRIBUTED.
     """
     if event.operation is not None:
         return _key(event.operation)
@@ -87,7 +92,8 @@ def _add_device(
 ) -> None:
     """Add the device events to the rows.
 
-    Launches of graphs outside operations, and the rows ``of_device``, have no calls of the host: they are counted here.
+    Launches of graphs outside operations, and the rows ``of_device``, have no calls of the host:
+    they are counted here.
     """
     counted: set[int] = set()  # ids of ranges and launches of graphs
     for launched in trace.device:
@@ -186,7 +192,10 @@ def _busy_ns(trace: Trace, steps: Steps) -> tuple[int, ...]:
 
 
 class _Allocations:
-    """Memory that was allocated and freed in an event: on the accelerator if the trace has one, else on the host."""
+    """Memory that was allocated and freed in an event.
+
+    On the accelerator if the trace has one, else on the host.
+    """
 
     def __init__(self, records: Iterable[MemoryRecord], *, of_host: bool) -> None:
         kept = [record for record in records if record.of_host == of_host]

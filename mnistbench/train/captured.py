@@ -13,7 +13,8 @@ from mnistbench.core.params import FAST
 from mnistbench.workloads.data import Dataset
 from mnistbench.workloads.step import Step, Window
 
-#: Steps before a capture: libraries choose their algorithms in the first ones. The number is PyTorch's own example's.
+#: Steps before a capture: libraries choose their algorithms in the first ones. The number is
+#: PyTorch's own example's.
 WARM_UP_STEPS = 3
 
 #: Runs work for the warm-up and returns what repeats it.
@@ -26,10 +27,12 @@ def captures(step: str, device: torch.device) -> bool:
 
 
 class CapturedSteps:
-    """Training steps by the indices of their samples: gather, normalise, forward, loss, backward, update and sums.
+    """Training steps by the indices of their samples.
 
-    Each batch size is captured when it first occurs: the ordinary one, and that of a short last batch. The warm-up before a
-    capture leaves weights, optimizer and random numbers as they were.
+    Gather, normalise, forward, loss, backward, update and sums.
+
+    Each batch size is captured when it first occurs: the ordinary one, and that of a short last
+    batch. The warm-up before a capture leaves weights, optimizer and random numbers as they were.
     """
 
     def __init__(
@@ -43,7 +46,8 @@ class CapturedSteps:
 
         Args:
             whole: dataset on the device.
-            step: its optimizer is made capturable: its learning rate becomes a tensor, which a schedule may change in place.
+            step: its optimizer is made capturable: its learning rate becomes a tensor, which a
+                schedule may change in place.
             metric: number of correct samples of a batch.
             capture: for tests; by default ``capture_cuda``.
         """
@@ -83,7 +87,10 @@ class CapturedSteps:
         self._samples += size
 
     def window(self, step: int) -> Window:
-        """Wait for the device; return loss and accuracy since the last window, and begin a new one."""
+        """Wait for the device.
+
+        Return loss and accuracy since the last window, and begin a new one.
+        """
         samples, self._samples = self._samples, 0
         loss, correct = float(self._loss) / samples, int(self._correct)
         self._loss.zero_()
@@ -135,7 +142,10 @@ class CapturedSteps:
 
 
 def capture_cuda(work: Callable[[], None], restore: Callable[[], None]) -> Callable[[], None]:
-    """Run work a few times, restore what it changed, capture it as a CUDA graph and return the graph's replay."""
+    """Capture work as a CUDA graph and return the graph's replay.
+
+    It runs a few times first, and what it changed is restored.
+    """
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

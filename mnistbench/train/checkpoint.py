@@ -108,7 +108,10 @@ def load(directory: Path) -> Checkpoint:
 
 
 def random_state(device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Return the states of the generators that training draws from: of the CPU, and of another device."""
+    """Return the states of the generators that training draws from.
+
+    Of the CPU, and of another device.
+    """
     own = torch.get_rng_state()
     return (
         (own,)

@@ -1,4 +1,7 @@
-"""``mnistbench train``: what the options mean on this machine and for this rank; train; show progress and list the files."""
+"""``mnistbench train``: what the options mean on this machine and for this rank; train.
+
+Show progress and list the files.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Settings", "run"]
 
-#: Parent directory of runs without ``--output``, one directory each: TensorBoard overlays their curves.
+#: Parent directory of runs without ``--output``, one directory each: TensorBoard overlays their
+#: curves.
 RUNS = Path("runs")
 
 #: Settings that a run which is continued keeps: with others it would be another run.
@@ -53,7 +57,8 @@ def run(settings: Settings) -> int:
     """Train, report, and return 0; return 130 if Ctrl-C interrupted it.
 
     Raises:
-        MnistbenchError: an option cannot be used, the dataset is missing or damaged, or memory does not suffice.
+        MnistbenchError: an option cannot be used, the dataset is missing or damaged, or memory does
+            not suffice.
         OSError: a file cannot be written.
     """
     rank = own_rank(os.environ)
@@ -152,8 +157,8 @@ def _train(
 def interruptible(*, again: bool) -> Iterator[list[int]]:
     """Yield a list that the first Ctrl-C fills, so that training ends after its step.
 
-    With ``again``, the second one raises. Ranks of torchrun get Ctrl-C from the terminal and from torchrun, which ends them
-    30 seconds later.
+    With ``again``, the second one raises. Ranks of torchrun get Ctrl-C from the terminal and from
+    torchrun, which ends them 30 seconds later.
     """
     received: list[int] = []
 
@@ -169,11 +174,13 @@ def interruptible(*, again: bool) -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-# ---- What the options mean here --------------------------------------------------------------------------------------
+# ---- What the options mean here ------------------------------------------------------------------
 
 
 def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory: Path) -> Settings:
-    """Return the settings of a run that is continued: its own, and those given options that do not change the training.
+    """Return the settings of a run that is continued.
+
+    Its own, and those given options that do not change the training.
 
     Raises:
         UsageError: an option would change the training, or there is no epoch left.
@@ -203,13 +210,15 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
 
 
 def resolved(settings: Settings, rank: Rank, before: str | None = None) -> Settings:
-    """Return the settings with the device, step, precision and number of threads for this machine and rank.
+    """Return the settings for this machine and rank.
+
+    With the device, step, precision and number of threads.
 
     ``before`` is the device of the run that is continued; None for a new run.
 
     Raises:
-        UsageError: the device is unknown or not present, of another kind than before, cannot be used by ranks, or has no such
-            step.
+        UsageError: the device is unknown or not present, of another kind than before, cannot be
+            used by ranks, or has no such step.
     """
     from mnistbench.measuring.environment import (
         device_of_rank,
@@ -251,7 +260,9 @@ def kind_of(device: str) -> str:
 
 
 def check_output(named: Path | None, *, again: bool) -> None:
-    """Refuse a directory that cannot be written or is not empty, so that runs never overwrite each other.
+    """Refuse a directory that cannot be written or is not empty.
+
+    So runs never overwrite each other.
 
     With ``again`` the launcher has restarted the ranks, which began the directory.
     """

@@ -1,4 +1,7 @@
-"""Recipes of ``mnistbench train``: values of options that the command line does not give, and the learning rate of a step."""
+"""Recipes of ``mnistbench train``.
+
+Values of options that the command line does not give, and the learning rate of a step.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ class Recipe:
     warm_up: float = 0.0
 
     def rate(self, done: float) -> float:
-        """Return the factor of the learning rate after a share of the steps: it rises to 1, then falls to 0 (one cycle).
+        """Return the factor of the learning rate after a share of the steps.
+
+        It rises to 1, then falls to 0 (one cycle).
 
         Smith and Topin, "Super-convergence" (2018), with straight lines.
         """
@@ -35,7 +40,10 @@ RECIPES = {
 
 
 def with_recipe(settings: Settings) -> Settings:
-    """Return the settings of a new run, with the values of its recipe for options that were not given."""
+    """Return the settings of a new run.
+
+    With the values of its recipe for options that were not given.
+    """
     values = RECIPES[settings.recipe].values
     return replace(
         settings, **{name: value for name, value in values.items() if name not in settings.given}

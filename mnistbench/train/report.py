@@ -45,7 +45,10 @@ def title(settings: Settings, threads: int, world_size: int) -> str:
 
 
 class TrainingProgress(Listener):
-    """Progress of training: on a terminal a bar and a line per epoch; elsewhere also a line per log interval."""
+    """Progress of training: on a terminal a bar and a line per epoch.
+
+    Elsewhere also a line per log interval.
+    """
 
     def __init__(
         self,
@@ -137,7 +140,10 @@ def _rate(samples_per_second: float) -> str:
 
 
 def ending(result: Result, output: Path, *, logdir: Path) -> Iterator[str]:
-    """Yield the lines that are printed when the run is over; ``logdir`` is the directory that TensorBoard is to show."""
+    """Yield the lines that are printed when the run is over.
+
+    ``logdir`` is the directory that TensorBoard is to show.
+    """
 
     def quoted(path: Path) -> str:
         return units.printable(shlex.quote(os.fspath(path)))

@@ -1,4 +1,7 @@
-"""Settings and result of a training run. This module does not import torch, so that options can be parsed without it."""
+"""Settings and result of a training run.
+
+This module does not import torch, so that options can be parsed without it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ DONE, INTERRUPTED = "done", "interrupted"
 #: Value of device, step and dtype: what suits the machine. ``command.resolved`` replaces it.
 AUTO = "auto"
 
-#: Options that do not determine a run: where it is written, and those whose values are in other ones.
+#: Options that do not determine a run: where it is written, and those whose values are in other
+#: ones.
 _NOT_SAVED = frozenset({"output", "resume", "no_accel", "batch_size_per_rank"})
 
 
@@ -203,7 +207,10 @@ class Listener:
         """Handle the start of training; the number of samples of an epoch."""
 
     def batch(self, samples: int) -> None:
-        """Handle a batch whose training step was launched; an accelerator may not have finished it."""
+        """Handle a batch whose training step was launched.
+
+        An accelerator may not have finished it.
+        """
 
     def point(self, point: Point) -> None:
         """Handle the end of a log interval."""

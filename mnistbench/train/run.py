@@ -1,4 +1,7 @@
-"""Run one training: a model, a dataset, a device, a batch size. Reports to a listener and prints nothing."""
+"""Run one training: a model, a dataset, a device, a batch size.
+
+Reports to a listener and prints nothing.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +53,12 @@ from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit, windows
 from mnistbench.workloads.workload import Workload, predicted, workload_of_ranks
 
-#: Training steps in the trace, after the warm-up: enough for a median, and few enough for a trace viewer.
+#: Training steps in the trace, after the warm-up: enough for a median, and few enough for a trace
+#: viewer.
 PROFILED_STEPS = 5
 
-#: Columns of ``metrics.csv``: a row per log interval (part ``train``) and per test (part ``test``). Accuracy in percent.
+#: Columns of ``metrics.csv``: a row per log interval (part ``train``) and per test (part ``test``).
+#: Accuracy in percent.
 COLUMNS = (
     "part",
     "epoch",
@@ -78,13 +83,14 @@ def run(
 ) -> Result:
     """Train and return the results.
 
-    The same settings give the same losses on a CPU with one thread, with and without a directory. The states of the
-    random generators and the number of threads are restored.
+    The same settings give the same losses on a CPU with one thread, with and without a directory.
+    The states of the random generators and the number of threads are restored.
 
     Args:
         settings: of the run; the device is available, as ``resolve_devices`` returns it.
-        output: existing directory for TensorBoard's file, ``result.json``, ``metrics.csv``, the checkpoint except in a dry
-            run and, if the settings ask for them, weights and trace; None: nothing is written.
+        output: existing directory for TensorBoard's file, ``result.json``, ``metrics.csv``, the
+            checkpoint except in a dry run and, if the settings ask for them, weights and trace;
+            None: nothing is written.
         listener: callbacks.
         workload: the result of ``workload_of_ranks``, if its dataset has already been loaded.
         ranks: of which this process is one. Only rank 0 has an output directory.
@@ -302,7 +308,10 @@ class _Run:
     def _with_rates(
         self, order: Sequence[Tensor], optimizer: Optimizer, first_step: int
     ) -> Iterator[Tensor]:
-        """Yield the indices of batches; set the learning rate of each step, if the recipe does so."""
+        """Yield the indices of batches.
+
+        Set the learning rate of each step, if the recipe does so.
+        """
         recipe, steps = RECIPES[self._settings.recipe], self._n_epochs * len(order)
         for number, indices in enumerate(order, first_step + 1):
             if recipe.warm_up:
@@ -340,7 +349,10 @@ class _Run:
     def _until_stopped(
         self, order: Iterable[Tensor], done: Callable[[int], None] = lambda _: None
     ) -> Iterator[Tensor]:
-        """Yield the indices of batches, in a dry run of one; call ``done`` with the samples of each before the next one."""
+        """Yield the indices of batches, in a dry run of one.
+
+        Call ``done`` with the samples of each before the next one.
+        """
         for indices in islice(order, 1 if self._settings.dry_run else None):
             yield indices
             done(len(indices))
@@ -368,7 +380,10 @@ class _Run:
             ).save(self._output)
 
     def _end_epoch(self, test: Window | None) -> None:
-        """Keep the result of the epoch; ``test`` is None if it was stopped before the end of its test."""
+        """Keep the result of the epoch.
+
+        ``test`` is None if it was stopped before the end of its test.
+        """
         # The device has finished: the test has read its sums.
         test_ns = time.perf_counter_ns() - self._since
         points = [point for point in self._points if point.epoch == self._epoch]
@@ -420,7 +435,10 @@ class _Run:
             tensorboard.write_scalars(self._writer, curves)
 
     def _write_misclassified(self, tested: Sequence[list[tuple[Tensor, Tensor]]]) -> None:
-        """Write the test images that the model of the last epoch misclassifies; ``tested`` has a list for each rank."""
+        """Write the test images that the model of the last epoch misclassifies.
+
+        ``tested`` has a list for each rank.
+        """
         # The order of the file.
         in_order = [part for batch in zip(*tested, strict=True) for part in batch]
         outputs, targets = (torch.cat(part).cpu() for part in zip(*in_order, strict=True))
@@ -440,7 +458,10 @@ class _Run:
         )
 
     def _profile(self) -> CaseRecord:
-        """Profile training steps from the initial weights, in a case of their own after training."""
+        """Profile training steps from the initial weights.
+
+        In a case of their own after training.
+        """
         case = build(self._params, self._workload, self._settings.data_dir)
         view = "device" if has_device_view(self._settings.device) else "host"
         recorded = record_warm(case, iterations=PROFILED_STEPS, view=view)

@@ -1,7 +1,8 @@
 """Digits and MNIST as resident uint8 tensors, and batches made of them on the device.
 
-Nothing is decoded, converted or copied from the host in a training step: the images lie on the device as bytes, and a
-batch is a gather and a normalisation there. ``torchvision_loader`` is what most people run instead, for comparison.
+Nothing is decoded, converted or copied from the host in a training step: the images lie on the
+device as bytes, and a batch is a gather and a normalisation there. ``torchvision_loader`` is what
+most people run instead, for comparison.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from mnistbench.core.params import DATASETS
 #: Images (float32 [B, 1, 28, 28], normalised) and labels (int64 [B]).
 Batch = tuple[Tensor, Tensor]
 
-#: Mean and standard deviation of MNIST's training images scaled to 0..1, as in pytorch/examples `mnist/main.py`.
+#: Mean and standard deviation of MNIST's training images scaled to 0..1, as in pytorch/examples
+#: `mnist/main.py`.
 MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
 
 #: The same of the 1,437 training images of digits; a test recomputes them.
@@ -109,10 +111,12 @@ class Dataset:
     def batch(self, split: Split, indices: Tensor) -> Batch:
         """Gather samples and normalise them on the split's device.
 
-        ``indices`` is int64 [B], on any device. Returns images, float32 [B, 1, 28, 28], and labels, int64 [B].
+        ``indices`` is int64 [B], on any device. Returns images, float32 [B, 1, 28, 28], and labels,
+        int64 [B].
         """
         indices = indices.to(split.images.device)
-        # The same order of operations as torchvision's ToTensor and Normalize, so that pixels are equal bit for bit.
+        # The same order of operations as torchvision's ToTensor and Normalize, so that pixels are
+        # equal bit for bit.
         images = (
             split.images.index_select(0, indices).float().div_(255).sub_(self.mean).div_(self.std)
         )
@@ -121,8 +125,9 @@ class Dataset:
     def draw(self, split: Split, batch_size: int, generator: torch.Generator) -> Tensor:
         """Draw the indices of one batch, int64 [batch_size] on the CPU, with a CPU generator.
 
-        No sample is drawn twice before all were drawn once: a batch larger than the split consists of permutations. Each
-        call permutes the whole split; use ``epoch`` to iterate over all batches.
+        No sample is drawn twice before all were drawn once: a batch larger than the split consists
+        of permutations. Each call permutes the whole split; use ``epoch`` to iterate over all
+        batches.
         """
         permutations = math.ceil(batch_size / len(split))
         return torch.cat(
@@ -156,15 +161,18 @@ class Dataset:
         Args:
             split: the samples.
             batch_size: samples per batch.
-            generator: CPU generator that shuffles, during this call; without it the order is the file's.
-            fraction: use only this first part of the order, above 0 and up to 1, rounded up to whole samples.
+            generator: CPU generator that shuffles, during this call; without it the order is the
+                file's.
+            fraction: use only this first part of the order, above 0 and up to 1, rounded up to
+                whole samples.
 
         Raises:
             UsageError: the fraction is out of bounds.
         """
         if not 0 < fraction <= 1:
             raise UsageError(f"fraction {fraction} of an epoch: give a number above 0 and up to 1")
-        # Decimal arithmetic: as a float, 0.07 of 60,000 is slightly above 4,200 and would give 4,201 samples.
+        # Decimal arithmetic: as a float, 0.07 of 60,000 is slightly above 4,200 and would give
+        # 4,201 samples.
         n_samples = math.ceil(Fraction(str(fraction)) * len(split))
         order = (
             torch.arange(len(split))
@@ -179,7 +187,9 @@ class Dataset:
 def load(
     name: str, data_dir: str | Path | None = None, device: str | torch.device = "cpu"
 ) -> Dataset:
-    """Return ``digits`` or ``mnist`` on a device; MNIST is read from, or downloaded to, ``data_root(data_dir)``.
+    """Return ``digits`` or ``mnist`` on a device.
+
+    MNIST is read from, or downloaded to, ``data_root(data_dir)``.
 
     Raises:
         UsageError: the name is unknown.
@@ -203,7 +213,8 @@ def load(
 def data_root(option: str | Path | None) -> Path:
     """Return the parent folder of torchvision's ``MNIST/raw``.
 
-    It is the option, else the environment variable MNISTBENCH_DATA, else the user's cache directory.
+    It is the option, else the environment variable MNISTBENCH_DATA, else the user's cache
+    directory.
     """
     chosen = option or os.environ.get("MNISTBENCH_DATA")
     if chosen:
@@ -219,15 +230,18 @@ def mnist_is_to_be_downloaded(data_dir: str | Path | None = None) -> bool:
 
 
 def mnist_unpacked(data_dir: str | Path | None = None) -> bool:
-    """Return whether the four unpacked files, which torchvision reads, exist. Reads and downloads nothing."""
+    """Return whether the four unpacked files, which torchvision reads, exist.
+
+    Reads and downloads nothing.
+    """
     return all((_raw_dir(data_dir) / name).is_file() for name in _MNIST_FILES)
 
 
 def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) -> Iterator[Batch]:
     """Return MNIST's training batches from torchvision's dataset, transforms and a DataLoader.
 
-    Shapes and pixels are those of ``Dataset.batch``, on the CPU. The iterator is endless and shuffles in each epoch; the
-    last batch of an epoch is short. Downloads nothing.
+    Shapes and pixels are those of ``Dataset.batch``, on the CPU. The iterator is endless and
+    shuffles in each epoch; the last batch of an epoch is short. Downloads nothing.
 
     Raises:
         DataError: an unpacked file is missing or damaged.
@@ -265,7 +279,10 @@ def _torchvision_mnist(raw: Path, _changed_ns: tuple[int, ...]) -> Any:
 
 
 def _digits() -> Dataset:
-    """Return scikit-learn's 1,797 digits, 8x8 in 17 levels, as 28x28 bytes: the same bytes on every machine."""
+    """Return scikit-learn's 1,797 digits, 8x8 in 17 levels, as 28x28 bytes.
+
+    The same bytes on every machine.
+    """
     table = torch.tensor(_digits_of_scikit_learn())  # int64 [N, 65]
     levels, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1]
     # Integers only: interpolation rounds differently on other machines or in other releases.
@@ -287,8 +304,8 @@ def _digits() -> Dataset:
 def _digits_of_scikit_learn() -> list[list[int]]:
     """Return a row for every digit: 64 levels and the label.
 
-    The file of scikit-learn is read directly, because importing scikit-learn takes seconds. If the file has another path in
-    some version, scikit-learn reads it.
+    The file of scikit-learn is read directly, because importing scikit-learn takes seconds. If the
+    file has another path in some version, scikit-learn reads it.
 
     Raises:
         DataError: there is no scikit-learn.
@@ -310,10 +327,13 @@ def _digits_of_scikit_learn() -> list[list[int]]:
 
 
 def legacy_permutation(seed: int, size: int) -> list[int]:
-    """Return ``numpy.random.RandomState(seed).permutation(size)``, in an environment without numpy too.
+    """Return ``numpy.random.RandomState(seed).permutation(size)``.
 
-    That generator's stream is frozen by numpy's compatibility policy (NEP 19); those of torch and of numpy's ``default_rng``
-    are not. Python has the same Mersenne Twister, but seeds it in another way.
+    In an environment without numpy too.
+
+    That generator's stream is frozen by numpy's compatibility policy (NEP 19); those of torch and
+    of numpy's ``default_rng`` are not. Python has the same Mersenne Twister, but seeds it in
+    another way.
 
     Args:
         seed: 0 to 2**32 - 1.
@@ -351,7 +371,10 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _read(raw: Path, name: str) -> bytearray:
-    """Return a file's content after checks; a .gz is unpacked in memory, because the folder may be read-only."""
+    """Return a file's content after checks.
+
+    A .gz is unpacked in memory, because the folder may be read-only.
+    """
     n_bytes, sha256 = _MNIST_FILES[name]
     path = raw / name
     try:
@@ -379,7 +402,10 @@ def _read(raw: Path, name: str) -> bytearray:
 
 
 def _download(raw: Path) -> None:
-    """Download with torchvision to a temporary folder beside ``raw``; move it in place after all checks."""
+    """Download with torchvision to a temporary folder beside ``raw``.
+
+    Move it in place after all checks.
+    """
     try:
         raw.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(

@@ -1,17 +1,22 @@
-"""The fast training step on a CPU: the same function, gradients and updates as the reference step, in less time.
+"""The fast training step on a CPU.
+
+The same function, gradients and updates as the reference step, in less time.
 
 Each rewrite is exact except for the rounding of sums:
 
-- Convolutions, ReLU and pooling keep their values channels-last, so no operation converts its arguments.
-- ReLU and max-pooling commute because both are monotonic. One loop that numba compiles computes both, and dropout and
-  flattening after them. Its dropout compares random bytes with 256 p; PyTorch draws 32 random bits per value. What it drops
-  is 0, also infinity and NaN.
-- They leave few outputs of a convolution with a gradient (3 % in ConvNet): the gradients of its weights and of its inputs are
-  sums over those only. numba compiles them; without it, the convolution is dense.
-- Of one image, they leave few inputs of the linear layer that are not zero (2 to 4 % in ConvNet on MNIST): only their weights
-  are read, and those updated whose output has a gradient.
-- All elements of a running average of Adadelta decay by one factor. It is stored once, so the decay takes no pass over them.
-  numba compiles the rest of an update, which then takes one pass instead of eight.
+- Convolutions, ReLU and pooling keep their values channels-last, so no operation converts its
+  arguments.
+- ReLU and max-pooling commute because both are monotonic. One loop that numba compiles computes
+  both, and dropout and flattening after them. Its dropout compares random bytes with 256 p; PyTorch
+  draws 32 random bits per value. What it drops is 0, also infinity and NaN.
+- They leave few outputs of a convolution with a gradient (3 % in ConvNet): the gradients of its
+  weights and of its inputs are sums over those only. numba compiles them; without it, the
+  convolution is dense.
+- Of one image, they leave few inputs of the linear layer that are not zero (2 to 4 % in ConvNet on
+  MNIST): only their weights are read, and those updated whose output has a gradient.
+- All elements of a running average of Adadelta decay by one factor. It is stored once, so the decay
+  takes no pass over them. numba compiles the rest of an update, which then takes one pass instead
+  of eight.
 
 ``docs/evidence/training.md`` has what they are worth.
 """
@@ -36,14 +41,16 @@ from torch.nn import functional
 
 _BYTE = 256
 
-#: Elements from which on two threads take less time for the compiled loops: of the pooled values, of a convolution's and of a
-#: linear layer's gradient.
+#: Elements from which on two threads take less time for the compiled loops: of the pooled values,
+#: of a convolution's and of a linear layer's gradient.
 POOLED_AT_ONCE, SUMMED_AT_ONCE, UPDATED_AT_ONCE = 2**15, 2**13, 2**19
 
-#: A matrix product with fewer multiply-adds than this is computed by MKL: a call of oneDNN takes longer.
+#: A matrix product with fewer multiply-adds than this is computed by MKL: a call of oneDNN takes
+#: longer.
 ONEDNN_FROM = 2**21
 
-#: An average's factor is multiplied into its elements before it becomes smaller than this, every 175 steps.
+#: An average's factor is multiplied into its elements before it becomes smaller than this, every
+#: 175 steps.
 SMALLEST_FACTOR = 1e-8
 
 #: Number formats of the compiled loops; NumPy has no bfloat16.
@@ -59,15 +66,17 @@ _COMMUTE = (nn.ReLU, nn.MaxPool2d), (nn.ReLU, nn.Flatten), (nn.Dropout, nn.Flatt
 def fast_model(model: nn.Module, *, sparse_gradients: bool = False) -> nn.Module:
     """Return a model that computes the same function of the same parameters faster on a CPU.
 
-    Modules have their names in ``model``; their order differs where operations commute. Max-pooling also computes modules
-    after it, which become an ``nn.Identity``. Rewritten modules lose their hooks; the others are shared with ``model``,
-    and so are all parameters, whose elements may change their order in memory. Dropout masks come from another random stream.
-    A gradient of the gradients of a convolution is refused.
+    Modules have their names in ``model``; their order differs where operations commute. Max-pooling
+    also computes modules after it, which become an ``nn.Identity``. Rewritten modules lose their
+    hooks; the others are shared with ``model``, and so are all parameters, whose elements may
+    change their order in memory. Dropout masks come from another random stream. A gradient of the
+    gradients of a convolution is refused.
 
     Args:
         model: an ``nn.Sequential``.
-        sparse_gradients: in training with one image, let the weights of the linear layer after a pooled convolution have a
-            sparse gradient of elements. The optimizer must take it, as :class:`Adadelta` does; most of PyTorch's do not.
+        sparse_gradients: in training with one image, let the weights of the linear layer after a
+            pooled convolution have a sparse gradient of elements. The optimizer must take it, as
+            :class:`Adadelta` does; most of PyTorch's do not.
 
     Raises:
         TypeError: the model is not an ``nn.Sequential``, whose modules run in their order.
@@ -142,7 +151,10 @@ def _fast(
 
 @functools.cache
 def _make_first_sparse_tensor() -> None:
-    """Make a sparse tensor without its warning: torch 2.11 warns once that checks were not chosen, even where they were."""
+    """Make a sparse tensor without its warning.
+
+    torch 2.11 warns once that checks were not chosen, even where they were.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.sparse_coo_tensor(
@@ -162,12 +174,15 @@ def compiled_loops() -> Any:
 
 
 def _array(tensor: Tensor) -> Any:
-    """Return the tensor as a contiguous array, which shares its memory if it can; bfloat16 and float16 become float32."""
+    """Return the tensor as a contiguous array, which shares its memory if it can.
+
+    bfloat16 and float16 become float32.
+    """
     is_converted = tensor.is_floating_point() and tensor.dtype not in _OF_NUMPY
     return (tensor.float() if is_converted else tensor).detach().contiguous().numpy()
 
 
-# ---- Modules ---------------------------------------------------------------------------------------------------------
+# ---- Modules -------------------------------------------------------------------------------------
 
 
 class _Conv2d(nn.Module):
@@ -176,7 +191,8 @@ class _Conv2d(nn.Module):
     def __init__(self, plain: nn.Conv2d) -> None:
         super().__init__()
         self.weight, self.bias, self.padding = plain.weight, plain.bias, plain.padding
-        # A copy: the strides of one channel may be those of another order, of which DistributedDataParallel warns.
+        # A copy: the strides of one channel may be those of another order, of which
+        # DistributedDataParallel warns.
         self.weight.data = self.weight.data.clone(memory_format=torch.channels_last)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -187,7 +203,10 @@ class _Conv2d(nn.Module):
 
 
 class _Pooled(nn.Module):
-    """Max-pooling of a convolution's result, with windows that do not overlap, ReLU, and perhaps dropout and flattening."""
+    """Max-pooling of a convolution's result, with windows that do not overlap, and ReLU.
+
+    Perhaps dropout and flattening follow.
+    """
 
     def __init__(self, pool: Any, after: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -209,7 +228,10 @@ class _Pooled(nn.Module):
 
 
 class _Linear(nn.Module):
-    """A linear layer. Of one sample, it may read only the weights of inputs [1, I] that are not zero."""
+    """A linear layer.
+
+    Of one sample, it may read only the weights of inputs [1, I] that are not zero.
+    """
 
     def __init__(self, plain: nn.Linear, skips_zeros: bool) -> None:
         super().__init__()
@@ -244,7 +266,7 @@ def _autocast(inputs: Tensor) -> Tensor:
     )
 
 
-# ---- Gradients -------------------------------------------------------------------------------------------------------
+# ---- Gradients -----------------------------------------------------------------------------------
 
 
 class _Convolution(torch.autograd.Function):
@@ -254,7 +276,8 @@ class _Convolution(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int]
     ) -> Tensor:
-        # A tensor of one channel is contiguous in both formats: only a copy has the strides of the wanted one.
+        # A tensor of one channel is contiguous in both formats: only a copy has the strides of the
+        # wanted one.
         channels_last = Tensor.clone if inputs.shape[1] == 1 else Tensor.contiguous
         inputs = channels_last(inputs, memory_format=torch.channels_last)
         weight, bias = weight.to(inputs.dtype), None if bias is None else bias.to(inputs.dtype)
@@ -309,7 +332,10 @@ class _Convolution(torch.autograd.Function):
 
 
 class _Pooling(torch.autograd.Function):
-    """Max-pooling, ReLU and dropout of a convolution's result [B, O, h, w], whose gradient is sparse."""
+    """Max-pooling, ReLU and dropout of a convolution's result [B, O, h, w].
+
+    Its gradient is sparse.
+    """
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, size: tuple[int, int], p: float, is_flat: bool) -> Tensor:
@@ -383,9 +409,12 @@ class _Product(torch.autograd.Function):
 
 
 class _ProductOfFew(torch.autograd.Function):
-    """``linear`` of one sample that reads only the weights of inputs that are not zero, and has the gradients of those only.
+    """``linear`` of one sample that reads only the weights of inputs that are not zero.
 
-    The gradient of the weights is sparse. The others' gradients must not be needed, as those of ReLU's and dropout's zeros.
+    It has the gradients of those only.
+
+    The gradient of the weights is sparse. The others' gradients must not be needed, as those of
+    ReLU's and dropout's zeros.
     """
 
     @staticmethod
@@ -432,20 +461,27 @@ def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
     return functional.linear(left, right.t(), bias)
 
 
-# ---- Optimizer -------------------------------------------------------------------------------------------------------
+# ---- Optimizer -----------------------------------------------------------------------------------
 
 
 class Adadelta:
-    """Adadelta without weight decay (Zeiler, https://arxiv.org/abs/1212.5701), as ``torch.optim.Adadelta``.
+    """Adadelta without weight decay, as ``torch.optim.Adadelta``.
+
+    Zeiler, https://arxiv.org/abs/1212.5701
 
     With v and u the running averages of squared gradients and of squared updates, one step is
 
-        v = rho v + (1 - rho) g^2;  d = sqrt((u + eps) / (v + eps)) g;  u = rho u + (1 - rho) d^2;  p = p - lr d
+        v = rho v + (1 - rho) g^2
+        d = sqrt((u + eps) / (v + eps)) g
+        u = rho u + (1 - rho) d^2
+        p = p - lr d
 
-    All elements of an average are multiplied by rho, so this factor is stored once: v = c S and u = c D, where a step makes c
-    smaller and changes only those elements of S and D that have a gradient. A gradient may be sparse.
+    All elements of an average are multiplied by rho, so this factor is stored once: v = c S and u =
+    c D, where a step makes c smaller and changes only those elements of S and D that have a
+    gradient. A gradient may be sparse.
 
-    It is not a ``torch.optim.Optimizer``: making the first one imports ``torch._dynamo``, which takes seconds.
+    It is not a ``torch.optim.Optimizer``: making the first one imports ``torch._dynamo``, which
+    takes seconds.
     """
 
     def __init__(
@@ -502,7 +538,10 @@ class Adadelta:
                 _update(parameter, gradient, state, constants)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the constants and the state of each parameter, which ``step`` goes on to change."""
+        """Return the constants and the state of each parameter.
+
+        ``step`` goes on to change them.
+        """
         group = {name: value for name, value in self.param_groups[0].items() if name != "params"}
         return {"states": self._states, "group": group}
 
@@ -558,7 +597,10 @@ class _Arrays:
 
 
 def _at_once(is_large: bool, calls: Sequence[Callable[[], object]]) -> list[Any]:
-    """Return the results of one or two functions of compiled loops, called at the same time where that is faster."""
+    """Return the results of one or two functions of compiled loops.
+
+    They are called at the same time where that is faster.
+    """
     if not is_large or torch.get_num_threads() == 1:
         return [call() for call in calls]
     begun = [_thread_of(os.getpid()).submit(call) for call in calls[1:]]
@@ -567,7 +609,10 @@ def _at_once(is_large: bool, calls: Sequence[Callable[[], object]]) -> list[Any]
 
 @functools.cache
 def _thread_of(process: int) -> ThreadPoolExecutor:  # noqa: ARG001  # a fork has no threads
-    """Return one thread, which is kept: the system starts a new one on the core of the thread that waits for it."""
+    """Return one thread, which is kept.
+
+    The system starts a new one on the core of the thread that waits for it.
+    """
     return ThreadPoolExecutor(1)
 
 

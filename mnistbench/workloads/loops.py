@@ -1,8 +1,10 @@
-"""Loops that numba compiles for the fast step: max-pooling, sums over few values and gradients, and Adadelta's update.
+"""Loops that numba compiles for the fast step.
 
-Each runs in one thread and adds in the order that LLVM chose, so a sum is the same in each run. Indices are unsigned, because
-numba checks for negative ones. Shapes: B samples, C channels of the inputs, O of the outputs; the images of the inputs are
-H x W pixels, the weights k x l.
+Max-pooling, sums over few values and gradients, and Adadelta's update.
+
+Each runs in one thread and adds in the order that LLVM chose, so a sum is the same in each run.
+Indices are unsigned, because numba checks for negative ones. Shapes: B samples, C channels of the
+inputs, O of the outputs; the images of the inputs are H x W pixels, the weights k x l.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ def compiled() -> Any:
     for function in (pool_rows, update):  # others call them
         numba.extending.register_jitable(function)
     functions = pool, add_products, sum_of_columns, gradients_of_columns, update, update_elements
-    # So that LLVM uses vectors: the error model of Python checks each division, and a sum in the order of its loop is serial.
+    # So that LLVM uses vectors: the error model of Python checks each division, and a sum in the
+    # order of its loop is serial.
     options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc"}}
     try:
         jits = [numba.njit(cache=True, **options)(function) for function in functions]
@@ -46,15 +49,19 @@ def pool(
     dropped: Any,
     limits: Any,
 ) -> Any:
-    """Compute max-pooling, ReLU and dropout, the latter without its factor, from the bits of samples, [B, h, w, O].
+    """Compute max-pooling, ReLU and dropout from the bits of samples, [B, h, w, O].
 
-    The bits of the result replace the zeros ``output``, [B, I] with I = O windows, where a window and a channel have these
-    ``strides``. A value is dropped if its random byte is smaller than ``dropped``. ``first`` is the number of the first sample,
-    ``size`` the height and width of a window, ``grid`` the numbers of rows and columns of windows, and ``limits`` the bits of
-    -inf and of NaN.
+    Dropout is without its factor.
+
+    The bits of the result replace the zeros ``output``, [B, I] with I = O windows, where a window
+    and a channel have these ``strides``. A value is dropped if its random byte is smaller than
+    ``dropped``. ``first`` is the number of the first sample, ``size`` the height and width of a
+    window, ``grid`` the numbers of rows and columns of windows, and ``limits`` the bits of -inf and
+    of NaN.
 
     Returns:
-        of the values that are not zero: sample, channel, row and column in the argument, and position in the result, [5, N].
+        of the values that are not zero: sample, channel, row and column in the argument, and
+        position in the result, [5, N].
     """
     n_channels, height, width = np.uintp(images.shape[3]), np.uintp(size[0]), np.uintp(size[1])
     maxima, kept = (
@@ -105,7 +112,8 @@ def pool(
 def pool_rows(rows: Any, width: Any, limits: Any, maxima: Any) -> None:
     """Compute the maxima of 0 and the values of each window, [windows, O], by rows [height, w, O].
 
-    Numbers that are not negative have the order of their bits as integers, so the maximum of integers is that of the numbers.
+    Numbers that are not negative have the order of their bits as integers, so the maximum of
+    integers is that of the numbers.
     """
     n_channels, minus_infinity, nan = np.uintp(rows.shape[2]), limits[0], limits[1]
     of_columns = np.zeros(rows.shape[1] * rows.shape[2], rows.dtype)
@@ -127,12 +135,15 @@ def pool_rows(rows: Any, width: Any, limits: Any, maxima: Any) -> None:
 def add_products(
     indices: Any, values: Any, n_channels: Any, images: Any, weights: Any, bias: Any, to_images: Any
 ) -> None:
-    """Add to the gradient of each weight the pixels that it meets, times the values of the elements; to the bias, the values.
+    """Add to the gradient of each weight the pixels that it meets.
 
-    With ``to_images``, add to the gradient of each pixel the weights that it meets, times the values.
+    Times the values of the elements. Add the values to that of the bias.
 
-    Shapes: the elements' sample, channel, row and column [4, N] and their values [N]; padded images [B, H, W C] and weights
-    [O, k, l C], one of which is a gradient; bias [O].
+    With ``to_images``, add to the gradient of each pixel the weights that it meets, times the
+    values.
+
+    Shapes: the elements' sample, channel, row and column [4, N] and their values [N]; padded images
+    [B, H, W C] and weights [O, k, l C], one of which is a gradient; bias [O].
     """
     height, length = np.uintp(weights.shape[1]), np.uintp(weights.shape[2])
     for n in range(np.uintp(len(values))):
@@ -155,7 +166,10 @@ def add_products(
 
 
 def sum_of_columns(inputs: Any, weights: Any) -> tuple[Any, Any]:
-    """Return the numbers of the inputs [I] that are not zero, [N], and their product with the weights [I, M], [M]."""
+    """Return the numbers of the inputs that are not zero, and a product with weights.
+
+    Inputs are [I], the numbers [N], the weights [I, M] and the product [M].
+    """
     columns, sums = np.flatnonzero(inputs), np.zeros(weights.shape[1], weights.dtype)
     for n in range(np.uintp(len(columns))):
         weight, value = weights[np.uintp(columns[n])], inputs[np.uintp(columns[n])]
@@ -167,7 +181,9 @@ def sum_of_columns(inputs: Any, weights: Any) -> tuple[Any, Any]:
 def gradients_of_columns(
     columns: Any, inputs: Any, weights: Any, slopes: Any, of_inputs: Any
 ) -> tuple[Any, Any]:
-    """Compute the gradients of the arguments of ``sum_of_columns`` by ``slopes``, those of its sums [M].
+    """Compute the gradients of the arguments of ``sum_of_columns``.
+
+    By ``slopes``, those of its sums [M].
 
     The gradients of the inputs are written into ``of_inputs``, at first zeros, [I].
 
@@ -197,7 +213,10 @@ def gradients_of_columns(
 
 
 def update(weights: Any, squares: Any, deltas: Any, gradient: Any, constants: Any) -> None:
-    """Update the weights, S and D, [N], as ``fast.Adadelta`` does, with the constants that it computes, [5]."""
+    """Update the weights, S and D, [N], as ``fast.Adadelta`` does.
+
+    With the constants that it computes, [5].
+    """
     of_squares, eps_of_deltas, eps_of_squares, of_deltas, scale = constants
     for n in range(np.uintp(len(gradient))):
         slope, delta = gradient[n], deltas[n]

@@ -1,6 +1,7 @@
 """Training by several processes: each computes a part of every batch, and they add their gradients.
 
-DistributedDataParallel and ``torch.distributed`` do the work. Nothing of them is imported for a process by itself.
+DistributedDataParallel and ``torch.distributed`` do the work. Nothing of them is imported for a
+process by itself.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ from mnistbench.core.ranks import Rank
 
 _T = TypeVar("_T")
 
-#: A collective operation fails if a rank does not join it in this time: the first of a run waits for the slowest import.
+#: A collective operation fails if a rank does not join it in this time: the first of a run waits
+#: for the slowest import.
 TIMEOUT = timedelta(minutes=5)
 
-#: Difference between two seeds of dropout masks: large, so that ranks of runs with neighbouring seeds differ, too.
+#: Difference between two seeds of dropout masks: large, so that ranks of runs with neighbouring
+#: seeds differ, too.
 _SEEDS_APART = 1_000_003
 
 #: Exit code of a rank that failed.
@@ -43,7 +46,10 @@ _SEARCH_S, _PAUSE_S = 3.0, 0.05
 
 
 def seed_of_masks(seed: int, number: int) -> int:
-    """Return a seed of dropout masks, another one for each number, such as a rank; that of number 0 is ``seed``."""
+    """Return a seed of dropout masks, another one for each number, such as a rank.
+
+    That of number 0 is ``seed``.
+    """
     return seed + _SEEDS_APART * number
 
 
@@ -59,7 +65,9 @@ class Alone:
 
     # Group's.
     def no_sync(self, model: nn.Module) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002
-        """Return a context in which the backward pass of the result of ``model`` adds no gradients of other ranks.
+        """Return a context in which the backward pass adds no gradients of other ranks.
+
+        It is that of the result of ``model``.
 
         The weights of the ranks then differ: their caller sets them to the same values again.
         """
@@ -70,7 +78,10 @@ class Alone:
 
     @contextlib.contextmanager
     def rank_0_first(self) -> Iterator[None]:
-        """Run the body on rank 0, then on the other ranks: what rank 0 downloads, the others read."""
+        """Run the body on rank 0, then on the other ranks.
+
+        What rank 0 downloads, the others read.
+        """
         if self.rank:
             self.barrier()
         yield
@@ -78,7 +89,9 @@ class Alone:
             self.barrier()
 
     def part(self, indices: Tensor) -> Tensor:
-        """Return this rank's part of a batch of at least one sample, which is the next to be computed.
+        """Return this rank's part of a batch of at least one sample.
+
+        The batch is the next to be computed.
 
         It is never empty: a rank without a sample computes one that does not count.
         """
@@ -93,7 +106,10 @@ class Alone:
         return values
 
     def agree_to_stop(self, stop: Callable[[], bool]) -> bool:
-        """Return whether all ranks stop: one of them had ``stop()`` true before the last :meth:`sum`."""
+        """Return whether all ranks stop.
+
+        One of them had ``stop()`` true before the last :meth:`sum`.
+        """
         return stop()
 
     def gather(self, value: _T) -> list[_T]:
@@ -152,7 +168,10 @@ class Group(Alone):
 
     @contextlib.contextmanager
     def no_sync(self, model: nn.Module) -> Iterator[None]:
-        """Return a context in which the backward pass of the wrapped model adds no gradients of other ranks."""
+        """Return a context in which the backward pass adds no gradients of other ranks.
+
+        It is that of the wrapped model.
+        """
         from torch.nn.parallel import DistributedDataParallel
 
         assert isinstance(model, DistributedDataParallel), "the result of self.model"
@@ -177,7 +196,10 @@ class Group(Alone):
         return min(samples, self._counted)
 
     def sum(self, values: Tensor) -> Tensor:
-        """Return the sum over the ranks, float64 [n]; exchange whether one of them is requested to stop."""
+        """Return the sum over the ranks, float64 [n].
+
+        Exchange whether one of them is requested to stop.
+        """
         import torch.distributed as dist
 
         both = torch.cat(
@@ -207,11 +229,13 @@ class Group(Alone):
         return found if self.rank == 0 else []
 
     def end(self) -> None:
-        """Leave the other ranks, and end the threads of gloo. The results of :meth:`model` are no longer referenced.
+        """Leave the other ranks, and end the threads of gloo.
 
-        A thread of gloo that frees a tensor while Python ends aborts the process. A model that is freed after its process
-        group holds Python's lock while it waits for such a thread, and in PyTorch 2.11 that thread may wait for the lock: the
-        process never ends.
+        The results of :meth:`model` are no longer referenced.
+
+        A thread of gloo that frees a tensor while Python ends aborts the process. A model that is
+        freed after its process group holds Python's lock while it waits for such a thread, and in
+        PyTorch 2.11 that thread may wait for the lock: the process never ends.
         """
         import torch.distributed as dist
 
@@ -222,11 +246,15 @@ class Group(Alone):
 
     @contextlib.contextmanager
     def failing_together(self, print_error: Callable[[str], None]) -> Iterator[None]:
-        """Run the body. If a rank fails, every rank ends its process, and one of them prints which rank failed and why.
+        """Run the body.
 
-        The launcher terminates the other ranks as soon as one has ended. A rank that waits for the others inside of PyTorch
-        runs no signal handler of Python, so a thread waits for the number of the signal in a pipe. Blocking the signal would
-        not suffice: threads that PyTorch has already started do not block it, so it would end the process.
+        If a rank fails, every rank ends its process, and one of them prints which rank failed and
+        why.
+
+        The launcher terminates the other ranks as soon as one has ended. A rank that waits for the
+        others inside of PyTorch runs no signal handler of Python, so a thread waits for the number
+        of the signal in a pipe. Blocking the signal would not suffice: threads that PyTorch has
+        already started do not block it, so it would end the process.
         """
         self._print_error, self._ending = print_error, threading.Lock()
         numbers, wakeup = os.pipe()
@@ -263,7 +291,8 @@ class Group(Alone):
                     if host != socket.gethostname()
                 ]
             if line is None:
-                # The message of gloo or NCCL without the place in their source, its prefix and its advice.
+                # The message of gloo or NCCL without the place in their source, its prefix and its
+                # advice.
                 reason = re.sub(
                     r"^\[\S+\] ", "", first_line(error).rpartition("RuntimeError: ")[2]
                 ).partition(". ")[0]
@@ -314,7 +343,9 @@ class Group(Alone):
         return [(rank, tuple(json.loads(self._store.get(f"process {rank}")))) for rank in ranks]
 
     def _who_ended(self) -> str | None:
-        """Return a line about the other rank that failed; empty if that rank prints one itself; None if it is not known.
+        """Return a line about the other rank that failed; empty if that rank prints one itself.
+
+        None if it is not known.
 
         Processes of other nodes cannot be looked up.
         """
@@ -340,7 +371,9 @@ class Group(Alone):
 
 @contextlib.contextmanager
 def joined(rank: Rank, device: torch.device, print_error: Callable[[str], None]) -> Iterator[Alone]:
-    """Join the other ranks, if there are any, for the body; they fail together, see :meth:`Group.failing_together`.
+    """Join the other ranks, if there are any, for the body.
+
+    They fail together, see :meth:`Group.failing_together`.
 
     Raises:
         UsageError: they cannot be reached.
@@ -356,7 +389,10 @@ def joined(rank: Rank, device: torch.device, print_error: Callable[[str], None])
 
 # DDP refuses ours, which are texts.
 def _weighted_sum(group, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Sum the ranks' mean gradients, weighted by their samples: the mean over the whole batch, also where parts differ."""
+    """Sum the ranks' mean gradients, weighted by their samples.
+
+    The mean over the whole batch, also where parts differ.
+    """
     import torch.distributed as dist
 
     reduced = dist.all_reduce(bucket.buffer().mul_(group.weight), async_op=True)
@@ -364,7 +400,10 @@ def _weighted_sum(group, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN00
 
 
 def _runs(pid: int) -> bool:
-    """Return whether a process of this machine runs; one that has ended but was not waited for does not."""
+    """Return whether a process of this machine runs.
+
+    One that has ended but was not waited for does not.
+    """
     try:
         os.kill(pid, 0)
         return (

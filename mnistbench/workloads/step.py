@@ -1,7 +1,9 @@
-"""A training step (forward, loss, backward, update), inference, and loops over them. Nothing here times or prints.
+"""A training step (forward, loss, backward, update), inference, and loops over them.
 
-The parts are methods, so that the profiled pass can mark them from outside and the timed pass runs the same code without
-marks.
+Nothing here times or prints.
+
+The parts are methods, so that the profiled pass can mark them from outside and the timed pass runs
+the same code without marks.
 """
 
 from __future__ import annotations
@@ -146,7 +148,9 @@ def fit(
     first_step: int = 0,
     ranks: Alone | None = None,
 ) -> Iterator[Window]:
-    """Train on the batches; yield a :class:`Window` after every ``window`` of them and after a last short one.
+    """Train on the batches.
+
+    Yield a :class:`Window` after every ``window`` of them and after a last short one.
 
     Args:
         step: the training step.
@@ -174,9 +178,12 @@ def windows(
     window: int,
     first_step: int,
 ) -> Iterator[Window]:
-    """Train on the batches; after every ``window`` of them, and after a last short one, yield what ``read`` returns.
+    """Train on the batches.
 
-    ``read`` gets the global step with which a window ends. ``first_step`` is the one before the first batch.
+    After every ``window`` of them, and after a last short one, yield what ``read`` returns.
+
+    ``read`` gets the global step with which a window ends. ``first_step`` is the one before the
+    first batch.
     """
     n_batches = 0
     for batch in batches:
@@ -200,7 +207,8 @@ def evaluate(
 ) -> Window:
     """Return loss and accuracy over all the batches, in eval mode, at the given global step.
 
-    ``each`` gets the output and the targets of every batch. The batches of several ``ranks`` are the parts of this one.
+    ``each`` gets the output and the targets of every batch. The batches of several ``ranks`` are
+    the parts of this one.
 
     Raises:
         ValueError: there is no batch.

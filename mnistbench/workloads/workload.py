@@ -22,8 +22,9 @@ from mnistbench.workloads.fast import Adadelta, Optimizer, fast_model
 class Workload:
     """A model to measure. Return it from the hook ``pytest_mnistbench_workloads`` in a conftest.py.
 
-    ``make_batch`` must draw random numbers from the generator in its arguments (on the CPU, seeded per case) and
-    ``make_model`` from torch's global one, which is seeded too, so that the same seed gives the same case.
+    ``make_batch`` must draw random numbers from the generator in its arguments (on the CPU, seeded
+    per case) and ``make_model`` from torch's global one, which is seeded too, so that the same seed
+    gives the same case.
     """
 
     name: str
@@ -61,14 +62,14 @@ def number_correct(output: Tensor, targets: Tensor) -> Tensor:
     return (predicted(output) == targets).sum()
 
 
-# ---- The built-in networks, made of modules only, so that every operation belongs to one -----------------------------
+# ---- The built-in networks, made of modules only, so that every operation belongs to one ---------
 
 
 class ConvNet(nn.Sequential):
     """The network of pytorch/examples ``mnist/main.py`` (77f55b9): 1,199,882 parameters.
 
-    Layers and their order are the same, so the same seed gives the same weights. Input: float32 [B, 1, 28, 28];
-    output: log-probabilities [B, 10].
+    Layers and their order are the same, so the same seed gives the same weights. Input: float32 [B,
+    1, 28, 28]; output: log-probabilities [B, 10].
     """
 
     def __init__(self) -> None:
@@ -90,10 +91,13 @@ class ConvNet(nn.Sequential):
 
 
 class LeNet5(nn.Sequential):
-    """LeCun et al., "Gradient-based learning applied to document recognition" (1998), as it is taught today.
+    """LeCun et al., "Gradient-based learning applied to document recognition" (1998).
 
-    ReLU and max-pooling in place of the paper's sigmoids and trainable sub-sampling, full connection from the first
-    to the second convolution: 61,706 parameters. Input: float32 [B, 1, 28, 28]; output: log-probabilities [B, 10].
+    As it is taught today.
+
+    ReLU and max-pooling in place of the paper's sigmoids and trainable sub-sampling, full
+    connection from the first to the second convolution: 61,706 parameters. Input: float32 [B, 1,
+    28, 28]; output: log-probabilities [B, 10].
     """
 
     def __init__(self) -> None:
@@ -116,10 +120,13 @@ class LeNet5(nn.Sequential):
 
 
 class SmallNet(nn.Sequential):
-    """A network for the recipe ``fastest``: 18,442 parameters, and a 14th of the arithmetic of ConvNet.
+    """A network for the recipe ``fastest``.
 
-    The first convolution skips every second pixel. The second one is pooled before normalisation and ReLU, which then compute a
-    quarter of its values. Input: float32 [B, 1, 28, 28]; output: logits [B, 10].
+    18,442 parameters, and a 14th of the arithmetic of ConvNet.
+
+    The first convolution skips every second pixel. The second one is pooled before normalisation
+    and ReLU, which then compute a quarter of its values. Input: float32 [B, 1, 28, 28]; output:
+    logits [B, 10].
     """
 
     def __init__(self) -> None:
@@ -141,9 +148,11 @@ def builtin_workloads(
 ) -> list[Workload]:
     """Return the models of mnistbench on the given dataset.
 
-    ConvNet and LeNet5 have the optimizer of pytorch/examples (Adadelta, lr 1.0); SmallNet has Adam and smoothed labels.
+    ConvNet and LeNet5 have the optimizer of pytorch/examples (Adadelta, lr 1.0); SmallNet has Adam
+    and smoothed labels.
 
-    ``sparse_gradients`` are those of ``fast_model``. Ranks cannot add sparse gradients of different elements.
+    ``sparse_gradients`` are those of ``fast_model``. Ranks cannot add sparse gradients of different
+    elements.
     """
 
     @functools.cache  # the dataset is loaded for the first case that needs it, once per device
@@ -184,7 +193,9 @@ def builtin_workloads(
 def workload_of_ranks(
     name: str, dataset: str, data_dir: str | Path | None, world_size: int
 ) -> Workload:
-    """Return a workload of :func:`builtin_workloads` for a number of ranks, without loading its dataset.
+    """Return a workload of :func:`builtin_workloads` for a number of ranks.
+
+    Without loading its dataset.
 
     Raises:
         UsageError: there is no such model.

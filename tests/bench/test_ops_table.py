@@ -19,7 +19,10 @@ def ops():
 
 
 def run(ops, *, dtypes, threads):
-    """Compute each case with these dtypes; return the names of those whose dtype torch does not have for the operation."""
+    """Compute each case with these dtypes.
+
+    Return the names of those whose dtype torch does not have for the operation.
+    """
     missing = []
     for case in ops.cases():
         call, tensors, dtype, layout, count, direction, _ = case.values

@@ -73,7 +73,7 @@ def test_the_threshold_of_an_iteration_has_no_name():
             Threshold.of_case(text)
 
 
-# ---- Thresholds of a test ----------------------------------------------------------------------------------------------
+# ---- Thresholds of a test ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_any_mark_is_read_or_refused_in_one_line(arguments, options):
         assert [Threshold.parse(text) for text in texts] or Threshold.of_case(case)
 
 
-# ---- Options -----------------------------------------------------------------------------------------------------------
+# ---- Options -------------------------------------------------------------------------------------
 
 
 def test_all_options_are_read():

@@ -349,7 +349,7 @@ def test_a_case_that_older_runs_measured_in_another_way_is_not_missing():
     )
 
 
-# ---- which base runs are samples ---------------------------------------------------------------------------------------
+# ---- which base runs are samples -----------------------------------------------------------------
 
 ELSEWHERE = builders.environment(cpu_model="other")
 

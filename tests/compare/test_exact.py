@@ -179,7 +179,7 @@ def test_another_number_of_parameters_comes_first_and_without_tables_too():
     )
 
 
-# ---- renamed operations -------------------------------------------------------------------------------------------------
+# ---- renamed operations --------------------------------------------------------------------------
 
 
 def test_a_renamed_operation_of_each_place_is_listed_once_and_not_as_new_and_vanished():
@@ -226,7 +226,7 @@ def test_a_module_summed_has_no_operation_to_rename():
     )
 
 
-# ---- training -----------------------------------------------------------------------------------------------------------
+# ---- training ------------------------------------------------------------------------------------
 
 
 def test_on_one_thread_of_a_cpu_final_values_are_the_same_to_the_bit():

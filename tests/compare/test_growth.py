@@ -1,4 +1,6 @@
-"""The work of a comparison grows with the number of cases, operations and runs, not with its square.
+"""The work of a comparison grows with the number of cases, operations and runs.
+
+Not with its square.
 
 Calls of functions are counted: unlike seconds, they are the same in every run.
 """
@@ -17,7 +19,10 @@ CRITERIA = Criteria(op_fail=(Threshold("", 0.1),), min_share=0.0, pool_commits=T
 
 
 def calls(function):
-    """Return how many functions were called, generators resumed and methods of built-in types called."""
+    """Return how many functions were called, and generators resumed.
+
+    Methods of built-in types count as functions.
+    """
     found = 0
 
     def count(_frame, event, _argument):

@@ -21,7 +21,10 @@ CALL_NS = {"aten::mm": 80_000, "aten::add": 20_000, "aten::relu": 10_000}
 
 
 def rows(iterations, calls=None, **call_ns):
-    """Operations of so many iterations; each runs once in an iteration, unless its number of calls is given."""
+    """Operations of so many iterations.
+
+    Each runs once in an iteration, unless its number of calls is given.
+    """
     numbers = {**dict.fromkeys(CALL_NS, iterations), **(calls or {})}
     times = {**CALL_NS, **call_ns}
     return [

@@ -76,7 +76,10 @@ def texts(judgement):
 
 
 def mm(ns, spread=0, **changes):
-    """A run whose one operation took about that time, with this interquartile range over its iterations."""
+    """A run whose one operation took about that time.
+
+    With this interquartile range over its iterations.
+    """
     return run(row("aten::mm", (ns - spread, ns, ns + spread)), **changes)
 
 
@@ -84,7 +87,7 @@ def eight(*times, **changes):
     return builders.base_runs(8, *times, **changes)
 
 
-# ---- fewer than eight base runs: the threshold alone -----------------------------------------------------------------
+# ---- fewer than eight base runs: the threshold alone ---------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -172,7 +175,7 @@ def test_the_iteration_is_judged_by_its_own_threshold_and_the_spread_of_its_roun
     )
 
 
-# ---- eight and more: the prediction interval -------------------------------------------------------------------------
+# ---- eight and more: the prediction interval -----------------------------------------------------
 
 STEADY = (1_000_000, 1_020_000, 1_010_000, 990_000)
 UNSTEADY = (1_000_000, 1_500_000, 800_000, 1_200_000)
@@ -185,7 +188,8 @@ UNSTEADY = (1_000_000, 1_500_000, 800_000, 1_200_000)
         (STEADY, 1_400_000, limits("10%"), ("regressed", True)),
         (STEADY, 1_400_000, limits("50%"), ("within 50.0 %", False)),
         (STEADY, 600_000, limits("10%"), ("improved", False)),
-        # Above the threshold and no other than base runs were among themselves: the runs cannot tell, and say so.
+        # Above the threshold and no other than base runs were among themselves: the runs cannot
+        # tell, and say so.
         (
             UNSTEADY,
             1_400_000,
@@ -258,7 +262,10 @@ def test_noise_without_a_threshold_is_no_reason():
 
 
 def steady_and(*times):
-    """Eight runs with a steady operation and another one, whose times vary; both sides have the same."""
+    """Eight runs with a steady operation and another one, whose times vary.
+
+    Both sides have the same.
+    """
     rows = [
         [row("aten::mm", steady), row("aten::conv", ns, module="conv2")]
         for steady, ns in zip(STEADY * 2, times * 2)  # noqa: B905
@@ -341,7 +348,10 @@ def test_a_faster_operation_passes_if_a_slowdown_of_its_limit_is_ruled_out(sprea
 @pytest.mark.parametrize("spread", [0, 13_000, 80_000])
 @pytest.mark.parametrize("criteria", [limits("10%"), limits(iteration="10%"), limits()])
 def test_an_improvement_is_judged_as_a_regression_of_the_same_size(criteria, spread, excess):
-    """The same change in the other direction has the mirrored verdict, for operations and for cases."""
+    """The same change in the other direction has the mirrored verdict.
+
+    For operations and for cases.
+    """
     iteration = builders.timing(median_ns=LARGE, iqr_ns=spread)
     words = {}
     for sign in (1, -1):
@@ -406,13 +416,16 @@ def test_a_new_operation_is_judged_by_threshold_beside_others_by_runs():
     assert named(judgement, MM).by_runs
 
 
-# ---- what is judged --------------------------------------------------------------------------------------------------
+# ---- what is judged ------------------------------------------------------------------------------
 
 WALL = {"timing": builders.timing(median_ns=1_000_000, iqr_ns=0)}
 
 
 def names_of(base_ns, head_ns, *, profiler_ns=0, calls=1, criteria=None):
-    """Return what is judged beside an iteration of 1 ms, where an operation takes these times and the profiler's overhead."""
+    """Return what is judged beside an iteration of 1 ms.
+
+    An operation takes these times and the profiler's overhead there.
+    """
     cost = profiler_ns * calls
     base, head = (
         run(row(self_cpu_ns=ns + cost, calls=calls), profiler_ns=profiler_ns, **WALL)
@@ -582,7 +595,8 @@ def test_pooled_operations_regress_together():
 
 
 def test_pools_are_summed_run_by_run_so_that_their_spread_is_that_of_the_sum():
-    # One is quick when the other is slow: each differs by half from run to run, and their sum by nothing.
+    # One is quick when the other is slow: each differs by half from run to run, and their sum by
+    # nothing.
     bases = [
         run(row("aten::mm", LARGE), row("aten::a", 100 + swing), row("aten::b", 100 - swing))
         for swing in (50, -50) * 4
@@ -602,7 +616,7 @@ def test_time_outside_operations_is_judged_by_the_general_threshold_only():
     assert judged(base, head, limits("fc1:1%")).outcome == "passed"
 
 
-# ---- new and vanished operations -------------------------------------------------------------------------------------
+# ---- new and vanished operations -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -674,7 +688,7 @@ def test_a_new_operation_that_is_small_counts_with_the_other_small_ones():
     }
 
 
-# ---- which threshold -------------------------------------------------------------------------------------------------
+# ---- which threshold -----------------------------------------------------------------------------
 
 
 def limit_of(name, *options, mark=(), case_mark="", iteration=""):
@@ -742,7 +756,7 @@ def test_a_threshold_names_a_module_where_modules_are_summed():
     ]
 
 
-# ---- never silently green --------------------------------------------------------------------------------------------
+# ---- never silently green ------------------------------------------------------------------------
 
 GATE = limits("10%")
 LAST = "last saved 2026-11-20 10:31 UTC, commit 1a2b3c4"
@@ -923,7 +937,7 @@ def test_another_torch_is_incomparable_until_it_is_asked_for_and_nothing_of_the_
     assert judged(base, mm(9 * LARGE), GATE, across_versions=True).outcome == "regressed"
 
 
-# ---- names of nothing ------------------------------------------------------------------------------------------------
+# ---- names of nothing ----------------------------------------------------------------------------
 
 
 def test_a_threshold_for_an_unknown_name_cannot_be_excused():
@@ -980,7 +994,7 @@ def test_a_name_is_not_called_unknown_where_operations_could_not_be_compared():
     assert [problem.verdict for problem in judgement.problems] == ["incomparable"]
 
 
-# ---- intended regressions --------------------------------------------------------------------------------------------
+# ---- intended regressions ------------------------------------------------------------------------
 
 
 def accepting(*patterns, base=None, head=None, limit=10.0, **changes):
@@ -1180,7 +1194,7 @@ def test_a_suggestion_names_the_dataset_or_the_test_where_two_cases_would_be_mea
     ]
 
 
-# ---- the outcome -----------------------------------------------------------------------------------------------------
+# ---- the outcome ---------------------------------------------------------------------------------
 
 MORE = builders.case_record(batch_size=1)
 
@@ -1206,7 +1220,8 @@ def test_the_outcome(head, missing, criteria, outcome):
     judgement = judged(base, mm(head), criteria)
     assert judgement.outcome == outcome
     assert judgement.asked is (criteria != Criteria())
-    # Problems are found in any case; nobody who did not ask is told that something could not be judged.
+    # Problems are found in any case; nobody who did not ask is told that something could not be
+    # judged.
     assert len(judgement.problems) == missing
     assert judgement.unjudged == (missing and judgement.asked and not criteria.allow_missing)
 
@@ -1288,7 +1303,7 @@ def test_the_acceptance_that_is_advised_for_a_short_call_accepts_it():
     assert judged(quick, slow, criteria).outcome == "passed"
 
 
-# ---- One quantity ----------------------------------------------------------------------------------------------------
+# ---- One quantity --------------------------------------------------------------------------------
 
 
 def checked(base_runs, head_ns, **changes):
@@ -1339,7 +1354,7 @@ def test_a_verdict_in_a_table_and_whether_it_fails(changes, text, fails):
     assert (one.text, one.fails) == (text, fails)
 
 
-# ---- statistics ------------------------------------------------------------------------------------------------------
+# ---- statistics ----------------------------------------------------------------------------------
 
 
 def test_a_quantity_whose_limit_is_infinite_is_inconclusive():
@@ -1379,7 +1394,7 @@ def test_the_minimum_detectable_change_is_the_smallest_that_regresses():
         )
 
 
-# ---- properties ------------------------------------------------------------------------------------------------------
+# ---- properties ----------------------------------------------------------------------------------
 
 TIMES = st.integers(min_value=400_000, max_value=4_000_000)
 BASES = st.lists(TIMES, min_size=1, max_size=10)
@@ -1465,7 +1480,10 @@ def with_timing(record):
 def test_any_runs_are_judged(
     bases, head, environments, by, criteria, across_versions, across_machines
 ):
-    """Whatever files contain: there is a judgement, and it passes only where something was judged."""
+    """Whatever files contain.
+
+    There is a judgement, and it passes only where something was judged.
+    """
     summaries = []
     for number, records in enumerate(bases):
         # Each base run has the new run's first case too, so that something is compared.
@@ -1493,7 +1511,7 @@ def test_any_runs_are_judged(
         assert each.case.head is not other.case.head
 
 
-# ---- several rules together ------------------------------------------------------------------------------------------
+# ---- several rules together ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [7, 8])

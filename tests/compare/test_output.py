@@ -26,7 +26,10 @@ from mnistbench.showing.terminal import draw
 
 
 def step(batch_size, scale=1, **changes):
-    """A step with operations in three phases, some only at batch 1, whose times grow with ``scale``."""
+    """A step with operations in three phases, whose times grow with ``scale``.
+
+    Some are only at batch 1.
+    """
     rows = [
         builders.op_row("aten::mkldnn_convolution", 400_000 * scale, module="conv2"),
         builders.op_row(
@@ -141,7 +144,10 @@ def test_the_changes_of_a_csv_add_up_to_the_busy_time_of_an_accelerator():
 
 
 def slower():
-    """The step with a slower, a new and a vanished operation, twice the calls of one, and other final values."""
+    """The step with a slower, a new and a vanished operation.
+
+    Also twice the calls of one, and other final values.
+    """
     rows = [
         builders.op_row("aten::mkldnn_convolution", 400_000, module="conv2"),
         builders.op_row("aten::convolution_backward", 2_234_567, phase="backward", module="conv2"),

@@ -25,8 +25,9 @@ def test_the_interval_is_that_of_students_t_on_logarithms(count, risk):
 
 
 def test_the_interval_is_that_of_a_published_example():
-    # Montgomery and Runger, Applied Statistics and Probability for Engineers, 3rd edition, examples 8-4 and 8-8: load at
-    # failure of 22 specimens of an alloy, mean 13.71, s = 3.55; the 95 % prediction interval of the next is 6.16 to 21.26.
+    # Montgomery and Runger, Applied Statistics and Probability for Engineers, 3rd edition, examples
+    # 8-4 and 8-8: load at failure of 22 specimens of an alloy, mean 13.71, s = 3.55; the 95 %
+    # prediction interval of the next is 6.16 to 21.26.
     loads = (
         19.8,
         10.1,

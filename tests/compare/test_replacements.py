@@ -1,4 +1,7 @@
-"""Which operations replaced which, and that a replacement is judged as one, whatever the shares of its parts are."""
+"""Which operations replaced which, and that a replacement is judged as one.
+
+Whatever the shares of its parts are.
+"""
 
 import builders
 import pytest
@@ -42,7 +45,7 @@ def grouped(base, head, **changes):
     )
 
 
-# ---- fused and split -----------------------------------------------------------------------------------------------------
+# ---- fused and split -----------------------------------------------------------------------------
 
 
 def test_small_operations_that_are_fused_into_a_large_one_are_compared_with_it():
@@ -92,7 +95,7 @@ def test_a_replacement_of_many_is_accepted_by_the_name_that_the_report_shows():
         assert judged(base, head, accept=(accept,), reason="x").outcome == "passed"
 
 
-# ---- calls that moved within a place -----------------------------------------------------------------------------------------
+# ---- calls that moved within a place -------------------------------------------------------------
 
 
 def moved(mm_base, mm_head, *, fused, calls=(10, 5)):
@@ -157,7 +160,7 @@ def test_an_operation_that_a_threshold_names_is_judged_by_itself():
     assert "aten::mm, forward fc1" in verdicts(judged(base, head, "10%", "aten::mm:5%"))
 
 
-# ---- places ----------------------------------------------------------------------------------------------------------------
+# ---- places --------------------------------------------------------------------------------------
 
 
 def test_a_renamed_module_is_compared_with_itself_in_each_phase():
@@ -223,7 +226,7 @@ def test_operations_without_a_place_are_compared_by_case(by):
     assert grouped(base, head, by=by) == [["a", "b", "d"]]
 
 
-# ---- any operations ----------------------------------------------------------------------------------------------------------
+# ---- any operations ------------------------------------------------------------------------------
 
 _KEYS = st.tuples(
     st.sampled_from("abcd"),

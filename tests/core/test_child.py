@@ -1,4 +1,7 @@
-"""Child processes, with small programs: lines, reasons of an end, signals and processes that they have started."""
+"""Child processes, with small programs.
+
+Lines, reasons of an end, signals and processes that they have started.
+"""
 
 import contextlib
 import os

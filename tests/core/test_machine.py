@@ -75,7 +75,10 @@ COMMAND = ["python", "-X", "dev", "-m", "mnistbench", "train", "--epochs", "1"]
 
 @pytest.fixture
 def restarted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], dict[str, str]]]:
-    """Pretend to be a command with glibc and an empty environment; the list gets the arguments of every restart."""
+    """Pretend to be a command with glibc and an empty environment.
+
+    The list gets the arguments of every restart.
+    """
     found: list[tuple[str, list[str], dict[str, str]]] = []
     monkeypatch.setattr(os, "execve", lambda *arguments: found.append(arguments))
     monkeypatch.setattr(os, "environ", {"PATH": "/bin"})

@@ -1,4 +1,8 @@
-"""Options: which texts each kind reads and refuses, from the command line, from a configuration file and from pytest."""
+"""Options.
+
+Which texts each kind reads and refuses, from the command line, from a configuration file and from
+pytest.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +60,7 @@ def read_line(*words, configured=None, file=None, **more):
     return read(Settings, vars(parser.parse_args(words)), configured, file, **more)
 
 
-# ---- Kinds -----------------------------------------------------------------------------------------------------------
+# ---- Kinds ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -146,7 +150,7 @@ def test_every_text_is_read_within_bounds_or_refused(text):
         assert least <= value <= most
 
 
-# ---- Command line ----------------------------------------------------------------------------------------------------
+# ---- Command line --------------------------------------------------------------------------------
 
 
 def test_values_of_a_command_line_are_converted():
@@ -224,7 +228,7 @@ def test_fields_that_are_no_options_are_left_out():
     assert list(options_of(Settings)) == ["files", "epochs", "fail", "reason", "loud", "pytest"]
 
 
-# ---- Configuration ---------------------------------------------------------------------------------------------------
+# ---- Configuration -------------------------------------------------------------------------------
 
 PROJECT = '[tool.mnistbench]\nop_fail = ["2%", "5%"]\nreason = "slow disk"\nloud = true\n'
 
@@ -311,7 +315,7 @@ def test_error_of_a_configuration_names_the_key_and_the_file(pyproject, text, me
     assert str(error.value).startswith(message.replace("FILE", str(file)))
 
 
-# ---- pytest ----------------------------------------------------------------------------------------------------------
+# ---- pytest --------------------------------------------------------------------------------------
 
 PLUGIN = """
 from dataclasses import asdict, dataclass
@@ -367,7 +371,7 @@ def test_pytest_reads_the_same_fields(pytester, words, ini, line):
     (result.stderr if line.startswith("ERROR") else result.stdout).fnmatch_lines([line])
 
 
-# ---- What was given, and JSON ----------------------------------------------------------------------------------------
+# ---- What was given, and JSON --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

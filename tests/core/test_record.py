@@ -74,7 +74,7 @@ def error_of_run(data: object) -> str:
     return str(error.value)
 
 
-# ---- both ways ---------------------------------------------------------------------------------------------------------
+# ---- both ways -----------------------------------------------------------------------------------
 
 
 @given(case_records())
@@ -155,7 +155,7 @@ def test_curves_and_device_times_are_compact_texts() -> None:
     assert not re.search(r"\s", written["scalars"] + written["curves"])
 
 
-# ---- a file of pytest-benchmark ------------------------------------------------------------------------------------------
+# ---- a file of pytest-benchmark ------------------------------------------------------------------
 
 PLUGIN = f"""
 def pytest_benchmark_update_json(output_json):
@@ -254,7 +254,7 @@ def test_a_file_needs_nothing_but_its_benchmarks(absent: str) -> None:
     assert Run.from_json(document, "0001_base.json").cases == run().cases
 
 
-# ---- schema --------------------------------------------------------------------------------------------------------------
+# ---- schema --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("schema", [None, "1", 1.0, True, 0, -1, [1], {}])
@@ -284,7 +284,7 @@ def test_a_newer_schema_asks_for_an_upgrade() -> None:
     )
 
 
-# ---- wrong values -----------------------------------------------------------------------------------------------------
+# ---- wrong values --------------------------------------------------------------------------------
 
 EVERY_PART = case_record(
     device_ns=(5_000_000, 6_000_000),
@@ -503,7 +503,7 @@ def test_a_statistic_is_a_time(seconds: object, needed: str) -> None:
     )
 
 
-# ---- what a conftest.py attaches -----------------------------------------------------------------------------------------
+# ---- what a conftest.py attaches -----------------------------------------------------------------
 
 
 def error_of_attachments(attachments: Any) -> str:
@@ -635,7 +635,7 @@ def test_attachments_that_could_not_be_read_back_are_refused(
     assert error_of_attachments(attachments).startswith(message)
 
 
-# ---- tables --------------------------------------------------------------------------------------------------------------
+# ---- tables --------------------------------------------------------------------------------------
 
 WARM_ON_DEVICE = op_table(op_row(self_device_ns=10), temperature="warm", view="device")
 
@@ -693,7 +693,7 @@ def test_the_same_case_is_the_same_test_and_identity() -> None:
     assert record.key != case_record(test="bench/test_step.py::test_other").key
 
 
-# ---- numbers -------------------------------------------------------------------------------------------------------------
+# ---- numbers -------------------------------------------------------------------------------------
 
 
 @given(st.lists(NANOSECONDS, max_size=30))

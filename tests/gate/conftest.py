@@ -1,4 +1,7 @@
-"""Repositories of git that know nothing of this machine, and a folder for temporary files that no other gate uses."""
+"""Repositories of git that know nothing of this machine.
+
+And a folder for temporary files that no other gate uses.
+"""
 
 import os
 import tempfile

@@ -1,4 +1,7 @@
-"""``git bisect run mnistbench gate --bisect``: the exit codes lead to the commit that slowed an operation."""
+"""``git bisect run mnistbench gate --bisect``.
+
+The exit codes lead to the commit that slowed an operation.
+"""
 
 import subprocess
 import sys

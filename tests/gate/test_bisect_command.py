@@ -24,7 +24,10 @@ RELEASES = ("4.64.0", "4.65.0", "4.66.0", "4.67.0", "4.68.0")
 
 @pytest.fixture
 def gate(tmp_path, monkeypatch):
-    """Run the command with invented releases and samples; ``ends`` has what ends a gate, by release."""
+    """Run the command with invented releases and samples.
+
+    ``ends`` has what ends a gate, by release.
+    """
     seen = SimpleNamespace(requests=[], wanted=[], ends={}, elapsed_s=100.0)
 
     def releases(wanted):
@@ -127,7 +130,7 @@ def test_the_budget_is_of_all_gates_together(gate, capsys):
     )
 
 
-# ---- Wrong usage -------------------------------------------------------------------------------------------------------
+# ---- Wrong usage ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -155,7 +158,7 @@ def test_wrong_usage_is_one_line_before_uv_is_asked(gate, capsys, arguments, mes
     assert (gate.wanted, gate.requests) == ([], [])
 
 
-# ---- A real run --------------------------------------------------------------------------------------------------------
+# ---- A real run ----------------------------------------------------------------------------------
 
 
 #: A package with a layer; the number is that of its matrix products.

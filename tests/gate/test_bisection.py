@@ -1,4 +1,7 @@
-"""The search for the first slower release: which gates are run, how it ends early, and what a gate says of its release."""
+"""The search for the first slower release.
+
+Which gates are run, how it ends early, and what a gate says of its release.
+"""
 
 import math
 from types import SimpleNamespace
@@ -32,7 +35,10 @@ OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 
 
 def searched(results, count=None):
-    """Search releases 0, 1, ... with gates of these results, by release; return the search and the releases measured."""
+    """Search releases 0, 1, ... with gates of these results, by release.
+
+    Return the search and the releases measured.
+    """
     found = Bisection("torch", tuple(map(str, range(count or len(results)))))
     while (release := found.next) is not None:
         gate = Gate(release, results[int(release)])
@@ -40,7 +46,7 @@ def searched(results, count=None):
     return found, [int(gate.release) for gate in found.gates]
 
 
-# ---- The search --------------------------------------------------------------------------------------------------------
+# ---- The search ----------------------------------------------------------------------------------
 
 
 @strategies.many(3000)
@@ -98,11 +104,14 @@ def test_the_neighbors_of_a_release_that_cannot_be_judged_are_measured():
     )
 
 
-# ---- The gates ---------------------------------------------------------------------------------------------------------
+# ---- The gates -----------------------------------------------------------------------------------
 
 
 def verdict(cases=CASE, *, factor=1.0, fresh=0, end=COMPLETE, **changes):
-    """The verdict on a case whose head takes so much longer; of one operation with ``operation``."""
+    """The verdict on a case whose head takes so much longer.
+
+    Of one operation with ``operation``.
+    """
     operation = changes.pop("operation", 1.0)
     operations = changes.pop("operations", {**Measured().operations, MM: (1_000_000, operation)})
     once = changes.pop("once", None)
@@ -224,7 +233,7 @@ def test_a_gate_that_the_budget_cut_short_ends_the_search(verdicts):
     assert (found.stopped, found.candidates, found.is_excusable) == (USED_UP, (), True)
 
 
-# ---- What a gate says --------------------------------------------------------------------------------------------------
+# ---- What a gate says ----------------------------------------------------------------------------
 
 
 def test_a_release_is_slower_if_its_gate_confirms_a_regression(verdicts):
@@ -303,7 +312,8 @@ def test_a_cost_of_the_process_is_searched_with_all_cases(again, result):
 def test_the_memory_of_the_process_does_not_hide_the_release_in_which_a_case_became_slower(
     verdicts,
 ):
-    # Measured: torch 2.12.1 needed 13 % more memory than 2.9.1, and 2.14.0 seven times as long for sinh.
+    # Measured: torch 2.12.1 needed 13 % more memory than 2.9.1, and 2.14.0 seven times as long for
+    # sinh.
     more = {("resident memory", ALL_CASES): (1_000_000_000, 1.3)}
     of_memory = verdict(once=more, fresh=8)
     assert of_memory.outcome == REGRESSED

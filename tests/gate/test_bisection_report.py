@@ -34,7 +34,10 @@ def verdict(release, measured, fresh=0):
 
 @pytest.fixture(scope="module")
 def gates():
-    """The gates of three releases. All exchanges of sixteen launches are tested. Golden files depend on random numbers."""
+    """The gates of three releases. All exchanges of sixteen launches are tested.
+
+    Golden files depend on random numbers.
+    """
     slower = Measured(factor=1.1, operations={**Measured().operations, MM: (1_000_000, 1.3)})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(permutation, "EXCHANGES", 2**16)

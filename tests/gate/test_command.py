@@ -1,4 +1,7 @@
-"""``mnistbench gate`` as a user runs it: one real run on a small project, files that are judged again, and wrong usage."""
+"""``mnistbench gate`` as a user runs it.
+
+One real run on a small project, files that are judged again, and wrong usage.
+"""
 
 import hashlib
 import json
@@ -82,7 +85,10 @@ def copies(temporary):
 
 
 def state(project):
-    """What nobody may change: all files but the raw samples, what is in ``.git`` included, and what git says of them."""
+    """What nobody may change.
+
+    All files but the raw samples, what is in ``.git`` included, and what git says of them.
+    """
     files = {
         str(path.relative_to(project.path)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in project.path.rglob("*")
@@ -91,7 +97,7 @@ def state(project):
     return files, git(project, "--no-optional-locks", "status", "--porcelain")
 
 
-# ---- A real run --------------------------------------------------------------------------------------------------------
+# ---- A real run ----------------------------------------------------------------------------------
 
 
 @pytest.mark.versions
@@ -177,7 +183,8 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
     assert (theirs.returncode, theirs.stdout) == (0, "")
 
 
-#: A list that grows in each call doubles the time of the head in 10,000 calls, of about a millisecond each.
+#: A list that grows in each call doubles the time of the head in 10,000 calls, of about a
+#: millisecond each.
 LEAKING = """
 import os
 
@@ -289,7 +296,7 @@ def test_an_interrupt_while_loading_is_one_line_and_leaves_no_copy(repository, t
     assert copies(temporary) == []
 
 
-# ---- Files that are judged again ---------------------------------------------------------------------------------------
+# ---- Files that are judged again -----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -450,7 +457,7 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith(f"mnistbench: {paths[0]}: is of shard 1/2, as ")
 
 
-# ---- Wrong usage -------------------------------------------------------------------------------------------------------
+# ---- Wrong usage ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

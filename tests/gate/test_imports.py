@@ -1,4 +1,7 @@
-"""Which code the sides have imported: the files decide, not the names of modules, installations and hooks of build tools."""
+"""Which code the sides have imported.
+
+The files decide, not the names of modules, installations and hooks of build tools.
+"""
 
 import os
 import shutil
@@ -50,7 +53,7 @@ def write(*files):
         file.touch()
 
 
-# ---- In the process of a side ------------------------------------------------------------------------------------------
+# ---- In the process of a side --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -262,7 +265,7 @@ def test_folders_of_the_repository_on_the_path_come_after_their_copies(
     ]
 
 
-# ---- Of both sides -----------------------------------------------------------------------------------------------------
+# ---- Of both sides -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -372,9 +375,10 @@ def test_the_report_says_where_modules_are_imported_from(tmp_path):
     assert remark({BASE: Imports(tmp_path), HEAD: Imports(tmp_path)}) == ""
 
 
-# ---- Real processes ----------------------------------------------------------------------------------------------------
+# ---- Real processes ------------------------------------------------------------------------------
 
-#: The module of an import hook as build tools write it for an editable install, and the line of its .pth file.
+#: The module of an import hook as build tools write it for an editable install, and the line of its
+#: .pth file.
 HOOK = """
 import sys
 from importlib.util import spec_from_file_location
@@ -448,7 +452,10 @@ def bare(tmp_path_factory):
 
 @pytest.fixture
 def look(bare, tmp_path):
-    """Survey two trees whose project is installed in this way from the user's repository; return the plan and the listings."""
+    """Survey two trees whose project is installed in this way from the user's repository.
+
+    Return the plan and the listings.
+    """
     python, site_packages = bare
     before = {path.name for path in site_packages.iterdir()}
     repository = tmp_path / "repository"

@@ -1,4 +1,7 @@
-"""Processes of a launch: what they are told and run with, how each of their ends is reported, and that none stays."""
+"""Processes of a launch.
+
+What they are told and run with, how each of their ends is reported, and that none stays.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ from mnistbench.gate.launcher import (
 from mnistbench.gate.snapshot import Tree
 from mnistbench.gate.verdict.samples import BASE, HEAD, Shard
 
-#: What every stand-in for a launch begins with. It holds a lock for as long as it, or what it has started, lives.
+#: What every stand-in for a launch begins with. It holds a lock for as long as it, or what it has
+#: started, lives.
 PROTOCOL = """
 import fcntl, json, os, signal, subprocess, sys, time
 
@@ -156,7 +160,7 @@ def nobody_lives(plan):
     return True
 
 
-# ---- A launch that does what it should ---------------------------------------------------------------------------------
+# ---- A launch that does what it should -----------------------------------------------------------
 
 
 def test_a_launch_is_measured_when_told(start, plan):
@@ -288,7 +292,7 @@ def test_what_a_start_up_file_prints_is_no_message(start):
         assert launch.measure() == NOTHING
 
 
-# ---- Ends --------------------------------------------------------------------------------------------------------------
+# ---- Ends ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -435,7 +439,7 @@ result(cases={{"x": builds}} if name == "base" else {of_head}, case_seconds={{"x
     assert ": needs as many builds as the other side has, found [" in str(raised.value)
 
 
-# ---- The survey --------------------------------------------------------------------------------------------------------
+# ---- The survey ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -591,7 +595,7 @@ def test_an_interrupt_ends_both_processes_of_a_survey(look, plan, monkeypatch):
     assert nobody_lives(plan)
 
 
-# ---- Both sides -------------------------------------------------------------------------------------------------------
+# ---- Both sides ----------------------------------------------------------------------------------
 
 
 def test_a_module_that_is_in_neither_copy_is_refused(start):
@@ -689,7 +693,7 @@ def test_where_one_half_cannot_be_started_the_other_is_ended(start, plan, seed):
     assert nobody_lives(plan)
 
 
-# ---- What a launch runs with -------------------------------------------------------------------------------------------
+# ---- What a launch runs with ---------------------------------------------------------------------
 
 
 def test_the_environment_of_a_launch():

@@ -1,4 +1,7 @@
-"""Efforts and numbers of launches follow from the limits and from the spread, and not from which side is faster."""
+"""Efforts and numbers of launches follow from the limits and from the spread.
+
+Not from which side is faster.
+"""
 
 import math
 import random
@@ -43,7 +46,10 @@ def side(times, operation=(), turns=()):
 def launches(
     count, *, within=0.01, between=0.0, change=0.0, blocks=8, cases=("t",), seed=1, operation=None
 ):
-    """Launches whose blocks have this spread of log(head / base), and whose processes differ by the other one."""
+    """Launches whose blocks have this spread of log(head / base).
+
+    Their processes differ by the other one.
+    """
     draw, found = np.random.default_rng(seed), []
     for _ in range(count):
         of_launch = {}
@@ -217,7 +223,7 @@ def test_smaller_efforts_stop_at_the_smallest():
     assert Efforts(0.5, 0.1).scaled(0.125) == (0.0625, LEAST_EFFORT)
 
 
-# ---- A budget that is too small ----------------------------------------------------------------------------------------
+# ---- A budget that is too small ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""What gates find on a machine, resampled from launches that are made up; the report, and who finds it again."""
+"""What gates find on a machine, resampled from launches that are made up.
+
+The report, and who finds it again.
+"""
 
 import dataclasses
 import itertools
@@ -66,7 +69,7 @@ def outcomes(gates):
     return [found.outcome for _, found in gates]
 
 
-# ---- Gates -------------------------------------------------------------------------------------------------------------
+# ---- Gates ---------------------------------------------------------------------------------------
 
 
 def test_a_gate_with_the_roles_as_recorded_takes_consecutive_launches():
@@ -147,7 +150,7 @@ def test_a_share_has_its_exact_interval():
     assert qualification.share(61, 100) == "61.0 % (50.7 % to 70.6 %)"  # R: binom.test(61, 100)
 
 
-# ---- Qualifications ----------------------------------------------------------------------------------------------------
+# ---- Qualifications ------------------------------------------------------------------------------
 
 
 def launches(live=1 + LIVE, count=SIZE + 2, **cases):
@@ -367,7 +370,7 @@ def test_the_report_has_a_row_for_each_case(quiet, form):
         )
 
 
-# ---- Who finds it again ------------------------------------------------------------------------------------------------
+# ---- Who finds it again --------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -411,7 +414,7 @@ def test_a_qualification_of_another_machine_or_of_other_cases_is_not(folder, qui
     )
 
 
-# ---- Wrong usage -------------------------------------------------------------------------------------------------------
+# ---- Wrong usage ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -435,7 +438,7 @@ def test_fewer_launches_than_a_gate_may_take_are_refused():
     assert Request(qualify=True, launches=22, given=frozenset({"launches"})).launches == SIZE
 
 
-# ---- A real one --------------------------------------------------------------------------------------------------------
+# ---- A real one ----------------------------------------------------------------------------------
 
 PLAIN = """
 def work(number):

@@ -111,7 +111,10 @@ def regressed():
 
 
 def inconclusive():
-    """A case whose launches differ by some percent, a budget that was too small, and other numbers on both sides."""
+    """A case whose launches differ by some percent.
+
+    With a budget that was too small, and other numbers on both sides.
+    """
     noisy = Measured(spread=0.03, outcomes=(("aa", 1.0), ("bb", 1.5)))
     cut_short = "the budget was used up after 8 of 10 launches"
     return concluded(
@@ -135,7 +138,10 @@ RELU = ("aten::relu", "forward", "conv2")
 
 
 def replaced():
-    """A product that was split and got slower, a fused optimizer that takes as long as before, and a small new operation."""
+    """A split and slower product, a fused optimizer, and a small new operation.
+
+    The optimizer takes as long as before.
+    """
     more = {GEMM: (900_000, 1.0), BIAS: (250_000, 1.0), FUSED: (400_000, 1.0), COPY: (8_000, 1.0)}
     case = Measured(
         factor=1.04, operations={**QUIET, **more}, only_base=[MM, ADD], only_new=[*more]
@@ -154,7 +160,10 @@ SCENES = {
 
 @pytest.fixture(scope="module")
 def scenes():
-    """Each verdict once, its sixteen launches by all their exchanges. Golden files depend on numpy's uniform random numbers."""
+    """Each verdict once, its sixteen launches by all their exchanges.
+
+    Golden files depend on numpy's uniform random numbers.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(permutation, "EXCHANGES", 2**16)
         return {name: scene() for name, scene in SCENES.items()}
@@ -166,7 +175,7 @@ def rounded(text):
     return json.dumps(data, indent=1) + "\n"
 
 
-# ---- golden files -------------------------------------------------------------------------------------------------------
+# ---- golden files --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -202,7 +211,7 @@ def test_the_last_line_is_the_outcome_in_a_sentence(scenes, scene, outcome):
     )
 
 
-# ---- the plot -----------------------------------------------------------------------------------------------------------
+# ---- the plot ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -247,7 +256,7 @@ def test_a_plot_shows_how_far_a_change_may_go_either_way(sign):
     assert re.search(r"[(<]-+\*-+[)>]", plot), plot
 
 
-# ---- sentences ----------------------------------------------------------------------------------------------------------
+# ---- sentences -----------------------------------------------------------------------------------
 
 
 def with_decision(verdict, **changes):
@@ -553,7 +562,7 @@ def test_no_more_facts_are_shown_than_a_reader_takes():
     assert len(json.loads(rendered(verdict, "json", 3))["exact"][LABEL]) == 9
 
 
-# ---- likely causes ------------------------------------------------------------------------------------------------------
+# ---- likely causes -------------------------------------------------------------------------------
 
 
 def found_line(case, what, **changes):
@@ -584,7 +593,7 @@ def test_an_operation_whose_name_has_a_colon_says_what_differs_and_nothing_else(
     assert line.endswith(" of the case; more than the limit of 5.0 %; 1 -> 2 calls")
 
 
-# ---- replaced operations ------------------------------------------------------------------------------------------------
+# ---- replaced operations -------------------------------------------------------------------------
 
 
 def test_a_replacement_that_got_slower_says_what_became_what_with_both_sums():
@@ -607,11 +616,14 @@ def test_a_new_operation_says_what_it_adds_to_the_case():
     )
 
 
-# ---- base, head and change of a row --------------------------------------------------------------------------------------
+# ---- base, head and change of a row --------------------------------------------------------------
 
 
 def at_speed(launch, speed, head_speed):
-    """A launch on a machine that is slower by a factor, in which the head takes another factor of the time."""
+    """A launch on a machine that is slower by a factor.
+
+    The head takes another factor of the time.
+    """
 
     def slower_side(name, side):
         factor = speed * (head_speed if name == "head" else 1.0)
@@ -636,7 +648,10 @@ FACTORS = st.floats(0.3, 3.0)
 
 
 def drifting_verdict(speeds, costs):
-    """The verdict about launches in which neither the machine's speed nor the head's change is the same."""
+    """The verdict about launches whose speed and change are never the same.
+
+    The machine's speed and the head's change.
+    """
     more = {GEMM: (900_000, 1.0), BIAS: (250_000, 1.0), FUSED: (400_000, 1.0), COPY: (8_000, 1.0)}
     case = Measured(operations={**QUIET, **more}, only_base=[MM, ADD], only_new=[*more])
     launches = [
@@ -649,7 +664,8 @@ def drifting_verdict(speeds, costs):
     return conclude(recorded(launches), JudgeOptions(everything=True))
 
 
-#: What the base takes for a cost that occurs once, and the factor of the head; small and missing costs of times.
+#: What the base takes for a cost that occurs once, and the factor of the head; small and missing
+#: costs of times.
 SOME_COSTS = st.fixed_dictionaries(
     {
         key: st.tuples(
@@ -702,7 +718,10 @@ def shown_in_tables(verdict):
 
 
 def shown_in_lines(text):
-    """Base, head and change of each sentence that has them; of an operation that one side has, the change is of the case."""
+    """Base, head and change of each sentence that has them.
+
+    Of an operation that one side has, the change is of the case.
+    """
     number = r"[\d.,]+ [A-Za-z]+"
     sentences = re.finditer(rf"([-+]?[\d.,]+ %) \([^()]*\), ({number}) -> ({number})", text)
     return [(found[2], found[3], found[1]) for found in sentences]
@@ -844,7 +863,10 @@ def test_fewer_reorders_are_no_cause_of_a_slowdown():
 
 @pytest.mark.parametrize(("factor", "far"), [(1.2, True), (0.8, True), (1.015, False)])
 def test_a_launch_that_is_far_from_the_others_is_named(factor, far):
-    """Less than the threshold of 2 % does not matter, however close together the other launches are."""
+    """Less than the threshold of 2 % does not matter.
+
+    However close together the other launches are.
+    """
     launches = series({CASE: Measured(spread=0.002)}, seed=3)
     launches[5] = series({CASE: Measured(factor=factor, spread=0.002)}, seed=3)[5]
     verdict = conclude(recorded(launches, labels={CASE: LABEL}), JudgeOptions())
@@ -888,7 +910,7 @@ def test_a_regression_shows_what_the_confirming_test_has_shown_and_how_it_compar
     assert line.endswith("; a slowdown of the limit of 2.0 % cannot be ruled out")
 
 
-# ---- names that are anybody's ------------------------------------------------------------------------------------------
+# ---- names that are anybody's --------------------------------------------------------------------
 
 
 def hostile(name):
@@ -949,7 +971,10 @@ def plain():
     ["line end", "other line ends", "escape", "lone surrogate", "markdown", "html", "format"],
 )
 def test_names_are_shown_as_text(plain, name):
-    """What a format does with them is tested with the formats; here, that each name of the report is handed to one."""
+    """What a format does with them is tested with the formats.
+
+    Here, that each name of the report is handed to one.
+    """
     name = NAMES[name]
     verdict = hostile(name)
     assert verdict.outcome == plain.outcome
@@ -964,14 +989,17 @@ def test_names_are_shown_as_text(plain, name):
     assert name in {key[0] for operation in data["operations"] for key in operation["members"]}
 
 
-# ---- many cases ---------------------------------------------------------------------------------------------------------
+# ---- many cases ----------------------------------------------------------------------------------
 
 NAMES_OF_200 = [f"test_{number}" for number in range(200)]
 LONG_NAMES = [f"tests/{'folder/' * 26}test_{number:04}" for number in range(500)]
 
 
 def suite(names, slower=0, noisy=0, **of_header):
-    """The verdict over many plain tests: the first ones are slower, the next ones too noisy to be judged."""
+    """The verdict over many plain tests.
+
+    The first ones are slower, the next ones too noisy to be judged.
+    """
     cases, reasons = [], []
     for number, name in enumerate(names):
         change = 0.10 if number < slower else 0.0

@@ -1,4 +1,7 @@
-"""The flow of a gate with launches that are made up: how many there are, of what, what is kept, and how it ends early."""
+"""The flow of a gate with launches that are made up.
+
+How many there are, of what, what is kept, and how it ends early.
+"""
 
 from __future__ import annotations
 
@@ -251,7 +254,7 @@ def stages_of(measured):
     return [launch.stage for launch in measured.launches]
 
 
-# ---- All of it ---------------------------------------------------------------------------------------------------------
+# ---- All of it -----------------------------------------------------------------------------------
 
 
 def test_launches_are_measured_and_kept(gate, launches, tmp_path):
@@ -307,7 +310,7 @@ def test_what_the_surveys_say_of_a_case_is_said_once(gate, launches):
     assert header.uncompared == {QUICK: "in the base: returns base; in the head: returns head"}
 
 
-# ---- Ids that differ between processes -----------------------------------------------------------------------------------
+# ---- Ids that differ between processes -----------------------------------------------------------
 
 
 def test_a_case_that_a_launch_does_not_find_again_is_left_out_of_later_ones(gate, launches):
@@ -617,7 +620,10 @@ def test_progress_is_told_before_each_launch_and_at_the_end(gate):
 
 
 def test_progress_is_told_before_each_case_with_the_time_that_is_left(gate):
-    """The first launch has no time of an earlier one: its first case took 15 s with the start, so both together take 30 s."""
+    """The first launch has no time of an earlier one.
+
+    Its first case took 15 s with the start, so both together take 30 s.
+    """
     heard = Heard()
     gate(heard, launches=8)
     assert heard.cases[:4] == [
@@ -685,7 +691,7 @@ def test_a_plain_test_has_the_threads_of_its_side_and_is_compared(gate, launches
         gate(launches=8)
 
 
-# ---- What is measured --------------------------------------------------------------------------------------------------
+# ---- What is measured ----------------------------------------------------------------------------
 
 
 def test_cases_that_the_sides_do_not_share_are_said_and_not_measured(gate, launches):
@@ -983,7 +989,7 @@ def test_more_shards_than_tests_are_refused(gate, launches, monkeypatch, tmp_pat
     assert list(tmp_path.glob("storage/gate/*")) == []
 
 
-# ---- Launches at the same time ----------------------------------------------------------------------------------------
+# ---- Launches at the same time -------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -1046,7 +1052,7 @@ def test_an_error_in_one_of_two_launches_keeps_those_before(gate, launches, core
     assert (measured.end.cut_short, launches.running) == ("boom", 0)
 
 
-# ---- Fresh launches ----------------------------------------------------------------------------------------------------
+# ---- Fresh launches ------------------------------------------------------------------------------
 
 
 def test_what_was_flagged_is_measured_again_alone(gate, launches):
@@ -1175,7 +1181,7 @@ def test_what_changed_by_less_than_matters_is_not_measured_again(gate, launches)
     assert stages_of(gate(launches=8, case=0.5, operation=0.5)) == [1] * 8
 
 
-# ---- A budget ----------------------------------------------------------------------------------------------------------
+# ---- A budget ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -1306,7 +1312,7 @@ def test_a_budget_that_is_enough_to_judge_but_for_fresh_launches_judges(gate, la
     assert (stages_of(measured), measured.end.cut_short) == ([1] * LEAST_LAUNCHES, "")
 
 
-# ---- Qualifications ----------------------------------------------------------------------------------------------------
+# ---- Qualifications ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -1383,7 +1389,7 @@ def test_the_report_of_a_later_gate_states_the_qualification_of_the_machine(
     )
 
 
-# ---- Early ends --------------------------------------------------------------------------------------------------------
+# ---- Early ends ----------------------------------------------------------------------------------
 
 
 def test_each_launch_is_in_the_file_as_soon_as_it_has_ended(gate, launches, tmp_path):
@@ -1451,7 +1457,7 @@ def test_a_case_that_fails_on_a_side_is_an_error_before_anything_is_measured(gat
     assert launches.started == []
 
 
-# ---- The file's name ---------------------------------------------------------------------------------------------------
+# ---- The file's name -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -1490,4 +1496,4 @@ def test_a_hundred_files_of_a_second_are_enough(gate, launches, tmp_path):
     assert launches.started == []
 
 
-# ---- What cannot be used -----------------------------------------------------------------------------------------------
+# ---- What cannot be used -------------------------------------------------------------------------

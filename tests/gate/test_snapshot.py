@@ -1,4 +1,7 @@
-"""Copies of a revision and of a working tree: everything that belongs to them, and not a byte of the user's changes."""
+"""Copies of a revision and of a working tree.
+
+Everything that belongs to them, and not a byte of the user's changes.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,10 @@ class Repository:
         return self.git("rev-parse", "HEAD")
 
     def state(self):
-        """What nobody may change: every file, what is in ``.git`` included, and what git says of them."""
+        """What nobody may change.
+
+        Every file, what is in ``.git`` included, and what git says of them.
+        """
         return files_of(self.path), self.git(
             "--no-optional-locks", "status", "--porcelain", "--ignored"
         )
@@ -96,7 +102,7 @@ def names_of(root):
     return sorted(files_of(root))
 
 
-# ---- A revision --------------------------------------------------------------------------------------------------------
+# ---- A revision ----------------------------------------------------------------------------------
 
 
 def test_a_revision_is_written_out_as_it_was(repository, into):
@@ -243,7 +249,7 @@ def test_a_process_that_git_has_started_reads_no_other_repository(
     assert files_of(other.path) == before
 
 
-# ---- A working tree ----------------------------------------------------------------------------------------------------
+# ---- A working tree ------------------------------------------------------------------------------
 
 
 def test_a_working_tree_is_copied_with_what_is_not_committed_and_without_what_is_ignored_or_gone(
@@ -330,7 +336,7 @@ def test_a_subfolder_that_the_base_does_not_have_is_named(repository, into):
     )
 
 
-# ---- Generated files ---------------------------------------------------------------------------------------------------
+# ---- Generated files -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -412,7 +418,7 @@ def test_a_base_without_its_own_generated_files_is_refused(built, into, source, 
     assert of_working_tree(built.path, into / "head").generated
 
 
-# ---- A folder that is no repository ------------------------------------------------------------------------------------
+# ---- A folder that is no repository --------------------------------------------------------------
 
 
 def test_a_folder_that_is_no_repository_is_copied_nearly_whole(tmp_path, into):
@@ -461,7 +467,7 @@ def test_without_git_a_folder_is_copied_and_a_revision_is_refused(repository, in
     )
 
 
-# ---- What cannot be used -----------------------------------------------------------------------------------------------
+# ---- What cannot be used -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("revision", ["nothing", "--all", "1" * 40, "main..main", "HEAD:model.py"])
@@ -514,7 +520,8 @@ def test_a_revision_needs_a_repository(tmp_path, into):
 
 
 def test_a_repository_that_git_refuses_is_not_called_none(repository, into, monkeypatch):
-    # A container runs as another user than the one whose checkout is mounted: git's own variable for its tests plays that.
+    # A container runs as another user than the one whose checkout is mounted: git's own variable
+    # for its tests plays that.
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     with pytest.raises(UsageError) as raised:
         of_revision(repository.path, "HEAD", into / "base")
@@ -549,7 +556,7 @@ def test_a_damaged_repository_is_one_line(repository, into):
     assert re.fullmatch(r"git checkout-index: .*", str(raised.value))
 
 
-# ---- The commit that the head has --------------------------------------------------------------------------------------
+# ---- The commit that the head has ----------------------------------------------------------------
 
 
 def test_the_head_is_a_short_commit_and_whether_it_has_changes(repository):
@@ -561,7 +568,7 @@ def test_the_head_is_a_short_commit_and_whether_it_has_changes(repository):
     assert head_of(repository.path) == (commit, True)
 
 
-# ---- The folder for the copies -----------------------------------------------------------------------------------------
+# ---- The folder for the copies -------------------------------------------------------------------
 
 
 def temporary():

@@ -1,4 +1,7 @@
-"""``mnistbench gate --base-with`` and ``--head-with`` up to the measurement: environments and errors."""
+"""``mnistbench gate --base-with`` and ``--head-with`` up to the measurement.
+
+Environments and errors.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,7 @@
-"""What only a CUDA device shows. ``tox -e gpu`` runs these tests; docs/evidence/accelerator.md has what they should print."""
+"""What only a CUDA device shows.
+
+``tox -e gpu`` runs these tests; docs/evidence/accelerator.md has what they should print.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,10 @@ def on_cuda(**changes: Any) -> Params:
 
 
 class Profile(NamedTuple):
-    """A profile as mnistbench reads it, and the events of the trace that torch exports of the same profile."""
+    """A profile as mnistbench reads it, and the events of its trace.
+
+    torch exports the trace of the same profile.
+    """
 
     case: Case
     table: OpTable
@@ -110,7 +116,7 @@ def test_the_trace_of_a_profile_has_the_table_of_the_profile(profile: Profile) -
     assert found.busy_ns == profile.table.busy_ns
 
 
-# ---- Busy and elapsed time -------------------------------------------------------------------------------------------
+# ---- Busy and elapsed time -----------------------------------------------------------------------
 
 
 def test_an_accelerator_is_busy_for_a_part_of_each_iteration(profile: Profile) -> None:
@@ -148,7 +154,7 @@ def test_device_times_begin_at_the_initial_state() -> None:
     assert losses.values[WARMUP_CALLS + 6] != pytest.approx(losses.values[0], rel=1e-3)
 
 
-# ---- Rows ------------------------------------------------------------------------------------------------------------
+# ---- Rows ----------------------------------------------------------------------------------------
 
 
 def test_the_device_column_adds_up_to_all_kernels_and_copies_of_the_trace(profile: Profile) -> None:
@@ -188,7 +194,10 @@ def test_runtime_calls_are_one_row_and_no_operation(profile: Profile) -> None:
 
 
 def test_both_views_have_the_memory_of_the_device() -> None:
-    """The allocator gives a large tensor up to 1 MiB more, that of the free block it takes: both views begin with none free."""
+    """The allocator gives a large tensor up to 1 MiB more, that of the free block it takes.
+
+    Both views begin with none free.
+    """
     convnet()()  # libraries keep their workspaces
     tables = []
     for view in ("host", "device"):
@@ -206,7 +215,7 @@ def test_both_views_have_the_memory_of_the_device() -> None:
     }
 
 
-# ---- The gate --------------------------------------------------------------------------------------------------------
+# ---- The gate ------------------------------------------------------------------------------------
 
 
 def test_the_gate_has_elapsed_and_busy_times_of_its_case() -> None:
@@ -222,7 +231,7 @@ def test_the_gate_has_elapsed_and_busy_times_of_its_case() -> None:
     assert all(0 < busy <= ns * 1.0001 for busy, ns in zip(found["busy_ns"], sums, strict=True))
 
 
-# ---- Memory and random numbers ---------------------------------------------------------------------------------------
+# ---- Memory and random numbers -------------------------------------------------------------------
 
 
 def test_ceilings_are_measured_with_little_free_memory() -> None:

@@ -1,4 +1,7 @@
-"""The script that checks a machine with an accelerator: its frame runs short programs here, in the place of its parts."""
+"""The script that checks a machine with an accelerator.
+
+Its frame runs short programs here, in the place of its parts.
+"""
 
 import contextlib
 import gzip
@@ -18,7 +21,8 @@ import torch
 
 EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence"
 
-#: Runs parts whose programs are the arguments after OUT and SECONDS, in its own process: it kills all that descend from it.
+#: Runs parts whose programs are the arguments after OUT and SECONDS, in its own process: it kills
+#: all that descend from it.
 RUN = """
 import os, sys, time
 from pathlib import Path
@@ -52,7 +56,10 @@ def key_averages(monkeypatch):
 
 @contextlib.contextmanager
 def started(folder, *parts, seconds=60):
-    """Start a run of parts; each is its name, its most seconds and its program. Yield its process."""
+    """Start a run of parts; each is its name, its most seconds and its program.
+
+    Yield its process.
+    """
     words = [f"{name}={most_s}={textwrap.dedent(program)}" for name, most_s, program in parts]
     command = [sys.executable, "-c", RUN, str(folder), str(seconds), *words]
     environment = {**os.environ, "PYTHONPATH": str(EVIDENCE)}
@@ -88,7 +95,7 @@ def is_running(number):
     return stat.exists() and stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
 
 
-# ---- Running parts ---------------------------------------------------------------------------------------------------
+# ---- Running parts -------------------------------------------------------------------------------
 
 
 def test_a_part_that_fails_or_hangs_ends_neither_the_run_nor_the_summary(tmp_path):
@@ -179,7 +186,7 @@ def test_a_part_leaves_later_ones_their_least(accelerator):
     assert accelerator.limit_of(parts, 2, 10) < 0
 
 
-# ---- What parts say --------------------------------------------------------------------------------------------------
+# ---- What parts say ------------------------------------------------------------------------------
 
 
 def test_tests_that_are_all_skipped_give_the_reason(accelerator):
@@ -242,7 +249,7 @@ def test_operations_are_compared_by_calls_and_times(key_averages):
         assert line.startswith("aten::add: ")
 
 
-# ---- What is carried -------------------------------------------------------------------------------------------------
+# ---- What is carried -----------------------------------------------------------------------------
 
 
 def mnist(accelerator, folder):
@@ -345,7 +352,7 @@ def test_a_wrong_argument_is_one_line(accelerator, capsys, arguments, line):
     assert line in capsys.readouterr().err
 
 
-# ---- The longer step -------------------------------------------------------------------------------------------------
+# ---- The longer step -----------------------------------------------------------------------------
 
 
 def test_the_head_of_the_second_gate_waits_for_five_percent_of_its_step(

@@ -1,4 +1,7 @@
-"""Every phase runs what it says, in the mode it says, and can start again from the same state to the bit."""
+"""Every phase runs what it says, in the mode it says.
+
+It can start again from the same state to the bit.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def built(workload_changes: dict[str, Any] | None = None, **params: Any) -> Case
 WITH_SET = {"load": whole_tiny_set}
 
 
-# ---- What a call does ------------------------------------------------------------------------------------------------
+# ---- What a call does ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -173,7 +176,7 @@ def test_an_epoch_of_a_workload_without_a_whole_set_is_refused(phase: str) -> No
     )
 
 
-# ---- Batches ---------------------------------------------------------------------------------------------------------
+# ---- Batches -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -262,7 +265,7 @@ def test_dataloader_takes_the_next_batch_of_torchvisions_loader(
     assert case.samples == 3
 
 
-# ---- The same again --------------------------------------------------------------------------------------------------
+# ---- The same again ------------------------------------------------------------------------------
 
 
 def with_batch_norm() -> nn.Module:
@@ -369,7 +372,7 @@ def test_another_seed_builds_another_case() -> None:
     assert not torch.equal(next(one.model.parameters()), next(other.model.parameters()))
 
 
-# ---- dtype and compile -----------------------------------------------------------------------------------------------
+# ---- dtype and compile ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("phase", ["step", "train"])
@@ -420,7 +423,7 @@ def without_dropout() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(PIXELS, 3), nn.LogSoftmax(dim=1))
 
 
-# ---- Surroundings ----------------------------------------------------------------------------------------------------
+# ---- Surroundings --------------------------------------------------------------------------------
 
 
 def test_an_iteration_synchronizes_its_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:

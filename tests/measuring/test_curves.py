@@ -1,4 +1,7 @@
-"""Training curves that a later session takes from disk: the same result, and never one of another computation."""
+"""Training curves that a later session takes from disk.
+
+The same result, and never one of another computation.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Sessions:
-    """Sessions one after the other with one store. The number of steps that each took is in ``steps``."""
+    """Sessions one after the other with one store.
+
+    The number of steps that each took is in ``steps``.
+    """
 
     def __init__(self, root: Path) -> None:
         self.store = root / "curves"
@@ -142,7 +148,7 @@ def test_a_loss_that_is_not_finite_is_kept_as_none(sessions: Sessions) -> None:
     assert without_directory(first) == without_directory(later)
 
 
-# ---- What makes a curve another one ----------------------------------------------------------------------------------
+# ---- What makes a curve another one --------------------------------------------------------------
 
 
 def sgd(**settings: Any) -> Callable[..., torch.optim.Optimizer]:
@@ -187,7 +193,10 @@ def wider_model() -> nn.Module:
 def test_a_change_that_the_key_does_not_have_is_found_by_the_first_steps(
     sessions: Sessions, change: dict[str, Any]
 ) -> None:
-    """Of a setting in a file that the workload reads, parameters, versions and sources say nothing."""
+    """Of a setting in a file that the workload reads, nothing is said.
+
+    Parameters, versions and sources do not have it.
+    """
     sessions.run()
     changed = dataclasses.replace(with_set, **change)
     found = sessions.run(changed)
@@ -255,7 +264,7 @@ def test_sources_are_those_of_loaded_modules_that_are_not_installed(
     assert load("installed", "RATE = 1") == with_site
 
 
-# ---- Files -----------------------------------------------------------------------------------------------------------
+# ---- Files ---------------------------------------------------------------------------------------
 
 
 def cut(content: bytes) -> bytes:

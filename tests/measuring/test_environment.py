@@ -36,7 +36,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, present: list[str]) -> None:
     monkeypatch.setattr(environment, "accelerators", lambda: present)
 
 
-# ---- Devices ---------------------------------------------------------------------------------------------------------
+# ---- Devices -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_accelerators_are_named_as_devices(
     assert accelerators() == names
 
 
-# ---- What is read ----------------------------------------------------------------------------------------------------
+# ---- What is read --------------------------------------------------------------------------------
 
 
 SECOND = Rank(rank=1, world_size=2, local_rank=1, local_world_size=2)
@@ -288,7 +288,7 @@ def test_another_accelerator_is_known_by_its_name() -> None:
     assert environment._describe("mps") == {"device": "mps", "name": "mps"}
 
 
-# ---- The driver's own tool -------------------------------------------------------------------------------------------
+# ---- The driver's own tool -----------------------------------------------------------------------
 
 
 def install_tool(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
@@ -335,9 +335,10 @@ def test_driver_is_unknown_without_its_tool_or_where_it_hangs(
     assert environment._driver() == "unknown"
 
 
-# ---- Operations on a CPU ---------------------------------------------------------------------------------------------
+# ---- Operations on a CPU -------------------------------------------------------------------------
 
-#: What PyTorch 2.6 and 2.15 print of two convolutions, in float32 and in bfloat16, and a product in bfloat16, on one machine.
+#: What PyTorch 2.6 and 2.15 print of two convolutions, in float32 and in bfloat16, and a product in
+#: bfloat16, on one machine.
 REPORTS = {
     version: (Path(__file__).parents[1] / "data" / f"onednn_{version}.txt").read_text(
         encoding="utf-8"

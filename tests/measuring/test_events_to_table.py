@@ -118,7 +118,8 @@ class TestTable:
         }
 
     def test_communication_is_an_operation_beside_the_others(self) -> None:
-        # As torch.distributed records it: a range on another thread, which ends there and has no self time.
+        # As torch.distributed records it: a range on another thread, which ends there and has no
+        # self time.
         reduced = event(
             "gloo:all_reduce", 50, 90, scope=RANGE, thread=3, is_async=True, self_cpu_time_total=0.0
         )
@@ -334,7 +335,10 @@ class TestModuleOfBackward:
         assert rows["aten::convolution_backward", "backward", "conv2"].self_cpu_ns == (18_000,)
 
     def test_backward_belongs_to_the_last_forward_operation_with_its_number(self) -> None:
-        """An operation that makes no node leaves the counter where it is: the next one, elsewhere, has the same number."""
+        """An operation that makes no node leaves the counter where it is.
+
+        The next one, elsewhere, has the same number.
+        """
         found = table_of(
             iteration(
                 0,
@@ -407,7 +411,10 @@ class TestModuleOfBackward:
 
 
 def with_an_engine_thread(waiting_end: float = 80) -> list[Any]:
-    """A step as an accelerator has it: the caller waits in its backward phase while a thread of the engine works."""
+    """A step as an accelerator has it.
+
+    The caller waits in its backward phase while a thread of the engine works.
+    """
     return [
         iteration(
             0,
@@ -560,7 +567,7 @@ def test_the_kernels_of_an_operation_are_kept_once_each_in_the_view_of_the_devic
     )
 
 
-# ---- How long an accelerator works -----------------------------------------------------------------------------------
+# ---- How long an accelerator works ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -593,7 +600,7 @@ def test_an_accelerator_is_busy_while_a_kernel_runs_and_ranges_are_no_kernels():
     assert table_of(*events, view="host").busy_ns == ()
 
 
-# ---- What belongs to no operation ------------------------------------------------------------------------------------
+# ---- What belongs to no operation ----------------------------------------------------------------
 
 
 def device_sum(found: OpTable) -> list[int]:

@@ -17,7 +17,10 @@ pytestmark = pytest.mark.versions
 
 
 def traces_of_marks(case: Case) -> dict[str, object]:
-    """All that marking could leave: attributes of the runner, hooks and attributes of the modules."""
+    """All that marking could leave.
+
+    Attributes of the runner, hooks and attributes of the modules.
+    """
     return {
         "runner": {name: id(value) for name, value in vars(case.runner).items()},
         **{

@@ -81,7 +81,7 @@ def rows_of(table: OpTable, name: str, phase: str | None = None) -> dict[str, Op
     }
 
 
-# ---- Real cases ------------------------------------------------------------------------------------------------------
+# ---- Real cases ----------------------------------------------------------------------------------
 
 
 class TestShapes:
@@ -234,11 +234,14 @@ def test_garbage_is_collected_in_the_case_and_not_while_events_are_parsed(
     assert gc.isenabled()
 
 
-# ---- Models that are not a chain of layers ---------------------------------------------------------------------------
+# ---- Models that are not a chain of layers -------------------------------------------------------
 
 
 class Branching(nn.Module):
-    """Layers within layers, one used twice, an operation of the model's own and one of a block's own."""
+    """Layers within layers, one used twice, and operations outside them.
+
+    One is the model's own, one a block's own.
+    """
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -360,7 +363,7 @@ def test_devices_that_the_profiler_supports(device: str, watched: bool) -> None:
     assert has_device_view(device) is watched
 
 
-# ---- What the profiler costs ---------------------------------------------------------------------------------------------
+# ---- What the profiler costs ---------------------------------------------------------------------
 
 
 def fake_clock(monkeypatch: pytest.MonkeyPatch, durations: Iterable[int]) -> None:

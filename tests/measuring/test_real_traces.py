@@ -1,4 +1,7 @@
-"""The device view on the events of real accelerators, which others recorded. They are not in the repository."""
+"""The device view on the events of real accelerators, which others recorded.
+
+They are not in the repository.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ def events_of(name: str) -> list[dict[str, Any]]:
 
 
 def profiled(raw: list[dict[str, Any]]) -> list[Any]:
-    """Return the events as the profiler parses them: a tree of host events, kernels at the operation that they name."""
+    """Return the events as the profiler parses them.
+
+    A tree of host events, kernels at the operation that they name.
+    """
     start, end = (
         extreme(event["ts"] + last * event["dur"] for event in raw)
         for extreme, last in ((min, 0), (max, 1))
@@ -159,7 +165,10 @@ def test_runtime_calls_are_one_row_and_no_operation(name: str) -> None:
 
 @pytest.mark.parametrize("name", TRACES)
 def test_the_device_time_of_each_operation_is_that_of_the_reader_of_traces(name: str) -> None:
-    """Events of torch do not say which kernels a range has launched, so that a profiled case has no rows of ranges."""
+    """Events of torch do not say which kernels a range has launched.
+
+    So a profiled case has no rows of ranges.
+    """
     trace = analyse(real_traces.path(name))
     of_reader: dict[str, int] = defaultdict(int)
     own: dict[str, int] = defaultdict(int)
@@ -175,7 +184,10 @@ def test_the_device_time_of_each_operation_is_that_of_the_reader_of_traces(name:
     "name", ["h100_bert_small", "h100_qwen_0.5b", "mi300_bert_small", "mi300_qwen_0.5b"]
 )
 def test_busy_time_is_that_of_an_independent_tool(name: str) -> None:
-    """TraceLens leaves out kernels that no recorded runtime call has launched; so this test does, too."""
+    """TraceLens leaves out kernels that no recorded runtime call has launched.
+
+    So this test does, too.
+    """
     raw = events_of(name)
     launches = {event["args"].get("correlation") for event in raw if event["cat"] in RUNTIME_CALLS}
     launched = [

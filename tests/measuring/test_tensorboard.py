@@ -1,4 +1,7 @@
-"""Curves as TensorBoard reads them back, against the record; and what happens to what cannot be drawn."""
+"""Curves as TensorBoard reads them back, against the record.
+
+And what happens to what cannot be drawn.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ def as_float32(points: Iterable[tuple[int, float | None]]) -> list[tuple[int, fl
 with_set = tiny_workload(load=whole_tiny_set, dataset="tiny")
 
 
-# ---- Training curves -------------------------------------------------------------------------------------------------
+# ---- Training curves -----------------------------------------------------------------------------
 
 
 def test_tensorboard_has_the_curves_of_the_record(tmp_path: Path) -> None:
@@ -203,7 +206,7 @@ def test_bfloat16_trains_and_is_tested_under_autocast() -> None:
     assert scalars.final["test/loss"] == pytest.approx(spy.values[-1])
 
 
-# ---- Images and graph ------------------------------------------------------------------------------------------------
+# ---- Images and graph ----------------------------------------------------------------------------
 
 
 def test_writing_the_graph_does_not_change_the_model(tmp_path: Path) -> None:
@@ -308,7 +311,7 @@ def test_a_graph_that_succeeds_prints_and_warns_nothing(
     assert [str(warning.message) for warning in recwarn] == []
 
 
-# ---- Losses that are no numbers --------------------------------------------------------------------------------------
+# ---- Losses that are no numbers ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -336,7 +339,7 @@ def test_a_loss_that_is_not_finite_is_none(tmp_path: Path, bad: float, tensorboa
         )
 
 
-# ---- Rounds ----------------------------------------------------------------------------------------------------------
+# ---- Rounds --------------------------------------------------------------------------------------
 
 
 def test_rounds_are_time_per_call_and_samples_per_second(tmp_path: Path) -> None:
@@ -365,7 +368,7 @@ def test_many_rounds_are_thinned_in_the_record_and_whole_in_tensorboard(tmp_path
     assert set(as_float32(curve)) <= set(written)
 
 
-# ---- Directories -----------------------------------------------------------------------------------------------------
+# ---- Directories ---------------------------------------------------------------------------------
 
 
 def test_every_run_has_a_directory_of_its_own_named_for_the_case(tmp_path: Path) -> None:

@@ -127,12 +127,15 @@ def test_an_exception_in_the_rounds_marks_them_and_is_raised(
     assert benchmark.has_error
 
 
-# ---- The accelerator's clock -----------------------------------------------------------------------------------------
+# ---- The accelerator's clock ---------------------------------------------------------------------
 
 
 @pytest.fixture
 def accelerator(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """An accelerator whose n-th pair of events lies n + 0.25 milliseconds apart; returns what happens on it."""
+    """An accelerator whose n-th pair of events lies n + 0.25 milliseconds apart.
+
+    Returns what happens on it.
+    """
     happened: list[str] = []
     timed = iter(range(1_000))
 

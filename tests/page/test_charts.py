@@ -22,7 +22,7 @@ def texts(ticks):
     return [text for _, text in ticks]
 
 
-# ---- sparklines --------------------------------------------------------------------------------------------------------
+# ---- sparklines ----------------------------------------------------------------------------------
 
 
 def test_a_sparkline_has_the_smallest_value_at_the_bottom():
@@ -47,7 +47,7 @@ def test_a_sparkline_is_inside_its_box(values):
     assert all(0 <= x <= charts.SPARK_WIDTH and 0 <= y <= charts.SPARK_HEIGHT for x, y in found)
 
 
-# ---- curves ------------------------------------------------------------------------------------------------------------
+# ---- curves --------------------------------------------------------------------------------------
 
 
 def test_a_curve_spans_its_axes():
@@ -108,7 +108,7 @@ def test_any_curve_is_inside_its_box(curve):
     assert 1 <= len(chart.up_ticks) <= 3 * charts.TICKS
 
 
-# ---- bars --------------------------------------------------------------------------------------------------------------
+# ---- bars ----------------------------------------------------------------------------------------
 
 
 def test_bars_have_one_scale_and_the_longest_takes_the_width():

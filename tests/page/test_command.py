@@ -52,7 +52,10 @@ def save_plain(number):
 
 
 def shown(references, bases=()):
-    """Return the number of each run that is shown, those of the runs that it is compared with, and what is passed over."""
+    """Return the numbers of the runs that are shown, their bases, and what is passed over.
+
+    A base is a run that it is compared with.
+    """
     storage = Storage(Path(".benchmarks"))
     found, others = (
         [saved for name in names for saved in storage.find(name)] for names in (references, bases)

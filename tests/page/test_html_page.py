@@ -35,7 +35,10 @@ class Element:
         self.children = []
 
     def all(self, tag="", **attributes):
-        """Every element below of that tag and with those attributes; ``class_`` is one of the classes."""
+        """Every element below of that tag and with those attributes.
+
+        ``class_`` is one of the classes.
+        """
         found = []
         for child in self.children:
             if isinstance(child, Element):
@@ -129,7 +132,7 @@ def data_of(root):
     }
 
 
-# ---- one file --------------------------------------------------------------------------------------------------------
+# ---- one file ------------------------------------------------------------------------------------
 
 
 def test_the_page_has_no_references_outside_itself():
@@ -187,7 +190,7 @@ def test_the_page(golden):
     golden(text[text.index("<main>") : text.index("</main>")] + "</main>\n", "page.html")
 
 
-# ---- cases -------------------------------------------------------------------------------------------------------------
+# ---- cases ---------------------------------------------------------------------------------------
 
 
 def test_times_of_a_case():
@@ -292,7 +295,7 @@ def test_parts_without_content_are_left_out():
     assert [part for part in ("Environment", "What changed", "Batch sizes") if part in main] == []
 
 
-# ---- operations --------------------------------------------------------------------------------------------------------
+# ---- operations ----------------------------------------------------------------------------------
 
 
 def test_every_operation_is_embedded():
@@ -334,7 +337,7 @@ def test_a_case_without_tables_says_where_they_are():
     assert "see forward convnet-b16-cpu" in [value.text for value in root.all("dd")]
 
 
-# ---- curves and batch sizes --------------------------------------------------------------------------------------------
+# ---- curves and batch sizes ----------------------------------------------------------------------
 
 
 def test_train_and_test_share_a_chart_with_their_last_values():
@@ -398,7 +401,7 @@ def test_the_table_of_batch_sizes_has_the_colours_of_the_bars():
     assert {rect.attributes["class"] for rect in sizes.all("rect")} == {*chips}
 
 
-# ---- what changed ------------------------------------------------------------------------------------------------------
+# ---- what changed --------------------------------------------------------------------------------
 
 
 def test_a_compared_run_has_a_table_per_case_and_all_operations():
@@ -449,7 +452,7 @@ def test_a_case_without_operations_is_compared_as_a_whole():
     assert "cases without operation tables: wall time of one iteration" in titles
 
 
-# ---- names -------------------------------------------------------------------------------------------------------------
+# ---- names ---------------------------------------------------------------------------------------
 
 
 def hostile(name, scale=1):
@@ -545,7 +548,7 @@ def test_any_saved_run_is_shown(cases, environment):
     )
 
 
-# ---- cases without operations ------------------------------------------------------------------------------------------
+# ---- cases without operations --------------------------------------------------------------------
 
 
 def plain_benchmark(name="test_x", **changes):

@@ -20,7 +20,10 @@ DEVICE = "step convnet-b16-cuda on digits"
 
 
 def device_case():
-    """A case of an accelerator: its kernels rank otherwise than its host times, its first call is seen from the host alone."""
+    """A case of an accelerator.
+
+    Its kernels rank otherwise than its host times, its first call is seen from the host alone.
+    """
     rows = [
         builders.op_row("aten::mm", 10_000, total_cpu_ns=90_000, self_device_ns=700_000),
         builders.op_row("aten::add", 50_000, self_device_ns=1_000),
@@ -49,7 +52,10 @@ def address(tmp_path_factory):
 
 @pytest.fixture
 def opened(browser, address):
-    """The page in a window; when the test ends, nothing has gone wrong and nothing was asked for outside the file."""
+    """The page in a window.
+
+    When the test ends, nothing has gone wrong and nothing was asked for outside the file.
+    """
     yield from visit(browser, address)
 
 
@@ -98,7 +104,7 @@ def sorted_by(panel):
     return [(title, order) for title, order in heads(panel) if order != "none"]
 
 
-# ---- Opening -----------------------------------------------------------------------------------------------------------
+# ---- Opening -------------------------------------------------------------------------------------
 
 
 def test_a_case_opens_and_closes_by_mouse(opened):
@@ -171,7 +177,7 @@ def test_every_control_can_be_reached_by_keyboard(opened):
     assert len(radios) == 3
 
 
-# ---- Sorting and filtering ---------------------------------------------------------------------------------------------
+# ---- Sorting and filtering -----------------------------------------------------------------------
 
 
 def test_operations_sort_by_any_column_both_ways(opened):
@@ -269,7 +275,7 @@ def test_cases_sort_together_with_their_open_panel(opened):
     assert labels() == sorted(before)
 
 
-# ---- Views -------------------------------------------------------------------------------------------------------------
+# ---- Views ---------------------------------------------------------------------------------------
 
 
 def test_total_time_includes_called_operations(opened):
@@ -452,7 +458,7 @@ def test_the_newest_run_is_visible_and_another_can_be_chosen(opened):
     assert opened.get_by_text("What changed").filter(visible=True).count() == 0
 
 
-# ---- Colours, paper, windows -------------------------------------------------------------------------------------------
+# ---- Colours, paper, windows ---------------------------------------------------------------------
 
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
@@ -490,7 +496,7 @@ def test_without_javascript_everything_but_operations_is_visible(browser, addres
         assert "need JavaScript" in tab.locator("noscript").inner_text()
 
 
-# ---- The file is all there is ------------------------------------------------------------------------------------------
+# ---- The file is all there is --------------------------------------------------------------------
 
 
 def test_the_policy_blocks_requests_of_scripts(browser, address):
@@ -557,7 +563,7 @@ def test_operations_of_a_hundred_cases_are_drawn_when_opened(browser, tmp_path):
         )
 
 
-# ---- Numbers -----------------------------------------------------------------------------------------------------------
+# ---- Numbers -------------------------------------------------------------------------------------
 
 
 def numbers():

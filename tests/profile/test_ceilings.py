@@ -33,7 +33,10 @@ GIB = 2**30
 
 @pytest.fixture
 def sizes_of(monkeypatch):
-    """Return the sizes for an accelerator with this much free memory, as its torch module describes it."""
+    """Return the sizes for an accelerator with this much free memory.
+
+    Its torch module describes it.
+    """
 
     def sizes(free, *, reserved=0, allocated=0, device="cuda:1"):
         module_of_device = SimpleNamespace(

@@ -92,7 +92,8 @@ def test_first_calls_and_json(tmp_path):
 
 @pytest.mark.versions
 def test_csv_of_a_step_by_module(tmp_path):
-    # A process of its own: torch's allocator warns of a step, unless told not to before torch is imported.
+    # A process of its own: torch's allocator warns of a step, unless told not to before torch is
+    # imported.
     command = [
         sys.executable,
         "-W",
@@ -148,7 +149,7 @@ def test_a_wrong_option_is_one_line(monkeypatch, tmp_path, capsys, arguments, co
     assert err.startswith(f"mnistbench: {complaint}")
 
 
-# ---- Ranks -----------------------------------------------------------------------------------------------------------
+# ---- Ranks ---------------------------------------------------------------------------------------
 
 OF_RANKS = ("--model", "lenet5", "--device", "cpu", "--iterations", "2")
 
@@ -194,8 +195,8 @@ def test_an_error_of_all_ranks_is_one_line(tmp_path):
     arguments = ("--device", "cpu", "--trace", "/dev/null/t.json")
     done = wait(start(2, "profile", *arguments, cwd=tmp_path, errors=True))
     assert [rank.returncode for rank in done] == [2, 2]
-    # Without a launcher the store ends with rank 0: rank 1 cannot learn that the error was said, and PyTorch may warn of the
-    # store's end.
+    # Without a launcher the store ends with rank 0: rank 1 cannot learn that the error was said,
+    # and PyTorch may warn of the store's end.
     assert all("Traceback" not in rank.stderr for rank in done)
     said = [
         line

@@ -1,4 +1,7 @@
-"""First iterations: what is marked cold, and how the processes that measure them start, fail and end."""
+"""First iterations.
+
+What is marked cold, and how the processes that measure them start, fail and end.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,7 @@ def test_a_process_that_exceeds_the_time_limit_is_ended(
         first_call.cold_calls(tiny_params(phase="forward"))
 
 
-# ---- Forks -----------------------------------------------------------------------------------------------------------
+# ---- Forks ---------------------------------------------------------------------------------------
 
 
 class FakeProcess:
@@ -163,7 +166,10 @@ def test_a_server_serves_job_after_job_and_survives_their_errors(
 def while_it_runs(
     processes: Processes, job: dict[str, Any], act: Callable[[int, int], None]
 ) -> str:
-    """Run a job; call ``act`` with the server's and the fork's process ids while it runs; return the error."""
+    """Run a job; call ``act`` with the server's and the fork's process ids while it runs.
+
+    Return the error.
+    """
     caught: list[UsageError] = []
 
     def run() -> None:

@@ -1,7 +1,9 @@
-"""``--benchmark-compare``: our comparison beneath pytest-benchmark's table, and the exit codes of thresholds.
+"""``--benchmark-compare``.
 
-tests/compare has the verdicts themselves. A base is a real saved run whose times were changed in the file, so that no test
-depends on how quick this machine is.
+Our comparison beneath pytest-benchmark's table, and the exit codes of thresholds.
+
+tests/compare has the verdicts themselves. A base is a real saved run whose times were changed in
+the file, so that no test depends on how quick this machine is.
 """
 
 import json
@@ -36,7 +38,10 @@ def change_operations(saved, factor):
 
 
 def save_a_base(project, *arguments, factors=(1,)):
-    """Put a saved run there per factor, that many times as slow as measured; return the file of the first."""
+    """Put a saved run there per factor, that many times as slow as measured.
+
+    Return the file of the first.
+    """
     path = project.save_base(*arguments)
     text = path.read_text(encoding="utf-8")
     for number, factor in enumerate(factors, 1):
@@ -61,7 +66,7 @@ def command(project, *arguments):
     return forks.run("mnistbench", *arguments, cwd=project.path, env=environment)
 
 
-# ---- The report ------------------------------------------------------------------------------------------------------
+# ---- The report ----------------------------------------------------------------------------------
 
 
 @pytest.mark.versions
@@ -218,12 +223,12 @@ def test_the_summary_of_a_github_job_gets_the_report_as_markdown(project, monkey
     assert "| operation | phase | module |" in text
 
 
-# ---- Which runs are compared -----------------------------------------------------------------------------------------
+# ---- Which runs are compared ---------------------------------------------------------------------
 
 
 def test_several_base_runs_are_compared_with_together(project):
-    # Five base runs that are 30 times as fast as the other three: now is far above their median, and within their spread
-    # whatever the machine does to a call of microseconds.
+    # Five base runs that are 30 times as fast as the other three: now is far above their median,
+    # and within their spread whatever the machine does to a call of microseconds.
     save_a_base(project, factors=[1, 1 / 30, 1, 1 / 30, 1 / 30, 1 / 30, 1, 1 / 30])
     result = project.run("--benchmark-compare=0", "--case-fail=10%", "--no-op-profile")
     assert result.ret == EXIT_UNJUDGED
@@ -282,7 +287,7 @@ def test_a_torn_file_is_named_and_the_run_before_it_is_compared_with(project):
     assert torn.name in printed
 
 
-# ---- Thresholds and exit codes ---------------------------------------------------------------------------------------
+# ---- Thresholds and exit codes -------------------------------------------------------------------
 
 
 @pytest.mark.versions

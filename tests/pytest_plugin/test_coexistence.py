@@ -1,4 +1,7 @@
-"""It behaves as a plug-in must: invisible where it is not used, and no obstacle to pytest's and pytest-benchmark's options."""
+"""It behaves as a plug-in must.
+
+Invisible where it is not used, and no obstacle to pytest's and pytest-benchmark's options.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,7 @@
-"""Every option: what it does, and what a wrong value ends in: one line, exit code 4, no case run."""
+"""Every option: what it does, and what a wrong value ends in.
+
+One line, exit code 4, no case run.
+"""
 
 import json
 import shutil
@@ -95,7 +98,10 @@ def test_one_case_can_be_selected_by_its_id_which_has_what_is_not_the_default(pr
 
 
 def test_what_torch_warns_of_while_it_compiles_is_no_error_where_warnings_are(project):
-    """torch 2.11 warns of deprecated code of its own, and on devices with TF32 of products of float32."""
+    """torch 2.11 warns of deprecated code of its own.
+
+    On devices with TF32, of products of float32.
+    """
     project.write(
         "test_bench.py",
         """

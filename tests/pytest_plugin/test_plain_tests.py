@@ -168,7 +168,7 @@ def test_a_suite_without_torch_does_not_import_it(suite):
     assert done.returncode == 0, done.stdout
 
 
-# ---- op_benchmark(function) --------------------------------------------------------------------------------------------
+# ---- op_benchmark(function) ----------------------------------------------------------------------
 
 EXPLICIT = """
 import pytest

@@ -1,4 +1,7 @@
-"""Which workloads a test measures, in which steps: those of its project and, if they are named, the built-in ones."""
+"""Which workloads a test measures, in which steps.
+
+Those of its project and, if they are named, the built-in ones.
+"""
 
 import json
 import re
@@ -106,7 +109,7 @@ def test_a_parameter_of_the_user_is_named_alike_in_each_process(project):
     assert {record["test"] for record in found} == expected
 
 
-# ---- --bench-step ----------------------------------------------------------------------------------------------------
+# ---- --bench-step --------------------------------------------------------------------------------
 
 
 def test_both_steps_are_measured_as_cases_of_one_test_with_names_of_the_same_modules(project):

@@ -1,4 +1,7 @@
-"""``mnistbench compare``, ``list``, ``history``, ``export``, ``prune`` and ``report`` on saved runs."""
+"""``mnistbench compare`` and the other commands on saved runs.
+
+``list``, ``history``, ``export``, ``prune`` and ``report``.
+"""
 
 import json
 import os
@@ -32,7 +35,7 @@ def save(number, scale=1.0, *, name="base", directory="", documents=None, **chan
     return path
 
 
-# ---- compare -----------------------------------------------------------------------------------------------------------
+# ---- compare -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -226,7 +229,7 @@ def test_the_step_summary_of_a_job_gets_the_markdown(run, monkeypatch):
     )
 
 
-# ---- what only a process shows -----------------------------------------------------------------------------------------
+# ---- what only a process shows -------------------------------------------------------------------
 
 
 def process(*arguments, **options):
@@ -263,7 +266,7 @@ def test_a_full_disk_is_no_regression(unbuffered):
     assert done.returncode == EXIT_UNJUDGED
 
 
-# ---- settings ----------------------------------------------------------------------------------------------------------
+# ---- settings ------------------------------------------------------------------------------------
 
 
 def test_thresholds_of_the_project_apply_unless_the_command_line_has_others(run, refused):
@@ -288,7 +291,7 @@ def test_a_project_file_that_cannot_be_parsed_is_one_line(refused, content):
     )
 
 
-# ---- unreadable files --------------------------------------------------------------------------------------------------
+# ---- unreadable files ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -359,7 +362,7 @@ def test_a_file_name_with_an_escape_is_spelt_out(run, tmp_path):
     assert "passed over: .benchmarks/machine/0004_\\x1b[32m.json: is empty" in run("list")[2]
 
 
-# ---- list, history, export, prune, report --------------------------------------------------------------------------------
+# ---- list, history, export, prune, report --------------------------------------------------------
 
 
 def test_the_history_of_an_operation_of_a_case(run):

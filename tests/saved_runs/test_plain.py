@@ -1,4 +1,7 @@
-"""Saved runs that other programs wrote: what they leave out, how they are encoded, and names that occur twice."""
+"""Saved runs that other programs wrote.
+
+What they leave out, how they are encoded, and names that occur twice.
+"""
 
 import gzip
 import json
@@ -57,7 +60,7 @@ def times(run):
     return {case.node_id: case.wall_ns for case in run.cases}
 
 
-# ---- what is left out --------------------------------------------------------------------------------------------------
+# ---- what is left out ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -249,7 +252,7 @@ def test_any_file_is_read_or_refused_in_one_line(document):
     assert all(len(line.splitlines()) == 1 for line in lines)
 
 
-# ---- encodings ---------------------------------------------------------------------------------------------------------
+# ---- encodings -----------------------------------------------------------------------------------
 
 
 def utf16(text):
@@ -353,7 +356,7 @@ def test_a_small_file_that_becomes_large_is_refused(refused):
     )
 
 
-# ---- folders without numbers -------------------------------------------------------------------------------------------
+# ---- folders without numbers ---------------------------------------------------------------------
 
 
 def test_a_folder_of_files_that_benchmark_json_wrote_is_listed_compared_by_name_and_has_a_history(
@@ -415,7 +418,7 @@ def test_files_without_numbers_are_never_removed(refused):
     assert Path("results/before.json").exists()
 
 
-# ---- names and folders -------------------------------------------------------------------------------------------------
+# ---- names and folders ---------------------------------------------------------------------------
 
 
 def test_a_list_has_the_names_that_were_given_and_folders_where_numbers_repeat(run, refused):
@@ -455,7 +458,7 @@ def test_a_branch_comes_before_a_name(run):
     assert [saved.number for saved in Storage(Path(".benchmarks")).find("main")] == ["0001"]
 
 
-# ---- a name twice ------------------------------------------------------------------------------------------------------
+# ---- a name twice --------------------------------------------------------------------------------
 
 
 def test_benchmarks_of_one_name_are_compared_in_their_order(run):

@@ -67,7 +67,7 @@ def plain(**changes):
     return SavedRun(Path("run.json"), RunSummary.from_json(document, "run.json"))
 
 
-# ---- the list ----------------------------------------------------------------------------------------------------------
+# ---- the list ------------------------------------------------------------------------------------
 
 
 def test_the_list_says_of_each_run_what_it_is_and_whether_it_can_be_compared(golden):
@@ -105,7 +105,7 @@ def test_what_a_file_does_not_say_is_a_dash():
     assert row == ["run.json", "-", "-", "-", "-", "-", "1", "yes"]
 
 
-# ---- the history -------------------------------------------------------------------------------------------------------
+# ---- the history ---------------------------------------------------------------------------------
 
 
 def test_the_history_of_an_iteration_shows_each_change_and_what_else_changed(golden):
@@ -221,7 +221,7 @@ def test_a_case_whose_test_was_renamed_is_one_series():
     assert times(CASE, "", "", runs=[saved(1, step()), saved(2, renamed)]) == ["2.00 ms", "4.00 ms"]
 
 
-# ---- sparklines --------------------------------------------------------------------------------------------------------
+# ---- sparklines ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_sparkline_is_never_wider_than_its_limit_and_leaves_no_run_out(count):
     assert list(line) == sorted(line)
 
 
-# ---- CSV ---------------------------------------------------------------------------------------------------------------
+# ---- CSV -----------------------------------------------------------------------------------------
 
 
 def test_times_below_a_nanosecond_keep_their_fractions():

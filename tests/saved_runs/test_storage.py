@@ -1,4 +1,7 @@
-"""Which saved runs a reference means, and that a file which cannot be read costs nothing but itself."""
+"""Which saved runs a reference means.
+
+A file which cannot be read costs nothing but itself.
+"""
 
 import gzip
 import json
@@ -67,7 +70,7 @@ def not_read(path):
     return message
 
 
-# ---- by file, number, glob and latest ----------------------------------------------------------------------------------
+# ---- by file, number, glob and latest ------------------------------------------------------------
 
 
 def test_a_file_is_found_by_its_path_wherever_it_lies(tmp_path):
@@ -164,7 +167,7 @@ def test_runs_in_the_storage_itself_are_found_beside_those_of_machines():
     assert [run.number for run in storage().all()] == ["0001", "0002"]
 
 
-# ---- by commit and branch ----------------------------------------------------------------------------------------------
+# ---- by commit and branch ------------------------------------------------------------------------
 
 
 def test_every_run_of_a_commit_is_found_by_its_whole_id_or_a_part():
@@ -225,7 +228,8 @@ def test_a_branch_is_found_where_there_is_no_git(monkeypatch, branch):
 
 @pytest.mark.parametrize("reference", ["", " ", "topic"])
 def test_runs_of_no_known_commit_are_no_samples_of_each_other(reference):
-    # pytest-benchmark writes "unknown" where git failed; the branch may be known all the same. An unset variable is no branch.
+    # pytest-benchmark writes "unknown" where git failed; the branch may be known all the same. An
+    # unset variable is no branch.
     save("0001_base.json", commit="unknown", branch="topic")
     save("0002_base.json", commit="unversioned", branch="unknown")
     save("0003_base.json", branch="unknown")
@@ -249,7 +253,10 @@ def test_whatever_is_no_reference_is_refused_in_one_line(reference):
 
 @pytest.fixture
 def commits(alone, monkeypatch):
-    """A scratch repository with two commits on ``main``; the first is tagged and is the tip of ``old``."""
+    """A scratch repository with two commits on ``main``.
+
+    The first is tagged and is the tip of ``old``.
+    """
     for who in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{who}_NAME", "somebody")
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "somebody@example.invalid")
@@ -285,7 +292,8 @@ def test_whatever_git_calls_a_commit_finds_its_runs(commits):
     ):
         assert found(reference) == [first], reference
     assert found("HEAD") == found("main") == [second]
-    # A shallow clone in CI, or runs downloaded from another fork: a commit that this repository lacks.
+    # A shallow clone in CI, or runs downloaded from another fork: a commit that this repository
+    # lacks.
     third = save("0003_base.json", commit=SECOND)
     assert found(SECOND[:9]) == [third]
 
@@ -306,7 +314,7 @@ def test_a_commit_that_git_knows_and_that_was_not_saved_without_changes_is_named
         )
 
 
-# ---- files that cannot be read -----------------------------------------------------------------------------------------
+# ---- files that cannot be read -------------------------------------------------------------------
 
 
 def with_case(**changes):
@@ -489,7 +497,7 @@ def test_each_file_is_read_once(monkeypatch):
     assert len(runs.refused) == 1
 
 
-# ---- files of others ---------------------------------------------------------------------------------------------------
+# ---- files of others -----------------------------------------------------------------------------
 
 
 def test_a_plain_file_of_pytest_benchmark_has_its_cases_and_no_operations():
@@ -560,7 +568,7 @@ def test_runs_are_sorted_by_the_time_they_were_saved_and_one_without_a_time_is_o
     assert storage().all()[0].run.label.startswith("unknown time")
 
 
-# ---- TensorBoard directories -------------------------------------------------------------------------------------------
+# ---- TensorBoard directories ---------------------------------------------------------------------
 
 
 def test_a_case_belongs_to_the_directory_of_its_session(tmp_path):

@@ -1,4 +1,7 @@
-"""A summary is the same from a file and from the session; a damaged file gives a summary or an error."""
+"""A summary is the same from a file and from the session.
+
+A damaged file gives a summary or an error.
+"""
 
 import contextlib
 import dataclasses
@@ -34,7 +37,7 @@ def timed_records():
     return st.builds(dataclasses.replace, strategies.case_records(), timing=strategies.timings())
 
 
-# ---- a session and its file --------------------------------------------------------------------------------------------
+# ---- a session and its file ----------------------------------------------------------------------
 
 
 @given(st.lists(timed_records(), max_size=3), strategies.environments())
@@ -47,7 +50,8 @@ def test_the_summary_of_a_file_equals_that_of_the_session(records, environment):
     read = RunSummary.from_json(json.loads(json.dumps(file)), SOURCE)
     session = RunSummary.of_session(environment, records)
     assert read.cases == session.cases
-    # JSON has one kind of list, and what compares two environments must not see a difference in that.
+    # JSON has one kind of list, and what compares two environments must not see a difference in
+    # that.
     assert read.environment == session.environment
 
 
@@ -127,7 +131,7 @@ def test_texts_that_many_files_share_lie_in_memory_once():
     assert all(mine is others for mine, others in zip(*keys, strict=True))
 
 
-# ---- files that somebody spoiled ---------------------------------------------------------------------------------------
+# ---- files that somebody spoiled -----------------------------------------------------------------
 
 ORDINARY = builders.saved_file(
     builders.case_record(
@@ -169,7 +173,10 @@ def sound(kind):
 
 
 def summary_or_complaint(read, source=SOURCE):
-    """Return the result of ``read``; None if it raises an error, which must be one line that begins with the source."""
+    """Return the result of ``read``.
+
+    None if it raises an error, which must be one line that begins with the source.
+    """
     try:
         return read()
     except RecordError as error:

@@ -1,4 +1,7 @@
-"""Summaries from the cache are those of the files, whatever happened to the files or to the cache."""
+"""Summaries from the cache are those of the files.
+
+Whatever happened to the files or to the cache.
+"""
 
 import dataclasses
 import json

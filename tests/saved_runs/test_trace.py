@@ -28,7 +28,7 @@ def compared(base, head, **options):
     return {case.head.node_id: case for case in compare([base.run], head.run, **options).cases}
 
 
-# ---- cases -------------------------------------------------------------------------------------------------------------
+# ---- cases ---------------------------------------------------------------------------------------
 
 
 def test_the_host_has_the_time_of_a_step_and_the_device_its_busy_time(tmp_path):
@@ -108,7 +108,10 @@ def test_cases_of_two_traces_are_the_same_whatever_the_files_are_called(tmp_path
 
 
 def test_thresholds_alone_judge_a_trace(tmp_path):
-    """The steps of one process are no replicates: that they differ by more than the change is no reason to doubt it."""
+    """The steps of one process are no replicates.
+
+    That they differ by more than the change is no reason to doubt it.
+    """
     base = saved_trace(build.trace_file(tmp_path, build.network(steps=6), name="a.json"))
     head = saved_trace(
         build.trace_file(tmp_path, build.network(steps=6, scale=1.15), name="b.json")
@@ -126,11 +129,14 @@ def test_thresholds_alone_judge_a_trace(tmp_path):
     )
 
 
-# ---- the machine -------------------------------------------------------------------------------------------------------
+# ---- the machine ---------------------------------------------------------------------------------
 
 
 def incomparable(tmp_path, base, head):
-    """The differences that make a comparison of the same events impossible, from entries at the top of two files."""
+    """The differences that make a comparison of the same events impossible.
+
+    From entries at the top of two files.
+    """
     sides = [
         saved_trace(build.trace_file(tmp_path, build.network(), name=name, **top))
         for name, top in (("a.json", base), ("b.json", head))
@@ -206,7 +212,7 @@ def test_a_trace_with_impossible_times_is_called_so(tmp_path):
     )
 
 
-# ---- which files are traces --------------------------------------------------------------------------------------------
+# ---- which files are traces ----------------------------------------------------------------------
 
 
 def test_a_trace_is_one_whatever_it_is_called_and_comes_before_its_events(tmp_path):
@@ -259,7 +265,7 @@ def test_a_damaged_trace_is_an_error_of_one_line(tmp_path):
         saved_trace(path)
 
 
-# ---- traces of real machines -------------------------------------------------------------------------------------------
+# ---- traces of real machines ---------------------------------------------------------------------
 
 
 @real_traces.needs_traces

@@ -1,4 +1,7 @@
-"""``mnistbench compare``, ``report`` and ``export`` on traces: what they print, and one line for each mistake."""
+"""``mnistbench compare``, ``report`` and ``export`` on traces.
+
+What they print, and one line for each mistake.
+"""
 
 import csv
 import io
@@ -22,7 +25,10 @@ def trace(name="a.json", devices=(build.H100,), top=None, **changes):
 
 
 def two_machines():
-    """A base on an H100 and a run on an MI300X, with another operation, other kernels and other times."""
+    """A base on an H100 and a run on an MI300X.
+
+    With another operation, other kernels and other times.
+    """
     trace("base.json", steps=3)
     gemm = "Cijk_Alik_Bljk_B_BS_BH_Bias_HA_S_SAV_UserArgs_MT32x64x128_MI16x16x1_SN_LDSB1_AFC1_AFEM1_AFEM1_ASEM1_CLR1_CADS0"
     changes = {"scale": 1.5, "steps": 3, "step_us": 1_250.0, "kernel_name": gemm}
@@ -30,7 +36,7 @@ def two_machines():
     return "base.json", "now.json.gz"
 
 
-# ---- compare -----------------------------------------------------------------------------------------------------------
+# ---- compare -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -53,7 +59,10 @@ def test_the_kernels_of_two_machines_are_counted_and_not_listed(run):
 
 
 def kernels_of(*operations):
-    """A step with a matrix product and operations that launch a kernel each, of so many microseconds on host and device."""
+    """A step with a matrix product and operations that launch a kernel each.
+
+    Of so many microseconds on host and device.
+    """
     events = [build.step(1, 1_000, 2_000)]
     start = 1_100
     for number, (name, host_us, device_us) in enumerate([("aten::mm", 300, 100), *operations], 1):
@@ -171,7 +180,7 @@ def test_many_small_operations_have_a_hint(run):
     assert hint not in run("compare", "a.json", "b.json", "--by", "op")[1]
 
 
-# ---- export and report -------------------------------------------------------------------------------------------------
+# ---- export and report ---------------------------------------------------------------------------
 
 
 def test_a_trace_is_exported_with_both_cases(run):
@@ -216,7 +225,7 @@ def test_the_page_compares_each_trace_with_the_one_before_it_in_the_order_given(
     assert text.index("base: trace b.json") < text.index("head: trace a.json")
 
 
-# ---- mistakes ----------------------------------------------------------------------------------------------------------
+# ---- mistakes ------------------------------------------------------------------------------------
 
 
 def test_a_trace_and_a_saved_run(refused):
@@ -283,7 +292,7 @@ def test_commands_about_saved_runs_name_a_trace(refused, run):
     assert "passed over: .benchmarks/0001_a.json: is a trace, no saved run" in err
 
 
-# ---- traces of real machines -------------------------------------------------------------------------------------------
+# ---- traces of real machines ---------------------------------------------------------------------
 
 
 @real_traces.needs_traces

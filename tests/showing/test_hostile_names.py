@@ -89,7 +89,7 @@ def saved(name):
     return [SavedRun(Path(f"000{scale}_{name[:9]}.json"), run(name, scale)) for scale in (1, 2)]
 
 
-# ---- every report ------------------------------------------------------------------------------------------------------
+# ---- every report --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -134,7 +134,7 @@ def test_markdown_has_the_structure_that_it_was_drawn_with(name):
     ] == [{10}, {7}]
 
 
-# ---- the list and the history -----------------------------------------------------------------------------------------
+# ---- the list and the history --------------------------------------------------------------------
 
 
 def test_the_list_has_a_line_per_run(name):
@@ -151,7 +151,8 @@ def test_the_history_has_a_line_per_run(name):
 
 
 def test_an_error_is_printable(name):
-    # What the command prints of an error goes through the same function; the file's path and field are in it.
+    # What the command prints of an error goes through the same function; the file's path and field
+    # are in it.
     document = builders.saved_file()
     document["mnistbench"]["environment"]["allocator"] = {name: 5}
     with pytest.raises(Exception, match="needs text, found 5") as error:

@@ -1,4 +1,7 @@
-"""Tables and reports in every format: columns over values, sums, JSON, CSV; files that are written whole or not at all."""
+"""Tables and reports in every format: columns over values, sums, JSON, CSV.
+
+Files that are written whole or not at all.
+"""
 
 import json
 import os
@@ -130,7 +133,7 @@ def test_blocks_are_separated_by_empty_lines_and_control_characters_are_escaped(
     assert draw_report(blocks) == "a\\x1bb\n\nPlot:\n |x\n +-"
 
 
-# ---- Output ----------------------------------------------------------------------------------------------------------
+# ---- Output --------------------------------------------------------------------------------------
 
 
 def test_a_report_is_printed_or_written(tmp_path, capsys):

@@ -1,4 +1,7 @@
-"""Environments with a few packages and what these require: of the current environment, or installed by uv."""
+"""Environments with a few packages and what these require.
+
+Of the current environment, or installed by uv.
+"""
 
 import importlib.metadata
 import subprocess
@@ -14,7 +17,10 @@ from mnistbench.gate.environments.uv import find
 
 
 def linked_environment(folder, *names):
-    """Make an environment whose packages are links to the installed ones; return its interpreter."""
+    """Make an environment whose packages are links to the installed ones.
+
+    Return its interpreter.
+    """
     venv.create(folder, symlinks=True)
     [site_packages] = folder.glob("lib/python*/site-packages")
     for distribution in _with_requirements(names):
@@ -40,7 +46,10 @@ def _with_requirements(names):
 
 
 def installed_environment(folder, *requirements):
-    """Make an environment with these packages from the package index; return its interpreter, or skip the test."""
+    """Make an environment with these packages from the package index.
+
+    Return its interpreter, or skip the test.
+    """
     python = str(folder / "bin" / "python")
     commands = (
         ["venv", "--python", sys.executable, str(folder)],

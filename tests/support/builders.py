@@ -148,7 +148,8 @@ def op_table(
 def case_record(**changes: Any) -> CaseRecord:
     """A measured training step with one warm table, its curves and its timing.
 
-    A name that is a field of ``Params`` changes the identity: ``case_record(batch_size=64, tables=())``.
+    A name that is a field of ``Params`` changes the identity: ``case_record(batch_size=64,
+    tables=())``.
     """
     identity = {name: changes.pop(name) for name in _PARAMS_FIELDS if name in changes}
     case_params = dataclasses.replace(changes.pop("params", _PARAMS), **identity)
@@ -179,7 +180,10 @@ def run(*cases: CaseRecord, **changes: Any) -> Run:
 
 
 def summary(*cases: CaseRecord, source: str = "0001_base.json", **changes: Any) -> RunSummary:
-    """The digest of a saved file; ``environment``, ``saved_at``, ``commit``, ``dirty`` and ``branch`` change the run."""
+    """The digest of a saved file.
+
+    ``environment``, ``saved_at``, ``commit``, ``dirty`` and ``branch`` change the run.
+    """
     commit = {"id": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "dirty": False, "branch": "main"}
     commit.update({name: changes.pop(key) for key, name in _COMMIT.items() if key in changes})
     environment = changes.pop("environment", _ENVIRONMENT)
@@ -203,7 +207,10 @@ _COMMIT = {"commit": "id", "dirty": "dirty", "branch": "branch"}
 
 
 def base_runs(count: int, *times: int, **changes: Any) -> list[RunSummary]:
-    """As many saved runs of one case with one operation that takes these times in turn, a minute apart."""
+    """As many saved runs of one case with one operation, a minute apart.
+
+    It takes these times in turn.
+    """
     return [
         summary(
             case_record(
@@ -216,7 +223,10 @@ def base_runs(count: int, *times: int, **changes: Any) -> list[RunSummary]:
 
 
 def saved_file(*cases: CaseRecord, **changes: Any) -> dict[str, Any]:
-    """What pytest-benchmark's file of :func:`run` parses to, as far as anyone reads it; keywords replace top-level entries."""
+    """What pytest-benchmark's file of :func:`run` parses to, as far as anyone reads it.
+
+    Keywords replace top-level entries.
+    """
     ordinary: dict[str, Any] = {
         "machine_info": {"node": "host", "cpu": {"brand_raw": "AMD EPYC 9R14"}},
         "commit_info": {

@@ -1,4 +1,7 @@
-"""What the teacher's commands read of submissions, without files, and raw times that no other series has."""
+"""What the teacher's commands read of submissions, without files.
+
+And raw times that no other series has.
+"""
 
 from __future__ import annotations
 

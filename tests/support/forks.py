@@ -1,4 +1,7 @@
-"""Run programs in forks of a process that has imported torch: as isolated as processes, without the seconds of the import."""
+"""Run programs in forks of a process that has imported torch.
+
+As isolated as processes, without the seconds of the import.
+"""
 
 import atexit
 import gc
@@ -18,7 +21,8 @@ from pathlib import Path
 _FORKS = multiprocessing.get_context("forkserver")
 # For its sockets, before a test sets a folder whose path is too long for them.
 multiprocessing.util.get_temp_dir()
-#: What takes long to import. No pytest plug-in: pytest warns of plug-ins that it cannot rewrite because they are imported.
+#: What takes long to import. No pytest plug-in: pytest warns of plug-ins that it cannot rewrite
+#: because they are imported.
 _PRELOADED = (
     "torch torch._dynamo torch.utils.data torch.utils.tensorboard torchvision tensorboard "
     "scipy.stats sklearn.datasets PIL.Image tqdm tabulate jinja2 _pytest.config"
@@ -27,7 +31,10 @@ _FORKS.set_forkserver_preload(_PRELOADED.split())
 
 
 class Fork:
-    """A running ``python -m module``; its output goes to files, or to the terminal with the given path."""
+    """A running ``python -m module``.
+
+    Its output goes to files, or to the terminal with the given path.
+    """
 
     def __init__(self, module, *arguments, cwd=None, env=None, errors=False, terminal=None):
         self._folder = tempfile.TemporaryDirectory()

@@ -1,4 +1,6 @@
-"""What launches of a gate leave: one ordinary object of each kind, with keyword overrides, and whole series of launches.
+"""What launches of a gate leave.
+
+One ordinary object of each kind, with keyword overrides, and whole series of launches.
 
 Nothing here draws from numpy: golden files must not change with its version.
 """
@@ -62,11 +64,14 @@ BETWEEN: OpKey = (OUTSIDE, "", "")
 ENGINE: OpKey = ("autograd::engine::evaluate_function: AddmmBackward0", "backward", "fc1")
 
 
-# ---- Two sides ------------------------------------------------------------------------------------------------------
+# ---- Two sides -----------------------------------------------------------------------------------
 
 
 def plan(folder: Path, *arguments: str) -> Plan:
-    """The plan of a gate whose sides are the folders ``base`` and ``head`` of a folder; they may be filled later."""
+    """The plan of a gate whose sides are the folders ``base`` and ``head`` of a folder.
+
+    They may be filled later.
+    """
     trees = {}
     for side in (BASE, HEAD):
         (folder / side).mkdir()
@@ -82,11 +87,14 @@ def plan(folder: Path, *arguments: str) -> Plan:
     )
 
 
-# ---- Samples ---------------------------------------------------------------------------------------------------------
+# ---- Samples -------------------------------------------------------------------------------------
 
 
 def both(work: Callable[[Turns, str], Any], first: str = BASE) -> list[Any]:
-    """Run ``work(turns, name)`` for both sides at the same time, in threads; return both results."""
+    """Run ``work(turns, name)`` for both sides at the same time, in threads.
+
+    Return both results.
+    """
     peers = socket.socketpair()
 
     def run(name: str, peer: socket.socket) -> Any:
@@ -159,11 +167,14 @@ def swapped(one: Launch) -> Launch:
     )
 
 
-# ---- The file --------------------------------------------------------------------------------------------------------
+# ---- The file ------------------------------------------------------------------------------------
 
 
 def header(**changes: Any) -> GateHeader:
-    """The first line of a file: one case that is exact; ``labels`` alone makes all its cases exact."""
+    """The first line of a file: one case that is exact.
+
+    ``labels`` alone makes all its cases exact.
+    """
     labels = changes.get("labels", {CASE: LABEL})
     ordinary: dict[str, Any] = {
         "started": "2026-11-20T10:31:05+00:00",
@@ -235,12 +246,15 @@ def _side_line(one: SideSample) -> dict[str, Any]:
     }
 
 
-# ---- A series of launches --------------------------------------------------------------------------------------------
+# ---- A series of launches ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A case as a series of launches measures it: what the base takes, and the factor by which the head differs."""
+    """A case as a series of launches measures it.
+
+    What the base takes, and the factor by which the head differs.
+    """
 
     ns: int = 4_000_000
     factor: float = 1.0
@@ -273,7 +287,8 @@ def series(
 ) -> list[Launch]:
     """Launches on a machine whose speed changes from pair to pair by a factor of two.
 
-    ``once`` has costs that occur once: name and case -> what the base takes, and the factor by which the head differs.
+    ``once`` has costs that occur once: name and case -> what the base takes, and the factor by
+    which the head differs.
     """
     coin = random.Random(seed)
     measured = {CASE: cases or Measured()} if not isinstance(cases, Mapping) else cases
@@ -359,12 +374,15 @@ def _speeds(coin: random.Random) -> list[float]:
 def _pairs(
     ns: int, factor: float, spread: float, coin: random.Random, speeds: Sequence[float]
 ) -> tuple[list[int], list[int]]:
-    """Times of both sides; what differs between them in this build is a sum of uniform numbers, nearly normal."""
+    """Times of both sides.
+
+    What differs between them in this build is a sum of uniform numbers, nearly normal.
+    """
     moved = factor * math.exp(spread * sum(coin.uniform(-1, 1) for _ in range(3)))
     return [round(ns * speed) for speed in speeds], [round(ns * speed * moved) for speed in speeds]
 
 
-# ---- Effects ---------------------------------------------------------------------------------------------------------
+# ---- Effects -------------------------------------------------------------------------------------
 
 
 def quantity(logs: Sequence[float], **changes: Any) -> Quantity:
@@ -390,7 +408,7 @@ def estimate(change: float, low: float, high: float, **changes: Any) -> Estimate
     return Estimate(quantity((0.0,) * 8, **changes), change, low, high, 1.0, 8)
 
 
-# ---- Reports ---------------------------------------------------------------------------------------------------------
+# ---- Reports -------------------------------------------------------------------------------------
 
 
 def rendered(verdict: Verdict, form: str, top: int = 3) -> str:

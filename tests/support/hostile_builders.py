@@ -1,4 +1,7 @@
-"""Names that attack a terminal, a spreadsheet, Markdown or HTML, as any saved file may contain them."""
+"""Names that attack a terminal, a spreadsheet, Markdown or HTML.
+
+Any saved file may contain them.
+"""
 
 NAMES = {
     "path upwards": "../../etc/passwd",
@@ -33,6 +36,6 @@ NAMES = {
 
 
 def is_clean(text):
-    """Every character but the line ends that we wrote can be printed, and can be written to any file."""
+    """Every character but our own line ends can be printed, and written to any file."""
     text.encode("utf-8")
     return all(line.isprintable() for line in text.split("\n"))

@@ -1,4 +1,7 @@
-"""Made-up machines for the lab: a laptop without an accelerator and a cluster with one. All their numbers are round."""
+"""Made-up machines for the lab: a laptop without an accelerator and a cluster with one.
+
+All their numbers are round.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,10 @@ def iteration_time(phase: str, size: int, median_ns: int, **changes: Any) -> War
 
 
 def times(median_ns: int, iqr_ns: int, iterations: int) -> tuple[int, ...]:
-    """Times with a median and an interquartile range: a quarter of them below it, a quarter above, the others equal to it."""
+    """Times with a median and an interquartile range.
+
+    A quarter of them below it, a quarter above, the others equal to it.
+    """
     quarter, low = iterations // 4 + 1, max(0, median_ns - iqr_ns // 2)
     return (low,) * quarter + (median_ns,) * (iterations - 2 * quarter) + (low + iqr_ns,) * quarter
 
@@ -303,7 +309,10 @@ STUDIES = {
 
 
 def cluster(**changes: Any) -> Findings:
-    """Eight CPUs and a GPU, which is slower than the CPU at batch 1 and 17 times as fast at batch 64."""
+    """Eight CPUs and a GPU.
+
+    It is slower than the CPU at batch 1 and 17 times as fast at batch 64.
+    """
     base = laptop()
     gpu_iterations = tuple(
         iteration_time(phase, size, ns, device="cuda", threads=8)

@@ -1,4 +1,7 @@
-"""Profiled cases made by hand: a network of a convolution and a matrix product, on a CPU and on an accelerator."""
+"""Profiled cases made by hand.
+
+A network of a convolution and a matrix product, on a CPU and on an accelerator.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ LAYERS = (
 
 
 def table(batch_size: int = 1, **changes: Any) -> OpTable:
-    """Three operations and what lies outside them, which take as many times as long as there are samples."""
+    """Three operations and what lies outside them.
+
+    They take as many times as long as there are samples.
+    """
     rows = [
         op_row(
             CONV[0],

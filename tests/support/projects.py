@@ -1,4 +1,8 @@
-"""Fixtures: a user's project in a temporary folder with one small model of its own, commands in an empty one, a browser."""
+"""Fixtures.
+
+A user's project in a temporary folder with one small model of its own, commands in an empty one, a
+browser.
+"""
 
 import json
 import os
@@ -48,8 +52,8 @@ def test_step(op_benchmark):
     op_benchmark("step")
 """
 
-#: pytest-benchmark warns of a missing baseline, of a case that failed before its first round, of machines that differ:
-#: where warnings are errors, these are errors of its own.
+#: pytest-benchmark warns of a missing baseline, of a case that failed before its first round, of
+#: machines that differ: where warnings are errors, these are errors of its own.
 ITS_WARNINGS = ("-W", "default::pytest_benchmark.logger.PytestBenchmarkWarning")
 
 CONFIG = """
@@ -148,14 +152,20 @@ class Project:
         )
 
     def assert_refused(self, line, *arguments):
-        """Check that pytest ends with nothing but this line, a pattern of fnmatch, before any case runs."""
+        """Check that pytest ends with nothing but this line, before any case runs.
+
+        The line is a pattern of fnmatch.
+        """
         result = self.run(*arguments)
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         result.stderr.fnmatch_lines([f"ERROR: {line}"])
         assert len([text for text in result.stderr.lines if text.strip()]) == 1
 
     def save_base(self, *arguments):
-        """Put the run ``0001_base.json`` there, as the project saves it; one real run serves many tests."""
+        """Put the run ``0001_base.json`` there, as the project saves it.
+
+        One real run serves many tests.
+        """
         key = (arguments, (self.path / "test_bench.py").read_text(encoding="utf-8"))
         if key not in _SAVED:
             assert self.run("--benchmark-save=base", *arguments).ret == 0
@@ -183,7 +193,10 @@ def project(tmp_path, monkeypatch):
 
 @pytest.fixture
 def alone(tmp_path, monkeypatch):
-    """Work in an empty folder, outside any repository and any job: git is asked for commits and branches here."""
+    """Work in an empty folder, outside any repository and any job.
+
+    git is asked for commits and branches here.
+    """
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith(("GITHUB_", "GIT_")) or name in ("FORCE_COLOR", "CLICOLOR_FORCE"):
@@ -195,7 +208,10 @@ def alone(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(alone, capsys):
-    """Run a command; return its exit code and what it prints. What is captured is no terminal and gets no escapes."""
+    """Run a command; return its exit code and what it prints.
+
+    What is captured is no terminal and gets no escapes.
+    """
 
     def command(*arguments):
         code = cli.main([*map(str, arguments)])
@@ -227,7 +243,10 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 @pytest.fixture(scope="module")
 def browser():
-    """The system's Chromium, headless. Where there is none a test is skipped; continuous integration must have one."""
+    """The system's Chromium, headless.
+
+    Where there is none a test is skipped; continuous integration must have one.
+    """
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     missing = "no browser: install chromium" if path is None else ""
     try:

@@ -52,7 +52,9 @@ def start(
     errors: bool = False,
     **more: str,
 ) -> list[forks.Fork]:
-    """Start a module for each rank on one node, without variables that change mnistbench's defaults; by default mnistbench.
+    """Start a module for each rank on one node; by default mnistbench.
+
+    Without variables that change mnistbench's defaults.
 
     Args:
         world_size: number of ranks.
@@ -85,7 +87,10 @@ def wait(
 
 
 def distributed_modules(program: str, *arguments: str, cwd: Path) -> str:
-    """Return the list of the imported modules of torch.distributed and pytest after a program that is no rank."""
+    """Return the imported modules of torch.distributed and pytest after a program.
+
+    The program is no rank.
+    """
     listing = "import sys; print(sorted(name for name in sys.modules if name.startswith(('torch.distributed', 'pytest'))))"
     environ = {name: value for name, value in os.environ.items() if name != "RANK"}
     done = subprocess.run(

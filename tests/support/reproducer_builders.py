@@ -60,7 +60,10 @@ def call(
 
 
 def row(*calls: Any, **changes: Any) -> dict[str, Any]:
-    """A row whose calls are all made: the two products of a layer's backward pass, if none are given."""
+    """A row whose calls are all made.
+
+    The two products of a layer's backward pass, if none are given.
+    """
     made = list(calls) or [
         call(
             "aten::mm",

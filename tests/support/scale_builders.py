@@ -1,4 +1,7 @@
-"""Results of ``mnistbench scale`` made by hand: steps on one, two and four ranks of a machine with two cores."""
+"""Results of ``mnistbench scale`` made by hand.
+
+Steps on one, two and four ranks of a machine with two cores.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ MS = 1_000_000
 
 
 def launched(ranks: int, step_ms: int, no_sync_ms: int = 0, samples: int = 64) -> Launched:
-    """Rank 0 is the slowest one of even steps, the last rank of odd ones; the others need 1 ms less."""
+    """Rank 0 is the slowest one of even steps, the last rank of odd ones.
+
+    The others need 1 ms less.
+    """
     parts = tuple(samples // ranks + (rank < samples % ranks) for rank in range(ranks))
 
     def times(ms: int) -> tuple[tuple[int, ...], ...]:
@@ -34,7 +40,10 @@ def launched(ranks: int, step_ms: int, no_sync_ms: int = 0, samples: int = 64) -
 
 
 def scaling(*launches: Launched, cores: int = 2, weak: bool = False, **changes: Any) -> Scaling:
-    """Strong scaling: 80, 50 and 60 ms for one, two and four ranks; four are too many for two cores."""
+    """Strong scaling: 80, 50 and 60 ms for one, two and four ranks.
+
+    Four are too many for two cores.
+    """
     launches = launches or (launched(1, 80), launched(2, 50, 45), launched(4, 60, 48))
     ranks = tuple(launch.ranks for launch in launches)
     settings = dataclasses.replace(SETTINGS, ranks=ranks, strong=not weak, weak=weak, **changes)

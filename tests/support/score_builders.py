@@ -14,7 +14,10 @@ TURNS, LAUNCHES = (0.98, 1.0, 1.02, 1.3), (0.99, 1.0, 1.01, 0.995, 1.005, 1.0, 0
 
 
 def launch(ratio: float, **changes: Any) -> ScoreLaunch:
-    """A launch in which a turn of the reference takes 400 ms, and one of the student ``ratio`` times less."""
+    """A launch in which a turn of the reference takes 400 ms.
+
+    One of the student takes ``ratio`` times less.
+    """
     reference_ns = tuple(round(4e8 * noise) for noise in TURNS)
     student_ns = tuple(round(ns / ratio) for ns in reference_ns)
     made = ScoreLaunch(reference_ns, student_ns, (sum(reference_ns), sum(student_ns), 0))

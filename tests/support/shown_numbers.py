@@ -23,7 +23,10 @@ def read_back(text: str) -> Fraction:
 
 
 def half_a_last_digit(text: str) -> Fraction:
-    """How far rounding may take a text from its value, with a little for the division in floating point."""
+    """How far rounding may take a text from its value.
+
+    With a little for the division in floating point.
+    """
     number, _, unit = text.partition(" ")
     last_digit = Fraction(1, 10 ** len(number.partition(".")[2]))
     return Fraction("0.5000001") * last_digit * (FACTORS[unit] if unit else 1)

@@ -1,6 +1,7 @@
 """Hypothesis strategies for whatever a record can hold.
 
-Samples stay below 2^50 ns (13 days) and texts stay short: wide enough for every rule, small enough to read when one fails.
+Samples stay below 2^50 ns (13 days) and texts stay short: wide enough for every rule, small enough
+to read when one fails.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 
 
 def many(examples):
-    """Draw so many examples in a thorough run, which the marker selects, and a thirtieth of them in any other."""
+    """Draw so many examples in a thorough run.
+
+    The marker selects it. Any other draws a thirtieth of them.
+    """
     drawn = settings(
         ANY_SPEED, max_examples=examples if os.environ.get("THOROUGH") else examples // 30
     )
@@ -209,7 +213,7 @@ def case_records() -> SearchStrategy[CaseRecord]:
     )
 
 
-# ---- documents that somebody spoiled -----------------------------------------------------------------------------------
+# ---- documents that somebody spoiled -------------------------------------------------------------
 
 #: A step of a path that goes into a compact JSON string.
 OPENED = "(opened)"
@@ -241,7 +245,10 @@ OTHER_VALUES: tuple[Any, ...] = (
 
 
 def spoiled(document: Any) -> SearchStrategy[tuple[list[str | int], Any]]:
-    """A JSON document with one place deleted or replaced, compact JSON strings included: (path to that place, document)."""
+    """A JSON document with one place deleted or replaced, compact JSON strings included.
+
+    (path to that place, document).
+    """
     return st.tuples(
         st.sampled_from(list(_places(document))),
         st.sampled_from(OTHER_VALUES) | json_values(),
@@ -250,7 +257,10 @@ def spoiled(document: Any) -> SearchStrategy[tuple[list[str | int], Any]]:
 
 
 def each_field_spoiled(document: Any) -> Iterator[tuple[list[str | int], Any]]:
-    """Yield a path and the document with that field deleted or replaced, for every field and value; lists: first member."""
+    """Yield a path and the document with that field deleted or replaced, for every field and value.
+
+    Lists: first member.
+    """
     for path in _places(document):
         if not any(isinstance(step, int) and step > 0 for step in path):
             yield path, _spoil(document, path, None, delete=True)

@@ -1,4 +1,7 @@
-"""A workload that needs no file and a fraction of a millisecond per step: for whatever does not depend on the network."""
+"""A workload that needs no file and a fraction of a millisecond per step.
+
+For whatever does not depend on the network.
+"""
 
 from __future__ import annotations
 

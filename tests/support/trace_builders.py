@@ -1,6 +1,9 @@
-"""Files of torch.profiler made by hand: events as dicts, with times in microseconds, as Kineto writes them.
+"""Files of torch.profiler made by hand.
 
-An event begins at ``ts`` and lasts ``dur``. Events of one thread of the host are nested by their times.
+Events as dicts, with times in microseconds, as Kineto writes them.
+
+An event begins at ``ts`` and lasts ``dur``. Events of one thread of the host are nested by their
+times.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from typing import Any, NamedTuple
 
 Event = dict[str, Any]
 
-#: Process and thread of the host unless another is given; the thread on which autograd runs backward.
+#: Process and thread of the host unless another is given; the thread on which autograd runs
+#: backward.
 PID, THREAD, BACKWARD_THREAD = 100, 100, 101
 
 H100, MI300X = "NVIDIA H100 80GB HBM3", "AMD Instinct MI300X"
@@ -32,7 +36,10 @@ def event(
     pid: Any = PID,
     **args: Any,
 ) -> Event:
-    """Any event with a duration; ``args`` are its arguments. Without a duration, it was not finished."""
+    """Any event with a duration; ``args`` are its arguments.
+
+    Without a duration, it was not finished.
+    """
     found: Event = {
         "ph": "X",
         "cat": category,
@@ -127,7 +134,10 @@ def kernel(
 
 
 def run(ts: float, number: int, *kernels: str, category: str = "kernel") -> list[Event]:
-    """Launches by the operation with this external id, and kernels of a microsecond that they launched."""
+    """Launches by the operation with this external id.
+
+    With kernels of a microsecond that they launched.
+    """
     found: list[Event] = []
     for at, name in enumerate(kernels):
         correlation = 100 * number + at
@@ -198,7 +208,7 @@ def _given(args: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in args.items() if value is not None}
 
 
-# ---- Arguments of operations, as they are recorded with ``record_shapes=True`` ----------------------------------------
+# ---- Arguments of operations, as they are recorded with ``record_shapes=True`` -------------------
 
 _TYPES = {
     "float32": "float",
@@ -221,7 +231,10 @@ class Of(NamedTuple):
 
 
 def recorded(*arguments: Any) -> dict[str, Any]:
-    """The arguments of one call: each a tensor (of torch, or ``Of``), a list of them, a number, a list of numbers, or None."""
+    """The arguments of one call.
+
+    Each a tensor (of torch, or ``Of``), a list of them, a number, a list of numbers, or None.
+    """
     each = [_argument(argument) for argument in arguments]
     names = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
     return {name: list(column) for name, column in zip(names, zip(*each, strict=True), strict=True)}
@@ -247,7 +260,7 @@ def _argument(argument: Any) -> tuple[Any, str, Any, str]:
     return [], "Scalar", [], str(argument)
 
 
-# ---- Whole traces --------------------------------------------------------------------------------------------------------
+# ---- Whole traces --------------------------------------------------------------------------------
 
 
 def network(
@@ -259,7 +272,9 @@ def network(
     kernel_name: str = "gemm",
     linked: bool = True,
 ) -> list[Event]:
-    """Steps of a linear layer and a ReLU: two kernels each, which take ``scale`` times 100 and 50 microseconds.
+    """Steps of a linear layer and a ReLU.
+
+    Two kernels each, which take ``scale`` times 100 and 50 microseconds.
 
     Args:
         steps: how many; each later one takes 10 % longer than the one before it.

@@ -1,4 +1,7 @@
-"""Busy, idle, exposed and starved time of an accelerator; a folder with the trace of each rank is one run."""
+"""Busy, idle, exposed and starved time of an accelerator.
+
+A folder with the trace of each rank is one run.
+"""
 
 from pathlib import Path
 
@@ -76,7 +79,7 @@ def test_each_accelerator_has_a_timeline(tmp_path):
     ]
 
 
-# ---- Ranks -------------------------------------------------------------------------------------------------------------
+# ---- Ranks ---------------------------------------------------------------------------------------
 
 
 def save_rank(folder, rank, *, compute_us, ranks=2, name=None):

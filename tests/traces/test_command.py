@@ -1,4 +1,7 @@
-"""``mnistbench trace``: what it prints, FLOPs, bytes and the roofline with it, and one line for each mistake."""
+"""``mnistbench trace``.
+
+What it prints, FLOPs, bytes and the roofline with it, and one line for each mistake.
+"""
 
 import csv
 import io
@@ -16,7 +19,10 @@ from mnistbench.cli import main
 
 
 def training_step(tmp_path, *, name="trace.json", scale=1.0, **top):
-    """Two steps with forward, backward, optimizer, a copy, a kernel without a link and one of another time."""
+    """Two steps with forward, backward, optimizer, and a copy.
+
+    With a kernel without a link and one of another time.
+    """
     events = [build.kernel("left_over", -100, 40)]
     for number in range(2):
         start, ids = 1000.0 * number, 10 * number
@@ -185,7 +191,10 @@ def test_a_range_with_kernels_has_no_host_time_of_its_own(tmp_path, shown, rows)
 
 
 def test_launches_without_kernels_are_stated(tmp_path, shown):
-    """In a trace of the host, of some steps, and of one rank of a folder; a complete trace has no such line."""
+    """In a trace of the host, of some steps, and of one rank of a folder.
+
+    A complete trace has no such line.
+    """
     lost = [build.step(3, 0, 900), build.op("aten::mm", 10, 90), build.launch(20, 10, 1)]
     assert "1 of 1 kernel launch has no kernel" in shown(build.trace_file(tmp_path, lost))
     some = [
@@ -415,14 +424,17 @@ def test_torch_is_not_imported(tmp_path):
     assert done.stdout.endswith("[]\n")
 
 
-# ---- Work ------------------------------------------------------------------------------------------------------------
+# ---- Work ----------------------------------------------------------------------------------------
 
 #: A product of 4096 x 4096 matrices of bfloat16: 137.4 GFLOP, 100.7 MB.
 LARGE = (Of((4096, 4096)), Of((4096, 4096)))
 
 
 def training(tmp_path, *, devices=(build.H100,), name="trace.json.gz"):
-    """Products in two number formats, attention with a causal mask, copies, and what has no place on a roofline."""
+    """Products in two number formats, attention with a causal mask, and copies.
+
+    With what has no place on a roofline.
+    """
     heads = Of((4, 512, 16, 64))
     floats = (
         Of((1024,), "float32"),
@@ -548,13 +560,16 @@ def test_a_trace_without_an_accelerator_is_compared_with_given_peaks(tmp_path, r
     )
 
 
-# ---- Real traces ------------------------------------------------------------------------------------------------------
+# ---- Real traces ---------------------------------------------------------------------------------
 
 
 @needs_traces
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_no_operation_of_a_real_trace_is_faster_than_its_machine(name, rows):
-    """Small tensors come from a cache, so an operation may move more than memory allows; none may compute more."""
+    """Small tensors come from a cache, so an operation may move more than memory allows.
+
+    None may compute more.
+    """
     for row in rows(real_traces.path(name)):
         if row["peak_flops_per_s"] and row["of_roof"]:
             assert int(row["flops"]) / int(row["self_device_ns"]) * 1e9 < float(

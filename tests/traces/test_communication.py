@@ -1,4 +1,7 @@
-"""Which kernels communicate between ranks: by their names, and by the operation that launched them."""
+"""Which kernels communicate between ranks.
+
+By their names, and by the operation that launched them.
+"""
 
 import re
 

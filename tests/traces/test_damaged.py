@@ -1,4 +1,7 @@
-"""Any damage to a trace is one line, or harmless: never a traceback, never a sum that does not add up."""
+"""Any damage to a trace is one line, or harmless.
+
+Never a traceback, never a sum that does not add up.
+"""
 
 import gzip
 import json
@@ -28,7 +31,10 @@ VALUES = st.one_of(
 
 
 def survives(path):
-    """Read the file as the command does: it is a trace whose device time adds up, or it has one line."""
+    """Read the file as the command does.
+
+    It is a trace whose device time adds up, or it has one line.
+    """
     complaint = ""
     try:
         found = analyse(path, counts_work=True)

@@ -1,4 +1,7 @@
-"""Times that cannot be are counted, and kept out of what would follow from them; healthy traces have none."""
+"""Times that cannot be are counted, and kept out of what would follow from them.
+
+Healthy traces have none.
+"""
 
 from dataclasses import asdict
 
@@ -36,7 +39,7 @@ def launched(start, length, number, *, at=None, name="cudaLaunchKernel", **kerne
     ]
 
 
-# ---- Kernels of one stream ---------------------------------------------------------------------------------------------
+# ---- Kernels of one stream -----------------------------------------------------------------------
 
 
 def test_kernels_of_one_stream_that_overlap(tmp_path):
@@ -80,7 +83,10 @@ def test_a_kernel_that_runs_past_the_following_ones_does_not_fill_the_gaps(tmp_p
     ],
 )
 def test_kernels_that_may_overlap(tmp_path, second):
-    """On other streams; with programmatic dependent launch; of a graph, whose branches the profiler gives one stream."""
+    """On other streams; with programmatic dependent launch.
+
+    Of a graph, whose branches the profiler gives one stream.
+    """
     events = [*launched(1000, 500, 1), *launched(1010, 500, 2, **second)]
     assert impossible(tmp_path, *events) == {}
 
@@ -149,7 +155,7 @@ def test_a_row_with_such_kernels_has_no_rates(tmp_path):
     assert costs.uncounted["aten::mm", "", ""] == "kernels with impossible times"
 
 
-# ---- Kernels and their launches ----------------------------------------------------------------------------------------
+# ---- Kernels and their launches ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [0, 5])
@@ -255,7 +261,10 @@ def test_clocks_that_differ(tmp_path, before_us, is_stated):
 
 
 def test_clocks_without_a_common_time(tmp_path):
-    """All kernels are a year before their launches: their own time line is right, the trace does not last a year."""
+    """All kernels are a year before their launches.
+
+    Their own time line is right, the trace does not last a year.
+    """
     events = [build.launch(4e13 + 100 * number, 5, number) for number in range(4)]
     events += [
         build.kernel("gemm", 1000 + 100 * number, 50, correlation=number) for number in range(4)
@@ -307,7 +316,7 @@ def test_which_of_two_accelerators_a_call_waits_for_is_not_known(tmp_path):
     assert impossible(tmp_path, *events) == {}
 
 
-# ---- Calls of one thread -----------------------------------------------------------------------------------------------
+# ---- Calls of one thread -------------------------------------------------------------------------
 
 
 def test_an_operation_that_runs_past_its_step(tmp_path):

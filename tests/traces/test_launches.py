@@ -1,4 +1,7 @@
-"""Launches without a kernel in the trace: how many there are, in which steps, and which operations have no rates."""
+"""Launches without a kernel in the trace.
+
+How many there are, in which steps, and which operations have no rates.
+"""
 
 import pytest
 import real_traces
@@ -74,7 +77,10 @@ def test_other_calls_launch_no_kernel(tmp_path, call):
 
 
 def test_operations_around_a_launch_have_no_rates_and_others_keep_theirs(tmp_path):
-    """Without an accelerator, their time is the launch's; an operation of the CPU beside them has launched nothing."""
+    """Without an accelerator, their time is the launch's.
+
+    An operation of the CPU beside them has launched nothing.
+    """
     found = analysed(
         tmp_path,
         build.step(1, 0, 900),
@@ -153,7 +159,10 @@ def test_kernels_without_a_correlation_may_be_those_of_any_launch(tmp_path):
 
 @pytest.mark.parametrize(("start", "lost"), [(5, 1), (50, 0)])
 def test_kernels_after_the_launch_of_a_graph_may_be_its_own(tmp_path, start, lost):
-    """Those before it are not. Their correlation is that of another call, which the trace does not have."""
+    """Those before it are not.
+
+    Their correlation is that of another call, which the trace does not have.
+    """
     events = [build.op("aten::mm", 0, 90), build.launch(10, 30, 1, name="hipGraphLaunch")]
     assert counts(analysed(tmp_path, *events, build.kernel("gemm", start, 4, correlation=77))) == (
         lost,

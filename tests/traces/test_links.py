@@ -108,7 +108,7 @@ def test_the_kernel_of_a_repeated_operation_belongs_to_the_one_that_is_counted(t
     assert trace.device[0].operation is trace.host[0]
 
 
-# ---- Phases and modules ------------------------------------------------------------------------------------------------
+# ---- Phases and modules --------------------------------------------------------------------------
 
 
 def scopes(tmp_path, *events):

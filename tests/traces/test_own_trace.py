@@ -1,4 +1,7 @@
-"""A record of our own suite and a trace of the same profile have the same table, to the nanosecond."""
+"""A record of our own suite and a trace of the same profile have the same table.
+
+To the nanosecond.
+"""
 
 import json
 from collections import defaultdict

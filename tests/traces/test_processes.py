@@ -1,4 +1,7 @@
-"""Files that several ranks are merged into: each rank has the numbers that it has in a file of its own."""
+"""Files that several ranks are merged into.
+
+Each rank has the numbers that it has in a file of its own.
+"""
 
 import copy
 import dataclasses
@@ -18,8 +21,8 @@ from mnistbench.traces.analysis import analyse, analyse_processes, read_ranks
 def rank_events(rank, *, device=None, ids=0):
     """Two training steps of a rank, whose kernels take longer than those of the rank before.
 
-    External ids, correlations, numbers of flows, sequence numbers and threads of autograd are counted in each rank anew.
-    ``ids`` are added to External ids and correlations.
+    External ids, correlations, numbers of flows, sequence numbers and threads of autograd are
+    counted in each rank anew. ``ids`` are added to External ids and correlations.
     """
     events = []
     for number in range(2):
@@ -178,7 +181,10 @@ def test_kernels_without_a_launch_belong_to_the_process_of_their_device(tmp_path
 
 
 def test_a_kernel_from_before_the_trace_tells_nothing(tmp_path):
-    """By chance its correlation is that of a launch of the other process, and the other kernels may be of both."""
+    """By chance its correlation is that of a launch of the other process.
+
+    The other kernels may be of both.
+    """
     ranks = [rank_events(rank, device=rank) for rank in range(2)]
     ranks[0].append(build.kernel("early", 1, 50, device=0, correlation=999))
     ranks[1].append(build.launch(2, 3, 999, external=4))
@@ -272,7 +278,7 @@ def test_real_traces_that_are_merged_have_the_tables_of_their_own_files(tmp_path
     assert tables[0] == tables[1]
 
 
-# ---- Files of one process ------------------------------------------------------------------------------------------------
+# ---- Files of one process ------------------------------------------------------------------------
 
 
 def one(tmp_path, events, **options):

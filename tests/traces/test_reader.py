@@ -192,7 +192,7 @@ def test_a_number_of_ranks_that_cannot_be_is_not_one(tmp_path):
     assert (trace.rank, trace.ranks) == (0, None)
 
 
-# ---- Lists of events ---------------------------------------------------------------------------------------------------
+# ---- Lists of events -----------------------------------------------------------------------------
 
 
 def test_the_array_form_of_chrome_is_read(tmp_path):
@@ -264,7 +264,10 @@ def test_a_list_with_kernels_among_the_operations_is_refused(tmp_path):
 
 
 def test_line_breaks_in_names_are_read(tmp_path):
-    """Some versions of torch write the name of a Python function, which may be a line of code, as it is."""
+    """Some versions of torch write the name of a Python function as it is.
+
+    It may be a line of code.
+    """
     path = tmp_path / "trace.json"
     path.write_text(
         json.dumps(build.document([build.op("first second", 1, 2)])).replace(" second", "\nsecond")

@@ -1,8 +1,12 @@
-"""Traces that others recorded on accelerators: nothing is lost, and another tool's numbers are reached.
+"""Traces that others recorded on accelerators.
 
-TraceLens' tables are in the same folder. They differ from ours in two classes, whose sums the tests state:
+Nothing is lost, and another tool's numbers are reached.
 
-- its table of operations and its timeline leave out kernels, copies and fills that the trace links to no launch;
+TraceLens' tables are in the same folder. They differ from ours in two classes, whose sums the tests
+state:
+
+- its table of operations and its timeline leave out kernels, copies and fills that the trace links
+  to no launch;
 - its table of kernels has neither copies nor fills.
 """
 
@@ -88,7 +92,10 @@ def test_the_host_rows_add_up_to_the_steps(name):
 
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_no_kernel_with_a_link_is_without_an_operation(name):
-    """A kernel whose External id is that of an operation, and not merely its own correlation, has that operation."""
+    """A kernel whose External id is that of an operation has that operation.
+
+    Its own correlation alone is not enough.
+    """
     trace = linked(name)
     operations = {
         event["args"]["External id"]: event["name"]

@@ -142,7 +142,10 @@ def test_a_range_on_another_thread_takes_its_time_from_the_thread_of_the_steps_t
 
 
 def test_no_time_is_below_0_where_events_of_a_thread_overlap(tmp_path):
-    """They do in a file without numbers of threads: operations of several threads seem to be of one."""
+    """They do in a file without numbers of threads.
+
+    Operations of several threads seem to be of one.
+    """
     found = host(
         tmp_path,
         build.op("aten::mm", 0, 10, thread=None),
@@ -199,7 +202,8 @@ def test_without_steps_the_trace_is_one(tmp_path):
     )
     times = {row.name: sum(row.self_cpu_ns) for row in found.host.rows}
     assert (found.are_steps_marked, found.host.iteration_ns) == (False, (140_000,))
-    # The thread of the step is the one with the most time; it is idle or in Python while the other one runs 50 us.
+    # The thread of the step is the one with the most time; it is idle or in Python while the other
+    # one runs 50 us.
     assert times == {"aten::mm": 20_000, "aten::add": 30_000, "aten::t": 90_000, OUTSIDE: 0}
 
 

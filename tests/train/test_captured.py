@@ -1,4 +1,7 @@
-"""Captured steps do what plain steps do. A capture is faked: the CPU has no graphs, so the work is called again instead."""
+"""Captured steps do what plain steps do.
+
+A capture is faked: the CPU has no graphs, so the work is called again instead.
+"""
 
 from __future__ import annotations
 

@@ -126,7 +126,8 @@ def test_an_interrupted_run_continues_with_the_same_losses(step: str, tmp_path: 
 
 
 def test_tensorboard_shows_each_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # TensorBoard reads files of one second in the order of a number of the process without leading zeros: .9 comes after .10.
+    # TensorBoard reads files of one second in the order of a number of the process without leading
+    # zeros: .9 comes after .10.
     monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
     run(SETTINGS, tmp_path, StopIn(7), WORKLOAD)
     checkpoint = load(tmp_path)

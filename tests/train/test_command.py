@@ -1,4 +1,7 @@
-"""The options of ``mnistbench train`` and what it prints; the runs themselves are those of test_run and test_processes."""
+"""The options of ``mnistbench train`` and what it prints.
+
+The runs themselves are those of test_run and test_processes.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def settings_of(*arguments: str) -> Settings:
     return read(Settings, vars(cli.parser("train").parse_args(["train", *arguments])))
 
 
-# ---- Options ---------------------------------------------------------------------------------------------------------
+# ---- Options -------------------------------------------------------------------------------------
 
 
 def test_defaults_are_those_of_pytorch_examples() -> None:
@@ -147,7 +150,7 @@ def test_a_recipe_gives_the_options_that_the_command_line_does_not() -> None:
     assert with_recipe(settings_of("--lr", "0.02")) == settings_of("--lr", "0.02")
 
 
-# ---- What they mean on a machine and for a rank ----------------------------------------------------------------------
+# ---- What they mean on a machine and for a rank --------------------------------------------------
 
 
 def resolved(rank: Rank = ALONE, **changes: Any) -> Settings:
@@ -232,7 +235,7 @@ def test_ranks_share_the_cores_of_their_node(monkeypatch: pytest.MonkeyPatch) ->
     assert threads == [2, 3, None]
 
 
-# ---- A run that is continued -----------------------------------------------------------------------------------------
+# ---- A run that is continued ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("step", "is_told"), [("fast", True), ("reference", False)])
@@ -305,7 +308,7 @@ def test_the_recipe_of_a_run_decides_whether_it_may_have_more_epochs(
     )
 
 
-# ---- While it trains -------------------------------------------------------------------------------------------------
+# ---- While it trains -----------------------------------------------------------------------------
 
 
 class Terminal(io.StringIO):
@@ -378,7 +381,7 @@ def test_ranks_ignore_the_second_interrupt_which_torchrun_sends() -> None:
         assert received == [signal.SIGINT] * 2
 
 
-# ---- When it is over -------------------------------------------------------------------------------------------------
+# ---- When it is over -----------------------------------------------------------------------------
 
 
 def test_each_run_has_its_own_directory_and_the_end_lists_its_files(

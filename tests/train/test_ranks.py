@@ -114,7 +114,7 @@ def test_a_restart_by_the_launcher_continues_the_run_with_the_same_losses(tmp_pa
     ]
 
 
-# ---- Failure ---------------------------------------------------------------------------------------------------------
+# ---- Failure -------------------------------------------------------------------------------------
 
 #: mnistbench after ``start``, with a ``fault`` in the third step.
 FAILING = """

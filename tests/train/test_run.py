@@ -110,7 +110,7 @@ def losses(result: Result) -> list[tuple[float | None, float | None]]:
     return [(epoch.train_loss, epoch.test_loss) for epoch in result.epochs]
 
 
-# ---- What it reaches -------------------------------------------------------------------------------------------------
+# ---- What it reaches -----------------------------------------------------------------------------
 
 
 def test_epochs_are_the_sums_of_their_points() -> None:
@@ -166,7 +166,10 @@ def test_random_generators_and_threads_are_restored() -> None:
 
 
 def test_training_is_the_same_as_in_pytorch_examples() -> None:
-    """Adadelta, StepLR after each epoch, the mean loss of a batch: the same weights as plain torch code leaves."""
+    """Adadelta, StepLR after each epoch, the mean loss of a batch.
+
+    The same weights as plain torch code leaves.
+    """
     settings = Settings(
         model="lenet5",
         dataset="digits",
@@ -305,7 +308,7 @@ def test_a_loss_that_is_not_finite_is_none_and_the_run_continues(tmp_path: Path)
     assert "train/loss" not in scalars_in(tmp_path)
 
 
-# ---- What it writes --------------------------------------------------------------------------------------------------
+# ---- What it writes ------------------------------------------------------------------------------
 
 
 def test_without_a_directory_nothing_is_written(
@@ -364,7 +367,10 @@ def test_images_graph_and_what_was_misclassified(tmp_path: Path) -> None:
 
 
 def outputs_of(directory: Path) -> tuple[Tensor, Tensor]:
-    """The outputs of the saved weights for the test images, by plain torch code, and their labels."""
+    """The outputs of the saved weights for the test images, and their labels.
+
+    By plain torch code.
+    """
     model = tiny_model()
     model.load_state_dict(torch.load(directory / WEIGHTS, weights_only=True))
     whole = tiny_set()
@@ -375,7 +381,10 @@ def outputs_of(directory: Path) -> tuple[Tensor, Tensor]:
 
 def test_a_text_is_written_if_nothing_was_misclassified(tmp_path: Path) -> None:
     class Right(nn.Module):
-        """Knows the labels: each image is filled with its number, which begins at 100 in the test set."""
+        """Knows the labels.
+
+        Each image is filled with its number, which begins at 100 in the test set.
+        """
 
         def __init__(self) -> None:
             super().__init__()
@@ -444,7 +453,7 @@ def test_the_trace_and_the_operations_are_of_training_steps(tmp_path: Path) -> N
     assert {row.phase for row in table.rows} >= {"forward", "backward", "optimizer"}
 
 
-# ---- Stopped ---------------------------------------------------------------------------------------------------------
+# ---- Stopped -------------------------------------------------------------------------------------
 
 
 def test_a_run_that_is_stopped_saves_what_it_has(tmp_path: Path) -> None:
@@ -486,7 +495,10 @@ def test_a_run_stopped_in_a_later_epoch_keeps_the_tests_before(tmp_path: Path) -
 
 
 def test_the_device_is_synchronized_once_per_log_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading a number of a tensor is what waits; two are read per interval and per test: loss and accuracy."""
+    """Reading a number of a tensor is what waits.
+
+    Two are read per interval and per test: loss and accuracy.
+    """
     reads: list[int] = []
     for name in ("item", "__float__", "__int__", "__bool__", "tolist"):
         plain = getattr(Tensor, name)

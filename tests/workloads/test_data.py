@@ -49,7 +49,8 @@ def idx_labels(labels: list[int]) -> bytes:
     return b"".join(value.to_bytes(4, "big") for value in (0x0801, len(labels))) + bytes(labels)
 
 
-# Seven samples to train, three to test, every label of a split another one: a sample is known by its label.
+# Seven samples to train, three to test, every label of a split another one: a sample is known by
+# its label.
 FILES: Files = {
     TRAIN_IMAGES: idx_images(7, seed=1),
     TRAIN_LABELS: idx_labels([3, 1, 4, 0, 5, 9, 2]),
@@ -529,7 +530,10 @@ BROKEN = [
 def check_failure(
     root: Path, path: Path, problem: str, read: Callable[[Path], object] | None = None
 ) -> str:
-    """Reading fails with one line: the file, what is wrong, three ways out; and no second traceback above it."""
+    """Reading fails with one line: the file, what is wrong, three ways out.
+
+    And no second traceback above it.
+    """
     with pytest.raises(DataError) as caught:
         (read or partial(load, "mnist"))(root)
     error, raw, text = caught.value, root / "MNIST" / "raw", str(caught.value)

@@ -1,4 +1,7 @@
-"""The fast step computes what the reference step computes: outputs, gradients, updates, dropout's probabilities."""
+"""The fast step computes what the reference step computes.
+
+Outputs, gradients, updates, dropout's probabilities.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ def seeded(alone: None) -> None:
 
 @pytest.fixture(params=["one thread", "two threads", "none"])
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run the loops that numba compiles in one thread or in two, or none of them, as without numba."""
+    """Run the loops that numba compiles in one thread or in two, or none of them.
+
+    The last is as without numba.
+    """
     if request.param == "none":
         monkeypatch.setattr("mnistbench.workloads.fast.compiled_loops", lambda: None)
     if request.param == "two threads":
@@ -93,8 +99,9 @@ def losses(
 @pytest.mark.parametrize(
     ("dtype", "n_steps", "rel"),
     [
-        # Sums are rounded in another order, and training at this learning rate amplifies the difference a millionfold: in
-        # single precision it reaches percents after 25 steps. In double precision 1.5e-9 was seen after 50.
+        # Sums are rounded in another order, and training at this learning rate amplifies the
+        # difference a millionfold: in single precision it reaches percents after 25 steps. In
+        # double precision 1.5e-9 was seen after 50.
         (torch.float64, 50, 1e-7),
         (torch.float32, 10, 1e-3),
     ],
@@ -557,7 +564,10 @@ def test_not_a_number_is_seen(batch_size: int, sign: int) -> None:
 
 @pytest.mark.parametrize("n_hidden", [1, 7])  # one row is in the same order as one column
 def test_single_images_among_batches(loops: str, n_hidden: int) -> None:
-    """The order of the weights in memory changes with the batch, also where the optimizer has averages of them already."""
+    """The order of the weights in memory changes with the batch.
+
+    Also where the optimizer has averages of them already.
+    """
     plain = nn.Sequential(
         nn.Conv2d(1, 3, 5),
         nn.MaxPool2d(4),

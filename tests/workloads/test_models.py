@@ -24,7 +24,10 @@ def images(batch_size: int) -> Tensor:
 
 
 class ExamplesNet(nn.Module):
-    """The network of pytorch/examples, layers made and applied in its order, with functions where it has functions."""
+    """The network of pytorch/examples, layers made and applied in its order.
+
+    With functions where it has functions.
+    """
 
     def __init__(self) -> None:
         super().__init__()

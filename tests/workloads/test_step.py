@@ -45,7 +45,7 @@ def same_weights(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(weights, theirs[name]) for name, weights in one.state_dict().items())
 
 
-# ---- One step --------------------------------------------------------------------------------------------------------
+# ---- One step ------------------------------------------------------------------------------------
 
 
 class TestStep:
@@ -124,19 +124,25 @@ class TestInference:
         assert torch.equal(output, model.eval()(inputs))
 
 
-# ---- Windows ---------------------------------------------------------------------------------------------------------
+# ---- Windows -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """One batch trained on with plain torch code: what each of its samples was worth before the update."""
+    """One batch trained on with plain torch code.
+
+    What each of its samples was worth before the update.
+    """
 
     losses: list[float]
     hits: list[bool]
 
 
 def replay(model: nn.Module, batches: Sequence[Batch]) -> list[Replayed]:
-    """Train a copy of the model with SGD, lr 0.5; keep every sample's loss and whether it was right."""
+    """Train a copy of the model with SGD, lr 0.5.
+
+    Keep every sample's loss and whether it was right.
+    """
     model = copy.deepcopy(model)
     seen = []
     for inputs, targets in batches:
@@ -208,7 +214,7 @@ def test_fit_trains_when_its_windows_are_read() -> None:
     assert len(drawn) == 2
 
 
-# ---- Evaluation ------------------------------------------------------------------------------------------------------
+# ---- Evaluation ----------------------------------------------------------------------------------
 
 
 @given(

@@ -1,9 +1,13 @@
-"""Operators of ONNX Runtime of which reports say that they became slower, as plain tests of pytest-benchmark.
+"""Operators of ONNX Runtime that became slower, as plain tests of pytest-benchmark.
+
+Reports say so of each of them.
 
 The project that has this file needs onnx and onnxruntime, and is a repository of its own::
 
-    cp docs/evidence/onnxruntime_reports/test_operators.py PROJECT && cd PROJECT && git init && git add . && git commit -m tests
-    mnistbench gate --base HEAD --base-with onnxruntime==1.20.0 --head-with onnxruntime==1.21.0 -- test_operators.py
+    cp docs/evidence/onnxruntime_reports/test_operators.py PROJECT
+    cd PROJECT && git init && git add . && git commit -m tests
+    mnistbench gate --base HEAD --base-with onnxruntime==1.20.0 --head-with onnxruntime==1.21.0
+        -- test_operators.py
 """
 
 import numpy as np
@@ -18,7 +22,8 @@ FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 SMALL = [(2, 3, 32, 32), (2, 32, 32, 2)], (2, 3, 32, 32)
 LARGE = [(2, 3, 56, 56), (2, 56, 56, 2)], (2, 3, 56, 56)
 
-#: Name -> operator, opset, type, shapes of the inputs, shape of the result, attributes. The number is that of the report.
+#: Name -> operator, opset, type, shapes of the inputs, shape of the result, attributes. The number
+#: is that of the report.
 OPERATORS = {
     "26962_selu": ("Selu", 21, FLOAT, [(2, 64, 28, 28)], (2, 64, 28, 28), {}),
     "27093_reduce_l1": ("ReduceL1", 18, FLOAT, [(2, 64, 56, 56)], (1, 64, 56, 56), {"keepdims": 1}),

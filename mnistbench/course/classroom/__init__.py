@@ -1,1 +1,4 @@
-"""What a class does with labs: predict, compare with what was measured, and make a training step faster for a score."""
+"""What a class does with labs.
+
+Predict, compare with what was measured, and make a training step faster for a score.
+"""

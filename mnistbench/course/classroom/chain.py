@@ -1,6 +1,9 @@
-"""``chain.jsonl`` of a lab: a line for each file that was written, with the hashes of the file and of the line before.
+"""``chain.jsonl`` of a lab.
 
-To change a file afterwards, all later lines have to be written again. That is work, not a proof: nothing here is secret.
+A line for each file that was written, with the hashes of the file and of the line before.
+
+To change a file afterwards, all later lines have to be written again. That is work, not a proof:
+nothing here is secret.
 """
 
 from __future__ import annotations
@@ -31,9 +34,12 @@ class Link:
 
 
 def add_link(directory: Path, name: str, content: bytes, time: str = "") -> None:
-    """Add a line on a file that is about to be written, or was read; none if the file's last line has the same content.
+    """Add a line on a file that is about to be written, or was read.
 
-    The line comes first, so that no interruption leaves a file without one. The time is now, if none is given.
+    None if the file's last line has the same content.
+
+    The line comes first, so that no interruption leaves a file without one. The time is now, if
+    none is given.
     """
     path = directory / CHAIN
     before = path.read_bytes().splitlines() if path.exists() else []
@@ -52,7 +58,10 @@ def add_link(directory: Path, name: str, content: bytes, time: str = "") -> None
 
 
 def changes(chain: str, files: Mapping[str, str], begun: str) -> Iterator[str]:
-    """Yield what was changed after it was written: lines of the chain, then files; ``begun`` is written when the lab begins."""
+    """Yield what was changed after it was written: lines of the chain, then files.
+
+    ``begun`` is written when the lab begins.
+    """
     lines = chain.encode(errors="replace").splitlines()
     links = list(_links(lines))
     if not links:

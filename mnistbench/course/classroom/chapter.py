@@ -1,4 +1,7 @@
-"""The section of a lab's report on predictions: each beside what was measured, the calibration of the ranges, explanations."""
+"""The section of a lab's report on predictions.
+
+Each beside what was measured, the calibration of the ranges, explanations.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,18 @@ from mnistbench.course.lab.findings import Findings
 from mnistbench.course.lab.sheets import CitedNumber, Sheet, Sheets, ratio
 from mnistbench.course.lab.texts import Cite, Texts
 
-#: The share of the ranges of a well-calibrated student that contain the measured value, and the level of the tests of it.
+#: The share of the ranges of a well-calibrated student that contain the measured value, and the
+#: level of the tests of it.
 EXPECTED, LEVEL = 0.8, 0.10
 
 
 def calibration(inside: int, judged: int) -> str:
-    """Return whether ranges that were meant to contain 80 % of the values are ``narrow``, ``wide`` or ``right``.
+    """Return whether ranges are ``narrow``, ``wide`` or ``right``.
 
-    Two one-sided exact binomial tests at LEVEL. Ten ranges or fewer are never too wide, because 0.8 ** 10 exceeds the level.
+    They were meant to contain 80 % of the values.
+
+    Two one-sided exact binomial tests at LEVEL. Ten ranges or fewer are never too wide, because 0.8
+    ** 10 exceeds the level.
     """
     from scipy.stats import binomtest  # imported late, because it takes a second
 
@@ -45,7 +52,8 @@ def predictions_section(
 ) -> Callable[[Cite], list[Block]]:
     """Return a function that makes the section; it has no blocks if there are no predictions.
 
-    UsageError if the student's explanations cannot be read, OSError if the file for them cannot be written.
+    UsageError if the student's explanations cannot be read, OSError if the file for them cannot be
+    written.
     """
     found, sheet = findings.predictions, sheets.predictions
     failed = [outcome.question for outcome in sheet.rows if outcome.inside is False]
@@ -75,7 +83,10 @@ def predictions_section(
 
 
 def _explanations(path: Path, failed: list[Question], texts: Texts) -> Mapping[str, str]:
-    """Read the student's explanations; if there is no file, write one with an empty text for each prediction that failed."""
+    """Read the student's explanations.
+
+    If there is no file, write one with an empty text for each prediction that failed.
+    """
     if path.exists():
         try:
             found: Mapping[str, str] = Reader(load(path)).read(Mapping[str, str])
@@ -114,7 +125,7 @@ def _row(outcome: Outcome, texts: Texts, cite: Cite) -> tuple[Text, ...]:
 
 
 def _calibrated(sheet: Sheet, texts: Texts, cite: Cite) -> list[Block]:
-    """Return how many ranges contain the measured value, what follows from it, and their mean width."""
+    """Return how many ranges contain the measured value, what follows, and their mean width."""
     judged, inside = sheet.total("judged"), sheet.total("inside")
     if not (judged and inside):
         return []

@@ -1,4 +1,7 @@
-"""``mnistbench lab check``: what a lab lacks, and the file to hand in; ``mnistbench class verify``: what was changed in it."""
+"""``mnistbench lab check``: what a lab lacks, and the file to hand in.
+
+``mnistbench class verify``: what was changed in it.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +46,12 @@ from mnistbench.showing.output import (
 )
 from mnistbench.showing.progress import Progress
 
-#: Processes of each side of the self-test, as many as MLPerf has runs of a small model; time for the turns of each, in seconds.
+#: Processes of each side of the self-test, as many as MLPerf has runs of a small model; time for
+#: the turns of each, in seconds.
 LAUNCHES, LAUNCH_S = 5, 1.0
 
-#: Variables that classroom50 sets for an autograder. Their first words are fields of its result.json.
+#: Variables that classroom50 sets for an autograder. Their first words are fields of its
+#: result.json.
 CLASSROOM50 = (
     "CLASSROOM",
     "ASSIGNMENT",
@@ -74,7 +79,10 @@ class Settings:
 
 
 def run(settings: Settings) -> int:
-    """Check a lab; return 0, or 1 if something is missing or wrong. MnistbenchError if it cannot be read or self-tested."""
+    """Check a lab; return 0, or 1 if something is missing or wrong.
+
+    MnistbenchError if it cannot be read or self-tested.
+    """
     is_lab = settings.lab.is_dir()
     output = settings.submission or (settings.lab / SUBMISSION if is_lab else None)
     outputs = {
@@ -145,7 +153,10 @@ def run(settings: Settings) -> int:
 
 
 def _check_outputs(lab: Path, outputs: Mapping[str, Path]) -> None:
-    """Raise UsageError if an output cannot be written, or would replace the input, a file of the lab or another output."""
+    """Raise UsageError if an output cannot be written or would replace another file.
+
+    That is the input, a file of the lab or another output.
+    """
     kept = {file.resolve() for file in (lab, *(lab / name for name in NAMES))}
     for flag, file in outputs.items():
         check(file, f"--{flag}")
@@ -157,7 +168,10 @@ def _check_outputs(lab: Path, outputs: Mapping[str, Path]) -> None:
 
 
 def points(found: Submission, wrong: Sequence[Flaw]) -> list[tuple[str, bool, str]]:
-    """Return (test, whether it is passed, what is wrong) of checks and bands; an inconsistent submission reaches no band."""
+    """Return (test, whether it is passed, what is wrong) of checks and bands.
+
+    An inconsistent submission reaches no band.
+    """
     texts = {name: "\n".join(each.text for each in wrong if each.check == name) for name in CHECKS}
     is_consistent = all(each.kind != INCONSISTENT for each in wrong)
     band = (found.score.speedup["band"] or 0.0) if is_consistent and found.score else 0.0
@@ -168,7 +182,10 @@ def points(found: Submission, wrong: Sequence[Flaw]) -> list[tuple[str, bool, st
 
 
 def self_tested(directory: Path) -> Submission:
-    """Return the submission of a lab; on its machine, after a self-test if there is no successful one."""
+    """Return the submission of a lab.
+
+    On its machine, after a self-test if there is no successful one.
+    """
     files = pack(directory).files
     if (text := files.get(EXPLANATIONS)) and files.get(CHAIN, "").strip():
         add_link(directory, EXPLANATIONS, text.encode())  # the student edits them
@@ -200,7 +217,10 @@ class Verify:
     submissions: tuple[Path, ...] = argument("SUBMISSION", path, "submissions to verify", many=True)
 
     def run(self) -> int:
-        """Print a line for each submission; return 0, 1 if something was changed in one, 2 if one cannot be read."""
+        """Print a line for each submission.
+
+        Return 0, 1 if something was changed in one, 2 if one cannot be read.
+        """
         codes = set[int]()
         for file in self.submissions:
             try:

@@ -1,4 +1,7 @@
-"""``mnistbench lab predict``: ask what a student expects of a lab before it measures, and keep the answers in its directory."""
+"""``mnistbench lab predict``.
+
+Ask what a student expects of a lab before it measures, and keep the answers in its directory.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,9 @@ class Settings:
 
 
 def run(settings: Settings) -> int:
-    """Ask, or read a file of answers; return 0, or 130 if the student stopped before the last question.
+    """Ask, or read a file of answers.
+
+    Return 0, or 130 if the student stopped before the last question.
 
     UsageError if an option or a file cannot be used, the lab has begun, or there is no terminal.
     """
@@ -113,7 +118,10 @@ def run(settings: Settings) -> int:
 def answered(
     empty: Predictions, to_ask: Mapping[str, str], file: Path | None, kept: Path, texts: Texts
 ) -> Iterator[Predictions]:
-    """Yield the predictions of a file, or those after each answer in the terminal, with the kept ones that they lack."""
+    """Yield the predictions of a file, or those after each answer in the terminal.
+
+    They have the kept ones that they lack.
+    """
     known = {name: getattr(empty, name) for name in ("student", "made", "dataset", "cores")}
     if file and not file.exists():
         replace_file(file, toml(empty, to_ask).encode())

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 from mnistbench.core.document import FieldError, Reader, wrong
 from mnistbench.core.errors import RecordError, UsageError
 
-#: Files in the directory of a lab: the predictions, and the student's explanations of those that failed.
+#: Files in the directory of a lab: the predictions, and the student's explanations of those that
+#: failed.
 PREDICTIONS, EXPLANATIONS = "predictions.toml", "explanations.toml"
 
-#: Question -> its kind, in the order in which they are asked. The last three are drawn for each student. Shares and accuracies
-#: are percentages.
+#: Question -> its kind, in the order in which they are asked. The last three are drawn for each
+#: student. Shares and accuracies are percentages.
 OPERATION, RATIO, PERCENT = "operation", "ratio", "percent"
 ASKED: Mapping[str, str] = {
     "operation_small": OPERATION,
@@ -48,7 +49,8 @@ _BLANKS: Mapping[str, str] = {
     PERCENT: "[low, best guess, high]  # percent",
 }
 
-#: Operation that can be predicted -> parts of names in an operation table; the first operation with a part counts.
+#: Operation that can be predicted -> parts of names in an operation table; the first operation with
+#: a part counts.
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "convolution_backward": ("convolution_backward",),
     "convolution": ("conv",),
@@ -64,7 +66,8 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
 #: Bounds of the batch size that is drawn; no default batch size is within them.
 _SIZES = 17, 61
 
-#: Operations, the best guess first, then others that are possible; or the low end of a range, the best guess, the high end.
+#: Operations, the best guess first, then others that are possible; or the low end of a range, the
+#: best guess, the high end.
 Answer = tuple[Any, ...]
 
 
@@ -106,7 +109,10 @@ class Predictions:
 
 
 def drawn(student: str) -> tuple[int, random.Random]:
-    """Return a student's batch size and random numbers, which follow from a hash of the name: the same on every machine."""
+    """Return a student's batch size and random numbers, which follow from a hash of the name.
+
+    The same on every machine.
+    """
     draw = random.Random(student)  # noqa: S311  # no secret
     return draw.randint(*_SIZES), draw
 
@@ -126,9 +132,12 @@ def check(key: str, answer: Answer) -> None:
 
 
 def parsed(key: str, text: str) -> Answer:
-    """Return the answer to a question from words or numbers between spaces, commas or semicolons, Chinese ones, too.
+    """Return the answer to a question from words or numbers.
 
-    A number may have the unit of its kind, ``20 %`` or ``5x``, a decimal comma and commas between thousands.
+    Spaces, commas or semicolons are between them, Chinese ones, too.
+
+    A number may have the unit of its kind, ``20 %`` or ``5x``, a decimal comma and commas between
+    thousands.
 
     ValueError if the text has no numbers where it needs them, FieldError as :func:`check`.
     """
@@ -157,7 +166,10 @@ def _number(text: str) -> float:
 
 
 def load(path: TextFile, corrected: Callable[[str], str] = str) -> dict[str, Any]:
-    """Return the content of a TOML file that a student wrote, after its text was corrected; UsageError if it cannot be read."""
+    """Return the content of a TOML file that a student wrote, after its text was corrected.
+
+    UsageError if it cannot be read.
+    """
     try:
         # Some editors begin a file with a byte order mark.
         text = path.read_text(encoding="utf-8-sig")
@@ -169,7 +181,10 @@ def load(path: TextFile, corrected: Callable[[str], str] = str) -> dict[str, Any
 
 
 def _plain_numbers(text: str) -> str:
-    """Return the text of a file of predictions in which numbers have no units: ``[20 %, 35 %, 60 %]`` is no TOML."""
+    """Return the text of a file of predictions in which numbers have no units.
+
+    ``[20 %, 35 %, 60 %]`` is no TOML.
+    """
 
     def plain(line: re.Match[str]) -> str:
         kind = ASKED.get(line["key"], OPERATION)
@@ -187,9 +202,12 @@ def _plain_numbers(text: str) -> str:
 
 
 def read(path: TextFile, known: Mapping[str, Any] | None = None) -> Predictions:
-    """Return the predictions of a file. Fields that are ``known`` replace those of the file; the student must be the same.
+    """Return the predictions of a file.
 
-    UsageError if the file cannot be read or names another student; of a wrong value it names the key and what it needs.
+    Fields that are ``known`` replace those of the file; the student must be the same.
+
+    UsageError if the file cannot be read or names another student; of a wrong value it names the
+    key and what it needs.
     """
     content = load(path, _plain_numbers)
     if known and (other := content.get("student", known["student"])) != known["student"]:
@@ -206,7 +224,10 @@ def read(path: TextFile, known: Mapping[str, Any] | None = None) -> Predictions:
 
 
 def toml(found: Predictions, questions: Mapping[str, str]) -> str:
-    """Return the text of the file, with the text of each question as a comment; so is a question without an answer."""
+    """Return the text of the file, with the text of each question as a comment.
+
+    So is a question without an answer.
+    """
     head = {name: getattr(found, name) for name in ("student", "made", "dataset", "cores")}
     lines = [
         f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()

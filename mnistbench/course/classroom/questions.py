@@ -1,7 +1,9 @@
-"""The questions of a student, what the findings of a lab answer, and the table of predictions beside measured values.
+"""The questions of a student, and the answers in the findings of a lab.
 
-All questions are about the CPU, which every machine has. Those that are drawn differ from student to student, so that the
-answers of another student do not fit. Reads and writes no files.
+With the table of predictions beside measured values.
+
+All questions are about the CPU, which every machine has. Those that are drawn differ from student
+to student, so that the answers of another student do not fit. Reads and writes no files.
 """
 
 from __future__ import annotations
@@ -138,7 +140,10 @@ class Outcome:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the range contains the number, or the operation is among the possible ones; None without a value."""
+        """Whether the range contains the number, or the operation is among the possible ones.
+
+        None without a value.
+        """
         if self.measured is None:
             return None
         if isinstance(self.measured, str):

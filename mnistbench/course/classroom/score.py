@@ -1,6 +1,9 @@
-"""The score of a student's step: samples, their judgement, and the file ``score.json``. Does not import torch.
+"""The score of a student's step: samples, their judgement, and the file ``score.json``.
 
-The medians of log(reference / student) over the pairs of each launch have a mean and the gate's interval for one quantity.
+Does not import torch.
+
+The medians of log(reference / student) over the pairs of each launch have a mean and the gate's
+interval for one quantity.
 """
 
 from __future__ import annotations
@@ -31,14 +34,16 @@ STEPS, BANDS = 5, (1.05, 1.25, 1.5, 2.0, 3.0)
 #: Most launches: the interval takes 2 MB for each.
 MOST_LAUNCHES = 100
 
-#: Number format -> largest relative error of a turn, of a loss or of the change of a parameter (Euclidean norm), and largest
-#: median of a launch. In float32 errors are 1e-6 to 1e-4, but 0.02 where rounding moves a value past 0 in a ReLU; in bfloat16
-#: by autocast 0.03 to 0.45. They are 0.2 to 1.6 without the last of six updates, and 0.5 to 3.4 with half of each batch.
+#: Number format -> largest relative error of a turn, of a loss or of the change of a parameter
+#: (Euclidean norm), and largest median of a launch. In float32 errors are 1e-6 to 1e-4, but 0.02
+#: where rounding moves a value past 0 in a ReLU; in bfloat16 by autocast 0.03 to 0.45. They are 0.2
+#: to 1.6 without the last of six updates, and 0.5 to 3.4 with half of each batch.
 TOLERANCES = {"float32": (0.4, 0.01), "bfloat16": (0.9, 0.25)}
 
-#: How much lower the accuracy may be: two standard errors of the difference of two shares of 90 % of 360 samples. Largest
-#: factor between the speed-ups by wall and by CPU time, which differ if a side uses other threads or processes. Largest CPU
-#: time of the student's process in the turns of the reference, as a share of these.
+#: How much lower the accuracy may be: two standard errors of the difference of two shares of 90 %
+#: of 360 samples. Largest factor between the speed-ups by wall and by CPU time, which differ if a
+#: side uses other threads or processes. Largest CPU time of the student's process in the turns of
+#: the reference, as a share of these.
 ACCURACY_MARGIN, CLOCK_FACTOR, IDLE_SHARE = 0.05, 1.25, 0.05
 
 #: The reference, as a student's file.
@@ -69,11 +74,15 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoreLaunch:
-    """A process of each side. The nth turns of both are a pair, with the same weights and inputs."""
+    """A process of each side.
+
+    The nth turns of both are a pair, with the same weights and inputs.
+    """
 
     reference_ns: tuple[Positive, ...]  # wall time of each turn
     student_ns: tuple[Positive, ...]
-    # CPU time of reference and student in all their turns, of the latter in those of the former; None if it is not known
+    # CPU time of reference and student in all their turns, of the latter in those of the former;
+    # None if it is not known
     cpu_ns: tuple[Positive, Positive, Nanoseconds] | None
 
 
@@ -98,7 +107,9 @@ class Score:
 
     @property
     def disturbed(self) -> str:
-        """How the score of a step that is equal to the reference shows a disturbed machine; empty if it does not.
+        """How the score of a step that is equal to the reference shows a disturbed machine.
+
+        Empty if it does not.
 
         The interval has to contain 1 or to be within 2 % of it, and launches may differ by 5 %.
         """
@@ -115,7 +126,10 @@ class Score:
 
     @property
     def speedup(self) -> dict[str, Any]:
-        """The ratio, its 95 % interval, whether that is a tie, and the band of its lower bound; RefusedError if unknown."""
+        """The ratio, its 95 % interval, whether that is a tie, and the band of its lower bound.
+
+        RefusedError if unknown.
+        """
         logs = self.logs
         if not 2 <= len(logs) <= MOST_LAUNCHES or not all(map(math.isfinite, logs)):
             raise RefusedError("it has too few launches or turns, or too many launches")
@@ -127,7 +141,10 @@ class Score:
         return {"ratio": ratio, "low": low, "high": high, "tie": low <= 1 <= high, "band": band}
 
     def check(self) -> None:
-        """Raise RefusedError if it learns less than the reference, is faster than the core, or used other threads."""
+        """Raise RefusedError if a step learns less than the reference or breaks the rules.
+
+        It is faster than the core, or used other threads.
+        """
         if self.accuracies[1] < self.accuracies[0] - ACCURACY_MARGIN:
             raise RefusedError(
                 "its accuracy after an epoch is {1}, not {0}".format(
@@ -191,9 +208,12 @@ def interval(speedup: Mapping[str, Any], form: str = "{} ({} - {})") -> str:
 
 
 def error_of(student: Answer, reference: Answer, limit: float) -> float:
-    """Return the largest relative error of what a student's step computed in a turn; RefusedError if it is above the limit.
+    """Return the largest relative error of what a student's step computed in a turn.
 
-    Losses below 0.1 and changes below 1e-5 count as these: those of one sample can be as small as the rounding of the weights.
+    RefusedError if it is above the limit.
+
+    Losses below 0.1 and changes below 1e-5 count as these: those of one sample can be as small as
+    the rounding of the weights.
     """
     steps, found = len(reference.losses), student.values
     shapes = [
@@ -219,7 +239,9 @@ def error_of(student: Answer, reference: Answer, limit: float) -> float:
 
 
 def read_score(file: TextFile, machine: Environment | None, *, is_quiet: bool = False) -> Score:
-    """Read a score and check it again; RefusedError if it is wrong or not of the machine, RecordError if it is damaged.
+    """Read a score and check it again.
+
+    RefusedError if it is wrong or not of the machine, RecordError if it is damaged.
 
     A self-test, ``is_quiet``, is only compared with its times: see :attr:`Score.disturbed`.
     """
@@ -237,7 +259,10 @@ def read_score(file: TextFile, machine: Environment | None, *, is_quiet: bool = 
 
 
 def other_machine(one: Environment, other: Environment) -> str:
-    """Return how the machines of two environments differ; empty if they do not. Threads and allocator are of a process."""
+    """Return how the machines of two environments differ; empty if they do not.
+
+    Threads and allocator are of a process.
+    """
     found = blocking_differences(asdict(one), asdict(other), None)
     return "; ".join(
         described(

@@ -1,4 +1,7 @@
-"""``mnistbench lab score``: time a student's step in turn with the reference, in two processes, by the clock of this one."""
+"""``mnistbench lab score``.
+
+Time a student's step in turn with the reference, in two processes, by the clock of this one.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,8 @@ from mnistbench.showing.progress import Progress
 REFERENCE, STUDENT = "reference", "student"
 WORKER = (sys.executable, "-P", "-m", "mnistbench.course.classroom.score_worker")
 
-#: FLOPs of a forward pass of one sample: a backward pass may be sparse, as max-pooling and ReLU leave few gradients. Longest
-#: wait for an answer, in seconds: a first step may be compiled.
+#: FLOPs of a forward pass of one sample: a backward pass may be sparse, as max-pooling and ReLU
+#: leave few gradients. Longest wait for an answer, in seconds: a first step may be compiled.
 FLOPS, PATIENCE_S = 23_984_896, 300.0
 
 
@@ -110,7 +113,10 @@ def run(settings: Settings) -> int:
 
 
 def measure(settings: Settings, text: str, here: Environment, progress: Progress) -> scores.Score:
-    """Measure the step of a text; RefusedError if a result is wrong, UsageError if it fails, or its process ends or hangs."""
+    """Measure the step of a text.
+
+    RefusedError if a result is wrong, UsageError if it fails, or its process ends or hangs.
+    """
     from mnistbench.profile.ceilings import ceilings_of
 
     # Of the order.
@@ -154,7 +160,10 @@ class ScoredSide(Child):
     """The process of the reference or of the student's step."""
 
     def ask(self, hint: Any, do: str, **arguments: Any) -> Any:
-        """Call a method of ``ScoreWorker`` there; return its value by the type hint. Raises errors as :func:`measure`."""
+        """Call a method of ``ScoreWorker`` there; return its value by the type hint.
+
+        Raises errors as :func:`measure`.
+        """
         self.tell(json.dumps({"do": do, **arguments}))
         try:
             answer = Reader(json.loads(line := self.next_line(PATIENCE_S)))
@@ -180,7 +189,10 @@ class ScoredSide(Child):
 def launched(
     sides: Mapping[str, ScoredSide], weights: str, coin: random.Random, settings: Settings
 ) -> scores.ScoreLaunch:
-    """Compare both sides after one and after STEPS steps, then time pairs of turns, each of which is compared, too."""
+    """Compare both sides after one and after STEPS steps, then time pairs of turns.
+
+    Each of the turns is compared, too.
+    """
     order, errors, (limit, tolerance) = (
         list(sides),
         list[float](),

@@ -1,7 +1,8 @@
 """The process of one side of a score: ``python -m mnistbench.course.classroom.score_worker``.
 
-A line of its input names a method of ``ScoreWorker``; its answer is a line, too. It times nothing. Inputs are drawn from a seed
-that comes when the time runs, and positions of values from one that comes after the last step.
+A line of its input names a method of ``ScoreWorker``; its answer is a line, too. It times nothing.
+Inputs are drawn from a seed that comes when the time runs, and positions of values from one that
+comes after the last step.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class ScoreWorker:
         )
 
     def accuracy(self, weights: str) -> float:
-        """Return the share of the test set that the network with saved weights classifies correctly."""
+        """Return the share of the test set that saved weights classify correctly."""
         self._begin(torch.load(weights, weights_only=True))
         images, targets = self._data.batch(self._data.test, torch.arange(len(self._data.test)))
         with torch.inference_mode():
@@ -81,7 +82,10 @@ class ScoreWorker:
             self._losses.append(loss.detach().item() if isinstance(loss, Tensor) else float(loss))
 
     def audit(self, seed: int) -> dict[str, Any]:
-        """Return the losses of the turn, and 64 values of each parameter at random positions, now and before it."""
+        """Return the losses of the turn, and 64 values of each parameter.
+
+        The values are at random positions, now and before it.
+        """
         generator, sides = (
             torch.Generator().manual_seed(seed),
             (dict(self._model.named_parameters()), self._start),
@@ -107,7 +111,10 @@ class ScoreWorker:
 
 
 def main() -> None:
-    """Answer requests until the input ends; an exception of the student's code is an answer, too."""
+    """Answer requests until the input ends.
+
+    An exception of the student's code is an answer, too.
+    """
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the student's code prints is no answer
     worker = ScoreWorker()

@@ -1,4 +1,7 @@
-"""What a student hands in: ``submission.json``, one file with the texts of a lab's files. Nothing of it is run or extracted."""
+"""What a student hands in: ``submission.json``, one file with the texts of a lab's files.
+
+Nothing of it is run or extracted.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,12 @@ from mnistbench.course.lab.findings import FILE, QUIET, SCORE, Findings, read_fi
 from mnistbench.course.lab.run import BEGUN, STEPS, unlike_steps
 from mnistbench.course.lab.sheets import sheets_of
 
-#: Kinds of flaws: something is missing; something was changed or is of another lab; the machine was disturbed.
+#: Kinds of flaws: something is missing; something was changed or is of another lab; the machine was
+#: disturbed.
 INCOMPLETE, INCONSISTENT, DOUBTFUL = "incomplete", "inconsistent", "doubtful"
 
-#: Files of a lab that a submission has, the first two by hand; most bytes of all, that is 16 times as many as are usual; most
-#: characters of a file by hand, whose format is slow to read.
+#: Files of a lab that a submission has, the first two by hand; most bytes of all, that is 16 times
+#: as many as are usual; most characters of a file by hand, whose format is slow to read.
 NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET, CHAIN)
 LARGEST, LONGEST_TEXT = 16 * 2**20, 2**18
 
@@ -58,7 +62,10 @@ class Flaw:
 
 @dataclass(frozen=True)
 class Submission:
-    """The files of a student's lab. Its properties raise RecordError, in one line, if their file is wrong."""
+    """The files of a student's lab.
+
+    Its properties raise RecordError, in one line, if their file is wrong.
+    """
 
     student: str  # empty without predictions
     files: Mapping[str, str]  # name -> text
@@ -76,7 +83,10 @@ class Submission:
 
     @cached_property
     def predictions(self) -> Predictions | None:
-        """The predictions in their own file, which the student may have changed after the lab began."""
+        """The predictions in their own file.
+
+        The student may have changed it after the lab began.
+        """
         return self._read(PREDICTIONS, predictions.read)
 
     @cached_property
@@ -136,11 +146,14 @@ class Submission:
             ) from None
 
 
-# ---- Files -----------------------------------------------------------------------------------------------------------
+# ---- Files ---------------------------------------------------------------------------------------
 
 
 def pack(directory: Path) -> Submission:
-    """Return the submission of a lab's directory; RecordError if there is none, or a file is no text, too large or a link."""
+    """Return the submission of a lab's directory.
+
+    RecordError if there is none, or a file is no text, too large or a link.
+    """
     steps = directory / STEPS
     there = [*_listed(directory), *(f"{STEPS.name}/{name}" for name in _listed(steps))]
     # Others may be a project's.
@@ -154,7 +167,10 @@ def pack(directory: Path) -> Submission:
 
 
 def read(path: Path) -> Submission:
-    """Read a submission; RecordError if it cannot be read or is none: one line that names the file."""
+    """Read a submission.
+
+    RecordError if it cannot be read or is none: one line that names the file.
+    """
     text = _text(path)
     try:
         content = read_file(SubmittedFile(str(path), text))
@@ -193,7 +209,7 @@ def _text(path: Path) -> str:
         raise RecordError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
 
 
-# ---- Problems --------------------------------------------------------------------------------------------------------
+# ---- Problems ------------------------------------------------------------------------------------
 
 
 def _predictions(submission: Submission) -> Iterator[tuple[str, str]]:
@@ -294,7 +310,10 @@ CHECKS: Mapping[str, Callable[[Submission], Iterator[tuple[str, str]]]] = {
 
 
 def problems(submission: Submission) -> tuple[Flaw, ...]:
-    """Return what is incomplete, inconsistent or doubtful, in the order of CHECKS; nothing if everything is right."""
+    """Return what is incomplete, inconsistent or doubtful, in the order of CHECKS.
+
+    Nothing if everything is right.
+    """
     found = []
     for name, check in CHECKS.items():
         try:

@@ -1,4 +1,7 @@
-"""Build the reports: of one machine's findings in sections, and of several machines side by side. Reads and writes no files."""
+"""Build the reports: of one machine's findings in sections, and of several machines side by side.
+
+Reads and writes no files.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,8 @@ def _conditions(cells: Cells | None) -> str | None:
     )
 
 
-#: Of a number and its entry: the number with the cells that it is computed from; conditions are JSON, column -> values.
+#: Of a number and its entry: the number with the cells that it is computed from; conditions are
+#: JSON, column -> values.
 _NUMBERS: tuple[Column[tuple[CitedNumber, int]], ...] = (
     Column("number", itemgetter(1), key="number"),
     Column(None, lambda row: row[0].value, key="value"),
@@ -88,7 +92,8 @@ _NUMBERS: tuple[Column[tuple[CitedNumber, int]], ...] = (
 class Chapters:
     """Builds the sections of one machine's report in one language.
 
-    ``pictures`` are the figures that were drawn; ``predicted`` makes the section on predictions, which is left out if empty.
+    ``pictures`` are the figures that were drawn; ``predicted`` makes the section on predictions,
+    which is left out if empty.
     """
 
     def __init__(
@@ -313,7 +318,7 @@ class Chapters:
         return tuple(pieces) or (units.MISSING,)
 
     def _studies(self) -> list[Block]:
-        """Show the tables of the studies without the rows of layers, and of parts that do nothing."""
+        """Show the tables of the studies without the rows of layers and of idle parts."""
         blocks: list[Block] = []
         for name, sheet in self._sheets.studies.items():
             rows = [
@@ -477,7 +482,10 @@ class Merged:
         )
 
     def _operations(self) -> list[Block]:
-        """Compare at the batch size that most machines have, the largest of these; each machine by its last device."""
+        """Compare at the batch size that most machines have, the largest of these.
+
+        Each machine by its last device.
+        """
         machines_with = Counter(
             size for found, _ in self._columns for size in found.settings.batch_sizes
         )
@@ -509,7 +517,10 @@ class Merged:
         return blocks
 
     def _times(self) -> Iterable[Block]:
-        """Compare times per batch, per sample and per pass; each machine with its own number of threads."""
+        """Compare times per batch, per sample and per pass.
+
+        Each machine with its own number of threads.
+        """
         for name, sheet, column, phases in (
             ("batch", "iterations", "median_ns", ("step", "forward")),
             ("sample", "iterations", "sample_ns", ("step", "forward")),
@@ -569,7 +580,10 @@ class Merged:
         own: Callable[[Findings, str], Mapping[str, Cell]] = lambda *_: {},
         **where: Cell,
     ) -> list[_Row]:
-        """Return a column of a table by the devices and batch sizes that any machine has; ``own`` has further conditions."""
+        """Return a column of a table by the devices and batch sizes that any machine has.
+
+        ``own`` has further conditions.
+        """
         tables = [(found, getattr(sheets, name)) for found, sheets in self._columns]
         pairs = (
             zip(*(sheet.values(key, **where) for key in ("device", "batch_size")), strict=True)
@@ -602,8 +616,9 @@ class Merged:
     ) -> Exhibit:
         """Keep rows as the CSV file of a name, and return them as a table of the report.
 
-        ``heads`` are the columns before those of the machines; ``head`` returns their cells as the report shows them, by
-        default those of the file. ``kind`` is that of the numbers, or ``verdict`` or ``field`` (of the environment).
+        ``heads`` are the columns before those of the machines; ``head`` returns their cells as the
+        report shows them, by default those of the file. ``kind`` is that of the numbers, or
+        ``verdict`` or ``field`` (of the environment).
         """
         keys = (*heads, *self._machines)
         columns = [

@@ -1,7 +1,7 @@
 """Check claims that are common in reports on this lab against the findings of a machine.
 
-Each claim is checked in two ways: as such reports measure (one image, first iteration of a process), and with warm
-iterations at each batch size. The verdict follows from the second way.
+Each claim is checked in two ways: as such reports measure (one image, first iteration of a
+process), and with warm iterations at each batch size. The verdict follows from the second way.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ ONE = 1
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim and its verdict on this machine. Each figure is a sentence with the number ``number``."""
+    """A claim and its verdict on this machine.
+
+    Each figure is a sentence with the number ``number``.
+    """
 
     key: str
     verdict: str  # HOLDS, PARTLY, FAILS or UNKNOWN
@@ -74,7 +77,10 @@ def _decided(
     right: list[Sentence],
     holds: Callable[[float], bool] | tuple[int, int],
 ) -> Claim:
-    """Return the claim with one verdict over all batch sizes; bounds hold for a figure that rounds to a number within them."""
+    """Return the claim with one verdict over all batch sizes.
+
+    Bounds hold for a figure that rounds to a number within them.
+    """
     values = [figure.numbers["number"].value for figure in right]
     if isinstance(holds, tuple):
         of, checked = "bounds", [holds[0] - 0.5 <= value < holds[1] + 0.5 for value in values]
@@ -95,7 +101,10 @@ def _by_tables(
     figure: str,
     number: Callable[[Sheet, str], CitedNumber | None],
 ) -> tuple[list[Sentence], list[Sentence]]:
-    """Return a number of the table that the reports use, of the first forward pass on one image, and one per batch size."""
+    """Return the numbers of the table that the reports use.
+
+    One of the first forward pass on one image, and one per batch size.
+    """
     first = sheets.first_operations.get(("forward", device, ONE, UNTRAINED))
     tables = {
         size: explain.best_view(sheets, phase, device, size)
@@ -153,7 +162,7 @@ def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
 
 
 def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterator[Claim]:
-    """Check that time per batch grows and time per sample falls from each batch size to the next."""
+    """Check that time per batch grows and time per sample falls with the batch size."""
     place = explain.main_place(findings, device)
     first: dict[str, Cell] = {"device": device, "phase": "forward", "weights": UNTRAINED}
     warm: dict[str, Cell] = {"device": device, "threads": place.threads, "phase": "step"}

@@ -78,7 +78,8 @@ def run(settings: Settings) -> int:
     """Run the lab, or merge labs; return 0, or 130 if Ctrl-C stopped it.
 
     Raises:
-        MnistbenchError: an option or a directory cannot be used, or a dataset is missing or damaged.
+        MnistbenchError: an option or a directory cannot be used, or a dataset is missing or
+            damaged.
         OSError: a file cannot be written.
     """
     directory = settings.directory
@@ -131,7 +132,9 @@ def _measure(settings: Settings) -> None:
 
 
 def _cache_bytecode() -> None:
-    """Keep compiled modules in the user's cache if Python may not write beside its sources and torch has none there.
+    """Keep compiled modules in the user's cache if torch has none beside its sources.
+
+    Only if Python may not write there.
 
     Otherwise every run would compile torch's sources again. First iterations use the same cache.
     """

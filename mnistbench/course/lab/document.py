@@ -1,7 +1,7 @@
 """The structure of a report, and its two forms: Markdown, and one self-contained HTML page.
 
-Tables are those of ``mnistbench.showing``. Their cells, and the sentences of a report, may have pieces that are more than
-words: code, and numbers with a link.
+Tables are those of ``mnistbench.showing``. Their cells, and the sentences of a report, may have
+pieces that are more than words: code, and numbers with a link.
 """
 
 from __future__ import annotations
@@ -135,7 +135,10 @@ def _inlines(text: Text, *, in_table: bool = False) -> str:
 
 
 def html(document: Document, figures: Path) -> str:
-    """Return the report as one page without references to a network; ``figures`` is the directory of its figures."""
+    """Return the report as one page without references to a network.
+
+    ``figures`` is the directory of its figures.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

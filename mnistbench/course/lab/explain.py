@@ -1,7 +1,9 @@
-"""Choose the sentences that explain the findings: the numbers decide which sentence applies, wording/ has the words.
+"""Choose the sentences that explain the findings.
 
-A sentence states what was measured. It names a cause only where a number that it cites supports it. Where a number is
-missing, the sentence tells what cannot be determined. Reads and writes no files.
+The numbers decide which sentence applies, wording/ has the words.
+
+A sentence states what was measured. It names a cause only where a number that it cites supports it.
+Where a number is missing, the sentence tells what cannot be determined. Reads and writes no files.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word,
 
 #: Times that differ by less than this factor count as equal.
 SAME = 1.05
-#: A batch size is about as good as the best one if its time per sample is less than this many times the best one's.
+#: A batch size is about as good as the best one if its time per sample is less than this many times
+#: the best one's.
 HELPS = 1.10
 #: Two ratios match if they differ by at most this factor.
 TOGETHER = 1.5
@@ -26,11 +29,13 @@ TOGETHER = 1.5
 NEAR = 0.5
 #: A first iteration that takes less than this many times a warm one counts as free of extra time.
 COSTLY = 1.5
-#: An interquartile range of at least this share of the median is unusually wide: on quiet machines it is 2 to 15 %.
+#: An interquartile range of at least this share of the median is unusually wide: on quiet machines
+#: it is 2 to 15 %.
 DISTURBED = 0.5
 #: An operation with at least this share of the time dominates.
 MOST = 0.5
-#: The extra time of a first iteration is attributed to one operation that has at least this share of it.
+#: The extra time of a first iteration is attributed to one operation that has at least this share
+#: of it.
 SPENT = 0.3
 
 
@@ -58,7 +63,10 @@ def convolutions(sheet: Sheet) -> list[str]:
 
 
 def convolution_and_addmm(sheet: Sheet, column: str = "self_ns") -> dict[str, CitedNumber | None]:
-    """Return the sums of a column over convolution and over addmm, in this order, by default of the self times."""
+    """Return the sums of a column over convolution and over addmm, in this order.
+
+    By default of the self times.
+    """
     named = {"convolution": convolutions(sheet), "addmm": ["aten::addmm"]}
     return {noun: sheet.total(column, operation=names) for noun, names in named.items()}
 
@@ -66,7 +74,8 @@ def convolution_and_addmm(sheet: Sheet, column: str = "self_ns") -> dict[str, Ci
 def best_view(sheets: Sheets, phase: str, device: str, batch_size: int) -> Sheet | None:
     """Return the operation table with times of the device's own clock; None if there is none.
 
-    The host of an accelerator only launches the kernels, so its times are not those of the operations.
+    The host of an accelerator only launches the kernels, so its times are not those of the
+    operations.
     """
     return sheets.operations.get(
         (phase, device, "host" if device == "cpu" else "device", batch_size)
@@ -126,7 +135,10 @@ def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 
 def top_operation(sheet: Sheet) -> str:
-    """Return the operation with the most self time, over all its modules; empty if there is none."""
+    """Return the operation with the most self time, over all its modules.
+
+    Empty if there is none.
+    """
     return next(iter(ranked_operations(sheet)), "")
 
 
@@ -228,7 +240,10 @@ def _growth(
 
 
 def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """Compare times per batch, per sample and per pass over the batch sizes; warn if the times vary widely."""
+    """Compare times per batch, per sample and per pass over the batch sizes.
+
+    Warn if the times vary widely.
+    """
     yield from _disturbed(findings, sheets)
     if len(findings.settings.batch_sizes) < 2:
         yield Sentence("one_batch_size", {"size": findings.settings.batch_sizes[0]})
@@ -314,7 +329,10 @@ def _where_it_stops(sample: Mapping[int, CitedNumber], words: Words) -> Sentence
 def _calls_over_batches(
     findings: Findings, sheets: Sheets, place: DevicePlace
 ) -> Iterator[Sentence]:
-    """Compare the number of operation calls: a fixed time per call is shared by the samples of a batch."""
+    """Compare the number of operation calls.
+
+    A fixed time per call is shared by the samples of a batch.
+    """
     small, large = findings.settings.batch_sizes[0], findings.settings.batch_sizes[-1]
     where: dict[str, Cell] = {"phase": "step", "device": place.device, "view": "host"}
     numbers = _complete(
@@ -423,7 +441,10 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 
 def first_iterations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """Compare the first iteration of a process with later ones, and untrained with trained weights."""
+    """Compare the first iteration of a process with later ones.
+
+    And untrained with trained weights.
+    """
     found = [
         (call.device, call.phase, call.batch_size)
         for call in findings.first_iterations
@@ -471,7 +492,10 @@ def _first_iteration(
 
 
 def start_costs(first: CitedNumber, after: CitedNumber, warm: CitedNumber) -> bool:
-    """Return whether first iterations with untrained (first) and trained weights (after) take about the same extra time."""
+    """Return whether first iterations take about the same extra time with trained weights.
+
+    ``first`` has untrained, ``after`` trained ones.
+    """
     return after.value >= COSTLY * warm.value and _alike(first, after)
 
 

@@ -102,7 +102,10 @@ class Figures:
     """Draws the figures of one report into its directory."""
 
     def __init__(self, directory: Path, texts: Texts) -> None:
-        """Draw into ``directory``/figures: in the language of the texts if a font has all its characters, else in English."""
+        """Draw into ``directory``/figures.
+
+        In the language of the texts if a font has all its characters, else in English.
+        """
         self._directory = directory / "figures"
         # Empty: matplotlib's default.
         self._family = "" if texts.language == "en" else font_for(texts.signs("label"))
@@ -372,7 +375,10 @@ class Figures:
         families: Mapping[str, Sequence[tuple[str, float, float, float]]],
         bands: Sequence[float],
     ) -> None:
-        """Draw (name, ratio, low, high) of each student, by machine family, and a line for each band."""
+        """Draw (name, ratio, low, high) of each student, by machine family.
+
+        Each band has a line.
+        """
         signs = {
             sign
             for name, rows in families.items()
@@ -421,7 +427,10 @@ class Figures:
 
     @staticmethod
     def _bars(axes: Any, number: int, of: int, heights: Sequence[float | None], label: str) -> None:
-        """Draw one group of bars of a grouped chart, with the values above; a missing value has no bar."""
+        """Draw one group of bars of a grouped chart, with the values above.
+
+        A missing value has no bar.
+        """
         width = 0.8 / of
         places = [position + (number - (of - 1) / 2) * width for position in range(len(heights))]
         drawn = axes.bar(
@@ -437,7 +446,10 @@ class Figures:
 
 
 def _as_it_is(name: str) -> str:
-    """Return a name as literal text for a legend: matplotlib reads $ as a formula and skips labels that begin with _."""
+    """Return a name as literal text for a legend.
+
+    Matplotlib reads $ as a formula and skips labels that begin with _.
+    """
     shown = units.printable(name).replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown
 
@@ -451,7 +463,10 @@ def _logarithmic(axes: Any, sizes: Sequence[int]) -> None:
 
 
 def _logarithmic_values(axes: Any) -> None:
-    """Label 1, 2 and 5 of each decade as plain numbers: within one decade there would be one label, or none."""
+    """Label 1, 2 and 5 of each decade as plain numbers.
+
+    Within one decade there would be one label, or none.
+    """
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -1,6 +1,9 @@
-"""The measurements of a lab, one file per machine: ``lab.json``. The other files of a lab are read and written here, too.
+"""The measurements of a lab, one file per machine: ``lab.json``.
 
-Times are integer nanoseconds, sizes are bytes, rates are per second. A value that could not be measured is None, never 0.
+The other files of a lab are read and written here, too.
+
+Times are integer nanoseconds, sizes are bytes, rates are per second. A value that could not be
+measured is None, never 0.
 """
 
 from __future__ import annotations
@@ -24,12 +27,14 @@ from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, Te
 from mnistbench.profile.result import ColdCall, Layer, Profiled
 from mnistbench.train.result import EpochResult, Point
 
-#: Version of the files of a lab: ``lab.json``, those of its steps, and the list of the labs that a report shows.
+#: Version of the files of a lab: ``lab.json``, those of its steps, and the list of the labs that a
+#: report shows.
 #:
 #: 1: the first.
 SCHEMA = 1
 
-#: Files of a lab: findings, a score, a self-test of the machine, what a student hands in; what may be there before it begins.
+#: Files of a lab: findings, a score, a self-test of the machine, what a student hands in; what may
+#: be there before it begins.
 FILE, SCORE, QUIET, SUBMISSION = "lab.json", "score.json", "quiet.json", "submission.json"
 BEFORE = {PREDICTIONS, SCORE, QUIET, SUBMISSION, CHAIN}
 
@@ -80,7 +85,10 @@ class DevicePlace:
 
 @dataclass(frozen=True)
 class WarmTime:
-    """Untraced wall time of one warm iteration: of one batch (forward, step), or of one pass over a set (train, eval)."""
+    """Untraced wall time of one warm iteration.
+
+    Of one batch (forward, step), or of one pass over a set (train, eval).
+    """
 
     device: str
     threads: Positive
@@ -119,7 +127,10 @@ class WarmTime:
 
 @dataclass(frozen=True)
 class FirstIteration:
-    """The first iteration of a case in a new process, and later ones of that process, with host activities only."""
+    """The first iteration of a case in a new process, and later ones.
+
+    With host activities only.
+    """
 
     device: str
     phase: str
@@ -210,7 +221,8 @@ class Findings:
         """Read ``lab.json``.
 
         Raises:
-            RecordError: the file is missing or damaged, or has an unknown schema; names the file and the field.
+            RecordError: the file is missing or damaged, or has an unknown schema; names the file
+                and the field.
         """
         try:
             return read_file(directory / FILE).read(cls)
@@ -257,7 +269,10 @@ def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def stored(record: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass for JSON; of operation tables and cases in the form that their classes read."""
+    """Return the fields of a dataclass for JSON.
+
+    Of operation tables and cases in the form that their classes read.
+    """
     if isinstance(record, OpTable):
         return dict(table_to_json(record))
     if isinstance(record, Profiled):

@@ -1,4 +1,7 @@
-"""Measure the parts of a lab: training, operations, first iterations, iterations and epochs. Needs torch."""
+"""Measure the parts of a lab: training, operations, first iterations, iterations and epochs.
+
+Needs torch.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,16 @@ from mnistbench.workloads.workload import builtin_workloads
 #: Points of a training curve per epoch, at most.
 _POINTS_PER_EPOCH = 20
 
-#: Each case is timed in this many blocks, which alternate with those of the other cases, so that a short disturbance
-#: of the machine affects all cases alike.
+#: Each case is timed in this many blocks, which alternate with those of the other cases, so that a
+#: short disturbance of the machine affects all cases alike.
 _ROUNDS = 8
 
 
 class Measures:
     """Measures the parts of a lab. Every method returns findings; none keeps state.
 
-    First iterations run in the open ``processes``; without these, processes are started and ended for each case.
+    First iterations run in the open ``processes``; without these, processes are started and ended
+    for each case.
     """
 
     block_s = 1.0  # timed iterations of each case, in seconds
@@ -66,7 +70,9 @@ class Measures:
     def training(
         self, device: str, threads: int, size: int, output: Path, advance: Callable[[float], None]
     ) -> tuple[Training, tuple[str, ...]]:
-        """Train and write the TensorBoard run to ``output``; return the run and notes about files that could not be written.
+        """Train and write the TensorBoard run to ``output``.
+
+        Return the run and notes about files that could not be written.
 
         Raises:
             MnistbenchError: the device runs out of memory.
@@ -116,7 +122,9 @@ class Measures:
     def first_iterations(
         self, phase: str, device: str, threads: int, size: int
     ) -> tuple[FirstIteration, ...]:
-        """Measure the first iteration in new processes: with untrained weights, and with trained ones.
+        """Measure the first iteration in new processes.
+
+        With untrained weights, and with trained ones.
 
         Raises:
             UsageError: a process failed.
@@ -134,7 +142,9 @@ class Measures:
     def iterations(
         self, wanted: Sequence[tuple[str, str, int, int]], advance: Callable[[float], None]
     ) -> tuple[WarmTime, ...]:
-        """Time warm iterations of (phase, device, threads, batch size) in alternating blocks, in random order.
+        """Time warm iterations in alternating blocks, in random order.
+
+        They are of (phase, device, threads, batch size).
 
         Raises:
             UsageError: the device runs out of memory.
@@ -172,7 +182,9 @@ class Measures:
         )
 
     def epoch(self, phase: str, device: str, threads: int, size: int) -> WarmTime:
-        """Time passes over the training set (train) or the test set (eval), after one untimed batch.
+        """Time passes over the training set (train) or the test set (eval).
+
+        One untimed batch comes before them.
 
         Raises:
             UsageError: the device runs out of memory.
@@ -224,8 +236,9 @@ class _Collector(Listener):
 def _timed(case: Case, iterations: int, *, warm_up: bool = True) -> list[int]:
     """Time one block of iterations from the case's initial state, in nanoseconds.
 
-    Without the reset, batch sizes would be compared after different numbers of optimizer steps. The untimed iteration
-    creates the optimizer's state and starts the threads, whose number may differ from the previous block's.
+    Without the reset, batch sizes would be compared after different numbers of optimizer steps. The
+    untimed iteration creates the optimizer's state and starts the threads, whose number may differ
+    from the previous block's.
     """
     with thread_count(case.params.threads):
         case.reset()

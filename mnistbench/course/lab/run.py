@@ -1,4 +1,7 @@
-"""Run a lab in steps. Each step keeps its result in a file, so that an interrupted lab can be resumed."""
+"""Run a lab in steps.
+
+Each step keeps its result in a file, so that an interrupted lab can be resumed.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,9 @@ class LabStep:
 
 
 def unlike_steps(findings: Findings, read: Callable[[str], Reader | None]) -> list[str]:
-    """Return the fields of findings that do not follow from the files of their steps, which ``read`` returns by name.
+    """Return the fields of findings that do not follow from the files of their steps.
+
+    ``read`` returns them by name.
 
     Raises:
         RecordError: such a file is damaged.
@@ -116,7 +121,10 @@ def has_begun(directory: Path) -> bool:
 
 
 class LabPlan:
-    """The steps of a lab. To name them, settings and an environment are enough; the others are for their work and its time.
+    """The steps of a lab.
+
+    To name them, settings and an environment are enough; the others are for their work and its
+    time.
 
     ``samples`` are those of the training and the test set.
     """
@@ -246,13 +254,17 @@ class LabPlan:
 
 
 class Lab:
-    """A lab in a directory: a new one if it is empty or new, otherwise the one that was begun there.
+    """A lab in a directory.
 
-    ``measures`` is a ``measures.Measures``, which needs torch. With ``studies`` the operator studies run, too. A new lab keeps
-    the predictions in the directory, and measures their batch size; later changes of their file have no effect.
+    A new one if it is empty or new, otherwise the one that was begun there.
+
+    ``measures`` is a ``measures.Measures``, which needs torch. With ``studies`` the operator
+    studies run, too. A new lab keeps the predictions in the directory, and measures their batch
+    size; later changes of their file have no effect.
 
     Raises:
-        UsageError: the directory has other contents or wrong predictions, or a lab with other settings or of another machine.
+        UsageError: the directory has other contents or wrong predictions, or a lab with other
+            settings or of another machine.
         DataError: the dataset is missing or damaged.
     """
 
@@ -275,7 +287,10 @@ class Lab:
         )
 
     def run(self, stream: TextIO | None) -> Findings:
-        """Measure the steps that have no result yet; return all findings and write them to ``lab.json``."""
+        """Measure the steps that have no result yet.
+
+        Return all findings and write them to ``lab.json``.
+        """
         plan, steps = self._plan, list(self._plan.steps())
         results: dict[str, list[Any]] = {field.name: [] for field in fields(Findings)}
         with Progress(stream) as progress:
@@ -348,7 +363,10 @@ class Lab:
 
 
 def _begin(directory: Path, settings: LabSettings, environment: Environment) -> Predictions | None:
-    """Write the lab's settings, or check that the directory's lab has the same ones; return what was predicted."""
+    """Write the lab's settings, or check that the directory's lab has the same ones.
+
+    Return what was predicted.
+    """
     path = directory / BEGUN
     identity = {name: getattr(settings, name) for name in ("dataset", "model", "epochs", "seed")}
     if not has_begun(directory):
@@ -412,7 +430,10 @@ def _seconds_per_step(size: int) -> float:
 
 
 def study(name: str, limit_s: float) -> tuple[tuple[StudyTable, ...], tuple[str, ...]]:
-    """Run an operator study in a process that can be ended; return its table, or a note if it failed or took too long."""
+    """Run an operator study in a process that can be ended.
+
+    Return its table, or a note if it failed or took too long.
+    """
     command = [
         sys.executable,
         "-P",

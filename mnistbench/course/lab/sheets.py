@@ -1,8 +1,9 @@
 """The CSV tables of a report, and the numbers that the report cites from them.
 
-A sheet is declared once by its columns: those with a key are in the CSV file, those with a heading, which is a key of the
-wording's section ``column``, are in the report. A number in a sentence is a :class:`CitedNumber`: the sum of some cells, or
-such a sum divided by another. It refers to its cells, so that each number of a report can be computed again from the CSV files.
+A sheet is declared once by its columns: those with a key are in the CSV file, those with a heading,
+which is a key of the wording's section ``column``, are in the report. A number in a sentence is a
+:class:`CitedNumber`: the sum of some cells, or such a sum divided by another. It refers to its
+cells, so that each number of a report can be computed again from the CSV files.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from mnistbench.showing.table import Column, Table
 
 Cell = str | int | float | None
 
-#: What a number is -> how it is written: a time in nanoseconds or in seconds, bytes, FLOPs, their rates per second, a count, a
-#: label that is a number, a ratio ("4.2 times"), a share of 1, a percentage, or a loss.
+#: What a number is -> how it is written: a time in nanoseconds or in seconds, bytes, FLOPs, their
+#: rates per second, a count, a label that is a number, a ratio ("4.2 times"), a share of 1, a
+#: percentage, or a loss.
 KINDS: Mapping[str, Callable[[Any], str]] = {
     "time": units.duration,
     "seconds": lambda seconds: units.duration(1e9 * seconds),
@@ -59,7 +61,10 @@ class Label(Word):
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells of one column of one file, in the rows where other columns have one of the given values."""
+    """Cells of one column of one file, in rows that other columns select.
+
+    Those have one of the given values.
+    """
 
     file: str  # below the report's directory
     column: str
@@ -117,7 +122,10 @@ def share(part: CitedNumber | None, whole: CitedNumber | None) -> CitedNumber | 
 
 
 class Sheet(Table):
-    """A table of raw numbers; its title is the file. A missing cell is None, and empty in the file."""
+    """A table of raw numbers; its title is the file.
+
+    A missing cell is None, and empty in the file.
+    """
 
     @property
     def file(self) -> str:
@@ -130,7 +138,10 @@ class Sheet(Table):
         return self.records()
 
     def total(self, column: str, **where: Cell | Collection[Cell]) -> CitedNumber | None:
-        """Return the sum of a column over the rows where other columns have one of the values; None if there is no number."""
+        """Return the sum of a column over the rows where other columns have one of the values.
+
+        None if there is no number.
+        """
         shown = {each.key: each.shown for each in self.columns if each.key}
         assert where.keys() <= shown.keys(), f"{self.file}: {', '.join(where)}"
         conditions = tuple(  # in the order of the columns, so that the same number is cited once
@@ -154,7 +165,10 @@ class Sheet(Table):
         return CitedNumber(sum(numbers), kind, Cells(self.file, column, conditions))
 
     def values(self, column: str, **where: Cell) -> list[Cell]:
-        """Return the cells of a column, in row order, in the rows where other columns have the values."""
+        """Return the cells of a column, in row order, in the rows with these values.
+
+        The values are those of other columns.
+        """
         return [row[column] for row in self.written if where.items() <= row.items()]
 
 
@@ -229,7 +243,10 @@ def sheets_of(findings: Findings) -> Sheets:
 
 
 def environment_fields(findings: Findings) -> dict[str, str]:
-    """Return machine, software and settings as field -> text, with separate fields for each accelerator."""
+    """Return machine, software and settings as field -> text.
+
+    Each accelerator has separate fields.
+    """
     environment, settings = findings.environment, findings.settings
     fields = {
         name: str(getattr(environment, name)) for name in ("cpu_model", "cpu_count", "threads")
@@ -367,7 +384,9 @@ CURVES = (
 
 
 def _operations(case: Profiled, table: OpTable) -> Sheet:
-    """Return an operation table with shares of the summed self time, and rates of FLOPs and bytes over self time.
+    """Return an operation table with shares of the summed self time, and rates.
+
+    Rates are FLOPs and bytes over self time.
 
     The host of an accelerator only launches kernels, so its tables have no rates.
     """
@@ -477,8 +496,8 @@ def _less(first: int, warm: int | None) -> int | None:
     return None if warm is None else first - warm
 
 
-#: Columns of the studies' tables that the report shows: one of KINDS, or a class of words -> names in the study's CSV, the keys
-#: of the wording.
+#: Columns of the studies' tables that the report shows: one of KINDS, or a class of words -> names
+#: in the study's CSV, the keys of the wording.
 STUDY_COLUMNS: Mapping[Any, tuple[str, ...]] = {
     "seconds": ("seconds",),
     "flops": ("flops",),

@@ -1,4 +1,7 @@
-"""The wording of a report in one language, read from wording/*.toml, and how sentences and tables are filled in."""
+"""The wording of a report in one language, and how sentences and tables are filled in.
+
+It is read from wording/*.toml.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,10 @@ class Texts:
     def cited(
         self, section: str, key: str, values: Mapping[str, object], cite: Cite | None
     ) -> Text:
-        """Return a wording like :meth:`text`, with each number linked to the entry that ``cite`` returns."""
+        """Return a wording like :meth:`text`, with each number linked to its entry.
+
+        ``cite`` returns the entry.
+        """
         pieces: list[str | Cited] = []
         in_code = False
         for literal, name, _, _ in string.Formatter().parse(self._texts[section][key]):
@@ -95,7 +101,10 @@ class Texts:
     def table(
         self, caption: str, sheet: Sheet, rows: Iterable[Any] | None = None, **values: object
     ) -> Exhibit:
-        """Return a sheet, or some rows of it, as a table: the columns that have a heading, which is a key of ``column``."""
+        """Return a sheet, or some rows of it, as a table.
+
+        The columns that have a heading, which is a key of ``column``.
+        """
         columns = [
             Column[Any](
                 self.plain("column", column.heading),
@@ -141,7 +150,10 @@ class Texts:
 
 @functools.cache
 def wording(language: str) -> dict[str, dict[str, str]]:
-    """Return the wording of a language: section -> key -> text. English texts that are their keys are not in the file."""
+    """Return the wording of a language: section -> key -> text.
+
+    English texts that are their keys are not in the file.
+    """
     file = files("mnistbench.course.lab").joinpath("wording", f"{language}.toml")
     found: dict[str, dict[str, str]] = tomllib.loads(file.read_text(encoding="utf-8"))
     if language != "en":
@@ -156,7 +168,10 @@ def wording(language: str) -> dict[str, dict[str, str]]:
 
 
 def _spaced(pieces: Sequence[str | Cited]) -> list[str | Cited]:
-    """Insert a space between Chinese characters and Latin letters, digits or code, as is usual in Chinese text."""
+    """Insert a space between Chinese characters and Latin letters, digits or code.
+
+    That is usual in Chinese text.
+    """
 
     def is_chinese(sign: str) -> bool:
         return "\u4e00" <= sign <= "\u9fff"

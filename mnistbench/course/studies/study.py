@@ -1,4 +1,7 @@
-"""What all studies share: how a command runs one and shows its result, and the words for where it ran."""
+"""What all studies share.
+
+How a command runs one and shows its result, and the words for where it ran.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ def run_study(
     study: Callable[[Any, Callable[[str], None]], _Study],
     report_of: Callable[[_Study], Report],
 ) -> int:
-    """Measure, print or write the report, and return 0. The second argument of ``study`` receives what is measured next."""
+    """Measure, print or write the report, and return 0.
+
+    The second argument of ``study`` receives what is measured next.
+    """
     if settings.output:
         check(settings.output)
     with Progress(sys.stderr, quiet=True) as progress:

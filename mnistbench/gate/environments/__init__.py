@@ -1,7 +1,10 @@
-"""Environments of the gate: how they are made, listed and removed, and which releases of a package exist.
+"""Environments of the gate.
 
-``sides`` declares the options that name what differs between two sides; ``packages`` lists what a new environment gets;
-``store`` makes, lists and removes environments; ``uv`` starts uv and asks it for the releases of a package.
+How they are made, listed and removed, and which releases of a package exist.
+
+``sides`` declares the options that name what differs between two sides; ``packages`` lists what a
+new environment gets; ``store`` makes, lists and removes environments; ``uv`` starts uv and asks it
+for the releases of a package.
 
 Question: which two environments are compared, and how are they made?
 Input: the installed packages, and requirements such as ``torch==2.13.0``.

@@ -1,7 +1,8 @@
 """The packages of a new environment: those of the current one, with some requirements changed.
 
-A changed package and its neighbors are often pinned to each other: torchvision requires one version of torch, and torch one
-version of triton. Such neighbors are left to uv. All other packages keep their versions.
+A changed package and its neighbors are often pinned to each other: torchvision requires one version
+of torch, and torch one version of triton. Such neighbors are left to uv. All other packages keep
+their versions.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _PINNING = {"==", "===", "~="}
 #: Operators that exclude newer versions.
 _LIMITING = {*_PINNING, "<", "<="}
 
-#: This package is not installed in a new environment, which may have a torch that is too old for it: the gate's launches have a
-#: copy of their own.
+#: This package is not installed in a new environment, which may have a torch that is too old for
+#: it: the gate's launches have a copy of their own.
 _OURS = "mnistbench"
 
 
@@ -46,7 +47,10 @@ class Installed:
 
     @property
     def line(self) -> str:
-        """The requirement that installs it again; empty for mnistbench and editable projects, which the gate copies itself."""
+        """The requirement that installs it again.
+
+        Empty for mnistbench and editable projects, which the gate copies itself.
+        """
         if self.is_editable or self.key == _OURS:
             return ""
         return f"{self.name} @ {self.url}" if self.url else f"{self.name}=={self.version}"
@@ -66,7 +70,10 @@ class Wanted:
 def installed(
     distributions: Iterable[importlib.metadata.Distribution] | None = None,
 ) -> list[Installed]:
-    """Return distributions by name, by default those of this interpreter. Of two with one name, Python imports the first."""
+    """Return distributions by name, by default those of this interpreter.
+
+    Of two with one name, Python imports the first.
+    """
     found: dict[str, Installed] = {}
     for distribution in (
         importlib.metadata.distributions() if distributions is None else distributions
@@ -87,7 +94,10 @@ def installed(
 
 
 def _source(text: str) -> tuple[str, bool]:
-    """Return the URL that a distribution was installed from, and whether it is editable (``direct_url.json``, PEP 610)."""
+    """Return the URL that a distribution was installed from, and whether it is editable.
+
+    From ``direct_url.json``, PEP 610.
+    """
     try:
         record = json.loads(text)
         url = str(record.get("url", ""))
@@ -117,7 +127,9 @@ def requirement(text: str) -> Requirement:
 
 
 def check_can_be_changed(change: Requirement) -> None:
-    """Check that an environment with this requirement can be measured, before one of several GiB is made.
+    """Check that an environment with this requirement can be measured.
+
+    Before one of several GiB is made.
 
     Raises:
         ValueError: its package is not installed, or it is a torch that the gate cannot measure.
@@ -146,14 +158,17 @@ def wanted(changes: Iterable[Requirement], packages: Sequence[Installed]) -> Wan
 
     A package without a version, or one that is missing although it is installed now, is left to uv:
 
-    - a package that pins a changed one (``==``, ``~=``), or that does not allow its new version, has no version;
-    - a package that a changed one pins is missing, and so is one that only changed packages require, below some version. It
-      comes back as a dependency.
+    - a package that pins a changed one (``==``, ``~=``), or that does not allow its new version,
+      has no version;
+    - a package that a changed one pins is missing, and so is one that only changed packages
+      require, below some version. It comes back as a dependency.
 
-    Both rules also apply to packages that are changed by them. A requirement that the installed version meets changes nothing.
+    Both rules also apply to packages that are changed by them. A requirement that the installed
+    version meets changes nothing.
 
-    The versions of packages that a changed one requires, also through others, are loose: what its new version requires is not
-    known here. torch 2.15 requires ``sympy>=1.13.3``, and torch 2.6 ``sympy==1.13.1``.
+    The versions of packages that a changed one requires, also through others, are loose: what its
+    new version requires is not known here. torch 2.15 requires ``sympy>=1.13.3``, and torch 2.6
+    ``sympy==1.13.1``.
     """
     asked_for = sorted(changes, key=lambda each: canonicalize_name(each.name))
     resolution = _Resolution(asked_for, packages)
@@ -267,7 +282,10 @@ class _Resolution:
         return _has(need, _PINNING) or (_has(need, _LIMITING) and all(map(self._moves, dependents)))
 
     def _needs(self, key: str) -> list[Requirement]:
-        """Return the requirements of a package that apply here, with the extras that changed packages ask for."""
+        """Return the requirements of a package that apply here.
+
+        With the extras that changed packages ask for.
+        """
         found = []
         for text in self._packages[key].requires:
             try:

@@ -1,4 +1,7 @@
-"""Options that name what differs between two sides: interpreters, environment variables, versions of packages."""
+"""Options that name what differs between two sides.
+
+Interpreters, environment variables, versions of packages.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,19 @@ from mnistbench.gate.environments.store import held
 from mnistbench.gate.launcher import THREADS
 from mnistbench.gate.verdict.samples import BASE, HEAD
 
-#: What interpreters older than 3.11 print, because they do not have the option ``-P``, with which a launch is started.
+#: What interpreters older than 3.11 print, because they do not have the option ``-P``, with which a
+#: launch is started.
 _NO_OPTION_P = "Unknown option: -P"
 
-#: Fails where there is no pytest, or one with a pluggy older than 1.2, which has no hooks of this kind.
+#: Fails where there is no pytest, or one with a pluggy older than 1.2, which has no hooks of this
+#: kind.
 _NEEDS_PYTEST = "import pytest; pytest.hookimpl(wrapper=True)"
 
 #: Time in which an interpreter has to start, in seconds.
 _START_S = 60.0
 
 
-# ---- Kinds of options ------------------------------------------------------------------------------------------------
+# ---- Kinds of options ----------------------------------------------------------------------------
 
 
 def python(text: str) -> str:
@@ -71,7 +76,7 @@ def variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-# ---- Options ---------------------------------------------------------------------------------------------------------
+# ---- Options -------------------------------------------------------------------------------------
 
 
 _OWN = "environment variable of the {} alone"
@@ -80,7 +85,10 @@ _WITH = "version of an installed package for the {}, in a new environment that u
 
 @dataclass(frozen=True, kw_only=True)
 class SideOptions:
-    """What differs between the sides beside their code. Commands that run two sides inherit these options."""
+    """What differs between the sides beside their code.
+
+    Commands that run two sides inherit these options.
+    """
 
     base_python: str | None = option(
         "--base-python", python, None, "Python interpreter for the base", "EXE"

@@ -1,7 +1,8 @@
 """The environments in the user's cache: make one or use it again, list them, remove them.
 
-Each environment has a folder, named by a hash of what was asked for. Its manifest is written last, so a folder without one is
-incomplete. A file beside the folder is locked: shared while an environment is used, exclusively while it is made or removed.
+Each environment has a folder, named by a hash of what was asked for. Its manifest is written last,
+so a folder without one is incomplete. A file beside the folder is locked: shared while an
+environment is used, exclusively while it is made or removed.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def root() -> Path:
 
 @contextmanager
 def held(wanted: Wanted, say: Callable[[str], None]) -> Iterator[MadeEnvironment]:
-    """Make an environment, or use the one that was made before; it cannot be removed until the body ends.
+    """Make an environment, or use the one that was made before.
+
+    It cannot be removed until the body ends.
 
     Raises:
         UsageError: it cannot be made.
@@ -95,7 +98,10 @@ def held(wanted: Wanted, say: Callable[[str], None]) -> Iterator[MadeEnvironment
 
 
 def listed() -> tuple[list[MadeEnvironment], int]:
-    """Return the complete environments, oldest first, and the number of other folders: incomplete, or being made."""
+    """Return the complete environments, oldest first, and the number of other folders.
+
+    Incomplete, or being made.
+    """
     folders = _folders()
     found = [environment for folder in folders if (environment := _load(folder))]
     return sorted(found, key=lambda each: (each.created, each.folder)), len(folders) - len(found)
@@ -105,7 +111,8 @@ def remove_all() -> dict[Path, tuple[int, int] | None]:
     """Remove all environments but those that another process uses or makes.
 
     Returns:
-        Folder -> bytes of its files, and of those without a hard link in uv's cache; None if it is used, and so not removed.
+        Folder -> bytes of its files, and of those without a hard link in uv's cache; None if it is
+        used, and so not removed.
 
     Raises:
         UsageError: a file cannot be removed.
@@ -263,7 +270,10 @@ def _write(made: MadeEnvironment) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, its manifest first, so that an interrupted removal leaves no folder that seems complete."""
+    """Remove a folder, its manifest first.
+
+    An interrupted removal leaves no folder that seems complete.
+    """
     (folder / _MANIFEST).unlink(missing_ok=True)
     if folder.exists():
         shutil.rmtree(folder)

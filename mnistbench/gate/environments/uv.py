@@ -1,4 +1,7 @@
-"""Find uv, run it, find the reason in its output when it fails, and ask it for the releases of a package."""
+"""Find uv, run it, and ask it for the releases of a package.
+
+Find the reason in its output when it fails.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,15 @@ _DRAWN = "\u00d7│├╰─▶╞ \t"
 #: The longest reason to show, in characters.
 _LONGEST = 400
 
-#: Variables that may change what uv installs: not its own folders, the network, what it prints, passwords.
+#: Variables that may change what uv installs: not its own folders, the network, what it prints,
+#: passwords.
 _SETTING = r"UV_(?!(.*_DIR|CONCURRENT_.*|HTTP_.*|.*_(PASSWORD|TOKEN|USERNAME)|LINK_MODE|NO_CACHE|NO_PROGRESS|RUN_.*|SYSTEM_PYTHON)$).*"
 
 
 def settings() -> list[Any]:
-    """Return what decides, beside requirements, what uv installs: its variables, files that they name, and configuration.
+    """Return what decides, beside requirements, what uv installs.
+
+    Its variables, files that they name, and configuration.
 
     Source of the places: https://docs.astral.sh/uv/concepts/configuration-files/
     """
@@ -91,8 +97,8 @@ def run(uv: str, arguments: Sequence[str], lock: int | None = None, text: str = 
     Args:
         uv: its path.
         arguments: its command line.
-        lock: file descriptor of a locked file. uv inherits it, so the lock is held until uv has ended, also if this process
-            is killed before.
+        lock: file descriptor of a locked file. uv inherits it, so the lock is held until uv has
+            ended, also if this process is killed before.
         text: its input.
 
     Raises:
@@ -119,7 +125,8 @@ def run(uv: str, arguments: Sequence[str], lock: int | None = None, text: str = 
 def reason(text: str) -> str:
     """Return the reason that uv gives for a failure as one line; empty if there is none.
 
-    uv prints a headline (after ``error:``, or after a cross) and then its causes, the last of which is the most exact.
+    uv prints a headline (after ``error:``, or after a cross) and then its causes, the last of which
+    is the most exact.
     """
     lines = text.splitlines()
     heads = [number for number, line in enumerate(lines) if re.match(r"\s*(error:|\u00d7)", line)]
@@ -142,7 +149,7 @@ def reason(text: str) -> str:
     return units.cut(found, _LONGEST)
 
 
-# ---- Releases --------------------------------------------------------------------------------------------------------
+# ---- Releases ------------------------------------------------------------------------------------
 
 
 class Range(NamedTuple):
@@ -154,7 +161,10 @@ class Range(NamedTuple):
 
 
 def release_range(text: str) -> Range:
-    """Return the range of releases of an installed package in a text such as ``torch==2.13.0..2.15.0``."""
+    """Return the range of releases of an installed package in a text.
+
+    Such as ``torch==2.13.0..2.15.0``.
+    """
     wrong = "is not a range of releases; give NAME==FIRST..LAST, such as torch==2.13.0..2.15.0"
     match = re.fullmatch(r"([^=]+)==(.+?)\.\.(.+)", text)
     if not match:
@@ -181,11 +191,13 @@ def release_range(text: str) -> Range:
 
 
 def releases(wanted: Range) -> tuple[str, ...]:
-    """Return the releases of a range that have a wheel for this interpreter and platform, the oldest first.
+    """Return the releases of a range that have a wheel for this interpreter and platform.
 
-    uv finds them with the user's own settings. It has no command that lists releases, so it is asked for the newest one of the
-    range again and again, without those found so far. Pre-releases are among them only if the first or the last one is a
-    pre-release. Yanked ones are not.
+    The oldest first.
+
+    uv finds them with the user's own settings. It has no command that lists releases, so it is
+    asked for the newest one of the range again and again, without those found so far. Pre-releases
+    are among them only if the first or the last one is a pre-release. Yanked ones are not.
 
     Raises:
         UsageError: the first or the last one is not available, or uv fails.

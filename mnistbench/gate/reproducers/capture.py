@@ -1,9 +1,11 @@
-"""One iteration of a case -> the calls that rows of its operation table consist of, described as JSON.
+"""One iteration of a case -> the calls of rows of its operation table, as JSON.
 
-A ``TorchDispatchMode`` sees each call of an operation below autograd, so also those of a backward pass. It puts a range with a
-running number around the call. The tree of the profiler's events then tells which call encloses an event, and the marks of the
-measurement give the event its phase and its module, as in the operation table. Operations that the mode does not see
-(``aten::mkldnn_convolution`` inside ``aten::convolution``) are found in the same way: a script makes the call around them.
+A ``TorchDispatchMode`` sees each call of an operation below autograd, so also those of a backward
+pass. It puts a range with a running number around the call. The tree of the profiler's events then
+tells which call encloses an event, and the marks of the measurement give the event its phase and
+its module, as in the operation table. Operations that the mode does not see
+(``aten::mkldnn_convolution`` inside ``aten::convolution``) are found in the same way: a script
+makes the call around them.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ _CALL = "mnistbench.call:"
 #: Operations of these namespaces belong to torch; a script of torch alone can call them.
 _OF_TORCH = ("aten", "mkldnn", "mkl", "prims", "quantized")
 
-#: Beginnings of the names of operations that compare values of floating point. Their time may depend on the order of values, as
-#: processors predict branches: without vector instructions, ReLU's backward pass took 2.5 times as long with the same share of
-#: zeros in random order.
+#: Beginnings of the names of operations that compare values of floating point. Their time may
+#: depend on the order of values, as processors predict branches: without vector instructions,
+#: ReLU's backward pass took 2.5 times as long with the same share of zeros in random order.
 _ORDERED = (
     "max_pool",
     "adaptive_max_pool",
@@ -94,8 +96,9 @@ _OVERWRITING = (
     "random_",
 )
 
-#: Calls of a row that a script makes: the largest ones, until they have this share of all elements, at most so many. Their
-#: times in one iteration are too noisy to choose by: the calls of the two sides would often be others.
+#: Calls of a row that a script makes: the largest ones, until they have this share of all elements,
+#: at most so many. Their times in one iteration are too noisy to choose by: the calls of the two
+#: sides would often be others.
 ENOUGH, MOST_CALLS = 0.9, 3
 
 
@@ -172,10 +175,13 @@ def capture(
     wanted: Collection[OpKey],
     device: str = "cpu",
 ) -> dict[OpKey, CapturedRow]:
-    """Run two iterations, the first under the profiler, and return the calls of rows of its operation table.
+    """Run two iterations and return the calls of rows of the case's operation table.
 
-    Descriptions take memory, so that later operations would get other memory than they do in the program. Therefore the calls
-    are described in an iteration of their own. ``marks`` is entered while the profiler runs.
+    The first runs under the profiler.
+
+    Descriptions take memory, so that later operations would get other memory than they do in the
+    program. Therefore the calls are described in an iteration of their own. ``marks`` is entered
+    while the profiler runs.
     """
     view = "device" if has_device_view(device) else "host"
     profiler = torch.profiler.profile(activities=activities_of(device, view), profile_memory=True)
@@ -292,7 +298,10 @@ class _Describing(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _identity(tensor: Tensor, place: int) -> tuple[Any, ...]:
-    """Return what two arguments have in common that are one tensor; ``place`` if it has no elements."""
+    """Return what two arguments have in common that are one tensor.
+
+    ``place`` if it has no elements.
+    """
     return (
         tensor.data_ptr() if tensor.numel() else place,
         tuple(tensor.shape),
@@ -305,16 +314,17 @@ def _has_memory(value: object) -> bool:
     return isinstance(value, Tensor) and not why_not_described(value)
 
 
-# ---- Arguments -------------------------------------------------------------------------------------------------------
+# ---- Arguments -----------------------------------------------------------------------------------
 
 
 def described(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CapturedCall:
     """Return a call with its arguments as JSON.
 
-    Numbers, texts and None are themselves, lists are lists. Everything else is an object with one member that names its kind:
-    ``{"tensor": ...}`` as :func:`tensors.description` returns it; ``{"same": 0}`` for one that was described before;
-    ``{"float": "inf"}``, ``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"layout": "strided"}``,
-    ``{"memory_format": "channels_last"}``, ``{"generator": "cpu"}``.
+    Numbers, texts and None are themselves, lists are lists. Everything else is an object with one
+    member that names its kind: ``{"tensor": ...}`` as :func:`tensors.description` returns it;
+    ``{"same": 0}`` for one that was described before; ``{"float": "inf"}``, ``{"dtype":
+    "float32"}``, ``{"device": "cpu"}``, ``{"layout": "strided"}``, ``{"memory_format":
+    "channels_last"}``, ``{"generator": "cpu"}``.
     """
     name, _, overload = func.name().partition(".")
     call = CapturedCall(name, overload or "default")
@@ -338,7 +348,10 @@ def described(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Capt
 
 
 def _is_changed(argument: Any) -> bool:
-    """Whether an operation reads and changes an argument; a result that ``out=`` names is only written."""
+    """Whether an operation reads and changes an argument.
+
+    A result that ``out=`` names is only written.
+    """
     alias = argument.alias_info
     return alias is not None and alias.is_write and not argument.is_out
 
@@ -396,11 +409,14 @@ class _Arguments:
         return {"tensor": found}
 
 
-# ---- Events ----------------------------------------------------------------------------------------------------------
+# ---- Events --------------------------------------------------------------------------------------
 
 
 def times_of_calls(events: Iterable[Any], view: str = "host") -> dict[int, float]:
-    """Return the time of each call, in microseconds, by its number: that of its kernels if the view is ``device``."""
+    """Return the time of each call, in microseconds, by its number.
+
+    That of its kernels if the view is ``device``.
+    """
     return {
         int(event.name.removeprefix(_CALL)): sum(_time(child, view) for child in event.cpu_children)
         for event in events
@@ -415,7 +431,10 @@ def rows(
     wanted: Collection[OpKey],
     view: str = "host",
 ) -> dict[OpKey, CapturedRow]:
-    """Return the calls of rows of the operation table, of the events of one iteration in which the mode was active."""
+    """Return the calls of rows of the operation table.
+
+    Of the events of one iteration in which the mode was active.
+    """
     self_us: dict[OpKey, dict[int, float]] = {key: defaultdict(float) for key in wanted}
     seen: set[OpKey] = set()
     for event, place in placed(events):

@@ -1,4 +1,7 @@
-"""``mnistbench reproduce``: run scripts that the gate has written on both sides, and print whether each shows the change."""
+"""``mnistbench reproduce``.
+
+Run scripts that the gate has written on both sides, and print whether each shows the change.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,9 @@ def run(settings: Settings) -> int:
 
 
 def _check_packages(file: Path, origin: ScriptOrigin) -> None:
-    """Check that the gate did not compare versions of a package, without which both sides of a script would be the same.
+    """Check that the gate did not compare versions of a package.
+
+    Without the package both sides of a script would be the same.
 
     Raises:
         UsageError: it did; the message has the options to add.

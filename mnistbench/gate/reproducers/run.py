@@ -1,9 +1,12 @@
-"""Run a reproducer on both sides and compare what it shows with what the gate found. Does not import torch.
+"""Run a reproducer on both sides and compare what it shows with what the gate found.
 
-A launch starts the script in two processes, one for each side, on the same core (or cores, if the calls have threads). They
-take turns, as the sides of the gate do: each measures while the other one waits for a line of input, so both see the same speed
-of the machine. Two launches run at the same time, on different cores. The pairs of a launch give the median of
-log(head / base), the launches their median.
+Does not import torch.
+
+A launch starts the script in two processes, one for each side, on the same core (or cores, if the
+calls have threads). They take turns, as the sides of the gate do: each measures while the other one
+waits for a line of input, so both see the same speed of the machine. Two launches run at the same
+time, on different cores. The pairs of a launch give the median of log(head / base), the launches
+their median.
 """
 
 from __future__ import annotations
@@ -28,24 +31,28 @@ from mnistbench.gate.sides.turns import in_pairs
 from mnistbench.gate.verdict.samples import BASE, HEAD
 from mnistbench.showing.progress import Progress
 
-#: Launches, and pairs of measurements in each. A measurement takes 0.3 s. Where the tensors of a process are in memory may
-#: change its times by a third, so there are many launches.
+#: Launches, and pairs of measurements in each. A measurement takes 0.3 s. Where the tensors of a
+#: process are in memory may change its times by a third, so there are many launches.
 LAUNCHES, PAIRS = 10, 5
 
-#: Most launches at the same time, each with cores of its own, as many as the gate runs: what runs beside an operation takes a
-#: part of the cache and of the memory's bandwidth.
+#: Most launches at the same time, each with cores of its own, as many as the gate runs: what runs
+#: beside an operation takes a part of the cache and of the memory's bandwidth.
 MOST_AT_ONCE = 2
 
-#: How far a change may be outside the gate's interval and still be the same, as a share: the script measures another process.
+#: How far a change may be outside the gate's interval and still be the same, as a share: the script
+#: measures another process.
 TOLERANCE = 0.05
 
-#: Share of the time of the calls below which the others may be the reason why a script shows another change.
+#: Share of the time of the calls below which the others may be the reason why a script shows
+#: another change.
 LEAST_SHARE = 0.5
 
-#: Largest probability, if the sides were equally fast, of as many launches with a slower head as a reproduced change needs.
+#: Largest probability, if the sides were equally fast, of as many launches with a slower head as a
+#: reproduced change needs.
 LEVEL = 0.05
 
-#: Longest time of a measurement, in seconds; the first one also loads torch and makes the arguments.
+#: Longest time of a measurement, in seconds; the first one also loads torch and makes the
+#: arguments.
 _PATIENCE_S = 600.0
 
 
@@ -60,7 +67,9 @@ def measure(
     pairs: int = PAIRS,
     seed: int | None = None,
 ) -> list[float]:
-    """Run a script on both sides; return the change of each launch, a share of the calls' time or of their case.
+    """Run a script on both sides.
+
+    Return the change of each launch, a share of the calls' time or of their case.
 
     Args:
         script: path of the script.
@@ -88,7 +97,8 @@ def measure(
         while len(changes) < launches:
             progress.step(f"launch {len(changes) + 1} of {launches}")
             coin.shuffle(cores)
-            # An interruption, or a script that fails, ends the processes of this round, and so its threads.
+            # An interruption, or a script that fails, ends the processes of this round, and so its
+            # threads.
             with ThreadPoolExecutor() as pool, ExitStack() as children:
                 running = [
                     pool.submit(
@@ -167,7 +177,7 @@ def _seconds(side: str, child: Child) -> float:
     return seconds
 
 
-# ---- What is said about it -------------------------------------------------------------------------------------------
+# ---- What is said about it -----------------------------------------------------------------------
 
 
 def overall(changes: Sequence[float]) -> float:
@@ -178,9 +188,10 @@ def overall(changes: Sequence[float]) -> float:
 def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
     """Return what a script shows, in one sentence.
 
-    It shows the change that the gate found if it is inside the gate's interval, widened by TOLERANCE, and at least half of the
-    smallest change in it. If the change is a share of the case, it may be smaller than TOLERANCE, so the interval is widened by
-    this share of the change. The head has to be slower in so many launches that a sign test has a p-value of LEVEL at most.
+    It shows the change that the gate found if it is inside the gate's interval, widened by
+    TOLERANCE, and at least half of the smallest change in it. If the change is a share of the case,
+    it may be smaller than TOLERANCE, so the interval is widened by this share of the change. The
+    head has to be slower in so many launches that a sign test has a p-value of LEVEL at most.
     """
     change = overall(changes)
     slower = sum(each > 0 for each in changes)

@@ -1,7 +1,10 @@
-"""Descriptions of calls and what the gate found -> a script, as text. It needs torch alone and has at most 40 lines.
+"""Descriptions of calls and what the gate found -> a script, as text.
 
-The script times the calls with ``torch.utils.benchmark``; where other operations run inside them, or they are too short for a
-function call in Python, it reads the self time of the row from the profiler, as the gate does. Its last line of output is JSON.
+It needs torch alone and has at most 40 lines.
+
+The script times the calls with ``torch.utils.benchmark``; where other operations run inside them,
+or they are too short for a function call in Python, it reads the self time of the row from the
+profiler, as the gate does. Its last line of output is JSON.
 """
 
 from __future__ import annotations
@@ -26,30 +29,36 @@ MOST_LINES = 40
 #: Longest line, where there is room for more lines.
 _WIDTH = 120
 
-#: Share of the time of a call from which on the call as a whole is timed; below it the profiler times the row alone.
+#: Share of the time of a call from which on the call as a whole is timed; below it the profiler
+#: times the row alone.
 _WHOLE = 0.9
 
-#: Shortest self time of a row that is timed without the profiler, in nanoseconds: calling an operation from Python takes 3 us.
+#: Shortest self time of a row that is timed without the profiler, in nanoseconds: calling an
+#: operation from Python takes 3 us.
 _SHORTEST_NS = 30_000
 
-#: Time that a measurement takes, in nanoseconds, and the fewest and the most calls that are timed one by one.
+#: Time that a measurement takes, in nanoseconds, and the fewest and the most calls that are timed
+#: one by one.
 _MEASUREMENT_NS, _FEWEST, _MOST = 300_000_000, 10, 300
 
-#: Most bytes that are used between two calls, more than most caches have, and the time that one takes.
+#: Most bytes that are used between two calls, more than most caches have, and the time that one
+#: takes.
 _MOST_BYTES, _NS_PER_BYTE = 128 * 2**20, 0.1
 
-#: Most and least time that a script waits, in nanoseconds. A cache that other programs share loses contents with time alone:
-#: on a virtual machine, multiplying 4.7 MB took 0.16 ms at once, 0.36 ms after 5 ms in which this program used no memory,
-#: 0.58 ms after 20 ms, and no longer after 40 ms.
+#: Most and least time that a script waits, in nanoseconds. A cache that other programs share loses
+#: contents with time alone: on a virtual machine, multiplying 4.7 MB took 0.16 ms at once, 0.36 ms
+#: after 5 ms in which this program used no memory, 0.58 ms after 20 ms, and no longer after 40 ms.
 _MOST_NS, _LEAST_NS = 20_000_000, 100_000
 
 #: The comment of a script that holds its :class:`ScriptOrigin`, and the version of this JSON.
 _MARK, SCHEMA = "# mnistbench: ", 1
 
-#: Side -> ending of the file of saved values beside a script, a dictionary: ``ROW.CALL.TENSOR``, all numbers -> tensor.
+#: Side -> ending of the file of saved values beside a script, a dictionary: ``ROW.CALL.TENSOR``,
+#: all numbers -> tensor.
 VALUES = {BASE: ".base.pt", HEAD: ".pt"}
 
-#: The program's use of memory between the last use of a tensor and the call: bytes, and nanoseconds.
+#: The program's use of memory between the last use of a tensor and the call: bytes, and
+#: nanoseconds.
 _Use = tuple[int, int]
 
 #: One row of the operation table on one side, as ``capture.CapturedRow.stored`` returns it.
@@ -58,7 +67,10 @@ StoredRow = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ScriptOrigin:
-    """What the gate found, as a script keeps it. Changes are shares (0.05 is 5 % slower), times nanoseconds per iteration."""
+    """What the gate found, as a script keeps it.
+
+    Changes are shares (0.05 is 5 % slower), times nanoseconds per iteration.
+    """
 
     title: str  # aten::mm, backward fc1
     case: str
@@ -111,7 +123,10 @@ def file_name(title: str) -> str:
 
 
 def differ(base: Sequence[StoredRow], head: Sequence[StoredRow]) -> bool:
-    """Whether the sides make other calls, or with clearly other values, so that a script needs the arguments of both."""
+    """Whether a script needs the arguments of both sides.
+
+    They make other calls, or with clearly other values.
+    """
     if [_without_values(row) for row in base] != [_without_values(row) for row in head]:
         return True
     return any(
@@ -125,7 +140,8 @@ def script(
 ) -> str:
     """Return the script, which makes the calls of rows of the head, the most important first.
 
-    ``base`` has those of the base if its calls differ; it may have none. Then ``python FILE base`` makes them instead.
+    ``base`` has those of the base if its calls differ; it may have none. Then ``python FILE base``
+    makes them instead.
     """
     sides = {side: _ranked(rows) for side, rows in ((BASE, base), (HEAD, head)) if rows is not None}
     if base is not None:
@@ -154,7 +170,10 @@ def script(
 
 
 def _ranked(rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
-    """Return copies of rows whose calls have their place in the row, and ``rank_ns``: the calls with the highest are made."""
+    """Return copies of rows whose calls have their place in the row, and ``rank_ns``.
+
+    The calls with the highest are made.
+    """
     found = copy.deepcopy(list(rows))
     for row in found:
         for place, call in enumerate(row["calls"]):
@@ -165,9 +184,10 @@ def _ranked(rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
 def _make_alike(base: Sequence[StoredRow], head: Sequence[StoredRow]) -> None:
     """Remove differences of chance between ranked rows of both sides.
 
-    Each side was captured in one iteration of one process. Which memory a result takes, when it was used before, and which of
-    several similar calls takes the longest differ between processes of the same code. So the memory of the base is as cold as
-    that of the same calls of the head, and if the sides make the same calls, the same ones are the longest.
+    Each side was captured in one iteration of one process. Which memory a result takes, when it was
+    used before, and which of several similar calls takes the longest differ between processes of
+    the same code. So the memory of the base is as cold as that of the same calls of the head, and
+    if the sides make the same calls, the same ones are the longest.
     """
     of_head = {row["row"]: row["calls"] for row in head}
     for row in base:
@@ -182,7 +202,7 @@ def _make_alike(base: Sequence[StoredRow], head: Sequence[StoredRow]) -> None:
                 call["rank_ns"] = other["rank_ns"] = call["self_ns"] + other["self_ns"]
 
 
-# ---- The program -----------------------------------------------------------------------------------------------------
+# ---- The program ---------------------------------------------------------------------------------
 
 
 class _Program:
@@ -191,7 +211,8 @@ class _Program:
     Args:
         origin: what the gate found.
         sides: side -> rows.
-        names: of the operations of all rows, also of those that are left out: one may run in the call of another.
+        names: of the operations of all rows, also of those that are left out: one may run in the
+            call of another.
     """
 
     def __init__(
@@ -219,7 +240,8 @@ class _Program:
 
         Args:
             width: of the longest line; None: any.
-            joins: write statements that belong together, such as all tensors of a call, in one line.
+            joins: write statements that belong together, such as all tensors of a call, in one
+                line.
             most_calls: of a row.
         """
         yield from self._comments(most_calls)
@@ -372,7 +394,10 @@ def _needs_profiler(rows: Sequence[StoredRow]) -> bool:
 
 
 def _longest(row: StoredRow, most: int) -> list[Mapping[str, Any]]:
-    """Return the calls of a row that take the longest, at most so many, in the order of the program."""
+    """Return the calls of a row that take the longest, in the order of the program.
+
+    At most so many.
+    """
     return sorted(
         sorted(row["calls"], key=lambda call: -call["rank_ns"])[:most],
         key=lambda call: call["place"],
@@ -384,7 +409,7 @@ def _self_ns(row: StoredRow) -> int:
 
 
 def _longest_use(rows: Sequence[StoredRow]) -> _Use:
-    """Return the most bytes and the longest time between a call and the last use of memory of it before."""
+    """Return the most bytes and the longest time since a call's memory was last used."""
     calls = [call for row in rows for call in row["calls"]]
     uses = [
         *(_use(tensor, [tensor]) for tensor in _tensors(rows)),
@@ -394,10 +419,13 @@ def _longest_use(rows: Sequence[StoredRow]) -> _Use:
 
 
 def _use(used: Mapping[str, Any], tensors: Iterable[Mapping[str, Any]]) -> _Use:
-    """Return the bytes and the time between the last use of memory and the call; zero on an accelerator.
+    """Return the bytes and the time between the last use of memory and the call.
+
+    Zero on an accelerator.
 
     Args:
-        used: the description of a tensor; that of a call for its result, which the allocator takes from what was freed before.
+        used: the description of a tensor; that of a call for its result, which the allocator takes
+            from what was freed before.
         tensors: whose devices decide.
     """
     if any(tensor["device"] != "cpu" for tensor in tensors):
@@ -406,15 +434,16 @@ def _use(used: Mapping[str, Any], tensors: Iterable[Mapping[str, Any]]) -> _Use:
     return min(_MOST_BYTES, n_bytes), min(_MOST_NS, ns) if ns >= _LEAST_NS else 0
 
 
-# ---- Arguments -------------------------------------------------------------------------------------------------------
+# ---- Arguments -----------------------------------------------------------------------------------
 
 
 def _side(side: str, rows: Sequence[StoredRow], *, joins: bool) -> Iterator[str]:
     """Yield the body of the function that makes the arguments of one side.
 
-    It returns the calls, the tensors that they change, and all tensors, each with the bytes that the program uses and the time
-    that it takes between its last use and the call, the earliest first. Of a list only the largest tensor is among these. None
-    is the memory of the results, which the call before has used.
+    It returns the calls, the tensors that they change, and all tensors, each with the bytes that
+    the program uses and the time that it takes between its last use and the call, the earliest
+    first. Of a list only the largest tensor is among these. None is the memory of the results,
+    which the call before has used.
     """
     if any("saved" in tensor for tensor in _tensors(rows)):
         yield f'saved = torch.load(__file__.removesuffix(".py") + "{VALUES[side]}")'
@@ -432,7 +461,8 @@ def _side(side: str, rows: Sequence[StoredRow], *, joins: bool) -> Iterator[str]
     if of_results > max((use for _, use in used), default=(0, 0)):
         used.append(("None", of_results))
     yield "def call():"
-    # A result is kept until the last call, as in most programs: otherwise the next call would use its memory, which is warm.
+    # A result is kept until the last call, as in most programs: otherwise the next call would use
+    # its memory, which is warm.
     yield from (
         [f"    {calls[0]}"]
         if len(calls) == 1
@@ -511,7 +541,10 @@ class _CallText:
 
 
 def _tensor(tensor: Mapping[str, Any], key: str) -> str:
-    """Return the expression that makes a tensor with the same place in memory and the same distribution of values."""
+    """Return the expression that makes a tensor like another.
+
+    It has the same place in memory and the same distribution of values.
+    """
     flat = _values(tensor, str(tensor["elements"]), key)
     shape, stride = tuple(tensor["shape"]), tuple(tensor["stride"])
     if tensor["offset"]:
@@ -585,10 +618,10 @@ def _wrapped(line: str, width: int | None) -> Iterator[str]:
     yield current
 
 
-# ---- Comparison of the sides -----------------------------------------------------------------------------------------
+# ---- Comparison of the sides ---------------------------------------------------------------------
 
-#: From these differences on, the values of the sides count as others: of the mean and of the standard deviation, as parts of
-#: the standard deviation; of the share of zeros.
+#: From these differences on, the values of the sides count as others: of the mean and of the
+#: standard deviation, as parts of the standard deviation; of the share of zeros.
 _FAR_MEAN, _FAR_ZEROS, _FAR_STD = 0.2, 0.05, 0.2
 
 

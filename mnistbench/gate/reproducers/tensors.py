@@ -1,4 +1,7 @@
-"""What a script needs to know of a tensor: its place in memory, how its values are distributed, and when it was used before."""
+"""What a script needs to know of a tensor.
+
+Its place in memory, how its values are distributed, and when it was used before.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,15 @@ from torch import Tensor
 #: Most elements whose distribution is computed; of a larger tensor every nth.
 SAMPLE = 1_000_000
 
-#: Most bytes of a tensor that are saved. Of a larger one the first rows are saved, and a script repeats them.
+#: Most bytes of a tensor that are saved. Of a larger one the first rows are saved, and a script
+#: repeats them.
 LARGEST_SAVED = 2 * 2**20
 
 #: Share of zeros from which on a script makes zeros, too: those of a ReLU, not a chance one.
 FEWEST_ZEROS = 0.01
 
-#: Bytes to which torch aligns the memory of a tensor on a CPU. An offset matters only by what is left after this multiple.
+#: Bytes to which torch aligns the memory of a tensor on a CPU. An offset matters only by what is
+#: left after this multiple.
 _ALIGNED = 64
 
 _DIGITS = 3  # of means and standard deviations
@@ -41,13 +46,16 @@ def description(tensor: Tensor, *, values_matter: bool) -> tuple[dict[str, Any],
     """Return the description of a strided tensor, and its values if they have to be saved.
 
     Args:
-        tensor: any shape, dtype and strides. Overlapping ones (of ``expand``) are made from the memory that they share.
-        values_matter: save values of floating point, too. Integers and truth values are always saved, unless all are the same.
+        tensor: any shape, dtype and strides. Overlapping ones (of ``expand``) are made from the
+            memory that they share.
+        values_matter: save values of floating point, too. Integers and truth values are always
+            saved, unless all are the same.
 
     Returns:
-        The description: ``shape``, ``stride``, ``offset`` (elements, less what alignment ignores), ``elements`` (in memory,
-        from the first one of the tensor to the last), ``dtype``, ``device`` and ``values``, the distribution of these elements.
-        The saved values have one dimension, are on the CPU, and take at most LARGEST_SAVED bytes.
+        The description: ``shape``, ``stride``, ``offset`` (elements, less what alignment ignores),
+        ``elements`` (in memory, from the first one of the tensor to the last), ``dtype``,
+        ``device`` and ``values``, the distribution of these elements. The saved values have one
+        dimension, are on the CPU, and take at most LARGEST_SAVED bytes.
     """
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     elements = 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
@@ -76,9 +84,10 @@ def distribution(flat: Tensor) -> dict[str, Any]:
     """Return how the values of a tensor of one dimension are distributed.
 
     Returns:
-        ``kind`` and what it needs: ``constant`` (``value``), ``booleans`` (``share`` of true), ``integers`` (``least``,
-        ``most``), ``normal`` or, if all are positive, ``lognormal`` (``mean`` and ``std`` of the values, ``least``, ``most``,
-        and the share of ``zeros``, which the other numbers leave out).
+        ``kind`` and what it needs: ``constant`` (``value``), ``booleans`` (``share`` of true),
+        ``integers`` (``least``, ``most``), ``normal`` or, if all are positive, ``lognormal``
+        (``mean`` and ``std`` of the values, ``least``, ``most``, and the share of ``zeros``, which
+        the other numbers leave out).
     """
     sample = flat[:: max(1, flat.numel() // SAMPLE)]
     if not sample.numel():
@@ -119,10 +128,12 @@ def _short(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else value
 
 
-# ---- Use of memory ---------------------------------------------------------------------------------------------------
-# An operation on memory that was used just before is up to three times as fast as on memory that was used an iteration before.
+# ---- Use of memory -------------------------------------------------------------------------------
+# An operation on memory that was used just before is up to three times as fast as on memory that
+# was used an iteration before.
 
-#: Between two iterations of one side the gate runs one of the other side, which uses about as much memory in the same caches.
+#: Between two iterations of one side the gate runs one of the other side, which uses about as much
+#: memory in the same caches.
 _SIDES = 2
 
 #: A block was used before if at least this share of it was.
@@ -149,12 +160,15 @@ def before_calls(
     used: Sequence[Iterable[HostBlock]],
     total_us: Mapping[int, float],
 ) -> list[list[tuple[int, int]]]:
-    """Return for each call the bytes that the program uses, and the ns that pass, between the last uses of blocks and the call.
+    """Return for each call the bytes used, and the ns since the last uses of its blocks.
+
+    The bytes are those that the program uses until the call.
 
     The last use of what a call uses first in the iteration was in the iteration before.
 
     Args:
-        wanted: for each call, in order, blocks before whose use it is asked; for None, nothing is between.
+        wanted: for each call, in order, blocks before whose use it is asked; for None, nothing is
+            between.
         used: the blocks that each call uses.
         total_us: time of each call, in microseconds, by its number; 0 if it is missing.
     """
@@ -186,7 +200,10 @@ def before_calls(
 
 
 def _after(wanted: HostBlock, last: dict[int, tuple[int, int]]) -> tuple[int, int] | None:
-    """Return the bytes that were used after a block, and the number of the call that used it; None if none did."""
+    """Return the bytes that were used after a block, and the number of the call that used it.
+
+    None if none did.
+    """
     later = 0
     for address, (n_bytes, number) in reversed(last.items()):
         common = min(wanted.address + wanted.n_bytes, address + n_bytes) - max(
@@ -199,11 +216,13 @@ def _after(wanted: HostBlock, last: dict[int, tuple[int, int]]) -> tuple[int, in
 
 
 def allocated(recorded: torch.profiler.profile, call: str) -> dict[int, list[HostBlock]]:
-    """Return the host's memory that each call allocates, also what it frees again, by the number of the call.
+    """Return the host's memory that each call allocates, by the number of the call.
 
-    Operations such as convolutions copy tensors into memory that they free before they end. The result of the next operation
-    often takes this memory, which is then in the cache.
-    ``call`` begins the name of a range around a call; the number of the call follows.
+    Also what it frees again.
+
+    Operations such as convolutions copy tensors into memory that they free before they end. The
+    result of the next operation often takes this memory, which is then in the cache. ``call``
+    begins the name of a range around a call; the number of the call follows.
     """
     assert recorded.profiler is not None, "the profile has ended"
     assert recorded.profiler.kineto_results is not None, "the profile has ended"

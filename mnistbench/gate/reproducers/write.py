@@ -27,9 +27,9 @@ Capture = Callable[
     [Mapping[str, Sequence[Mapping[str, Any]]], Path], Mapping[str, Mapping[str, Any]]
 ]
 
-#: Most iterations before the one that is captured. The values of a training vary in its first iterations, and with them the
-#: time of an operation: in steps of ConvNet, 48 to 86 % of the argument of max-pooling are zeros in the first 20, 59 to 71 %
-#: later.
+#: Most iterations before the one that is captured. The values of a training vary in its first
+#: iterations, and with them the time of an operation: in steps of ConvNet, 48 to 86 % of the
+#: argument of max-pooling are zeros in the first 20, 59 to 71 % later.
 _MOST_ITERATIONS = 50
 
 #: Largest change in the header of a script, which is JSON.
@@ -64,8 +64,8 @@ def write(
 ) -> tuple[Reproducer, ...]:
     """Capture the calls of operations on both sides and write their scripts.
 
-    As in the launches, iterations precede those whose calls count. A MnistbenchError of ``capture`` is the reason why there
-    are no scripts. The folder is made if there is one.
+    As in the launches, iterations precede those whose calls count. A MnistbenchError of ``capture``
+    is the reason why there are no scripts. The folder is made if there is one.
     """
     operations = [finding for finding in findings if finding.screened.quantity.kind != OUTSIDE_KIND]
     titles = [file_name(finding.screened.quantity.title) for finding in operations]
@@ -109,7 +109,10 @@ def write(
 
 
 def _iterations(launches: Sequence[Launch], case: str) -> int:
-    """Return the iterations of a case before its profiled ones, the same on both sides, at most _MOST_ITERATIONS."""
+    """Return the iterations of a case before its profiled ones, at most _MOST_ITERATIONS.
+
+    The same on both sides.
+    """
     builds = (build[HEAD] for launch in launches for build in launch.cases.get(case, ()))
     return min(_MOST_ITERATIONS, next((build.iterations for build in builds), 0))
 

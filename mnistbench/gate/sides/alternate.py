@@ -1,11 +1,15 @@
-"""Measure one side of a case in turn with the process of the other side: by all clocks, then under the profiler.
+"""Measure one side of a case in turn with the process of the other side.
 
-The gate's own code measures both sides. Sides alternate iteration by iteration, so that both iterations of a pair see the same
-speed of the machine, which changes within seconds on a shared one. A random draw decides which side begins a pair; the next
-pair has the reverse order. Both processes call these functions with equal random generators.
+By all clocks, then under the profiler.
 
-CPU time is also measured while both sides run at once on their core. The kernel switches between them every few milliseconds,
-so both see the same speed even if it changes during an iteration. Does not import torch.
+The gate's own code measures both sides. Sides alternate iteration by iteration, so that both
+iterations of a pair see the same speed of the machine, which changes within seconds on a shared
+one. A random draw decides which side begins a pair; the next pair has the reverse order. Both
+processes call these functions with equal random generators.
+
+CPU time is also measured while both sides run at once on their core. The kernel switches between
+them every few milliseconds, so both see the same speed even if it changes during an iteration. Does
+not import torch.
 """
 
 from __future__ import annotations
@@ -30,26 +34,29 @@ from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.gate.verdict.samples import FIRST, LEAST_PAIRS, PARTS, SETUP
 from mnistbench.measuring.timing import Clock, Sample, clocked, with_queue
 
-#: Pairs of iterations of a build: (factor, fewest, most); effort * factor / sqrt(seconds of an iteration) are made.
-#: For cases whose pairs have the same variance, this minimizes the sum of the variances of the means (Neyman's allocation).
+#: Pairs of iterations of a build: (factor, fewest, most); effort * factor / sqrt(seconds of an
+#: iteration) are made. For cases whose pairs have the same variance, this minimizes the sum of the
+#: variances of the means (Neyman's allocation).
 TIMED_PAIRS = (5.0, 6, 64)
 PROFILED_PAIRS = (2.6, 5, 16)
 
-#: The same if CPU time is also measured while both sides run at once: pairs, which then only show how much longer the wall time
-#: is, and blocks of iterations.
+#: The same if CPU time is also measured while both sides run at once: pairs, which then only show
+#: how much longer the wall time is, and blocks of iterations.
 FEW_PAIRS = (1.5, 5, 12)
 BLOCKS = (3.5, 5, 16)
 
-#: A call that takes longer, in nanoseconds, is not repeated to find out how long it takes. Shorter ones are, for this time.
+#: A call that takes longer, in nanoseconds, is not repeated to find out how long it takes. Shorter
+#: ones are, for this time.
 LONG_NS, ROUGH_NS = 25_000_000, 1_000_000
 
-#: Length of a block, in nanoseconds of CPU time of a side: several times the few milliseconds for which the kernel lets one of
-#: two processes run. The fewest blocks are shorter with a small effort, down to LEAST_BLOCK_NS, which is two such times. With
-#: less than the effort FULL_SAMPLES, samples of short functions are shorter, too, down to the share LEAST_SAMPLE.
+#: Length of a block, in nanoseconds of CPU time of a side: several times the few milliseconds for
+#: which the kernel lets one of two processes run. The fewest blocks are shorter with a small
+#: effort, down to LEAST_BLOCK_NS, which is two such times. With less than the effort FULL_SAMPLES,
+#: samples of short functions are shorter, too, down to the share LEAST_SAMPLE.
 BLOCK_NS, LEAST_BLOCK_NS, FULL_SAMPLES, LEAST_SAMPLE = 60_000_000, 6_000_000, 1 / 4, 0.4
 
-#: Most means of consecutive times that are stored instead of single ones; a pass that is no soak has fewer times. Most of the
-#: slowest iterations, and their share.
+#: Most means of consecutive times that are stored instead of single ones; a pass that is no soak
+#: has fewer times. Most of the slowest iterations, and their share.
 MOST, SLOWEST = 100, 0.01
 
 
@@ -74,7 +81,10 @@ class SideRun:
     iterations: int = 0
 
     def columns(self) -> dict[str, Any]:
-        """Return the samples as JSON: times, or means of consecutive ones, and the slowest of single iterations in turn."""
+        """Return the samples as JSON.
+
+        Times, or means of consecutive ones, and the slowest of single iterations in turn.
+        """
         if len(self.queued_ns) != len(self.wall_ns):
             self.queued_ns.clear()  # the case started processes during a soak
         # Never below 0.
@@ -87,7 +97,7 @@ class SideRun:
         }
 
     def counted(self, name: str) -> AbstractContextManager[None]:
-        """Count the body as a cost of this case, until its first iteration in this process has ended."""
+        """Count the body as a cost of this case, until its first iteration here has ended."""
         is_over = self.node_id in self.side.once[FIRST]
         return contextlib.nullcontext() if is_over else self.side.counted(name, self.node_id)
 
@@ -100,7 +110,8 @@ class SideRun:
         """Run an iteration and return its times.
 
         Args:
-            counts_queue: the case has one thread; the sample has the time in which another process had the core.
+            counts_queue: the case has one thread; the sample has the time in which another process
+                had the core.
 
         Raises:
             SideError: the code of the side raises.
@@ -121,7 +132,10 @@ class SideRun:
         return self._longer(sample) if self.added else sample
 
     def _longer(self, sample: Sample) -> Sample:
-        """Compute for a share of an iteration's time, right after it, and return the times of both together."""
+        """Compute for a share of an iteration's time, right after it.
+
+        Return the times of both together.
+        """
         clock, ns = (
             (Clock.cpu_ns, sample.cpu_ns)
             if _has_one_thread(self.case)
@@ -147,7 +161,9 @@ def measure(
     shares_core: bool,
     soak_ns: float = 0,
 ) -> list[dict[str, Any]]:
-    """Build a case, time and profile it in turn with the other side; return its samples as JSON, those of a soak by part.
+    """Build a case, time and profile it in turn with the other side.
+
+    Return its samples as JSON, those of a soak by part.
 
     Args:
         side_run: the side of this process.
@@ -220,7 +236,10 @@ def _timed(
     of_one_thread: bool,
     shares_core: bool,
 ) -> Iterator[SideRun]:
-    """Time iterations in turn, and at once if possible. Yield the samples; a soak has PARTS of equal time."""
+    """Time iterations in turn, and at once if possible.
+
+    Yield the samples; a soak has PARTS of equal time.
+    """
     in_blocks, effort = shares_core and of_one_thread, side_run.efforts[0]
     numbers, size = FEW_PAIRS if in_blocks else TIMED_PAIRS, max(1, round(BLOCK_NS / longest))
     pairs, block_ns, blocks = _number(longest, *numbers, effort=effort), float(BLOCK_NS), 1
@@ -260,7 +279,9 @@ def _timed(
 
 
 def rehearse(side_run: SideRun) -> None:
-    """Run and profile a case once, so that late imports (data set, optimizer, profiler) are done; discard the result.
+    """Run and profile a case once, so that late imports (data set, optimizer, profiler) are done.
+
+    Discard the result.
 
     Raises:
         SideError: the code of the side raises.
@@ -273,7 +294,10 @@ def rehearse(side_run: SideRun) -> None:
 
 
 def _warm_up(side_run: SideRun) -> int:
-    """Warm up; return the duration of an iteration in nanoseconds, with what precedes and follows it."""
+    """Warm up.
+
+    Return the duration of an iteration in nanoseconds, with what precedes and follows it.
+    """
     side_run.case.loops, elapsed = 1, list[int]()
     for _ in range(WARMUP_CALLS):
         began = Clock.wall_ns()
@@ -283,10 +307,13 @@ def _warm_up(side_run: SideRun) -> int:
 
 
 def _calibrated(side_run: SideRun, turns: Turns, order: Sequence[str]) -> int:
-    """Return the duration of one call of a short function, in nanoseconds: of more and more calls until they take long.
+    """Return the duration of one call of a short function, in nanoseconds.
 
-    The side that takes longer counts: both make the same number of calls, so what depends on it stays equal. Of each side the
-    shortest of three samples counts, because another program may have the core for longer than a sample.
+    Of more and more calls until they take long.
+
+    The side that takes longer counts: both make the same number of calls, so what depends on it
+    stays equal. Of each side the shortest of three samples counts, because another program may have
+    the core for longer than a sample.
     """
     case, elapsed = side_run.case, 0
     while True:
@@ -299,7 +326,10 @@ def _calibrated(side_run: SideRun, turns: Turns, order: Sequence[str]) -> int:
 
 
 def _number(duration_ns: int, factor: float, fewest: int, most: int, *, effort: float = 1.0) -> int:
-    """Return the number of pairs or blocks whose iterations take this time, the same for all sides."""
+    """Return the number of pairs or blocks whose iterations take this time.
+
+    The same for all sides.
+    """
     return max(
         LEAST_PAIRS,
         round(effort * max(fewest, min(most, round(factor / math.sqrt(duration_ns / 1e9))))),
@@ -313,8 +343,8 @@ def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str], *, of_one_threa
         side_run: receives the samples.
         turns: of this side.
         pairs: the side of each turn.
-        of_one_thread: both sides have one thread, so the time in which other processes had its core is measured, unless the
-            case starts processes itself.
+        of_one_thread: both sides have one thread, so the time in which other processes had its core
+            is measured, unless the case starts processes itself.
     """
     began_with_children, ended_s = _children()
     for _ in turns.of(pairs):
@@ -341,7 +371,10 @@ def _shortened(times_ns: Sequence[int]) -> list[int]:
 
 
 def _children() -> tuple[bool, float]:
-    """Return whether there are child processes, also if the system does not tell; and the CPU time of ended ones, seconds."""
+    """Return whether there are child processes, also if the system does not tell.
+
+    And the CPU time of ended ones, seconds.
+    """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     has_children = True
     with contextlib.suppress(OSError):  # no such files, or a thread has ended meanwhile
@@ -351,7 +384,10 @@ def _children() -> tuple[bool, float]:
 
 
 def _has_operations(side_run: SideRun) -> bool:
-    """Whether the case can be profiled; the first time, a call of a plain test is profiled to find out."""
+    """Whether the case can be profiled.
+
+    The first time, a call of a plain test is profiled to find out.
+    """
     with side_run.side.errors_named():
         return side_run.case.has_operations
 

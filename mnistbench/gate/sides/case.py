@@ -1,4 +1,6 @@
-"""Cases as the gate measures them on one side: the base class, and a test that calls pytest-benchmark's own fixture.
+"""Cases as the gate measures them on one side.
+
+The base class, and a test that calls pytest-benchmark's own fixture.
 
 Does not import torch by itself.
 """
@@ -21,11 +23,12 @@ from mnistbench.gate.sides.fingerprint import Fingerprint, fingerprint
 from mnistbench.measuring.calls import PROFILED_NS, Call, close_unrun, device_in_use
 from mnistbench.measuring.timing import Sample, clocked, with_queue
 
-#: Warm-up iterations of a side: memory is allocated, algorithms are chosen, the optimizer creates its state.
+#: Warm-up iterations of a side: memory is allocated, algorithms are chosen, the optimizer creates
+#: its state.
 WARMUP_CALLS = 2
 
-#: Shortest sample of a short function, in nanoseconds: its calls are repeated. Passing the turn to the other process takes some
-#: microseconds, after which the first calls are slower.
+#: Shortest sample of a short function, in nanoseconds: its calls are repeated. Passing the turn to
+#: the other process takes some microseconds, after which the first calls are slower.
 SAMPLE_NS = 5_000_000
 
 #: Hash and number of what a case computes; the number is None if it is not finite.
@@ -83,11 +86,17 @@ class SideCase(ABC):
         raise NotImplementedError
 
     def marked(self) -> AbstractContextManager[Callable[[], None]]:
-        """Put the marks of profiled iterations on the case while the body runs; give what runs one iteration."""
+        """Put the marks of profiled iterations on the case while the body runs.
+
+        Give what runs one iteration.
+        """
         raise NotImplementedError
 
     def peak_memory(self) -> int | None:
-        """Build and warm up the case; return the peak memory of tensors in the next iteration, in bytes, None if unknown."""
+        """Build and warm up the case.
+
+        Return the peak memory of tensors in the next iteration, in bytes, None if unknown.
+        """
         return None
 
 
@@ -100,7 +109,7 @@ def seed_all(seed: int) -> None:
         numpy.random.seed(seed)
 
 
-# ---- Plain tests -----------------------------------------------------------------------------------------------------
+# ---- Plain tests ---------------------------------------------------------------------------------
 
 
 def own_threads() -> int:
@@ -139,7 +148,10 @@ class PlainCase(SideCase):
         return device_in_use()
 
     def build(self) -> None:
-        """Seed the generators, and run the warm-up rounds that the test asks for beyond those of the gate."""
+        """Seed the generators, and run the warm-up rounds that the test asks for.
+
+        Only those beyond the gate's own.
+        """
         seed_all(0)
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(self.threads)
@@ -242,7 +254,10 @@ class PlainCase(SideCase):
 
     @contextlib.contextmanager
     def marked(self) -> Iterator[Callable[[], None]]:
-        """Put the marks of profiled iterations on the case while the body runs; give what runs one iteration."""
+        """Put the marks of profiled iterations on the case while the body runs.
+
+        Give what runs one iteration.
+        """
         marks = self._load("mnistbench.measuring.profiling")
 
         def run() -> None:
@@ -254,7 +269,9 @@ class PlainCase(SideCase):
 
 
 def _referred_to(function: object) -> Iterator[object]:
-    """Yield the objects that a function refers to: that of a method, those of a closure, and arguments of ``partial``.
+    """Yield the objects that a function refers to.
+
+    That of a method, those of a closure, and arguments of ``partial``.
 
     Runs no code of the user: other callables may compute such attributes.
     """
@@ -274,7 +291,10 @@ def _referred_to(function: object) -> Iterator[object]:
 
 @contextlib.contextmanager
 def _untraced() -> Iterator[None]:
-    """Run the body without a tracer or profiler of Python, as pytest-benchmark does: a coverage plug-in may have set one."""
+    """Run the body without a tracer or profiler of Python, as pytest-benchmark does.
+
+    A coverage plug-in may have set one.
+    """
     tracer, profiler = sys.gettrace(), sys.getprofile()
     sys.settrace(None)
     sys.setprofile(None)

@@ -1,4 +1,7 @@
-"""Why the pytest session of a side failed: one line with the file, the line, the hook and the error. Does not import torch."""
+"""Why the pytest session of a side failed.
+
+One line with the file, the line, the hook and the error. Does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ import pytest
 #: Packages whose frames say nothing about an error of a project: they call its hooks.
 _CALLERS = ("_pytest", "pytest", "pluggy", "mnistbench", "importlib")
 
-#: Where pytest prints a place: ``test_a.py:5: AssertionError``, ``test_a.py:5: in test_a``, ``file /a/test_a.py, line 5`` for a
-#: fixture that it does not find, or a frame as Python prints it.
+#: Where pytest prints a place: ``test_a.py:5: AssertionError``, ``test_a.py:5: in test_a``, ``file
+#: /a/test_a.py, line 5`` for a fixture that it does not find, or a frame as Python prints it.
 _PLACE = re.compile(
     r'^(?P<path>[^\s:>][^:]*):(?P<line>\d+): |(File "|^file )(?P<other_path>[^"]+?)"?, line (?P<other_line>\d+)'
 )
@@ -29,14 +32,20 @@ _NOT_LOADED = re.compile(
 
 
 def of_report(report: pytest.CollectReport | pytest.TestReport, tree: Path) -> str:
-    """Return the error of a failed report, and the innermost line of the side's tree in its traceback."""
+    """Return the error of a failed report, and the innermost line of the side's tree.
+
+    The line is in its traceback.
+    """
     return _placed_error(report.longreprtext, tree) or "no reason given"
 
 
 def of_exception(error: BaseException, tree: Path) -> str:
-    """Return what a hook raised: ``conftest.py:2, pytest_configure: RuntimeError: the database is down``.
+    """Return what a hook raised.
 
-    The place is the innermost frame in the tree; without one, the innermost frame that is not of pytest.
+    ``conftest.py:2, pytest_configure: RuntimeError: the database is down``.
+
+    The place is the innermost frame in the tree; without one, the innermost frame that is not of
+    pytest.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     frames = traceback.extract_tb(error.__traceback__)
@@ -61,14 +70,20 @@ def is_of_project(error: BaseException, tree: Path) -> bool:
 
 
 def of_output(code: int, output: str, errors: str, tree: Path) -> str:
-    """Return why pytest ended with an exit code, from what it printed: conftest.py raises, or an option is unknown."""
+    """Return why pytest ended with an exit code, from what it printed.
+
+    conftest.py raises, or an option is unknown.
+    """
     return _without(tree, _refusal(errors, tree) or _ending(code, output, errors))
 
 
 def error_of(text: str) -> str:
-    """Return the error in the output of pytest: of its lines marked E the one that names an exception, or the first.
+    """Return the error in the output of pytest.
 
-    Without such lines, a traceback of Python ends with the error, and a message, which may have several lines, begins with it.
+    Of its lines marked E the one that names an exception, or the first.
+
+    Without such lines, a traceback of Python ends with the error, and a message, which may have
+    several lines, begins with it.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [line[2:].strip() for line in lines if line.startswith("E ")]
@@ -83,7 +98,10 @@ def error_of(text: str) -> str:
 
 
 def _placed_error(text: str, tree: Path) -> str:
-    """Return the error in the output of pytest, with the innermost line of the tree in its traceback."""
+    """Return the error in the output of pytest, with the innermost line of the tree.
+
+    The line is in its traceback.
+    """
     error = _without(tree, error_of(text))
     place = _last_place(text, tree)
     return f"{error} ({place})" if error and place else error
@@ -123,7 +141,10 @@ def _ending(code: int, output: str, errors: str) -> str:
 
 @contextmanager
 def exits_named(tree: Path) -> Iterator[None]:
-    """Write to the log where ``os._exit`` is called in the body, which ends the process without a message."""
+    """Write to the log where ``os._exit`` is called in the body.
+
+    It ends the process without a message.
+    """
     process, end = os.getpid(), os._exit
 
     def named(status: int) -> NoReturn:
@@ -141,7 +162,10 @@ def exits_named(tree: Path) -> Iterator[None]:
 
 
 def _last_place(text: str, tree: Path) -> str:
-    """Return the last place of the tree that is named in a traceback, relative to the tree; empty if there is none."""
+    """Return the last place of the tree that is named in a traceback, relative to the tree.
+
+    Empty if there is none.
+    """
     places = [
         (place["path"] or place["other_path"], place["line"] or place["other_line"])
         for line in text.splitlines()

@@ -1,13 +1,17 @@
-"""A hash of what a function returns or is given, so that two sides can be compared. Does not import torch or numpy.
+"""A hash of what a function returns or is given, so that two sides can be compared.
 
-Reading a value runs no code of the user: no property, no ``__getattr__``, no ``__iter__``, ``__eq__``, ``__hash__`` or
-``__repr__``, and no metaclass. Such code may compute for minutes, wait, raise or change something. So builtin containers are
-read by the methods of their builtin type, and fields of dataclasses from where Python stores them. What cannot be read in this
-way is named by its type.
+Does not import torch or numpy.
 
-A value is read without recursion, and each object once. Parts that contain no reference to an object around them have the hash
-of their value, shared or not. Objects of a cycle have a hash of their structure: a reference to an object around them is a
-number of steps, another one to an object of a cycle that was read before is the number of that object.
+Reading a value runs no code of the user: no property, no ``__getattr__``, no ``__iter__``,
+``__eq__``, ``__hash__`` or ``__repr__``, and no metaclass. Such code may compute for minutes, wait,
+raise or change something. So builtin containers are read by the methods of their builtin type, and
+fields of dataclasses from where Python stores them. What cannot be read in this way is named by its
+type.
+
+A value is read without recursion, and each object once. Parts that contain no reference to an
+object around them have the hash of their value, shared or not. Objects of a cycle have a hash of
+their structure: a reference to an object around them is a number of steps, another one to an object
+of a cycle that was read before is the number of that object.
 """
 
 from __future__ import annotations
@@ -39,7 +43,8 @@ class Limits(NamedTuple):
     seconds: float
 
 
-#: Limits of results and arguments. Reading a million numbers takes about a second, a GiB of an array several seconds.
+#: Limits of results and arguments. Reading a million numbers takes about a second, a GiB of an
+#: array several seconds.
 WHOLE = Limits(1_000_000, 2**30, 10.0)
 
 #: Objects between two readings of the clock.
@@ -65,7 +70,10 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint(*values: object, limits: Limits = WHOLE) -> Fingerprint:
-    """Return the fingerprint of numbers, texts, tensors, arrays and containers of them, in their order."""
+    """Return the fingerprint of a value.
+
+    Numbers, texts, tensors, arrays and containers of them, in their order.
+    """
     reader = _Reader(limits)
     root = _Container(values, iter(values))
     limit, is_timed_out = "", False
@@ -140,7 +148,8 @@ class _Reader:
         self._kinds: dict[int, tuple[type, _Kind]] = {}
         # Id of each object that is being read -> its position on the stack.
         self._depths: dict[int, int] = {}
-        # Id of an object that was read and is not part of a cycle -> the object, which keeps its id, and hash, total and count
+        # Id of an object that was read and is not part of a cycle -> the object, which keeps its
+        # id, and hash, total and count
         self._known: dict[int, tuple[object, bytes, float, float]] = {}
         self._numbers: dict[int, int] = {}  # id of an object of a cycle that was read -> its number
         self._cyclic: list[object] = []  # these objects, by number
@@ -166,7 +175,10 @@ class _Reader:
             raise
 
     def _next_container(self, container: _Container, depth: int) -> _Container | None:
-        """Read members of a container up to one that is a container itself, and return that; None at the end."""
+        """Read members of a container up to one that is a container itself, and return that.
+
+        None at the end.
+        """
         try:
             for member in container.members:
                 self._count_object()
@@ -246,7 +258,7 @@ class _Reader:
         self.unread_types.append(_full_name(type(value)))
         return b"", None
 
-    # ---- Limits ----------------------------------------------------------------------------------------------------------
+    # ---- Limits ----------------------------------------------------------------------------------
 
     def _count_object(self) -> None:
         self._left_objects -= 1
@@ -283,7 +295,7 @@ class _Reader:
             self._check_time()
             yield slice(first, first + size)
 
-    # ---- Kinds of values -------------------------------------------------------------------------------------------------
+    # ---- Kinds of values -------------------------------------------------------------------------
 
     def read_nothing(self, _: Any) -> _Leaf:
         return b"", None
@@ -330,7 +342,8 @@ class _Reader:
 
     def read_dict(self, value: Any) -> _Container:
         items = dict.items(value)
-        # The order of an OrderedDict is another one than that of the dict in it, and is read by the hashes of the keys.
+        # The order of an OrderedDict is another one than that of the dict in it, and is read by the
+        # hashes of the keys.
         if issubclass(type(value), collections.OrderedDict) and all(
             map(_is_hashed_by_python, dict.keys(value))
         ):
@@ -381,7 +394,8 @@ class _Reader:
             if parent is not torch.Tensor
         ):
             return self._unread(value)
-        # https://pytorch.org/docs/stable/notes/extending.html: without this, a subclass of Tensor runs its own code
+        # https://pytorch.org/docs/stable/notes/extending.html: without this, a subclass of Tensor
+        # runs its own code
         with warnings.catch_warnings(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
             warnings.simplefilter("ignore")
             plain = (
@@ -483,7 +497,7 @@ def _framed(name: bytes, content: bytes) -> bytes:
     return b"%d:%d:%s%s" % (len(name), len(content), name, content)
 
 
-# ---- Types and objects, read without running their code -------------------------------------------------------------------
+# ---- Types and objects, read without running their code ------------------------------------------
 
 #: What Python stores of a type; a metaclass may define attributes of these names.
 _STORED_NAMESPACE = type.__dict__["__dict__"]
@@ -497,7 +511,10 @@ def _namespace(kind: type) -> Mapping[str, Any]:
 
 
 def _parents(kind: type) -> tuple[type, ...]:
-    """Return the type and those that it inherits from, in the order in which Python looks for an attribute."""
+    """Return the type and those that it inherits from.
+
+    In the order in which Python looks for an attribute.
+    """
     parents: tuple[type, ...] = _STORED_PARENTS.__get__(kind)
     return parents
 
@@ -528,7 +545,10 @@ def _class_attribute(kind: type, name: str) -> object:
 
 
 def _instance_attributes(value: object) -> Mapping[str, Any]:
-    """Return what Python stores in the ``__dict__`` of an object, also if a class has a property of this name."""
+    """Return what Python stores in the ``__dict__`` of an object.
+
+    Also if a class has a property of this name.
+    """
     for parent in _parents(type(value)):
         descriptor = _namespace(parent).get("__dict__")
         if type(descriptor) is types.GetSetDescriptorType:

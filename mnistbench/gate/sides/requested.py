@@ -1,4 +1,6 @@
-"""The paths and tests among pytest's arguments, of which a side may lack some: the other one may have added or renamed them.
+"""The paths and tests among pytest's arguments, of which a side may lack some.
+
+The other one may have added or renamed them.
 
 pytest refuses arguments that name nothing. Does not import torch.
 """
@@ -31,7 +33,10 @@ class Requested:
         )
 
     def existing(self, arguments: Sequence[str]) -> list[str]:
-        """Return the files and folders of arguments that exist, of a test in a file the file: ``selects`` chooses the test."""
+        """Return the files and folders of arguments that exist, of a test in a file the file.
+
+        ``selects`` chooses the test.
+        """
         existing: dict[str, None] = {}
         whole = set()
         for argument in arguments:
@@ -71,7 +76,10 @@ class Requested:
 
 
 def _divided(argument: str) -> tuple[str, str]:
-    """Return the path of an argument and the name of a test, whose parameters may contain a path; without a test, ""."""
+    """Return the path of an argument and the name of a test, whose parameters may contain a path.
+
+    Without a test, "".
+    """
     node, bracket, parameters = argument.partition("[")
     path, separator, name = node.partition("::")
     return (path, f"{name}{bracket}{parameters}") if separator else (argument, "")

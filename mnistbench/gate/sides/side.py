@@ -1,8 +1,8 @@
 """Run the pytest session of a side, which has this process to itself.
 
-A side is a tree on disk. A case is measured inside the fixture of its test, so that all fixtures of the test are set up. The
-modules of mnistbench that this process has imported before are those of the gate; the side imports its own. Does not import
-torch: only the side may.
+A side is a tree on disk. A case is measured inside the fixture of its test, so that all fixtures of
+the test are set up. The modules of mnistbench that this process has imported before are those of
+the gate; the side imports its own. Does not import torch: only the side may.
 """
 
 from __future__ import annotations
@@ -43,13 +43,16 @@ from mnistbench.gate.verdict.samples import ALL_CASES, FIXTURES, IMPORT, SETUP
 from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
 from mnistbench.measuring.timing import Clock
 
-#: Arguments for pytest after the user's: the session leaves the standard streams of the process alone.
+#: Arguments for pytest after the user's: the session leaves the standard streams of the process
+#: alone.
 _QUIET = ("--bench-tensorboard=off", "-q", "-s")
 
-#: Arguments by plug-in (the name of its entry point): processes of pytest-xdist cannot be measured, and coverage takes time.
+#: Arguments by plug-in (the name of its entry point): processes of pytest-xdist cannot be measured,
+#: and coverage takes time.
 _QUIET_PLUGINS = {"xdist": ("-n0",), "pytest_cov": ("--no-cov",)}
 
-#: Options of pytest-benchmark and pytest-codspeed in a session of the gate, whatever the user's are.
+#: Options of pytest-benchmark and pytest-codspeed in a session of the gate, whatever the user's
+#: are.
 _BENCHMARK_OPTIONS = {
     "benchmark_disable": True,
     "benchmark_enable": False,
@@ -68,20 +71,24 @@ _BENCHMARK_OPTIONS = {
 
 _PACKAGE = "mnistbench"
 
-#: What is read of the parameters of a test, to know them again in another process: of all tests of a suite.
+#: What is read of the parameters of a test, to know them again in another process: of all tests of
+#: a suite.
 _OF_PARAMETERS = Limits(objects=500, n_bytes=2**20, seconds=1.0)
 
 #: The module for cases of workloads, which needs torch.
 WORKLOAD_CASE = "mnistbench.gate.sides.workload_case"
 
-#: The fixture of a case of a workload, that of a plain test, and its other name in pytest-codspeed, where both are marks, too.
+#: The fixture of a case of a workload, that of a plain test, and its other name in pytest-codspeed,
+#: where both are marks, too.
 FIXTURE, _BENCHMARK, _CODSPEED = "op_benchmark", "benchmark", "codspeed_benchmark"
 _FIXTURES = {FIXTURE, _BENCHMARK, _CODSPEED}
 
-#: The parameter of a test that measures a phase of a workload; ``op_benchmark(function)`` calls the other fixture.
+#: The parameter of a test that measures a phase of a workload; ``op_benchmark(function)`` calls the
+#: other fixture.
 _WORKLOAD = "bench_workload"
 
-#: The plug-ins that ``op_benchmark`` needs, by the names of their entry points. The folder ``fallback`` has copies of both.
+#: The plug-ins that ``op_benchmark`` needs, by the names of their entry points. The folder
+#: ``fallback`` has copies of both.
 _FIXTURE_PLUGINS = {
     "benchmark": "pytest_benchmark.plugin",
     _PACKAGE: "mnistbench.pytest_plugin.plugin",
@@ -150,7 +157,10 @@ class Side:
         )
 
     def case_id(self, node_id: str) -> str:
-        """Return the id of a test, the same on both sides if it has a path of the tree, for example that of a file of data."""
+        """Return the id of a test, the same on both sides.
+
+        It may have a path of the tree, for example that of a file of data.
+        """
         return node_id.replace(str(self.tree), "<tree>")
 
     def threads_of(self, params: Any) -> int:
@@ -187,7 +197,10 @@ class Side:
 
     @contextmanager
     def counted(self, name: str, case: str = ALL_CASES) -> Iterator[None]:
-        """Add the CPU time of the body to a cost that occurs once. Inside another such body it is a part of that one's cost."""
+        """Add the CPU time of the body to a cost that occurs once.
+
+        Inside another such body it is a part of that one's cost.
+        """
         if self._counted:
             yield
             return
@@ -205,10 +218,12 @@ class Side:
             self._counted = None
 
     def paths_among(self, arguments: list[str]) -> list[str] | None:
-        """Return the arguments that the side's pytest takes for paths; None if it does not accept the arguments.
+        """Return the arguments that the side's pytest takes for paths.
 
-        Runs in a forked process: pytest imports conftest.py to know its options, and code that runs twice in one process may
-        register its operators or hooks twice.
+        None if it does not accept the arguments.
+
+        Runs in a forked process: pytest imports conftest.py to know its options, and code that runs
+        twice in one process may register its operators or hooks twice.
         """
         reading, writing = os.pipe()
         with warnings.catch_warnings():
@@ -230,7 +245,10 @@ class Side:
         return found
 
     def _run_pytest(self, arguments: Sequence[str], *plugins: object) -> str:
-        """Run the side's pytest; return why it failed, else "". The process keeps the side's modules and folder."""
+        """Run the side's pytest; return why it failed, else "".
+
+        The process keeps the side's modules and folder.
+        """
         self._own = self._own or _modules()
         for name in _modules():
             del sys.modules[name]
@@ -321,13 +339,19 @@ class Side:
 
 
 def _spent_ns() -> int:
-    """Return the CPU time of this process and of the children that it has waited for, in nanoseconds."""
+    """Return the CPU time of this process and of its ended children, in nanoseconds.
+
+    It has waited for them.
+    """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Clock.cpu_ns() + round(1e9 * (ended.ru_utime + ended.ru_stime))
 
 
 def _count_imports(side: Side) -> None:
-    """Count the execution of the modules of a side's tree, with what they import, for the rest of this process."""
+    """Count the execution of the modules of a side's tree, with what they import.
+
+    For the rest of this process.
+    """
     # That of pytest.
     loaders: list[Any] = [type(finder) for finder in sys.meta_path if isinstance(finder, Loader)]
     for loader in (*loaders, SourceFileLoader, ExtensionFileLoader):
@@ -383,12 +407,18 @@ class _Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self) -> None:
-        """Count imports from here on: pytest has installed its loader of tests and of conftest.py."""
+        """Count imports from here on.
+
+        pytest has installed its loader of tests and of conftest.py.
+        """
         _count_imports(self.side)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Iterator[Any]:
-        """Set options of pytest-benchmark before it reads them: it neither measures nor saves nor compares."""
+        """Set options of pytest-benchmark before it reads them.
+
+        It neither measures nor saves nor compares.
+        """
         for name, value in _BENCHMARK_OPTIONS.items():
             if hasattr(config.option, name):
                 setattr(config.option, name, value)
@@ -474,7 +504,10 @@ class _Session:
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> Any:
-        """Count the fixture, and take over pytest-benchmark's own, which measures nothing itself."""
+        """Count the fixture, and take over pytest-benchmark's own.
+
+        The latter measures nothing itself.
+        """
         of_test = fixturedef.scope == "function"
         with (
             self.side.counted(SETUP, self.side.case_id(request.node.nodeid))
@@ -500,7 +533,10 @@ class _Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> None:
-        """Set the threads, which the test may change; measure a test that is marked as a whole, which then runs as usual."""
+        """Set the threads, which the test may change.
+
+        Measure a test that is marked as a whole, which then runs as usual.
+        """
         self.side.say(at=self.side.case_id(pyfuncitem.nodeid))
         self._threads = own_threads
         if torch := sys.modules.get("torch"):
@@ -538,7 +574,10 @@ class _Session:
         self._called_ns = Clock.wall_ns()
 
     def _give_stats(self, benchmark: Any, *_: object) -> None:
-        """Give the fixture the statistics of its call, which the test and hooks at the end of the session may read."""
+        """Give the fixture the statistics of its call.
+
+        The test and hooks at the end of the session may read them.
+        """
         elapsed_ns = max(1, Clock.wall_ns() - self._called_ns)
         benchmark.disabled = False
         benchmark._make_stats(1).update(elapsed_ns / 1e9)  # noqa: SLF001
@@ -617,7 +656,10 @@ class _Session:
 
 
 def _hash_of_parameters(item: pytest.Item) -> str:
-    """Return the hash of what a test is parametrized with; empty if there is nothing, or reading takes too long."""
+    """Return the hash of what a test is parametrized with.
+
+    Empty if there is nothing, or reading takes too long.
+    """
     callspec = getattr(item, "callspec", None)
     if callspec is None:
         return ""
@@ -625,15 +667,17 @@ def _hash_of_parameters(item: pytest.Item) -> str:
     return "" if parameters.is_timed_out else parameters.digest
 
 
-# ---- Options of pytest -------------------------------------------------------------------------------------------------
+# ---- Options of pytest ---------------------------------------------------------------------------
 
 
 def _plugins(directory: Path) -> list[str]:
-    """Return pytest's options for the plug-ins that it does not find by the metadata of installed distributions.
+    """Return pytest's options for the plug-ins that it does not find by itself.
 
-    These are the ones of the fixture, where the environment of the side lacks them, and those that the project in a folder
-    declares in another module than is installed: both sides may share one installation, but a plug-in's module may have been
-    renamed between the two.
+    It looks in the metadata of installed distributions.
+
+    These are the ones of the fixture, where the environment of the side lacks them, and those that
+    the project in a folder declares in another module than is installed: both sides may share one
+    installation, but a plug-in's module may have been renamed between the two.
     """
     try:
         declared = dict(project_table(directory)["entry-points"]["pytest11"])

@@ -1,4 +1,7 @@
-"""Jobs of one side that time nothing: a survey of its cases and of the memory of each, and a description of calls."""
+"""Jobs of one side that time nothing.
+
+A survey of its cases and of the memory of each, and a description of calls.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +41,12 @@ DEFAULT_PHASE = "step"
 
 
 def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> None:
-    """Send the arguments that select the cases if the job asks for them, then the listing of the side.
+    """Send the arguments that select the cases, then the listing of the side.
 
-    For a shard, the survey sends the tests that it has collected, and runs those of them that the next line of input names.
+    The arguments only if the job asks for them.
+
+    For a shard, the survey sends the tests that it has collected, and runs those of them that the
+    next line of input names.
     """
     # Before setuptools, if a test imports it, adds its own copies of packages to sys.path.
     installed = packages()
@@ -100,7 +106,10 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
 
 
 def collect(job: dict[str, Any], say: Callable[..., None]) -> None:
-    """Send which tests pytest collects in this process, with the hash of the parameters of each. Run none of them."""
+    """Send which tests pytest collects in this process, with the hash of the parameters of each.
+
+    Run none of them.
+    """
     side = Side.of(job, say)
 
     def none(_: list[str]) -> list[str]:
@@ -126,7 +135,9 @@ def refuse_old_torch(side: str) -> None:
 
 
 def packages() -> dict[str, str]:
-    """Return the versions of the installed distributions. Of two with one name, Python imports the first.
+    """Return the versions of the installed distributions.
+
+    Of two with one name, Python imports the first.
 
     mnistbench has its own version where it is not installed, because its copy is used there.
     """
@@ -149,13 +160,18 @@ def loaded_packages(modules: Collection[str]) -> tuple[str, ...]:
 
 
 def has_compiled_loops() -> bool | None:
-    """Return whether the fast step of the side's mnistbench had its compiled loops; None if no case has run it."""
+    """Return whether the fast step of the side's mnistbench had its compiled loops.
+
+    None if no case has run it.
+    """
     loops = getattr(sys.modules.get("mnistbench.workloads.fast"), "compiled_loops", None)
     return loops() is not None if loops and loops.cache_info().currsize else None
 
 
 def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str], list[str]]:
-    """Return pytest's arguments and the phases to measure: the user's if they contain a path, else the default ones.
+    """Return pytest's arguments and the phases to measure.
+
+    The user's if they contain a path, else the default ones.
 
     Args:
         side: its pytest decides which arguments are paths.
@@ -181,7 +197,10 @@ class _Survey:
         self._imported_bytes: int | None = None
 
     def take(self, case: TakenCase) -> None:
-        """Build and run a case, and store a failure: it does not matter for a case that the other side does not have."""
+        """Build and run a case, and store a failure.
+
+        It does not matter for a case that the other side does not have.
+        """
         refuse_old_torch(self._side.name)
         if not case.is_selected(self._phases):
             return
@@ -269,7 +288,10 @@ class _Survey:
 
 
 class _Sources:
-    """A plug-in of pytest that finds the files of the tree on which a test depends: its own, its fixtures', and data."""
+    """A plug-in of pytest that finds the files of the tree on which a test depends.
+
+    Its own, its fixtures', and data.
+    """
 
     def __init__(self, side: Side) -> None:
         self._side, self._began_s = side, time.time()
@@ -333,15 +355,20 @@ class _Sources:
 #: Ends of names of files that are no data of a test: code, and the configuration that pytest reads.
 _NO_DATA = (".py", ".pyc", ".so", "pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini")
 
-#: Share of CPU time that other threads have in a call on several cores, and the shortest such time that counts, in nanoseconds.
+#: Share of CPU time that other threads have in a call on several cores, and the shortest such time
+#: that counts, in nanoseconds.
 _OF_OTHER_THREADS, _LEAST_NS = 0.1, 1_000_000
 
-#: Share of the first call that a second one takes at most if it finds its work done. A first call is often longer by less.
+#: Share of the first call that a second one takes at most if it finds its work done. A first call
+#: is often longer by less.
 _MUCH_LESS = 1 / 3
 
 
 def _with_parallelism(work: Callable[[], Any]) -> tuple[Any, bool]:
-    """Return the result of a call, and whether it uses more than one core, or threads or processes of its own."""
+    """Return the result of a call, and whether it runs in parallel.
+
+    It uses more than one core, or threads or processes of its own.
+    """
     started: list[threading.Thread] = []
     start = threading.Thread.start
 
@@ -362,9 +389,12 @@ def _with_parallelism(work: Callable[[], Any]) -> tuple[Any, bool]:
 
 
 def _work_of_children() -> tuple[float, dict[str, list[str]]]:
-    """Return the CPU time of ended child processes, in seconds, and that of each running one, in the system's units.
+    """Return the CPU time of ended child processes, and that of each running one.
 
-    Source: proc_pid_stat(5), fields 14 and 15. Of a system without /proc only ended processes are known.
+    The former in seconds, the latter in the system's units.
+
+    Source: proc_pid_stat(5), fields 14 and 15. Of a system without /proc only ended processes are
+    known.
     """
     ended, running = resource.getrusage(resource.RUSAGE_CHILDREN), dict[str, list[str]]()
     for task in Path("/proc/self/task").glob("*/children"):
@@ -376,20 +406,22 @@ def _work_of_children() -> tuple[float, dict[str, list[str]]]:
     return ended.ru_utime + ended.ru_stime, running
 
 
-# ---- Calls of slower operations --------------------------------------------------------------------------------------
+# ---- Calls of slower operations ------------------------------------------------------------------
 
-#: Most rows of a script: an operation is one row, a group of operations may be many. Those with the most elements are taken, as
-#: times in one iteration are too noisy: the rows of the two sides would often be others.
+#: Most rows of a script: an operation is one row, a group of operations may be many. Those with the
+#: most elements are taken, as times in one iteration are too noisy: the rows of the two sides would
+#: often be others.
 MOST_ROWS = 6
 
 
 def capture(job: dict[str, Any], say: Callable[..., None]) -> None:
     """Send the rows of each script, or why there are none.
 
-    ``capture`` of the job is a list of objects: ``script`` (name of the file without its suffix), ``case`` (node id), ``rows``,
-    the keys of the operation table, and ``iterations``, of which so many precede the captured ones. The message ``captured``
-    has for each name of a script ``rows``, as ``CapturedRow.stored`` returns them, ``why_not`` (empty if there are rows) and
-    ``threads`` of the case. Values that a script reads are written to ``folder`` of the job.
+    ``capture`` of the job is a list of objects: ``script`` (name of the file without its suffix),
+    ``case`` (node id), ``rows``, the keys of the operation table, and ``iterations``, of which so
+    many precede the captured ones. The message ``captured`` has for each name of a script ``rows``,
+    as ``CapturedRow.stored`` returns them, ``why_not`` (empty if there are rows) and ``threads`` of
+    the case. Values that a script reads are written to ``folder`` of the job.
     """
     side = Side.of(job)
     cases = {wanted["case"] for wanted in job["capture"]}
@@ -423,7 +455,10 @@ def capture(job: dict[str, Any], say: Callable[..., None]) -> None:
 
 
 def _rows(side: Side, case: TakenCase, keys: set[Any], iterations: int) -> Any:
-    """Build and warm up a case and run iterations as before its profiled ones, and return the rows of one iteration."""
+    """Run iterations of a case as before its profiled ones, and return the rows of one.
+
+    The case is built and warmed up.
+    """
     made = case.make()
     with side.errors_named():
         made.build()
@@ -443,7 +478,10 @@ def _rows(side: Side, case: TakenCase, keys: set[Any], iterations: int) -> Any:
 
 
 def _largest(rows: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Return the rows with calls, the largest first, each call once: ``aten::copy_`` may run in the call of ``aten::clone``."""
+    """Return the rows with calls, the largest first, each call once.
+
+    ``aten::copy_`` may run in the call of ``aten::clone``.
+    """
     found: list[tuple[Any, Any]] = []
     taken: dict[int, Any] = {}  # position of a call -> the call
     for key, row in sorted(

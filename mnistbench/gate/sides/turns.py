@@ -26,13 +26,15 @@ class PeerError(MnistbenchError):
 class Turns:
     """The turns of one side; the process of the other side is at the other end of a socket.
 
-    The process whose turn it is computes. The other one waits for a byte and so does not use the core that both share.
+    The process whose turn it is computes. The other one waits for a byte and so does not use the
+    core that both share.
 
     Args:
         name: of this side.
         peer: the socket.
-        first: the side that sends first in an exchange, the same in both processes. It has to be drawn: which side sends
-            first decides which one runs first afterwards, and a fixed side would have an advantage in every launch.
+        first: the side that sends first in an exchange, the same in both processes. It has to be
+            drawn: which side sends first decides which one runs first afterwards, and a fixed side
+            would have an advantage in every launch.
         alive: called after each turn.
     """
 
@@ -50,7 +52,9 @@ class Turns:
         self._peer.close()
 
     def of(self, names: Iterable[str]) -> Iterator[None]:
-        """Yield at each turn of this process's side; return when those of both, given alike in both processes, are over.
+        """Yield at each turn of this process's side.
+
+        Return when those of both, given alike in both processes, are over.
 
         Raises:
             PeerError: the other process has ended.
@@ -68,7 +72,9 @@ class Turns:
         self.exchange(None)  # the process with the last turn is done, too
 
     def at_once(self, firsts: Iterable[str]) -> Iterator[None]:
-        """Yield in both processes at once; each time, wait for the other process. ``firsts`` sends first, the same in both.
+        """Yield in both processes at once; each time, wait for the other process.
+
+        ``firsts`` sends first, the same in both.
 
         Raises:
             PeerError: the other process has ended.
@@ -80,7 +86,9 @@ class Turns:
         self.exchange(None)
 
     def exchange(self, value: Any, first: str = "") -> list[Any]:
-        """Exchange values, as JSON, with the other process and return both. ``first`` sends first, by default the drawn side.
+        """Exchange values, as JSON, with the other process and return both.
+
+        ``first`` sends first, by default the drawn side.
 
         Raises:
             PeerError: the other process has ended.
@@ -94,7 +102,9 @@ class Turns:
         return [value, other]
 
     def agree(self, test: str) -> None:
-        """Check that the other process runs the same test now; the test is empty after the last one.
+        """Check that the other process runs the same test now.
+
+        The test is empty after the last one.
 
         Raises:
             PeerError: it runs another test, or has ended.

@@ -1,16 +1,19 @@
-"""The process of one side in a launch: runs its pytest session, and measures its cases in turn with the other side's process.
+"""The process of one side in a launch.
 
-The process reads a job (JSON) from the first line of its input, and writes messages (a JSON object per line) to its output:
-``ready`` when its code is loaded, then, after a second line of input, ``case`` with the number of each case before it is
-measured, and ``result``; or ``error``. All other output goes to the log, which is its standard error. A job with the key
-``default`` is a survey of the side, one with the key ``capture`` describes calls of operations, one with the key ``collect``
+Runs its pytest session, and measures its cases in turn with the other side's process.
+
+The process reads a job (JSON) from the first line of its input, and writes messages (a JSON object
+per line) to its output: ``ready`` when its code is loaded, then, after a second line of input,
+``case`` with the number of each case before it is measured, and ``result``; or ``error``. All other
+output goes to the log, which is its standard error. A job with the key ``default`` is a survey of
+the side, one with the key ``capture`` describes calls of operations, one with the key ``collect``
 only collects tests; all three time nothing.
 
-Both processes of a launch have the same random generator and draw from it in the same order, so they agree about the order
-of cases, builds and iterations.
+Both processes of a launch have the same random generator and draw from it in the same order, so
+they agree about the order of cases, builds and iterations.
 
-The process imports torch before its session if the surveys have shown that both sides use it. If only one side does, that is a
-cost of its imports.
+The process imports torch before its session if the surveys have shown that both sides use it. If
+only one side does, that is a cost of its imports.
 """
 
 from __future__ import annotations
@@ -38,9 +41,9 @@ from mnistbench.gate.verdict.ids_of_tests import unstable
 from mnistbench.gate.verdict.samples import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.measuring.timing import Clock
 
-#: Builds of each case of a workload in a launch with the effort 1. The second has the reverse order of the first, so that
-#: quantities of the order cancel. With half of the effort there is one, whose order is drawn. A plain test has one, because its
-#: fixtures have made all objects before.
+#: Builds of each case of a workload in a launch with the effort 1. The second has the reverse order
+#: of the first, so that quantities of the order cancel. With half of the effort there is one, whose
+#: order is drawn. A plain test has one, because its fixtures have made all objects before.
 BUILDS = 2
 
 #: Seconds between two messages of a case that takes long.
@@ -204,7 +207,10 @@ class _Launch:
             self._say(alive="")
 
     def _begin(self, case: TakenCase, cores: list[int]) -> float:
-        """Import what the first case needs, wait until the launch may measure, and return the time."""
+        """Import what the first case needs, wait until the launch may measure.
+
+        Return the time.
+        """
         threads = self._side.threads_of(case.params)
         # They keep the cores with which they are started; one thread uses any core for imports.
         if threads > 1:
@@ -225,11 +231,14 @@ def _now_s() -> float:
 
 
 def _tidy_memory() -> None:
-    """Exclude imported objects from later garbage collections, and touch the heap before it is needed.
+    """Exclude imported objects from later garbage collections.
 
-    The heap keeps its pages, because the allocator's thresholds are raised. But if small allocations have split a freed block,
-    it is too small for the next tensor, which then gets untouched pages. Their page faults tripled the time of single
-    operations in some launches (docs/evidence/page_faults.py).
+    And touch the heap before it is needed.
+
+    The heap keeps its pages, because the allocator's thresholds are raised. But if small
+    allocations have split a freed block, it is too small for the next tensor, which then gets
+    untouched pages. Their page faults tripled the time of single operations in some launches
+    (docs/evidence/page_faults.py).
     """
     gc.collect()
     gc.freeze()
@@ -237,9 +246,12 @@ def _tidy_memory() -> None:
 
 
 def _use_cores(cores: list[int], threads: int, device: str) -> None:
-    """Restrict the process to as many cores as a case has threads; their random order makes the choice average out.
+    """Restrict the process to as many cores as a case has threads.
 
-    Not with an accelerator, which torch drives from additional threads, nor where a process cannot choose its cores.
+    Their random order makes the choice average out.
+
+    Not with an accelerator, which torch drives from additional threads, nor where a process cannot
+    choose its cores.
     """
     if cores:
         os.sched_setaffinity(0, cores[:threads] if device == "cpu" else cores)

@@ -1,4 +1,7 @@
-"""A case of a workload as the gate measures it on one side, and what needs torch to profile any case."""
+"""A case of a workload as the gate measures it on one side.
+
+And what needs torch to profile any case.
+"""
 
 from __future__ import annotations
 
@@ -63,9 +66,12 @@ class WorkloadCase(SideCase):
         return self._built.runner is not None
 
     def outcome(self) -> Outcome:
-        """Return a hash of all weights and of the output, and the mean of the output (or the sum of absolute weights).
+        """Return a hash of all weights and of the output, and the mean of the output.
 
-        On one thread of a CPU the same code returns the same hash, so different hashes mean different computations.
+        Or the sum of absolute weights.
+
+        On one thread of a CPU the same code returns the same hash, so different hashes mean
+        different computations.
         """
         with torch.inference_mode():
             case = self._built
@@ -107,16 +113,20 @@ class WorkloadCase(SideCase):
 
     @contextmanager
     def marked(self) -> Iterator[Callable[[], None]]:
-        """Put the marks of profiled iterations on the case while the body runs; give what runs one iteration."""
+        """Put the marks of profiled iterations on the case while the body runs.
+
+        Give what runs one iteration.
+        """
         with marked(self._built):
             yield self._built
 
     def peak_memory(self) -> int | None:
         """Return the peak memory of tensors in an iteration, in bytes.
 
-        On a CPU this is the memory of tensors that existed before the build plus what the allocator reports from then on, which
-        includes temporary buffers inside operations. On an accelerator it is the peak that its allocator reports. None on other
-        devices, and for whole epochs and data, which run once.
+        On a CPU this is the memory of tensors that existed before the build plus what the allocator
+        reports from then on, which includes temporary buffers inside operations. On an accelerator
+        it is the peak that its allocator reports. None on other devices, and for whole epochs and
+        data, which run once.
         """
         before = sum(live_storages().values())
         with allocations_profile(profile_memory=True) as profiler:
@@ -149,7 +159,10 @@ class WorkloadCase(SideCase):
 
 
 def live_storages() -> dict[int, int]:
-    """Return the bytes of each CPU storage in use, by address, without those of objects frozen by ``gc.freeze``."""
+    """Return the bytes of each CPU storage in use, by address.
+
+    Without those of objects frozen by ``gc.freeze``.
+    """
     gc.collect()
     found: dict[int, int] = {}
     # A subclass of Tensor may compute or raise.
@@ -185,7 +198,7 @@ def _peak_bytes(profiler: allocations_profile) -> int:
     return max(peak, current)
 
 
-# ---- Profiling -------------------------------------------------------------------------------------------------------
+# ---- Profiling -----------------------------------------------------------------------------------
 
 
 def profiled(
@@ -219,7 +232,10 @@ def profiled(
 
 
 def columns(profile: OpTable) -> dict[str, Any]:
-    """Return a table as JSON columns: counts, and the self times of every iteration in nanoseconds."""
+    """Return a table as JSON columns.
+
+    Counts, and the self times of every iteration in nanoseconds.
+    """
     clock = profile.clock
     return {
         "iteration_ns": list(profile.iteration_ns),

@@ -1,4 +1,7 @@
-"""Effects of two stages -> verdicts. Pure and seeded; does not import torch. See ``docs/gate-statistics.md``."""
+"""Effects of two stages -> verdicts. Pure and seeded; does not import torch.
+
+See ``docs/gate-statistics.md``.
+"""
 
 from __future__ import annotations
 
@@ -38,26 +41,30 @@ LAUNCHES = 10
 #: Fewest launches of the first stage that can be judged: their smallest p-value is 1 / 2^8.
 LEAST_LAUNCHES = 8
 
-#: Largest p-value of the first stage for a slowdown, and of the fresh launches for its confirmation.
+#: Largest p-value of the first stage for a slowdown, and of the fresh launches for its
+#: confirmation.
 SCREENING, CONFIRMING = 0.05, 1 / 16
 
 #: Numbers of fresh launches at which they are judged; :func:`looks` has those of a shard.
 LOOKS = (4, 8, 12)
 
-#: Largest product of both p-values for a regression. If nothing is slower, two independent p-values, the first at most a and
-#: the second at most b, have a product of at most c with a probability of at most c (1 + ln(a b / c)). That is 3.3e-4 here, and
-#: the sum over the looks is 1.0e-3. The p-values are adjusted over all quantities, so this bounds the probability of any false
-#: alarm. Four fresh launches can reach the product: 2^-10 of the first stage by 2^-4.
+#: Largest product of both p-values for a regression. If nothing is slower, two independent
+#: p-values, the first at most a and the second at most b, have a product of at most c with a
+#: probability of at most c (1 + ln(a b / c)). That is 3.3e-4 here, and the sum over the looks is
+#: 1.0e-3. The p-values are adjusted over all quantities, so this bounds the probability of any
+#: false alarm. Four fresh launches can reach the product: 2^-10 of the first stage by 2^-4.
 PRODUCT = 6.9e-5
 
-#: Fewest fresh launches that can be judged, and that can confirm an improvement, whose p-value has to be at most LEVEL there.
+#: Fewest fresh launches that can be judged, and that can confirm an improvement, whose p-value has
+#: to be at most LEVEL there.
 LEAST_FRESH, LEAST_FRESH_OF_IMPROVEMENT = min(LOOKS), 8
 
-#: Threshold of means, as a multiple of the threshold of medians. On a busy machine means spread up to five times as much as
-#: medians, because every disturbed iteration counts.
+#: Threshold of means, as a multiple of the threshold of medians. On a busy machine means spread up
+#: to five times as much as medians, because every disturbed iteration counts.
 MEAN_FACTOR = 5
 
-#: Smallest change of peak memory that matters, as a share; smaller ones depend on the order of deallocations.
+#: Smallest change of peak memory that matters, as a share; smaller ones depend on the order of
+#: deallocations.
 MEMORY_SHARE = 0.10
 
 #: Logarithm from which on a change counts as infinite; close to the logarithm of the largest float.
@@ -81,12 +88,14 @@ class Estimate:
 def as_shown(estimate: Estimate) -> Estimate:
     """Return an estimate for a reader: with a base and a head that give its change.
 
-    The change is that of pairs of iterations, which is tested. The medians of each side over all launches give another one if
-    the speed of the machine changes between launches: 38.2 and 40.7 us stood beside -12.6 %. So the base is its median (of what
-    occurs once its mean), and the head is what the change makes of it.
+    The change is that of pairs of iterations, which is tested. The medians of each side over all
+    launches give another one if the speed of the machine changes between launches: 38.2 and 40.7 us
+    stood beside -12.6 %. So the base is its median (of what occurs once its mean), and the head is
+    what the change makes of it.
 
-    The change of what occurs once, which is tested with 5 ms added to both sides, becomes a share of the base alone; it is
-    infinite if the base is 0. If the change is a share of the case (ADDED), it gives the difference of both times.
+    The change of what occurs once, which is tested with 5 ms added to both sides, becomes a share
+    of the base alone; it is infinite if the base is 0. If the change is a share of the case
+    (ADDED), it gives the difference of both times.
     """
     quantity, change = estimate.quantity, estimate.change
     if not -1 < change < math.inf:
@@ -118,13 +127,16 @@ def as_shown(estimate: Estimate) -> Estimate:
 
 
 def _with_difference(base: float, head: float, difference: float) -> tuple[float, float]:
-    """Return times of both sides with this difference: those of the base if it fits, and 0 on a side without the operation."""
+    """Return times of both sides with this difference.
+
+    Those of the base if it fits, and 0 on a side without the operation.
+    """
     if head == 0 or base + difference < 0:
         return max(0.0, -difference), max(0.0, difference)
     return base, base + difference
 
 
-# ---- The verdict -----------------------------------------------------------------------------------------------------
+# ---- The verdict ---------------------------------------------------------------------------------
 
 PASSED, REGRESSED, INCONCLUSIVE = "passed", "regressed", "inconclusive"
 IMPROVED, UNCONFIRMED, CONTRADICTED, SMALL = "improved", "unconfirmed", "contradicted", "small"
@@ -144,8 +156,8 @@ class Reason(NamedTuple):
 
 
 NOISE, BUDGET = "noise", "budget"
-#: An operation and the time of its case disagree; no usable times; a case that one side does not have; an --accept without a
-#: limit; a crash or an interrupt.
+#: An operation and the time of its case disagree; no usable times; a case that one side does not
+#: have; an --accept without a limit; a crash or an interrupt.
 CONTRADICTION, UNMEASURED, MISSING, ACCEPTANCE, BROKEN = (
     "contradiction",
     "unmeasured",
@@ -176,7 +188,10 @@ class Thresholds:
     )
 
     def of(self, quantity: Quantity) -> float:
-        """Return the smallest change of this quantity that matters; for ADDED as a share of the case."""
+        """Return the smallest change of this quantity that matters.
+
+        For ADDED as a share of the case.
+        """
         if quantity.is_case:
             return self.case
         if quantity.is_once:
@@ -194,8 +209,9 @@ class Finding:
 
     screened: Estimate  # of the first stage
     confirmed: Estimate | None  # of the fresh launches; None if there were none
-    # REGRESSED; IMPROVED; SMALL: significant, but bounded below the threshold; CONTRADICTED: its whole case did not get slower;
-    # UNCONFIRMED: not significant in fresh launches; UNDECIDED: not significant there, and not bounded below the threshold.
+    # REGRESSED; IMPROVED; SMALL: significant, but bounded below the threshold; CONTRADICTED: its
+    # whole case did not get slower; UNCONFIRMED: not significant in fresh launches; UNDECIDED: not
+    # significant there, and not bounded below the threshold.
     verdict: str
     # The slowdown that the confirming test shows: lower bound of the fresh launches at its level.
     least: float = 0.0
@@ -225,7 +241,10 @@ class Decision:
 
     @property
     def bound(self) -> float:
-        """Largest upper bound of the medians of all clocks and cases, without regressed cases; infinite if there is none."""
+        """Largest upper bound of the medians of all clocks and cases, without regressed cases.
+
+        Infinite if there is none.
+        """
         return self._bound(ITERATION)
 
     @property
@@ -267,7 +286,10 @@ def decision_as_shown(decision: Decision) -> Decision:
 
 
 def candidates(first: Sequence[Quantity], thresholds: Thresholds, seed: int) -> list[Estimate]:
-    """Return the significant and relevant changes of the first stage, which fresh launches have to confirm."""
+    """Return the significant and relevant changes of the first stage.
+
+    Fresh launches have to confirm them.
+    """
     if not first or len(first[0].logs) < LEAST_LAUNCHES:
         return []
     return _flagged(_estimates(tuple(filter(_usable, first)), seed), thresholds)
@@ -306,9 +328,10 @@ def decide(
         second: quantities of the fresh launches; empty if there were none.
         thresholds: the smallest changes that matter.
         seed: of the permutation tests.
-        accepts: whether a regression is intended. If an accepted regression is one of an operation, the bound of its case is
-            still checked.
-        shards: number of machines that measure the gate. Together they have the level of a single one.
+        accepts: whether a regression is intended. If an accepted regression is one of an operation,
+            the bound of its case is still checked.
+        shards: number of machines that measure the gate. Together they have the level of a single
+            one.
     """
     launches = len(first[0].logs) if first else 0
     fresh = len(second[0].logs) if second else 0
@@ -329,9 +352,10 @@ def decide_together(
 ) -> Decision:
     """Return the decision about a gate from those about its shards that have enough launches.
 
-    Each shard has tested its part with its share of the level, so its findings are those of the gate. The bounds are those of
-    a single gate: roles and errors of shards are independent, so the launches with one number may be exchanged together.
-    Quantities with as many launches are a group, each with its share of the risk.
+    Each shard has tested its part with its share of the level, so its findings are those of the
+    gate. The bounds are those of a single gate: roles and errors of shards are independent, so the
+    launches with one number may be exchanged together. Quantities with as many launches are a
+    group, each with its share of the risk.
     """
     found = [
         (number, one)
@@ -400,9 +424,10 @@ def _decided(
 def is_settled(found: Decision, thresholds: Thresholds) -> bool:
     """Whether the fresh launches are enough, so that no more of them are needed.
 
-    The flagged quantities of each case are three groups: its time, that of its operations, and what occurs once. At the first
-    look a slowdown of each group is confirmed, because an operation explains why a case is slower, or all of them are ruled
-    out. Later looks settle a gate that has regressed, or in which no slowdown is open.
+    The flagged quantities of each case are three groups: its time, that of its operations, and what
+    occurs once. At the first look a slowdown of each group is confirmed, because an operation
+    explains why a case is slower, or all of them are ruled out. Later looks settle a gate that has
+    regressed, or in which no slowdown is open.
     """
     ruled_out = {
         finding.screened.quantity.key: _is_ruled_out(finding, found, thresholds)
@@ -430,7 +455,7 @@ def is_settled(found: Decision, thresholds: Thresholds) -> bool:
 
 
 def _is_ruled_out(finding: Finding, found: Decision, thresholds: Thresholds) -> bool:
-    """Whether the launches of both stages rule out that a slowdown that was flagged has the size of its threshold."""
+    """Whether both stages rule out that a flagged slowdown has the size of its threshold."""
     key = finding.screened.quantity.key
     [high] = [
         estimate.high
@@ -452,7 +477,7 @@ def _is_of_case(finding: Finding) -> bool:
 def _unbounded(
     operations: Iterable[Estimate], findings: Sequence[Finding], thresholds: Thresholds
 ) -> list[Estimate]:
-    """Return operations whose upper bound reaches their threshold and of which no finding is reported."""
+    """Return operations whose upper bound reaches their threshold without a finding."""
     reported = {
         finding.screened.quantity.key
         for finding in findings
@@ -473,7 +498,10 @@ def _usable(quantity: Quantity) -> bool:
 # Those of the first stage are needed again at each look at the fresh launches.
 @functools.lru_cache(maxsize=1)
 def _estimates(quantities: tuple[Quantity, ...], seed: int) -> Sequence[Estimate]:
-    """Return estimates: p-values adjusted over all quantities together, bounds within each family."""
+    """Return estimates.
+
+    P-values adjusted over all quantities together, bounds within each family.
+    """
     if not quantities:
         return []
     logs = _matrix(quantities)
@@ -491,9 +519,12 @@ def _estimates(quantities: tuple[Quantity, ...], seed: int) -> Sequence[Estimate
 
 
 def _families(items: Sequence[_Item], effect_of: Callable[[_Item], Quantity]) -> list[list[_Item]]:
-    """Return cases, large operations, small ones, and what occurs once; bounds are simultaneous within each of these families.
+    """Return cases, large operations, small ones, and what occurs once.
 
-    Large operations vary less and matter more. In one family with dozens of small ones their bounds would be twice as wide.
+    Bounds are simultaneous within each of these families.
+
+    Large operations vary less and matter more. In one family with dozens of small ones their bounds
+    would be twice as wide.
     """
     families: tuple[list[_Item], ...] = ([], [], [], [])
     for item in items:
@@ -513,7 +544,8 @@ def _bounded(
     logs, kinds = _matrix(quantities), _kinds(quantities)
     if shards:
         kinds = [f"{kind} {shard}" for kind, shard in zip(kinds, shards, strict=True)]
-    # The result promises the bounds of cases. Those of operations would be wider, and leave twice as many gates undecided.
+    # The result promises the bounds of cases. Those of operations would be wider, and leave twice
+    # as many gates undecided.
     skewed = all(quantity.is_case for quantity in quantities)
     low, high = simultaneous_bounds(logs, seed, confidence, kinds, skewed=skewed)
     means = logs.mean(axis=1)
@@ -535,7 +567,10 @@ def _matrix(quantities: Sequence[Quantity]) -> Array:
 
 
 def _kinds(quantities: Sequence[Quantity]) -> list[str]:
-    """Return the kinds that share an s0: changes by new operations are shares of a case, so much smaller than others."""
+    """Return the kinds that share an s0.
+
+    Changes by new operations are shares of a case, so much smaller than others.
+    """
     return [
         "operation" if one.is_operation and one.kind != ADDED else one.kind for one in quantities
     ]
@@ -544,9 +579,12 @@ def _kinds(quantities: Sequence[Quantity]) -> list[str]:
 def _with_fresh(
     estimates: Sequence[Estimate], second: dict[tuple[str, str, str], Quantity], seed: int
 ) -> list[Estimate]:
-    """Return estimates with bounds from the launches of both stages, for the quantities that were measured again.
+    """Return estimates of quantities that were measured again.
 
-    Effects that were measured once and those measured again are two groups; each takes half of the risk of a wrong bound.
+    Their bounds are from the launches of both stages.
+
+    Effects that were measured once and those measured again are two groups; each takes half of the
+    risk of a wrong bound.
     """
     if not second:
         return list(estimates)
@@ -595,7 +633,10 @@ def _size(finding: Finding) -> float:
 def _confirmed(
     screened: Sequence[Estimate], second: dict[tuple[str, str, str], Quantity], seed: int
 ) -> dict[tuple[str, str, str], Estimate]:
-    """Return estimates of the fresh launches by key, with one-sided p-values in the direction of the first stage."""
+    """Return estimates of the fresh launches by key.
+
+    With one-sided p-values in the direction of the first stage.
+    """
     fresh = [second[estimate.quantity.key] for estimate in screened]
     if not fresh or len(fresh[0].logs) < LEAST_FRESH:
         return {}
@@ -622,7 +663,8 @@ def _verdict(
             and screened.p <= LEVEL
             and fresh.high >= thresholds.of(screened.quantity)
         )
-        # The bound of a median is a reason by itself. That of a mean is not: it may be MEAN_FACTOR times as large.
+        # The bound of a median is a reason by itself. That of a mean is not: it may be MEAN_FACTOR
+        # times as large.
         return UNDECIDED if open_slowdown and screened.quantity.kind != ITERATION else UNCONFIRMED
     if not _may_matter(fresh, thresholds):
         return SMALL
@@ -646,9 +688,12 @@ def _is_confirmed(screened: Estimate, fresh: Estimate, shards: int = 1) -> bool:
 
 @functools.cache
 def product(shards: int) -> float:
-    """Return the largest product of both p-values for a regression in one of so many shards, PRODUCT for a single one.
+    """Return the largest product of both p-values for a regression in one of the shards.
 
-    The probability of a false alarm, c (1 + ln(a b / c)) at a look, is divided by the number of shards; c follows by iteration.
+    It is PRODUCT for a single one.
+
+    The probability of a false alarm, c (1 + ln(a b / c)) at a look, is divided by the number of
+    shards; c follows by iteration.
     """
     found, of_gate = PRODUCT, PRODUCT * (1 + math.log(SCREENING * CONFIRMING / PRODUCT))
     for _ in range(100 if shards > 1 else 0):
@@ -657,7 +702,10 @@ def product(shards: int) -> float:
 
 
 def looks(shards: int) -> tuple[int, ...]:
-    """Return the numbers of fresh launches at which a shard judges them: the first can confirm a slowdown after LAUNCHES."""
+    """Return the numbers of fresh launches at which a shard judges them.
+
+    The first can confirm a slowdown after LAUNCHES.
+    """
     later = next(
         more
         for more in range(0, 99, LOOKS[0])
@@ -667,7 +715,9 @@ def looks(shards: int) -> tuple[int, ...]:
 
 
 def least_fresh(launches: int, shards: int = 1) -> int:
-    """Return the first look that can confirm a slowdown, after this number of launches of the first stage.
+    """Return the first look that can confirm a slowdown.
+
+    After this number of launches of the first stage.
 
     The smallest p-value of a stage of n launches is 1 / 2^n.
     """
@@ -675,10 +725,13 @@ def least_fresh(launches: int, shards: int = 1) -> int:
 
 
 def _contradicted(operation: Estimate, pooled: Sequence[Estimate]) -> bool:
-    """Whether the lower bound of the time that an operation added exceeds the upper bound of the change of its case.
+    """Whether an operation added more time than the change of its case can be.
 
-    The largest time that other operations of the case may have saved is subtracted. On an accelerator, operations are parts of
-    its busy time: in a call that is limited by launches, a slower kernel fills a gap and changes no other clock.
+    Its lower bound exceeds the upper bound of the case.
+
+    The largest time that other operations of the case may have saved is subtracted. On an
+    accelerator, operations are parts of its busy time: in a call that is limited by launches, a
+    slower kernel fills a gap and changes no other clock.
     """
     case = operation.quantity.case
     added = operation.low * operation.quantity.weight
@@ -701,7 +754,7 @@ def _contradicted(operation: Estimate, pooled: Sequence[Estimate]) -> bool:
     return bool(bounds) and added - saved > max(bounds.values())
 
 
-# ---- Why it is inconclusive ------------------------------------------------------------------------------------------
+# ---- Why it is inconclusive ----------------------------------------------------------------------
 
 
 def _of_unusable(quantities: Sequence[Quantity]) -> Iterable[Reason]:
@@ -752,9 +805,12 @@ def _of_bounds(
     regressions: Sequence[Finding],
     accepts: Callable[[Finding], bool],
 ) -> Iterable[Reason]:
-    """Yield a reason for each case whose median or mean has too large an upper bound, with the clock of the largest.
+    """Yield a reason for each case whose median or mean has too large an upper bound.
 
-    A regression that fails the gate settles its case. One that is accepted settles the medians of its case, or the means.
+    With the clock of the largest.
+
+    A regression that fails the gate settles its case. One that is accepted settles the medians of
+    its case, or the means.
     """
     failed = {finding.screened.quantity.case for finding in regressions if not accepts(finding)}
     settled = {
@@ -787,7 +843,10 @@ def _of_bounds(
 
 
 def launches_needed(one: Estimate, limit: float) -> float:
-    """Return the number of launches for an upper bound below a limit; the width of an interval falls with their root."""
+    """Return the number of launches for an upper bound below a limit.
+
+    The width of an interval falls with their root.
+    """
     estimate = max(one.change, -1 + LEAST_SPREAD)
     reach, room = (math.log1p(value) - math.log1p(estimate) for value in (one.high, limit))
     needed = one.launches * (reach / room) ** 2
@@ -795,7 +854,10 @@ def launches_needed(one: Estimate, limit: float) -> float:
 
 
 def _of_unbounded(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iterable[Reason]:
-    """Yield a reason for each large operation that is not bounded; the last line of the report counts all of them."""
+    """Yield a reason for each large operation that is not bounded.
+
+    The last line of the report counts all of them.
+    """
     for one in unbounded:
         if one.quantity.share >= LARGE_SHARE and one.quantity.kind in (OPERATION, REPLACED, ADDED):
             limit, share = (

@@ -1,7 +1,10 @@
-"""Ids of parametrized tests that are not the same in each process, so that the gate cannot tell which tests belong together.
+"""Ids of parametrized tests that are not the same in each process.
 
-The text of an id may contain the order of a set, an address, the time or a random number. An id such as ``test_a[value0]`` is
-the position of a parameter: if the parameters come from a set, it belongs to another one in another process.
+The gate cannot tell which tests belong together.
+
+The text of an id may contain the order of a set, an address, the time or a random number. An id
+such as ``test_a[value0]`` is the position of a parameter: if the parameters come from a set, it
+belongs to another one in another process.
 """
 
 from __future__ import annotations
@@ -25,7 +28,10 @@ REORDERED = (
 
 
 def name_of_test(node_id: str) -> str:
-    """Return the id of a test without its parameters. A folder may have a bracket in its name, and a parameter two colons."""
+    """Return the id of a test without its parameters.
+
+    A folder may have a bracket in its name, and a parameter two colons.
+    """
     file, colons, test = node_id.partition("::")
     return f"{file}{colons}{test.partition('[')[0]}"
 
@@ -68,7 +74,10 @@ def unstable(
 
 
 def without_counterpart(of_base: Iterable[str], of_head: Iterable[str]) -> set[str]:
-    """Return the parametrized ids that one side alone has, of tests of which both sides have such ids."""
+    """Return the parametrized ids that one side alone has.
+
+    Of tests of which both sides have such ids.
+    """
     only_base, only_head = {*of_base} - {*of_head}, {*of_head} - {*of_base}
     tests = {name_of_test(node_id) for node_id in only_base if node_id.endswith("]")}
     tests &= {name_of_test(node_id) for node_id in only_head if node_id.endswith("]")}

@@ -1,16 +1,18 @@
 """Paired log ratios of two sides -> adjusted p-values and simultaneous bounds: pure and seeded.
 
-The test is a maxT permutation test [1]. A random draw gave each launch the roles of its two sides, so if both run the same
-code, exchanging the roles (the signs of all differences of that launch) gives an equally likely result. All quantities of a
-launch change sign together, which keeps their correlation. Each quantity is compared with the maximum over all quantities, so
-the level is the probability of *any* false alarm. The statistic is mean / (standard error + s0), where s0 limits the statistic
-of quantities whose spread is tiny by chance [2]. Medians of cases, means of cases, operations, new operations, costs that occur
-once and memory have one s0 each: the spread of medians is a third of that of operations, and a common s0 would hide a 2 %
-slower case (docs/evidence/gate_power.py).
+The test is a maxT permutation test [1]. A random draw gave each launch the roles of its two sides,
+so if both run the same code, exchanging the roles (the signs of all differences of that launch)
+gives an equally likely result. All quantities of a launch change sign together, which keeps their
+correlation. Each quantity is compared with the maximum over all quantities, so the level is the
+probability of *any* false alarm. The statistic is mean / (standard error + s0), where s0 limits the
+statistic of quantities whose spread is tiny by chance [2]. Medians of cases, means of cases,
+operations, new operations, costs that occur once and memory have one s0 each: the spread of medians
+is a third of that of operations, and a common s0 would hide a 2 % slower case
+(docs/evidence/gate_power.py).
 
-[1] Westfall and Young, Resampling-Based Multiple Testing, 1993, sections 2.6 and 2.8 (step-down maxT).
-[2] Tusher, Tibshirani and Chu, PNAS 98 (2001) 5116: the fudge factor of SAM.
-[3] Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 12.5.
+[1] Westfall and Young, Resampling-Based Multiple Testing, 1993, sections 2.6 and 2.8 (step-down
+maxT). [2] Tusher, Tibshirani and Chu, PNAS 98 (2001) 5116: the fudge factor of SAM. [3] Efron and
+Tibshirani, An Introduction to the Bootstrap, 1993, section 12.5.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ LEVEL = 0.01
 #: Confidence of the simultaneous bounds.
 CONFIDENCE = 0.95
 
-#: Largest number of exchanges: all 2^launches of them if there are no more, else a random sample. With ``many`` the number of
-#: the second: with the level of one of a hundred shards, 10,000 are too few to confirm anything.
+#: Largest number of exchanges: all 2^launches of them if there are no more, else a random sample.
+#: With ``many`` the number of the second: with the level of one of a hundred shards, 10,000 are too
+#: few to confirm anything.
 EXCHANGES, MANY = 10_000, 2**16
 
 #: Most statistics that are computed at once: exchanges times quantities.
@@ -50,8 +53,9 @@ def directed_test(
 ) -> Array:
     """Return one-sided p-values in the expected directions, adjusted over all quantities.
 
-    While the quantity with the largest statistic is significant, the others are tested without it. In a single step a large
-    quantity would hide a small one, because it is larger even with the roles of one launch exchanged.
+    While the quantity with the largest statistic is significant, the others are tested without it.
+    In a single step a large quantity would hide a small one, because it is larger even with the
+    roles of one launch exchanged.
 
     Args:
         logs: [quantities, launches], log(head / base).
@@ -100,16 +104,19 @@ def simultaneous_bounds(
         logs: [quantities, launches].
         seed: of the exchanges, if they are sampled.
         confidence: probability that all bounds are correct.
-        kinds: kind of each quantity; quantities of the same kind share an s0. One kind if not given.
+        kinds: kind of each quantity; quantities of the same kind share an s0. One kind if not
+            given.
         skewed: the bounds have to be correct for skewed launches, too.
 
-    Single-step maxT of the residuals: mean -+ c (se + s0), where c is the quantile of the largest statistic. Residuals sum to
-    0, so they and their exchanges have a smaller range than errors; ``scale`` corrects each of the two. With normal errors the
-    coverage is the nominal one (94 to 96 % in simulations of 1 to 20 quantities in 8 to 12 launches; 91 to 96 % in 4).
+    Single-step maxT of the residuals: mean -+ c (se + s0), where c is the quantile of the largest
+    statistic. Residuals sum to 0, so they and their exchanges have a smaller range than errors;
+    ``scale`` corrects each of the two. With normal errors the coverage is the nominal one (94 to 96
+    % in simulations of 1 to 20 quantities in 8 to 12 launches; 91 to 96 % in 4).
 
-    Exchanges make every distribution symmetric. If single processes are slow, launches are skewed, and the bound on that side
-    is too small: with exponential errors, upper bounds were wrong in 7 to 10 %. So a bound is at least that of the bootstrap-t
-    [3]: 0 to 3 % wider with normal errors, and wrong in 2 to 8 % with exponential ones (docs/evidence/rare_slowdowns.py).
+    Exchanges make every distribution symmetric. If single processes are slow, launches are skewed,
+    and the bound on that side is too small: with exponential errors, upper bounds were wrong in 7
+    to 10 %. So a bound is at least that of the bootstrap-t [3]: 0 to 3 % wider with normal errors,
+    and wrong in 2 to 8 % with exponential ones (docs/evidence/rare_slowdowns.py).
     """
     mean = logs.mean(axis=1)
     residuals = logs - mean[:, None]
@@ -137,16 +144,21 @@ def simultaneous_bounds(
 
 @functools.cache
 def _resampled(launches: int) -> Array:
-    """Return how often each launch is in each of RESAMPLES random sets of as many launches, with repetition."""
+    """Return how often each launch is in each of RESAMPLES random sets.
+
+    Each has as many launches, with repetition.
+    """
     drawn = (np.random.default_rng(1).random((RESAMPLES, launches)) * launches).astype(int)
     return np.asarray((drawn[:, :, None] == np.arange(launches)).sum(axis=1), dtype=np.float64)
 
 
 def _floor(logs: Array, kinds: Sequence[str]) -> Array:
-    """Return s0 of each quantity: the median of SD(abs(d)) / sqrt(launches) over the quantities of its kind.
+    """Return s0 of each quantity.
 
-    abs(d) does not depend on signs, so s0 is the same for every exchange, as the test requires. It hardly depends on the change
-    of a quantity, so changes of many quantities do not increase s0.
+    The median of SD(abs(d)) / sqrt(launches) over the quantities of its kind.
+
+    abs(d) does not depend on signs, so s0 is the same for every exchange, as the test requires. It
+    hardly depends on the change of a quantity, so changes of many quantities do not increase s0.
     """
     spreads = np.abs(logs).std(axis=1, ddof=1) / math.sqrt(logs.shape[1])
     medians = {
@@ -181,14 +193,20 @@ def _null(logs: Array, floor: Array, seed: int, most: int, *, two_sided: bool) -
 
 
 def _parts(rows: Array, quantities: int) -> list[Array]:
-    """Return the rows in parts, so that the statistics of thousands of quantities take little memory."""
+    """Return the rows in parts.
+
+    So the statistics of thousands of quantities take little memory.
+    """
     return np.array_split(rows, math.ceil(len(rows) * quantities / _AT_ONCE))
 
 
 # The tests of a gate share them, and so do those of resampled gates.
 @functools.lru_cache(maxsize=16)
 def _exchanges(launches: int, seed: int, most: int) -> Array:
-    """Return the signs of all exchanges, or of ``most`` random ones if there are more, [exchanges, launches]."""
+    """Return the signs of all exchanges, [exchanges, launches].
+
+    Of ``most`` random ones if there are more.
+    """
     if 2**launches > most:
         return np.random.default_rng(seed).choice([1.0, -1.0], (most, launches))
     return np.array(list(itertools.product((1.0, -1.0), repeat=launches)))
@@ -200,5 +218,8 @@ def _p_values(limits: Array, null: Array, sampled: bool) -> Array:
 
 
 def _shares(reached: Array, exchanges: int, sampled: bool) -> Array:
-    """Return the shares of the exchanges that reach a limit; a sample is extended by the observed exchange."""
+    """Return the shares of the exchanges that reach a limit.
+
+    A sample is extended by the observed exchange.
+    """
     return np.asarray(np.maximum(reached + sampled, 1) / (exchanges + sampled), dtype=np.float64)

@@ -1,4 +1,7 @@
-"""Samples -> Verdict, the content of a report. Samples just measured and those of a file are treated alike."""
+"""Samples -> Verdict, the content of a report.
+
+Samples just measured and those of a file are treated alike.
+"""
 
 from __future__ import annotations
 
@@ -49,18 +52,20 @@ from mnistbench.gate.verdict.samples import (
 from mnistbench.gate.verdict.shards import NAMED
 from mnistbench.gate.verdict.soak import Soak, reasons, soaks
 
-#: How a sentence begins if the sides ran other implementations: of oneDNN, or for want of a package.
+#: How a sentence begins if the sides ran other implementations: of oneDNN, or for want of a
+#: package.
 OTHER_PATH = "another path was taken: "
 
 #: Why a gate whose base has none of the cases compares nothing.
 NOTHING_TO_COMPARE = "the base has none of the cases, so nothing was compared"
 
-#: Smallest threshold of cases: three times the largest difference that remains between launches of the same code whose sides
-#: have the roles that they were given (docs/gate-statistics.md).
+#: Smallest threshold of cases: three times the largest difference that remains between launches of
+#: the same code whose sides have the roles that they were given (docs/gate-statistics.md).
 LEAST_THRESHOLD = 0.001
 
 
-#: Limit of --accept, as a share, that allows a cost that the base does not have; it is no share of the base.
+#: Limit of --accept, as a share, that allows a cost that the base does not have; it is no share of
+#: the base.
 LIMIT_OF_NEW = 10.0
 
 
@@ -144,7 +149,10 @@ class Verdict:
         return (*self._of_measurement(), *self._unlimited(), *self.decision.reasons, *of_soak)
 
     def _of_measurement(self) -> Iterator[Reason]:
-        """Yield what was not measured: the end of the run, cases of one side, samples that some launches lack."""
+        """Yield what was not measured.
+
+        The end of the run, cases of one side, samples that some launches lack.
+        """
         yield from shards.not_measured(self.recorded.shards) if self.recorded.shards else ()
         if self.end.cut_short:
             yield Reason(BROKEN if self.end.broken_off else BUDGET, self.end.cut_short)
@@ -182,7 +190,10 @@ class Verdict:
             )
 
     def _unlimited(self) -> Iterator[Reason]:
-        """Yield a reason for each --accept without a limit, with the limit that would accept all its regressions."""
+        """Yield a reason for each --accept without a limit.
+
+        With the limit that would accept all its regressions.
+        """
         for acceptance in dict.fromkeys(acceptance for _, acceptance in self.unlimited):
             matched = [finding for finding, matching in self.unlimited if matching == acceptance]
             largest = max(matched, key=lambda finding: finding.best.high)
@@ -210,7 +221,10 @@ class Verdict:
 
 
 def reasons_with_cases(unmeasurable: Mapping[str, str]) -> Iterator[str]:
-    """Yield a text for each reason why cases cannot be measured, with the first of these cases and the number of others."""
+    """Yield a text for each reason why cases cannot be measured.
+
+    With the first of these cases and the number of others.
+    """
     for why in dict.fromkeys(unmeasurable.values()):
         cases = [case for case, other in unmeasurable.items() if other == why]
         more = f" and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
@@ -333,7 +347,10 @@ _Refused = tuple[tuple[Finding, Acceptance], ...]
 def _sorted_acceptances(
     findings: Sequence[Finding], matching: Callable[[Finding], list[Acceptance]]
 ) -> tuple[tuple[Finding, ...], _Refused, _Refused]:
-    """Return the accepted regressions, those above the limit of their --accept, and those whose --accept has no limit."""
+    """Return the accepted regressions, those above their limit, and those without one.
+
+    The limit is that of their --accept.
+    """
     accepted, exceeded, unlimited = [], [], []
     for finding in findings:
         found = matching(finding)
@@ -350,7 +367,10 @@ def _sorted_acceptances(
 def _differences_of_cases(
     header: GateHeader, launches: Sequence[Launch]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the exact differences of each case in the last launch, and those of paths and of peak memory in the survey."""
+    """Return the exact differences of each case in the last launch.
+
+    And those of paths and of peak memory in the survey.
+    """
     last = {case: builds[0] for one in launches for case, builds in one.cases.items()}
     counted = {case: _counted_differences(build) for case, build in last.items()}
     found = {
@@ -376,7 +396,10 @@ def _more_memory(what: str, sizes: Mapping[str, int]) -> Iterator[str]:
 
 
 def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """Yield which implementations of oneDNN differ, with all of the same kinds of primitives, and the number of reorders."""
+    """Yield which implementations of oneDNN differ, and the number of reorders.
+
+    With all of the same kinds of primitives.
+    """
     base, head = (runs.get(side, {}) for side in (BASE, HEAD))
     kinds = {name.partition(" ")[0] for name in {*base} ^ {*head}} - {REORDER}
     paths = [
@@ -434,7 +457,10 @@ class _Change(NamedTuple):
 
 
 def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
-    """Return the exact differences of a build, those of the operations with the largest change of time first."""
+    """Return the exact differences of a build.
+
+    Those of the operations with the largest change of time first.
+    """
     base, head = build[BASE], build[HEAD]
     changes = [
         _Change(*key, base.operations.get(key), head.operations.get(key))

@@ -1,7 +1,10 @@
-"""Raw samples of launches, one JSON line per launch, and the differences between the sides that follow from them.
+"""Raw samples of launches, and the differences between the sides that follow from them.
 
-The file consists of gzipped lines (``.jsonl.gz``), each written at the end of its launch, so a crash loses no earlier launch.
-Its name keeps it out of the list of saved runs. The first line is the header.
+One JSON line per launch.
+
+The file consists of gzipped lines (``.jsonl.gz``), each written at the end of its launch, so a
+crash loses no earlier launch. Its name keeps it out of the list of saved runs. The first line is
+the header.
 """
 
 from __future__ import annotations
@@ -50,8 +53,9 @@ BASE, HEAD = "base", "head"
 #: Oldest version of torch that a side may have. That of other commands is in pyproject.toml.
 OLDEST_TORCH = "2.6"
 
-#: Clocks of a case. DEVICE: between two events on an accelerator, so with the gaps between its kernels. BUSY: the time in which
-#: it ran kernels or copies, of profiled iterations. NO_CLOCK: memory.
+#: Clocks of a case. DEVICE: between two events on an accelerator, so with the gaps between its
+#: kernels. BUSY: the time in which it ran kernels or copies, of profiled iterations. NO_CLOCK:
+#: memory.
 WALL, CPU, DEVICE, BUSY, NO_CLOCK = "wall", "cpu", "device", "busy", "none"
 _CLOCK_TITLES = {
     WALL: "wall time",
@@ -66,19 +70,22 @@ _Versions = Annotated[tuple[str, str], Members("the versions of both sides")]
 _Types = Annotated[tuple[str, str], Members("the types of both sides")]
 _Outcome = Annotated[tuple[str, float | None], Members("a hash and a number")]  # None: not finite
 
-#: Stage of the one long launch, the soak. Its builds of a case are parts of equal time, in one process of each side.
+#: Stage of the one long launch, the soak. Its builds of a case are parts of equal time, in one
+#: process of each side.
 SOAK, PARTS = 3, 10
 
 #: Stage of launches of a qualification in which each iteration of the head is made longer.
 LONGER = 4
 
-#: Fewest pairs of usable times that a difference is computed from, and its least squared error: some clocks advance in steps.
+#: Fewest pairs of usable times that a difference is computed from, and its least squared error:
+#: some clocks advance in steps.
 LEAST_PAIRS, _LEAST_SQUARE = 3, 1e-12
 
-#: Kinds of quantities. Of a case: median and mean of its iterations. Of its operations: a single one; those of one place that
-#: only one side has, whose sums are compared if both are large, or which are judged by the share of the case that they add;
-#: what is no operation (time outside operations, runtime calls, unattributed kernels); the group of small ones. Of a process:
-#: CPU time that it spends once, and peak memory.
+#: Kinds of quantities. Of a case: median and mean of its iterations. Of its operations: a single
+#: one; those of one place that only one side has, whose sums are compared if both are large, or
+#: which are judged by the share of the case that they add; what is no operation (time outside
+#: operations, runtime calls, unattributed kernels); the group of small ones. Of a process: CPU time
+#: that it spends once, and peak memory.
 ITERATION, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND, OTHER, ONCE, MEMORY = (
     "iteration",
     "mean",
@@ -91,9 +98,10 @@ ITERATION, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND, OTHER, ONCE, MEMORY =
     "memory",
 )
 
-#: Names of the kinds ONCE and MEMORY. Of each case: its first iteration in the process, and what has to happen before (fixtures
-#: of the test alone, its own code, the build, the setup of the first iteration). Of the process: imports of conftest.py, of the
-#: tests and of their modules, with what these import; fixtures that several tests share; memory after the first case has run.
+#: Names of the kinds ONCE and MEMORY. Of each case: its first iteration in the process, and what
+#: has to happen before (fixtures of the test alone, its own code, the build, the setup of the first
+#: iteration). Of the process: imports of conftest.py, of the tests and of their modules, with what
+#: these import; fixtures that several tests share; memory after the first case has run.
 FIRST, SETUP, IMPORT, FIXTURES, RESIDENT = (
     "first iteration",
     "setup",
@@ -105,8 +113,9 @@ FIRST, SETUP, IMPORT, FIXTURES, RESIDENT = (
 #: Name of the whole process among the cases.
 ALL_CASES = "all cases"
 
-#: A cost that takes less, as the mean of both sides over all launches, is not tested. This is also added to the times of both
-#: sides before they are compared, so a cost that one side does not have has a change, and small ones have small changes.
+#: A cost that takes less, as the mean of both sides over all launches, is not tested. This is also
+#: added to the times of both sides before they are compared, so a cost that one side does not have
+#: has a change, and small ones have small changes.
 LEAST_ONCE_NS = 5_000_000
 
 
@@ -127,10 +136,11 @@ class Operation(NamedTuple):
 class SideSample(NamedTuple):
     """One side of a case in one build."""
 
-    # Clock -> ns of each untraced iteration, for BUSY of each profiled one; the nth of both sides are a pair. Of calls that
-    # were repeated, the mean.
+    # Clock -> ns of each untraced iteration, for BUSY of each profiled one; the nth of both sides
+    # are a pair. Of calls that were repeated, the mean.
     times: Mapping[str, tuple[float, ...]]
-    # CPU time of an iteration in each block, which both sides run at once on one core; empty if they cannot
+    # CPU time of an iteration in each block, which both sides run at once on one core; empty if
+    # they cannot
     block_ns: tuple[float, ...]
     outcome: _Outcome
     parameters: int
@@ -171,7 +181,10 @@ class SideSample(NamedTuple):
 
 
 class _StoredSide(NamedTuple):
-    """A side of a build as a file has it; the columns of operations are missing if nothing was profiled."""
+    """A side of a build as a file has it.
+
+    The columns of operations are missing if nothing was profiled.
+    """
 
     wall_ns: _Times
     cpu_ns: _Times
@@ -206,8 +219,8 @@ class _StoredSide(NamedTuple):
 def _without_queue(wall_ns: _Times, queued_ns: _Times, cpu_ns: _Times) -> _Times:
     """Return wall times without the time in which another process had the core.
 
-    That time is longer than wall time minus CPU time if the process lost its core between the readings of the queue and of the
-    clock.
+    That time is longer than wall time minus CPU time if the process lost its core between the
+    readings of the queue and of the clock.
     """
     computed_ns = cpu_ns if len(cpu_ns) == len(wall_ns) else (0,) * len(wall_ns)
     return tuple(
@@ -229,7 +242,8 @@ Build = Mapping[str, SideSample]
 class Launch:
     """One launch with both sides, or one pair of launches with a side each."""
 
-    # 1: all cases. 2: candidates measured again. SOAK: one long launch. LONGER: of a qualification, with time added to the head
+    # 1: all cases. 2: candidates measured again. SOAK: one long launch. LONGER: of a qualification,
+    # with time added to the head
     stage: Annotated[int, Within(1, LONGER, "1, 2, 3 or 4")]
     cases: Mapping[str, Sequence[Build]]  # node id -> builds -> side -> sample
     seconds: float
@@ -277,7 +291,8 @@ class Quantity:
     logs: tuple[float, ...]
     base_ns: float  # median over builds or launches, of ONCE the mean; of MEMORY in bytes
     head_ns: float
-    # Of its case in the base, on an accelerator of its busy time; 1 for a case; for ADDED on the larger side; 0 if it is once
+    # Of its case in the base, on an accelerator of its busy time; 1 for a case; for ADDED on the
+    # larger side; 0 if it is once
     share: float
     replaced: tuple[Replaced, ...] = ()  # for REPLACED and ADDED: all members
 
@@ -298,7 +313,10 @@ class Quantity:
 
     @property
     def added(self) -> float:
-        """What is added to both sides before they are compared, so that small costs have small changes: ns; bytes of MEMORY."""
+        """What is added to both sides, so that small costs have small changes.
+
+        In ns, and for MEMORY in bytes.
+        """
         return LEAST_ONCE_NS if self.kind == ONCE else 1 if self.kind == MEMORY else 0
 
     @property
@@ -320,13 +338,16 @@ class Quantity:
 
     @property
     def how_replaced(self) -> str:
-        """Return ``replaced``, ``new``, ``gone``, or ``irregular`` (both sides have the operation, but not in every build)."""
+        """Return ``replaced``, ``new``, ``gone``, or ``irregular``.
+
+        The last is of operations that both sides have, but not in every build.
+        """
         gone = any(one.head_ns is None for one in self.replaced if one.base_ns is not None)
         new = any(one.base_ns is None for one in self.replaced if one.head_ns is not None)
         return "replaced" if gone and new else "gone" if gone else "new" if new else "irregular"
 
 
-# ---- Quantities ------------------------------------------------------------------------------------------------------
+# ---- Quantities ----------------------------------------------------------------------------------
 
 
 #: A quantity of a case: (kind, name, summed operations).
@@ -340,7 +361,8 @@ def quantities(
 
     Args:
         launches: of one stage, or of both.
-        grouping: groups of operations per case, as :func:`groups` returns them; those of these launches if not given.
+        grouping: groups of operations per case, as :func:`groups` returns them; those of these
+            launches if not given.
     """
     if not launches:
         return []
@@ -356,7 +378,10 @@ def quantities(
 
 
 def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], list[Quantity]]:
-    """Return the quantities of the first stage and of the fresh launches, whose operations are grouped as in the first."""
+    """Return the quantities of the first stage and of the fresh launches.
+
+    Operations of the latter are grouped as in the first.
+    """
     stages = [[launch for launch in launches if launch.stage == stage] for stage in (1, 2)]
     first = quantities(stages[0])
     grouping: dict[str, list[Group]] = {}
@@ -365,7 +390,8 @@ def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], li
             grouping.setdefault(quantity.case, []).append(
                 (quantity.kind, quantity.name, quantity.members)
             )
-    # Costs of the whole process depend on its cases, but not its memory, which is measured with one of them.
+    # Costs of the whole process depend on its cases, but not its memory, which is measured with one
+    # of them.
     is_whole = all(
         again.cases.keys() == launch.cases.keys() for again in stages[1] for launch in stages[0]
     )
@@ -374,7 +400,10 @@ def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], li
 
 
 def _of_once(launches: Sequence[Launch], least_ns: float) -> Iterable[Quantity]:
-    """Yield the costs that occur once, whose mean is at least ``least_ns``: a rule that does not depend on the roles."""
+    """Yield the costs that occur once, whose mean is at least ``least_ns``.
+
+    A rule that does not depend on the roles.
+    """
     sides = [side for each in launches for side in each.once.values()]
     for name, case in sorted(
         {(name, case) for side in sides for name, cases in side.items() for case in cases}
@@ -388,7 +417,8 @@ def _of_once(launches: Sequence[Launch], least_ns: float) -> Iterable[Quantity]:
             each.once and (case == ALL_CASES or case in each.cases) for each in launches
         )
         if is_complete and statistics.fmean(map(statistics.fmean, values)) >= least_ns:
-            # A cost of one of several cases is in a part of the launches only, where the median may be 0.
+            # A cost of one of several cases is in a part of the launches only, where the median may
+            # be 0.
             typical = statistics.median if kind == MEMORY else statistics.fmean
             base_ns, head_ns = (float(typical(column)) for column in zip(*values, strict=True))
             quantity = Quantity(case, kind, name, clock, (), (), base_ns, head_ns, 0.0)
@@ -425,9 +455,9 @@ def _differ_in_build(
 ) -> float:
     """Return the difference of a case by a clock.
 
-    CPU time is compared over blocks and over pairs, if there are blocks. Wall time is then the product of this CPU time and of
-    the factor by which the wall time of an iteration is longer. That factor hardly varies: both clocks of an iteration see the
-    same speed.
+    CPU time is compared over blocks and over pairs, if there are blocks. Wall time is then the
+    product of this CPU time and of the factor by which the wall time of an iteration is longer.
+    That factor hardly varies: both clocks of an iteration see the same speed.
     """
     if clock in (DEVICE, BUSY) or not all(side.block_ns for side in build.values()):
         return _differ_by(differ, functools.partial(_times_by, clock), build)
@@ -438,9 +468,12 @@ def _differ_in_build(
 def _differ_by_cpu(
     differ: Callable[[Sequence[float], Sequence[float]], float], build: Build
 ) -> float:
-    """Return the mean of the differences over blocks and over pairs, weighted by the inverse squares of their errors.
+    """Return the mean of the differences over blocks and over pairs.
 
-    A long iteration varies less in blocks. Of a short one both are as exact, and their errors are independent.
+    Weighted by the inverse squares of their errors.
+
+    A long iteration varies less in blocks. Of a short one both are as exact, and their errors are
+    independent.
     """
     ways = operator.attrgetter("block_ns"), functools.partial(_times_by, CPU)
     of_blocks, of_pairs = (_differ_by(differ, way, build) for way in ways)
@@ -488,10 +521,12 @@ def _typical(
 
 
 def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
-    """Return the groups to test: large operations singly, operations of one side only by place, and the rest together.
+    """Return the groups to test.
 
-    The grouping is symmetric in the two sides and uses all launches together. It therefore does not depend on the roles in any
-    launch, as the permutation test requires.
+    Large operations singly, operations of one side only by place, and the rest together.
+
+    The grouping is symmetric in the two sides and uses all launches together. It therefore does not
+    depend on the roles in any launch, as the permutation test requires.
     """
     sides = [side for builds in launches for build in builds for side in build.values()]
     if not all(side.operations for side in sides):
@@ -518,10 +553,12 @@ def groups(launches: Sequence[Sequence[Build]]) -> list[Group]:
 
 
 def _replaced(launches: Sequence[Sequence[Build]], changed: Sequence[OpKey]) -> Iterable[Group]:
-    """Yield new and gone operations, grouped by phase and module; those of new or gone modules are one group.
+    """Yield new and gone operations, grouped by phase and module.
 
-    A renamed module is a gone module and a new one, which have to be compared with each other. The name of a group does not
-    contain its operations, because they depend on the roles.
+    Those of new or gone modules are one group.
+
+    A renamed module is a gone module and a new one, which have to be compared with each other. The
+    name of a group does not contain its operations, because they depend on the roles.
     """
     builds = [build for builds in launches for build in builds]
     in_all = set.intersection(
@@ -540,7 +577,9 @@ def _replaced(launches: Sequence[Sequence[Build]], changed: Sequence[OpKey]) -> 
 
 
 def _are_large(builds: Sequence[Build], keys: Sequence[OpKey]) -> bool:
-    """Whether the sum of operations matters on both sides of a build, on average; then its logarithm is compared.
+    """Whether the sum of operations matters on both sides of a build, on average.
+
+    Then its logarithm is compared.
 
     The smaller sum of each build counts, so the answer does not depend on the roles.
     """
@@ -555,7 +594,10 @@ def _are_large(builds: Sequence[Build], keys: Sequence[OpKey]) -> bool:
 
 
 def _sum(side: SideSample, keys: Iterable[OpKey]) -> int:
-    """Return the sum of times over operations and iterations, ns; 0 for an operation that the side does not have."""
+    """Return the sum of times over operations and iterations, ns.
+
+    0 for an operation that the side does not have.
+    """
     return sum(sum(side.operations[key].self_ns) for key in keys if key in side.operations)
 
 
@@ -596,7 +638,10 @@ def _of_operations(
 
 
 def _whole_times(side: SideSample) -> Sequence[float]:
-    """Return the times that operations have shares of: busy times of an accelerator, else the sums of all operations."""
+    """Return the times that operations have shares of.
+
+    Busy times of an accelerator, else the sums of all operations.
+    """
     return side.times[BUSY] if BUSY in side.times else _times_of(side.operations, side)
 
 
@@ -607,10 +652,12 @@ def _differ_in_profile(
 ) -> float:
     """Return the difference of operations, or another summary of their pairs.
 
-    If both sides ran blocks at once, it is the mean of two estimates: the change of the operations over pairs of profiled
-    iterations, and the change of their share of the iteration plus that of the untraced case. The share does not depend on a
-    change of the machine's speed between the iterations of a pair. The overhead of the profiler has to be the same on both
-    sides, so they have to have the same number of calls, and small, which it is not for the short call of a plain test.
+    If both sides ran blocks at once, it is the mean of two estimates: the change of the operations
+    over pairs of profiled iterations, and the change of their share of the iteration plus that of
+    the untraced case. The share does not depend on a change of the machine's speed between the
+    iterations of a pair. The overhead of the profiler has to be the same on both sides, so they
+    have to have the same number of calls, and small, which it is not for the short call of a plain
+    test.
     """
     comparable, differ = (
         all(side.block_ns and side.by_share for side in build.values()),
@@ -654,14 +701,19 @@ def _of_sides(launches: Sequence[Sequence[Build]], key: OpKey) -> Replaced:
 
 
 def _times_of(keys: Iterable[OpKey], side: SideSample) -> list[int]:
-    """Return the sum over operations for each iteration, ns; 0 for operations that the side does not have."""
+    """Return the sum over operations for each iteration, ns.
+
+    0 for operations that the side does not have.
+    """
     rows = [side.operations[key].self_ns for key in keys if key in side.operations]
     iterations = max((len(operation.self_ns) for operation in side.operations.values()), default=0)
     return list(map(sum, zip(*rows, strict=True))) if rows else [0] * iterations
 
 
 def _changed_sum(keys: Sequence[OpKey], build: Build) -> float:
-    """Return the change of the sum of replaced operations, as a logarithm, without the part that moved within their places.
+    """Return the change of the sum of replaced operations, as a logarithm.
+
+    Without the part that moved within their places.
 
     Exchanging the sides only changes the sign.
     """
@@ -673,10 +725,13 @@ def _changed_sum(keys: Sequence[OpKey], build: Build) -> float:
 
 
 def _added(keys: Sequence[OpKey], build: Build) -> float:
-    """Return the change of a case by new and gone operations, as a logarithm, limited by the change of their places.
+    """Return the change of a case by new and gone operations, as a logarithm.
 
-    Without the limit, work that moves from a remaining operation to a new one of the same place would look like a slowdown.
-    Returns the value closer to 0 of the two, and 0 if their signs differ.
+    Limited by the change of their places.
+
+    Without the limit, work that moves from a remaining operation to a new one of the same place
+    would look like a slowdown. Returns the value closer to 0 of the two, and 0 if their signs
+    differ.
     """
     places = {key[1:] for key in keys}
     around = {
@@ -694,8 +749,9 @@ def _added(keys: Sequence[OpKey], build: Build) -> float:
 def _share_added(keys: AbstractSet[OpKey], build: Build) -> float:
     """Return the median over pairs of log((rest + new) / (rest + gone)).
 
-    An operation takes no time on a side that does not have it. The rest of an iteration is the mean of both iterations of a
-    pair: exchanging the sides then only changes the sign, and the speed of the machine cancels.
+    An operation takes no time on a side that does not have it. The rest of an iteration is the mean
+    of both iterations of a pair: exchanging the sides then only changes the sign, and the speed of
+    the machine cancels.
     """
     gone, new = (_times_of(keys, build[side]) for side in (BASE, HEAD))
     others = [_times_of(side.operations.keys() - keys, side) for side in build.values()]
@@ -709,10 +765,11 @@ def _share_added(keys: AbstractSet[OpKey], build: Build) -> float:
 def difference(base: Sequence[float], new: Sequence[float]) -> float:
     """Return the median over pairs of log(new / base); NaN if too few pairs are usable.
 
-    The iterations of a pair follow each other. The speed of a shared machine changes by up to a factor of two for seconds at a
-    time, so both iterations of most pairs have the same speed, and the median ignores the others. Pairs with a time of 0 are
-    left out. Too few pairs are usable if fewer than LEAST_PAIRS remain, or if the number of pairs with a 0 on one side only is
-    at least half of those that remain (an operation that does not run in every iteration).
+    The iterations of a pair follow each other. The speed of a shared machine changes by up to a
+    factor of two for seconds at a time, so both iterations of most pairs have the same speed, and
+    the median ignores the others. Pairs with a time of 0 are left out. Too few pairs are usable if
+    fewer than LEAST_PAIRS remain, or if the number of pairs with a 0 on one side only is at least
+    half of those that remain (an operation that does not run in every iteration).
     """
     pairs = list(zip(base, new, strict=False))
     usable = _log_ratios(base, new)
@@ -731,13 +788,18 @@ def _log_ratios(base: Sequence[float], new: Sequence[float]) -> list[float]:
 
 
 def _squared_error(base: Sequence[float], new: Sequence[float]) -> float:
-    """Return the squared standard error of ``difference``: of a median of normal numbers, pi / 2 times that of their mean."""
+    """Return the squared standard error of ``difference``.
+
+    Of a median of normal numbers, pi / 2 times that of their mean.
+    """
     usable = _log_ratios(base, new)
     return math.pi / 2 * statistics.variance(usable) / len(usable) if len(usable) > 1 else math.nan
 
 
 def squared_error(quantity: Quantity, launch: Launch) -> float:
-    """Return the squared standard error of a quantity's difference in a launch, from the spread of pairs or blocks in it.
+    """Return the squared standard error of a quantity's difference in a launch.
+
+    From the spread of pairs or blocks in it.
 
     Exchanging the sides does not change it. Only of ITERATION and OPERATION.
     """
@@ -759,12 +821,15 @@ def difference_of_means(base: Sequence[float], new: Sequence[float]) -> float:
     return math.log(statistics.fmean(new) / statistics.fmean(base))
 
 
-# ---- The file --------------------------------------------------------------------------------------------------------
+# ---- The file ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One of the parts into which several machines divide a gate. The other fields identify the whole gate."""
+    """One of the parts into which several machines divide a gate.
+
+    The other fields identify the whole gate.
+    """
 
     number: Positive
     of: Positive
@@ -785,8 +850,9 @@ class Shard:
     def own(self) -> list[str]:
         """Return its tests.
 
-        Tests are dealt out in turn, in the order of a hash of their node ids. Every machine computes the same, and sizes differ
-        by one at most. In the order of their names, all large parameters of a test would often be those of one shard.
+        Tests are dealt out in turn, in the order of a hash of their node ids. Every machine
+        computes the same, and sizes differ by one at most. In the order of their names, all large
+        parameters of a test would often be those of one shard.
         """
         dealt = sorted(self.tests, key=lambda test: (hashlib.sha256(test.encode()).digest(), test))
         return sorted(dealt[self.number - 1 :: self.of])
@@ -823,7 +889,8 @@ class GateHeader:
     )
     # Packages that differ -> version of each side, or "".
     packages: Annotated[Mapping[str, _Versions], OPTIONAL] = field(default_factory=dict)
-    # Node id, or ALL_CASES -> other code that one side runs for want of a package that the other side has.
+    # Node id, or ALL_CASES -> other code that one side runs for want of a package that the other
+    # side has.
     one_sided: Annotated[Mapping[str, tuple[str, ...]], OPTIONAL] = field(default_factory=dict)
     # Node id -> side -> peak memory of tensors, bytes.
     memory: Annotated[Mapping[str, Mapping[str, int]], OPTIONAL] = field(default_factory=dict)
@@ -839,7 +906,8 @@ class GateHeader:
     notes: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
     # Node id -> why the results of the sides are not compared.
     uncompared: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
-    # Node id -> types of both results, and files of the test, its fixtures and its data, if they differ.
+    # Node id -> types of both results, and files of the test, its fixtures and its data, if they
+    # differ.
     returned: Annotated[Mapping[str, _Types], OPTIONAL] = field(default_factory=dict)
     sources: Annotated[Mapping[str, tuple[str, ...]], OPTIONAL] = field(default_factory=dict)
     remarks: Annotated[tuple[str, ...], OPTIONAL] = ()  # what a reader has to know of the sides
@@ -853,7 +921,10 @@ class GateHeader:
         return Counter(self.labels.values())
 
     def name(self, case: str) -> str:
-        """Return the name of a case in reports: its label, or its node id if the label is not unique."""
+        """Return the name of a case in reports.
+
+        Its label, or its node id if the label is not unique.
+        """
         label = self.labels.get(case, ALL_CASES)
         return label if self._uses.get(label) == 1 else case
 
@@ -917,7 +988,10 @@ class Recorded:
 
     @property
     def unmeasurable(self) -> dict[str, str]:
-        """Node id -> why the case cannot be measured: of the surveys, and of cases that some launches did not find again."""
+        """Node id -> why the case cannot be measured.
+
+        Of the surveys, and of cases that some launches did not find again.
+        """
         return {
             **self.header.unmeasurable,
             **{case: why for one in self.launches for case, why in one.unmeasurable.items()},
@@ -925,10 +999,14 @@ class Recorded:
 
     @property
     def are_all_new(self) -> bool:
-        """Whether the base has no case, so that there is nothing to compare; it may have those of a shard that is not here."""
+        """Whether the base has no case, so that there is nothing to compare.
+
+        It may have those of a shard that is not here.
+        """
         header = self.header
         is_whole = len(self.shards or (self,)) == header.shard.of
-        # A gate without shards ends before it writes a file if the base has only cases that cannot be measured.
+        # A gate without shards ends before it writes a file if the base has only cases that cannot
+        # be measured.
         has_unmeasurable = bool(self.shards and self.unmeasurable)
         of_base = header.labels or header.only_base or header.changed or has_unmeasurable
         return bool(is_whole and header.only_head and not of_base)

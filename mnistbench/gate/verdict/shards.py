@@ -1,4 +1,7 @@
-"""Files of raw samples of several machines -> the samples of one gate, and which of its tests were not measured."""
+"""Files of raw samples of several machines -> the samples of one gate.
+
+And which of its tests were not measured.
+"""
 
 from __future__ import annotations
 

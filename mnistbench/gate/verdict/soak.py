@@ -1,4 +1,7 @@
-"""The soak: one long launch, which shows growth and rare slow iterations. It confirms nothing: one process can be slow."""
+"""The soak: one long launch, which shows growth and rare slow iterations.
+
+It confirms nothing: one process can be slow.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,9 @@ class Soak(NamedTuple):
 def soaks(launches: Sequence[Launch]) -> Iterable[Soak]:
     """Yield the cases of the soak that have usable times.
 
-    Growth is the difference of two parts; its error is estimated from the differences of successive parts.
-    Source: von Neumann et al., The Mean Square Successive Difference, Ann. Math. Statist. 12 (1941) 153.
+    Growth is the difference of two parts; its error is estimated from the differences of successive
+    parts. Source: von Neumann et al., The Mean Square Successive Difference, Ann. Math. Statist. 12
+    (1941) 153.
     """
     for case, parts in [
         item for launch in launches if launch.stage == SOAK for item in launch.cases.items()
@@ -68,7 +72,10 @@ def soaks(launches: Sequence[Launch]) -> Iterable[Soak]:
 def reasons(
     found: Iterable[Soak], threshold: float, regressed: Collection[str]
 ) -> Iterable[Reason]:
-    """Yield why a gate with this threshold of cases is inconclusive. Means of regressed cases are not judged again."""
+    """Yield why a gate with this threshold of cases is inconclusive.
+
+    Means of regressed cases are not judged again.
+    """
     advice = "one launch cannot confirm it; run the gate again with the same --soak, and profile the head if it comes again"
     for one in found:
         shares = (one.change, one.low, one.high, *one.growths)

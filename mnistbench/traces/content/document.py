@@ -33,11 +33,13 @@ class TraceDocument(NamedTuple):
 
 
 def read_document(path: Path) -> TraceDocument:
-    """Read a file, plain or compressed with gzip. A list of events is read as an object that has nothing else.
+    """Read a file, plain or compressed with gzip.
+
+    A list of events is read as an object that has nothing else.
 
     Raises:
-        RecordError: one line with the file and what is wrong with it. It is a NoTraceError if the file is of another format
-            or has no part of a trace.
+        RecordError: one line with the file and what is wrong with it. It is a NoTraceError if the
+            file is of another format or has no part of a trace.
     """
     content = _unpacked(path)
     if not content.strip():

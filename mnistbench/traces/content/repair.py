@@ -3,10 +3,13 @@ r"""Repairs of files that torch writes and that are no JSON. Valid JSON never co
 What versions of torch and Kineto write as it is:
 
 - bytes of a name that are not UTF-8 (torch 2.4: pytorch/pytorch issue 136180);
-- backslashes in paths of Windows, ``torch\cuda\__init__.py`` (kineto issue 336, pytorch issue 98432);
-- quotes in names of Python functions, ``{"device": "cpu"}(12): run`` (pytorch issues 113001 and 146900);
+- backslashes in paths of Windows, ``torch\cuda\__init__.py`` (kineto issue 336, pytorch issue
+  98432);
+- quotes in names of Python functions, ``{"device": "cpu"}(12): run`` (pytorch issues 113001 and
+  146900);
 - ``inf`` and ``nan`` (kineto issue 105);
-- a comma after the last argument, and arguments without a value (``ArgsBuilder`` in Kineto's ``output_json.cpp`` tells why).
+- a comma after the last argument, and arguments without a value (``ArgsBuilder`` in Kineto's
+  ``output_json.cpp`` tells why).
 
 Chrome's format also allows a list of events without its end.
 """
@@ -39,13 +42,15 @@ _END_BEFORE_KEY = re.compile(r'"(?=\s*+,\s*+"[A-Za-z][^"\\{}]*+"\s*+:)')
 _END_BEFORE_BRACE = re.compile(r'"(?=\s*+\}\s*+(?:,\s*+["{]|[}\]]))')
 _END_BEFORE_MEMBER = re.compile(r'"(?=\s*+(?:,\s*+["\[{\d-]|\]))')
 
-#: Longest string with unescaped characters that is looked for. Names of kernels have up to some thousand characters.
+#: Longest string with unescaped characters that is looked for. Names of kernels have up to some
+#: thousand characters.
 _LONGEST = 2**16
 
 #: A broken string that contains this has swallowed its end and another event.
 _OF_ANOTHER_EVENT = re.compile(r'"(?:ph|name)"\s*+:')
 
-#: So many strings may end in a backslash. For each of them, the whole rest of the text may be looked through.
+#: So many strings may end in a backslash. For each of them, the whole rest of the text may be
+#: looked through.
 _MOST_ENDING_IN_BACKSLASH = 100
 
 _UNESCAPED = re.compile(r'\\["\\]|\\|"')
@@ -125,7 +130,9 @@ def _escaped_parts(text: str) -> Iterator[str]:
 
 
 def _inside(text: str, position: int, start: int) -> str | None:
-    """Return the string that begins at ``start``, without its quotes; None where its end is not found.
+    """Return the string that begins at ``start``, without its quotes.
+
+    None where its end is not found.
 
     Before it, at ``position``, is the colon if the string is a value.
     """
@@ -148,7 +155,10 @@ def _escape(backslash: re.Match[str]) -> str:
 
 
 def _with_values(text: str) -> str:
-    """Write numbers that are not finite as Python reads them, missing values as null, and no comma before an end."""
+    """Write numbers that are not finite as Python reads them, and missing values as null.
+
+    And no comma before an end.
+    """
     return "".join(_valued_parts(text))
 
 

@@ -1,7 +1,10 @@
-"""The arguments of an operation as a trace recorded them: shapes and number formats of tensors, values of the others.
+"""The arguments of an operation as a trace recorded them.
 
-``record_shapes=True`` of torch.profiler records them: "Input Dims", "Input type", "Input Strides" and "Concrete Inputs", a list
-with an entry per argument each. Values are texts: ``[2, 2]``, ``False``, ``0.1``; empty for tensors and for None.
+Shapes and number formats of tensors, values of the others.
+
+``record_shapes=True`` of torch.profiler records them: "Input Dims", "Input type", "Input Strides"
+and "Concrete Inputs", a list with an entry per argument each. Values are texts: ``[2, 2]``,
+``False``, ``0.1``; empty for tensors and for None.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: C++ type of a tensor's elements, as recorded -> number format and bytes. ``long`` is of torch 1.x.
+#: C++ type of a tensor's elements, as recorded -> number format and bytes. ``long`` is of torch
+#: 1.x.
 _TYPES = {
     "float": ("float32", 4),
     "double": ("float64", 8),
@@ -51,7 +55,10 @@ NO_RULE = "operations without a rule for their FLOPs and bytes"
 
 
 class UncountedError(Exception):
-    """The work of a call cannot be derived. The message is a reason, which holds for other operations, too."""
+    """The work of a call cannot be derived.
+
+    The message is a reason, which holds for other operations, too.
+    """
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,10 @@ class Arguments:
         return len(self._types)
 
     def kind(self, position: int) -> str:
-        """Return the recorded type: that of a tensor's elements, Scalar, ScalarList, TensorList; empty for None."""
+        """Return the recorded type: that of a tensor's elements, Scalar, ScalarList, TensorList.
+
+        Empty for None.
+        """
         found = self._types[position] if position < len(self) else ""
         return found if type(found) is str else ""
 
@@ -114,7 +124,10 @@ class Arguments:
         return Tensor(shape, _TYPES[self.kind(position)][0], strides or ())
 
     def tensors(self, positions: Iterable[int]) -> list[Tensor]:
-        """Return those of the arguments that are tensors. Others may be None or numbers, but no lists of tensors."""
+        """Return those of the arguments that are tensors.
+
+        Others may be None or numbers, but no lists of tensors.
+        """
         listed = list(positions)
         if any(
             self.kind(position) not in (*_TYPES, "Scalar", "ScalarList", "") for position in listed
@@ -141,7 +154,10 @@ class Arguments:
         return found[0]
 
     def numbers(self, position: int, length: int = 0) -> tuple[int, ...]:
-        """Return a list of whole numbers. One number stands for all of ``length``; empty for None."""
+        """Return a list of whole numbers.
+
+        One number stands for all of ``length``; empty for None.
+        """
         found = _sizes(_parsed(self.value(position) or "[]"), least=None)
         if found is None:
             raise UncountedError(NOT_RECORDED)

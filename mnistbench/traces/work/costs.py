@@ -1,13 +1,17 @@
-"""FLOPs and bytes of each row of a trace's table, counted from recorded shapes, and the peak rates of its accelerators.
+"""FLOPs and bytes of each row of a trace's table, and the peak rates of its accelerators.
 
-With an accelerator, the operation that launched a kernel has the work: of ``aten::linear``, which calls ``aten::addmm``, which
-launches a kernel, only ``aten::addmm``. Without one, the work belongs to the operations that spend the time themselves. So each
-operation's work is compared with its own time, and counts once.
+They are counted from recorded shapes.
 
-Peaks are found by the name and the memory that a trace records. They are those of dense matrices, the highest of a number
-format: those of tensor or matrix cores where they have it. FLOPs are counted for matrix products, convolutions and attention
-only. Data sheets since that of the H100 list the rates of matrices with 2:4 sparsity, which are twice as high; the rates here
-are half of them.
+With an accelerator, the operation that launched a kernel has the work: of ``aten::linear``, which
+calls ``aten::addmm``, which launches a kernel, only ``aten::addmm``. Without one, the work belongs
+to the operations that spend the time themselves. So each operation's work is compared with its own
+time, and counts once.
+
+Peaks are found by the name and the memory that a trace records. They are those of dense matrices,
+the highest of a number format: those of tensor or matrix cores where they have it. FLOPs are
+counted for matrix products, convolutions and attention only. Data sheets since that of the H100
+list the rates of matrices with 2:4 sparsity, which are twice as high; the rates here are half of
+them.
 """
 
 from __future__ import annotations
@@ -37,8 +41,9 @@ NO_DATA = "operations that move no data"
 IMPOSSIBLE = "kernels with impossible times"
 UNRECORDED = "operations that launched kernels which are not recorded"
 
-#: In the names of kernels that multiply TF32 numbers: cuBLAS and cuDNN write tf32, CUTLASS of earlier versions the shape of the
-#: instruction, 16 x 8 x 8, which has no other number format with tensors of float32.
+#: In the names of kernels that multiply TF32 numbers: cuBLAS and cuDNN write tf32, CUTLASS of
+#: earlier versions the shape of the instruction, 16 x 8 x 8, which has no other number format with
+#: tensors of float32.
 _TF32 = ("tf32", "s1688")
 
 
@@ -54,8 +59,9 @@ class Costs:
 def costs_of(trace: Trace, steps: Steps, launches: UnrecordedLaunches) -> Costs:
     """Count the work of each row of the device table or, without an accelerator, of the host table.
 
-    The events are linked and placed. A row with at least one call that cannot be counted has no work, nor has one with a call
-    whose kernels are not all recorded: its time is not that of its work.
+    The events are linked and placed. A row with at least one call that cannot be counted has no
+    work, nor has one with a call whose kernels are not all recorded: its time is not that of its
+    work.
     """
     calls = _calls(trace, steps)
     multiplying = {id(event): event for _, event, _ in calls if event and event.name in PRODUCTS}
@@ -85,7 +91,10 @@ def costs_of(trace: Trace, steps: Steps, launches: UnrecordedLaunches) -> Costs:
 
 
 def _rows_without_kernels(trace: Trace, launches: UnrecordedLaunches) -> set[OpKey]:
-    """Return the rows of operations whose launches have no kernel. In a host table, an operation around them has their time."""
+    """Return the rows of operations whose launches have no kernel.
+
+    In a host table, an operation around them has their time.
+    """
     rows = set()
     for launch in (*launches.lost, *(() if trace.device else launches.captured)):
         caller = launch.caller
@@ -149,7 +158,7 @@ def _work(event: ThreadEvent | None, launched: Sequence[DeviceEvent]) -> Work:
     return found
 
 
-# ---- Peak rates ------------------------------------------------------------------------------------------------------
+# ---- Peak rates ----------------------------------------------------------------------------------
 
 _TERA, _GIGA = 1e12, 1e9
 
@@ -205,8 +214,8 @@ _A100_TERAFLOPS = {
 _A100_SHEET = "NVIDIA A100 data sheet nvidia-1758950-r4"
 _HOPPER = "white paper on the Hopper architecture"
 
-#: Regular expression for the whole name; bounds of the memory in 10**9 bytes, which exclude parts of a partitioned accelerator;
-#: 10**12 FLOP/s by number format; 10**9 bytes/s; source.
+#: Regular expression for the whole name; bounds of the memory in 10**9 bytes, which exclude parts
+#: of a partitioned accelerator; 10**12 FLOP/s by number format; 10**9 bytes/s; source.
 _ENTRIES: tuple[tuple[str, tuple[float, float], Mapping[str, float], float, str], ...] = (
     (
         r"(NVIDIA )?(Tesla )?V100-SXM2-(16|32)GB",
@@ -252,7 +261,9 @@ _ENTRIES: tuple[tuple[str, tuple[float, float], Mapping[str, float], float, str]
 def peaks_of(
     machine: Iterable[tuple[str, int]], tflops: float | None = None, gbs: float | None = None
 ) -> Peaks:
-    """Return the peaks of accelerators; none are known if they are not known of each of them, or not the same.
+    """Return the peaks of accelerators.
+
+    None are known if they are not known of each of them, or not the same.
 
     Args:
         machine: name and bytes of memory of each.

@@ -1,7 +1,8 @@
 """Bytes of operations without a FLOP formula, which are limited by memory.
 
-An operation is here if the sizes of all that it reads and writes follow from its recorded inputs by its definition. Each tensor
-counts once where it is read and once where it is written; of a table that is looked up, the chosen rows count.
+An operation is here if the sizes of all that it reads and writes follow from its recorded inputs by
+its definition. Each tensor counts once where it is read and once where it is written; of a table
+that is looked up, the chosen rows count.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from mnistbench.traces.work.arguments import (
 )
 from mnistbench.traces.work.products import Rule, Work, n_bytes, window_area
 
-#: Operations that move no data: they make a view, allocate memory, or look at a tensor's properties.
+#: Operations that move no data: they make a view, allocate memory, or look at a tensor's
+#: properties.
 VIEWS = frozenset(
     f"aten::{name}"
     for name in (
@@ -65,10 +67,10 @@ def _like(tensor: Tensor, dtype: str = "") -> Tensor:
     return Tensor(tensor.shape, dtype or tensor.dtype)
 
 
-# ---- Elementwise -----------------------------------------------------------------------------------------------------
+# ---- Elementwise ---------------------------------------------------------------------------------
 
-#: Number format of the result: promoted from the inputs; the same, for floating-point inputs alone; truth values; that of
-#: the first input; promoted from all inputs but the first.
+#: Number format of the result: promoted from the inputs; the same, for floating-point inputs alone;
+#: truth values; that of the first input; promoted from all inputs but the first.
 _PROMOTED, _FLOATING, _TRUTH, _FIRST, _OTHERS = "promoted", "floating", "truth", "first", "others"
 
 #: (number format of the result, leading arguments that are read) -> operations.
@@ -134,10 +136,12 @@ def _format(form: str, arguments: Arguments, inputs: Sequence[Tensor], read: int
 
 
 def _promoted(inputs: Sequence[Tensor]) -> Tensor:
-    """Return an input with the number format that the result has, by the rules of torch.result_type.
+    """Return an input with the number format that the result has.
 
-    A tensor without dimensions counts only if its kind of number is wider than that of all others; whether it was a number of
-    Python, for which other rules hold, is not recorded.
+    By the rules of torch.result_type.
+
+    A tensor without dimensions counts only if its kind of number is wider than that of all others;
+    whether it was a number of Python, for which other rules hold, is not recorded.
     """
     with_dims = [tensor for tensor in inputs if tensor.shape] or list(inputs)
     widest = max(with_dims, key=lambda tensor: _WIDTHS.index(tensor.dtype), default=None)
@@ -186,7 +190,7 @@ def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-# ---- Copies, sums, lookups -------------------------------------------------------------------------------------------
+# ---- Copies, sums, lookups -----------------------------------------------------------------------
 
 
 def _copy(arguments: Arguments) -> Work:
@@ -253,7 +257,7 @@ def _gather(arguments: Arguments) -> Work:
     return _moved(chosen, index, chosen)
 
 
-# ---- Layers ----------------------------------------------------------------------------------------------------------
+# ---- Layers --------------------------------------------------------------------------------------
 
 
 def _softmax(arguments: Arguments) -> Work:

@@ -1,9 +1,10 @@
 """FLOPs and bytes of matrix products, convolutions and attention.
 
-The FLOPs are those of torch/utils/flop_counter.py: a multiplication and an addition count as two, bias and softmax as none, and
-a mask saves nothing. Two of its formulas are not used: its gradient of a grouped convolution's weight counts each group as
-often as there are groups, and its ``_efficient_attention_forward`` exchanges heads and positions.
-The bytes are all tensors that an operation reads and writes, each once. Their sizes follow from its definition.
+The FLOPs are those of torch/utils/flop_counter.py: a multiplication and an addition count as two,
+bias and softmax as none, and a mask saves nothing. Two of its formulas are not used: its gradient
+of a grouped convolution's weight counts each group as often as there are groups, and its
+``_efficient_attention_forward`` exchanges heads and positions. The bytes are all tensors that an
+operation reads and writes, each once. Their sizes follow from its definition.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def n_bytes(*tensors: Tensor) -> int:
     return sum(tensor.n_bytes for tensor in tensors)
 
 
-# ---- Matrix products -------------------------------------------------------------------------------------------------
+# ---- Matrix products -----------------------------------------------------------------------------
 
 
 def _matrix_product(first: int) -> Rule:
@@ -91,7 +92,7 @@ _MATRIX_PRODUCTS = {
 }
 
 
-# ---- Convolutions ----------------------------------------------------------------------------------------------------
+# ---- Convolutions --------------------------------------------------------------------------------
 
 _GENERAL = (
     "input",
@@ -239,7 +240,10 @@ def _convolution(name: str) -> Rule:
 
 
 def _convolution_flops(batch: int, windows: Iterable[int], weight: Iterable[int]) -> int:
-    """Return the FLOPs of a convolution: every element of the weight once for each window of each image."""
+    """Return the FLOPs of a convolution.
+
+    Every element of the weight once for each window of each image.
+    """
     return 2 * batch * math.prod(windows) * math.prod(weight)
 
 
@@ -250,7 +254,10 @@ def window_area(
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
 ) -> tuple[int, ...]:
-    """Return the size of the output of a convolution or a pooling: the formula in the documentation of torch.nn.Conv2d."""
+    """Return the size of the output of a convolution or a pooling.
+
+    The formula in the documentation of torch.nn.Conv2d.
+    """
     of_dims = zip(area, kernel, stride, padding, dilation, strict=True)
     found = tuple((size + 2 * p - d * (k - 1) - 1) // max(s, 1) + 1 for size, k, s, p, d in of_dims)
     return _checked(found)
@@ -264,7 +271,10 @@ def transposed_area(
     dilation: tuple[int, ...],
     added: tuple[int, ...],
 ) -> tuple[int, ...]:
-    """Return the size of the output of a transposed convolution: the formula in the documentation of ConvTranspose2d."""
+    """Return the size of the output of a transposed convolution.
+
+    The formula in the documentation of ConvTranspose2d.
+    """
     of_dims = zip(area, kernel, stride, padding, dilation, added, strict=True)
     return _checked(
         tuple((size - 1) * s - 2 * p + d * (k - 1) + a + 1 for size, k, s, p, d, a in of_dims)
@@ -278,7 +288,10 @@ def _checked(area: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _convolution_backward(arguments: Arguments) -> Work:
-    """Count as many FLOPs as in forward for the gradient of the input, and as many for that of the weight."""
+    """Count as many FLOPs as in forward for each of both gradients.
+
+    Those of the input and of the weight.
+    """
     gradient, images, weight = (arguments.tensor(position) for position in range(3))
     mask = arguments.flags(CONVOLUTION_BACKWARD.index("output_mask"))
     if len(mask) != 3 or len(gradient.shape) < 3:
@@ -298,7 +311,7 @@ def _convolution_backward(arguments: Arguments) -> Work:
     return Work({images.dtype: flops}, n_bytes(gradient, images, weight, *written))
 
 
-# ---- Attention -------------------------------------------------------------------------------------------------------
+# ---- Attention -----------------------------------------------------------------------------------
 
 #: Layouts of query, key and value: positions of heads and sequence among [batch, ., ., features].
 _HEADS_FIRST, _SEQUENCE_FIRST = (1, 2), (2, 1)
@@ -444,7 +457,8 @@ ATTENTION_BACKWARD = {
     ),
 }
 
-#: Arguments with the lengths of sequences that are packed into one tensor. The lengths are data, which no trace has.
+#: Arguments with the lengths of sequences that are packed into one tensor. The lengths are data,
+#: which no trace has.
 _LENGTHS = ("cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k")
 
 
@@ -516,7 +530,10 @@ def _attention_backward(name: str) -> Rule:
     layout, names = ATTENTION_BACKWARD[name]
 
     def count(arguments: Arguments) -> Work:
-        """Count five products: the scores once more, and the gradients of the scores, of query, key and value."""
+        """Count five products.
+
+        The scores once more, and the gradients of the scores, of query, key and value.
+        """
         sizes = _sizes(arguments, layout, names)
         written = [
             arguments.tensor(names.index(argument)) for argument in ("query", "key", "value")

@@ -1,4 +1,6 @@
-"""``mnistbench scale``: start a launch for each number of ranks, read its times, and show how they scale.
+"""``mnistbench scale``.
+
+Start a launch for each number of ranks, read its times, and show how they scale.
 
 Torch is imported only for accelerators.
 """

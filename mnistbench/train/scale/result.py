@@ -1,6 +1,9 @@
-"""The settings and the result of ``mnistbench scale``: times of training steps for each number of ranks.
+"""The settings and the result of ``mnistbench scale``.
 
-This module does not import torch. Times are integer nanoseconds, batch sizes are samples, shares are fractions of 1.
+Times of training steps for each number of ranks.
+
+This module does not import torch. Times are integer nanoseconds, batch sizes are samples, shares
+are fractions of 1.
 """
 
 from __future__ import annotations
@@ -129,7 +132,9 @@ class Scaling:
     launches: tuple[Launched, ...]
 
     def oversubscribed(self, launch: Launched) -> bool:
-        """Return whether the ranks have more threads than there are cores, so that they wait for each other.
+        """Return whether the ranks have more threads than there are cores.
+
+        They then wait for each other.
 
         A rank on an accelerator has a device of its own.
         """
@@ -144,7 +149,9 @@ class Scaling:
         return next((launch for launch in self.launches if launch.ranks == 1), None)
 
     def speedup(self, launch: Launched) -> float | None:
-        """Return how many times the samples per second of one rank these ranks reach; None without a launch of one rank.
+        """Return how many times the samples per second of one rank these ranks reach.
+
+        None without a launch of one rank.
 
         With strong scaling, where the batch is fixed, it is T1 / TN.
         """
@@ -153,8 +160,8 @@ class Scaling:
     def efficiency(self, launch: Launched) -> float | None:
         """Return the speedup per rank: strong T1 / (N TN), weak rateN / (N rate1).
 
-        None without a launch of one rank, and where the ranks are oversubscribed: it would describe the machine's lack of
-        cores, not the training.
+        None without a launch of one rank, and where the ranks are oversubscribed: it would describe
+        the machine's lack of cores, not the training.
         """
         speedup = self.speedup(launch)
         return None if speedup is None or self.oversubscribed(launch) else speedup / launch.ranks

@@ -1,8 +1,8 @@
 """Time training steps as one rank: the program of each process of ``mnistbench scale``.
 
-``python -m mnistbench.train.scale.worker SETTINGS FILE``: the settings as JSON, and the file that rank 0 writes. torchrun's
-variables give its rank; without them it is a process by itself, whose model is not wrapped. Batches are made before the clock
-starts.
+``python -m mnistbench.train.scale.worker SETTINGS FILE``: the settings as JSON, and the file that
+rank 0 writes. torchrun's variables give its rank; without them it is a process by itself, whose
+model is not wrapped. Batches are made before the clock starts.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def _measure_and_write(settings: Settings, device: torch.device, ranks: Alone, p
 def measure(
     settings: Settings, device: torch.device, ranks: Alone
 ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Return the samples of this rank in a step, and the times of its steps with and without communication.
+    """Return the samples of this rank in a step, and the times of its steps.
+
+    With and without communication.
 
     Raises:
         UsageError: the workload has no such step for the device, or there is no such model.

@@ -1,4 +1,7 @@
-"""The chain of a lab: a line for each file, whatever interrupts the lab, and what a change leaves behind."""
+"""The chain of a lab.
+
+A line for each file, whatever interrupts the lab, and what a change leaves behind.
+"""
 
 import json
 

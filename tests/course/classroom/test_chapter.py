@@ -1,4 +1,7 @@
-"""The section on predictions in a lab's report: the table, the calibration, the student's explanations."""
+"""The section on predictions in a lab's report.
+
+The table, the calibration, the student's explanations.
+"""
 
 import csv
 import dataclasses
@@ -84,7 +87,8 @@ def test_the_calibration_is_a_sentence_whose_numbers_are_cited(tmp_path):
         "- [6](#n7) of [8](#n8) ranges contain the measured value; at 80 % it would be 6.4. The ranges are well calibrated"
         in text
     )
-    # The mean of 10 over 5, 2 over 1.607, 20 over 85.75, 19 over 93.4, 48 over 20.125 and 1 over 1.6.
+    # The mean of 10 over 5, 2 over 1.607, 20 over 85.75, 19 over 93.4, 48 over 20.125 and 1 over
+    # 1.6.
     assert (
         "- The width of a range of numbers is [1.12](#n9) times its measured value on average."
         in text
@@ -147,13 +151,14 @@ def test_predictions_of_which_nothing_was_measured_are_not_judged(tmp_path):
     assert "failed" not in text
 
 
-# ---- Calibration -----------------------------------------------------------------------------------------------------
+# ---- Calibration ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("inside", "judged", "key"),
     [
-        # P(at most k of 11) at 80 %: 5.0 % for 6, 16 % for 7; P(11 of 11) = 8.6 %, P(10 of 10) = 10.7 %.
+        # P(at most k of 11) at 80 %: 5.0 % for 6, 16 % for 7; P(11 of 11) = 8.6 %, P(10 of 10) =
+        # 10.7 %.
         (6, 11, "narrow"),
         (7, 11, "right"),
         (10, 11, "right"),
@@ -177,7 +182,7 @@ def test_narrow_and_wide_ranges_are_named(tmp_path):
     )
 
 
-# ---- Explanations ----------------------------------------------------------------------------------------------------
+# ---- Explanations --------------------------------------------------------------------------------
 
 
 def test_a_failed_prediction_asks_for_two_sentences(tmp_path):
@@ -213,7 +218,7 @@ def test_an_explanation_that_cannot_be_read_is_one_line(tmp_path, content):
         chapter(tmp_path, predicted())
 
 
-# ---- Files -----------------------------------------------------------------------------------------------------------
+# ---- Files ---------------------------------------------------------------------------------------
 
 
 def test_predictions_are_kept_with_the_findings(tmp_path):

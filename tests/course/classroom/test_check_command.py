@@ -176,7 +176,7 @@ def test_predictions_can_be_checked_before_the_lab(tmp_path, tested, capsys):
     assert (tmp_path / FILE).exists()
 
 
-# ---- Self-test -------------------------------------------------------------------------------------------------------
+# ---- Self-test -----------------------------------------------------------------------------------
 
 
 def test_a_self_test_compares_the_reference_with_itself_once(lab, tested):
@@ -223,7 +223,7 @@ def test_a_whole_self_test(lab, monkeypatch):
     assert read_score(lab / QUIET, None).text == REFERENCE_STEP
 
 
-# ---- Points ----------------------------------------------------------------------------------------------------------
+# ---- Points --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ def test_an_inconsistent_submission_reaches_no_band(lab, tmp_path):
     assert [each["score"] for each in tests[-len(BANDS) :]] == [1] * len(BANDS)
 
 
-# ---- Mistakes --------------------------------------------------------------------------------------------------------
+# ---- Mistakes ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_a_mistake_is_one_line(words, said, tmp_path, monkeypatch, capsys):
     assert said in line
 
 
-# ---- Verify ----------------------------------------------------------------------------------------------------------
+# ---- Verify --------------------------------------------------------------------------------------
 
 
 def test_submissions_are_verified(lab, tmp_path, capsys):

@@ -1,4 +1,7 @@
-"""``mnistbench class merge``: places, likely copies and distributions; folders with files that are no submissions."""
+"""``mnistbench class merge``: places, likely copies and distributions.
+
+Folders with files that are no submissions.
+"""
 
 import csv
 import io
@@ -30,7 +33,7 @@ from mnistbench.course.classroom.teacher.merge_command import page
 from mnistbench.course.lab.document import Exhibit, html, markdown
 from mnistbench.course.lab.texts import Texts
 
-# ---- Places ----------------------------------------------------------------------------------------------------------
+# ---- Places --------------------------------------------------------------------------------------
 
 
 def placed(*intervals):
@@ -110,7 +113,7 @@ def test_the_state_is_the_worst_of_the_problems():
     )
 
 
-# ---- Copies ----------------------------------------------------------------------------------------------------------
+# ---- Copies --------------------------------------------------------------------------------------
 
 
 def work(student, seed, *, text="", explanation="", times=None, **changes):
@@ -222,14 +225,17 @@ def test_two_files_of_a_student_are_no_copy_of_each_other():
     )
 
 
-# ---- The page --------------------------------------------------------------------------------------------------------
+# ---- The page ------------------------------------------------------------------------------------
 
 
 SLOW = score(1.0, text="a = 3", batch_size=256, dtype="bfloat16")
 
 
 def small_class():
-    """Six files: two who share a place, a tie in bfloat16, one without a score, one edited, one unreadable."""
+    """Six files.
+
+    Two who share a place, a tie in bfloat16, one without a score, one edited, one unreadable.
+    """
     right = (
         outcome("image", (2, 5, 12), 5.0),
         outcome("operation_small", ("addmm", "relu"), "aten::mkldnn_convolution"),
@@ -312,7 +318,7 @@ def test_a_class_without_predictions_scores_and_copies_says_so():
     assert "No two submissions" in text
 
 
-# ---- Folders ---------------------------------------------------------------------------------------------------------
+# ---- Folders -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -446,7 +452,7 @@ def test_made_up_findings_never_end_the_merge(tmp_path, handed_in, value, seed):
     page([found], [], Texts("en"), ())
 
 
-# ---- The command -----------------------------------------------------------------------------------------------------
+# ---- The command ---------------------------------------------------------------------------------
 
 
 def test_a_folder_without_submissions_is_refused(tmp_path):

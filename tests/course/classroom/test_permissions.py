@@ -1,4 +1,7 @@
-"""Files and directories of labs and classes that may not be read or written: one line that names the path."""
+"""Files and directories of labs and classes that may not be read or written.
+
+One line that names the path.
+"""
 
 import os
 import shutil
@@ -27,7 +30,10 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def folder(whole, monkeypatch):
-    """A directory with a lab, a submission and an empty directory. The test is not the administrator, who may read all."""
+    """A directory with a lab, a submission and an empty directory.
+
+    The test is not the administrator, who may read all.
+    """
     made = Path(tempfile.mkdtemp(prefix="mnistbench-"))  # pytest's directories are private
     shutil.copytree(whole, made / "lab")
     for name in ("handed", "out"):

@@ -1,4 +1,7 @@
-"""``mnistbench lab predict``: the questions in a terminal, answers from a file, and when predictions are refused."""
+"""``mnistbench lab predict``.
+
+The questions in a terminal, answers from a file, and when predictions are refused.
+"""
 
 import datetime as dt
 import os
@@ -35,7 +38,10 @@ class Terminal:
 
 @pytest.fixture
 def typed(tmp_path, monkeypatch):
-    """Return a function that runs the command in an empty directory with these lines typed in a terminal."""
+    """Return a function that runs the command in an empty directory.
+
+    With these lines typed in a terminal.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(predict_command, "usable_cpus", lambda: 2)
 
@@ -117,12 +123,15 @@ def test_a_machine_with_one_core_has_ten_questions(typed, monkeypatch, capsys):
     assert "[10/10]" in capsys.readouterr().out
 
 
-# ---- Files -----------------------------------------------------------------------------------------------------------
+# ---- Files ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def said(tmp_path, monkeypatch, capsys):
-    """Return a function that runs the command without a terminal, and gives its exit code and what it prints."""
+    """Return a function that runs the command without a terminal.
+
+    It gives its exit code and what it prints.
+    """
     monkeypatch.chdir(tmp_path)
 
     def run(*options):
@@ -276,7 +285,7 @@ def test_predictions_are_refused_once_the_lab_has_begun(said, tmp_path):
     assert not (tmp_path / "mnistbench-lab" / PREDICTIONS).exists()
 
 
-# ---- The command of two words ----------------------------------------------------------------------------------------
+# ---- The command of two words --------------------------------------------------------------------
 
 
 def test_lab_and_lab_predict_are_two_commands(capsys):

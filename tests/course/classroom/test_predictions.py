@@ -1,4 +1,7 @@
-"""The file of predictions: both ways, and every mistake in one line with the key, the value and what it needs."""
+"""The file of predictions.
+
+Both ways, and every mistake in one line with the key, the value and what it needs.
+"""
 
 import dataclasses
 import re

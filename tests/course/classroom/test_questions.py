@@ -44,7 +44,7 @@ def answers(findings, student="s123", cores=2):
     }
 
 
-# ---- Questions -------------------------------------------------------------------------------------------------------
+# ---- Questions -----------------------------------------------------------------------------------
 
 
 def test_every_question_is_asked_and_a_student_gets_the_same_ones_again():
@@ -79,7 +79,7 @@ def test_the_batch_size_of_predictions_is_that_of_the_questions():
     assert PREDICTED.batch_size == questions("s123", "digits", 2)[-1].size
 
 
-# ---- Answers ---------------------------------------------------------------------------------------------------------
+# ---- Answers -------------------------------------------------------------------------------------
 
 
 def test_the_run_answers_the_questions():
@@ -129,7 +129,7 @@ def test_what_was_not_measured_has_no_answer():
     assert answers(mnist)["accuracy"] is None
 
 
-# ---- Outcomes --------------------------------------------------------------------------------------------------------
+# ---- Outcomes ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""``mnistbench class rerun``: whose code is measured again, the consent, and what a result means."""
+"""``mnistbench class rerun``.
+
+Whose code is measured again, the consent, and what a result means.
+"""
 
 import io
 import json
@@ -53,7 +56,7 @@ def result():
     return json.loads(Path("rerun.json").read_text(encoding="utf-8"))["students"]
 
 
-# ---- Who -------------------------------------------------------------------------------------------------------------
+# ---- Who -----------------------------------------------------------------------------------------
 
 
 def names(entries, **options):
@@ -101,7 +104,7 @@ def test_a_student_without_a_score_and_a_class_without_scores_are_refused():
         chosen([entry("b")], Settings(submissions="."))
 
 
-# ---- Consent ---------------------------------------------------------------------------------------------------------
+# ---- Consent -------------------------------------------------------------------------------------
 
 
 def test_without_a_terminal_and_yes_nothing_runs(measuring, monkeypatch, capsys):
@@ -139,7 +142,7 @@ def test_a_terminal_is_asked_and_shows_the_code_before(
     assert bool(measured) is runs
 
 
-# ---- Results ---------------------------------------------------------------------------------------------------------
+# ---- Results -------------------------------------------------------------------------------------
 
 
 def test_the_same_turns_of_the_text_in_the_score_are_measured(measuring):

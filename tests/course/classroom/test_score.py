@@ -15,7 +15,7 @@ from mnistbench.core.errors import RecordError
 from mnistbench.course.classroom.score import TOLERANCES, Answer, RefusedError, error_of, read_score
 from mnistbench.course.lab.findings import SCORE, write_file
 
-# ---- The ratio -------------------------------------------------------------------------------------------------------
+# ---- The ratio -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_few_samples_have_no_ratio():
             _ = score(launches=launches).speedup
 
 
-# ---- What no single turn shows ---------------------------------------------------------------------------------------
+# ---- What no single turn shows -------------------------------------------------------------------
 
 
 def with_cpu(student=1.0, idle=0.0, ratio=1.3):
@@ -121,7 +121,7 @@ def test_a_score_is_accepted(made):
     made.check()
 
 
-# ---- A turn ----------------------------------------------------------------------------------------------------------
+# ---- A turn --------------------------------------------------------------------------------------
 
 REFERENCE = Answer(
     (0.5, 0.4),
@@ -171,7 +171,7 @@ def test_a_wrong_turn_is_refused(changes, said):
 
 
 def test_what_rounding_changes_is_no_error():
-    """A sample that is classified well has a loss near 0 and moves weights by less than their rounding."""
+    """A well classified sample has a loss near 0 and moves weights less than their rounding."""
     still = Answer((1e-7,), {"weight": (1.0, 2.0)}, {"weight": (1.0, 2.0)})
     assert (
         error_of(Answer((3e-7,), {"weight": (1.0 + 1e-8, 2.0)}, still.start), still, 0.4)
@@ -179,7 +179,7 @@ def test_what_rounding_changes_is_no_error():
     )
 
 
-# ---- The file --------------------------------------------------------------------------------------------------------
+# ---- The file ------------------------------------------------------------------------------------
 
 WRITTEN = {"schema": 1, **json.loads(json.dumps(score().content))}
 

@@ -1,6 +1,9 @@
-"""``mnistbench lab score``: honest steps and cheats in real processes, and what the command does with results.
+"""``mnistbench lab score``.
 
-One process of the reference takes turns with all of them. Cheats that change only their own step share a process, too.
+Honest steps and cheats in real processes, and what the command does with results.
+
+One process of the reference takes turns with all of them. Cheats that change only their own step
+share a process, too.
 """
 
 import os
@@ -289,12 +292,15 @@ def test_a_whole_score(tmp_path, capsys):
     assert read_score(tmp_path / SCORE, None).batch_size == 16
 
 
-# ---- The command -----------------------------------------------------------------------------------------------------
+# ---- The command ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def measured(monkeypatch, tmp_path):
-    """Replace the measurement and the machine; return the command with a file in an empty directory."""
+    """Replace the measurement and the machine.
+
+    Return the command with a file in an empty directory.
+    """
 
     def command(measure=lambda *_: score()):
         monkeypatch.setattr(score_command, "measure", measure)

@@ -1,4 +1,7 @@
-"""Submissions: packed, written and read again; what is wrong with one; files that somebody made up."""
+"""Submissions: packed, written and read again; what is wrong with one.
+
+Files that somebody made up.
+"""
 
 import dataclasses
 import json
@@ -61,7 +64,7 @@ def edit(path, old, new):
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
 
-# ---- One that is right -----------------------------------------------------------------------------------------------
+# ---- One that is right ---------------------------------------------------------------------------
 
 
 def test_a_submission_has_the_files_of_the_lab_and_nothing_else(lab, packed):
@@ -109,7 +112,7 @@ def test_a_submission_without_files_lacks_everything():
     }
 
 
-# ---- Problems --------------------------------------------------------------------------------------------------------
+# ---- Problems ------------------------------------------------------------------------------------
 
 
 def test_an_edited_lab_does_not_follow_from_its_steps(lab):
@@ -251,7 +254,7 @@ def test_more_batch_sizes_than_steps_take_no_time(packed):
     }
 
 
-# ---- Hostile files ---------------------------------------------------------------------------------------------------
+# ---- Hostile files -------------------------------------------------------------------------------
 
 
 def document(files, student="s001"):

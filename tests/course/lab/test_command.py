@@ -1,4 +1,7 @@
-"""``mnistbench lab``: a small lab that is really run, interrupted and resumed; then options, merging and errors."""
+"""``mnistbench lab``: a small lab that is really run, interrupted and resumed.
+
+Then options, merging and errors.
+"""
 
 import csv
 import dataclasses
@@ -25,7 +28,10 @@ from mnistbench.course.lab.run import STEPS, Lab
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """A whole lab of one batch size with the smallest budget, interrupted before its epochs and resumed."""
+    """A whole lab of one batch size with the smallest budget.
+
+    Interrupted before its epochs and resumed.
+    """
     import torch
 
     from mnistbench.course.lab.measures import Measures
@@ -180,7 +186,7 @@ def test_the_report_in_chinese_and_two_labs_side_by_side(measured, tmp_path, mon
     )
 
 
-# ---- Options and errors -----------------------------------------------------------------------------------------------
+# ---- Options and errors --------------------------------------------------------------------------
 
 
 def write(directory, findings):

@@ -1,4 +1,7 @@
-"""The report: whole pages of made-up machines, the sources of every number, text from files, both languages."""
+"""The report.
+
+Whole pages of made-up machines, the sources of every number, text from files, both languages.
+"""
 
 import csv
 import dataclasses
@@ -84,7 +87,7 @@ def tables_of(document):
     ]
 
 
-# ---- Pages -----------------------------------------------------------------------------------------------------------
+# ---- Pages ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("machine", [laptop, cluster])
@@ -97,7 +100,10 @@ def test_the_report_of_several_machines(golden):
 
 
 def form_of(document):
-    """The blocks without words: figures, tables with their numbers, files, and the numbers that sentences cite."""
+    """The blocks without words.
+
+    Figures, tables with their numbers, files, and the numbers that sentences cite.
+    """
     forms = []
     for block in blocks_of(document):
         if isinstance(block, Exhibit):
@@ -228,11 +234,14 @@ def test_markdown_of_each_block():
     )
 
 
-# ---- Every number can be traced --------------------------------------------------------------------------------------
+# ---- Every number can be traced ------------------------------------------------------------------
 
 
 def files_of(findings):
-    """Return what is written beside a report, as a reader of the files sees it: file -> rows of texts."""
+    """Return what is written beside a report, as a reader of the files sees it.
+
+    File -> rows of texts.
+    """
     sheets = sheets_of(findings)
     _, numbers = report(findings)
     return {
@@ -382,7 +391,7 @@ def test_a_lab_without_any_numbers_has_a_report(tmp_path):
     assert html(document, tmp_path)
 
 
-# ---- Languages -------------------------------------------------------------------------------------------------------
+# ---- Languages -----------------------------------------------------------------------------------
 
 
 def places(text):
@@ -437,7 +446,10 @@ def test_a_space_separates_chinese_and_latin_text():
 
 
 def speedups():
-    """Yield the keys that are said of accelerators of any speed, at several batch sizes, at one, and without times."""
+    """Yield the keys that are said of accelerators of any speed.
+
+    At several batch sizes, at one, and without times.
+    """
     base = cluster()
     for sizes, factors in itertools.product(
         (SIZES, SIZES[-1:]), ((2, 9, 17), (0.9, 3, 17), (0.5, 0.7, 0.9), ())

@@ -65,7 +65,7 @@ def with_settings(findings, **changes):
     return dataclasses.replace(findings, settings=dataclasses.replace(findings.settings, **changes))
 
 
-# ---- Operations ------------------------------------------------------------------------------------------------------
+# ---- Operations ----------------------------------------------------------------------------------
 
 
 def test_an_operation_with_half_of_the_time_dominates_and_a_smaller_one_leads():
@@ -115,7 +115,10 @@ def test_the_ratio_of_times_is_compared_with_those_of_flops_and_bytes(conv_us, k
 
 
 def with_costs(findings, change):
-    """The same findings, with the cost of every operation changed; the change gets its name, the cost and the batch size."""
+    """The same findings, with the cost of every operation changed.
+
+    The change gets its name, the cost and the batch size.
+    """
     return with_cases(
         findings,
         costs=lambda case: {
@@ -151,7 +154,8 @@ def test_a_missing_operation_is_named(name, noun):
 @pytest.mark.parametrize(
     ("ceilings", "key"),
     [
-        # The convolution does 64 x 21.2 MFLOP and moves 64 x 300 kB in 10.1 ms: 134 GFLOP/s and 1.9 GB/s.
+        # The convolution does 64 x 21.2 MFLOP and moves 64 x 300 kB in 10.1 ms: 134 GFLOP/s and 1.9
+        # GB/s.
         (Ceilings(200e9, 20e9, "float32"), "ceiling_flops"),
         (Ceilings(2000e9, 3e9, "float32"), "ceiling_bytes"),
         (Ceilings(2000e9, 20e9, "float32"), "ceiling_neither"),
@@ -227,7 +231,7 @@ def test_host_times_are_not_taken_for_those_of_an_accelerator():
     assert sheets.operations["forward", "cpu", "host", 64].total("flops_per_s")
 
 
-# ---- Batch sizes -----------------------------------------------------------------------------------------------------
+# ---- Batch sizes ---------------------------------------------------------------------------------
 
 
 def stepping(*times, sizes=(1, 16, 64, 256)):
@@ -349,7 +353,7 @@ def test_calls_of_operations_are_compared_over_batch_sizes():
     assert "calls_differ" in keys(other, "batches")
 
 
-# ---- Devices ---------------------------------------------------------------------------------------------------------
+# ---- Devices -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -414,7 +418,7 @@ def test_the_largest_share_may_move_to_another_operation():
     )
 
 
-# ---- First iterations -----------------------------------------------------------------------------------------------------
+# ---- First iterations ----------------------------------------------------------------------------
 
 
 def starting(**times):
@@ -456,7 +460,10 @@ def test_the_extra_time_of_an_operation_is_a_time_and_no_share():
 
 
 def test_first_iterations_with_untrained_and_trained_weights_are_compared():
-    """16 ms and 11 ms are near each other, but the later call takes 10 ms: the second start cost next to nothing."""
+    """16 ms and 11 ms are near each other, but the later call takes 10 ms.
+
+    The second start cost next to nothing.
+    """
     for first, trained, key in (
         (16, 11, "trained_differs"),
         (16, 24, "trained_differs"),
@@ -518,7 +525,7 @@ def test_missing_and_different_first_iterations_are_named(times, expected):
     assert keys(starting(**times), "first_iterations") == expected
 
 
-# ---- Profiler, training ----------------------------------------------------------------------------------------------
+# ---- Profiler, training --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -575,7 +582,7 @@ def test_accuracies_of_the_batch_sizes_are_compared(accuracies, key, best, worst
             ]
 
 
-# ---- What is missing -------------------------------------------------------------------------------------------------
+# ---- What is missing -----------------------------------------------------------------------------
 
 
 ONE_THREAD = dataclasses.replace(laptop().environment, threads=1)

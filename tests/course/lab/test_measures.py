@@ -1,4 +1,7 @@
-"""What a lab measures: memory that does not suffice is one line, a training curve has as many points as it may."""
+"""What a lab measures.
+
+Memory that does not suffice is one line, a training curve has as many points as it may.
+"""
 
 from __future__ import annotations
 

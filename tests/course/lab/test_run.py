@@ -1,4 +1,7 @@
-"""The flow of a lab with measures that are made up: steps, files, what is kept and what is refused; studies."""
+"""The flow of a lab with measures that are made up: steps, files, what is kept and what is refused.
+
+Studies.
+"""
 
 import dataclasses
 import io

@@ -7,7 +7,8 @@ from packaging.requirements import Requirement
 
 from mnistbench.gate.environments.packages import Installed, installed, wanted
 
-#: As with torch 2.15: pins in both directions, a toolkit with extras, a range, and packages that have nothing to do with it.
+#: As with torch 2.15: pins in both directions, a toolkit with extras, a range, and packages that
+#: have nothing to do with it.
 PACKAGES = [
     Installed(
         "torch",
@@ -154,7 +155,7 @@ def test_what_a_changed_package_requires_may_change_with_it():
     assert set(loose("torch==2.13.0")) <= set(lines("torch==2.13.0"))
 
 
-# ---- What is installed -------------------------------------------------------------------------------------------------
+# ---- What is installed ---------------------------------------------------------------------------
 
 
 class Distribution:

@@ -1,4 +1,7 @@
-"""Options that name what differs between two sides, and the environments that are made from them."""
+"""Options that name what differs between two sides.
+
+And the environments that are made from them.
+"""
 
 from __future__ import annotations
 

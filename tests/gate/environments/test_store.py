@@ -21,7 +21,8 @@ from mnistbench.gate.environments.packages import Wanted
 from mnistbench.gate.environments.store import held, listed, remove_all
 from mnistbench.gate.environments.uv import find
 
-#: Records its arguments; makes a folder with an interpreter, and a distribution per requirement. What FAKE_UV names fails.
+#: Records its arguments; makes a folder with an interpreter, and a distribution per requirement.
+#: What FAKE_UV names fails.
 UV = f"""#!{sys.executable} -SE
 import json, os, pathlib, sys, time
 place = pathlib.Path(__file__).parent
@@ -341,7 +342,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(uv, home, monkeypatch):
     assert left(home) == []
 
 
-# ---- Several processes at once -----------------------------------------------------------------------------------------
+# ---- Several processes at once -------------------------------------------------------------------
 
 
 def test_two_gates_make_one_environment(uv, monkeypatch):
@@ -399,7 +400,7 @@ def test_uv_keeps_the_lock_after_its_parent_was_killed(home, tmp_path):
         os.kill(int(ready.read_text()), signal.SIGKILL)
 
 
-# ---- List and remove ---------------------------------------------------------------------------------------------------
+# ---- List and remove -----------------------------------------------------------------------------
 
 
 def test_removing_leaves_what_is_used_and_nothing_else(uv, home):
@@ -423,7 +424,7 @@ def test_removing_leaves_what_is_used_and_nothing_else(uv, home):
     assert Path(make().folder) == first
 
 
-# ---- The command -------------------------------------------------------------------------------------------------------
+# ---- The command ---------------------------------------------------------------------------------
 
 
 def test_the_command_lists_and_removes(uv, home, capsys, monkeypatch):
@@ -477,7 +478,7 @@ def test_a_folder_outside_the_home_is_shown_in_full(home, tmp_path):
     assert store.shown(tmp_path / "a") == "~/a"
 
 
-# ---- The real uv -------------------------------------------------------------------------------------------------------
+# ---- The real uv ---------------------------------------------------------------------------------
 
 
 def write_wheel(folder, name, version, requires=""):

@@ -100,7 +100,7 @@ def test_what_cannot_be_started_is_an_error(tmp_path):
         uv.run(str(tmp_path / "nothing"), [], lock.fileno())
 
 
-# ---- Releases ----------------------------------------------------------------------------------------------------------
+# ---- Releases ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def step():
     return built
 
 
-# ---- Rows --------------------------------------------------------------------------------------------------------------
+# ---- Rows ----------------------------------------------------------------------------------------
 
 
 def test_calls_of_forward_and_backward_are_tied_to_their_module(step):
@@ -193,7 +193,7 @@ def test_what_a_description_computes_itself_is_not_part_of_a_row():
     }
 
 
-# ---- Arguments ---------------------------------------------------------------------------------------------------------
+# ---- Arguments -----------------------------------------------------------------------------------
 
 
 def test_scalars_lists_and_types_are_plain_json():
@@ -257,7 +257,7 @@ def test_a_sparse_argument_is_a_reason():
     assert row.why_not == "aten::mm has an argument with the layout torch.sparse_coo"
 
 
-# ---- Tensors -----------------------------------------------------------------------------------------------------------
+# ---- Tensors -------------------------------------------------------------------------------------
 
 
 def described(tensor, **options):
@@ -327,7 +327,7 @@ def test_distributions():
     assert distribution(torch.empty(0)) == {"kind": "constant", "value": 0}
 
 
-# ---- The state of the caches -------------------------------------------------------------------------------------------
+# ---- The state of the caches ---------------------------------------------------------------------
 
 
 def since(call):

@@ -1,4 +1,7 @@
-"""Running a script on both sides: turns of two processes, what a launch gives, and what is said of it."""
+"""Running a script on both sides.
+
+Turns of two processes, what a launch gives, and what is said of it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from mnistbench.showing.progress import Progress
 
 HERE = {"base": sys.executable, "head": sys.executable}
 
-#: A stand-in for a script: appends its side to a file, and prints what its body says for each line of input.
+#: A stand-in for a script: appends its side to a file, and prints what its body says for each line
+#: of input.
 PROGRAM = """
 import json, os, sys
 side = sys.argv[1]

@@ -23,7 +23,7 @@ from mnistbench.gate.reproducers.script import MOST_LINES, differ, file_name, re
 F = nn.functional
 
 
-# ---- What it looks like ------------------------------------------------------------------------------------------------
+# ---- What it looks like --------------------------------------------------------------------------
 
 
 def test_a_script_for_one_operation(golden):
@@ -199,7 +199,7 @@ def test_saved_values_are_those_of_a_call_that_is_made():
     assert 'saved["0.19.0"]' in text
 
 
-# ---- Whether the sides differ ------------------------------------------------------------------------------------------
+# ---- Whether the sides differ --------------------------------------------------------------------
 
 
 def test_sides_differ_by_arguments_and_clearly_other_values_but_not_by_time():
@@ -224,12 +224,15 @@ def test_sides_differ_by_arguments_and_clearly_other_values_but_not_by_time():
     assert differ([row()], [row(), row()])
 
 
-# ---- That it runs ------------------------------------------------------------------------------------------------------
+# ---- That it runs --------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Run a script in this process, with short measurements; return its names and all seconds that it prints."""
+    """Run a script in this process, with short measurements.
+
+    Return its names and all seconds that it prints.
+    """
     monkeypatch.setattr("mnistbench.gate.reproducers.script._MEASUREMENT_NS", 1_000_000)
     threads = torch.get_num_threads()
 
@@ -253,10 +256,14 @@ def run(tmp_path, monkeypatch):
 
 @pytest.fixture
 def reproduced(run, monkeypatch):
-    """Capture the calls of a row, write their script and run it; return the script's names, its text and the row."""
+    """Capture the calls of a row, write their script and run it.
+
+    Return the script's names, its text and the row.
+    """
 
     def reproduce(work, name, *, profiled=False):
-        # Whether the profiler is needed depends on measured times: of the calls, and of the operations inside them.
+        # Whether the profiler is needed depends on measured times: of the calls, and of the
+        # operations inside them.
         monkeypatch.setattr(
             "mnistbench.gate.reproducers.script._SHORTEST_NS", math.inf if profiled else 0
         )

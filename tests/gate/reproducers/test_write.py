@@ -1,4 +1,7 @@
-"""Scripts of slower operations: which operations have one, its path, and what the processes of both sides describe."""
+"""Scripts of slower operations.
+
+Which operations have one, its path, and what the processes of both sides describe.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ def described(rows=None, why_not=""):
 
 
 class Described:
-    """Stands in for the processes: keeps what is wanted, and describes the same calls on both sides."""
+    """Stands in for the processes.
+
+    Keeps what is wanted, and describes the same calls on both sides.
+    """
 
     def __init__(self, **sides):
         self.sides = {BASE: {}, HEAD: {}, **sides}
@@ -270,7 +276,7 @@ def test_the_scripts_are_in_the_file_of_raw_samples(tmp_path):
     assert load(path).end.reproducers == found
 
 
-# ---- The processes -----------------------------------------------------------------------------------------------------
+# ---- The processes -------------------------------------------------------------------------------
 
 #: The model has one layer, named ``fc``, with SIZE outputs.
 CONFTEST = "from collections import OrderedDict\n" + projects.CONFTEST.replace(

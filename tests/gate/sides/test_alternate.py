@@ -205,7 +205,10 @@ class TestSides:
     def test_a_small_effort_has_fewer_pairs_and_blocks_and_then_shorter_blocks(
         self, monkeypatch, effort, pairs, blocks, calls_of_block, used
     ):
-        """A call takes 6 ms of a clock that only calls advance, and a block with the effort 1 has ten of them."""
+        """A call takes 6 ms of a clock that only calls advance.
+
+        A block with the effort 1 has ten of them.
+        """
         clock = itertools.count(0, 6_000_000)
         monkeypatch.setattr(alternate, "FEW_PAIRS", (1.0, 6, 6))
         monkeypatch.setattr(alternate, "BLOCKS", (1.0, 8, 8))
@@ -485,7 +488,10 @@ def test_the_build_of_a_case_is_a_part_of_its_setup_until_its_first_iteration(cl
 
 
 class Queueing(Clocked):
-    """A case on a busy machine: before, in and after each call another program has the core for a time."""
+    """A case on a busy machine.
+
+    Before, in and after each call another program has the core for a time.
+    """
 
     setup_ns, call_ns, teardown_ns = 4_000_000, 5_000_000, 3_000_000
 

@@ -5,7 +5,10 @@ from mnistbench.gate.sides.survey import MOST_ROWS, _largest
 
 
 def row(**elements):
-    """A row whose calls have these positions (``at5``) and numbers of elements; each takes as many nanoseconds."""
+    """A row whose calls have these positions (``at5``) and numbers of elements.
+
+    Each takes as many nanoseconds.
+    """
     return CapturedRow(
         tuple(
             CapturedCall(

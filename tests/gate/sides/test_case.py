@@ -1,4 +1,4 @@
-"""A call of pytest-benchmark's fixture is run as pytest-benchmark would run it, and clocked alone."""
+"""A call of pytest-benchmark's fixture is run as it would run it, and clocked alone."""
 
 import functools
 import gc
@@ -343,7 +343,10 @@ class TestShortFunctions:
 
     @pytest.fixture
     def soak(self, monkeypatch):
-        """Measure both sides for a time by clocks that are faked, a call of 10 ms; return parts of each."""
+        """Measure both sides for a time by clocks that are faked, a call of 10 ms.
+
+        Return parts of each.
+        """
         now = [0]
         monkeypatch.setattr(alternate.Clock, "wall_ns", lambda: now[0])
         monkeypatch.setattr(alternate.Clock, "queued_ns", lambda: 0)

@@ -1,4 +1,7 @@
-"""Why a session of a side failed: each way in which pytest, a hook or a test can end it is one line that names the place."""
+"""Why a session of a side failed.
+
+Each way in which pytest, a hook or a test can end it is one line that names the place.
+"""
 
 import json
 import os
@@ -12,7 +15,8 @@ from mnistbench.gate.sides import failures
 
 TEST = "def test_a(benchmark):\n    benchmark(sum, range(10))\n"
 
-#: A hook that finds nothing if no benchmark has statistics, and what else hooks of a project read at the end of a session.
+#: A hook that finds nothing if no benchmark has statistics, and what else hooks of a project read
+#: at the end of a session.
 READING = """
 def pytest_sessionfinish(session):
     slowest = max(session.config._benchmarksession.benchmarks, key=lambda one: one.stats.mean)
@@ -36,7 +40,8 @@ def database():
 
 COROUTINE_FAILS = "base: test_b.py::test_b fails: async def functions are not natively supported"
 
-#: Name of a tree -> its files beside TEST, and how the reason ends. Tests of pytest's own words have the word that matters.
+#: Name of a tree -> its files beside TEST, and how the reason ends. Tests of pytest's own words
+#: have the word that matters.
 TREES = {
     # Hooks that raise
     "reads the statistics": ({"conftest.py": READING}, ""),
@@ -288,7 +293,10 @@ for tree in sorted(path for path in folder.iterdir() if (path / "test_a.py").is_
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Trees, and why the session of each failed: each in a fork of one process, which has imported pytest."""
+    """Trees, and why the session of each failed.
+
+    Each in a fork of one process, which has imported pytest.
+    """
     folder = tmp_path_factory.mktemp("trees")
     for name, (files, _) in TREES.items():
         for file, text in {"test_a.py": TEST, **files}.items():

@@ -1,4 +1,7 @@
-"""Values that two sides compute or are given have the same hash if they are equal, and another one if they are not."""
+"""Values of two sides have the same hash if they are equal, and another one if not.
+
+The sides compute them or are given them.
+"""
 
 import collections
 import copy
@@ -141,7 +144,7 @@ def test_an_object_is_named_by_its_type():
     assert fingerprint({Opaque()}).unread == (f"{__name__}.Opaque",)
 
 
-# ---- Parts that are shared, and cycles -----------------------------------------------------------------------------------
+# ---- Parts that are shared, and cycles -----------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -296,7 +299,7 @@ def test_the_hash_is_that_of_the_value_whatever_is_shared(value, coin):
     assert fingerprint(rebuilt(value)) == fingerprint(value)
 
 
-# ---- No code of the user runs ------------------------------------------------------------------------------------------------
+# ---- No code of the user runs --------------------------------------------------------------------
 
 
 class CodeRunError(BaseException):
@@ -486,7 +489,7 @@ def test_texts_and_numbers_of_any_kind_are_read():
     assert fingerprint(10**10_000) != fingerprint(10**10_000 + 1)
 
 
-# ---- Limits ----------------------------------------------------------------------------------------------------------------
+# ---- Limits --------------------------------------------------------------------------------------
 
 
 def test_a_limit_of_objects_ends_the_reading_at_the_same_place_each_time():

@@ -1,4 +1,7 @@
-"""Tests with pytest-benchmark's own fixture, unmodified, in the processes of both sides. None of these projects has torch."""
+"""Tests with pytest-benchmark's own fixture, unmodified, in the processes of both sides.
+
+None of these projects has torch.
+"""
 
 import contextlib
 import importlib.util
@@ -520,7 +523,8 @@ def test_of_a_test_of_one_round_whose_second_call_has_less_to_do_the_first_itera
     )
 
 
-#: Files of a suite in which each test depends on others, by its test: "shared" is for all of its folder.
+#: Files of a suite in which each test depends on others, by its test: "shared" is for all of its
+#: folder.
 SOURCES = {
     "bench/conftest.py": """
 import json

@@ -1,4 +1,7 @@
-"""Of pytest's arguments, what a side has: folders, files and single tests that only the other side has are left out."""
+"""Of pytest's arguments, what a side has.
+
+Folders, files and single tests that only the other side has are left out.
+"""
 
 from types import SimpleNamespace
 

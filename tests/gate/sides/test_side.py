@@ -1,4 +1,7 @@
-"""The pytest session of a side: its own modules, its cases inside their fixtures, and what ends it."""
+"""The pytest session of a side.
+
+Its own modules, its cases inside their fixtures, and what ends it.
+"""
 
 from __future__ import annotations
 
@@ -283,7 +286,7 @@ def read(folder, name):
     return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
-# ---- The session -------------------------------------------------------------------------------------------------------
+# ---- The session ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tree", ["base", "head"])
@@ -367,7 +370,7 @@ def test_a_side_that_cannot_be_loaded_has_one_line_of_reason_and_may_have_no_cas
     assert read(folder, name) == said
 
 
-# ---- Plug-ins ----------------------------------------------------------------------------------------------------------
+# ---- Plug-ins ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -416,7 +419,7 @@ def test_a_project_without_plug_ins_adds_no_option(tmp_path, monkeypatch, text):
     assert side_module._plugins(tmp_path) == []
 
 
-# ---- Errors of the side's code -----------------------------------------------------------------------------------------
+# ---- Errors of the side's code -------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -454,7 +457,7 @@ def test_a_tree_whose_name_begins_like_the_sides_is_another(side, monkeypatch):
     assert side.files == {}
 
 
-# ---- Costs that occur once ---------------------------------------------------------------------------------------------
+# ---- Costs that occur once -----------------------------------------------------------------------
 
 LOADERS = AssertionRewritingHook, SourceFileLoader, ExtensionFileLoader
 

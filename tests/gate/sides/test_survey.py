@@ -78,7 +78,8 @@ HEADS = {
     },
 }
 
-#: pytest's arguments of a user -> those that are used and the phases that are measured, in a project with options of its own.
+#: pytest's arguments of a user -> those that are used and the phases that are measured, in a
+#: project with options of its own.
 SELECTIONS = [
     ("", "bench", "step"),
     ("-k bench", "bench -k bench", "step"),
@@ -150,7 +151,10 @@ Path(folder, "selections").write_text(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Trees, and what one process and its forks have found in them: torch's import takes seconds."""
+    """Trees, and what one process and its forks have found in them.
+
+    Torch's import takes seconds.
+    """
     folder = tmp_path_factory.mktemp("trees")
     broken = {
         "bench/conftest.py": "raise RuntimeError\n",
@@ -199,7 +203,7 @@ def listing(folder, tree):
     return Reader(read(folder, tree)["surveyed"]).read(Listing)
 
 
-# ---- Which tests are measured ------------------------------------------------------------------------------------------
+# ---- Which tests are measured --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -253,7 +257,7 @@ def test_packages_are_those_that_python_imports_and_the_copy_of_mnistbench(monke
     assert survey.packages() == {"mnistbench": __version__, "a": "2"}
 
 
-# ---- What its cases take -----------------------------------------------------------------------------------------------
+# ---- What its cases take -------------------------------------------------------------------------
 
 
 def test_the_same_code_takes_the_same_memory(folder):

@@ -173,7 +173,8 @@ def test_one_side_has_more_threads(plan, tmp_path) -> None:
         }
 
 
-#: One body sets the number of threads, and does not restore it. After the measurement, the fixture makes a call on all cores.
+#: One body sets the number of threads, and does not restore it. After the measurement, the fixture
+#: makes a call on all cores.
 PLAIN = """
 import os
 
@@ -215,7 +216,10 @@ def test_a_plain_test_whose_body_sets_threads_is_measured_with_as_many_cores(
 
 
 def measured_with(python, plan, tmp_path):
-    """Survey both sides and measure them once, the base with this interpreter; return the listings and the launch."""
+    """Survey both sides and measure them once, the base with this interpreter.
+
+    Return the listings and the launch.
+    """
     arguments = ("test_bench.py", "--bench-model=tiny,lenet5", "--benchmark-columns=min")
     plan = replace(plan, pythons={BASE: python, HEAD: sys.executable}, arguments=arguments)
     plan, listings = survey(plan, 1, "", tmp_path / "log")

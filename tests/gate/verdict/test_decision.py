@@ -46,7 +46,7 @@ SEED = 7
 LIMITS = Thresholds()
 
 
-# ---- candidates ---------------------------------------------------------------------------------------------------------
+# ---- candidates ----------------------------------------------------------------------------------
 
 
 def test_a_false_alarm_has_a_probability_of_1_in_1_000():
@@ -222,7 +222,7 @@ def test_what_has_no_difference_in_a_launch_is_no_candidate_and_keeps_nobody_fro
     ] == [MM]
 
 
-# ---- verdicts -----------------------------------------------------------------------------------------------------------
+# ---- verdicts ------------------------------------------------------------------------------------
 
 
 def texts(result):
@@ -367,7 +367,7 @@ def test_findings_come_in_the_order_of_what_they_cost_their_case():
     assert [finding.screened.quantity.name for finding in result.findings] == ["c", "b", "a"]
 
 
-# ---- inconclusive -------------------------------------------------------------------------------------------------------
+# ---- inconclusive --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [0, 1, 7])
@@ -414,7 +414,8 @@ def test_an_operation_that_its_whole_case_contradicts_is_no_regression():
 
 
 def test_an_operation_that_is_slower_than_its_slower_case_shows_has_a_true_sentence():
-    # Profiled, torch.sinh took three times as long as in the timed iterations, in which it was slower, too.
+    # Profiled, torch.sinh took three times as long as in the timed iterations, in which it was
+    # slower, too.
     result = decided(
         among(operation(1.0, share=0.5), call(0.2)),
         [fresh(operation, 1.0, share=0.5), fresh(call, 0.2)],
@@ -444,7 +445,10 @@ def test_what_other_operations_gave_back_explains_a_case_that_did_not_get_slower
 def test_a_kernel_is_held_against_the_busy_time_of_a_call_that_is_limited_by_launches(
     of_busy, verdict
 ):
-    """A kernel with 80 % of the busy time takes 25 % more. The launches of a call of 1.5 ms hide it from every other clock."""
+    """A kernel with 80 % of the busy time takes 25 % more.
+
+    The launches of a call of 1.5 ms hide it from every other clock.
+    """
     clocks = [
         call(0.0),
         call(0.0, name="device", clock="device"),
@@ -695,7 +699,8 @@ def test_only_noise_and_the_budget_are_excusable():
 
 @pytest.mark.parametrize("factor", [0.01, 30.0])
 def test_differences_of_any_size_have_a_verdict(factor):
-    # Seven cases in eight launches whose differences are orthogonal: the exchanges reach far beyond what was observed.
+    # Seven cases in eight launches whose differences are orthogonal: the exchanges reach far beyond
+    # what was observed.
     rows = factor * scipy.linalg.hadamard(8)[1:]
     quantities = [
         gate_builders.quantity(tuple(map(float, row)), case=f"case {number}")
@@ -706,7 +711,7 @@ def test_differences_of_any_size_have_a_verdict(factor):
     assert all(one.high == math.inf or one.high > 0 for one in result.cases)
 
 
-# ---- properties ---------------------------------------------------------------------------------------------------------
+# ---- properties ----------------------------------------------------------------------------------
 
 
 def mirrored(quantities):
@@ -750,7 +755,10 @@ LOGS = st.sampled_from([0.0, 0.0, 0.01, -0.01, 0.3, 43.0, -43.0, math.nan]) | st
 
 @st.composite
 def any_effects(draw):
-    """Whatever differences of whole nanoseconds can be; a launch whose times are spoiled has none."""
+    """Whatever differences of whole nanoseconds can be.
+
+    A launch whose times are spoiled has none.
+    """
     found = []
     for number in range(draw(st.integers(1, 4))):
         kind = draw(
@@ -804,7 +812,7 @@ def test_a_slow_launch_widens_the_upper_bound_of_a_case_and_not_of_an_operation(
     assert (above > -1.1 * below) == is_wider
 
 
-# ---- what a reader sees --------------------------------------------------------------------------------------------------
+# ---- what a reader sees --------------------------------------------------------------------------
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=300)

@@ -1,4 +1,7 @@
-"""Ids of tests that another process does not find again, or that belong to other parameters there."""
+"""Ids of tests that another process does not find again.
+
+Or that belong to other parameters there.
+"""
 
 import pytest
 

@@ -18,7 +18,7 @@ SEED = 7
 MIXED = ["iteration", "operation", "iteration", "operation", "operation"]
 
 
-# ---- the tests ----------------------------------------------------------------------------------------------------------
+# ---- the tests -----------------------------------------------------------------------------------
 
 
 def floors(logs, kinds):
@@ -46,7 +46,8 @@ def slower(logs, kinds, seed=SEED):
 def by_brute_force(logs, kinds, signs):
     """Adjusted p-values of all quantities by going through every exchange.
 
-    In steps: while the quantity with the largest statistic is significant, the others are compared without it.
+    In steps: while the quantity with the largest statistic is significant, the others are compared
+    without it.
     """
     rows = (logs * np.array(signs)[:, None]).tolist()
     limits = floors(logs, kinds)
@@ -72,7 +73,7 @@ def by_brute_force(logs, kinds, signs):
 
 
 def drawn(quantities, launches, seed, *, common=0.5, mean=0.0):
-    """Normal differences of some percent that share a part with each other, as those of a launch do."""
+    """Normal differences of some percent that share a part, as those of a launch do."""
     generator = np.random.default_rng(seed)
     alone = generator.normal(size=(quantities, launches))
     shared = generator.normal(size=(1, launches))
@@ -134,7 +135,8 @@ def test_the_exchanges_of_a_number_of_launches_are_drawn_once():
 
 
 def test_a_large_effect_does_not_hide_a_small_one():
-    # With the roles of one launch exchanged the large one is still the larger: only once it is found may it leave.
+    # With the roles of one launch exchanged the large one is still the larger: only once it is
+    # found may it leave.
     logs = drawn(4, 10, 1, common=0)
     logs[0] += 1.0
     logs[1] += 0.1
@@ -144,7 +146,8 @@ def test_a_large_effect_does_not_hide_a_small_one():
 
 
 def test_the_p_value_of_a_small_effect_does_not_depend_on_a_large_one():
-    # Both are significant together, and the small one still has to be compared without the large one.
+    # Both are significant together, and the small one still has to be compared without the large
+    # one.
     logs = drawn(3, 10, 4, common=0)
     logs[0] += 0.2
     logs[1] += 0.05
@@ -174,7 +177,8 @@ def test_a_quantity_of_tiny_spread_does_not_decide_alone():
 
 
 def test_calls_and_operations_have_floors_of_their_own():
-    # A call varies by a tenth of what operations do: with one s0 for all, half a percent of it would be hidden.
+    # A call varies by a tenth of what operations do: with one s0 for all, half a percent of it
+    # would be hidden.
     calls, operations = drawn(3, 10, 1) / 10, drawn(12, 10, 2)
     calls[0] += 0.005
     logs = np.vstack([calls, operations])
@@ -191,7 +195,8 @@ def test_quantities_that_never_differ_are_sure_of_nothing():
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_of_all_ways_in_which_coins_can_fall_no_more_than_the_level_raise_an_alarm(seed):
-    # The exact validity of the tests: with the same code on both sides every pattern of signs is as likely as any other.
+    # The exact validity of the tests: with the same code on both sides every pattern of signs is as
+    # likely as any other.
     sizes = np.abs(drawn(6, 8, seed))
     sizes[2] *= 30
     kinds = ["iteration", "iteration", "operation", "operation", "operation", "operation"]
@@ -208,7 +213,7 @@ def test_of_all_ways_in_which_coins_can_fall_no_more_than_the_level_raise_an_ala
         assert min(np.mean(either <= level), np.mean(directed <= level)) > level - 3 / 256
 
 
-# ---- the bounds ---------------------------------------------------------------------------------------------------------
+# ---- the bounds ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -223,7 +228,8 @@ def test_the_bounds_hold_the_truth_all_together(quantities, launches):
             truth[:, None] + drawn(quantities, launches, [launches, number]), SEED
         )
         checked += bool(np.all(low <= truth) and np.all(truth <= high))
-    # 95 % is nominal; the rest is for the error of so few data sets (1.1 % each way) and for normal noise being only alike.
+    # 95 % is nominal; the rest is for the error of so few data sets (1.1 % each way) and for normal
+    # noise being only alike.
     assert checked / sets >= 0.92
     assert checked / sets <= 0.99
 

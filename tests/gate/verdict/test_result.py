@@ -1,4 +1,7 @@
-"""Header and launches to a verdict: what is accepted, what differs exactly, and what is not passed over."""
+"""Header and launches to a verdict.
+
+What is accepted, what differs exactly, and what is not passed over.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,7 @@ def verdicts(verdict):
     }
 
 
-# ---- what a verdict says ------------------------------------------------------------------------------------------------
+# ---- what a verdict says -------------------------------------------------------------------------
 
 
 def test_the_same_code_passes():
@@ -237,12 +240,13 @@ def test_accepting_an_operation_does_not_excuse_the_noise_of_its_case():
 
 
 def test_operations_that_fresh_launches_group_otherwise_are_held_as_at_first():
-    # In the fresh launches what was flagged is a small part of the case, and would be pooled with others.
+    # In the fresh launches what was flagged is a small part of the case, and would be pooled with
+    # others.
     second = Measured(factor=1.075, operations={**SLOWER.operations, TINY: (80_000_000, 1.0)})
     assert verdicts(concluded(both_stages(SLOWER, second)))[MM_TEXT] == REGRESSED
 
 
-# ---- accepted -----------------------------------------------------------------------------------------------------------
+# ---- accepted ------------------------------------------------------------------------------------
 
 ALL_ITERATIONS = f"{LABEL}:iteration"
 
@@ -462,7 +466,7 @@ def test_the_limit_to_paste_allows_for_all_that_the_pattern_matches(slower):
     )
 
 
-# ---- what is not excusable ----------------------------------------------------------------------------------------------
+# ---- what is not excusable -----------------------------------------------------------------------
 
 
 def test_noise_and_the_budget_are_excusable():
@@ -484,7 +488,7 @@ def test_what_noise_does_not_explain_is_not_excusable(verdict):
     assert (verdict().outcome, verdict().is_excusable) == (INCONCLUSIVE, False)
 
 
-# ---- slowdowns in few iterations ----------------------------------------------------------------------------------------
+# ---- slowdowns in few iterations -----------------------------------------------------------------
 
 
 def rebuilt(launches, change):
@@ -533,14 +537,15 @@ def test_a_head_that_sleeps_regresses_though_its_cpu_time_does_not():
     }
 
 
-# ---- new and replaced operations ----------------------------------------------------------------------------------------
+# ---- new and replaced operations -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("head_ns", "outcome"), [(100_000, PASSED), (102_000, PASSED), (115_000, REGRESSED)]
 )
 def test_a_replaced_operation_is_judged_as_if_it_had_kept_its_name(head_ns, outcome):
-    # 2.4 % of the case: 15 % more of it is 0.4 % of the case, which is less than new operations may add.
+    # 2.4 % of the case: 15 % more of it is 0.4 % of the case, which is less than new operations may
+    # add.
     operations = {**QUIET, CLONE: (100_000, 1.0), GEMM: (head_ns, 1.0)}
     case = Measured(
         factor=1 + (head_ns - 100_000) / 4e6,
@@ -591,7 +596,7 @@ def zeroed(one):
     return {**one, BASE: one[BASE]._replace(operations=operations)}
 
 
-# ---- memory -------------------------------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -613,7 +618,7 @@ def test_without_a_tensor_in_the_base_there_is_no_difference_of_memory():
     assert concluded(series(), memory={CASE: {"base": 0, "head": 5}}).exact_differences == {}
 
 
-# ---- numbers ------------------------------------------------------------------------------------------------------------
+# ---- numbers -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -630,7 +635,7 @@ def test_sides_that_compute_no_numbers_or_others_are_in_the_closing_sentence(out
     assert f"{said} in {LABEL}" in last_line(verdict)
 
 
-# ---- what differs exactly -----------------------------------------------------------------------------------------------
+# ---- what differs exactly ------------------------------------------------------------------------
 
 
 def exact_differences(case):
@@ -678,7 +683,7 @@ def test_facts_are_of_the_first_stage_alone():
     assert concluded(series(more, stage=2, count=2)).exact_differences == {}
 
 
-# ---- what the sides compute ---------------------------------------------------------------------------------------------
+# ---- what the sides compute ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -707,7 +712,7 @@ def test_sides_that_do_not_compute_the_same_are_told(base, new, exact, different
     )
 
 
-# ---- cut short ----------------------------------------------------------------------------------------------------------
+# ---- cut short -----------------------------------------------------------------------------------
 
 
 def test_why_it_was_cut_short_comes_before_what_follows_from_it():
@@ -724,7 +729,7 @@ def test_a_confirmed_regression_is_told_however_it_ended(slower):
     assert (verdict.outcome, texts(verdict)) == (REGRESSED, ("interrupted",))
 
 
-# ---- spoiled files ------------------------------------------------------------------------------------------------------
+# ---- spoiled files -------------------------------------------------------------------------------
 
 
 LAUNCHES = [

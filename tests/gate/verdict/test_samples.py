@@ -56,7 +56,7 @@ from mnistbench.gate.verdict.samples import (
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 
 
-# ---- what occurs once ---------------------------------------------------------------------------------------------------
+# ---- what occurs once ----------------------------------------------------------------------------
 
 MS = 1_000_000
 
@@ -127,7 +127,7 @@ def test_costs_of_a_case_that_was_not_measured_do_not_count():
     assert once_of([first, launch(cases={OTHER_CASE: [build()]}, once=first.once)]) == []
 
 
-# ---- the difference between two sides -----------------------------------------------------------------------------------
+# ---- the difference between two sides ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,8 @@ def test_a_difference_is_the_median_over_pairs(base, new, ratio):
         ([0, 5, 5], [5, 5, 5]),
         ([5], [0]),
         ([5, 5], [5, 5]),
-        # In every other iteration of one side, and in all of the other: it takes twice as long, and the median is the same.
+        # In every other iteration of one side, and in all of the other: it takes twice as long, and
+        # the median is the same.
         ([0, 5, 0, 5, 0, 5], [5, 5, 5, 5, 5, 5]),
     ],
 )
@@ -178,7 +179,7 @@ def test_without_a_time_there_is_no_difference_of_means(base, new):
     assert math.isnan(difference_of_means(base, new))
 
 
-# ---- quantities of calls ---------------------------------------------------------------------------------------------------
+# ---- quantities of calls -------------------------------------------------------------------------
 
 
 def calls_of(launches):
@@ -272,7 +273,10 @@ def test_rows_that_are_no_operations_are_quantities_of_their_own():
 
 
 def test_a_drift_of_the_accelerators_clock_is_no_difference_between_the_sides():
-    """The sides take turns in an order that is reversed from pair to pair. A clock that slows down hits both alike."""
+    """The sides take turns in an order that is reversed from pair to pair.
+
+    A clock that slows down hits both alike.
+    """
     for seed in range(20):
         taken = {"base": [], "head": []}
         for number, name in enumerate(
@@ -296,7 +300,7 @@ def test_a_case_that_one_launch_lacks_is_left_out():
     assert quantities([]) == []
 
 
-# ---- quantities of operations ----------------------------------------------------------------------------------------------
+# ---- quantities of operations --------------------------------------------------------------------
 
 
 def grouped(*builds):
@@ -323,7 +327,8 @@ def test_an_operation_matters_from_its_mean_share_of_both_sides_on(small, kind, 
 
 @pytest.mark.parametrize("exchanged", list(itertools.product((False, True), repeat=3)))
 def test_exchanging_the_roles_of_any_launch_changes_no_group(exchanged):
-    # Large on one side in one launch, on the other side in another: the larger side's share depends on which is which.
+    # Large on one side in one launch, on the other side in another: the larger side's share depends
+    # on which is which.
     sizes = ((60_000, 5_000), (1_000, 30_000), (9_000, 9_000))
     builds = [
         build(
@@ -575,7 +580,8 @@ def of_case(base, new):
 
 
 def test_operations_are_compared_by_their_time_and_by_their_share_of_the_iteration():
-    # The head's profiled iterations ran at half the speed; its blocks show that it takes 10 % longer.
+    # The head's profiled iterations ran at half the speed; its blocks show that it takes 10 %
+    # longer.
     turns = (100, 25, 400)
     base = side(
         operations={MM: 100, ADD: 300}, times={"wall": turns, "cpu": turns}, block_ns=(100,) * 3
@@ -594,8 +600,8 @@ def test_operations_are_compared_by_their_time_and_by_their_share_of_the_iterati
 
 @pytest.mark.parametrize("changes", [{"calls": 2.0}, {"blocks": ()}, {"by_share": False}])
 def test_their_share_does_not_count_where_it_shows_something_else(changes):
-    # More calls have a larger overhead of the profiler; without blocks the iteration's change is not known better; the ranges
-    # of the profiler are a large part of a short call.
+    # More calls have a larger overhead of the profiler; without blocks the iteration's change is
+    # not known better; the ranges of the profiler are a large part of a short call.
     blocks, by_share = changes.pop("blocks", (100,) * 3), changes.pop("by_share", True)
     base = side(100, {MM: 100, ADD: 300}, block_ns=blocks, by_share=by_share)
     new = side(100, {MM: operation(200, **changes), ADD: 600}, block_ns=blocks, by_share=by_share)
@@ -724,7 +730,10 @@ TIMES = st.integers(0, 10_000) | st.integers(1, 2**40)
 
 @st.composite
 def any_launches(draw):
-    """Some launches of one case, every build with operations of its own and as many pairs as it likes."""
+    """Some launches of one case, every build with operations of its own.
+
+    And as many pairs as it likes.
+    """
     builds = draw(st.integers(1, 2))
 
     def drawn():
@@ -780,7 +789,7 @@ def test_every_operation_is_held_once_or_with_its_place(launches):
         assert set(checked) | places == {key for each in sides for key in each.operations}
 
 
-# ---- the file -----------------------------------------------------------------------------------------------------------
+# ---- the file ------------------------------------------------------------------------------------
 
 
 def written(path, *lines):
@@ -1032,7 +1041,7 @@ def test_a_folder_that_cannot_be_made_is_a_line(tmp_path):
         append(tmp_path / "file" / "x.jsonl.gz", header().line())
 
 
-# ---- the header -----------------------------------------------------------------------------------------------------------
+# ---- the header ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,8 @@
-"""Shards: who measures which test, files that are judged as one gate, and the level that all shards have together."""
+"""Shards.
+
+Who measures which test, files that are judged as one gate, and the level that all shards have
+together.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +91,7 @@ def judged(*paths: Path, **options):
     return conclude(gather(paths), JudgeOptions(**options))
 
 
-# ---- Who measures which test ---------------------------------------------------------------------------------------------
+# ---- Who measures which test ---------------------------------------------------------------------
 
 
 @given(st.sets(st.text(max_size=5), max_size=40), st.integers(1, 12), st.randoms())
@@ -141,7 +145,7 @@ def test_a_header_with_no_shard_is_refused(tmp_path, stored):
         load(path)
 
 
-# ---- One gate --------------------------------------------------------------------------------------------------------------
+# ---- One gate ------------------------------------------------------------------------------------
 
 
 def test_all_shards_are_judged_as_one_gate(tmp_path):
@@ -221,7 +225,8 @@ def test_bounds_of_shards_hold_together():
     decisions = [decide(part, [], limits, 1, shards=4) for part in parts]
     together = decide_together(decisions, limits, lambda _: False)
     whole = decide([one for part in parts for one in part], [], limits, 1)
-    # Those of a gate whose launches measured all of them, but for the s0, which each machine has for itself.
+    # Those of a gate whose launches measured all of them, but for the s0, which each machine has
+    # for itself.
     assert together.bound == pytest.approx(whole.bound, rel=0.05)
     assert together.bound > max(one.bound for one in decisions)
 
@@ -245,7 +250,7 @@ def test_shards_with_other_numbers_of_launches_share_the_risk(tmp_path):
     assert judged(*paths).decision.launches == LEAST_LAUNCHES
 
 
-# ---- Coverage --------------------------------------------------------------------------------------------------------------
+# ---- Coverage ------------------------------------------------------------------------------------
 
 
 def test_a_missing_shard_is_named_and_the_others_are_judged(tmp_path):
@@ -365,7 +370,7 @@ def test_gates_that_are_no_shards_are_judged_alone(tmp_path):
         gather([whole, write(tmp_path / "second.jsonl.gz", series())])
 
 
-# ---- The level ------------------------------------------------------------------------------------------------------------
+# ---- The level -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shards", [1, 2, 8, 40, MOST_SHARDS])

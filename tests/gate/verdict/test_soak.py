@@ -1,4 +1,7 @@
-"""What one long launch shows: a slower mean, growth, rare slow iterations. It leaves a gate inconclusive, never regressed."""
+"""What one long launch shows: a slower mean, growth, rare slow iterations.
+
+It leaves a gate inconclusive, never regressed.
+"""
 
 import dataclasses
 

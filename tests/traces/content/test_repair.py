@@ -1,4 +1,7 @@
-"""Files that torch wrote and that are no JSON are read; valid JSON is never changed, damage is never explained away."""
+"""Files that torch wrote and that are no JSON are read.
+
+Valid JSON is never changed, damage is never explained away.
+"""
 
 import json
 import re
@@ -25,7 +28,10 @@ EVENT = """
 
 
 def trace_text(name="", stack="", more=""):
-    """A trace of one operation and one Python function, written like Kineto does, without escapes."""
+    """A trace of one operation and one Python function.
+
+    Written like Kineto does, without escapes.
+    """
     events = [
         json.dumps(build.op("aten::mm", 1, 20)),
         EVENT.format(name=name, stack=stack, more=more),

@@ -214,7 +214,7 @@ def test_a_trace_of_torch_without_an_accelerator_has_the_flops_that_torch_counts
     )
 
 
-# ---- Real traces: counted by hand from the sizes of the models --------------------------------------------------------
+# ---- Real traces: counted by hand from the sizes of the models -----------------------------------
 
 
 @functools.cache
@@ -265,7 +265,7 @@ def test_every_row_with_device_time_has_work_or_a_reason(name):
     assert timed <= found.work.keys() | found.uncounted.keys()
 
 
-# ---- Peaks ------------------------------------------------------------------------------------------------------------
+# ---- Peaks ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

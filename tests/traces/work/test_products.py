@@ -1,4 +1,7 @@
-"""FLOPs and bytes from recorded arguments, against torch's own formulas and the tensors that the operations return."""
+"""FLOPs and bytes from recorded arguments, against torch's own formulas.
+
+And against the tensors that the operations return.
+"""
 
 from math import prod
 
@@ -205,7 +208,7 @@ def test_gradients_of_attention(name, sizes):
     assert found == Work({"bfloat16": sdpa_backward_flop_count(out, query, key, value)}, n_bytes)
 
 
-# ---- Bytes alone -----------------------------------------------------------------------------------------------------
+# ---- Bytes alone ---------------------------------------------------------------------------------
 
 
 def ones(dtype):

@@ -1,4 +1,7 @@
-"""What ``mnistbench scale`` prints, against files in golden/, its data, and where the figure has its points."""
+"""What ``mnistbench scale`` prints, against files in golden/.
+
+Also its data, and where the figure has its points.
+"""
 
 from __future__ import annotations
 

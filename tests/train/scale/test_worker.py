@@ -1,4 +1,7 @@
-"""The steps that a rank times, in this process; and the gradients of ranks with and without communication."""
+"""The steps that a rank times, in this process.
+
+And the gradients of ranks with and without communication.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +122,8 @@ if values:
 @pytest.mark.versions
 def test_ranks_add_no_gradients_without_synchronization(tmp_path: Path) -> None:
     (tmp_path / "gradients.py").write_text(GRADIENTS)
-    # A process of its own: forks begin with modules of torch.distributed that a rank imports when there are ranks.
+    # A process of its own: forks begin with modules of torch.distributed that a rank imports when
+    # there are ranks.
     done = subprocess.run(
         [*TORCHRUN[:-1], "gradients.py"],
         cwd=tmp_path,

@@ -1,1 +1,4 @@
-"""What a teacher does with the submissions of a class: read, rank and compare them, measure the best again."""
+"""What a teacher does with the submissions of a class.
+
+Read, rank and compare them, measure the best again.
+"""

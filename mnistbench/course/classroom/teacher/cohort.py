@@ -1,4 +1,7 @@
-"""The submissions of a class: what each file has, the places of the students, and likely copies. Runs nothing of them."""
+"""The submissions of a class: what each file has, the places of the students, and likely copies.
+
+Runs nothing of them.
+"""
 
 from __future__ import annotations
 
@@ -86,9 +89,12 @@ class Entry:
 
 
 def gather(folder: Path) -> tuple[list[Entry], list[str]]:
-    """Return an entry for each JSON file in a folder and up to two folders below it, and the names of other files.
+    """Return an entry for each JSON file in a folder, and the names of other files.
 
-    Links are not followed. A file that cannot be read is an entry with the reason. UsageError if there is no such file.
+    Up to two folders below it are read.
+
+    Links are not followed. A file that cannot be read is an entry with the reason. UsageError if
+    there is no such file.
     """
     paths, refused = list[Path](), list[OSError]()
     for root, folders, files in os.walk(folder, onerror=refused.append):
@@ -149,7 +155,10 @@ def _entry(path: Path, folder: Path, reason: str = "") -> Entry:
 def rankings(
     entries: Iterable[Entry], *, by_machine: bool = False
 ) -> dict[tuple[Any, ...], list[Entry]]:
-    """Return the entries with a place, the fastest first, by task; ``by_machine`` by machine and task."""
+    """Return the entries with a place, the fastest first, by task.
+
+    ``by_machine`` by machine and task.
+    """
     found = defaultdict[tuple[Any, ...], list[Entry]](list)
     for each in sorted(
         (each for each in entries if each.has_place),
@@ -160,7 +169,10 @@ def rankings(
 
 
 def places(entries: Iterable[Entry], *, by_machine: bool = False) -> dict[str, int]:
-    """Return file -> place in its ranking. Those whose intervals overlap that of the fastest one of a place share the place."""
+    """Return file -> place in its ranking.
+
+    Those whose intervals overlap that of the fastest one of a place share the place.
+    """
     found = dict[str, int]()
     for ranked in rankings(entries, by_machine=by_machine).values():
         low, place = math.inf, 0
@@ -171,7 +183,7 @@ def places(entries: Iterable[Entry], *, by_machine: bool = False) -> dict[str, i
     return found
 
 
-# ---- Copies ----------------------------------------------------------------------------------------------------------
+# ---- Copies --------------------------------------------------------------------------------------
 
 
 class Copies(NamedTuple):
@@ -188,7 +200,10 @@ class Copies(NamedTuple):
 
 
 def copies(entries: Sequence[Entry]) -> list[Copies]:
-    """Return likely copies of different students: equal series of times, equal code, equal or similar texts."""
+    """Return likely copies of different students.
+
+    Equal series of times, equal code, equal or similar texts.
+    """
     found = list[Copies]()
     for kind, parts in (("samples", _series), ("code", _code), ("text", _texts)):
         owners: dict[Any, set[int]] = defaultdict(set)
@@ -210,7 +225,9 @@ def copies(entries: Sequence[Entry]) -> list[Copies]:
 
 
 def _series(entry: Entry) -> Iterator[tuple[float, ...]]:
-    """Yield the raw times of iterations and turns, each divided by the first of its series: a factor does not hide a copy.
+    """Yield the raw times of iterations and turns, each divided by the first of its series.
+
+    A factor does not hide a copy.
 
     Shorter series, and those of fewer different times, may be equal by chance.
     """
@@ -227,7 +244,10 @@ def _series(entry: Entry) -> Iterator[tuple[float, ...]]:
 
 
 def _code(entry: Entry) -> Iterator[str]:
-    """Yield the words of the student's code without comments; the text without white space if it is not Python."""
+    """Yield the words of the student's code without comments.
+
+    The text without white space if it is not Python.
+    """
     text = entry.score.text if entry.score else ""
     words, kept = (
         "".join(text.split()),
@@ -241,7 +261,10 @@ def _code(entry: Entry) -> Iterator[str]:
 
 
 def _texts(entry: Entry) -> Iterator[str]:
-    """Yield the explanations of at least 20 characters, without capital letters and white space at will."""
+    """Yield the explanations of at least 20 characters.
+
+    Capital letters and white space are left out at will.
+    """
     for key in ASKED:
         if len(words := " ".join(entry.explanations.get(key, "")[:2_000].casefold().split())) >= 20:
             yield words
@@ -250,7 +273,8 @@ def _texts(entry: Entry) -> Iterator[str]:
 def _similar(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield pairs of different texts of at least 60 characters that share 85 % of their trigrams.
 
-    That is twice the number in common by the sum of both. difflib would take minutes for texts that are made for it.
+    That is twice the number in common by the sum of both. difflib would take minutes for texts that
+    are made for it.
     """
     grams = {
         text: {text[at : at + 3] for at in range(len(text) - 2)}

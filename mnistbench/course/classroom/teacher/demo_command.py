@@ -1,4 +1,7 @@
-"""``mnistbench class demo``: the submissions of a made-up class, generated from one lab, to try the teacher's commands on."""
+"""``mnistbench class demo``.
+
+The submissions of a made-up class, generated from one lab, to try the teacher's commands on.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,10 @@ class Settings:
 
 
 def run(settings: Settings) -> int:
-    """Write a submission for each student, and hostile files; return 0. UsageError for a wrong lab or a full directory."""
+    """Write a submission for each student, and hostile files; return 0.
+
+    UsageError for a wrong lab or a full directory.
+    """
     directory, last = settings.directory, settings.size
     check_directory(directory, "DIR", own=())
     try:
@@ -161,7 +167,7 @@ class DemoStudent:
             return submission.pack(directory)
 
     def _lab(self) -> tuple[Findings, dict[str, Any], list[Outcome]]:
-        """Return findings of the student's machine, the contents of the steps that they follow from, and the predictions."""
+        """Return findings of the student's machine, the contents of their steps, and predictions."""
         sizes = sorted(
             self.size if size == self.was else size for size in self.findings.settings.batch_sizes
         )
@@ -198,7 +204,10 @@ class DemoStudent:
         )
 
     def _item(self, item: Any) -> Any:
-        """Return a measurement of this machine; one at the lab's drawn batch size becomes one at the student's own."""
+        """Return a measurement of this machine.
+
+        One at the lab's drawn batch size becomes one at the student's own.
+        """
         params, factor = getattr(item, "params", item), self.factor
         if params.batch_size == self.was:
             # As the lab estimates the time of a step.
@@ -211,7 +220,10 @@ class DemoStudent:
         return self._varied(item, "", factor)
 
     def _varied(self, value: Any, name: str, factor: float) -> Any:
-        """Return a value in which times have another factor and noise; the shares of operations follow from the machine."""
+        """Return a value in which times have another factor and noise.
+
+        The shares of operations follow from the machine.
+        """
         if is_dataclass(value) and not isinstance(value, type):
             if isinstance(value, OpRow):
                 # No secret.
@@ -266,7 +278,10 @@ class DemoStudent:
         return tuple(float(f"{min(most, guess * math.exp(by)):.2g}") for by in (-half, 0.0, half))
 
     def _explanations(self, outcomes: Sequence[Outcome]) -> str:
-        """Return an explanation of each failed prediction, with a combination of sentences that no other one has."""
+        """Return an explanation of each failed prediction.
+
+        No other one has its combination of sentences.
+        """
         lines = []
         for at, row in enumerate(outcomes):
             count, choices = (

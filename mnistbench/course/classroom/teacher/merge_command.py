@@ -36,7 +36,8 @@ from mnistbench.course.lab.texts import Texts, language
 from mnistbench.showing.output import EXIT_PASSED, check_directory
 from mnistbench.showing.table import Column, text_table
 
-#: The page in two forms, and the rows for a grade book. A directory with the latter may be replaced.
+#: The page in two forms, and the rows for a grade book. A directory with the latter may be
+#: replaced.
 PAGES, ROWS = ("class.md", "class.html"), "class.csv"
 
 
@@ -59,7 +60,10 @@ class Settings:
 
 
 def run(settings: Settings) -> int:
-    """Read the submissions and write the page; return 0. UsageError without submissions, or if the output has other files."""
+    """Read the submissions and write the page; return 0.
+
+    UsageError without submissions, or if the output has other files.
+    """
     output, texts = settings.output, Texts(settings.lang)
     check_directory(output, own=(ROWS,))
     entries, others = gather(settings.submissions)
@@ -88,7 +92,10 @@ def run(settings: Settings) -> int:
 def page(
     entries: Sequence[Entry], others: Sequence[str], texts: Texts, drawn: Sequence[str]
 ) -> tuple[Document, Sheet]:
-    """Return the page, and the rows of the CSV file. ``others`` are files that are no JSON, ``drawn`` are the figures."""
+    """Return the page, and the rows of the CSV file.
+
+    ``others`` are files that are no JSON, ``drawn`` are the figures.
+    """
     found = copies(entries)
     rows = Sheet(ROWS, _columns(entries, found), entries)
     problems: list[Text] = [
@@ -130,7 +137,10 @@ def _summary(entries: Sequence[Entry], texts: Texts) -> Text:
 
 
 def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[Entry]]:
-    """Return the columns of the students: those with a key are in the CSV file, those with a heading are on the page."""
+    """Return the columns of the students.
+
+    Those with a key are in the CSV file, those with a heading are on the page.
+    """
     place, own = places(entries), places(entries, by_machine=True)
 
     def calibrated(row: Entry) -> Word | None:
@@ -166,7 +176,10 @@ def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[E
 
 
 def _predictions(entries: Sequence[Entry], texts: Texts) -> list[Block]:
-    """Return the table of questions over the class, and its calibration. Inconsistent submissions do not count."""
+    """Return the table of questions over the class, and its calibration.
+
+    Inconsistent submissions do not count.
+    """
     counted = [each for each in entries if each.judged and each.state in STATES[2:]]
     judged, rows = [one for each in counted for one in each.judged], list[Any]()
     if not judged:

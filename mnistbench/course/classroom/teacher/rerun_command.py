@@ -1,4 +1,7 @@
-"""``mnistbench class rerun``: measure the code of the best students again, on the teacher's machine."""
+"""``mnistbench class rerun``.
+
+Measure the code of the best students again, on the teacher's machine.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +59,12 @@ class Settings:
 
 
 def run(settings: Settings) -> int:
-    """Measure and compare; return 0, or 1 if a step was refused or failed, or its speed-ups differ on the same CPU.
+    """Measure and compare.
 
-    UsageError if there is nothing to measure, the file cannot be written, or nobody agreed to run the code.
+    Return 0, or 1 if a step was refused or failed, or its speed-ups differ on the same CPU.
+
+    UsageError if there is nothing to measure, the file cannot be written, or nobody agreed to run
+    the code.
     """
     output = settings.output or settings.submissions.absolute().parent / "rerun.json"
     check(output)
@@ -104,7 +110,10 @@ def run(settings: Settings) -> int:
 
 
 def chosen(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
-    """Return the entries whose code is measured; UsageError if there are none, or a named student has no score."""
+    """Return the entries whose code is measured.
+
+    UsageError if there are none, or a named student has no score.
+    """
     named = [each for each in entries if each.speedup and each.student in settings.student]
     if missing := set(settings.student) - {each.student for each in named}:
         raise UsageError(
@@ -124,7 +133,10 @@ def chosen(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
 def measured(
     entries: Sequence[Entry], settings: Settings, here: Environment
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each student: own speed-up, that of here or why there is none, and whether their intervals overlap."""
+    """Yield a row for each student.
+
+    Own speed-up, that of here or why there is none, and whether their intervals overlap.
+    """
     with Progress(sys.stderr, total=settings.launches * len(entries)) as progress:
         for entry in entries:
             own, low, high = entry.score, entry.speedup["low"], entry.speedup["high"]

@@ -1,7 +1,10 @@
-"""A convolution as seven loops, and the same loops replaced by tensors one after the other, from the inside out.
+"""A convolution as seven loops, and the same loops replaced by tensors.
 
-The order of the loops is that of a textbook: batch, filter, channel, row, column, row of the kernel, column of the kernel. Each
-function replaces more loops than the one before, so fewer operations do more work each. ``im2col`` has none left.
+They are replaced one after the other, from the inside out.
+
+The order of the loops is that of a textbook: batch, filter, channel, row, column, row of the
+kernel, column of the kernel. Each function replaces more loops than the one before, so fewer
+operations do more work each. ``im2col`` has none left.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 
 
 def seven_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C / groups, KH, KW].
+    """Return the convolution, [B, F, OH, OW], of images and kernels.
+
+    Images are [B, C, H, W], kernels [F, C / groups, KH, KW].
 
     It is computed by Python's numbers, which are in double precision, and has the inputs' dtype.
     """
@@ -35,7 +40,10 @@ def seven_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Ten
 
 
 def six_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Add a row of the output at a time: the loop over its columns is a tensor [OW]. As ``seven_loops`` otherwise."""
+    """Add a row of the output at a time: the loop over its columns is a tensor [OW].
+
+    As ``seven_loops`` otherwise.
+    """
     image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
     filters_of_group = sizes.filters // sizes.groups
     for b in range(sizes.batch):
@@ -68,7 +76,10 @@ def five_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tens
 
 
 def four_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Add the images of all filters of a group at a time, [F / groups, OH, OW]. As ``seven_loops`` otherwise."""
+    """Add the images of all filters of a group at a time, [F / groups, OH, OW].
+
+    As ``seven_loops`` otherwise.
+    """
     image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
     filters_of_group = sizes.filters // sizes.groups
     for b in range(sizes.batch):
@@ -83,7 +94,10 @@ def four_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tens
 
 
 def three_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Add all channels at a time: a matrix product [F / groups, C / groups] x [C / groups, OH * OW]. As ``seven_loops``."""
+    """Add all channels at a time.
+
+    A matrix product [F / groups, C / groups] x [C / groups, OH * OW]. As ``seven_loops``.
+    """
     image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
     groups, channels = sizes.groups, sizes.channels_of_group
     # [groups, F / groups, C / groups, KH, KW].
@@ -101,7 +115,10 @@ def three_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Ten
 
 
 def two_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Add all images of the batch at a time: one product for each position in the kernel. As ``seven_loops`` otherwise."""
+    """Add all images of the batch at a time: one product for each position in the kernel.
+
+    As ``seven_loops`` otherwise.
+    """
     image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
     groups, channels = sizes.groups, sizes.channels_of_group
     kernel = weights.reshape(groups, -1, *weights.shape[1:])
@@ -129,22 +146,27 @@ def _columns(sizes: ConvolutionSizes, kw: int) -> slice:
     return slice(kw, kw + sizes.stride * (sizes.out_width - 1) + 1, sizes.stride)
 
 
-# ---- No loop: a matrix product ---------------------------------------------------------------------------------------
+# ---- No loop: a matrix product -------------------------------------------------------------------
 
-# The pixels under the kernel, for each position in the output, are a column of a matrix, which has KH * KW times as many
-# numbers as the image. Source: Chellapilla, Puri, Simard, "High Performance Convolutional Neural Networks for Document
-# Processing" (2006).
+# The pixels under the kernel, for each position in the output, are a column of a matrix, which has
+# KH * KW times as many numbers as the image. Source: Chellapilla, Puri, Simard, "High Performance
+# Convolutional Neural Networks for Document Processing" (2006).
 
 
 def im2col(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C / groups, KH, KW]."""
+    """Return the convolution, [B, F, OH, OW], of images and kernels.
+
+    Images are [B, C, H, W], kernels [F, C / groups, KH, KW].
+    """
     return (_kernels(weights, sizes) @ _matrix(inputs, sizes)).reshape(sizes.output_shape)
 
 
 def im2col_backward(
     gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients with respect to the inputs, [B, C, H, W], and the weights, [F, C / groups, KH, KW].
+    """Return the gradients with respect to the inputs and the weights.
+
+    They are [B, C, H, W] and [F, C / groups, KH, KW].
 
     ``gradient`` is that of the output, [B, F, OH, OW].
     """

@@ -1,4 +1,7 @@
-"""Measure all ways of some convolutions: work, time and error of a call, and the algorithm of the library."""
+"""Measure all ways of some convolutions.
+
+Work, time and error of a call, and the algorithm of the library.
+"""
 
 from __future__ import annotations
 
@@ -120,11 +123,14 @@ def _error(
     return float(error.max()), float(way.bound(inputs, weights, sizes).max())
 
 
-# ---- The algorithm of the library ------------------------------------------------------------------------------------
+# ---- The algorithm of the library ----------------------------------------------------------------
 
 
 def _algorithm(case: WayCase, device: str) -> str:
-    """Return which algorithm the library takes: as oneDNN reports it, or the names of the kernels; empty if not known."""
+    """Return which algorithm the library takes: as oneDNN reports it, or the names of the kernels.
+
+    Empty if not known.
+    """
     if has_device_view(device):
         return ", ".join(kernels(case, device))
     if device != "cpu":
@@ -136,7 +142,10 @@ def _algorithm(case: WayCase, device: str) -> str:
 
 
 def kernels(case: WayCase, device: str) -> tuple[str, ...]:
-    """Return the names of the kernels that a call runs on an accelerator, each once, in the order of its operations."""
+    """Return the names of the kernels that a call runs on an accelerator.
+
+    Each once, in the order of its operations.
+    """
     call = Call(call_of(WAYS[case.way], case.sizes, getattr(torch, case.dtype), device))
     tables = profile_call(call, iterations=1, duration_ns=PROFILED_NS, device=device)
     return tuple(
@@ -145,7 +154,10 @@ def kernels(case: WayCase, device: str) -> tuple[str, ...]:
 
 
 def summary(runs: Mapping[str, int]) -> str:
-    """Return the algorithms that oneDNN ran, and how many tensors were brought into another layout; empty if it ran none."""
+    """Return the algorithms that oneDNN ran, and how many tensors were brought into another layout.
+
+    Empty if it ran none.
+    """
     names = " + ".join(name.partition(" ")[2] for name in runs if name != REORDER)
     reorders = runs.get(REORDER, 0)
     return (

@@ -99,7 +99,10 @@ class ConvolutionSizes:
     def tensors(
         self, dtype: torch.dtype | None = None, *, seed: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return normally distributed images [B, C, H, W] and kernels [F, C / groups, KH, KW], by default float32."""
+        """Return normally distributed images and kernels, by default float32.
+
+        They are [B, C, H, W] and [F, C / groups, KH, KW].
+        """
         import torch
 
         generator = torch.Generator().manual_seed(seed)
@@ -123,7 +126,8 @@ class ConvolutionSizes:
         return f"{images} with {self.filters} filters of {self.kernel_height}x{self.kernel_width}{extra}"
 
 
-#: The chapter's example, and the layers of ConvNet, whose linear layers are convolutions of one pixel.
+#: The chapter's example, and the layers of ConvNet, whose linear layers are convolutions of one
+#: pixel.
 GRID: Mapping[str, ConvolutionSizes] = MappingProxyType(
     {
         "chapter": ConvolutionSizes(1, 3, 32, 32, 2, 5, 5),

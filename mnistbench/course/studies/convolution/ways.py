@@ -1,11 +1,14 @@
-"""All ways to compute a convolution and its gradients: what each can compute, how much work it does and how exact it is.
+"""All ways to compute a convolution and its gradients.
+
+What each can compute, how much work it does and how exact it is.
 
 PyTorch's own ways call a library: oneDNN or its own code on a CPU, cuDNN on CUDA.
 
-The bounds of rounding errors come from the numbers that a way computes with. ``u`` is the unit roundoff, half of the distance
-from 1 to the next number. A number that is the result of ``n`` rounded operations has a relative error of at most
-gamma(n) = n u / (1 - n u). Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd edition (2002), lemma 3.1; for
-Fourier transforms theorem 24.2.
+The bounds of rounding errors come from the numbers that a way computes with. ``u`` is the unit
+roundoff, half of the distance from 1 to the next number. A number that is the result of ``n``
+rounded operations has a relative error of at most gamma(n) = n u / (1 - n u). Source: Higham,
+"Accuracy and Stability of Numerical Algorithms", 2nd edition (2002), lemma 3.1; for Fourier
+transforms theorem 24.2.
 """
 
 from __future__ import annotations
@@ -29,23 +32,29 @@ DTYPES = ("float32", "float64")
 #: Most passes of a way's innermost loop in Python: a few tenths of a second.
 MOST_PASSES = 200_000
 
-#: Roundings of Winograd's F(2 x 2, 3 x 3) beside the sum over channels, two transforms of each: 2 of a tile, whose sums have
-#: two terms, 4 of a kernel and 4 of a result, whose sums have three.
+#: Roundings of Winograd's F(2 x 2, 3 x 3) beside the sum over channels, two transforms of each: 2
+#: of a tile, whose sums have two terms, 4 of a kernel and 4 of a result, whose sums have three.
 _OF_TRANSFORMS = 10
 
 
-# ---- PyTorch's own ---------------------------------------------------------------------------------------------------
+# ---- PyTorch's own -------------------------------------------------------------------------------
 
 
 def library(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C / groups, KH, KW]."""
+    """Return the convolution, [B, F, OH, OW], of images and kernels.
+
+    Images are [B, C, H, W], kernels [F, C / groups, KH, KW].
+    """
     return functional.conv2d(
         inputs, weights, stride=sizes.stride, padding=sizes.padding, groups=sizes.groups
     )
 
 
 def library_channels_last(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Return the convolution of tensors whose channels are neighbors in memory (NHWC). As ``library`` otherwise."""
+    """Return the convolution of tensors whose channels are neighbors in memory (NHWC).
+
+    As ``library`` otherwise.
+    """
     layout = torch.channels_last
     return library(
         inputs.contiguous(memory_format=layout), weights.contiguous(memory_format=layout), sizes
@@ -55,7 +64,9 @@ def library_channels_last(inputs: Tensor, weights: Tensor, sizes: ConvolutionSiz
 def library_backward(
     gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients with respect to the inputs, [B, C, H, W], and the weights, [F, C / groups, KH, KW].
+    """Return the gradients with respect to the inputs and the weights.
+
+    They are [B, C, H, W] and [F, C / groups, KH, KW].
 
     ``gradient`` is that of the output, [B, F, OH, OW].
     """
@@ -78,11 +89,14 @@ def library_backward(
 def exchanged_weight_gradient(
     gradient: Tensor, inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes
 ) -> Tensor:
-    """Return the gradient with respect to the weights, as a convolution with batch and channels exchanged. One group.
+    """Return the gradient with respect to the weights, for one group.
 
-    The weight at (kh, kw) meets the pixel (h + kh, w + kw) at each output (h, w), so its gradient is the sum of the image,
-    shifted by (kh, kw), times the gradient of the output: a convolution whose kernel is that gradient. A stride of the
-    convolution is a dilation of this one. ``weights`` are not used; the result is [F, C, KH, KW].
+    It is a convolution with batch and channels exchanged.
+
+    The weight at (kh, kw) meets the pixel (h + kh, w + kw) at each output (h, w), so its gradient
+    is the sum of the image, shifted by (kh, kw), times the gradient of the output: a convolution
+    whose kernel is that gradient. A stride of the convolution is a dilation of this one.
+    ``weights`` are not used; the result is [F, C, KH, KW].
     """
     del weights
     found = functional.conv2d(
@@ -94,15 +108,16 @@ def exchanged_weight_gradient(
     return found.transpose(0, 1)[..., : sizes.kernel_height, : sizes.kernel_width]
 
 
-# ---- An elementwise product of transforms ----------------------------------------------------------------------------
+# ---- An elementwise product of transforms --------------------------------------------------------
 
-# The Fourier transform turns shifting and adding into multiplying, by the convolution theorem. A network's convolution is a
-# cross-correlation, so the spectrum of the kernel is conjugated. Source: Mathieu, Henaff, LeCun, "Fast Training of
-# Convolutional Networks through FFTs" (2014).
+# The Fourier transform turns shifting and adding into multiplying, by the convolution theorem. A
+# network's convolution is a cross-correlation, so the spectrum of the kernel is conjugated. Source:
+# Mathieu, Henaff, LeCun, "Fast Training of Convolutional Networks through FFTs" (2014).
 #
-# Winograd's F(2 x 2, 3 x 3) needs fewer multiplications: four outputs of a 3 x 3 kernel need 36 products by the definition.
-# Here a tile of 4 x 4 pixels and the kernel are transformed, multiplied elementwise, which are 16 products, and transformed
-# back. Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).
+# Winograd's F(2 x 2, 3 x 3) needs fewer multiplications: four outputs of a 3 x 3 kernel need 36
+# products by the definition. Here a tile of 4 x 4 pixels and the kernel are transformed, multiplied
+# elementwise, which are 16 products, and transformed back. Source: Lavin and Gray, "Fast Algorithms
+# for Convolutional Neural Networks" (2015).
 
 #: The transforms of the tile, of the kernel and of the result, from section 4.1 of Lavin and Gray.
 TILE = ((1.0, 0.0, -1.0, 0.0), (0.0, 1.0, 1.0, 0.0), (0.0, -1.0, 1.0, 0.0), (0.0, 1.0, 0.0, -1.0))
@@ -114,23 +129,29 @@ _TILE, _OUT = 4, 2
 
 
 def fourier(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C, KH, KW]. The stride is 1."""
+    """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C, KH, KW].
+
+    The stride is 1.
+    """
     image = functional.pad(inputs, [sizes.padding] * 4)
     size = (image.shape[2], image.shape[3])
     spectrum = torch.fft.rfft2(image)  # [B, C, H', W' / 2 + 1]
     # The kernel, with zeros up to the size of the image.
     kernel = torch.fft.rfft2(weights, s=size).conj()
     product = torch.einsum("bchw,fchw->bfhw", spectrum, kernel)
-    # The correlation is circular: positions where the kernel would leave the image have sums of both edges.
+    # The correlation is circular: positions where the kernel would leave the image have sums of
+    # both edges.
     output: Tensor = torch.fft.irfft2(product, s=size)
     return output[..., : sizes.out_height, : sizes.out_width]
 
 
 def fourier_flops(sizes: ConvolutionSizes) -> int:
-    """Return the FLOPs: three transforms, and a complex product of each filter with each channel of each image.
+    """Return the FLOPs.
 
-    A transform of M real numbers is counted as 2.5 M log2 M, half of Cooley and Tukey's 5 M log2 M for complex numbers; a
-    complex multiply-add as 8.
+    Three transforms, and a complex product of each filter with each channel of each image.
+
+    A transform of M real numbers is counted as 2.5 M log2 M, half of Cooley and Tukey's 5 M log2 M
+    for complex numbers; a complex multiply-add as 8.
     """
     height, width = sizes.height + 2 * sizes.padding, sizes.width + 2 * sizes.padding
     images = (
@@ -144,7 +165,9 @@ def fourier_flops(sizes: ConvolutionSizes) -> int:
 def winograd(
     inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes, *, absolute: bool = False
 ) -> Tensor:
-    """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C, 3, 3]. The stride is 1.
+    """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C, 3, 3].
+
+    The stride is 1.
 
     ``absolute`` uses the absolute values of the transforms, which bounds the rounding error.
     """
@@ -158,7 +181,8 @@ def winograd(
     transformed = tile @ tiles @ tile.mT
     kernels = kernel @ weights @ kernel.mT  # [F, C, 4, 4]
     batch, channels, rows, columns = tiles.shape[:4]
-    # For each of the 16 positions in a tile, a matrix product over the channels: [16, F, C] x [16, C, B * rows * columns].
+    # For each of the 16 positions in a tile, a matrix product over the channels: [16, F, C] x [16,
+    # C, B * rows * columns].
     left = kernels.permute(2, 3, 0, 1).flatten(0, 1)
     right = transformed.permute(4, 5, 1, 0, 2, 3).reshape(_TILE**2, channels, -1)
     product = (left @ right).reshape(_TILE, _TILE, sizes.filters, batch, rows, columns)
@@ -168,7 +192,10 @@ def winograd(
 
 
 def winograd_flops(sizes: ConvolutionSizes) -> int:
-    """Return the FLOPs: 32 for the transform of a tile, 28 of a kernel and 24 of a result (Lavin and Gray, section 4.1)."""
+    """Return the FLOPs.
+
+    32 for the transform of a tile, 28 of a kernel and 24 of a result (Lavin and Gray, section 4.1).
+    """
     tiles = sizes.batch * -(-sizes.out_height // _OUT) * -(-sizes.out_width // _OUT)
     products = 2 * _TILE**2 * tiles * sizes.filters * sizes.channels
     return (
@@ -179,7 +206,7 @@ def winograd_flops(sizes: ConvolutionSizes) -> int:
     )
 
 
-# ---- Bounds of rounding errors ---------------------------------------------------------------------------------------
+# ---- Bounds of rounding errors -------------------------------------------------------------------
 
 
 def reference(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
@@ -188,15 +215,19 @@ def reference(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tenso
 
 
 def bound_of_sum(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Return the largest error of each output if its products are added in any order, [B, F, OH, OW]."""
+    """Return the largest error of each output, [B, F, OH, OW].
+
+    Its products may be added in any order.
+    """
     return gamma(sizes.terms, inputs.dtype) * reference(inputs.abs(), weights.abs(), sizes)
 
 
 def bound_of_winograd(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Return the largest error of each output of ``winograd``, [B, F, OH, OW].
 
-    The transforms add numbers that cancel in exact arithmetic, so the sum of absolute values to which the error is proportional
-    is larger than that of the convolution itself. In return, fewer numbers are added: one for each channel, not for each term.
+    The transforms add numbers that cancel in exact arithmetic, so the sum of absolute values to
+    which the error is proportional is larger than that of the convolution itself. In return, fewer
+    numbers are added: one for each channel, not for each term.
     """
     largest = winograd(inputs.abs().double(), weights.abs().double(), sizes, absolute=True)
     return gamma(sizes.channels + _OF_TRANSFORMS, inputs.dtype) * largest
@@ -205,10 +236,11 @@ def bound_of_winograd(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) 
 def bound_of_fourier(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Return the largest error of each output of ``fourier``, [B, F, 1, 1].
 
-    The error of a transform is proportional to the norm of all its numbers, not to each of them: a small output beside large
-    ones has the error of the large ones. With delta = 6.66 u log2 M, the error of a transform of M numbers, that of an output
-    is at most (2 delta + (C + 3) u) sum |x_c| |w_c| for the spectra and their products, where | | is the Euclidean norm, and
-    delta times the norm of the output, at most sum |x_c| |w_c|_1, for the transform back.
+    The error of a transform is proportional to the norm of all its numbers, not to each of them: a
+    small output beside large ones has the error of the large ones. With delta = 6.66 u log2 M, the
+    error of a transform of M numbers, that of an output is at most (2 delta + (C + 3) u) sum |x_c|
+    |w_c| for the spectra and their products, where | | is the Euclidean norm, and delta times the
+    norm of the output, at most sum |x_c| |w_c|_1, for the transform back.
     """
     u = unit_roundoff(inputs.dtype)
     area = (sizes.height + 2 * sizes.padding) * (sizes.width + 2 * sizes.padding)
@@ -232,7 +264,7 @@ def unit_roundoff(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps / 2
 
 
-# ---- Ways ------------------------------------------------------------------------------------------------------------
+# ---- Ways ----------------------------------------------------------------------------------------
 
 
 def by_definition(sizes: ConvolutionSizes) -> int:
@@ -263,7 +295,10 @@ class Way:
     is_library: bool = False  # computes in any dtype; the library chooses the algorithm
 
     def refusal(self, sizes: ConvolutionSizes, dtype: str = "float32") -> str:
-        """Return why it cannot compute a convolution, or its loops in Python would take too long; empty if it can."""
+        """Return why it cannot compute a convolution, or its loops in Python would take too long.
+
+        Empty if it can.
+        """
         passes = self.passes(sizes)
         needs = ""
         if self.kernel and (sizes.kernel_height, sizes.kernel_width) != (self.kernel, self.kernel):

@@ -1,11 +1,15 @@
-"""From program to schedule: what PyTorch makes of ``x * y + z``, or of the training step of a workload.
+"""From program to schedule.
 
-Question: which graphs, which code and which sequence of operations does a program become, and what is compiling worth?
-Input: a program (``programs``): its forward pass, its backward pass, and the update of its weights.
-Output: its graphs, the kernels of its generated code, the order of its operations, and times, eager and compiled.
+What PyTorch makes of ``x * y + z``, or of the training step of a workload.
 
-``compiled`` captures the forward graph and the joint graph, compiles the program, keeps the generated code, and reads which
-operations the code fuses. ``steps`` counts the operations of eager execution, times eager and compiled steps in turn, and
-records the order of operations. ``loading`` measures how much of loading with workers overlaps with compute. ``command`` starts
-``worker``, a process that does all of this with empty caches.
+Question: which graphs, which code and which sequence of operations does a program become, and what
+is compiling worth? Input: a program (``programs``): its forward pass, its backward pass, and the
+update of its weights. Output: its graphs, the kernels of its generated code, the order of its
+operations, and times, eager and compiled.
+
+``compiled`` captures the forward graph and the joint graph, compiles the program, keeps the
+generated code, and reads which operations the code fuses. ``steps`` counts the operations of eager
+execution, times eager and compiled steps in turn, and records the order of operations. ``loading``
+measures how much of loading with workers overlaps with compute. ``command`` starts ``worker``, a
+process that does all of this with empty caches.
 """

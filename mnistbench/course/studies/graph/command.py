@@ -20,12 +20,15 @@ from mnistbench.showing.output import check_directory
 #: What the process prints: what it does next, after this word; and that its result is written.
 PROGRESS, DONE = "mnistbench-progress:", "mnistbench-done"
 
-#: Longest time in which the process prints nothing, in seconds: a large program compiles for minutes.
+#: Longest time in which the process prints nothing, in seconds: a large program compiles for
+#: minutes.
 _PATIENCE_S = 3600.0
 
 
 def run(settings: Settings) -> int:
-    """Study a program, write its graphs, generated code and traces to the directory of the settings, report, and return 0.
+    """Study a program, report, and return 0.
+
+    Write its graphs, generated code and traces to the directory of the settings.
 
     The ``seconds`` of the settings bound the timed steps, but not the compile time.
 
@@ -82,7 +85,10 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
 def environment_of(
     settings: Settings, inherited: Mapping[str, str], folder: Path
 ) -> dict[str, str]:
-    """Return the environment of the process: empty caches of the compiler, and the number of threads."""
+    """Return the environment of the process.
+
+    Empty caches of the compiler, and the number of threads.
+    """
     return measuring_environment(inherited, folder / "bytecode") | {
         "OMP_NUM_THREADS": str(settings.threads),
         "TORCH_CPP_LOG_LEVEL": "ERROR",
@@ -92,7 +98,10 @@ def environment_of(
 
 
 def _write(found: GraphStudy, folder: Path) -> None:
-    """Write each graph and each module of generated code to a file; several of one kind are numbered."""
+    """Write each graph and each module of generated code to a file.
+
+    Several of one kind are numbered.
+    """
     texts = [(graph.kind.replace(" ", "_"), "txt", graph.text) for graph in found.graphs]
     texts += [(f"code_{part}", "py", module) for part, module in found.code]
     numbers: dict[str, int] = {}

@@ -1,4 +1,7 @@
-"""What PyTorch makes of a program: the graphs that it captures, the code that it generates, and the kernels of this code."""
+"""What PyTorch makes of a program.
+
+The graphs that it captures, the code that it generates, and the kernels of this code.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,12 @@ from mnistbench.course.studies.graph.result import (
 )
 from mnistbench.course.studies.graph.steps import timed_step
 
-# ---- Graphs ----------------------------------------------------------------------------------------------------------
+# ---- Graphs --------------------------------------------------------------------------------------
 
-# A custom backend captures them, as PyTorch's page "Custom Backends" describes. Dynamo hands the forward graph to the backend.
-# Inside the backend, AOTAutograd traces the backward pass too, and hands over the joint graph when it is to be partitioned, and
-# then both parts. Nothing is compiled: the parts run as they are.
+# A custom backend captures them, as PyTorch's page "Custom Backends" describes. Dynamo hands the
+# forward graph to the backend. Inside the backend, AOTAutograd traces the backward pass too, and
+# hands over the joint graph when it is to be partitioned, and then both parts. Nothing is compiled:
+# the parts run as they are.
 
 
 def graphs(program: Program) -> tuple[list[Graph], list[str]]:
@@ -104,16 +108,20 @@ def graph(module: fx.GraphModule, kind: str) -> Graph:
 
 
 def _name(target: Any) -> str:
-    """Return ``mul`` for ``operator.mul``, for ``torch.ops.aten.mul.Tensor``, and for the method ``mul``."""
+    """Return ``mul`` for each form of a multiplication.
+
+    ``operator.mul``, ``torch.ops.aten.mul.Tensor``, and the method ``mul``.
+    """
     if isinstance(target, str):
         return target
     text = str(getattr(target, "overloadpacket", "") or getattr(target, "__name__", target))
     return text.removeprefix("aten.")
 
 
-# ---- Generated code --------------------------------------------------------------------------------------------------
+# ---- Generated code ------------------------------------------------------------------------------
 
-#: Options of ``torch.compile``: write the files of each graph, to this directory, and name kernels in a profile.
+#: Options of ``torch.compile``: write the files of each graph, to this directory, and name kernels
+#: in a profile.
 _TRACE, _DIRECTORY, _NAMES = "trace.enabled", "trace.debug_dir", "cpp.enable_kernel_profile"
 
 _WIDTH = 200  # characters of an error
@@ -132,12 +140,15 @@ def missing_compiler(device: str) -> str:
 def compiled(
     program: Program, folder: Path, device: str
 ) -> tuple[Callable[..., Tensor], dict[str, Any]]:
-    """Compile a program by its first step; return the compiled function, and the fields of the study that it fills.
+    """Compile a program by its first step.
+
+    Return the compiled function, and the fields of the study that it fills.
 
     ``folder`` is an empty directory, which gets the files of Inductor.
 
     Raises:
-        CompileError: there is no C++ compiler, this version of torch cannot show its code, or the compiler failed.
+        CompileError: there is no C++ compiler, this version of torch cannot show its code, or the
+            compiler failed.
     """
     if name := missing_compiler(device):
         raise CompileError(
@@ -182,7 +193,10 @@ def _is_operation(name: str) -> bool:
 
 
 def _start(device: str) -> int:
-    """Compile a tiny program: it imports the compiler, and tests which instructions it may use. Return the nanoseconds."""
+    """Compile a tiny program: it imports the compiler, and tests which instructions it may use.
+
+    Return the nanoseconds.
+    """
     begin = time.perf_counter_ns()
     torch.compile(torch.neg)(torch.ones(16, device=device))
     return time.perf_counter_ns() - begin
@@ -193,17 +207,17 @@ def _number(module: Path) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-# ---- Kernels of the generated code -----------------------------------------------------------------------------------
+# ---- Kernels of the generated code ---------------------------------------------------------------
 
-# The code is a Python module. Kernels are defined with ``async_compile``, and a function calls them, and functions of
-# libraries, one after the other. The name of a generated kernel lists its operations in alphabetical order:
-# ``cpp_fused_add_mul_0`` computes ``add`` and ``mul``.
+# The code is a Python module. Kernels are defined with ``async_compile``, and a function calls
+# them, and functions of libraries, one after the other. The name of a generated kernel lists its
+# operations in alphabetical order: ``cpp_fused_add_mul_0`` computes ``add`` and ``mul``.
 
 _GENERATED = r"(?:cpp|triton_[a-z]+)_fused_\w*"
 _LIBRARY = r"(?:extern_kernels|aten|torch\.ops\.\w+)"
 
-#: A call of a kernel: ``cpp_fused_add_mul_0(...)``, ``triton_poi_fused_add_mul_0.run(...)``, ``buf1 = extern_kernels.mm(...)``,
-#: ``buf2 = torch.ops.aten.convolution_backward.default(...)``.
+#: A call of a kernel: ``cpp_fused_add_mul_0(...)``, ``triton_poi_fused_add_mul_0.run(...)``, ``buf1
+#: = extern_kernels.mm(...)``, ``buf2 = torch.ops.aten.convolution_backward.default(...)``.
 _CALL = re.compile(
     rf"^\s+(?:\w+ = )?(?:(?P<generated>{_GENERATED})(?:\.run)?|{_LIBRARY}\.(?P<library>\w+)(?:\.\w+)?)\(",
     re.MULTILINE,
@@ -214,9 +228,12 @@ _CALLS_END = re.compile(r"^def (?:get_args|benchmark_compiled_module)\(", re.MUL
 
 
 def kernels(code: str, part: str, is_operation: Callable[[str], bool]) -> list[CalledKernel]:
-    """Return the kernels that a module of Inductor, of the part forward or backward, calls, in the order of their first calls.
+    """Return the kernels that a module of Inductor calls, in the order of their first calls.
 
-    ``is_operation`` tells whether a name is that of an operation, with which the name of a kernel is read.
+    The module is of the part forward or backward.
+
+    ``is_operation`` tells whether a name is that of an operation, with which the name of a kernel
+    is read.
     """
     calls = code.partition(_CALLS_BEGIN)[2] or code
     end = _CALLS_END.search(calls)
@@ -243,8 +260,8 @@ def kernels(code: str, part: str, is_operation: Callable[[str], bool]) -> list[C
 def operations(name: str, is_operation: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the operations that the name of a generated kernel lists; empty if it lists none.
 
-    Names of operations contain underscores, too. The text is divided into the fewest that there are; if that is not possible,
-    it is returned as one.
+    Names of operations contain underscores, too. The text is divided into the fewest that there
+    are; if that is not possible, it is returned as one.
     """
     match = _NAME.fullmatch(name)
     listed = match["operations"] if match else name

@@ -1,4 +1,7 @@
-"""How much of loading overlaps with compute: a DataLoader with workers, one without, and resident data."""
+"""How much of loading overlaps with compute.
+
+A DataLoader with workers, one without, and resident data.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ from mnistbench.measuring.profiling import activities_of, export_trace, started
 from mnistbench.workloads.data import Batch, Dataset
 from mnistbench.workloads.workload import Workload
 
-#: The ways take turns, because the load of the machine changes; timed steps of each turn: at least, and at most.
+#: The ways take turns, because the load of the machine changes; timed steps of each turn: at least,
+#: and at most.
 _ROUNDS = 3
 _LEAST, _MOST = 5, 100
 
@@ -59,9 +63,12 @@ def _batch(workload: Workload, size: int, device: torch.device, number: int) -> 
 
 
 def loading(program: Program, settings: Settings, trace: Path | None) -> list[Loading]:
-    """Return waits and times of eager training steps with resident data, without workers and with workers.
+    """Return waits and times of eager training steps, without workers and with workers.
 
-    The steps of each way fill the settings' ``seconds``. ``trace`` is the file of a Chrome trace of a few steps with workers.
+    Their data are resident.
+
+    The steps of each way fill the settings' ``seconds``. ``trace`` is the file of a Chrome trace of
+    a few steps with workers.
 
     Raises:
         UsageError: the trace cannot be written.

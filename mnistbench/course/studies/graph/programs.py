@@ -23,7 +23,10 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class Program:
-    """A step: ``zero_grad``, then ``compute`` on the arguments, ``backward`` of its result, and ``update``."""
+    """A step.
+
+    ``zero_grad``, then ``compute`` on the arguments, ``backward`` of its result, and ``update``.
+    """
 
     source: str  # in one line
     compute: Callable[..., Tensor]  # what is compiled
@@ -37,7 +40,10 @@ class Program:
     def step(
         self, compute: Callable[..., Tensor] | None = None, arguments: tuple[Tensor, ...] = ()
     ) -> None:
-        """Run a step, with a forward pass and a batch in place of the program's own if they are given."""
+        """Run a step, with a forward pass and a batch in place of the program's own.
+
+        Only those that are given.
+        """
         self.zero_grad()
         self.backward((compute or self.compute)(*(arguments or self.arguments)))
         self.update()
@@ -63,7 +69,10 @@ def multiply_add(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
 
 
 def _expression(size: int, device: torch.device) -> Program:
-    """Return the program whose backward pass computes the gradients of x, y and z, all float32 [size, size]."""
+    """Return the program whose backward pass computes the gradients of x, y and z.
+
+    All are float32 [size, size].
+    """
     generator = torch.Generator().manual_seed(_SEED)
     x, y, z, gradient = (torch.randn(size, size, generator=generator).to(device) for _ in range(4))
     variables = tuple(variable.requires_grad_() for variable in (x, y, z))
@@ -101,7 +110,9 @@ def _training_step(found: Workload, batch_size: int, device: torch.device) -> Pr
 
 
 def workload(settings: Settings) -> Workload:
-    """Return a built-in workload, or one of ``package.module:attribute``: a Workload, or a function that returns one.
+    """Return a built-in workload, or one of ``package.module:attribute``.
+
+    A Workload, or a function that returns one.
 
     Raises:
         UsageError: there is no such workload.

@@ -1,4 +1,7 @@
-"""The result of ``mnistbench study graph``: its graphs, code, times and schedule as tables and texts."""
+"""The result of ``mnistbench study graph``.
+
+Its graphs, code, times and schedule as tables and texts.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +127,10 @@ LOADING: tuple[Column[result.Loading], ...] = (
 
 
 def report_of(study: result.GraphStudy) -> Report:
-    """Return the tables, and the texts that are shown in full: by default all of the expression, and none of a workload."""
+    """Return the tables, and the texts that are shown in full.
+
+    By default all of the expression, and none of a workload.
+    """
     settings = study.settings
     shown = (
         (result.TEXTS if settings.program == result.EXPRESSION else ())

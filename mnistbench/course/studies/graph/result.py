@@ -1,4 +1,6 @@
-"""The result of ``mnistbench study graph``: graphs, kernels, schedules and times of a program. Does not import torch.
+"""The result of ``mnistbench study graph``: graphs, kernels, schedules and times of a program.
+
+Does not import torch.
 
 Times are integer nanoseconds, sizes are bytes, shares are fractions of 1.
 """
@@ -29,7 +31,8 @@ from mnistbench.core.record import median_ns
 #: The program that is studied unless a workload is given.
 EXPRESSION = "x*y + z"
 
-#: Kinds of graphs: Dynamo's graph of the program; AOTAutograd's graph of both passes, and its two parts.
+#: Kinds of graphs: Dynamo's graph of the program; AOTAutograd's graph of both passes, and its two
+#: parts.
 FORWARD, JOINT, FORWARD_PART, BACKWARD_PART = "forward", "joint", "forward part", "backward part"
 
 #: How a program runs.
@@ -238,7 +241,9 @@ class GraphStudy:
         )
 
     def ratio_quartiles(self, part: str = "step") -> list[float] | None:
-        """Return how many times as fast compiled steps are as the eager ones before them: first quartile, median, third.
+        """Return how many times as fast compiled steps are as the eager ones before them.
+
+        First quartile, median, third.
 
         None without compiled steps or without times.
         """
@@ -263,12 +268,18 @@ class GraphStudy:
         )
 
     def eager_operations(self, part: str) -> int | None:
-        """Return the number of operations of eager execution of a part or of the ``step``; None for the update."""
+        """Return the number of operations of eager execution of a part or of the ``step``.
+
+        None for the update.
+        """
         passes = _PASSES.get(part)
         return sum(len(getattr(self.dispatched, each)) for each in passes) if passes else None
 
     def launches(self, part: str, *, generated: bool) -> int | None:
-        """Return the number of kernels that the generated code calls; None for the update, or if there is no code."""
+        """Return the number of kernels that the generated code calls.
+
+        None for the update, or if there is no code.
+        """
         passes = _PASSES.get(part)
         if not passes or not self.code:
             return None
@@ -280,7 +291,9 @@ class GraphStudy:
 
     @property
     def least_bytes(self) -> int | None:
-        """Bytes of the inputs and outputs of both parts: what one kernel for each would move; None if it is unknown.
+        """Bytes of the inputs and outputs of both parts: what one kernel for each would move.
+
+        None if it is unknown.
 
         It is unknown for a program with graph breaks, a part of whose operations is in no graph.
         """
@@ -292,12 +305,18 @@ class GraphStudy:
         return sum(value or 0 for value in found) if len(found) == 2 and None not in found else None
 
     def loaded(self, workers: int | None) -> Loading | None:
-        """Return the steps whose batches a number of workers loaded; None: they were not measured."""
+        """Return the steps whose batches a number of workers loaded.
+
+        None: they were not measured.
+        """
         return next((each for each in self.loading if each.workers == workers), None)
 
     @property
     def overlap(self) -> float | None:
-        """Share of the loading time of a batch in which the training process does not wait; None without workers."""
+        """Share of the loading time of a batch in which the training process does not wait.
+
+        None without workers.
+        """
         alone, loaded = self.loaded(0), self.loaded(self.settings.workers)
         if not alone or not loaded or loaded is alone or not alone.typical_wait_ns:
             return None

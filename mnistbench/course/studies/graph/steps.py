@@ -1,4 +1,7 @@
-"""Steps of a program: their operations, their times, eager and compiled in turn, and the order of their kernels."""
+"""Steps of a program.
+
+Their operations, their times, eager and compiled in turn, and the order of their kernels.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,10 @@ def dispatched(program: Program) -> Dispatched:
 
 
 def timed_step(program: Program, compute: Callable[..., Tensor]) -> StepTimes:
-    """Run a step with a forward pass, eager or compiled, and return its times; dropping gradients is a part of the update."""
+    """Run a step with a forward pass, eager or compiled, and return its times.
+
+    Dropping gradients is a part of the update.
+    """
     readings = [time.perf_counter_ns()]
 
     def read() -> None:
@@ -79,9 +85,12 @@ def timed_step(program: Program, compute: Callable[..., Tensor]) -> StepTimes:
 def timed_steps(
     program: Program, computes: dict[str, Callable[..., Tensor]], seconds: float
 ) -> dict[str, tuple[StepTimes, ...]]:
-    """Return times of steps in several ways, one after the other in turn, so that a disturbance meets all of them.
+    """Return times of steps in several ways, one after the other in turn.
 
-    ``computes`` has the forward pass of each way; the steps of all ways together fill the ``seconds``.
+    So a disturbance meets all of them.
+
+    ``computes`` has the forward pass of each way; the steps of all ways together fill the
+    ``seconds``.
     """
     found: dict[str, list[StepTimes]] = {way: [] for way in computes}
     program.zero_grad()
@@ -96,7 +105,7 @@ def timed_steps(
     return {way: tuple(steps) for way, steps in found.items()}
 
 
-# ---- The order of operations and kernels, from a profile -------------------------------------------------------------
+# ---- The order of operations and kernels, from a profile -----------------------------------------
 
 #: Profiled steps.
 _STEPS = 5
@@ -108,10 +117,12 @@ _KERNEL = re.compile(r"(?:graph_\d+_)?((?:cpp|triton_[a-z]+)_fused_\w*)")
 def schedule(
     program: Program, way: str, compute: Callable[..., Tensor], trace: Path | None
 ) -> list[Scheduled]:
-    """Return the operations and kernels of the fastest of a few warm steps in the order of their starts.
+    """Return the operations and kernels of the fastest of a few warm steps.
 
-    An operation that another one calls is not among them. On a CPU these are calls, and on an accelerator its kernels.
-    ``trace`` is the file of a Chrome trace.
+    They are in the order of their starts.
+
+    An operation that another one calls is not among them. On a CPU these are calls, and on an
+    accelerator its kernels. ``trace`` is the file of a Chrome trace.
 
     Raises:
         UsageError: the trace cannot be written.

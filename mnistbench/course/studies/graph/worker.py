@@ -1,6 +1,9 @@
-"""The process in which a program is compiled and measured: ``python -m mnistbench.course.studies.graph.worker``.
+"""The process in which a program is compiled and measured.
 
-It has empty caches, so the compile time is that of a first use, and what ``torch.compile`` leaves behind ends with it.
+``python -m mnistbench.course.studies.graph.worker``.
+
+It has empty caches, so the compile time is that of a first use, and what ``torch.compile`` leaves
+behind ends with it.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ from mnistbench.measuring.environment import resolve_devices
 
 
 def study(settings: Settings, folder: Path) -> GraphStudy:
-    """Return the study of a program; traces are written to an existing directory, and ``folder`` is empty.
+    """Return the study of a program.
+
+    Traces are written to an existing directory, and ``folder`` is empty.
 
     Raises:
         MnistbenchError: an option cannot be used.

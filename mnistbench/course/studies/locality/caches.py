@@ -1,4 +1,7 @@
-"""The size, the line and the ways of a cache, those of this machine, and a simulated cache. Does not import torch."""
+"""The size, the line and the ways of a cache, those of this machine, and a simulated cache.
+
+Does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ _UNITS = {"": 1, "K": 1024, "M": 1024**2}
 
 @dataclass(frozen=True)
 class Cache:
-    """A set-associative cache. A direct-mapped one has one way, a fully associative one as many as lines.
+    """A set-associative cache.
+
+    A direct-mapped one has one way, a fully associative one as many as lines.
 
     Raises:
         ValueError: no such cache can be simulated.
@@ -84,7 +89,10 @@ def cache_of(source: str) -> Callable[[str], Cache]:
 
 
 def of_this_machine(directory: Path = LINUX) -> Caches:
-    """Return the caches of this machine, as Linux describes them; usual values where it does not."""
+    """Return the caches of this machine, as Linux describes them.
+
+    Usual values where it does not.
+    """
 
     def text(index: Path, name: str) -> str:
         return (index / name).read_text(encoding="utf-8").strip()
@@ -106,7 +114,7 @@ def of_this_machine(directory: Path = LINUX) -> Caches:
         return USUAL
 
 
-# ---- Stand-ins for arrays --------------------------------------------------------------------------------------------
+# ---- Stand-ins for arrays ------------------------------------------------------------------------
 
 # They run in Python and compiled by numba (``compiled``), so they use only what numba supports.
 
@@ -132,7 +140,10 @@ def touch(sets: Any, line: int) -> bool:
 
 
 class Traced:
-    """A stand-in for an array: it holds no numbers, counts its accesses, and passes each to the caches."""
+    """A stand-in for an array.
+
+    It holds no numbers, counts its accesses, and passes each to the caches.
+    """
 
     def __init__(
         self, first: int, strides: Any, of_l1_line: int, of_l2_line: int, l1: Any, l2: Any

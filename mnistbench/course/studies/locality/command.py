@@ -12,6 +12,7 @@ def run(settings: Settings) -> int:
     """Simulate each loop nest, time it if numba is installed, report, and return 0.
 
     Raises:
-        UsageError: the caches do not fit together, or the loops cannot compute something or take too long.
+        UsageError: the caches do not fit together, or the loops cannot compute something or take
+            too long.
     """
     return run_study(settings, study, report_of)

@@ -1,7 +1,10 @@
-"""What numba compiles: the loops on arrays, which are timed, and the loops on stand-ins that count misses.
+"""What numba compiles.
 
-numba compiles a function for the types of its arguments, so the loops that are timed and those that are simulated are the same
-functions. It compiles without ``fastmath``: a sum is added in the order of its loop.
+The loops on arrays, which are timed, and the loops on stand-ins that count misses.
+
+numba compiles a function for the types of its arguments, so the loops that are timed and those that
+are simulated are the same functions. It compiles without ``fastmath``: a sum is added in the order
+of its loop.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ from mnistbench.course.studies.locality.caches import Traced, touch
 from mnistbench.course.studies.locality.nests import ITEM, Nest, starts
 from mnistbench.measuring.timing import clocked
 
-#: A timed block of calls takes at least about this long, so that the call from Python does not count.
+#: A timed block of calls takes at least about this long, so that the call from Python does not
+#: count.
 _BLOCK_NS = 2_000_000
 
-#: The first array begins at a multiple of this many bytes, as in the simulation, where it begins at 0.
+#: The first array begins at a multiple of this many bytes, as in the simulation, where it begins at
+#: 0.
 _PAGE = 4096
 
 
@@ -70,17 +75,18 @@ def compiled_traced() -> Callable[..., Any]:
     return found
 
 
-# ---- Times -----------------------------------------------------------------------------------------------------------
+# ---- Times ---------------------------------------------------------------------------------------
 
-# CPU times, which leave out the time in which other programs had the core, of blocks of calls, and all nests in each round.
-# ``measuring.timing`` measures wall times of single calls.
+# CPU times, which leave out the time in which other programs had the core, of blocks of calls, and
+# all nests in each round. ``measuring.timing`` measures wall times of single calls.
 
 
 def rounds_ns(nests: Sequence[Nest], line: int, rounds: int) -> list[tuple[float, ...]]:
     """Return for each nest the time of a multiply-add in each round, in nanoseconds.
 
-    A round times each nest once, so that a slow phase of the machine is a slow phase of all of them. Nests with the same shapes
-    use the same arrays, each of which begins at a multiple of ``line`` bytes.
+    A round times each nest once, so that a slow phase of the machine is a slow phase of all of
+    them. Nests with the same shapes use the same arrays, each of which begins at a multiple of
+    ``line`` bytes.
     """
     arrays = {
         shapes: arrays_of(nest, line) for nest in nests for shapes in [tuple(nest.shapes.items())]
@@ -91,15 +97,21 @@ def rounds_ns(nests: Sequence[Nest], line: int, rounds: int) -> list[tuple[float
 
 
 def call_of(nest: Nest, arrays: Sequence[np.ndarray[Any, Any]]) -> Callable[[int], object]:
-    """Return the function that runs a nest as often as its argument says; its first call compiles the loops."""
+    """Return the function that runs a nest as often as its argument says.
+
+    Its first call compiles the loops.
+    """
     calls = repeated(nest.loops)
-    # For indices that can be negative, numba adds a check, and with it LLVM does not vectorize the loops of a tile.
+    # For indices that can be negative, numba adds a check, and with it LLVM does not vectorize the
+    # loops of a tile.
     lengths = [np.uintp(length) for length in nest.lengths]
     return lambda number: calls(number, *arrays, *lengths)
 
 
 def arrays_of(nest: Nest, line: int) -> list[np.ndarray[Any, Any]]:
-    """Return the arrays of a nest, where the simulation has them; random numbers from 0 to 1, and zeros in the result.
+    """Return the arrays of a nest, where the simulation has them.
+
+    Random numbers from 0 to 1, and zeros in the result.
 
     Each begins at a multiple of ``line`` bytes.
     """
@@ -116,7 +128,10 @@ def arrays_of(nest: Nest, line: int) -> list[np.ndarray[Any, Any]]:
 
 
 def _timed_block(nest: Nest, arrays: Sequence[np.ndarray[Any, Any]]) -> Callable[[], float]:
-    """Compile the loops; return what times a number of calls together, and returns the time of a multiply-add."""
+    """Compile the loops.
+
+    Return what times a number of calls together, and returns the time of a multiply-add.
+    """
     call = call_of(nest, arrays)
     call(1)  # compiles
 

@@ -8,20 +8,23 @@ from typing import Any
 Elements = Any
 
 
-# ---- The matrix product c += a b, in the six orders of its three loops and tiled -------------------------------------
+# ---- The matrix product c += a b, in the six orders of its three loops and tiled -----------------
 
-# ``i`` is a row of c, ``j`` a column of c, and ``k`` the index of the sum. A function has the name of its order, from the
-# outermost loop to the innermost. An element that is the same in the whole innermost loop is read before it and stays in a
-# register.
+# ``i`` is a row of c, ``j`` a column of c, and ``k`` the index of the sum. A function has the name
+# of its order, from the outermost loop to the innermost. An element that is the same in the whole
+# innermost loop is read before it and stays in a register.
 #
-# Source of the six orders and of their misses: Bryant and O'Hallaron, "Computer Systems: A Programmer's Perspective",
-# section 6.6.2.
+# Source of the six orders and of their misses: Bryant and O'Hallaron, "Computer Systems: A
+# Programmer's Perspective", section 6.6.2.
 #
 # Shapes: a [rows, inner], b [inner, columns], c [rows, columns].
 
 
 def ijk(a: Elements, b: Elements, c: Elements, rows: int, columns: int, inner: int) -> None:
-    """Add the products of a row of a and a column of b: a is read along its rows, b down its columns."""
+    """Add the products of a row of a and a column of b.
+
+    A is read along its rows, b down its columns.
+    """
     for i in range(rows):
         for j in range(columns):
             total = c[i, j]
@@ -79,7 +82,10 @@ def kji(a: Elements, b: Elements, c: Elements, rows: int, columns: int, inner: i
 def tiled(
     a: Elements, b: Elements, c: Elements, rows: int, columns: int, inner: int, tile: int
 ) -> None:
-    """Multiply tiles of a, b and c, each in the order ikj; a tile is used again while it is in the cache."""
+    """Multiply tiles of a, b and c, each in the order ikj.
+
+    A tile is used again while it is in the cache.
+    """
     for first_i in range(0, rows, tile):
         for first_k in range(0, inner, tile):
             for first_j in range(0, columns, tile):
@@ -90,9 +96,10 @@ def tiled(
                             c[i, j] += value * b[k, j]
 
 
-# ---- A convolution of stride 1 without padding, its loops in two orders ----------------------------------------------
+# ---- A convolution of stride 1 without padding, its loops in two orders --------------------------
 
-# Shapes: images [B, C, H, W], weights [F, C, KH, KW], outputs [B, F, OH, OW], as PyTorch keeps them.
+# Shapes: images [B, C, H, W], weights [F, C, KH, KW], outputs [B, F, OH, OW], as PyTorch keeps
+# them.
 
 
 def columns_innermost(
@@ -134,7 +141,9 @@ def filters_innermost(
     kernel_height: int,
     kernel_width: int,
 ) -> None:
-    """Add to a pixel of all outputs: neighbors in the innermost loop are OH x OW and C x KH x KW elements apart in memory.
+    """Add to a pixel of all outputs.
+
+    Neighbors in the innermost loop are OH x OW and C x KH x KW elements apart in memory.
 
     ``height`` and ``width`` are those of the output, OH and OW.
     """

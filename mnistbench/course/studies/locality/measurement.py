@@ -33,13 +33,14 @@ from mnistbench.course.studies.locality.result import (
 #: Times of each loop nest.
 _ROUNDS = 11
 
-#: Default sides of the matrices and default convolution: with numba, and without, where the simulation is much slower.
-#: One matrix of any of these sides does not fit in an L1 of 48 KiB. With rows of 128 elements, a power of two, the elements of
-#: a column are in few sets.
+#: Default sides of the matrices and default convolution: with numba, and without, where the
+#: simulation is much slower. One matrix of any of these sides does not fit in an L1 of 48 KiB. With
+#: rows of 128 elements, a power of two, the elements of a column are in few sets.
 _SIZES, _CONVOLUTION = (120, 128), "conv2-b1"
 _SIZES_IN_PYTHON, _CONVOLUTION_IN_PYTHON = (112,), "conv1-b1"
 
-#: Most multiply-adds of a nest, with and without numba: a simulation compiled by numba does about 10 million in a second.
+#: Most multiply-adds of a nest, with and without numba: a simulation compiled by numba does about
+#: 10 million in a second.
 MOST, MOST_IN_PYTHON = 1024**3, 128**3
 
 
@@ -47,7 +48,8 @@ def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
     """Simulate each loop nest, and time it if numba is installed.
 
     Raises:
-        UsageError: the caches do not fit together, or the loops cannot compute something or take too long.
+        UsageError: the caches do not fit together, or the loops cannot compute something or take
+            too long.
     """
     numba, caches = _numba_version(), settings.caches
     most = MOST if numba else MOST_IN_PYTHON
@@ -82,7 +84,10 @@ def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
 
 
 def _numba_version() -> str:
-    """Return the version of numba; empty if it cannot be imported, for example because it is too old for this numpy."""
+    """Return the version of numba.
+
+    Empty if it cannot be imported, for example because it is too old for this numpy.
+    """
     try:
         import numba
     except ImportError:
@@ -98,7 +103,10 @@ def _computed(
     rounds: int,
     progress: Callable[[str], None],
 ) -> Computation:
-    """Simulate all nests of a computation, on the same arrays, and time each ``rounds`` times; with 0, nothing is compiled."""
+    """Simulate all nests of a computation, on the same arrays, and time each ``rounds`` times.
+
+    With 0, nothing is compiled.
+    """
     counts = []
     for nest in nests:
         progress(f"{name} {nest.order}: misses")
@@ -118,7 +126,10 @@ def _computed(
 def _times(
     nests: Sequence[Nest], line: int, rounds: int
 ) -> list[tuple[tuple[float, ...], float | None]]:
-    """Return for each nest the time of a multiply-add in each round, and the median with data in L1, in nanoseconds."""
+    """Return for each nest the time of a multiply-add in each round, in nanoseconds.
+
+    And the median with data in L1.
+    """
     from mnistbench.course.studies.locality.compiled import rounds_ns
 
     small = [in_l1(nest, of_this_machine().l1.size // 2) for nest in nests]
@@ -129,12 +140,15 @@ def _times(
 
 
 def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, CacheCounts]:
-    """Run a nest once, compiled by numba or not; return the counts of each array. Both caches are empty before.
+    """Run a nest once, compiled by numba or not; return the counts of each array.
 
-    A nest runs on arrays without numbers that count misses. Each cache is set-associative. A set keeps its lines in the order
-    of their last use and replaces the least recently used one (LRU). A write to a line that is not there loads it
-    (write-allocate). Writes back to memory are not counted. Source: Hennessy and Patterson, "Computer Architecture: A
-    Quantitative Approach", appendix B.
+    Both caches are empty before.
+
+    A nest runs on arrays without numbers that count misses. Each cache is set-associative. A set
+    keeps its lines in the order of their last use and replaces the least recently used one (LRU). A
+    write to a line that is not there loads it (write-allocate). Writes back to memory are not
+    counted. Source: Hennessy and Patterson, "Computer Architecture: A Quantitative Approach",
+    appendix B.
     """
     array_of: Callable[..., Any] = Traced
     loops = nest.loops

@@ -1,4 +1,7 @@
-"""Loop nests with their sizes: a function of loops, the shapes of its arrays, and where these are in memory."""
+"""Loop nests with their sizes.
+
+A function of loops, the shapes of its arrays, and where these are in memory.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ CONVOLUTIONS: Mapping[str, Callable[..., None]] = {
 #: All orders.
 ORDERS = (*PRODUCTS, *CONVOLUTIONS)
 
-#: Iterations of each loop but the innermost, in a nest whose data stay in L1: the most that leave the arrays small enough.
+#: Iterations of each loop but the innermost, in a nest whose data stay in L1: the most that leave
+#: the arrays small enough.
 _FEW = (8, 4, 2, 1)
 
 
@@ -69,7 +73,10 @@ def convolution(order: str, sizes: ConvolutionSizes) -> Nest:
 
 
 def _convolution(order: str, lengths: tuple[int, ...]) -> Nest:
-    """Return the convolution of batch, filters, channels, height and width of the output, height and width of the kernel."""
+    """Return the convolution over all seven dimensions.
+
+    Batch, filters, channels, height and width of the output, height and width of the kernel.
+    """
     batch, filters, channels, height, width, kernel_height, kernel_width = lengths
     shapes = {
         "images": (batch, channels, height + kernel_height - 1, width + kernel_width - 1),
@@ -80,10 +87,13 @@ def _convolution(order: str, lengths: tuple[int, ...]) -> Nest:
 
 
 def in_l1(nest: Nest, n_bytes: int) -> Nest | None:
-    """Return a nest with the same innermost loop and few iterations of the others, so that its data stay in L1.
+    """Return a nest with the same innermost loop and few iterations of the others.
 
-    Its time for a multiply-add is that of the instructions, without misses. The arrays take at most ``n_bytes``: half of L1
-    leaves room for lines that are loaded for other reasons. None if even one iteration of each other loop takes more.
+    So its data stay in L1.
+
+    Its time for a multiply-add is that of the instructions, without misses. The arrays take at most
+    ``n_bytes``: half of L1 leaves room for lines that are loaded for other reasons. None if even
+    one iteration of each other loop takes more.
     """
     smaller = _few_products if nest.order in PRODUCTS else _few_outputs
     return next((found for few in _FEW if (found := smaller(nest, few)).n_bytes <= n_bytes), None)
@@ -107,7 +117,10 @@ def _few_outputs(nest: Nest, few: int) -> Nest:
 
 
 def starts(nest: Nest, line: int) -> list[int]:
-    """Return the first element of each array: one array after the other, each at the start of a line of ``line`` bytes."""
+    """Return the first element of each array.
+
+    One array after the other, each at the start of a line of ``line`` bytes.
+    """
     of_line = line // ITEM
     found = [0]
     for shape in nest.shapes.values():
@@ -121,7 +134,10 @@ def strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def tile_that_fits(l1: Cache) -> int:
-    """Return the side of the largest tiles, whole lines wide, of which L1 holds three; at least one line."""
+    """Return the side of the largest tiles, whole lines wide, of which L1 holds three.
+
+    At least one line.
+    """
     of_line = l1.line // ITEM
     side = math.isqrt(l1.size // (3 * ITEM))
     return max(side // of_line * of_line, of_line)

@@ -1,4 +1,7 @@
-"""The result of ``mnistbench study locality``: a figure and a table, and where misses and times are in different order."""
+"""The result of ``mnistbench study locality``.
+
+A figure and a table, and where misses and times are in different order.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +150,10 @@ def _block(found: result.Computation) -> Block:
 
 
 def _sentences(nests: Sequence[result.NestResult]) -> Iterator[str]:
-    """Yield how well both orders agree, and a sentence for each nest that is slower than its misses say."""
+    """Yield how well both orders agree, then a sentence for each nest that disagrees.
+
+    Such a nest is slower than its misses say.
+    """
     pairs = result.agreement(nests)
     if any(nest.ns is not None for nest in nests):
         tau = "" if pairs.kendall_tau is None else f"; Kendall's tau-b {pairs.kendall_tau:.2f}"
@@ -183,7 +189,9 @@ def _sentence(slower: str, found: Sequence[result.Disagreement]) -> str:
 
 
 def figure(nests: Sequence[result.NestResult]) -> str:
-    """Return three bars for each nest: L1 misses, L2 misses and time of a multiply-add, linear from 0.
+    """Return three bars for each nest.
+
+    L1 misses, L2 misses and time of a multiply-add, linear from 0.
 
     Both kinds of misses have the same scale.
     """

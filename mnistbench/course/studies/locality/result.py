@@ -1,4 +1,6 @@
-"""What ``mnistbench study locality`` measures, its result, and the order of loop nests by misses and by time.
+"""What ``mnistbench study locality`` measures, and its result.
+
+With the order of loop nests by misses and by time.
 
 Imports neither torch nor numba.
 """
@@ -151,7 +153,7 @@ class LocalityStudy:
     computations: tuple[Computation, ...]
 
 
-# ---- The order by misses and the order by time -----------------------------------------------------------------------
+# ---- The order by misses and the order by time ---------------------------------------------------
 
 #: Misses or times that differ by at most this share count as the same.
 SAME = 0.05
@@ -180,7 +182,10 @@ class Disagreement:
 
     @property
     def in_l1(self) -> float | None:
-        """The difference in time with all data in L1, as a share of the difference; None if it was not measured."""
+        """The difference in time with all data in L1, as a share of the difference.
+
+        None if it was not measured.
+        """
         slow, fast = self.slower, self.faster
         if slow.ns is None or fast.ns is None or slow.in_l1_ns is None or fast.in_l1_ns is None:
             return None
@@ -188,7 +193,10 @@ class Disagreement:
 
     @property
     def cause(self) -> str:
-        """The instructions, if they make most of the difference without misses; else more L2 misses; else unknown."""
+        """The instructions, if they make most of the difference without misses.
+
+        Else more L2 misses; else unknown.
+        """
         if self.in_l1 is not None and self.in_l1 >= EXPLAINS:
             return INSTRUCTIONS
         return (
@@ -210,10 +218,12 @@ class Agreement:
 
     @property
     def kendall_tau(self) -> float | None:
-        """Kendall's tau-b, with what counts as the same as a tie: 1 for the same order, -1 for the opposite one.
+        """Kendall's tau-b, with what counts as the same as a tie.
 
-        None if no pair differs in misses, or none in time. Source: Kendall, "The treatment of ties in ranking problems",
-        Biometrika 33 (1945) 239.
+        1 for the same order, -1 for the opposite one.
+
+        None if no pair differs in misses, or none in time. Source: Kendall, "The treatment of ties
+        in ranking problems", Biometrika 33 (1945) 239.
         """
         differ = self.same + self.opposite
         scale = math.sqrt((differ + self.only_times_differ) * (differ + self.only_misses_differ))
@@ -226,7 +236,10 @@ def has_fewer(one: float, other: float) -> bool:
 
 
 def is_faster(one: NestResult, other: NestResult) -> bool:
-    """Whether the median of a nest is smaller by more than ``SAME``, and nearly all rounds say the same."""
+    """Whether the median of a nest is smaller by more than ``SAME``.
+
+    And nearly all rounds say the same.
+    """
     if one.ns is None or other.ns is None or not has_fewer(one.ns, other.ns):
         return False
     contrary = sum(mine >= its for mine, its in zip(one.rounds_ns, other.rounds_ns, strict=True))

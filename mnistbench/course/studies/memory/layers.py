@@ -1,4 +1,7 @@
-"""Storages of a model, divided among its layers, and the bytes that are live after each allocation."""
+"""Storages of a model, divided among its layers, and live bytes.
+
+The latter after each allocation.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ from mnistbench.measuring.profiling import LOSS, in_ranges
 from mnistbench.workloads.data import Batch
 from mnistbench.workloads.step import Inference, Step
 
-#: The CUDA allocator rounds every size up to a multiple of this number of bytes: ``kMinBlockSize`` in c10's
-#: ``CUDACachingAllocator``.
+#: The CUDA allocator rounds every size up to a multiple of this number of bytes: ``kMinBlockSize``
+#: in c10's ``CUDACachingAllocator``.
 CUDA_ROUNDING = 512
 
 
@@ -79,7 +82,10 @@ class Iteration:
         }
 
     def held(self) -> dict[int, torch.UntypedStorage]:
-        """Return the storages that exist between two iterations: parameters, gradients, optimizer state and the batch."""
+        """Return the storages that exist between two iterations.
+
+        Parameters, gradients, optimizer state and the batch.
+        """
         parameters = list(self.model.parameters())
         gradients = [parameter.grad for parameter in parameters]
         buffers = list(self.model.buffers())
@@ -95,7 +101,8 @@ class Iteration:
 class Places:
     """Where an iteration is: the phase and the layer.
 
-    Backward operations belong to the layers of their forward operations (``splits_backward``), or all to one row.
+    Backward operations belong to the layers of their forward operations (``splits_backward``), or
+    all to one row.
     """
 
     def __init__(self, *, splits_backward: bool = True) -> None:
@@ -130,7 +137,7 @@ class Places:
 
 
 class Ledger:
-    """Adds up allocations and frees, in the order in which they happen, to the bytes that are held before."""
+    """Adds up allocations and frees, in order, to the bytes that are held before."""
 
     def __init__(self, held: int) -> None:
         self.live = held  # bytes now
@@ -140,7 +147,10 @@ class Ledger:
         self.peaks: dict[str, int] = {}
 
     def change(self, n_bytes: int, site: Site) -> None:
-        """Add the allocation of an operation at a site, or subtract a free, whose bytes are below 0."""
+        """Add the allocation of an operation at a site, or subtract a free.
+
+        The bytes of a free are below 0.
+        """
         self.live += n_bytes
         if n_bytes <= 0:
             return
@@ -150,7 +160,10 @@ class Ledger:
 
 
 def run_and_divide(iteration: Iteration) -> tuple[LayerMemory, ...]:
-    """Run an iteration, which makes gradients and optimizer state; return the storages of each layer, without peaks."""
+    """Run an iteration, which makes gradients and optimizer state.
+
+    Return the storages of each layer, without peaks.
+    """
     named = {
         name: module
         for name, module in iteration.model.named_modules()

@@ -1,6 +1,7 @@
 """Predict and measure the memory of each case, and search for the largest batch sizes.
 
-A peak is measured by the profiler's allocations on a CPU, and by the allocator's statistics on CUDA.
+A peak is measured by the profiler's allocations on a CPU, and by the allocator's statistics on
+CUDA.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ _ALLOCATE = frozenset(
 def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) -> MemoryStudy:
     """Predict and measure the peak of each model, phase and batch size.
 
-    Without a memory, the largest batch sizes are those of a CUDA device's memory, and are not searched on a CPU.
+    Without a memory, the largest batch sizes are those of a CUDA device's memory, and are not
+    searched on a CPU.
 
     Raises:
         UsageError: the device has no statistics, or its memory does not suffice.
@@ -127,7 +129,10 @@ class _Pair:
         return predicted_peak(self.workload, self.phase, batch_size, self.device)
 
     def measure(self, batch_size: int) -> tuple[Peak, Mapping[str, int]]:
-        """Return the measured peak, and that of each layer; a batch that is too large raises UsageError."""
+        """Return the measured peak, and that of each layer.
+
+        A batch that is too large raises UsageError.
+        """
         self.progress(f"{self.phase} {self.workload.name}-b{batch_size}")
         params = Params(
             workload=self.workload.name,
@@ -188,11 +193,14 @@ class _Pair:
 
 
 def largest_batch(bytes_of: Callable[[int], int], memory: int, most: int = MOST_SAMPLES) -> int:
-    """Return the largest batch size whose bytes are at most ``memory``; 0 if even one sample needs more.
+    """Return the largest batch size whose bytes are at most ``memory``.
 
-    Bytes are mostly affine in the batch size, so of three guesses the first is on the line between the sizes around the result,
-    and the second is next to the largest size that fits. The third is the middle, which bounds the number of guesses.
-    ``bytes_of`` a larger batch size are never fewer; ``most`` is the largest size to return.
+    0 if even one sample needs more.
+
+    Bytes are mostly affine in the batch size, so of three guesses the first is on the line between
+    the sizes around the result, and the second is next to the largest size that fits. The third is
+    the middle, which bounds the number of guesses. ``bytes_of`` a larger batch size are never
+    fewer; ``most`` is the largest size to return.
     """
     low, high, known = 0, 1, {1: bytes_of(1)}
     while known[high] <= memory:
@@ -215,10 +223,13 @@ def largest_batch(bytes_of: Callable[[int], int], memory: int, most: int = MOST_
 
 
 def measured_peak(params: Params, workload: Workload) -> tuple[Peak, Mapping[str, int]]:
-    """Build a case; return the peak of an iteration that is not the first, and of each layer while it allocates.
+    """Build a case.
 
-    On CUDA, the backward pass is one layer. Seeds torch's global generators, as :func:`measuring.case.build` does. The phase is
-    ``forward`` or ``step``, the device a CPU or CUDA.
+    Return the peak of an iteration that is not the first, and of each layer while it allocates.
+
+    On CUDA, the backward pass is one layer. Seeds torch's global generators, as
+    :func:`measuring.case.build` does. The phase is ``forward`` or ``step``, the device a CPU or
+    CUDA.
     """
     case = build(params, workload)
     return _by_profiler(case) if params.device == "cpu" else _by_allocator(case)
@@ -276,7 +287,10 @@ def _by_allocator(case: Case) -> tuple[Peak, Mapping[str, int]]:
 
 
 class _Readings:
-    """Reads the allocator's peak wherever a layer begins or ends. It counts on the host, so nothing waits for the device."""
+    """Reads the allocator's peak wherever a layer begins or ends.
+
+    It counts on the host, so nothing waits for the device.
+    """
 
     def __init__(self, device: torch.device, before: int) -> None:
         self.ledger = Ledger(before)
@@ -287,7 +301,10 @@ class _Readings:
         torch.cuda.reset_peak_memory_stats(device)
 
     def read(self) -> None:
-        """Enter the largest number of bytes since the last reading into the ledger, and the number now."""
+        """Enter the largest number of bytes since the last reading into the ledger.
+
+        And the number now.
+        """
         peak, now = (
             read(self._device) - self._others
             for read in (torch.cuda.max_memory_allocated, torch.cuda.memory_allocated)
@@ -308,7 +325,10 @@ class _Readings:
 
 @contextmanager
 def limited(memory: int, device: str) -> Iterator[None]:
-    """Let this process allocate no more than a number of bytes on a CUDA device while the body runs."""
+    """Limit what this process may allocate on a CUDA device while the body runs.
+
+    The limit is a number of bytes.
+    """
     total = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.empty_cache()  # what the allocator keeps counts, too
     torch.cuda.set_per_process_memory_fraction(memory / total, device)

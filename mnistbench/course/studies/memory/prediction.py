@@ -1,4 +1,7 @@
-"""The peak of an iteration, from shapes: it runs on tensors without data, whose storages count while they exist."""
+"""The peak of an iteration, from shapes.
+
+It runs on tensors without data, whose storages count while they exist.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ from mnistbench.workloads.workload import Workload
 def predicted_peak(
     workload: Workload, phase: str, batch_size: int, device: str
 ) -> tuple[Peak, tuple[LayerMemory, ...]]:
-    """Return the peak of an iteration of ``forward`` or ``step`` that is not the first, and its layers. Nothing is computed."""
+    """Return the peak of an iteration that is not the first, and its layers.
+
+    It is of ``forward`` or ``step``. Nothing is computed.
+    """
     sample = workload.make_batch(1, torch.device("cpu"), torch.Generator())
     with FakeTensorMode():
         with torch.device(device) as on:
@@ -62,7 +68,10 @@ def predicted_peak(
 
 
 def _is_its_input(func: Any, args: Sequence[Any]) -> bool:
-    """Whether an operation returns its input: dropout that is switched off. The decomposition of torch 2.11 copies it."""
+    """Whether an operation returns its input: dropout that is switched off.
+
+    The decomposition of torch 2.11 copies it.
+    """
     return func is torch.ops.aten.dropout.default and not args[2]
 
 

@@ -58,7 +58,10 @@ LAYERS: tuple[Column[LayerRow], ...] = (
 
 
 def _furthest(case: MemoryCase) -> str | None:
-    """Return the layer whose predicted peak is furthest from the measured one; None if all are equal or none was measured."""
+    """Return the layer whose predicted peak is furthest from the measured one.
+
+    None if all are equal or none was measured.
+    """
     layer = max(
         (layer for layer in case.layers if layer.gap),
         key=lambda layer: abs(layer.gap),
@@ -100,7 +103,9 @@ LARGEST: tuple[Column[LargestBatch], ...] = (
 
 
 def report_of(study: MemoryStudy) -> Report:
-    """Return the layers of the largest batch of each model and phase, the peaks of all cases, and the largest batch sizes.
+    """Return layers, peaks of all cases, and the largest batch sizes.
+
+    The layers are those of the largest batch of each model and phase.
 
     The CSV has the layers of all cases, and a row with the sums and the peaks of each.
     """

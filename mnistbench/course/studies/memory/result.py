@@ -93,7 +93,10 @@ ROLES = ("input", "output", "weight", "gradient", "state", "saved")
 
 @dataclass(frozen=True)
 class LayerMemory:
-    """Memory of a layer, in bytes. A storage counts in the first layer that has it in the same role."""
+    """Memory of a layer, in bytes.
+
+    A storage counts in the first layer that has it in the same role.
+    """
 
     name: str
     kind: str = ""  # class of the module; empty for what is not a module
@@ -156,7 +159,10 @@ class MemoryCase:
 
 @dataclass(frozen=True)
 class LargestBatch:
-    """The largest batch size that fits a memory, and an iteration that was tried under this limit."""
+    """The largest batch size that fits a memory.
+
+    And an iteration that was tried under this limit.
+    """
 
     model: str
     phase: str

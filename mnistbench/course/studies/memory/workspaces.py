@@ -1,19 +1,26 @@
-"""Buffers that a convolution allocates and frees inside one operation: the dispatcher sees only its result.
+"""Buffers that a convolution allocates and frees inside one operation.
 
-PyTorch decides which library computes a convolution (``select_conv_backend`` in ``aten/src/ATen/native/Convolution.cpp``), and
-returns the decision for given shapes. On a CPU there are two kinds of buffers:
+The dispatcher sees only its result.
 
-- PyTorch's own code (``ConvolutionMM2d.cpp``) copies the pixels under the kernel into a matrix for the whole batch.
-- oneDNN computes in a layout whose channels come in blocks of one vector: channels are padded to whole blocks, and inputs,
-  kernels and results are copied into this layout and back (oneDNN's developer guide, "Understanding Memory Formats"). Images
-  with fewer channels than a block are read as they are (``is_1stconv`` in ``jit_avx512_common_conv_kernel.cpp``, ``flat`` in
-  ``jit_avx2_conv_kernel_f32.cpp``). The gradient of the kernels reads images as they are with AVX-512 up to 3 channels, with
-  AVX2 of 3 channels only; from 4 to 15 channels, oneDNN takes its code for AVX2 on both. The order of copies is that of the
-  profiler's allocations; the calls are in ``ideep/operators/conv.hpp``.
+PyTorch decides which library computes a convolution (``select_conv_backend`` in
+``aten/src/ATen/native/Convolution.cpp``), and returns the decision for given shapes. On a CPU there
+are two kinds of buffers:
 
-Not predicted: the buffers in which oneDNN's threads add their gradients, buffers of some hundred bytes, and those of other
-algorithms that oneDNN takes for some sizes, such as the gradient of images with stride 2 and AVX2. On CUDA, cuDNN chooses an
-algorithm by a heuristic, and no formula gives the size of its workspace.
+- PyTorch's own code (``ConvolutionMM2d.cpp``) copies the pixels under the kernel into a matrix for
+  the whole batch.
+- oneDNN computes in a layout whose channels come in blocks of one vector: channels are padded to
+  whole blocks, and inputs, kernels and results are copied into this layout and back (oneDNN's
+  developer guide, "Understanding Memory Formats"). Images with fewer channels than a block are read
+  as they are (``is_1stconv`` in ``jit_avx512_common_conv_kernel.cpp``, ``flat`` in
+  ``jit_avx2_conv_kernel_f32.cpp``). The gradient of the kernels reads images as they are with
+  AVX-512 up to 3 channels, with AVX2 of 3 channels only; from 4 to 15 channels, oneDNN takes its
+  code for AVX2 on both. The order of copies is that of the profiler's allocations; the calls are in
+  ``ideep/operators/conv.hpp``.
+
+Not predicted: the buffers in which oneDNN's threads add their gradients, buffers of some hundred
+bytes, and those of other algorithms that oneDNN takes for some sizes, such as the gradient of
+images with stride 2 and AVX2. On CUDA, cuDNN chooses an algorithm by a heuristic, and no formula
+gives the size of its workspace.
 """
 
 from __future__ import annotations
@@ -28,14 +35,17 @@ from torch import Tensor
 #: Numbers of float32 in a vector. oneDNN has no such code for other processors.
 _VECTORS = {"AVX512": 16, "AVX2": 8}
 
-#: Channels of images that the gradient of the kernels reads as they are, by numbers of float32 in a vector.
+#: Channels of images that the gradient of the kernels reads as they are, by numbers of float32 in a
+#: vector.
 _PLAIN_CHANNELS = {16: (1, 2, 3), 8: (3,)}
 
 _FORWARD, _BACKWARD = "aten::convolution", "aten::convolution_backward"
 
 
 def changes(name: str, args: Sequence[Any], out: Any) -> list[int] | None:
-    """Return the allocations and frees of an operation in their order, frees below 0. Their sum is the size of its result.
+    """Return the allocations and frees of an operation in their order, frees below 0.
+
+    Their sum is the size of its result.
 
     None if the operation allocates nothing but its result, or is not known.
     """
@@ -67,7 +77,7 @@ def changes(name: str, args: Sequence[Any], out: Any) -> list[int] | None:
     return None
 
 
-# ---- PyTorch's own code --------------------------------------------------------------------------------------------
+# ---- PyTorch's own code --------------------------------------------------------------------------
 
 
 def _own_backward(
@@ -83,7 +93,10 @@ def _own_backward(
 
 
 def _columns(weight: Tensor, out: Tensor) -> int:
-    """Return the bytes of the pixels under the kernel, for each position: [B, C * KH * KW, OH * OW]."""
+    """Return the bytes of the pixels under the kernel, for each position.
+
+    [B, C * KH * KW, OH * OW].
+    """
     _, channels, height, width = weight.shape
     if height == width == 1:  # the image itself is the matrix
         return 0
@@ -92,7 +105,7 @@ def _columns(weight: Tensor, out: Tensor) -> int:
     )
 
 
-# ---- oneDNN --------------------------------------------------------------------------------------------------------
+# ---- oneDNN --------------------------------------------------------------------------------------
 
 
 def _blocked_forward(inputs: Tensor, weight: Tensor, out: Tensor, vector: int) -> list[int]:

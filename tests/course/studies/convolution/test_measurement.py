@@ -1,4 +1,7 @@
-"""Which algorithm the library took is read from oneDNN's own report, and on an accelerator from the names of its kernels."""
+"""Which algorithm the library took is read from oneDNN's own report.
+
+On an accelerator, from the names of its kernels.
+"""
 
 from dataclasses import replace
 
@@ -49,7 +52,7 @@ def test_onednn_names_the_algorithms_of_the_library_alone(monkeypatch, capfd):
     assert capfd.readouterr().out == ""
 
 
-# ---- On an accelerator -----------------------------------------------------------------------------------------------
+# ---- On an accelerator ---------------------------------------------------------------------------
 
 SMALL = ConvolutionSizes(1, 1, 4, 4, 1, 3, 3)
 

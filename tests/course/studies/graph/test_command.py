@@ -150,7 +150,7 @@ def test_the_csv_has_a_row_for_each_part():
     assert rows[-1]["eager_ns"] == "5400000"
 
 
-# ---- Real runs: one compiles, one has no compiler --------------------------------------------------------------------
+# ---- Real runs: one compiles, one has no compiler ------------------------------------------------
 
 
 @pytest.mark.versions

@@ -1,4 +1,7 @@
-"""The graphs of the expression and of a workload, and what is said where an interface is missing."""
+"""The graphs of the expression and of a workload.
+
+And what is said where an interface is missing.
+"""
 
 import sys
 
@@ -48,7 +51,8 @@ def test_the_expression_has_two_operations_forward_and_two_backward():
         (FORWARD_PART, 3, ("mul", "add"), 3),
         (BACKWARD_PART, 3, ("mul", "mul"), 3),
     ]
-    # Forward: x, y, z, and the result. Backward: x, y, the gradient of the result, which is that of z, and two gradients.
+    # Forward: x, y, z, and the result. Backward: x, y, the gradient of the result, which is that of
+    # z, and two gradients.
     assert [each.moved_bytes for each in found[2:]] == [4 * N_BYTES, 5 * N_BYTES]
     assert "f32[16, 16]" in found[0].text
     assert "x * y + z" in found[0].text
@@ -117,7 +121,7 @@ def test_steps_take_turns_and_the_parts_add_up():
     )
 
 
-# ---- The schedule ----------------------------------------------------------------------------------------------------
+# ---- The schedule --------------------------------------------------------------------------------
 
 
 class Event:
@@ -162,7 +166,7 @@ def test_without_a_marked_step_there_is_no_schedule():
     assert list(scheduled([Event("aten::mul", 1.0, 2.0)], EAGER, on_device=False)) == []
 
 
-# ---- What cannot be compiled -----------------------------------------------------------------------------------------
+# ---- What cannot be compiled ---------------------------------------------------------------------
 
 
 def test_the_compiler_is_the_one_that_torch_would_call(monkeypatch, tmp_path):
@@ -207,7 +211,7 @@ def test_a_version_without_an_option_is_named(monkeypatch, tmp_path):
         compiled(program(TINY), tmp_path, "cpu")
 
 
-# ---- Workloads -------------------------------------------------------------------------------------------------------
+# ---- Workloads -----------------------------------------------------------------------------------
 
 OWN = """
 from mnistbench.workloads.workload import builtin_workloads

@@ -1,4 +1,7 @@
-"""Kernels and their operations are read from code that Inductor generated; the bodies of the kernels in data/ are cut."""
+"""Kernels and their operations are read from code that Inductor generated.
+
+The bodies of the kernels in data/ are cut.
+"""
 
 from pathlib import Path
 

@@ -73,7 +73,10 @@ def test_each_order_is_the_convolution(order):
 
 
 def expected(order, lengths):
-    """The accesses of an order, from its name: elements that do not depend on the innermost index stay in a register."""
+    """The accesses of an order, from its name.
+
+    Elements that do not depend on the innermost index stay in a register.
+    """
     indices = {"a": "ik", "b": "kj", "c": "ij"}
     fixed = next(name for name, of in indices.items() if order[-1] not in of)
 

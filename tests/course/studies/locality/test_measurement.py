@@ -64,7 +64,10 @@ def counts(loops, shapes, lengths, l1, l2=ANY):
 
 @pytest.mark.parametrize(("padding", "expected"), [(0, (8, 8)), (4, (2, 2))])
 def test_a_dot_product_in_a_direct_mapped_cache(padding, expected):
-    """Bryant and O'Hallaron, section 6.4.2: two sets of 16 bytes. x[i] and y[i] are in one set, unless x has padding."""
+    """Bryant and O'Hallaron, section 6.4.2.
+
+    Two sets of 16 bytes. x[i] and y[i] are in one set, unless x has padding.
+    """
 
     def dot_product(x, y, length):
         for i in range(length):
@@ -84,7 +87,8 @@ def test_a_dot_product_in_a_direct_mapped_cache(padding, expected):
         ("ijk", {"a": 32 * 32 * 2, "b": 32**3, "c": 32 * 32 + 32 * 2}),
         # A row of each stays: a is missed once a line, b once for each row of c, c once.
         ("ikj", {"a": 32 * 2, "b": 32 * 32 * 2, "c": 32 * 2}),
-        # Both columns are missed at each element; b at each, because it is read once between two columns.
+        # Both columns are missed at each element; b at each, because it is read once between two
+        # columns.
         ("jki", {"a": 32**3, "b": 32 * 32, "c": 32**3}),
     ],
 )

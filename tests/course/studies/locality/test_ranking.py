@@ -1,4 +1,7 @@
-"""Misses and times are compared pair by pair, and a disagreement has a cause only where a number supports it."""
+"""Misses and times are compared pair by pair.
+
+A disagreement has a cause only where a number supports it.
+"""
 
 import math
 

@@ -26,7 +26,10 @@ TINY = (*MEMORY, "--model", "lenet5", "--batch-size", "1", "--phase", "forward")
 
 
 def study():
-    """A forward pass and two steps, of which the larger one is shown layer by layer, and three largest batches."""
+    """A forward pass and two steps, and three largest batches.
+
+    The larger step is shown layer by layer.
+    """
     convolution = Site("conv1", "forward", "aten::convolution")
     library = Site("conv1", "forward", "aten::mkldnn_convolution")
     update = Site("(optimizer)", "optimizer", "aten::add")

@@ -75,7 +75,10 @@ class Allocating(nn.Module):
 
 
 class FakeCase:
-    """A case on CUDA whose network holds 500 of the 1,500 allocated bytes; its first two iterations allocate more."""
+    """A case on CUDA whose network holds 500 of the 1,500 allocated bytes.
+
+    Its first two iterations allocate more.
+    """
 
     def __init__(self, allocator):
         self.params, self._allocator, self._iterations = (
@@ -123,7 +126,10 @@ def settings(phase, *batch_sizes, **changes):
 
 
 def on_cuda(monkeypatch, needs):
-    """A device of 8,000 bytes, and a model that is predicted to need 10 bytes for each sample, but needs others."""
+    """A device of 8,000 bytes, and a model whose prediction is wrong.
+
+    It is predicted to need 10 bytes for each sample, but needs others.
+    """
     Allocator(monkeypatch)
     monkeypatch.setattr(measurement, "resolve_devices", list)
     monkeypatch.setattr(measurement, "fork_random", lambda _: nullcontext())
@@ -218,7 +224,7 @@ def test_a_device_without_statistics_is_refused(monkeypatch):
         study(Settings(device="mps"))
 
 
-# ---- The search ------------------------------------------------------------------------------------------------------
+# ---- The search ----------------------------------------------------------------------------------
 
 MOST = 60
 

@@ -1,4 +1,7 @@
-"""Memory is predicted from shapes: every number of a small network by hand, and the built-in networks against the profiler."""
+"""Memory is predicted from shapes.
+
+Every number of a small network by hand, and the built-in networks against the profiler.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -43,7 +46,8 @@ LINEAR = (partial(nn.Linear, 4, 3), nn.ReLU, partial(nn.Linear, 3, 2))
 
 def test_inference_of_two_linear_layers():
     peak, layers = predicted(workload(*LINEAR), "forward")
-    # Weights (4 * 3 + 3 + 3 * 2 + 2) * 4 = 92, inputs 2 * 4 * 4 = 32. The largest sum: hidden numbers before and after ReLU.
+    # Weights (4 * 3 + 3 + 3 * 2 + 2) * 4 = 92, inputs 2 * 4 * 4 = 32. The largest sum: hidden
+    # numbers before and after ReLU.
     assert (peak.held, peak.n_bytes) == (92 + 32, 92 + 32 + 24 + 24)
     assert peak.site == Site("1", "forward", "aten::relu")
     assert [(layer.input, layer.output, layer.weight, layer.peak) for layer in layers.values()] == [
@@ -58,8 +62,8 @@ def test_a_step_of_two_linear_layers():
     peak, layers = predicted(workload(*LINEAR), "step")
     # Weights and gradients 92 each, inputs 32, targets 16.
     assert peak.held == 92 + 92 + 32 + 16
-    # Gradients are dropped first. Live in the backward pass of the first layer: output and loss, the gradients of the loss and
-    # of the hidden numbers, and all gradients of parameters.
+    # Gradients are dropped first. Live in the backward pass of the first layer: output and loss,
+    # the gradients of the loss and of the hidden numbers, and all gradients of parameters.
     assert peak.n_bytes == (92 + 32 + 16) + (16 + 4) + (4 + 24) + 92
     assert (peak.site.layer, peak.site.phase) == ("0", "backward")
     # The first layer saves the batch, the second what ReLU has saved, and the loss the output.
@@ -252,5 +256,6 @@ def test_buffers_of_convolutions_of_other_sizes(
         with thread_count(1), fork_random(torch.device("cpu")):
             peak, _ = predicted(made, phase, batch_size)
             found, _ = measured_peak(params, made)
-        # With AVX-512 the difference is below 0.3 %. With AVX2, oneDNN has other buffers for the gradient with stride 2: 2 %.
+        # With AVX-512 the difference is below 0.3 %. With AVX2, oneDNN has other buffers for the
+        # gradient with stride 2: 2 %.
         assert peak.n_bytes == pytest.approx(found.n_bytes, rel=0.03)
