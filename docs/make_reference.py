@@ -25,7 +25,10 @@ def reference() -> str:
 def _lines() -> Iterator[str]:
     yield "# Reference"
     yield ""
-    yield "All options and settings. This page is generated: run `python docs/make_reference.py` after changing an option."
+    yield (
+        "All options and settings. This page is generated: run `python docs/make_reference.py` "
+        "after changing an option."
+    )
     yield ""
     yield "## Commands"
     yield ""
@@ -42,7 +45,10 @@ def _lines() -> Iterator[str]:
             yield from (*_table(("Argument", "Meaning"), rows), "")
     yield "## pytest"
     yield ""
-    yield "Each option with a setting can also be set in pytest's configuration; the command line overrides it."
+    yield (
+        "Each option with a setting can also be set in pytest's configuration; the command line "
+        "overrides it."
+    )
     yield ""
     yield from (*_settings(Options), "")
     yield "These settings apply to `--benchmark-compare`:"
@@ -51,7 +57,8 @@ def _lines() -> Iterator[str]:
     yield "## `[tool.mnistbench]`"
     yield ""
     yield (
-        "`mnistbench compare` and `report` read these settings from the nearest `pyproject.toml`; options override them."
+        "`mnistbench compare` and `report` read these settings from the nearest `pyproject.toml`; "
+        "options override them."
     )
     yield ""
     configurable = [each for each in options_of(Criteria).values() if each.configurable]

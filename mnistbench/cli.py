@@ -30,7 +30,10 @@ from mnistbench.showing.output import BISECT_STOPS, EXIT_PASSED, EXIT_UNJUDGED, 
 COMMANDS = {
     "compare": (
         "compare.command",
-        "compare saved runs or two traces, operation by operation; exit code 0 passed, 1 regressed, 2 undecided",
+        (
+            "compare saved runs or two traces, operation by operation; exit code 0 passed, 1 "
+            "regressed, 2 undecided"
+        ),
     ),
     "list": ("saved_runs.command:List", "list saved runs, oldest first"),
     "history": (
@@ -47,7 +50,10 @@ COMMANDS = {
     ),
     "gate": (
         "gate.command",
-        "measure a base and the working tree together and judge; exit code 0 passed, 1 regressed, 2 inconclusive",
+        (
+            "measure a base and the working tree together and judge; exit code 0 passed, 1 "
+            "regressed, 2 inconclusive"
+        ),
     ),
     "judge": (
         "gate.judge_command",
@@ -55,11 +61,17 @@ COMMANDS = {
     ),
     "bisect": (
         "gate.bisect_command",
-        "find the first slower release of a package; exit code 0 none is slower, 1 found, 2 inconclusive",
+        (
+            "find the first slower release of a package; exit code 0 none is slower, 1 found, 2 "
+            "inconclusive"
+        ),
     ),
     "reproduce": (
         "gate.reproducers.command",
-        "run scripts of slower operations on both sides and compare with the gate; exit code 0 done, 2 failed",
+        (
+            "run scripts of slower operations on both sides and compare with the gate; exit code "
+            "0 done, 2 failed"
+        ),
     ),
     "environments": (
         "gate.environments.command",
@@ -71,7 +83,10 @@ COMMANDS = {
     ),
     "trace": (
         "traces.command",
-        "show the operations and kernels of a recorded trace of torch.profiler, and the accelerator's idle time",
+        (
+            "show the operations and kernels of a recorded trace of torch.profiler, and the "
+            "accelerator's idle time"
+        ),
     ),
     "study": (
         "",
@@ -79,27 +94,45 @@ COMMANDS = {
     ),
     "study convolution": (
         "course.studies.convolution.command",
-        "compute a convolution in many ways: FLOPs, bytes, errors, and the algorithm that the library takes",
+        (
+            "compute a convolution in many ways: FLOPs, bytes, errors, and the algorithm that the "
+            "library takes"
+        ),
     ),
     "study locality": (
         "course.studies.locality.command",
-        "run loops in several orders: misses of simulated caches, measured times, and where they disagree",
+        (
+            "run loops in several orders: misses of simulated caches, measured times, and where "
+            "they disagree"
+        ),
     ),
     "study memory": (
         "course.studies.memory.command",
-        "predict the memory of a network from shapes, layer by layer, measure it, and find the largest batch that fits",
+        (
+            "predict the memory of a network from shapes, layer by layer, measure it, and find "
+            "the largest batch that fits"
+        ),
     ),
     "study graph": (
         "course.studies.graph.command",
-        "follow a program to its schedule: graphs, generated code and fusions, eager and compiled times, loading",
+        (
+            "follow a program to its schedule: graphs, generated code and fusions, eager and "
+            "compiled times, loading"
+        ),
     ),
     "lab": (
         "course.lab.command",
-        "run the whole lab on this machine and write its report; exit code 0 done, 2 failed, 130 interrupted",
+        (
+            "run the whole lab on this machine and write its report; exit code 0 done, 2 failed, "
+            "130 interrupted"
+        ),
     ),
     "lab predict": (
         "course.classroom.predict_command",
-        "ask what you expect before the lab measures, for its report; exit code 0 done, 2 failed, 130 interrupted",
+        (
+            "ask what you expect before the lab measures, for its report; exit code 0 done, 2 "
+            "failed, 130 interrupted"
+        ),
     ),
     "lab score": (
         "course.classroom.score_command",
@@ -107,7 +140,10 @@ COMMANDS = {
     ),
     "lab check": (
         "course.classroom.check_command",
-        "check a lab and write the file to hand in; exit code 0 all right, 1 something is missing or wrong, 2 failed",
+        (
+            "check a lab and write the file to hand in; exit code 0 all right, 1 something is "
+            "missing or wrong, 2 failed"
+        ),
     ),
     "class": ("", "work with the submissions of a class: merge, verify, rerun, demo"),
     "class merge": (
@@ -116,11 +152,17 @@ COMMANDS = {
     ),
     "class verify": (
         "course.classroom.check_command:Verify",
-        "name what was changed in submissions after it was written; exit code 0 nothing, 1 something, 2 failed",
+        (
+            "name what was changed in submissions after it was written; exit code 0 nothing, 1 "
+            "something, 2 failed"
+        ),
     ),
     "class rerun": (
         "course.classroom.teacher.rerun_command",
-        "measure the code of the best students again; exit code 0 it agrees, 1 it does not or is refused, 2 failed",
+        (
+            "measure the code of the best students again; exit code 0 it agrees, 1 it does not or "
+            "is refused, 2 failed"
+        ),
     ),
     "class demo": (
         "course.classroom.teacher.demo_command",
@@ -132,7 +174,10 @@ COMMANDS = {
     ),
     "train": (
         "train.command",
-        "train with the options of pytorch/examples mnist/main.py; exit code 0 done, 2 failed, 130 interrupted",
+        (
+            "train with the options of pytorch/examples mnist/main.py; exit code 0 done, 2 "
+            "failed, 130 interrupted"
+        ),
     ),
     "scale": (
         "train.scale.command",
@@ -201,7 +246,8 @@ def _print_os_error(error: OSError) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):  # a pager or head closed the pipe: not an error
         print_error(
-            f"cannot write or read{'' if error.filename is None else f' {error.filename}'} ({error.strerror})"
+            f"cannot write or read{'' if error.filename is None else f' {error.filename}'} "
+            f"({error.strerror})"
         )
 
 

@@ -286,9 +286,9 @@ def test_an_error_is_reported_in_the_comment_and_in_the_summary_without_the_repo
 ):
     first, second = job(code=EXIT_REGRESSED), job(code=EXIT_UNJUDGED, report=None)
     assert second.code == EXIT_UNJUDGED
-    assert (
-        second.body
-        == f"### mnistbench: the gate could not measure\n\n    loading both sides\n    mnistbench: {ERROR}\n"
+    assert second.body == (
+        "### mnistbench: the gate could not measure\n\n    loading both sides\n    mnistbench: "
+        f"{ERROR}\n"
     )
     assert second.summary == second.body
     assert second.upload["path"] == second.outputs["folder"]

@@ -636,7 +636,10 @@ def prepare(folder: Path, packages: Sequence[str], data: Path | None, peer: Path
     ]
     if subprocess.run(command, check=False).returncode:
         print(
-            f"the wheels were not downloaded; PYTHON must name an interpreter with pip: {sys.executable}",
+            (
+                "the wheels were not downloaded; PYTHON must name an interpreter with pip: "
+                f"{sys.executable}"
+            ),
             file=sys.stderr,
         )
         return 1
@@ -730,7 +733,10 @@ def install(site: Path, wheels: Sequence[Path]) -> int:
         command = [sys.executable, "-m", "pip", "install", "--quiet", *options, *map(str, needed)]
         code = subprocess.run(command, check=False).returncode
     print(
-        f"{len(needed)} of {len(wheels)} wheels are needed: {', '.join(wheel.name for wheel in needed) or 'none'}",
+        (
+            f"{len(needed)} of {len(wheels)} wheels are needed: "
+            f"{', '.join(wheel.name for wheel in needed) or 'none'}"
+        ),
         flush=True,
     )
     return code
@@ -797,7 +803,10 @@ def run_parts(
     out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     command = f"accelerator.sh run --device {device}"
-    heading = f"# Accelerator\n\n{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{command}`, at most {seconds:.0f} s."
+    heading = (
+        f"# Accelerator\n\n{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{command}`, at most "
+        f"{seconds:.0f} s."
+    )
     with tempfile.TemporaryDirectory(prefix="accelerator-") as name:
         scratch = Path(name)
         carried = carried_in(folder.resolve() if folder else None)
@@ -898,7 +907,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if settings.command == "prepare":
         if settings.data and not mnist_in(settings.data):
             preparing.error(
-                f"--data: {settings.data} has no folder MNIST/raw with {', '.join(MNIST_FILES)}, unpacked or as .gz"
+                f"--data: {settings.data} has no folder MNIST/raw with {', '.join(MNIST_FILES)}, "
+                "unpacked or as .gz"
             )
         return prepare(settings.folder, settings.packages, settings.data, settings.peer)
     if settings.command == "run":

@@ -72,7 +72,8 @@ def main():
             )
         first, second, both = (f"{1e6 * each:,.0f} us" for each in times)
         print(
-            f"gradient of {name}: of the first input {first}, of the second {second}, of both {both}"
+            f"gradient of {name}: of the first input {first}, of the second {second}, of both "
+            f"{both}"
         )
 
 

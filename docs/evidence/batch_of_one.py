@@ -117,8 +117,9 @@ def floor(threads: int) -> None:
             flops.get_total_flops() / ceilings.flops_per_s,
         )
         print(
-            f"{kind}: {1e3 * step_s:.2f} ms; at least {1e3 * sum(least):.2f} ms: {counted.calls} calls {1e3 * least[0]:.2f}, "
-            f"{n_bytes / 1e6:.1f} MB {1e3 * least[1]:.2f}, {flops.get_total_flops() / 1e6:.0f} MFLOP {1e3 * least[2]:.2f} ms"
+            f"{kind}: {1e3 * step_s:.2f} ms; at least {1e3 * sum(least):.2f} ms: {counted.calls} "
+            f"calls {1e3 * least[0]:.2f}, {n_bytes / 1e6:.1f} MB {1e3 * least[1]:.2f}, "
+            f"{flops.get_total_flops() / 1e6:.0f} MFLOP {1e3 * least[2]:.2f} ms"
         )
 
 
@@ -140,13 +141,15 @@ def accuracy(seeds: int = 5, steps: int = 6_000) -> None:
         )
     for step, accuracies in found.items():
         print(
-            f"{step}: mean {statistics.fmean(accuracies):.2f} %, SD {statistics.stdev(accuracies):.2f}"
+            f"{step}: mean {statistics.fmean(accuracies):.2f} %, SD "
+            f"{statistics.stdev(accuracies):.2f}"
         )
     reference, fast = (found[step] for step in STEPS)
     pairs = [one - other for one, other in zip(fast, reference, strict=True)]
     interval = stats.ttest_1samp(pairs, 0).confidence_interval()
     print(
-        f"fast - reference: {statistics.fmean(pairs):+.2f} points ({interval.low:+.2f} to {interval.high:+.2f})"
+        f"fast - reference: {statistics.fmean(pairs):+.2f} points ({interval.low:+.2f} to "
+        f"{interval.high:+.2f})"
     )
 
 

@@ -89,7 +89,8 @@ def evaluate(folder):
             near, _ = alarms([([runs[a]], runs[b]) for a, b in neighbours], criteria)
             far, count = alarms([([runs[a]], runs[b]) for a, b in every], criteria)
             print(
-                f"{label:42}{share(near):>22}{share(far):>24}   {sum(count) / len(count):.1f} verdicts a report"
+                f"{label:42}{share(near):>22}{share(far):>24}   {sum(count) / len(count):.1f} "
+                "verdicts a report"
             )
         for size in (8, 15, 24):
             windows = [

@@ -76,7 +76,10 @@ def show(params, calls):
     }
     name = f"{params.phase}, batch {params.batch_size}"
     row(
-        f"{name}; {'the same operations' if len(kinds) == 1 else f'{len(kinds)} lists of operations'}",
+        (
+            f"{name}; "
+            f"{'the same operations' if len(kinds) == 1 else f'{len(kinds)} lists of operations'}"
+        ),
         "iteration",
         {way: [call.ns for call in each] for way, each in calls.items()},
     )

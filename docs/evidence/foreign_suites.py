@@ -187,7 +187,10 @@ CLAIMS = (
             "tests/test_multidict_benchmarks.py",
             "tests/test_views_benchmarks.py",
             "-k",
-            "c-extension and case-sensitive and (add or extend or update or get_hit or fetch or keys_view_and)",
+            (
+                "c-extension and case-sensitive and (add or extend or update or get_hit or fetch "
+                "or keys_view_and)"
+            ),
         ),
         built=True,
     ),
@@ -298,7 +301,8 @@ def test_claim(folder: Path, claim: Claim) -> None:
         parent = folder / f"{claim.name}-base"
         if not all(any(place.rglob("*.so")) for place in (parent, repository)):
             print(
-                f"{claim.name}: check out and build {claim.commit} in {repository} and its parent in {parent}, for {python}"
+                f"{claim.name}: check out and build {claim.commit} in {repository} and its parent "
+                f"in {parent}, for {python}"
             )
             return
         of_parent, of_itself = ["--base-dir", str(parent)], ["--base-dir", str(repository)]

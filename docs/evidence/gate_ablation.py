@@ -98,7 +98,8 @@ def judge(folder: Path) -> None:
     for arm in arms:
         launches = samples.load(folder / f"{arm}.jsonl.gz").launches
         print(
-            f"{arm}: {len(launches)} launches, {statistics.fmean(launch.seconds for launch in launches):.1f} s each"
+            f"{arm}: {len(launches)} launches, "
+            f"{statistics.fmean(launch.seconds for launch in launches):.1f} s each"
         )
         for quantity in samples.quantities(launches):
             found.setdefault(quantity.key, {})[arm] = quantity

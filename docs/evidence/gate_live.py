@@ -41,7 +41,8 @@ def change(repository: Path, kind: str, number: int) -> None:
         )
     elif kind == "wait":
         wait = (
-            "        if loss.device.type != 'cpu':\n            torch.accelerator.synchronize(loss.device)\n"
+            "        if loss.device.type != 'cpu':\n            "
+            "torch.accelerator.synchronize(loss.device)\n"
             f"        until = began + (time.perf_counter() - began) * {1 + number / 100}\n"
             "        while time.perf_counter() < until:\n            pass\n"
         )

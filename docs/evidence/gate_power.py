@@ -158,7 +158,8 @@ def main() -> None:
     recorded = Pool(Path(sys.argv[2]))
     looks = ", ".join(map(str, LOOKS))
     print(
-        f"{recorded.launches} launches recorded; {trials} verdicts a line; {LAUNCHES} launches and {looks} fresh ones each\n"
+        f"{recorded.launches} launches recorded; {trials} verdicts a line; {LAUNCHES} launches "
+        f"and {looks} fresh ones each\n"
     )
     if sys.argv[1] in ("targets", "once"):
         {"targets": targets, "once": once}[sys.argv[1]](Path(sys.argv[2]), trials)
@@ -266,8 +267,8 @@ def _answer(path: Path, trials: int, questions: Mapping[str, Question]) -> None:
             caught_text = f"caught {share(sum(hits), len(hits))}, " if question[0] else ""
             print(
                 f"  {text}: {len(hits)} verdicts, {caught_text}red {share(sum(red), len(red))}, "
-                f"inconclusive {share(sum(unsure), len(unsure))}, flagged {share(sum(flagged), len(flagged))}, "
-                f"fresh launches {counts}",
+                f"inconclusive {share(sum(unsure), len(unsure))}, flagged "
+                f"{share(sum(flagged), len(flagged))}, fresh launches {counts}",
                 flush=True,
             )
 
@@ -313,7 +314,8 @@ def with_recorded_roles(recorded: Pool) -> None:
     )
     smallest = quantities[int(np.argmin(p))]
     print(
-        f"  all {recorded.launches} launches together: smallest adjusted p {p.min():.2f} ({smallest.case}, {smallest.title})"
+        f"  all {recorded.launches} launches together: smallest adjusted p {p.min():.2f} "
+        f"({smallest.case}, {smallest.title})"
     )
     starts = range(recorded.launches - LAUNCHES - FRESH + 1)
     outcomes = [recorded.verdict(None, 0.0, recorded_from=start) for start in starts]
@@ -356,8 +358,9 @@ def same(recorded: Pool, trials: int) -> None:
             for row in calls_of(recorded, **how)
         ]
         print(
-            f"  {name:30} flagged {share(flagged, trials)}, red {share(red, trials)}, inconclusive {share(unsure, trials)}, "
-            f"X {statistics.median(bounds):.1%}, +2 % on a case caught {statistics.fmean(power):.0%}"
+            f"  {name:30} flagged {share(flagged, trials)}, red {share(red, trials)}, "
+            f"inconclusive {share(unsure, trials)}, X {statistics.median(bounds):.1%}, +2 % on a "
+            f"case caught {statistics.fmean(power):.0%}"
         )
 
 
@@ -403,8 +406,8 @@ def caught_any(recorded: Pool, rows: Sequence[int], change: float, trials: int, 
         contradicted += any(f.verdict == CONTRADICTED for f in found.findings)
         passed += found.outcome == decision.PASSED
     print(
-        f"  +{change:4.0%} {text:24} ({len(rows)} operations) caught {share(hits, trials)}, named first in {named} of {red}, "
-        f"contradicted {contradicted}, passed {passed}"
+        f"  +{change:4.0%} {text:24} ({len(rows)} operations) caught {share(hits, trials)}, named "
+        f"first in {named} of {red}, contradicted {contradicted}, passed {passed}"
     )
 
 

@@ -158,7 +158,8 @@ def main() -> int:
         sums.calls for sums in ours.values()
     ):
         found["device_ns"].append(
-            f"all kernels and copies: {device_ns:,.0f}, key_averages() has {averages.device_ns:,.0f}"
+            f"all kernels and copies: {device_ns:,.0f}, key_averages() has "
+            f"{averages.device_ns:,.0f}"
         )
     for line in (line for lines in found.values() for line in lines):
         print(line)
@@ -167,7 +168,8 @@ def main() -> int:
     counts = ", ".join(f"{len(lines)} in {quantity}" for quantity, lines in found.items())
     verdict = "OK" if is_equal else "DIFFERENT"
     print(
-        f"{verdict}: {len(ours)} operations, {device_ns / 1e3:,.0f} us of kernels and copies; differences: {counts}"
+        f"{verdict}: {len(ours)} operations, {device_ns / 1e3:,.0f} us of kernels and copies; "
+        f"differences: {counts}"
     )
     return 0 if is_equal else 1
 

@@ -275,7 +275,10 @@ def measure(repository: Path, folder: Path, name: str, one: Report) -> dict:
             return {}
         told = json.loads(target.read_text())
         print(
-            f"{name}: exit {found.returncode}, {time.monotonic() - began:.0f} s, {told['sentence']}",
+            (
+                f"{name}: exit {found.returncode}, {time.monotonic() - began:.0f} s, "
+                f"{told['sentence']}"
+            ),
             flush=True,
         )
         if told["outcome"] != "inconclusive" or launches or one.threads > 1 or not one.is_reported:

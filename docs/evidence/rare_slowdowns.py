@@ -170,7 +170,10 @@ def iterations(gates: int) -> None:
                     too_low and told(one)[1] < 1 / rarity
                     for too_low, one in zip(below, verdicts, strict=True)
                 ]
-                how = f"{ns / 1e6:.0f} ms, 1 of {rarity} {'waits' if waits else 'computes'} {factor} times as long"
+                how = (
+                    f"{ns / 1e6:.0f} ms, 1 of {rarity} {'waits' if waits else 'computes'} "
+                    f"{factor} times as long"
+                )
                 print(
                     f"{how} (mean +{truth:.0%})".ljust(66),
                     share(passed),
@@ -321,7 +324,8 @@ def roles(path: Path) -> None:
             error = statistics.stdev(one.logs) / math.sqrt(len(one.logs))
             mean = statistics.fmean(one.logs)
             print(
-                f"{one.case} {one.title:16} {mean:+.3%} (SE {error:.3%}), positive {sum(log > 0 for log in one.logs)}"
+                f"{one.case} {one.title:16} {mean:+.3%} (SE {error:.3%}), positive "
+                f"{sum(log > 0 for log in one.logs)}"
             )
 
 

@@ -108,11 +108,17 @@ INJECTED = {
         replaced=(
             (
                 "conv1=nn.Conv2d(1, 32, kernel_size=3)",
-                "to_double=Cast(torch.float64),\n            conv1=nn.Conv2d(1, 32, kernel_size=3).double()",
+                (
+                    "to_double=Cast(torch.float64),\n            conv1=nn.Conv2d(1, 32, "
+                    "kernel_size=3).double()"
+                ),
             ),
             (
                 "conv2=nn.Conv2d(32, 64, kernel_size=3)",
-                "to_single=Cast(torch.float32),\n            conv2=nn.Conv2d(32, 64, kernel_size=3)",
+                (
+                    "to_single=Cast(torch.float32),\n            conv2=nn.Conv2d(32, 64, "
+                    "kernel_size=3)"
+                ),
             ),
             ("class ConvNet(nn.Sequential):", CAST_CLASS),
         ),
@@ -216,13 +222,17 @@ def main() -> None:
                 with results.open("a") as stream:
                     stream.write(json.dumps(found) + "\n")
             print(
-                f"  {'yes' if found['reproduced'] else 'no '} {found['operation']}: {found['said']}",
+                (
+                    f"  {'yes' if found['reproduced'] else 'no '} {found['operation']}: "
+                    f"{found['said']}"
+                ),
                 flush=True,
             )
     scripts = [one for one in done if "changes" in one]
     inside = sum(one["reproduced"] for one in done)
     print(
-        f"{inside} of {len(done)} slower operations are reproduced, {len(scripts)} of them have a script"
+        f"{inside} of {len(done)} slower operations are reproduced, {len(scripts)} of them have a "
+        "script"
     )
 
 

@@ -144,7 +144,8 @@ def same(shards: int) -> None:
         )
     error = RUNNERS * alarm.std(ddof=1) / math.sqrt(len(alarm))
     print(
-        f"false alarms of a gate of {RUNNERS}: {RUNNERS * alarm.mean():.2e}, standard error {error:.1e} ({gates} gates)"
+        f"false alarms of a gate of {RUNNERS}: {RUNNERS * alarm.mean():.2e}, standard error "
+        f"{error:.1e} ({gates} gates)"
     )
 
 
@@ -164,7 +165,8 @@ def live(shards: int) -> None:
         red = sum(processes.map(_live, parts))
     number = len(parts) * PART
     print(
-        f"{number} shards, or {number // RUNNERS} gates, of the same code judged in full: {red} regressed"
+        f"{number} shards, or {number // RUNNERS} gates, of the same code judged in full: {red} "
+        "regressed"
     )
 
 
@@ -227,8 +229,9 @@ def bounds(gates: int) -> None:
             shares.append(float(np.expm1(high[::2].max())))
         texts = [f"{statistics.median(values):.1%}" for values in (largest, alone, shares)]
         print(
-            f"{number} shards: largest bound of the noisiest runner {texts[0]} together, {texts[1]} alone, {texts[2]} with its "
-            f"share of the risk; a bound of all shards is wrong in {share(wrong, gates)} of {gates} gates",
+            f"{number} shards: largest bound of the noisiest runner {texts[0]} together, "
+            f"{texts[1]} alone, {texts[2]} with its share of the risk; a bound of all shards is "
+            f"wrong in {share(wrong, gates)} of {gates} gates",
             flush=True,
         )
 
@@ -270,7 +273,10 @@ def balance() -> None:
                 )
         for way, found in ratios.items():
             print(
-                f"{tests} tests, {number} shards, {way}: slowest {statistics.median(found):.2f} times the mean",
+                (
+                    f"{tests} tests, {number} shards, {way}: slowest "
+                    f"{statistics.median(found):.2f} times the mean"
+                ),
                 flush=True,
             )
 

@@ -73,7 +73,8 @@ def seconds(arguments: list[str], variables: dict[str, str]) -> tuple[float, flo
 def main() -> None:
     arguments = sys.argv[1:] or ["--epochs", "1"]
     print(
-        "| variables | alone | training | with others | training | ratio |\n|---|---|---|---|---|---|"
+        "| variables | alone | training | with others | training | ratio |\n"
+        "|---|---|---|---|---|---|"
     )
     for name, variables in ARMS.items():
         alone = seconds(arguments, variables)

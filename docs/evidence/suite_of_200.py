@@ -126,7 +126,10 @@ def make(folder: Path, tests: int, seed: int) -> None:
         "suite/__init__.py": "",
         "suite/functions.py": functions(tests, seed, {}),
         "benchmarks/conftest.py": CONFTEST,
-        "pyproject.toml": "[project]\nname = 'suite'\nversion = '1'\n[tool.pytest.ini_options]\npythonpath = '.'\n",
+        "pyproject.toml": (
+            "[project]\nname = 'suite'\nversion = '1'\n[tool.pytest.ini_options]\npythonpath = "
+            "'.'\n"
+        ),
         **{
             f"benchmarks/test_{first // 20}.py": TESTS.format(first=first)
             + "".join(TEST.format(number=number) for number in range(first, min(first + 20, tests)))
@@ -197,9 +200,10 @@ def rates(paths: list[Path], without: str, first: int, threshold: float, gates: 
             found = [one for part in processes.map(run, (1, 2)) for one in part]
         count, outcomes = len(found), [outcome for _, _, outcome in found]
         print(
-            f"{change:+.0%}: found {share(sum(hit for hit, _, _ in found), count)}, another test regressed "
-            f"{share(sum(other for _, other, _ in found), count)}, regressed {outcomes.count('regressed')}, inconclusive "
-            f"{outcomes.count('inconclusive')} of {count}",
+            f"{change:+.0%}: found {share(sum(hit for hit, _, _ in found), count)}, another test "
+            f"regressed {share(sum(other for _, other, _ in found), count)}, regressed "
+            f"{outcomes.count('regressed')}, inconclusive {outcomes.count('inconclusive')} of "
+            f"{count}",
             flush=True,
         )
 

@@ -183,10 +183,12 @@ def main():
 def report(results, batch_size, samples, ceiling):
     floor = FLOP_PER_SAMPLE * batch_size / ceiling
     print(
-        f"ceiling {ceiling / 1e9:.0f} GFLOP/s, floor of a step {1e3 * floor:.3g} ms, batch size {batch_size}\n"
+        f"ceiling {ceiling / 1e9:.0f} GFLOP/s, floor of a step {1e3 * floor:.3g} ms, batch size "
+        f"{batch_size}\n"
     )
     print(
-        "| arm | whole command | ratio to the first | step | of the ceiling | accuracy, mean and spread |"
+        "| arm | whole command | ratio to the first | step | of the ceiling | accuracy, mean and "
+        "spread |"
     )
     print("|---|---|---|---|---|---|")
     first = statistics.median(run[0] for run in next(iter(results.values())))

@@ -57,8 +57,8 @@ class Settings(Criteria):
         "--between",
         _two_values,
         None,
-        "compare the cases of BASE in which a parameter is A with those of HEAD in which it is B; both may be one run; "
-        f"parameters: {', '.join(_BETWEEN)}",
+        "compare the cases of BASE in which a parameter is A with those of HEAD in which it is "
+        f"B; both may be one run; parameters: {', '.join(_BETWEEN)}",
         "NAME=A,B",
     )
     top: int = options.top()
@@ -87,7 +87,8 @@ def run(settings: Settings) -> int:
         if not bases:
             kind = "trace" if head.trace else "saved run"
             raise UsageError(
-                f"{settings.base!r} and {settings.head!r} are one {kind}, {newest.path}: name another base"
+                f"{settings.base!r} and {settings.head!r} are one {kind}, {newest.path}: name "
+                "another base"
             )
     judgement = judge(compare(bases, head, **settings.of_comparison), settings)
     deliver(report(judgement, settings.top), settings.format, settings.output)
@@ -110,6 +111,7 @@ def _between(
     for value, side, runs in ((first, "BASE", kept), (second, "HEAD", [kept_head])):
         if not any(run.cases for run in runs):
             raise UsageError(
-                f"--between: {side} has no case with {name} {value}: measure it, or name another run"
+                f"--between: {side} has no case with {name} {value}: measure it, or name another "
+                "run"
             )
     return kept, kept_head

@@ -136,7 +136,10 @@ class Excuses:
         "--accept",
         Acceptance.parse,
         None,
-        "accept an intended slowdown up to a limit: 'step convnet-b16-cpu:aten::mm:12%'; * matches any text",
+        (
+            "accept an intended slowdown up to a limit: 'step convnet-b16-cpu:aten::mm:12%'; * "
+            "matches any text"
+        ),
         "CASE:OP:LIMIT",
         many=True,
     )
@@ -147,7 +150,10 @@ class Excuses:
         "--inconclusive",
         one_of("fail", "ok"),
         "fail",
-        "fail: exit code 2, under pytest 8, if noise or the budget leaves the result open; ok: exit code 0",
+        (
+            "fail: exit code 2, under pytest 8, if noise or the budget leaves the result open; "
+            "ok: exit code 0"
+        ),
         "WHAT",
     )
 
@@ -159,7 +165,8 @@ class Excuses:
         """
         if self.accept and not self.reason:
             raise UsageError(
-                f"--accept: {self.accept[0].text!r} needs a reason for the report; add --reason TEXT"
+                f"--accept: {self.accept[0].text!r} needs a reason for the report; add --reason "
+                "TEXT"
             )
         if self.reason and not self.accept:
             raise UsageError(
@@ -251,7 +258,8 @@ def mark_thresholds(
     )
     if any(name != "case" for name in options) or not (texts or case):
         raise UsageError(
-            f'opgate({shown}): needs thresholds: @pytest.mark.opgate("10%", "aten::addmm:5%", case="5%")'
+            f'opgate({shown}): needs thresholds: @pytest.mark.opgate("10%", "aten::addmm:5%", '
+            'case="5%")'
         )
     try:
         for text in texts:

@@ -54,7 +54,10 @@ def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str
         *_of_training(case),
         *(
             [
-                f"kernels of {left_out} operation{'s' if left_out > 1 else ''} differ between the machines"
+                (
+                    f"kernels of {left_out} operation{'s' if left_out > 1 else ''} differ between "
+                    "the machines"
+                )
             ]
             if left_out
             else []
@@ -99,7 +102,10 @@ def _of_operations(
             yield f"{name}: vanished"
         elif change.base is None:
             if id(change) not in renames:
-                yield f"{name}: new, {units.count(change.head.calls)} call{'' if change.head.calls == 1 else 's'}"
+                yield (
+                    f"{name}: new, {units.count(change.head.calls)} "
+                    f"call{'' if change.head.calls == 1 else 's'}"
+                )
         elif different := list(_of_sides(change.base, change.head, listed, brief=brief)):
             yield f"{name}: {', '.join(different)}"
 

@@ -633,7 +633,10 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
         changed = ", ".join(
             f"{name} {before} -> {after}" for name, (before, after) in fields.items()
         )
-        text = f"not the same case as in the base: {base.node_id} ({changed}); measure both sides with the same settings"
+        text = (
+            f"not the same case as in the base: {base.node_id} ({changed}); measure both sides "
+            "with the same settings"
+        )
         yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
     redefined = {id(base) for base, _, _ in comparison.redefined}
     for run, case in comparison.only_base:
@@ -661,15 +664,17 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     for case in cases:
         if case.iterations.unknown:
             text = (
-                f"{case.head.label}: most numbers of calls differ by one factor, but not all ({case.iterations.unknown}), "
-                "and the traces have no steps, so their numbers of iterations are not known; record each iteration as a step "
+                f"{case.head.label}: most numbers of calls differ by one factor, but not all "
+                f"({case.iterations.unknown}), and the traces have no steps, so their numbers of "
+                "iterations are not known; record each iteration as a step "
                 "(torch.profiler.profile.step)"
             )
             yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
         if case.iterations.are_divided and case.clock == "cpu" and criteria.case_fail:
             text = (
-                f"{case.head.label}: --case-fail cannot judge the time of an iteration, because the traces have no steps and "
-                "different numbers of iterations; record each iteration as a step (torch.profiler.profile.step)"
+                f"{case.head.label}: --case-fail cannot judge the time of an iteration, because "
+                "the traces have no steps and different numbers of iterations; record each "
+                "iteration as a step (torch.profiler.profile.step)"
             )
             yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
 
@@ -685,7 +690,10 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
             if case.clock == "device" and table_of(side, "device") is None
         ]
         if lost:
-            text = f"no device time in the operation table of {case.head.node_id} in {' and in '.join(lost)}"
+            text = (
+                f"no device time in the operation table of {case.head.node_id} in "
+                f"{' and in '.join(lost)}"
+            )
             yield Problem(
                 MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing
             )

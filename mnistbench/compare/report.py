@@ -46,7 +46,10 @@ LEAST_CHANGE_TO_SHARE = 0.01
 #: Share of its case from which operations that are all too small to be judged by themselves deserve
 #: a hint, and the hint.
 SHARE_OF_SMALL = 0.1
-_NONE_ALONE = "no operation is large enough to be judged by itself; --by op sums over modules, --op-min-share 0.5% shows more"
+_NONE_ALONE = (
+    "no operation is large enough to be judged by itself; --by op sums over modules, "
+    "--op-min-share 0.5% shows more"
+)
 
 #: Operations of a replacement that all have rows of their own.
 MOST_MEMBERS = 5
@@ -119,12 +122,13 @@ def _sides(comparison: Comparison) -> Iterable[str]:
     yield f"head: {comparison.head.label}"
     if comparison.head.trace:
         yield (
-            "times of a trace: median over its steps, with the profiler's overhead; device time is busy time; "
-            "its CPU and its version of PyTorch are not known"
+            "times of a trace: median over its steps, with the profiler's overhead; device time "
+            "is busy time; its CPU and its version of PyTorch are not known"
         )
     for name, (base, head) in comparison.environment.items():
         yield (
-            f"different {name.replace('_', ' ')}: {units.listed(base)} -> {units.listed(head)}; this alone may change times"
+            f"different {name.replace('_', ' ')}: {units.listed(base)} -> {units.listed(head)}; "
+            "this alone may change times"
         )
     if bases and (comparison.head.plain or any(run.plain for run in comparison.newest_used)):
         yield "a run without operation records is compared by case only"
@@ -152,9 +156,15 @@ def _repeated(comparison: Comparison) -> Iterable[str]:
             sides[position] = max(sides[position], case.repetition)
     repeated = {test: sides for test, sides in counts.items() if max(sides) > 1}
     for test, (base, head) in itertools.islice(repeated.items(), MOST_REPEATED):
-        yield f"several benchmarks of one name, compared in their order: {test} ({base} in the base, {head} in the head)"
+        yield (
+            f"several benchmarks of one name, compared in their order: {test} ({base} in the "
+            f"base, {head} in the head)"
+        )
     if len(repeated) > MOST_REPEATED:
-        yield f"several benchmarks of one name: {units.counted(len(repeated) - MOST_REPEATED, 'more test')}"
+        yield (
+            "several benchmarks of one name: "
+            f"{units.counted(len(repeated) - MOST_REPEATED, 'more test')}"
+        )
 
 
 def _iterations(case: CaseComparison) -> Iterable[str]:
@@ -168,14 +178,16 @@ def _iterations(case: CaseComparison) -> Iterable[str]:
             if divisor != 1
         ]
         yield (
-            f"different numbers of iterations ({case.head.label}): every operation has {units.counted(base, 'call')} in the "
-            f"base for {units.counted(head, 'call')} in the head; the traces have no steps, so times and calls are divided: "
-            f"those {' and '.join(divided)}"
+            f"different numbers of iterations ({case.head.label}): every operation has "
+            f"{units.counted(base, 'call')} in the base for {units.counted(head, 'call')} in the "
+            "head; the traces have no steps, so times and calls are divided: those "
+            f"{' and '.join(divided)}"
         )
     elif iterations.others:
         yield (
-            f"different numbers of calls ({case.head.label}): {iterations.others}; without steps the times are those of the "
-            "whole trace, and an operation with more calls takes more time"
+            f"different numbers of calls ({case.head.label}): {iterations.others}; without steps "
+            "the times are those of the whole trace, and an operation with more calls takes more "
+            "time"
         )
 
 
@@ -228,7 +240,10 @@ def _ranked(judgement: judge.Judgement) -> Iterable[str]:
         )
     )
     for position, checked in enumerate(found[:RANKED], 1):
-        yield f"{position}. {checked.name} ({checked.case.head.label}): {checked.text}: {_numbers(checked)}"
+        yield (
+            f"{position}. {checked.name} ({checked.case.head.label}): {checked.text}: "
+            f"{_numbers(checked)}"
+        )
 
 
 def _share_of_iteration(checked: judge.CheckedQuantity) -> float:
@@ -438,7 +453,10 @@ def _clock(case: CaseComparison) -> str:
 def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
     clocks = " or ".join(sorted({_clock(judged.case) for judged in cases}))
     return text_table(
-        title=f"cases without operation tables: {clocks} time of one iteration{across_machines(one.case for one in cases)}",
+        title=(
+            f"cases without operation tables: {clocks} time of one "
+            f"iteration{across_machines(one.case for one in cases)}"
+        ),
         headings=("case", "operations in", "base", "head", "difference", "change", "verdict"),
         rows=tuple(
             (
@@ -528,7 +546,10 @@ def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
     yield from _rules(judgement)
     for problem in judgement.problems:
         option = "--allow-missing" if problem.verdict == "missing" else "--allow-incomparable"
-        yield f"{problem.verdict}: {problem.text}{f' (passed over: {option})' if problem.excused else ''}"
+        yield (
+            f"{problem.verdict}: "
+            f"{problem.text}{f' (passed over: {option})' if problem.excused else ''}"
+        )
     for checked in judgement.accepted:
         limit = units.percent(checked.accept_limit or 0)
         yield f"accepted up to {limit}: {_finding(checked)}; reason: {judgement.criteria.reason}"
@@ -572,8 +593,8 @@ def _vanished_elsewhere(judgement: judge.Judgement, checked: judge.CheckedQuanti
     more = f"; {len(vanished) - NAMED} more" if len(vanished) > NAMED else ""
     total = units.duration(sum(change.base_ns or 0 for change in vanished))
     return (
-        f"; nothing vanished in its place, but {total} of operations in other places ({names}{more}): "
-        f"if it replaces them, add {_option(judgement, checked)}"
+        f"; nothing vanished in its place, but {total} of operations in other places "
+        f"({names}{more}): if it replaces them, add {_option(judgement, checked)}"
     )
 
 
@@ -596,7 +617,10 @@ def _way_out(judgement: judge.Judgement, checked: judge.CheckedQuantity) -> str:
     if checked.accept_unlimited:
         return f"; to accept this change, give {_option(judgement, checked)}"
     larger = "" if checked.is_above_given else " give a larger limit,"
-    return f"{_exceeded(checked)}; save more base runs or measure on a quieter machine,{larger} or add --inconclusive ok"
+    return (
+        f"{_exceeded(checked)}; save more base runs or measure on a quieter machine,{larger} or "
+        "add --inconclusive ok"
+    )
 
 
 def _outcome(judgement: judge.Judgement) -> str:
@@ -605,7 +629,10 @@ def _outcome(judgement: judge.Judgement) -> str:
     if judgement.outcome == "none":
         return f"none given, so nothing fails; set one {_advised_threshold(judgement)}"
     if judgement.outcome == "regressed":
-        return f"regressed: {len(judgement.regressions)}{f', {unjudged}' if judgement.unjudged else ''}"
+        return (
+            f"regressed: {len(judgement.regressions)}"
+            f"{f', {unjudged}' if judgement.unjudged else ''}"
+        )
     if judgement.outcome == "unjudged":
         return unjudged
     passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
@@ -640,9 +667,10 @@ def _rules(judgement: judge.Judgement) -> Iterable[str]:
         shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
         largest = max(by_runs, key=lambda one: one.smallest or 0.0)
         yield (
-            f"judged by runs: {units.counted(len(by_runs), 'verdict')}, by the prediction interval of {shown} base runs "
-            f"with false alarms in {units.percent(FALSE_ALARM)} of reports; largest minimum detectable change "
-            f"{units.percent(largest.smallest or 0)}: {largest.name} ({largest.case.head.label})"
+            f"judged by runs: {units.counted(len(by_runs), 'verdict')}, by the prediction "
+            f"interval of {shown} base runs with false alarms in {units.percent(FALSE_ALARM)} of "
+            f"reports; largest minimum detectable change {units.percent(largest.smallest or 0)}: "
+            f"{largest.name} ({largest.case.head.label})"
         )
     if len(checked) > len(by_runs):
         limit = (

@@ -310,12 +310,14 @@ def project_table(settings: type) -> tuple[dict[str, Any], Path | None]:
     table = tools.get("mnistbench", {}) if isinstance(tools, dict) else {}
     if not isinstance(table, dict):
         raise UsageError(
-            f"mnistbench in {found}: {table!r} is not a table; write [tool.mnistbench] and settings below it"
+            f"mnistbench in {found}: {table!r} is not a table; write [tool.mnistbench] and "
+            "settings below it"
         )
     for key, value in table.items():
         if key not in known:
             raise UsageError(
-                f"{key} in {found}: is not a setting of [tool.mnistbench]; choose of {', '.join(known)}"
+                f"{key} in {found}: is not a setting of [tool.mnistbench]; choose of "
+                f"{', '.join(known)}"
             )
         if not known[key].metavar:
             if not isinstance(value, bool):

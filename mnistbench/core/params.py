@@ -59,7 +59,8 @@ class Params:
         for name, choices in (("phase", (*PHASES, CALL)), ("dtype", DTYPES), ("step", STEPS)):
             if (value := getattr(self, name)) not in choices:
                 raise UsageError(
-                    f"{name} {value!r} is not known: one of {', '.join(c for c in choices if c != CALL)}"
+                    f"{name} {value!r} is not known: one of "
+                    f"{', '.join(c for c in choices if c != CALL)}"
                 )
         if self.batch_size < 1:
             raise UsageError(f"batch size {self.batch_size} is below 1: give a number of samples")

@@ -38,7 +38,8 @@ def own_rank(environ: Mapping[str, str]) -> Rank:
         if text is None or not text.isdecimal():
             given = "is not set" if text is None else f"is {text!r}"
             raise UsageError(
-                f"RANK is set, but {name} {given}: start the ranks with torchrun, which sets all variables"
+                f"RANK is set, but {name} {given}: start the ranks with torchrun, which sets all "
+                "variables"
             )
         return int(text)
 
@@ -53,6 +54,7 @@ def own_rank(environ: Mapping[str, str]) -> Rank:
         number("MASTER_PORT")
         if not environ.get("MASTER_ADDR"):
             raise UsageError(
-                "RANK is set, but MASTER_ADDR is not: start the ranks with torchrun, which sets all variables"
+                "RANK is set, but MASTER_ADDR is not: start the ranks with torchrun, which sets "
+                "all variables"
             )
     return found

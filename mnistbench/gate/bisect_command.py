@@ -79,7 +79,8 @@ def run(settings: Settings) -> int:
             else f"at most {most} gates, and one more for each that cannot judge its release"
         )
         progress.say(
-            f"{len(bisection.releases)} releases of {name}: {', '.join(bisection.releases)}; {gates}"
+            f"{len(bisection.releases)} releases of {name}: {', '.join(bisection.releases)}; "
+            f"{gates}"
         )
         found = bisect(
             bisection,
@@ -137,7 +138,10 @@ def last_line(bisection: Bisection) -> str:
             for gate in bisection.gates
             if gate.release == release and gate.verdict
         ]
-        return f"first slower release: {package} {release} ({bisection.not_slower} is not slower); {outcome}"
+        return (
+            f"first slower release: {package} {release} ({bisection.not_slower} is not slower); "
+            f"{outcome}"
+        )
     not_judged = {gate.release for gate in bisection.gates if gate.result == NOT_JUDGED}
     unjudged = [release for release in bisection.candidates if release in not_judged]
     why = (
@@ -145,8 +149,8 @@ def last_line(bisection: Bisection) -> str:
         or f"{_listed(unjudged, 'and')} could not be judged; measure again, or increase --launches"
     )
     return (
-        f"{bisection.outcome}: the first slower release is {package} {_listed(bisection.candidates, 'or')} "
-        f"({bisection.not_slower} is not slower); {why}"
+        f"{bisection.outcome}: the first slower release is {package} "
+        f"{_listed(bisection.candidates, 'or')} ({bisection.not_slower} is not slower); {why}"
     )
 
 
@@ -202,7 +206,10 @@ def _releases(bisection: Bisection) -> Block:
     return Block(
         "",
         (
-            f"{len(bisection.releases)} releases of {bisection.package}: {', '.join(bisection.releases)}",
+            (
+                f"{len(bisection.releases)} releases of {bisection.package}: "
+                f"{', '.join(bisection.releases)}"
+            ),
         ),
         (table,),
     )

@@ -193,7 +193,8 @@ def bisect(
             )
             found = found or followed(verdict)
         say(
-            f"{bisection.package} {release}: {gate.result}{f': {gate.reason}' if gate.reason else ''}"
+            f"{bisection.package} {release}: "
+            f"{gate.result}{f': {gate.reason}' if gate.reason else ''}"
         )
         bisection = replace(bisection, gates=(*bisection.gates, gate), stopped=stopped)
         budget_s -= gate.seconds
@@ -264,8 +265,9 @@ def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
         bound = max(bounds, default=-math.inf)
         if bound >= change:
             return NOT_JUDGED, (
-                f"{quantity.title} ({case}) may be up to {units.percent_up(bound)} slower, and the last release is "
-                f"{units.percent(change)} slower; more --launches narrow the interval"
+                f"{quantity.title} ({case}) may be up to {units.percent_up(bound)} slower, and "
+                f"the last release is {units.percent(change)} slower; more --launches narrow the "
+                "interval"
             )
     return NOT_SLOWER, ""
 

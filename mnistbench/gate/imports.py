@@ -40,8 +40,8 @@ _NAMED = 3
 #: What to do if no folder on the path makes a side import its copy: an import hook comes first, or
 #: a build makes the module.
 _OWN_ENVIRONMENTS = (
-    "install each version from a checkout of its own in an environment of its own, and name them with --base-dir, "
-    "--base-python and --head-python"
+    "install each version from a checkout of its own in an environment of its own, and name them "
+    "with --base-dir, --base-python and --head-python"
 )
 
 
@@ -324,7 +324,10 @@ def refusal(imports: Mapping[str, Imports], *, is_same_code: bool) -> str:
             and _are_equal(*paths)
             and not _are_equal(base.copy(name), head.copy(name))
         ):
-            what = f"the sides import {name} from {paths[0]} and from {paths[1]}, which have the same code"
+            what = (
+                f"the sides import {name} from {paths[0]} and from {paths[1]}, which have the "
+                "same code"
+            )
         else:
             continue
         return f"{what}; {_advice(name, imports)}"

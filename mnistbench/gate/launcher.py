@@ -38,12 +38,18 @@ THREADS = "OMP_NUM_THREADS"
 
 #: What may be the reason if a test fails in a launch, although it has passed in the survey of its
 #: side.
-_SHARED = "; it passed before: if processes share a file, database or port, name it by tmp_path, or use one core: taskset -c 0"
+_SHARED = (
+    "; it passed before: if processes share a file, database or port, name it by tmp_path, or use "
+    "one core: taskset -c 0"
+)
 
 #: Environment variable with the seed of the hashes of texts, which decides the order of sets.
 HASH_SEED = "PYTHONHASHSEED"
 
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.sides.worker import main; main()"
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.sides.worker import main; "
+    "main()"
+)
 
 
 class LaunchError(MnistbenchError):
@@ -476,7 +482,8 @@ class _SideProcess:
                 if self.child.ended(1.0):  # usually it was killed while it wrote
                     raise LaunchError(self._ended(self.child.why_ended())) from None
                 raise LaunchError(
-                    f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again"
+                    f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure "
+                    "again"
                 ) from None
             if "error" in message:
                 raise LaunchError(str(message["error"]))
@@ -494,7 +501,10 @@ class _SideProcess:
         advice = ""
         if self.child.has_crashed:
             command = f"pytest {shlex.quote(test)}" if "::" in test else "pytest --collect-only"
-            advice = f"; compiled code crashed: in the {self.side}, {command} prints all Python calls that led to it"
+            advice = (
+                f"; compiled code crashed: in the {self.side}, {command} prints all Python calls "
+                "that led to it"
+            )
         # Out of memory, or stopped because it took too long.
         elif self.child.ended(0) == -signal.SIGKILL:
             advice = "; select smaller cases with -- -k"

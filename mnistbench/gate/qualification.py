@@ -254,7 +254,10 @@ def _reasons(data: Mapping[str, Any]) -> Iterator[str]:
     for case in data["cases"]:
         _, least, most = case["measured"]
         if most < LIVE / 2 or least > 2 * LIVE:
-            yield f"{_change(LIVE)} was added to {case['case']}, and {_change(least)} to {_change(most)} measured"
+            yield (
+                f"{_change(LIVE)} was added to {case['case']}, and {_change(least)} to "
+                f"{_change(most)} measured"
+            )
 
 
 def _improvements(data: Mapping[str, Any], limits: Thresholds) -> Iterator[str]:
@@ -263,11 +266,17 @@ def _improvements(data: Mapping[str, Any], limits: Thresholds) -> Iterator[str]:
         needed = math.ceil(
             LAUNCHES * (math.log1p(data["rules_out"]) / math.log1p(limits.case)) ** 2
         )
-        yield f"about {needed} --launches would rule out {units.percent(limits.case)}: bounds fall with their square root"
+        yield (
+            f"about {needed} --launches would rule out {units.percent(limits.case)}: bounds fall "
+            "with their square root"
+        )
     first, *others = sorted(data["cases"], key=itemgetter("rules_out"), reverse=True)
     if others and first["rules_out"] > NOISY * others[0]["rules_out"]:
         bounds = [units.percent_up(case["rules_out"]) for case in (first, others[0])]
-        yield f"the noisiest case is {first['case']}: {bounds[0]} is ruled out there, {bounds[1]} in the next one"
+        yield (
+            f"the noisiest case is {first['case']}: {bounds[0]} is ruled out there, {bounds[1]} "
+            "in the next one"
+        )
     if data["other_programs"] > DISTURBED:
         yield f"other programs had the core for {units.percent(data['other_programs'])} of the time"
 
@@ -342,7 +351,10 @@ def last_line(measured: Recorded, day: str = "") -> str:
     """
     data = measured.end.qualification
     if not data:
-        return f"this runner is not qualified: {measured.end.cut_short or 'no case has usable times in every launch'}"
+        return (
+            "this runner is not qualified: "
+            f"{measured.end.cut_short or 'no case has usable times in every launch'}"
+        )
     verb, when = ("was", f" on {day}") if day else ("is", "")
     because = ", and ".join(data["reasons"])
     is_qualified = (
@@ -354,10 +366,10 @@ def last_line(measured: Recorded, day: str = "") -> str:
     )
     return (
         f"this runner {is_qualified}: it rules out {units.percent_up(data['rules_out'])} in "
-        f"{units.duration(data['gate_seconds'] * 1e9)}; it finds {finds} of gates; false alarms in "
-        f"{share(data['regressed'], data['gates'])} of {data['gates']} resampled gates, of which "
-        f"{units.percent(data['inconclusive'] / data['gates'])} are inconclusive, and in {data['windows_regressed']} of "
-        f"{data['windows']} with the roles as recorded"
+        f"{units.duration(data['gate_seconds'] * 1e9)}; it finds {finds} of gates; false alarms "
+        f"in {share(data['regressed'], data['gates'])} of {data['gates']} resampled gates, of "
+        f"which {units.percent(data['inconclusive'] / data['gates'])} are inconclusive, and in "
+        f"{data['windows_regressed']} of {data['windows']} with the roles as recorded"
     )
 
 

@@ -211,7 +211,10 @@ def _head(verdict: Verdict) -> Iterable[str]:
     yield from (f"cpu: {cpu}" for cpu in dict.fromkeys(cpus) if cpu)
     for side, variables in header.variables.items():
         if variables:
-            yield f"{side} with {' '.join(f'{name}={shlex.quote(value)}' for name, value in variables.items())}"
+            yield (
+                f"{side} with "
+                f"{' '.join(f'{name}={shlex.quote(value)}' for name, value in variables.items())}"
+            )
     both = [
         f"{name} {base} -> {head}"
         for name, (base, head) in header.packages.items()
@@ -234,7 +237,10 @@ def _head(verdict: Verdict) -> Iterable[str]:
     for part in verdict.recorded.shards:
         machines.setdefault(part.header.machine, []).append(str(part.header.shard.number))
     for machine, numbers in machines.items():
-        yield f"shard{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} of {header.shard.of}: {machine}"
+        yield (
+            f"shard{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} of {header.shard.of}: "
+            f"{machine}"
+        )
 
 
 def _cpu(cpu: Mapping[str, Mapping[str, str]]) -> str:
@@ -405,9 +411,9 @@ def _soak_line(soak: Soak) -> str:
     )
     base, head = map(signed, soak.growths)
     return (
-        f"{soak.case}: {soak.iterations:,} iterations on each side, mean {signed(soak.change)} ({signed(soak.low)} to "
-        f"{signed(soak.high)}), {means}; from the first tenth to the last {base} in the base, {head} in the head; "
-        f"mean of the slowest {slowest}"
+        f"{soak.case}: {soak.iterations:,} iterations on each side, mean {signed(soak.change)} "
+        f"({signed(soak.low)} to {signed(soak.high)}), {means}; from the first tenth to the last "
+        f"{base} in the base, {head} in the head; mean of the slowest {slowest}"
     )
 
 
@@ -464,7 +470,10 @@ def _replacements(verdict: Verdict) -> Iterable[str]:
     found = _verdicts(verdict)
     for one in sorted(verdict.decision.operations, key=lambda operation: -operation.quantity.share):
         if one.quantity.replaced and one.quantity.key not in found:
-            yield f"{one.quantity.how_replaced}: {one.quantity.title} ({one.quantity.case}), {_change(one)}"
+            yield (
+                f"{one.quantity.how_replaced}: {one.quantity.title} ({one.quantity.case}), "
+                f"{_change(one)}"
+            )
 
 
 def _cause(finding: Finding, verdict: Verdict) -> str:
@@ -506,7 +515,10 @@ def _gone_elsewhere(finding: Finding, verdict: Verdict) -> str:
         for other in sorted(gone, key=lambda other: -other.base_ns)
     ]
     more = [f"{len(titles) - NAMED} more"] if len(titles) > NAMED else []
-    return f"nothing is gone in its place, but elsewhere {'; '.join([*titles[:NAMED], *more])}: if it replaces them, accept it"
+    return (
+        f"nothing is gone in its place, but elsewhere {'; '.join([*titles[:NAMED], *more])}: if "
+        "it replaces them, accept it"
+    )
 
 
 def _is_more(sentence: str) -> bool:
@@ -570,7 +582,8 @@ def _cases(verdict: Verdict) -> Block:
                 max(highs.get((case, kind), 0.0) for case in quiet) for kind in (ITERATION, MEAN)
             )
             lines.append(
-                f"{units.counted(len(quiet), 'case')} without a finding: {_covered((median, mean), 'any of them')}"
+                f"{units.counted(len(quiet), 'case')} without a finding: "
+                f"{_covered((median, mean), 'any of them')}"
             )
         if len(named) > len(shown):
             more = units.counted(len(named) - len(shown), "more case")
@@ -649,7 +662,10 @@ def _operations(verdict: Verdict) -> Block:
                 "verdict", lambda one: found.get(one.quantity.key, f"below {_excluded(one)}")
             ),
         )
-        title = f"{case}: change of self times; {_CONFIDENCE}, separately for shares of {_LARGE} and more"
+        title = (
+            f"{case}: change of self times; {_CONFIDENCE}, separately for shares of {_LARGE} and "
+            "more"
+        )
         tables.append(Table(units.printable(title), columns, shown))
     lines = (
         (f"tables of {len(cases) - len(tables)} more cases; {_SEE_ALL}",)
@@ -783,8 +799,9 @@ def _far_launches(verdict: Verdict) -> Iterable[str]:
                 ", ..." if len(far) > 3 else ""
             )
             yield (
-                f"{case}: {len(far)} of {len(logs)} launches far from the others by {one.quantity.title} ({shown}; "
-                f"median {signed(change_of(middle))}), so single processes may be slower or faster"
+                f"{case}: {len(far)} of {len(logs)} launches far from the others by "
+                f"{one.quantity.title} ({shown}; median {signed(change_of(middle))}), so single "
+                "processes may be slower or faster"
             )
 
 
@@ -814,8 +831,9 @@ def _not_seen(verdict: Verdict) -> Iterable[str]:
         1 - (1 - CONFIDENCE) ** (1 / count) for count in (verdict.decision.launches, iterations)
     )
     yield (
-        f"not ruled out: a slowdown in less than {units.percent(of_launches)} of all processes ({verdict.decision.launches} "
-        f"launches), or in fewer than 1 of {math.floor(1 / of_iterations)} iterations ({iterations} on each side of "
+        f"not ruled out: a slowdown in less than {units.percent(of_launches)} of all processes "
+        f"({verdict.decision.launches} launches), or in fewer than 1 of "
+        f"{math.floor(1 / of_iterations)} iterations ({iterations} on each side of "
         f"{verdict.header.name(case)})"
     )
 
@@ -847,7 +865,10 @@ def _outcome(verdict: Verdict) -> str:
         if not verdict.accepted:
             return f"{PASSED}: {_covered(bounds, 'any case')}{better}"
         others = f"; {_covered(bounds, 'other cases')}" if math.isfinite(decision.bound) else ""
-        return f"{PASSED}: {len(_without_echoes(verdict.accepted))} accepted ({verdict.options.reason}){others}{better}"
+        return (
+            f"{PASSED}: {len(_without_echoes(verdict.accepted))} accepted "
+            f"({verdict.options.reason}){others}{better}"
+        )
     more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
     return f"{INCONCLUSIVE}: {verdict.reasons[0].text}{more}"
 
@@ -891,7 +912,10 @@ def _reached(verdict: Verdict) -> Iterable[str]:
             else ""
         )
         largest = units.percent_up(max(one.high for one in beyond))
-        yield f"{len(widest) - len(beyond)} of {len(widest)} cases rule out {units.percent(limit)}, all of them {largest}{more}"
+        yield (
+            f"{len(widest) - len(beyond)} of {len(widest)} cases rule out {units.percent(limit)}, "
+            f"all of them {largest}{more}"
+        )
 
 
 def _limits(verdict: Verdict) -> Iterable[str]:
@@ -899,12 +923,18 @@ def _limits(verdict: Verdict) -> Iterable[str]:
     if verdict.outcome == INCONCLUSIVE:
         yield from _reached(verdict)
     if verdict.header.shard.of > 1 and not verdict.recorded.shards:
-        yield f"only shard {verdict.header.shard}, so judge the files of all shards with mnistbench judge"
+        yield (
+            f"only shard {verdict.header.shard}, so judge the files of all shards with mnistbench "
+            "judge"
+        )
     unbounded = verdict.decision.unbounded
     if unbounded and verdict.outcome != REGRESSED:
         largest, count = unbounded[0], len(unbounded)
         what = f"{largest.quantity.title} ({largest.quantity.case})"
-        up_to = f"up to {units.percent_up(largest.high)}{' of the case' if largest.quantity.kind == ADDED else ''}"
+        up_to = (
+            f"up to {units.percent_up(largest.high)}"
+            f"{' of the case' if largest.quantity.kind == ADDED else ''}"
+        )
         limit = units.percent(verdict.options.operation)
         operations = f"{count} operations, the largest being" if count > 1 else "1 operation,"
         yield f"a slowdown of {limit} cannot be ruled out for {operations} {what}: {up_to}"

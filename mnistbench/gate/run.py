@@ -110,12 +110,21 @@ _COMPILER = "numba"
 #: the lines that count.
 _REMARKS = (
     (
-        "the sides may have other dependencies ({}), which the gate does not install; name other versions with --head-with",
-        "*.lock Pipfile constraints*.txt environment*.y*ml pyproject.toml requirements*.txt setup.cfg setup.py",
+        (
+            "the sides may have other dependencies ({}), which the gate does not install; name "
+            "other versions with --head-with"
+        ),
+        (
+            "*.lock Pipfile constraints*.txt environment*.y*ml pyproject.toml requirements*.txt "
+            "setup.cfg setup.py"
+        ),
         b"",
     ),
     (
-        "the sides set other numbers of threads ({}), which count in the body of a plain test; elsewhere OMP_NUM_THREADS does",
+        (
+            "the sides set other numbers of threads ({}), which count in the body of a plain "
+            "test; elsewhere OMP_NUM_THREADS does"
+        ),
         "*.py",
         b"_num_threads(",
     ),
@@ -123,7 +132,10 @@ _REMARKS = (
 
 
 #: Remark if the user's environment has a hash seed.
-_ONE_HASH_SEED = "all launches have PYTHONHASHSEED={} of your environment, so the order of sets is the same in each of them"
+_ONE_HASH_SEED = (
+    "all launches have PYTHONHASHSEED={} of your environment, so the order of sets is the same in "
+    "each of them"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +146,10 @@ class RunOptions(JudgeOptions):
         "--launches",
         whole(LEAST_LAUNCHES),
         str(LAUNCHES),
-        "number of launches of the first stage; if not given, more than the default where they reach the threshold",
+        (
+            "number of launches of the first stage; if not given, more than the default where "
+            "they reach the threshold"
+        ),
         "N",
     )
     budget_s: float | None = option(
@@ -184,7 +199,10 @@ class Request(RunOptions, SideOptions, BaseOptions):
 
     qualify: bool = switch(
         "--qualify",
-        "measure the working tree against itself for about 10 minutes: what does a gate find on this machine?",
+        (
+            "measure the working tree against itself for about 10 minutes: what does a gate find "
+            "on this machine?"
+        ),
     )
     soak_s: float | None = option(
         "--soak",
@@ -215,7 +233,8 @@ class Request(RunOptions, SideOptions, BaseOptions):
             raise UsageError("--base-dir: cannot be given with --base; remove one of them")
         if self.qualify and (self.base or self.base_dir or self.differ):
             raise UsageError(
-                "--qualify: measures the working tree on both sides; remove the options of base and head"
+                "--qualify: measures the working tree on both sides; remove the options of base "
+                "and head"
             )
         if self.qualify and "launches" in self.given and self.launches < SIZE:
             raise UsageError(
@@ -226,11 +245,13 @@ class Request(RunOptions, SideOptions, BaseOptions):
                 raise UsageError(f"{name}: cannot be given with --qualify; remove one of them")
         if self.soak_s and self.budget_s and self.soak_s >= self.budget_s:
             raise UsageError(
-                "--soak: takes the whole --budget; increase --budget by the time of the other launches"
+                "--soak: takes the whole --budget; increase --budget by the time of the other "
+                "launches"
             )
         if not (self.base or self.base_dir or self.differ or self.qualify):
             raise UsageError(
-                "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE"
+                "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as "
+                "--base-env NAME=VALUE"
             )
 
 
@@ -446,8 +467,9 @@ class _Gate:
         budget_s = self._request.budget_s
         if budget_s and least.seconds() > budget_s and not self._request.qualify:
             raise LaunchError(
-                f"{units.counted(len(seconds), 'case does', 'cases do')} not fit into --budget {budget_s:g}s: {LEAST_LAUNCHES} "
-                f"launches, the fewest that can be judged, take at least {least.seconds():.0f} s; {least.advice(budget_s)}"
+                f"{units.counted(len(seconds), 'case does', 'cases do')} not fit into --budget "
+                f"{budget_s:g}s: {LEAST_LAUNCHES} launches, the fewest that can be judged, take "
+                f"at least {least.seconds():.0f} s; {least.advice(budget_s)}"
             )
 
     @property
@@ -553,9 +575,9 @@ class _Gate:
             )
         if not common and not are_all_new and not self._plan.shard.tests:
             raise LaunchError(
-                f"no case in common: the base has {', '.join(list(of_base)[:3])}, the head {', '.join(list(of_head)[:3])}; "
-                "cases with other node ids are not compared: if a file or a test was renamed, compare with a commit that has "
-                "the new name"
+                f"no case in common: the base has {', '.join(list(of_base)[:3])}, the head "
+                f"{', '.join(list(of_head)[:3])}; cases with other node ids are not compared: if "
+                "a file or a test was renamed, compare with a commit that has the new name"
             )
         if failed := [
             found.cases[case].failed
@@ -691,7 +713,10 @@ class _Gate:
         least = self._least(measured, 2)
         needed = each * math.ceil(least / self._at_once)
         if left < needed:
-            too_little = f"the budget leaves {left:.0f} s, and {least} fresh launches take about {needed:.0f} s; increase --budget"
+            too_little = (
+                f"the budget leaves {left:.0f} s, and {least} fresh launches take about "
+                f"{needed:.0f} s; increase --budget"
+            )
             self._progress.say(too_little)
             measured.end = End(too_little)
             return
@@ -886,7 +911,8 @@ class _Gate:
         cases = [case for case in cases if case not in self._unmeasurable]
         if not cases:
             raise LaunchError(
-                f"no case is left to be measured: {'; '.join(reasons_with_cases(self._unmeasurable))}"
+                "no case is left to be measured: "
+                f"{'; '.join(reasons_with_cases(self._unmeasurable))}"
             )
         seeds = [self._seed + len(measured.launches) + number for number in range(1, count + 1)]
         cores = own_cores()
@@ -996,17 +1022,22 @@ def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) 
         lacking = f"does not have {which}" if which else f"has no case in {selection}"
         selecting = f" -- {shlex.join(plan.arguments)}" if plan.arguments else ""
         return (
-            f"base ({what}) {lacking}, so all benchmarks are new, and there is nothing to compare with; add "
-            f"--allow-missing to pass, or measure them alone: mnistbench gate --qualify{selecting}"
+            f"base ({what}) {lacking}, so all benchmarks are new, and there is nothing to compare "
+            "with; add --allow-missing to pass, or measure them alone: mnistbench gate "
+            f"--qualify{selecting}"
         )
     if listing[other].cases:
         return (
-            f"{side} ({what}) has no case in {selection}: no test there uses benchmark or op_benchmark, or its mnistbench is "
-            f"too old for the gate{left_out}; choose another base, or other tests after --"
+            f"{side} ({what}) has no case in {selection}: no test there uses benchmark or "
+            f"op_benchmark, or its mnistbench is too old for the gate{left_out}; choose another "
+            "base, or other tests after --"
         )
     if unmeasurable := listing[other].unmeasurable:
         return f"no case can be measured: {'; '.join(reasons_with_cases(unmeasurable))}"
-    return f"no case in {selection}{left_out}: select tests that use the fixture benchmark or op_benchmark after --"
+    return (
+        f"no case in {selection}{left_out}: select tests that use the fixture benchmark or "
+        "op_benchmark after --"
+    )
 
 
 def _new_file(storage: Path, prefix: str = "") -> Path:

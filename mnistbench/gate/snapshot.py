@@ -257,7 +257,8 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
     except (OSError, shutil.Error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(
-            f"{option or here}: cannot be copied to {into.parent} ({reason}); make room, or set TMPDIR"
+            f"{option or here}: cannot be copied to {into.parent} ({reason}); make room, or set "
+            "TMPDIR"
         ) from None
     return Tree(into, _inside(into, top, here), option or "working tree", generated)
 
@@ -327,8 +328,9 @@ def _check_generated(top: Path, commit: str, generated: Sequence[str]) -> None:
         for source in [*changed, *untracked] if _matches(name, _COMPILED) else changed:
             if _may_be_source(top, source, name):
                 raise UsageError(
-                    f"{name} is built from the working tree, and {source} differs from {commit[:7]}; "
-                    "build the base in a checkout of its own, and name it with --base-dir"
+                    f"{name} is built from the working tree, and {source} differs from "
+                    f"{commit[:7]}; build the base in a checkout of its own, and name it with "
+                    "--base-dir"
                 )
 
 
@@ -404,7 +406,8 @@ def _inside(copy: Path, top: Path, here: Path) -> Path:
     directory = copy / here.resolve().relative_to(top.resolve())
     if not directory.is_dir():
         raise UsageError(
-            f"{directory.relative_to(copy)} is not a folder of {top} at that revision; start where both have one"
+            f"{directory.relative_to(copy)} is not a folder of {top} at that revision; start "
+            "where both have one"
         )
     return directory
 
@@ -433,7 +436,8 @@ def _git(
         )
     except FileNotFoundError:
         raise UsageError(
-            "git is not installed, and --base needs it; install it, or name a folder with --base-dir"
+            "git is not installed, and --base needs it; install it, or name a folder with "
+            "--base-dir"
         ) from None
     if check and done.returncode:
         reasons = os.fsdecode(done.stderr).strip().splitlines() or ["no reason given"]

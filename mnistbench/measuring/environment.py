@@ -84,8 +84,9 @@ def resolve_devices(requested: Sequence[str]) -> list[str]:
             if device != "cpu" and device not in present:
                 here = ", ".join(["cpu", *present])
                 raise UsageError(
-                    f"device {name!r} is not available: torch {torch.__version__} sees {here} here; "
-                    "choose one of these, or check the driver and that this torch was built for the device"
+                    f"device {name!r} is not available: torch {torch.__version__} sees {here} "
+                    "here; choose one of these, or check the driver and that this torch was "
+                    "built for the device"
                 )
             if device not in found:
                 found.append(device)
@@ -102,8 +103,8 @@ def device_of_rank(requested: Sequence[str], rank: Rank) -> str:
     """
     if tuple(requested) not in ((AUTO,), ("cpu",), ("cuda",)):
         raise UsageError(
-            f"--device: {','.join(requested)!r} cannot be used by {rank.world_size} ranks, each on its own device; "
-            "give cpu or cuda"
+            f"--device: {','.join(requested)!r} cannot be used by {rank.world_size} ranks, each "
+            "on its own device; give cpu or cuda"
         )
     [name] = requested
     present = [device for device in accelerators() if device.startswith("cuda")]
@@ -111,8 +112,9 @@ def device_of_rank(requested: Sequence[str], rank: Rank) -> str:
         return "cpu"
     if rank.local_rank >= len(present):
         raise UsageError(
-            f"--device: rank {rank.rank} is number {rank.local_rank + 1} of its node, which has {len(present)} CUDA "
-            f"device{'' if len(present) == 1 else 's'}; start one rank for each with --nproc-per-node, or give --device cpu"
+            f"--device: rank {rank.rank} is number {rank.local_rank + 1} of its node, which has "
+            f"{len(present)} CUDA device{'' if len(present) == 1 else 's'}; start one rank for "
+            "each with --nproc-per-node, or give --device cpu"
         )
     return present[rank.local_rank]
 

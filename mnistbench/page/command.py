@@ -27,7 +27,10 @@ class Settings(Criteria):
     runs: tuple[str, ...] = options.argument(
         "RUN",
         str,
-        f"{OR_TRACE}; each run is compared with the one before it (default: the newest run and its predecessor)",
+        (
+            f"{OR_TRACE}; each run is compared with the one before it (default: the newest run "
+            "and its predecessor)"
+        ),
         many=True,
         required=False,
     )

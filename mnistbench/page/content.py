@@ -111,7 +111,10 @@ def run_view(number: int, shown: PageRun) -> dict[str, Any]:
 def _about(cases: Sequence[PageCase], *, is_trace: bool) -> str:
     """Return what the times of the table of cases are, and what a click on a case shows."""
     if is_trace:
-        return "Times of one step, with the profiler; of the device its busy time. Open a case for its operations."
+        return (
+            "Times of one step, with the profiler; of the device its busy time. Open a case for "
+            "its operations."
+        )
     if all(case.is_plain for case in cases):
         return "Times of one iteration. Open a case for its statistics."
     return "Times of one iteration without the profiler. Open a case for its operations."
@@ -165,7 +168,10 @@ def _case_view(shown: PageCase, judged: CaseJudgement | None, *, is_trace: bool)
         "record": case,
         "cells": cells,
         "rounds": (
-            f"{rounds}{drawn}: {units.duration(min(case.rounds_ns))} to {units.duration(max(case.rounds_ns))}"
+            (
+                f"{rounds}{drawn}: {units.duration(min(case.rounds_ns))} to "
+                f"{units.duration(max(case.rounds_ns))}"
+            )
             if case.rounds_ns
             else f"{rounds}, none of them saved"
         ),

@@ -38,11 +38,13 @@ def run(settings: Settings) -> int:
     with rank_0_reports(rank):
         if rank.world_size > 1 and settings.phases != ("step",):
             raise UsageError(
-                "--phase: ranks communicate in a step only; leave --phase out, or profile without torchrun"
+                "--phase: ranks communicate in a step only; leave --phase out, or profile without "
+                "torchrun"
             )
         if rank.world_size > 1 and settings.cold:
             raise UsageError(
-                "--cold: first iterations are those of one process; leave --cold out, or profile without torchrun"
+                "--cold: first iterations are those of one process; leave --cold out, or profile "
+                "without torchrun"
             )
         ranks = rank.world_size
         sizes = (
@@ -52,7 +54,8 @@ def run(settings: Settings) -> int:
         )
         if min(sizes) < ranks:
             raise UsageError(
-                f"--batch-size: {min(sizes)} has no sample for each of {ranks} ranks; give {ranks} at least"
+                f"--batch-size: {min(sizes)} has no sample for each of {ranks} ranks; give "
+                f"{ranks} at least"
             )
         settings = replace(settings, batch_sizes=sizes)
         if settings.output:
@@ -110,7 +113,8 @@ def _profiled(
     workload = workloads[settings.model]
     if settings.sort == "self-device" and list(devices) == ["cpu"]:
         raise UsageError(
-            "--sort: 'self-device' needs an accelerator, and only the CPU is profiled; give self-cpu"
+            "--sort: 'self-device' needs an accelerator, and only the CPU is profiled; give "
+            "self-cpu"
         )
     cases = [
         Params(

@@ -318,9 +318,10 @@ def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
         else ""
     )
     yield (
-        f"One iteration takes {units.duration(case.call_ns)} without the profiler (median of {len(case.calls_ns)}, "
-        f"interquartile range {units.duration(high - low)}), {units.duration(case.call_ns / case.samples)} per sample; "
-        f"with the profiler, {units.duration(median_ns(table.iteration_ns))}{overhead}."
+        f"One iteration takes {units.duration(case.call_ns)} without the profiler (median of "
+        f"{len(case.calls_ns)}, interquartile range {units.duration(high - low)}), "
+        f"{units.duration(case.call_ns / case.samples)} per sample; with the profiler, "
+        f"{units.duration(median_ns(table.iteration_ns))}{overhead}."
     )
     if case.ceilings is None:
         yield "Ceilings: not measured, because the free memory of the device does not suffice."
@@ -333,9 +334,10 @@ def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
             units.bytes_per_s(case.ceilings.bytes_per_s),
         )
         yield (
-            f"{units.flops(case.flops)} per iteration, {rate}: model FLOP utilisation {units.percent(case.utilisation)} of the "
-            f"{peak} ({case.ceilings.precision}) that a large matrix product or convolution reached on this machine; "
-            f"a large copy reached {bandwidth}."
+            f"{units.flops(case.flops)} per iteration, {rate}: model FLOP utilisation "
+            f"{units.percent(case.utilisation)} of the {peak} ({case.ceilings.precision}) that a "
+            "large matrix product or convolution reached on this machine; a large copy reached "
+            f"{bandwidth}."
         )
     if case.idle is not None:
         limit = (
@@ -343,7 +345,10 @@ def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
             if case.idle > LAUNCH_BOUND
             else "not limited by kernel launches"
         )
-        busy = f"busy for {units.duration(median_ns(case.busy_ns))} of the {units.duration(case.call_ns)} of an iteration"
+        busy = (
+            f"busy for {units.duration(median_ns(case.busy_ns))} of the "
+            f"{units.duration(case.call_ns)} of an iteration"
+        )
         yield f"The accelerator is {busy}, and idle for {units.percent(case.idle)}: {limit}."
 
 
@@ -358,18 +363,20 @@ def rank_sentences(case: Profiled) -> Iterator[str]:
     ):
         return
     yield (
-        f"This is rank 0, which computes {case.samples} of the {case.params.batch_size} samples. Communication (gloo:, nccl:) "
-        "runs beside the operations and includes the wait for other ranks, so shares can add up to more than 100 %."
+        f"This is rank 0, which computes {case.samples} of the {case.params.batch_size} samples. "
+        "Communication (gloo:, nccl:) runs beside the operations and includes the wait for other "
+        "ranks, so shares can add up to more than 100 %."
     )
     yield (
-        f"A step takes {units.duration(times.typical_ns)} on its slowest rank (median of {len(times.slowest_ns)}), a step "
-        f"without communication (no_sync) {units.duration(times.no_sync_typical_ns)}: exposed communication "
+        f"A step takes {units.duration(times.typical_ns)} on its slowest rank (median of "
+        f"{len(times.slowest_ns)}), a step without communication (no_sync) "
+        f"{units.duration(times.no_sync_typical_ns)}: exposed communication "
         f"{units.duration(times.exposed_ns)}, {units.percent(times.exposed_share)} of the step."
     )
     medians = times.of_each_rank_ns
     yield (
-        f"Over the {times.ranks} ranks, the step takes {units.duration(min(medians))} to {units.duration(max(medians))}; "
-        f"rank {medians.index(max(medians))} is the slowest."
+        f"Over the {times.ranks} ranks, the step takes {units.duration(min(medians))} to "
+        f"{units.duration(max(medians))}; rank {medians.index(max(medians))} is the slowest."
     )
 
 
@@ -410,7 +417,10 @@ def layer_table(case: Profiled) -> Table:
         case.layers,
         (whole,),
         (
-            "MFLOP: only of layers with a FLOP formula; one multiplication and one addition count as two.",
+            (
+                "MFLOP: only of layers with a FLOP formula; one multiplication and one addition "
+                "count as two."
+            ),
         ),
     )
 

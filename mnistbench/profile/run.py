@@ -112,7 +112,10 @@ def profile_case(
 
 def too_large(device: str, batch_size: int) -> str:
     """Return the error message for a batch that does not fit into a device's memory."""
-    return f"memory of {device} does not suffice for batches of {batch_size}: choose a smaller batch size"
+    return (
+        f"memory of {device} does not suffice for batches of {batch_size}: choose a smaller batch "
+        "size"
+    )
 
 
 def _of_rank(workload: Workload, ranks: Alone) -> Workload:

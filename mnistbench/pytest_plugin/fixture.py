@@ -85,19 +85,22 @@ class OpBenchmark:
         if callable(measured):
             if self._workload:
                 raise UsageError(
-                    "op_benchmark(function): the test is parametrized over workloads, because its source does not show that it "
-                    "measures a function; call op_benchmark(function, ...) in the test itself"
+                    "op_benchmark(function): the test is parametrized over workloads, because its "
+                    "source does not show that it measures a function; call "
+                    "op_benchmark(function, ...) in the test itself"
                 )
             self._session.attach_operations(self._benchmark, self._request.node)
             return self._benchmark(measured, *args, **kwargs)
         if args or kwargs:
             raise UsageError(
-                f"op_benchmark({measured!r}, ...): a phase has no arguments; give its name alone, or a function"
+                f"op_benchmark({measured!r}, ...): a phase has no arguments; give its name alone, "
+                "or a function"
             )
         if not self._workload:
             raise UsageError(
-                f"op_benchmark({measured!r}): the test is not parametrized over workloads, because its source calls "
-                "op_benchmark with a variable; write the phase, or parametrize the variable with the mark parametrize"
+                f"op_benchmark({measured!r}): the test is not parametrized over workloads, "
+                "because its source calls op_benchmark with a variable; write the phase, or "
+                "parametrize the variable with the mark parametrize"
             )
         return self._measure_phase(measured)
 

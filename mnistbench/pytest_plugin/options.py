@@ -32,7 +32,10 @@ class Options:
         "--bench-device",
         several(str),
         "auto",
-        "comma list of auto, cpu, cuda, cuda:1, mps; auto is the CPU and, if there is one, the accelerator",
+        (
+            "comma list of auto, cpu, cuda, cuda:1, mps; auto is the CPU and, if there is one, "
+            "the accelerator"
+        ),
         "NAMES",
         configurable=True,
     )
@@ -48,7 +51,10 @@ class Options:
         "--bench-model",
         several(str),
         None,
-        "comma list of workloads, also convnet, lenet5 and smallnet (default: all that conftest.py registers)",
+        (
+            "comma list of workloads, also convnet, lenet5 and smallnet (default: all that "
+            "conftest.py registers)"
+        ),
         "NAMES",
         configurable=True,
     )
@@ -56,7 +62,10 @@ class Options:
         "--bench-step",
         some_of(*STEPS),
         REFERENCE,
-        "comma list of reference and fast: the model as it is, and the workload's rewrite that computes the same",
+        (
+            "comma list of reference and fast: the model as it is, and the workload's rewrite "
+            "that computes the same"
+        ),
         "NAMES",
         configurable=True,
     )

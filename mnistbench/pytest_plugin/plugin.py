@@ -55,7 +55,10 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        'opgate("10%", "aten::addmm:5%", case="5%"): the largest slowdown of this test\'s operations, and of its iteration',
+        (
+            'opgate("10%", "aten::addmm:5%", case="5%"): the largest slowdown of this test\'s '
+            "operations, and of its iteration"
+        ),
     )
     with _one_line_errors():
         config.stash[SESSION] = Session(config)

@@ -95,11 +95,13 @@ class Session:
                         else f"an object of type {type(workload).__name__}"
                     )
                     raise UsageError(
-                        f"pytest_mnistbench_workloads returned {what}: return a list of mnistbench Workload objects"
+                        f"pytest_mnistbench_workloads returned {what}: return a list of "
+                        "mnistbench Workload objects"
                     )
                 if workload.name in found or builtin.get(workload.name, workload) is not workload:
                     raise UsageError(
-                        f"workload {workload.name!r} is registered twice: give one of them another name"
+                        f"workload {workload.name!r} is registered twice: give one of them "
+                        "another name"
                     )
                 found[workload.name] = workload
         return list(found.values())
@@ -119,8 +121,8 @@ class Session:
             return [name for name in known if name in wanted]
         if not names:
             raise UsageError(
-                "no workload to measure: return one from pytest_mnistbench_workloads in conftest.py, "
-                f"or choose a built-in one with --bench-model: {', '.join(known)}"
+                "no workload to measure: return one from pytest_mnistbench_workloads in "
+                f"conftest.py, or choose a built-in one with --bench-model: {', '.join(known)}"
             )
         return names
 
@@ -155,7 +157,8 @@ class Session:
         for name in self.options.workloads or ():
             if name not in self._known_workloads:
                 raise UsageError(
-                    f"--bench-model: {name!r} is not a workload; choose of {', '.join(sorted(self._known_workloads))}"
+                    f"--bench-model: {name!r} is not a workload; choose of "
+                    f"{', '.join(sorted(self._known_workloads))}"
                 )
         if self.options.tensorboard is None:
             return
@@ -275,7 +278,10 @@ class Session:
                 "pytest-benchmark measures nothing in the processes of pytest-xdist; run without -n"
             )
         if has_tests:
-            return "no test that ran uses the fixture benchmark or op_benchmark, or each of them failed or was skipped"
+            return (
+                "no test that ran uses the fixture benchmark or op_benchmark, or each of them "
+                "failed or was skipped"
+            )
         return "no test was selected; check -k, -m and the paths"
 
     def _older_runs_of(self, comparison: Comparison) -> list[RunSummary]:

@@ -26,7 +26,10 @@ def session_line(environment: Environment, dataset: str, devices: Sequence[str])
     And on whether the allocator adds noise.
     """
     threads = units.threads(environment.threads)
-    return f"mnistbench: torch {environment.torch}, {', '.join(devices)}, {threads}, {dataset}; {allocator_status(os.environ)}"
+    return (
+        f"mnistbench: torch {environment.torch}, {', '.join(devices)}, {threads}, {dataset}; "
+        f"{allocator_status(os.environ)}"
+    )
 
 
 def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytest.Config) -> None:

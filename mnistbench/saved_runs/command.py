@@ -51,7 +51,8 @@ class History:
         """
         if is_trace(self.case):
             raise UsageError(
-                f"{self.case!r} is a trace, not a case of saved runs; compare two traces with: mnistbench compare"
+                f"{self.case!r} is a trace, not a case of saved runs; compare two traces with: "
+                "mnistbench compare"
             )
         print(draw(history_table(all_runs(self.storage), self.case, self.op, self.module)))
         return EXIT_PASSED
@@ -93,7 +94,8 @@ class Prune:
         runs = [saved for saved in all_runs(self.storage) if saved.number]
         if not runs:
             raise UsageError(
-                f"{self.storage}: no file has a number (0001_*.json); prune removes only what pytest-benchmark saved"
+                f"{self.storage}: no file has a number (0001_*.json); prune removes only what "
+                "pytest-benchmark saved"
             )
         files, directories, left = plan(runs, self.keep, self.storage / "tensorboard")
         for line in left:
@@ -112,7 +114,8 @@ class Prune:
                 f"{len(directories)} TensorBoard director{'y' if len(directories) == 1 else 'ies'}"
             )
             print(
-                f"{units.counted(len(files), 'saved run')} and {directories_text}; add --yes to remove them"
+                f"{units.counted(len(files), 'saved run')} and {directories_text}; add --yes to "
+                "remove them"
             )
         return EXIT_PASSED
 

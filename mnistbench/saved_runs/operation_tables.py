@@ -51,7 +51,10 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     shown, rest = keys[:top], keys[top:]
     params, clock = records[0].params, tables[0].clock
     step = "" if params.step == REFERENCE else f", {params.step} step"
-    title = f"{params.phase} {params.workload} on {params.dataset}, {params.device}, {params.dtype}{step}"
+    title = (
+        f"{params.phase} {params.workload} on {params.dataset}, {params.device}, "
+        f"{params.dtype}{step}"
+    )
     times = [f"b{record.params.batch_size}" for record in records]
     if params.phase == CALL:
         title, times = f"{params.label}, {params.device}", ["time"]

@@ -153,7 +153,10 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
     references = run_references(runs)
     columns = (Column[EarlierTime]("run", lambda past: references[past.saved.path]), *_HISTORY)
     return Table(
-        f"{heading}\n{sparkline(times)}  {units.duration(min(times))} to {units.duration(max(times))}",
+        (
+            f"{heading}\n{sparkline(times)}  {units.duration(min(times))} to "
+            f"{units.duration(max(times))}"
+        ),
         columns,
         rows,
     )

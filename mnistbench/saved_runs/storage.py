@@ -142,7 +142,8 @@ class Storage:
         saved_runs = self._sorted(paths)
         if not saved_runs:
             raise UsageError(
-                f"{reference!r} is {paths[0] if len(paths) == 1 else f'{len(paths)} files'}: nothing there can be read"
+                f"{reference!r} is {paths[0] if len(paths) == 1 else f'{len(paths)} files'}: "
+                "nothing there can be read"
             )
         return saved_runs
 
@@ -214,7 +215,8 @@ class Storage:
             if self._load(path):
                 return [path]
         raise UsageError(
-            f"'latest': no saved run in {self.root} can be read; save one with: pytest bench --benchmark-autosave"
+            f"'latest': no saved run in {self.root} can be read; save one with: pytest bench "
+            "--benchmark-autosave"
         )
 
     def _of_commit(self, reference: str) -> list[SavedRun]:
@@ -248,7 +250,8 @@ class Storage:
         if matching:
             files = ", ".join(str(saved.path) for saved in matching)
             raise UsageError(
-                f"{of} has saved runs only with changes on top of it: {files}; name one of these files"
+                f"{of} has saved runs only with changes on top of it: {files}; name one of these "
+                "files"
             )
         raise UsageError(
             f"{of} has no saved run in {self.root}; give a file, a number, a name, a glob, latest, "
@@ -358,7 +361,8 @@ def _starting_with(reference: str, runs: Iterable[SavedRun]) -> list[SavedRun]:
     commits = sorted({saved.run.commit for saved in matching})
     if len(commits) > 1:
         raise UsageError(
-            f"{reference!r} is the start of {len(commits)} commits: {', '.join(commits)}; give more of one"
+            f"{reference!r} is the start of {len(commits)} commits: {', '.join(commits)}; give "
+            "more of one"
         )
     return matching
 
@@ -430,7 +434,8 @@ def _decompressed(content: bytes, path: Path) -> bytes:
         ) from None
     if len(text) > LARGEST_FILE:
         raise RecordError(
-            f"{path}: has more than {units.size(LARGEST_FILE)}, more than any saved run; leave it out"
+            f"{path}: has more than {units.size(LARGEST_FILE)}, more than any saved run; leave it "
+            "out"
         )
     return text
 

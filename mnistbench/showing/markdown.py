@@ -102,7 +102,10 @@ def _drawn(table: Table, *, opened: bool) -> str:
     lines = in_html_lines(
         "\n".join(line for line in draw(replace(table, title="")).split("\n") if line.strip())
     )
-    return f"<details{' open' if opened else ''}><summary>{in_html(table.title)}</summary>\n<pre>\n{lines}\n</pre>\n</details>"
+    return (
+        f"<details{' open' if opened else ''}><summary>{in_html(table.title)}</summary>\n<pre>\n"
+        f"{lines}\n</pre>\n</details>"
+    )
 
 
 def _folded(table: Table) -> str:

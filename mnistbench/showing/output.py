@@ -124,7 +124,8 @@ def check_directory(
     may_replace = own is None or any((directory / name).exists() for name in own)
     if not may_replace and directory.exists() and any(directory.iterdir()):
         raise UsageError(
-            f"{option}: {directory} contains files of something else; name a new or an empty directory"
+            f"{option}: {directory} contains files of something else; name a new or an empty "
+            "directory"
         )
 
 

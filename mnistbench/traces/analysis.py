@@ -198,7 +198,8 @@ def linked(path: Path) -> Trace:
         )
         more = ", ..." if len(traces) > _NAMED else ""
         raise RecordError(
-            f"{path}: {len(traces)} processes are merged into it ({names}{more}); give the trace of one of them"
+            f"{path}: {len(traces)} processes are merged into it ({names}{more}); give the trace "
+            "of one of them"
         )
     return traces[0]
 
@@ -376,7 +377,8 @@ def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
         raise RecordError(f"{folder}: cannot be read ({error.strerror})") from None
     if not files:
         raise UsageError(
-            f"{folder}: has no file that ends in .json or .json.gz; name a folder with a trace of each rank"
+            f"{folder}: has no file that ends in .json or .json.gz; name a folder with a trace of "
+            "each rank"
         )
     content = _FolderContent()
     for path in files:
@@ -384,7 +386,8 @@ def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
         content.add(path)
     if not content.of_rank and content.merged:
         raise UsageError(
-            f"{folder / content.merged[0]}: several ranks are merged into it; name this file instead of its folder"
+            f"{folder / content.merged[0]}: several ranks are merged into it; name this file "
+            "instead of its folder"
         )
     if not content.of_rank and content.first_error is not None:
         raise content.first_error
@@ -430,15 +433,18 @@ class _FolderContent:
             return
         if trace.rank is None:
             raise UsageError(
-                f"{trace.source}: has no distributedInfo with a rank, so its rank is not known; {_ONE_RUN}"
+                f"{trace.source}: has no distributedInfo with a rank, so its rank is not known; "
+                f"{_ONE_RUN}"
             )
         if trace.ranks is not None and not 0 <= trace.rank < trace.ranks:
             raise UsageError(
-                f"{trace.source}: is rank {trace.rank} of {trace.ranks}, which cannot be; {_ONE_RUN}"
+                f"{trace.source}: is rank {trace.rank} of {trace.ranks}, which cannot be; "
+                f"{_ONE_RUN}"
             )
         if trace.rank in self.of_rank:
             raise UsageError(
-                f"{self.of_rank[trace.rank].source} and {trace.source} are both rank {trace.rank}; {_ONE_RUN}"
+                f"{self.of_rank[trace.rank].source} and {trace.source} are both rank "
+                f"{trace.rank}; {_ONE_RUN}"
             )
         self.of_rank[trace.rank] = trace
 

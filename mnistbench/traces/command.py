@@ -28,7 +28,10 @@ class Settings:
     files: tuple[Path, ...] = argument(
         "FILE",
         options.path,
-        "trace that torch.profiler wrote, .json or .json.gz; or one folder with a trace of each rank of a run",
+        (
+            "trace that torch.profiler wrote, .json or .json.gz; or one folder with a trace of "
+            "each rank of a run"
+        ),
         many=True,
     )
     top: int = options.top()

@@ -31,8 +31,8 @@ class KernelNames(NamedTuple):
 #: one warp is also called so, but stays on its accelerator; and a "small_reduce" is no
 #: "all_reduce".
 _COLLECTIVES = (
-    r"(?<!sm)(?:(?<!block)(?<!block_)(?<!warp)(?<!warp_)all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all)"
-    r"|cross_device_reduce"
+    r"(?<!sm)(?:(?<!block)(?<!block_)(?<!warp)(?<!warp_)all_?reduce|all_?gather|reduce_?scatter|"
+    r"all_?(?:to|2)_?all)|cross_device_reduce"
 )
 
 KERNELS = (
@@ -77,7 +77,10 @@ KERNELS = (
     KernelNames(
         "TensorRT-LLM, second half of an all-reduce",
         r"rms_?norm_?lamport",
-        "NVIDIA/TensorRT-LLM mnnvlTwoShotAllreduceKernels.cu: it waits for the sums of the other ranks",
+        (
+            "NVIDIA/TensorRT-LLM mnnvlTwoShotAllreduceKernels.cu: it waits for the sums of the "
+            "other ranks"
+        ),
     ),
     # deep_ep::intranode::combine, mangled _ZN7deep_ep9intranode7combine. The layout and epilogues
     # stay on the accelerator.
@@ -103,8 +106,14 @@ KERNELS = (
     ),
     KernelNames(
         "pplx-kernels",
-        r"\(anonymous namespace\)::(?:dispatch|combine)Kernel\b|\ba2a_(?:dispatch|combine)_(?:send|recv)",
-        "perplexityai/pplx-kernels csrc/all_to_all, perplexityai/pplx-garden p2p-all-to-all/a2a-kernels",
+        (
+            r"\(anonymous namespace\)::(?:dispatch|combine)Kernel\b|\ba2a_(?:dispatch|combine)"
+            r"_(?:send|recv)"
+        ),
+        (
+            "perplexityai/pplx-kernels csrc/all_to_all, perplexityai/pplx-garden "
+            "p2p-all-to-all/a2a-kernels"
+        ),
     ),
     # EpDispatchCombineArgs is the type of an argument, also of kernels that only convert.
     KernelNames(

@@ -52,7 +52,10 @@ class Launches:
     def lost_of_all(self) -> str:
         """How many launches have no kernel: ``2 of 4 kernel launches have no kernel``."""
         of_all = units.counted(self.n_calls, "kernel launch", "kernel launches")
-        return f"{units.count(self.n_lost)} of {of_all} {'has' if self.n_lost == 1 else 'have'} no kernel"
+        return (
+            f"{units.count(self.n_lost)} of {of_all} {'has' if self.n_lost == 1 else 'have'} no "
+            "kernel"
+        )
 
 
 @dataclass(frozen=True)

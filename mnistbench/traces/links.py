@@ -216,8 +216,9 @@ def _own_launch(
         # Else the runtime calls the driver: it is one launch.
         if later.caller is not launch or later.name == launch.name:
             raise RecordError(
-                f"{trace.source}: several launches have the correlation {event.correlation}, so that it cannot be told which "
-                "of them launched a kernel; several traces are merged into the file: give one of them"
+                f"{trace.source}: several launches have the correlation {event.correlation}, so "
+                "that it cannot be told which of them launched a kernel; several traces are "
+                "merged into the file: give one of them"
             )
     return possible[-1] if possible else None
 

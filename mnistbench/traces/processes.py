@@ -329,8 +329,9 @@ def _by_launches(trace: Trace, processes: Sequence[Hashable]) -> list[Hashable]:
             )
         )
         raise RecordError(
-            f"{trace.source}: {len(processes)} processes are merged into it ({listed}), whose External ids and "
-            "correlations are the same, so that it cannot be told which of them launched a kernel; give the trace of one"
+            f"{trace.source}: {len(processes)} processes are merged into it ({listed}), whose "
+            "External ids and correlations are the same, so that it cannot be told which of them "
+            "launched a kernel; give the trace of one"
         )
     return owners
 

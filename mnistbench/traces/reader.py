@@ -146,7 +146,8 @@ class _Reading:
                 self._left_out["the phases B and E"] += 1
         if not self._device and not any(event.kind == OPERATION for event in self._host):
             raise NoTraceError(
-                f"{self._source}: has no operation and no kernel of PyTorch; profile while operations run, or {ADVICE}"
+                f"{self._source}: has no operation and no kernel of PyTorch; profile while "
+                f"operations run, or {ADVICE}"
             )
         # Nothing waits for overhead on another thread.
         threads = {event.thread for event in self._host}
@@ -222,7 +223,8 @@ class _Reading:
         name = str(raw.get("name"))
         if is_runtime_call(name):
             raise NoTraceError(
-                f"{self._source}: is a list of prof.events(), in which kernels cannot be told from operations; {ADVICE}"
+                f"{self._source}: is a list of prof.events(), in which kernels cannot be told "
+                f"from operations; {ADVICE}"
             )
         return "python_function" if _PYTHON_FUNCTION.match(name) else "cpu_op"
 

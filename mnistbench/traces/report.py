@@ -272,7 +272,8 @@ def _step_table(trace: Analysis, top: int) -> Table:
         lines.append(f"Busy: time in which the accelerator ran what the step launched{longer}.")
     if len(trace.steps) > 1 and any(each.unlinked for each in trace.timelines):
         lines.append(
-            "Kernels and copies without a launch count to the step in which they ran, the earliest to the first step."
+            "Kernels and copies without a launch count to the step in which they ran, the "
+            "earliest to the first step."
         )
     if not trace.are_steps_marked:
         lines.append("No operation ran in a ProfilerStep, so the whole trace is one step.")
@@ -293,14 +294,17 @@ def _launch_notes(trace: Analysis) -> Iterator[str]:
     if launches.captured:
         of_all = units.counted(launches.n_calls, "kernel launch", "kernel launches")
         yield (
-            f"{units.count(launches.captured)} of {of_all} ran while a graph was captured, which adds kernels to the graph and "
-            "runs none."
+            f"{units.count(launches.captured)} of {of_all} ran while a graph was captured, which "
+            "adds kernels to the graph and runs none."
         )
     if not launches.n_lost:
         return
     text = f"{launches.lost_of_all} in the trace"
     if trace.device is None:
-        yield f"{text}: no time of the accelerator is recorded. Its operations have the times of their launches, and no rates."
+        yield (
+            f"{text}: no time of the accelerator is recorded. Its operations have the times of "
+            "their launches, and no rates."
+        )
         return
     steps = [
         f"{units.printable(name)}: {units.count(lost)} of {units.count(calls)}"
@@ -313,7 +317,10 @@ def _launch_notes(trace: Analysis) -> Iterator[str]:
         return
     listed = ", ".join([*steps[:_NAMES], *(["..."] if len(steps) > _NAMES else [])])
     of_steps = "this step" if len(steps) == 1 else "these steps"
-    yield f"{text} ({listed}); {whose} time is missing in the device times of {of_steps}, and so in all means and medians."
+    yield (
+        f"{text} ({listed}); {whose} time is missing in the device times of {of_steps}, and so in "
+        "all means and medians."
+    )
 
 
 #: Rows of the table of accelerators: the times of a Timeline, by the names of its fields.
@@ -343,14 +350,17 @@ def _timeline_table(timelines: Sequence[Timeline], impossible: Impossible) -> Ta
         "launches": [each.launches for each in timelines],
     }
     lines = [
-        "Exposed: communication without computation beside it; copies without computation or communication beside them.",
+        (
+            "Exposed: communication without computation beside it; copies without computation or "
+            "communication beside them."
+        ),
         "Starved: idle while no launched kernel was waiting.",
     ]
     if unlinked := sum(each.unlinked for each in timelines):
         ns = sum(each.unlinked_ns for each in timelines)
         lines.append(
-            f"Kernels and copies without a launch in the trace: {units.count(unlinked)}, {units.duration(ns)}. "
-            "They may have been waiting in time that counts as starved."
+            f"Kernels and copies without a launch in the trace: {units.count(unlinked)}, "
+            f"{units.duration(ns)}. They may have been waiting in time that counts as starved."
         )
     lines += _impossible_on_device(impossible)
     names = [units.printable(f"{each.device} {each.name}".strip()) for each in timelines]
@@ -372,27 +382,30 @@ def _impossible_on_device(impossible: Impossible) -> Iterator[str]:
         number = units.count(impossible.overlapping_kernels)
         yield (
             f"Impossible: kernels that overlap the next kernel of their stream ({number}, by "
-            f"{units.duration(impossible.overlapping_kernels_ns)} in all). A stream runs one kernel at a time, so their "
-            "recorded times are too long. Here each of them ends where the next one begins; the other tables have the recorded "
-            "times."
+            f"{units.duration(impossible.overlapping_kernels_ns)} in all). A stream runs one "
+            "kernel at a time, so their recorded times are too long. Here each of them ends "
+            "where the next one begins; the other tables have the recorded times."
         )
     if impossible.past_wait:
         yield (
-            f"Impossible: kernels and copies that end after a call that waited for them ({units.count(impossible.past_wait)}, "
-            f"by up to {units.duration(impossible.past_wait_ns)}). Their recorded times are too long or too late. Here "
-            "they end where that call ends; the other tables have the recorded times."
+            "Impossible: kernels and copies that end after a call that waited for them "
+            f"({units.count(impossible.past_wait)}, by up to "
+            f"{units.duration(impossible.past_wait_ns)}). Their recorded times are too long or "
+            "too late. Here they end where that call ends; the other tables have the recorded "
+            "times."
         )
     if impossible.untimed:
         yield (
-            "Impossible: kernels and copies that have a time of 0 or begin long before their own launch "
-            f"({units.count(impossible.untimed)}). They are left out of the times here and of the busy times of the steps."
+            "Impossible: kernels and copies that have a time of 0 or begin long before their own "
+            f"launch ({units.count(impossible.untimed)}). They are left out of the times here and "
+            "of the busy times of the steps."
         )
     if impossible.before_launch:
         number = units.count(impossible.before_launch)
         yield (
-            f"Impossible: kernels and copies that begin before their own launch ({number}, by up to "
-            f"{units.duration(impossible.before_launch_ns)}). The clocks of the host and of the accelerator differ, or "
-            "these times are wrong."
+            f"Impossible: kernels and copies that begin before their own launch ({number}, by up "
+            f"to {units.duration(impossible.before_launch_ns)}). The clocks of the host and of "
+            "the accelerator differ, or these times are wrong."
         )
 
 
@@ -497,30 +510,49 @@ def _notes(trace: Analysis) -> Iterator[str]:
         )
     yield f"Not recorded: {'; '.join(parts)}."
     if trace.ranges:
-        yield f"Ranges with kernels of their own are rows; their host time outside operations is in {OUTSIDE}."
+        yield (
+            "Ranges with kernels of their own are rows; their host time outside operations is in "
+            f"{OUTSIDE}."
+        )
     unattributed = sum(kernel.count for kernel in trace.kernels if kernel.key[0] == UNATTRIBUTED)
     if unattributed:
-        yield f"{UNATTRIBUTED}: kernels and copies that the trace links to no operation; {units.count(unattributed)} of them."
+        yield (
+            f"{UNATTRIBUTED}: kernels and copies that the trace links to no operation; "
+            f"{units.count(unattributed)} of them."
+        )
     yield from _impossible_on_host(trace.impossible)
     added_ns = sum(sum(row.self_cpu_ns) for row in trace.host.rows) - sum(trace.host.iteration_ns)
     concurrent_ns = added_ns - trace.impossible.overlapping_calls_ns
     if concurrent_ns > 0:
         yield (
-            f"The host rows add up to {units.duration(concurrent_ns / len(trace.steps))} more than a step: "
-            "calls ran at the same time, on several threads or as communication in the background."
+            f"The host rows add up to {units.duration(concurrent_ns / len(trace.steps))} more "
+            "than a step: calls ran at the same time, on several threads or as communication in "
+            "the background."
         )
     yield from _left_out_and_repaired(trace)
     if not trace.costs.work and NOT_RECORDED in trace.costs.uncounted.values():
-        yield "FLOPs and bytes cannot be counted without shapes; torch.profiler records them with record_shapes=True."
+        yield (
+            "FLOPs and bytes cannot be counted without shapes; torch.profiler records them with "
+            "record_shapes=True."
+        )
 
 
 def _left_out_and_repaired(trace: Analysis) -> Iterator[str]:
     if trace.outside_ns:
-        yield f"Left out of the host columns: {units.duration(trace.outside_ns)} of calls that began in no step."
+        yield (
+            f"Left out of the host columns: {units.duration(trace.outside_ns)} of calls that "
+            "began in no step."
+        )
     if trace.outside_device_ns:
-        yield f"Left out of the device column: {units.duration(trace.outside_device_ns)} that no iteration launched."
+        yield (
+            f"Left out of the device column: {units.duration(trace.outside_device_ns)} that no "
+            "iteration launched."
+        )
     if trace.unfinished:
-        yield f"Left out: {units.counted(trace.unfinished, 'event')} without an end; the profiler stopped before."
+        yield (
+            f"Left out: {units.counted(trace.unfinished, 'event')} without an end; the profiler "
+            "stopped before."
+        )
     if trace.left_out:
         counts = [
             f"{units.count(number)} of {units.printable(what)}"
@@ -534,14 +566,16 @@ def _left_out_and_repaired(trace: Analysis) -> Iterator[str]:
 def _impossible_on_host(impossible: Impossible) -> Iterator[str]:
     if impossible.past_step:
         yield (
-            f"Impossible: calls that end after the step in which they begin ({units.count(impossible.past_step)}, by "
-            f"{units.duration(impossible.past_step_ns)} in all), although one thread runs both. That time is left out."
+            "Impossible: calls that end after the step in which they begin "
+            f"({units.count(impossible.past_step)}, by {units.duration(impossible.past_step_ns)} "
+            "in all), although one thread runs both. That time is left out."
         )
     if impossible.overlapping_calls:
         yield (
-            f"Impossible: calls that overlap another call of their thread ({units.count(impossible.overlapping_calls)}, by "
-            f"{units.duration(impossible.overlapping_calls_ns)} in all), although a thread runs one call at a time. "
-            "That time is in the rows of both."
+            "Impossible: calls that overlap another call of their thread "
+            f"({units.count(impossible.overlapping_calls)}, by "
+            f"{units.duration(impossible.overlapping_calls_ns)} in all), although a thread runs "
+            "one call at a time. That time is in the rows of both."
         )
 
 
@@ -603,20 +637,28 @@ def listed_numbers(numbers: Sequence[int]) -> str:
 def _ranks_table(run: RanksRun) -> Table:
     slowest = run.slowest
     lines = [
-        "Outside collectives: elapsed time in which no communication between ranks ran. The slowest rank has the most."
+        (
+            "Outside collectives: elapsed time in which no communication between ranks ran. The "
+            "slowest rank has the most."
+        )
     ]
     if len({len(rank.steps) for rank in run.ranks}) > 1:
         lines.append(
-            "The ranks recorded different numbers of steps, so their elapsed times are not of the same work."
+            "The ranks recorded different numbers of steps, so their elapsed times are not of the "
+            "same work."
         )
     lines += [
-        f"Rank {rank.rank}: {rank.launches.lost_of_all} in the trace, so its times on the accelerator are too short."
+        (
+            f"Rank {rank.rank}: {rank.launches.lost_of_all} in the trace, so its times on the "
+            "accelerator are too short."
+        )
         for rank in run.ranks
         if rank.launches.n_lost
     ]
     if run.merged:
         lines.append(
-            f"Left out: {', '.join(map(units.printable, run.merged))}: several ranks are merged into one file."
+            f"Left out: {', '.join(map(units.printable, run.merged))}: several ranks are merged "
+            "into one file."
         )
     if run.missing:
         lines.append(f"Without a file: rank {listed_numbers(run.missing)}.")
@@ -741,7 +783,10 @@ def _work_notes(
     if names := sorted(
         {shortened(key[0]) for key, work in trace.costs.work.items() if work.is_bound}
     ):
-        yield f"FLOPs of {', '.join(names)} are upper bounds: they include those that a causal mask leaves out."
+        yield (
+            f"FLOPs of {', '.join(names)} are upper bounds: they include those that a causal mask "
+            "leaves out."
+        )
     if by != "op,module" and rest:
         yield "A sum over operations has a place only if each of them has one."
 
@@ -771,10 +816,16 @@ def _peaks_note(trace: Analysis, peaks: Peaks) -> str:
             dict.fromkeys(f"a device {name!r}" if name else UNNAMED for name, _ in trace.machine)
         )
         of, options = " or ".join(names) or "the processor", " and ".join(peaks.missing)
-        return f"No operation has a place on the roofline, because the peaks of {of} are not known: give {options}."
+        return (
+            f"No operation has a place on the roofline, because the peaks of {of} are not known: "
+            f"give {options}."
+        )
     bandwidth = units.bytes_per_s(peaks.bytes_per_s or 0)
     if peaks.flops_per_s_of_all:
-        return f"Peaks: {units.flops_per_s(peaks.flops_per_s_of_all)} for every number format, {bandwidth} ({peaks.source})."
+        return (
+            f"Peaks: {units.flops_per_s(peaks.flops_per_s_of_all)} for every number format, "
+            f"{bandwidth} ({peaks.source})."
+        )
     used = sorted({dtype for work in trace.costs.work.values() for dtype in work.flops})
     rates = [f"{units.flops_per_s(rate)} ({dtype})" for dtype in used if (rate := peaks.of(dtype))]
     tf32 = (

@@ -77,7 +77,8 @@ def load(directory: Path) -> Checkpoint:
         schema = values.pop("schema")
         if schema != SCHEMA:
             raise UsageError(
-                f"--resume: {path} has version {schema}, and this mnistbench reads {SCHEMA}; train anew"
+                f"--resume: {path} has version {schema}, and this mnistbench reads {SCHEMA}; "
+                "train anew"
             )
         found = Reader({name: values.pop(name) for name in ("settings", "epochs", "points")})
         settings = Settings(**found["settings"].read(Mapping[str, Any]))
@@ -88,7 +89,8 @@ def load(directory: Path) -> Checkpoint:
         return Checkpoint(settings=settings, epochs=epochs, points=points, **values)
     except FileNotFoundError:
         raise UsageError(
-            f"--resume: {directory} has no {CHECKPOINT}, which a run writes after each epoch; name the directory of a run"
+            f"--resume: {directory} has no {CHECKPOINT}, which a run writes after each epoch; "
+            "name the directory of a run"
         ) from None
     except OSError as error:
         raise UsageError(f"--resume: {path} cannot be read ({error.strerror or error})") from None

@@ -116,7 +116,10 @@ def _train(
     reports = ranks.rank == 0
     if reports and settings.dataset == "mnist" and mnist_is_to_be_downloaded(settings.data_dir):
         print(
-            f"MNIST is not in {units.printable(str(data_root(settings.data_dir)))} yet: downloading 11 MiB",
+            (
+                f"MNIST is not in {units.printable(str(data_root(settings.data_dir)))} yet: "
+                "downloading 11 MiB"
+            ),
             flush=True,
         )
     workload = workload_of_ranks(
@@ -135,7 +138,10 @@ def _train(
             print(f"continuing after epoch {done}", flush=True)
         if settings.step == FAST and settings.device == "cpu" and not compiled_loops():
             print(
-                f"numba is not installed: a step of convnet takes 1.8 times as long; {INSTALL_NUMBA}",
+                (
+                    "numba is not installed: a step of convnet takes 1.8 times as long; "
+                    f"{INSTALL_NUMBA}"
+                ),
                 flush=True,
             )
     with interruptible(again=ranks.world_size == 1) as interrupted:
@@ -191,7 +197,8 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
         if name in settings.given and wanted not in (kept, AUTO):
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(
-                f"{flag}: {wanted} cannot continue {directory}, which was trained with {kept}; leave {flag} out"
+                f"{flag}: {wanted} cannot continue {directory}, which was trained with {kept}; "
+                f"leave {flag} out"
             )
     given = {name: getattr(settings, name) for name in settings.given.difference(_KEPT)}
     # Each rank has a device of its own.
@@ -201,7 +208,8 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
     if RECIPES[made.recipe].warm_up and made.epochs != before.epochs:
         kept = f"{before.epochs}, because the learning rates of recipe {made.recipe} follow from it"
         raise UsageError(
-            f"--epochs: {made.epochs} cannot continue {directory}, which has {kept}; leave --epochs out"
+            f"--epochs: {made.epochs} cannot continue {directory}, which has {kept}; leave "
+            "--epochs out"
         )
     if made.epochs <= len(checkpoint.epochs):
         reached = f"{len(checkpoint.epochs)} epoch{'s' if len(checkpoint.epochs) > 1 else ''}"
@@ -236,7 +244,8 @@ def resolved(settings: Settings, rank: Rank, before: str | None = None) -> Setti
             raise UsageError(f"--device: {error}") from None
     if before and kind_of(device) != kind_of(before):
         raise UsageError(
-            f"--resume: the run was trained on {before}, and this is {device}; give --device {kind_of(before)}"
+            f"--resume: the run was trained on {before}, and this is {device}; give --device "
+            f"{kind_of(before)}"
         )
     if settings.step == FAST and device.startswith("mps"):
         raise UsageError(f"--step: there is no fast step for {device}; leave --step out")

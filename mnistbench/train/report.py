@@ -158,7 +158,10 @@ def ending(result: Result, output: Path, *, logdir: Path) -> Iterator[str]:
             yield f"mnistbench train --resume {quoted(output)} continues after the last whole epoch"
     yield from map(units.printable, result.notes)
     if any(epoch.train_loss is None for epoch in result.epochs):
-        yield f"the loss is not a number: training diverged; a smaller --lr than {settings.lr:g} may not"
+        yield (
+            f"the loss is not a number: training diverged; a smaller --lr than {settings.lr:g} "
+            "may not"
+        )
     files = {
         RESULT: True,
         METRICS: True,
@@ -166,9 +169,15 @@ def ending(result: Result, output: Path, *, logdir: Path) -> Iterator[str]:
         WEIGHTS: settings.save_model,
         TRACE: result.profiled is not None,
     }
-    yield f"written to {quoted(output)}: {', '.join(name for name, is_written in files.items() if is_written)}"
+    yield (
+        f"written to {quoted(output)}: "
+        f"{', '.join(name for name, is_written in files.items() if is_written)}"
+    )
     if result.profiled:
         yield f"{TRACE} opens in https://ui.perfetto.dev or chrome://tracing"
     yield f"TensorBoard: tensorboard --logdir {quoted(logdir)}"
-    yield "  on a remote server: ssh -L 6006:localhost:6006 SERVER forwards its page to your machine only;"
+    yield (
+        "  on a remote server: ssh -L 6006:localhost:6006 SERVER forwards its page to your "
+        "machine only;"
+    )
     yield "  --host 0.0.0.0 (or --bind_all) shows it to everybody who can reach that server"

@@ -42,7 +42,10 @@ class Settings:
         "--recipe",
         one_of(*RECIPE_NAMES),
         EXAMPLES,
-        "examples: as pytorch/examples; fastest: 99 % on MNIST in seconds, by other defaults and learning rates",
+        (
+            "examples: as pytorch/examples; fastest: 99 % on MNIST in seconds, by other defaults "
+            "and learning rates"
+        ),
         "NAME",
     )
     batch_size: int = option(
@@ -88,7 +91,10 @@ class Settings:
         "--step",
         one_of(AUTO, *STEPS),
         AUTO,
-        "reference, or fast: the same in less time, on cpu and cuda; auto: fast on cpu, reference elsewhere",
+        (
+            "reference, or fast: the same in less time, on cpu and cuda; auto: fast on cpu, "
+            "reference elsewhere"
+        ),
         "NAME",
     )
     dtype: str = option(
@@ -132,18 +138,23 @@ class Settings:
             )
         if self.no_accel and self.device not in (AUTO, "cpu"):
             raise UsageError(
-                f"--device: {self.device!r} and --no-accel (or --no-cuda) contradict each other; give one of them"
+                f"--device: {self.device!r} and --no-accel (or --no-cuda) contradict each other; "
+                "give one of them"
             )
         if self.resume and self.output and self.resume != self.output:
             raise UsageError(
-                f"--output: {str(self.output)!r} is not the directory of --resume; leave --output out"
+                f"--output: {str(self.output)!r} is not the directory of --resume; leave --output "
+                "out"
             )
 
     @property
     def label(self) -> str:
         """Name of the run in a folder: ``convnet-b64-cpu-mnist``."""
         device = self.device.replace(":", "")
-        return f"{self.model}-b{self.batch_size}-{device_label(device, self.dtype, False, self.step)}-{self.dataset}"
+        return (
+            f"{self.model}-b{self.batch_size}-"
+            f"{device_label(device, self.dtype, False, self.step)}-{self.dataset}"
+        )
 
     @property
     def saved(self) -> dict[str, Any]:

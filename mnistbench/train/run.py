@@ -110,8 +110,8 @@ def run(
             settings.model, settings.dataset, settings.data_dir, ranks.world_size
         )
     otherwise = (
-        f"memory of {settings.device} does not suffice for batches of {settings.batch_size}, in tests of "
-        f"{settings.test_batch_size}: choose a smaller batch size"
+        f"memory of {settings.device} does not suffice for batches of {settings.batch_size}, in "
+        f"tests of {settings.test_batch_size}: choose a smaller batch size"
     )
     with (
         memory_suffices(otherwise),
@@ -453,7 +453,10 @@ class _Run:
             split.images[first].cpu(),
             split.labels[first].tolist(),
             outputs[wrong][: tensorboard.GRID_IMAGES].tolist(),
-            of=f"{len(wrong):,} of {self._epochs[-1].test_samples:,} test images were misclassified",
+            of=(
+                f"{len(wrong):,} of {self._epochs[-1].test_samples:,} test images were "
+                "misclassified"
+            ),
             step=self._epochs[-1].number,
         )
 

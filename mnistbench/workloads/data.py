@@ -250,7 +250,10 @@ def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) 
     with _with_advice(raw):
         for name in _MNIST_FILES:
             if not (raw / name).exists():
-                reason = "missing, and torchvision reads only unpacked files (gunzip --keep the .gz where there is one)"
+                reason = (
+                    "missing, and torchvision reads only unpacked files (gunzip --keep the .gz "
+                    "where there is one)"
+                )
                 raise DataError(f"{raw / name}: {reason}")
         changed_ns = tuple((raw / name).stat().st_mtime_ns for name in _MNIST_FILES)
         dataset = _torchvision_mnist(raw, changed_ns)
@@ -317,7 +320,8 @@ def _digits_of_scikit_learn() -> list[list[int]]:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     except ModuleNotFoundError:
         raise DataError(
-            "the digits are a file of scikit-learn, which is not installed: pip install scikit-learn"
+            "the digits are a file of scikit-learn, which is not installed: pip install "
+            "scikit-learn"
         ) from None
 
     return [
@@ -453,10 +457,10 @@ def _with_advice(raw: Path) -> Iterator[None]:
             else f"{error.filename or raw}: {_cause(error)}"
         )
         raise DataError(
-            f"{problem}. Three ways out: "
-            f"(1) start from an empty {raw}: run once with a network, or download the four .gz files of {_MNIST_URL} there; "
-            f"(2) let MNISTBENCH_DATA or --data-dir (pytest: --bench-data-dir) name a folder that has them in MNIST/raw; "
-            f"(3) --dataset digits (pytest: --bench-dataset digits), which needs no files."
+            f"{problem}. Three ways out: (1) start from an empty {raw}: run once with a network, "
+            f"or download the four .gz files of {_MNIST_URL} there; (2) let MNISTBENCH_DATA or "
+            "--data-dir (pytest: --bench-data-dir) name a folder that has them in MNIST/raw; (3) "
+            "--dataset digits (pytest: --bench-dataset digits), which needs no files."
         ) from None
 
 

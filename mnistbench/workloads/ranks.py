@@ -296,7 +296,10 @@ class Group(Alone):
                 reason = re.sub(
                     r"^\[\S+\] ", "", first_line(error).rpartition("RuntimeError: ")[2]
                 ).partition(". ")[0]
-                line = f"{me} lost the connection to {' or '.join(elsewhere) or 'another rank'} ({reason})"
+                line = (
+                    f"{me} lost the connection to {' or '.join(elsewhere) or 'another rank'} "
+                    f"({reason})"
+                )
             self._end_with(line, _FAILED)
 
     def _wait_for_termination(self, numbers: int) -> None:
@@ -361,8 +364,8 @@ class Group(Alone):
             for rank, (host, pid) in others:
                 if rank not in failed and host == socket.gethostname() and not _runs(pid):
                     return (
-                        f"rank {rank} of {self.world_size} was killed or crashed (process {pid} on {host}), so all ranks end; "
-                        "out of memory is the usual cause"
+                        f"rank {rank} of {self.world_size} was killed or crashed (process {pid} "
+                        f"on {host}), so all ranks end; out of memory is the usual cause"
                     )
             if time.monotonic() > until or len(failed) == len(others):
                 return None

@@ -48,7 +48,8 @@ class Workload:
             character.isalnum() or character == "_" for character in self.name
         ):
             raise UsageError(
-                f"workload name {self.name!r}: use letters, digits and underscores, so that -k can select it"
+                f"workload name {self.name!r}: use letters, digits and underscores, so that -k "
+                "can select it"
             )
 
 

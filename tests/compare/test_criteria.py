@@ -102,7 +102,10 @@ def test_a_mark_has_thresholds_of_operations_and_of_the_iteration(arguments, opt
         (
             ("5%", "5"),
             {},
-            "opgate('5%', '5'): is not a threshold; give 10%, or 'aten::addmm:5%' for one operation or module",
+            (
+                "opgate('5%', '5'): is not a threshold; give 10%, or 'aten::addmm:5%' for one "
+                "operation or module"
+            ),
         ),
         ((None,), {}, "opgate('None'): is not a threshold; give 10%"),
         (

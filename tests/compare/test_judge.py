@@ -807,7 +807,10 @@ def on_device(kernel_ns, *views):
 
 
 NO_KERNEL = on_device(0, "device", "host")
-NO_TABLE = "no case has an operation table that --op-fail could apply to; give --case-fail 10%, or save runs with --op-benchmarks"
+NO_TABLE = (
+    "no case has an operation table that --op-fail could apply to; give --case-fail 10%, or save "
+    "runs with --op-benchmarks"
+)
 CHANGED = "threads 1 -> 4, seed 1 -> 2"
 
 
@@ -868,13 +871,19 @@ CHANGED = "threads 1 -> 4, seed 1 -> 2"
         (
             beside(on_device(5, "device", "host")),
             beside(NO_KERNEL),
-            f"no device time in the operation table of {NODE} in this run: the profiler recorded no kernel",
+            (
+                f"no device time in the operation table of {NODE} in this run: the profiler "
+                "recorded no kernel"
+            ),
             "allow_missing",
         ),
         (
             beside(NO_KERNEL),
             beside(NO_KERNEL),
-            f"no device time in the operation table of {NODE} in the base and in this run: the profiler recorded no kernel",
+            (
+                f"no device time in the operation table of {NODE} in the base and in this run: "
+                "the profiler recorded no kernel"
+            ),
             "allow_missing",
         ),
         (
@@ -886,7 +895,10 @@ CHANGED = "threads 1 -> 4, seed 1 -> 2"
         (
             beside(environment=builders.environment(cpu_model="Intel Xeon 8488C")),
             beside(),
-            "1 case: cpu model Intel Xeon 8488C -> AMD EPYC 9R14; measure both sides on one machine, or add --across-machines",
+            (
+                "1 case: cpu model Intel Xeon 8488C -> AMD EPYC 9R14; measure both sides on one "
+                "machine, or add --across-machines"
+            ),
             "allow_incomparable",
         ),
         # Once for all cases.
@@ -899,7 +911,10 @@ CHANGED = "threads 1 -> 4, seed 1 -> 2"
         (
             beside(STEP),
             beside(case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE)),
-            f"not the same case as in the base: {NODE} ({CHANGED}); measure both sides with the same settings",
+            (
+                f"not the same case as in the base: {NODE} ({CHANGED}); measure both sides with "
+                "the same settings"
+            ),
             "allow_incomparable",
         ),
     ],

@@ -332,9 +332,10 @@ def test_a_case_that_cannot_be_judged_is_named_with_its_limit_and_what_to_do():
     lines = report(bases, bases[0], **thresholds("10%")).splitlines()
     assert lines[-1] == "thresholds: undecided: 1"
     assert lines[-2] == (
-        "inconclusive: aten::mm, forward fc1 (step convnet-b16-cpu on digits), 1.10 ms -> 1.00 ms, -9.1 %; "
-        "-1.3 % of the iteration; the limit is 10.0 %, the minimum detectable change 85.2 %; "
-        "save more base runs or measure on a quieter machine, give a larger limit, or add --inconclusive ok"
+        "inconclusive: aten::mm, forward fc1 (step convnet-b16-cpu on digits), 1.10 ms -> 1.00 "
+        "ms, -9.1 %; -1.3 % of the iteration; the limit is 10.0 %, the minimum detectable change "
+        "85.2 %; save more base runs or measure on a quieter machine, give a larger limit, or add "
+        "--inconclusive ok"
     )
 
 
@@ -348,7 +349,10 @@ def test_small_operations_that_cannot_be_judged_are_counted_after_a_pass():
         return builders.summary(builders.case_record(tables=(builders.op_table(*rows),)))
 
     runs = [few(factor) for factor in (1, 1.5, 0.8, 1.2) * 2]
-    which = "the largest being aten::mm, forward fc1 (step convnet-b16-cpu on digits): minimum detectable change 99.2 %"
+    which = (
+        "the largest being aten::mm, forward fc1 (step convnet-b16-cpu on digits): minimum "
+        "detectable change 99.2 %"
+    )
     assert report(runs, runs[0], **thresholds("10%")).splitlines()[-1] == (
         f"thresholds: passed; 2 small operations cannot be judged at 10.0 %, {which}"
     )
@@ -377,9 +381,8 @@ def test_session_line(monkeypatch):
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "5")
     line = session_line(builders.environment(threads=2), "digits", ["cpu", "cuda"])
-    assert (
-        line
-        == "mnistbench: torch 2.15.0, cpu, cuda, 2 threads, digits; allocator thresholds set by hand"
+    assert line == (
+        "mnistbench: torch 2.15.0, cpu, cuda, 2 threads, digits; allocator thresholds set by hand"
     )
 
 

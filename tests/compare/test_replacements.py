@@ -205,9 +205,9 @@ def test_operations_of_different_places_are_not_compared_and_the_report_says_wha
     assert verdicts(judgement)["nothing -> aten::new, forward fc2"] == "regressed"
     [line] = [line for line in verdict_lines(judgement) if line.startswith("regressed:")]
     assert (
-        "nothing vanished in its place, but 1.00 ms of operations in other places (aten::old, forward fc1)"
-        in line
-    )
+        "nothing vanished in its place, but 1.00 ms of operations in other places (aten::old, "
+        "forward fc1)"
+    ) in line
     assert "--accept 'step convnet-b16-cpu:nothing -> aten::new, forward fc2:14%'" in line
 
 

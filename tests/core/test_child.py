@@ -95,7 +95,10 @@ def test_of_the_calls_that_led_to_a_crash_the_innermost_in_the_directory_of_the_
     (tmp_path / "own" / "caller.py").write_text(
         "import library\n\ndef call():\n    library.crash()\n"
     )
-    program = "import faulthandler, sys; faulthandler.enable(); sys.path[:0] = sys.argv[1:]; import caller; caller.call()"
+    program = (
+        "import faulthandler, sys; faulthandler.enable(); sys.path[:0] = sys.argv[1:]; import "
+        "caller; caller.call()"
+    )
     command = [sys.executable, "-c", program, str(tmp_path), str(tmp_path / "own")]
     made = Child(command, dict(os.environ), directory=tmp_path / "own")
     with made, pytest.raises(ChildError) as error:
@@ -160,7 +163,10 @@ def test_processes_that_it_has_started_end_with_it():
 
 def test_a_daemon_that_keeps_the_output_of_a_child_open_does_not_delay_its_stop():
     """The daemon writes no line: a read of the pipe would wait for its end."""
-    program = "import subprocess; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, flush=True)"
+    program = (
+        "import subprocess; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, "
+        "flush=True)"
+    )
     made = child(program)
     daemon = int(made.next_line(30))
     try:
@@ -175,7 +181,10 @@ def test_a_daemon_that_keeps_the_output_of_a_child_open_does_not_delay_its_stop(
 
 @pytest.mark.parametrize(("end_s", "code"), [(30.0, 7), (0.0, -signal.SIGKILL)])
 def test_a_child_that_ends_its_own_children_is_asked_first(end_s, code):
-    program = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('ready', flush=True); time.sleep(60)"
+    program = (
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('ready', "
+        "flush=True); time.sleep(60)"
+    )
     made = child(program, end_s=end_s)
     made.next_line(30)
     made.stop()

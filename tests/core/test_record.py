@@ -277,7 +277,10 @@ def test_a_newer_schema_asks_for_an_upgrade() -> None:
     newer = document["benchmarks"][1]["extra_info"][KEY]
     assert newer["schema"] == run_header(environment())["schema"] == SCHEMA
     newer["schema"] = SCHEMA + 1
-    message = f"schema: {SCHEMA + 1} is newer than the {SCHEMA} that this mnistbench reads: upgrade mnistbench"
+    message = (
+        f"schema: {SCHEMA + 1} is newer than the {SCHEMA} that this mnistbench reads: upgrade "
+        "mnistbench"
+    )
     assert error_of_case(newer) == message
     assert error_of_run(document).startswith(
         f"0001_base.json: benchmarks[1].extra_info.mnistbench.{message}"

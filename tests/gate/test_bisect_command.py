@@ -72,7 +72,8 @@ def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
     shown = capsys.readouterr()
     last = shown.out.splitlines()[-1]
     assert last.startswith(
-        "first slower release: pillow 4.67.0 (4.66.0 is not slower); regressed: 2 confirmed by fresh launches: "
+        "first slower release: pillow 4.67.0 (4.66.0 is not slower); regressed: 2 confirmed by "
+        "fresh launches: "
     )
     assert gate.wanted == [("pillow", "4.64.0", "4.68.0")]
     assert [(str(one.base_with[0]), str(one.head_with[0]), one.only) for one in gate.requests] == [
@@ -113,8 +114,8 @@ def test_releases_that_cannot_be_measured_leave_a_range(gate, capsys):
     assert gate.run(RANGE, "--inconclusive", "ok") == EXIT_UNJUDGED
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == (
-        "inconclusive: the first slower release is pillow 4.65.0, 4.66.0 or 4.67.0 (4.64.0 is not slower); "
-        "4.65.0 and 4.66.0 could not be judged; measure again, or increase --launches"
+        "inconclusive: the first slower release is pillow 4.65.0, 4.66.0 or 4.67.0 (4.64.0 is not "
+        "slower); 4.65.0 and 4.66.0 could not be judged; measure again, or increase --launches"
     )
     assert "4.66.0: not judged: head: boom\n" in out
     assert f"4.65.0: not judged: {NO_ENVIRONMENT}\n" in out
@@ -138,11 +139,17 @@ def test_the_budget_is_of_all_gates_together(gate, capsys):
     [
         (
             ["pillow==4.64.0"],
-            "RANGE: 'pillow==4.64.0' is not a range of releases; give NAME==FIRST..LAST, such as torch==2.13.0..2.15.0",
+            (
+                "RANGE: 'pillow==4.64.0' is not a range of releases; give NAME==FIRST..LAST, such "
+                "as torch==2.13.0..2.15.0"
+            ),
         ),
         (
             ["torch==2.4.0..2.15.0"],
-            "RANGE: 'torch==2.4.0..2.15.0' is older than 2.6, the oldest torch that the gate measures; give a newer version",
+            (
+                "RANGE: 'torch==2.4.0..2.15.0' is older than 2.6, the oldest torch that the gate "
+                "measures; give a newer version"
+            ),
         ),
         (
             [RANGE, "--output", "."],

@@ -104,12 +104,12 @@ def test_releases_that_are_not_judged_are_reported_with_their_reason(left):
 def test_the_last_line_names_the_releases_that_are_left(gates, left):
     assert left.outcome == INCONCLUSIVE
     assert last_line(left) == (
-        "inconclusive: the first slower release is torch 2.12.0, 2.12.1 or 2.13.0 (2.11.0 is not slower); "
-        "2.12.0 and 2.12.1 could not be judged; measure again, or increase --launches"
+        "inconclusive: the first slower release is torch 2.12.0, 2.12.1 or 2.13.0 (2.11.0 is not "
+        "slower); 2.12.0 and 2.12.1 could not be judged; measure again, or increase --launches"
     )
     assert last_line(bisection(gates["2.14.0"], stopped=USED_UP)) == (
-        "inconclusive: the first slower release is torch 2.12.0, 2.12.1, 2.13.0 or 2.14.0 (2.11.0 is not slower); "
-        "the budget is used up; increase --budget"
+        "inconclusive: the first slower release is torch 2.12.0, 2.12.1, 2.13.0 or 2.14.0 (2.11.0 "
+        "is not slower); the budget is used up; increase --budget"
     )
 
 

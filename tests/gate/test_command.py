@@ -278,8 +278,8 @@ def test_work_that_moves_from_the_call_into_the_import_is_a_regression(project, 
 def test_a_base_whose_tests_cannot_be_imported_is_named_with_the_reason(repository, temporary):
     line = refused(repository, "--base", "broken", "--", "test_bench.py")
     assert line == (
-        "mnistbench: base: test_bench.py cannot be collected: ModuleNotFoundError: No module named 'nothing_of_that_name' "
-        "(test_bench.py:1)"
+        "mnistbench: base: test_bench.py cannot be collected: ModuleNotFoundError: No module "
+        "named 'nothing_of_that_name' (test_bench.py:1)"
     )
     assert copies(temporary) == []
 
@@ -333,7 +333,10 @@ def slower(factor, **changes):
             1.0,
             (),
             EXIT_PASSED,
-            r"passed: no regression( of \d\.\d % or more)? in the median time of any case, .* in the mean",
+            (
+                r"passed: no regression( of \d\.\d % or more)? in the median time of any case, .* "
+                r"in the mean"
+            ),
         ),
         (
             1.2,
@@ -465,11 +468,17 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
     [
         (
             [],
-            "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as --base-env NAME=VALUE",
+            (
+                "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as "
+                "--base-env NAME=VALUE"
+            ),
         ),
         (
             ["--qualify", "--base", "HEAD"],
-            "--qualify: measures the working tree on both sides; remove the options of base and head",
+            (
+                "--qualify: measures the working tree on both sides; remove the options of base "
+                "and head"
+            ),
         ),
         (
             ["--qualify", "--soak", "5m"],
@@ -497,7 +506,10 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
         ),
         (
             ["--base", "HEAD", "--output", "nowhere/report.md"],
-            "--output: nowhere/report.md cannot be written (No such file or directory); name another file",
+            (
+                "--output: nowhere/report.md cannot be written (No such file or directory); name "
+                "another file"
+            ),
         ),
         (
             ["--base", "HEAD", "--soak", "5m", "--budget", "300s"],
@@ -509,7 +521,10 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
         ),
         (
             ["--base", "HEAD", "--threshold", "0.05%"],
-            "--threshold: 0.05% is below 0.1%, three times the difference that the same code may show; give 0.1% or more",
+            (
+                "--threshold: 0.05% is below 0.1%, three times the difference that the same code "
+                "may show; give 0.1% or more"
+            ),
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -369,8 +369,8 @@ def test_the_report_says_where_modules_are_imported_from(tmp_path):
     )
     head = Imports(tmp_path, {"o": Outside("/other/o.py")}, {"m": "m.py", "m.part": "m/part.py"})
     assert remark({BASE: base, HEAD: head}) == (
-        "base and head import m from /env/m.py and from its copy, n from /env/n.py and from nowhere, o from /env/o.py and from "
-        "/other/o.py, and 1 more"
+        "base and head import m from /env/m.py and from its copy, n from /env/n.py and from "
+        "nowhere, o from /env/o.py and from /other/o.py, and 1 more"
     )
     assert remark({BASE: Imports(tmp_path), HEAD: Imports(tmp_path)}) == ""
 

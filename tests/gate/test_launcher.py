@@ -266,7 +266,10 @@ def test_torch_is_imported_before_the_session_if_both_sides_use_it(start, plan, 
 
 
 def test_costs_that_occur_once_are_kept_by_side(start):
-    program = "ready()\nwait_to_go()\nresult(once={'import': {'all cases': {'base': 5, 'head': 6}[name]}})"
+    program = (
+        "ready()\nwait_to_go()\nresult(once={'import': {'all cases': {'base': 5, 'head': "
+        "6}[name]}})"
+    )
     with start(program) as launch:
         launch.ready()
         assert launch.measure()["once"] == {
@@ -302,15 +305,18 @@ def test_what_a_start_up_file_prints_is_no_message(start):
         (
             "say(error='base: test_a.py fails: x')",
             (
-                "base: test_a.py fails: x; it passed before: if processes share a file, database or port, name it by tmp_path, "
-                "or use one core: taskset -c 0"
+                "base: test_a.py fails: x; it passed before: if processes share a file, database "
+                "or port, name it by tmp_path, or use one core: taskset -c 0"
             ),
         ),
         ("raise ValueError('a reason')", "{at}: ended with exit code 1: ValueError: a reason"),
         (
             # Which keeps the pipe open, as forked workers do.
             "start_another()\nos.kill(os.getpid(), signal.SIGKILL)",
-            "{at}: was killed by SIGKILL, probably because the system ran out of memory; select smaller cases with -- -k",
+            (
+                "{at}: was killed by SIGKILL, probably because the system ran out of memory; "
+                "select smaller cases with -- -k"
+            ),
         ),
         ("os.kill(os.getpid(), signal.SIGTERM)", "{at}: was killed by SIGTERM"),
         (
@@ -384,9 +390,8 @@ time.sleep(60)
     with start(program) as launch, pytest.raises(LaunchError) as raised:
         launch.ready()
     name = signal.Signals(number).name
-    assert (
-        str(raised.value)
-        == f"head: {at}: was killed by {name} in crash (test_a.py:2); compiled code crashed: {advice}"
+    assert str(raised.value) == (
+        f"head: {at}: was killed by {name} in crash (test_a.py:2); compiled code crashed: {advice}"
     )
 
 
@@ -498,7 +503,8 @@ def test_a_head_that_hangs_in_the_survey_is_ended_soon_after_the_base(look, plan
     monkeypatch.setattr(launcher, "LEAST_LIMIT_S", 1.0)
     with pytest.raises(LaunchError) as raised:
         look(
-            "select()\nsurveyed() if name == 'base' else say(at='t.py::t, its fixtures')\ntime.sleep(60)"
+            "select()\nsurveyed() if name == 'base' else say(at='t.py::t, its fixtures')\n"
+            "time.sleep(60)"
         )
     assert str(raised.value) == f"head: t.py::t, its fixtures: {SILENT}"
     assert nobody_lives(plan)
@@ -678,9 +684,8 @@ def test_an_interpreter_that_cannot_be_started_is_named(start, plan):
     missing = replace(plan, pythons=dict.fromkeys((BASE, HEAD), "/nowhere/python"))
     with pytest.raises(UsageError) as raised, start("ready()", plan=missing):
         pass
-    assert (
-        str(raised.value)
-        == "/nowhere/python: cannot be started (No such file or directory); name a Python interpreter"
+    assert str(raised.value) == (
+        "/nowhere/python: cannot be started (No such file or directory); name a Python interpreter"
     )
 
 

@@ -207,9 +207,10 @@ def test_a_quiet_machine_is_qualified(quiet):
     assert outcome == PASSED
     last = render(shown, "terminal").splitlines()[-1]
     assert re.fullmatch(
-        r"this runner is qualified: it rules out 0\.\d % in 244 s; it finds \+1\.0 % in .*, \+2\.0 % in .*, \+5\.0 % in "
-        r"100\.0 % \(54\.1 % to 100\.0 %\), .* of gates; false alarms in 0\.0 % \(0\.0 % to 26\.5 %\) of 12 resampled gates, "
-        r"of which \d+\.\d % are inconclusive, and in 0 of 3 with the roles as recorded",
+        r"this runner is qualified: it rules out 0\.\d % in 244 s; it finds \+1\.0 % in .*, "
+        r"\+2\.0 % in .*, \+5\.0 % in 100\.0 % \(54\.1 % to 100\.0 %\), .* of gates; false alarms "
+        r"in 0\.0 % \(0\.0 % to 26\.5 %\) of 12 resampled gates, of which \d+\.\d % are "
+        r"inconclusive, and in 0 of 3 with the roles as recorded",
         last,
     )
 
@@ -365,7 +366,10 @@ def test_the_report_has_a_row_for_each_case(quiet, form):
     assert "measured: 2 cases, 28 launches, 600 s from start to finish" in text
     for name in (LABEL, "step lenet5-b16-cpu on digits"):
         assert re.search(
-            rf"{re.escape(name)} .* {FEW // 2} of {FEW // 2} .*\+\d+\.\d % \(\+\d+\.\d % to \+\d+\.\d %\)",
+            (
+                rf"{re.escape(name)} .* {FEW // 2} of {FEW // 2} .*\+\d+\.\d % \(\+\d+\.\d % to "
+                r"\+\d+\.\d %\)"
+            ),
             text,
         )
 
@@ -425,7 +429,10 @@ def test_a_qualification_of_another_machine_or_of_other_cases_is_not(folder, qui
 def test_both_sides_are_the_working_tree(changes):
     with pytest.raises(
         UsageError,
-        match=r"^--qualify: measures the working tree on both sides; remove the options of base and head$",
+        match=(
+            r"^--qualify: measures the working tree on both sides; remove the options of base and "
+            r"head$"
+        ),
     ):
         Request(qualify=True, **changes)
 

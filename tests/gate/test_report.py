@@ -309,7 +309,10 @@ def test_what_occurs_once_has_a_table_and_a_sentence():
         line for line in text.splitlines() if line.startswith("regressed: import (all cases), +5")
     )
     assert re.search(
-        r"\(\+\d\d\.\d % to \+\d\d\.\d %, fresh launches only\), \d\d\.\d ms -> \d\d\.\d ms; more than the limit of 20\.0 %$",
+        (
+            r"\(\+\d\d\.\d % to \+\d\d\.\d %, fresh launches only\), \d\d\.\d ms -> \d\d\.\d ms; "
+            r"more than the limit of 20\.0 %$"
+        ),
         found,
     )
     table = text.partition("once in a process: ")[2].partition("\n\n")[0]
@@ -372,7 +375,10 @@ def test_with_a_case_accepted_the_bound_is_that_of_the_others():
     cases = {CASE: slower(), OTHER_CASE: Measured()}
     sentence = last_line(concluded(cases, 8, accept=["*:*:900%"], reason="it is exact now"))
     assert re.fullmatch(
-        r"passed: 3 accepted \(it is exact now\); no regression of 0\.\d % or more in the median time of other cases, .*",
+        (
+            r"passed: 3 accepted \(it is exact now\); no regression of 0\.\d % or more in the "
+            r"median time of other cases, .*"
+        ),
         sentence,
     )
 
@@ -437,7 +443,10 @@ GNU = {"instruction set": "AVX512", "oneDNN": "Intel AVX-512", "OpenMP": "libgom
                     "head": {**GNU, "instruction set": "AVX2", "oneDNN": "Intel AVX2"},
                 }
             },
-            "cpu: instruction set AVX512 -> AVX2; oneDNN Intel AVX-512 -> Intel AVX2; OpenMP libgomp.so.1",
+            (
+                "cpu: instruction set AVX512 -> AVX2; oneDNN Intel AVX-512 -> Intel AVX2; OpenMP "
+                "libgomp.so.1"
+            ),
         ),
         (
             {"cpu": {"base": {}, "head": {"instruction set": "AVX2"}}},
@@ -510,7 +519,10 @@ BOTH = {"labels": {CASE: LABEL, OTHER_CASE: "other"}}
         ({"notes": {CASE: "changes its arguments"}}, f"{LABEL}: changes its arguments"),
         (
             {"returned": {CASE: ("list", "generator")}},
-            f"{LABEL}: the base returns list and the head generator, so a difference in time may come from the result",
+            (
+                f"{LABEL}: the base returns list and the head generator, so a difference in time "
+                "may come from the result"
+            ),
         ),
         (
             {"uncompared": {CASE: "returns object"}},
@@ -518,7 +530,10 @@ BOTH = {"labels": {CASE: LABEL, OTHER_CASE: "other"}}
         ),
         (
             {"uncompared": {CASE: "returns object", OTHER_CASE: "returns a.B"}, **BOTH},
-            f"{LABEL}, other: returns object, returns a.B, so the results of the sides are not compared",
+            (
+                f"{LABEL}, other: returns object, returns a.B, so the results of the sides are "
+                "not compared"
+            ),
         ),
     ],
 )
@@ -602,7 +617,10 @@ def test_a_replacement_that_got_slower_says_what_became_what_with_both_sums():
     )
     line = found_line(case, "aten::mm -> aten::_scaled_mm, forward fc1")
     assert re.search(
-        r"\), \+(99|10\d)\.\d % \(.*, fresh launches only\), 1\.0\d ms -> 2\.\d+ ms; \+2\d\.\d % of the case; ",
+        (
+            r"\), \+(99|10\d)\.\d % \(.*, fresh launches only\), 1\.0\d ms -> 2\.\d+ ms; "
+            r"\+2\d\.\d % of the case; "
+        ),
         line,
     )
 
@@ -731,7 +749,10 @@ def test_a_new_operation_that_may_be_a_fusion_of_other_places_says_what_is_gone_
     rows = {CLONE: (100_000, 1.0), RELU: (250_000, 1.0)}
     case = Measured(factor=1.0, operations={**QUIET, **rows}, only_base=[RELU], only_new=[CLONE])
     line = found_line(case, "nothing -> aten::clone, forward fc1")
-    gone = r"nothing is gone in its place, but elsewhere aten::relu -> nothing, forward conv2 \(2\d\d us\): if it replaces them"
+    gone = (
+        r"nothing is gone in its place, but elsewhere aten::relu -> nothing, forward conv2 "
+        r"\(2\d\d us\): if it replaces them"
+    )
     assert re.search(gone, line)
 
 
@@ -1045,8 +1066,8 @@ def test_a_report_begins_with_what_was_found():
     assert parts[1].splitlines() == [
         "Found:",
         *(
-            f"regressed: wall time (test_{number}), +10.0 % (+9.0 % to +11.0 %, fresh launches only), 4.00 ms -> 4.00 ms; "
-            "CPU time +10.0 %; more than the limit of 2.0 %"
+            f"regressed: wall time (test_{number}), +10.0 % (+9.0 % to +11.0 %, fresh launches "
+            "only), 4.00 ms -> 4.00 ms; CPU time +10.0 %; more than the limit of 2.0 %"
             for number in (0, 1)
         ),
     ]
@@ -1059,7 +1080,10 @@ def test_a_report_begins_with_what_was_found():
 def test_of_many_cases_those_without_a_finding_are_one_line():
     verdict = suite(NAMES_OF_200, slower=2, noisy=3)
     text = shown(verdict)
-    bounds = "no regression of 1.0 % or more in the median time of any of them, nor of 1.0 % or more in the mean"
+    bounds = (
+        "no regression of 1.0 % or more in the median time of any of them, nor of 1.0 % or more "
+        "in the mean"
+    )
     assert section(text, "Cases") == [f"195 cases without a finding: {bounds}"]
     assert [line.split()[0] for line in text.splitlines() if "[" in line] == [
         f"test_{number}" for number in range(5)
@@ -1096,7 +1120,10 @@ def test_an_inconclusive_gate_says_how_many_cases_are_bounded_and_what_more_laun
     )
     verdict = dataclasses.replace(with_decision(verdict, cases=cases), recorded=recorded)
     # A bound falls with the root of the number of launches: 8 * (log 1.025 / log 1.02)^2 = 12.4.
-    said = "; 6 of 8 cases rule out 2.0 %, all of them 30.0 %, and about 13 launches (130 s) would settle 1 more"
+    said = (
+        "; 6 of 8 cases rule out 2.0 %, all of them 30.0 %, and about 13 launches (130 s) would "
+        "settle 1 more"
+    )
     assert said in last_line(verdict)
     # Of one case the reason says the same.
     alone = tuple(one for one in cases if one.quantity.case == "test_1")

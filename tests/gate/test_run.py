@@ -487,7 +487,10 @@ def test_a_forced_instruction_set_is_another_path_in_the_report(gate, here, laun
     measured = gate(launches=8, base_dir=None, head_env=forced)
     text = render(report(conclude(measured, JudgeOptions())), "terminal")
     assert re.search(
-        "^cpu: instruction set AVX.* -> DEFAULT; oneDNN Intel AVX.* -> Intel SSE4.1; OpenMP lib.*omp",
+        (
+            "^cpu: instruction set AVX.* -> DEFAULT; oneDNN Intel AVX.* -> Intel SSE4.1; OpenMP "
+            "lib.*omp"
+        ),
         text,
         re.MULTILINE,
     )
@@ -544,7 +547,10 @@ def test_a_package_that_one_side_lacks_and_the_tests_import_is_an_exact_differen
         (
             (True, False),
             {},
-            "numba 0.68.1 -> not installed, so the fast step runs without compiled loops in the head",
+            (
+                "numba 0.68.1 -> not installed, so the fast step runs without compiled loops in "
+                "the head"
+            ),
         ),
         (
             (True, False),
@@ -585,12 +591,12 @@ def test_other_dependencies_and_numbers_of_threads_are_remarks(gate, here, tmp_p
     (here / "new.py").touch()
     assert gate(launches=8).header.remarks == (
         (
-            "the sides may have other dependencies (requirements-dev.txt), which the gate does not install; "
-            "name other versions with --head-with"
+            "the sides may have other dependencies (requirements-dev.txt), which the gate does "
+            "not install; name other versions with --head-with"
         ),
         (
-            "the sides set other numbers of threads (bench/net.py), which count in the body of a plain test; "
-            "elsewhere OMP_NUM_THREADS does"
+            "the sides set other numbers of threads (bench/net.py), which count in the body of a "
+            "plain test; elsewhere OMP_NUM_THREADS does"
         ),
     )
 
@@ -712,8 +718,8 @@ def test_cases_that_the_sides_do_not_share_are_said_and_not_measured(gate, launc
 
 
 NO_CASE = (
-    "has no case in bench: no test there uses benchmark or op_benchmark, or its mnistbench is too old for the gate; "
-    "choose another base, or other tests after --"
+    "has no case in bench: no test there uses benchmark or op_benchmark, or its mnistbench is too "
+    "old for the gate; choose another base, or other tests after --"
 )
 
 
@@ -723,8 +729,9 @@ NO_CASE = (
         (
             {BASE: ("bench",)},
             (
-                "base ({base}) does not have bench, so all benchmarks are new, and there is nothing to compare with; add "
-                "--allow-missing to pass, or measure them alone: mnistbench gate --qualify -- bench 'a b.py'"
+                "base ({base}) does not have bench, so all benchmarks are new, and there is "
+                "nothing to compare with; add --allow-missing to pass, or measure them alone: "
+                "mnistbench gate --qualify -- bench 'a b.py'"
             ),
         ),
         (
@@ -769,7 +776,10 @@ def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, la
         strict = conclude(recorded, JudgeOptions())
         assert strict.outcome == INCONCLUSIVE
         assert [reason.text for reason in strict.reasons] == [
-            "the base has none of the cases, so nothing was compared; add --allow-missing if this is intended"
+            (
+                "the base has none of the cases, so nothing was compared; add --allow-missing if "
+                "this is intended"
+            )
         ]
         assert not strict.is_excusable
 
@@ -781,22 +791,27 @@ def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, la
             [],
             [QUICK],
             (
-                "base ({base}) has no case in bench, so all benchmarks are new, and there is nothing to compare with; add "
-                "--allow-missing to pass, or measure them alone: mnistbench gate --qualify -- bench"
+                "base ({base}) has no case in bench, so all benchmarks are new, and there is "
+                "nothing to compare with; add --allow-missing to pass, or measure them alone: "
+                "mnistbench gate --qualify -- bench"
             ),
         ),
         ([QUICK], [], f"head (working tree) {NO_CASE}"),
         (
             [],
             [],
-            "no case in bench: select tests that use the fixture benchmark or op_benchmark after --",
+            (
+                "no case in bench: select tests that use the fixture benchmark or op_benchmark "
+                "after --"
+            ),
         ),
         (
             ["t.py::a", "t.py::b", "t.py::c", "t.py::d"],
             [QUICK],
             (
-                f"no case in common: the base has t.py::a, t.py::b, t.py::c, the head {QUICK}; cases with other node ids are "
-                "not compared: if a file or a test was renamed, compare with a commit that has the new name"
+                f"no case in common: the base has t.py::a, t.py::b, t.py::c, the head {QUICK}; "
+                "cases with other node ids are not compared: if a file or a test was renamed, "
+                "compare with a commit that has the new name"
             ),
         ),
     ],
@@ -1221,7 +1236,10 @@ def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launc
 def test_a_suite_that_does_not_fit_into_the_budget_is_refused_before_it_is_measured(gate, launches):
     with pytest.raises(
         LaunchError,
-        match=r"^2 cases do not fit into --budget 9s: 8 launches, .*, take at least 47 s; give --budget 47s$",
+        match=(
+            r"^2 cases do not fit into --budget 9s: 8 launches, .*, take at least 47 s; give "
+            r"--budget 47s$"
+        ),
     ):
         # Loading takes 5 s, also of each launch, and a case at least 0.1 s.
         gate(launches=8, budget_s=9.0)

@@ -538,7 +538,8 @@ def test_a_full_disk_is_one_line(repository, into, monkeypatch, option):
     with pytest.raises(UsageError) as raised:
         of_working_tree(repository.path, into / "head", option)
     assert str(raised.value) == (
-        f"{option or repository.path}: cannot be copied to {into} (No space left on device); make room, or set TMPDIR"
+        f"{option or repository.path}: cannot be copied to {into} (No space left on device); make "
+        "room, or set TMPDIR"
     )
 
 
@@ -663,5 +664,6 @@ def test_a_temporary_folder_that_cannot_be_written_is_one_line(monkeypatch):
     with pytest.raises(UsageError) as raised, scratch():
         pass
     assert str(raised.value) == (
-        f"{temporary()}: cannot be written (No space left on device); set TMPDIR to a folder that can be"
+        f"{temporary()}: cannot be written (No space left on device); set TMPDIR to a folder that "
+        "can be"
     )

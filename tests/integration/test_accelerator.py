@@ -190,8 +190,14 @@ def test_a_part_leaves_later_ones_their_least(accelerator):
 
 
 def test_tests_that_are_all_skipped_give_the_reason(accelerator):
-    skipped = "$ pytest\nSKIPPED [13] tests/gpu/test_cuda.py:90: needs a CUDA device\n===== 14 skipped in 2.18s =====\n"
-    passed = "$ pytest\nSKIPPED [1] tests/gpu/test_cuda.py:214: needs two\n===== 13 passed, 1 skipped, 9 deselected in 61.2s =====\n"
+    skipped = (
+        "$ pytest\nSKIPPED [13] tests/gpu/test_cuda.py:90: needs a CUDA device\n===== 14 skipped "
+        "in 2.18s =====\n"
+    )
+    passed = (
+        "$ pytest\nSKIPPED [1] tests/gpu/test_cuda.py:214: needs two\n===== 13 passed, 1 skipped, "
+        "9 deselected in 61.2s =====\n"
+    )
     failed = "$ pytest\n===== 1 failed, 12 passed, 1 skipped in 61.20s (0:01:01) =====\n"
     assert accelerator.tests_figure(skipped) == "skipped: needs a CUDA device (14 skipped)"
     assert accelerator.tests_figure(passed) == "13 passed, 1 skipped"

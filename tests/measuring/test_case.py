@@ -172,7 +172,8 @@ def test_an_epoch_of_a_workload_without_a_whole_set_is_refused(phase: str) -> No
     with pytest.raises(UsageError) as refusal:
         built(phase=phase)
     assert str(refusal.value) == (
-        f"workload 'tiny' has no whole set, which the phase '{phase}' needs: give it load=..., or measure its step and forward"
+        f"workload 'tiny' has no whole set, which the phase '{phase}' needs: give it load=..., or "
+        "measure its step and forward"
     )
 
 

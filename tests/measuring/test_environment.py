@@ -144,7 +144,10 @@ def test_each_rank_has_its_own_device(
         (["cuda"], "--device: rank 1 is number 2 of its node, which has 1 CUDA device; "),
         (
             ["cuda:1"],
-            "--device: 'cuda:1' cannot be used by 2 ranks, each on its own device; give cpu or cuda",
+            (
+                "--device: 'cuda:1' cannot be used by 2 ranks, each on its own device; give cpu "
+                "or cuda"
+            ),
         ),
         (["cpu", "cuda"], "--device: 'cpu,cuda' cannot be used by 2 ranks"),
     ],
@@ -224,7 +227,10 @@ Intel(R) MKL-DNN v3.13.3 (Git Hash b38f97eb6f2173513112f15a0481750b8a66e901)
         (
             "Build settings: BLAS_INFO=mkl, BUILD_TYPE=Release",
             PARALLEL_INFO,
-            "BLAS mkl, Intel(R) oneAPI Math Kernel Library Version 2024.2-Product, Intel(R) MKL-DNN v3.13.3",
+            (
+                "BLAS mkl, Intel(R) oneAPI Math Kernel Library Version 2024.2-Product, Intel(R) "
+                "MKL-DNN v3.13.3"
+            ),
         ),
         ("Build settings: BLAS_INFO=open, BUILD_TYPE=Release", "ATen/Parallel:\n", "BLAS open"),
         ("", "", "unknown"),
@@ -306,7 +312,10 @@ def install_tool(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> 
         ("#!/bin/sh\necho 580.65.06\n", "580.65.06"),
         ("#!/bin/sh\necho 580.65.06\necho 580.65.06\n", "580.65.06"),  # a line for each device
         (
-            '#!/bin/sh\n[ "$*" = "--query-gpu=driver_version --format=csv,noheader" ] && echo 1.2\n',
+            (
+                '#!/bin/sh\n[ "$*" = "--query-gpu=driver_version --format=csv,noheader" ] && echo '
+                "1.2\n"
+            ),
             "1.2",
         ),
         ("#!/bin/sh\n", "unknown"),
@@ -345,8 +354,14 @@ REPORTS = {
     )
     for version in ("3.5.3", "3.13.3")
 }
-OLDER = "onednn_verbose,exec,cpu,convolution,jit:avx2,forward_training,src_f32::blocked:acdb:f0,,alg:direct,mb1,0.02"
-OTHERS = "a line\nonednn_verbose,v1,primitive,create:cache_miss,cpu,matmul,ref:any,undef,src:f32::blocked:ab::f0,,,2x2:2x2\n"
+OLDER = (
+    "onednn_verbose,exec,cpu,convolution,jit:avx2,forward_training,src_f32::blocked:acdb:f0,,"
+    "alg:direct,mb1,0.02"
+)
+OTHERS = (
+    "a line\nonednn_verbose,v1,primitive,create:cache_miss,cpu,matmul,ref:any,undef,"
+    "src:f32::blocked:ab::f0,,,2x2:2x2\n"
+)
 
 
 @pytest.mark.parametrize("version", REPORTS)
@@ -415,7 +430,10 @@ def test_what_decides_which_code_runs_has_names(monkeypatch: pytest.MonkeyPatch)
     ("built", "expected"),
     [
         (
-            "PyTorch built with:\n  - GCC 9.3\n  - C++ Version: 201703\n  - Intel(R) MKL-DNN v3.5.3 (Git Hash 66f0)\n",
+            (
+                "PyTorch built with:\n  - GCC 9.3\n  - C++ Version: 201703\n  - Intel(R) MKL-DNN "
+                "v3.5.3 (Git Hash 66f0)\n"
+            ),
             ("GCC 9.3", "3.5.3"),
         ),
         ("PyTorch built with:\n  - clang 15.0.0\n  - OpenMP 202011\n", ("clang 15.0.0", None)),

@@ -144,7 +144,10 @@ def test_files_without_content_are_passed_over_by_name(report):
     assert (code, out) == (WRITTEN, "2 saved runs: report.html\n")
     torn, spoiled = sorted(err.splitlines(), key=lambda line: "torn" not in line)
     assert torn.startswith(f"mnistbench: passed over: {FOLDER}/0004_torn.json: is not JSON")
-    start = f"mnistbench: passed over: {FOLDER}/0002_x.json: benchmarks[1].extra_info.mnistbench.curves: is not JSON"
+    start = (
+        f"mnistbench: passed over: {FOLDER}/0002_x.json: "
+        "benchmarks[1].extra_info.mnistbench.curves: is not JSON"
+    )
     assert spoiled.startswith(start)
     assert "base: 2026-11-20 10:01 UTC" in page()  # the one before it on the page
 
@@ -183,7 +186,10 @@ def test_errors_are_one_line_and_leave_the_earlier_page(refused, arguments, comp
 
 def test_writing_a_page_imports_no_torch(report):
     save(1)
-    check = "import sys; from mnistbench.cli import main; main(['report', '1']); sys.exit(int('torch' in sys.modules))"
+    check = (
+        "import sys; from mnistbench.cli import main; main(['report', '1']); sys.exit(int('torch' "
+        "in sys.modules))"
+    )
     assert (
         subprocess.run([sys.executable, "-c", check], check=False, capture_output=True).returncode
         == 0

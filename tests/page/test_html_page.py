@@ -268,7 +268,8 @@ def test_notes_attachments_and_limits_are_shown():
     assert facts["gpu"] == '{"clocks": [1, 2]}'
     assert facts["thresholds of the test"] == "10%, conv2:5%, iteration 3%"
     assert facts["warm, host activities"] == (
-        "3 profiled iterations of 9.00 ms (median); sum of its operations 1.59 ms; profiler overhead 100 ns per operation call"
+        "3 profiled iterations of 9.00 ms (median); sum of its operations 1.59 ms; profiler "
+        "overhead 100 ns per operation call"
     )
     assert facts["cold, host activities"] == (
         "1 profiled iteration of 9.00 ms; sum of its operations 9.00 ms; the first of its process"

@@ -125,7 +125,8 @@ def test_a_case_opens_by_keyboard_and_focus_is_visible(opened, key):
     for _ in range(40):
         opened.keyboard.press("Tab")
         focused = opened.evaluate(
-            "[document.activeElement.textContent, getComputedStyle(document.activeElement).outlineStyle]"
+            "[document.activeElement.textContent, "
+            "getComputedStyle(document.activeElement).outlineStyle]"
         )
         assert focused[1] != "none", focused
         if focused[0] == STEP:
@@ -167,7 +168,8 @@ def test_every_control_can_be_reached_by_keyboard(opened):
         opened.keyboard.press("Tab")
         reached.add(
             opened.evaluate(
-                "(({name, textContent, type}) => name || textContent || type)(document.activeElement)"
+                "(({name, textContent, type}) => name || textContent || "
+                "type)(document.activeElement)"
             )
         )
     radios = panel.locator("input[type=radio]:checked").evaluate_all(

@@ -184,7 +184,10 @@ def test_without_a_saved_run_operations_are_shown_and_how_to_save_one(project):
         [
             "forward tiny on synthetic, cpu, float32: self CPU time per iteration",
             HEADING,
-            "missing: no saved run to compare with; save one with: pytest bench --benchmark-autosave",
+            (
+                "missing: no saved run to compare with; save one with: pytest bench "
+                "--benchmark-autosave"
+            ),
         ]
     )
 
@@ -401,7 +404,10 @@ def test_cases_with_other_threads_are_not_judged(project):
     result.stdout.fnmatch_lines(
         [
             "different threads: 1 -> 2; this alone may change times",
-            "incomparable: not the same case as in the base: test_bench.py::test_forward?tiny-b4-cpu? (threads 1 -> 2); *",
+            (
+                "incomparable: not the same case as in the base: "
+                "test_bench.py::test_forward?tiny-b4-cpu? (threads 1 -> 2); *"
+            ),
         ]
     )
 

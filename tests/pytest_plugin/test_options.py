@@ -37,13 +37,17 @@ def test_a_wrong_value_is_one_line_before_any_case_runs(project, argument, line)
 def test_a_wrong_value_in_the_configuration_names_the_file(project):
     project.append("pytest.ini", "op_top = many\n")
     project.assert_refused(
-        f"op_top in {project.path / 'pytest.ini'}: 'many' cannot be used; give a whole number, at least 1"
+        f"op_top in {project.path / 'pytest.ini'}: 'many' cannot be used; give a whole number, at "
+        "least 1"
     )
 
 
 def test_a_tensorboard_directory_that_cannot_be_made_is_one_line(project):
     project.write("file", "")
-    line = f"--bench-tensorboard: {project.path / 'file'} is not a directory; name another directory, or off"
+    line = (
+        f"--bench-tensorboard: {project.path / 'file'} is not a directory; name another "
+        "directory, or off"
+    )
     project.assert_refused(line, "--bench-tensorboard=file/below")
 
 

@@ -79,7 +79,10 @@ def test_calls_of_torch_have_operations(suite):
 def test_without_the_option_a_plain_test_stays_as_it_was(suite):
     suite.append(
         "test_bench.py",
-        "\n\ndef test_type(benchmark):\n    assert type(benchmark).__name__ == 'BenchmarkFixture'\n    benchmark(int)\n",
+        (
+            "\n\ndef test_type(benchmark):\n    assert type(benchmark).__name__ == "
+            "'BenchmarkFixture'\n    benchmark(int)\n"
+        ),
     )
     result, saved = suite.run_saved()
     result.assert_outcomes(passed=6)
@@ -151,7 +154,10 @@ def test_a_function_that_only_creates_its_work_is_named(suite):
     assert [name for name, record in records(saved).items() if record] == ["test_whole"]
     result.stdout.fnmatch_lines(
         [
-            "test_bench.py::test_coroutine: its function only creates a coroutine, whose work is not measured; run it: *"
+            (
+                "test_bench.py::test_coroutine: its function only creates a coroutine, whose work "
+                "is not measured; run it: *"
+            )
         ]
     )
     result.stdout.no_fnmatch_line("test_bench.py::test_whole: its function*")
@@ -160,7 +166,10 @@ def test_a_function_that_only_creates_its_work_is_named(suite):
 def test_a_suite_without_torch_does_not_import_it(suite):
     suite.write(
         "test_bench.py",
-        "import sys\n\n\ndef test_sum(benchmark):\n    benchmark(sum, [1])\n    assert 'torch' not in sys.modules\n",
+        (
+            "import sys\n\n\ndef test_sum(benchmark):\n    benchmark(sum, [1])\n    assert "
+            "'torch' not in sys.modules\n"
+        ),
     )
     # A fork has torch.
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--op-benchmarks"]
@@ -300,7 +309,10 @@ def test_what_cannot_be_measured_has_one_line(suite):
             "*UsageError: op_benchmark('step'): the test is not parametrized over workloads*",
             "*UsageError: op_benchmark('step', ...): a phase has no arguments; *",
             "*UsageError: op_benchmark(function): the test is parametrized over workloads*",
-            "*UsageError: bench_workload='resnet' is not a workload; choose of convnet, lenet5, smallnet",
+            (
+                "*UsageError: bench_workload='resnet' is not a workload; choose of convnet, "
+                "lenet5, smallnet"
+            ),
         ]
     )
 

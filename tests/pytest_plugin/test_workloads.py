@@ -68,11 +68,20 @@ def test_workloads_of_a_test(project, options, conftest, test, cases):
         ),
         (
             "def pytest_mnistbench_workloads(config): return ['tiny']\n",
-            "pytest_mnistbench_workloads returned 'tiny': return a list of mnistbench Workload objects",
+            (
+                "pytest_mnistbench_workloads returned 'tiny': return a list of mnistbench "
+                "Workload objects"
+            ),
         ),
         (
-            "import torch\n\ndef pytest_mnistbench_workloads(config): return [torch.nn.Sequential(torch.nn.ReLU())]\n",
-            "pytest_mnistbench_workloads returned an object of type Sequential: return a list of mnistbench Workload objects",
+            (
+                "import torch\n\ndef pytest_mnistbench_workloads(config): return "
+                "[torch.nn.Sequential(torch.nn.ReLU())]\n"
+            ),
+            (
+                "pytest_mnistbench_workloads returned an object of type Sequential: return a list "
+                "of mnistbench Workload objects"
+            ),
         ),
     ],
     ids=["none", "name of a built-in one", "one name twice", "no workload", "model"],

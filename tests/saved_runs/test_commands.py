@@ -57,7 +57,10 @@ def test_the_outcome_is_the_exit_code_and_the_last_line(run, head, options, code
     found, out, err = run("compare", "1", "2", *options)
     assert (found, err) == (code, "")
     assert out.endswith(f"\nthresholds: {line}\n")
-    first = "1. aten::mm, forward fc1 (step convnet-b16-cpu on digits): regressed: 1.00 ms -> 2.00 ms, +100.0 %"
+    first = (
+        "1. aten::mm, forward fc1 (step convnet-b16-cpu on digits): regressed: 1.00 ms -> 2.00 "
+        "ms, +100.0 %"
+    )
     assert (first in out) is (code == EXIT_REGRESSED)
 
 
@@ -140,7 +143,10 @@ def test_two_steps_of_one_run_are_compared_by_operation(run):
         *(
             (
                 text,
-                f"{text!r} cannot be used; give step=reference,fast or dtype=float32,bfloat16 or compile=False,True",
+                (
+                    f"{text!r} cannot be used; give step=reference,fast or dtype=float32,bfloat16 "
+                    "or compile=False,True"
+                ),
             )
             for text in (
                 "step",
@@ -221,7 +227,10 @@ def test_the_step_summary_of_a_job_gets_the_markdown(run, monkeypatch):
     code, out, err = run("compare", "1", "2", "--op-fail=10%")
     assert Path("summary.md").read_text(encoding="utf-8") == f"{markdown}\n"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "gone/summary.md")
-    line = "mnistbench: GITHUB_STEP_SUMMARY: gone/summary.md cannot be written (No such file or directory)\n"
+    line = (
+        "mnistbench: GITHUB_STEP_SUMMARY: gone/summary.md cannot be written (No such file or "
+        "directory)\n"
+    )
     assert (
         run("compare", "1", "2", "--op-fail=10%")
         == (code, out, line)
@@ -325,16 +334,17 @@ def test_where_nothing_can_be_read_every_file_is_reported_with_what_to_do(run, c
     code, out, err = run(command)
     assert (code, out) == (EXIT_UNJUDGED, "")
     empty, number, nothing = err.splitlines()
-    assert (
-        empty
-        == f"mnistbench: passed over: {paths[0]}: is empty; the run that should have written it was cut off"
+    assert empty == (
+        f"mnistbench: passed over: {paths[0]}: is empty; the run that should have written it was "
+        "cut off"
     )
     assert number.startswith(
-        f"mnistbench: passed over: {paths[1]}: file: needs an object, found 5; save the run again or"
+        f"mnistbench: passed over: {paths[1]}: file: needs an object, found 5; save the run again "
+        "or"
     )
-    assert (
-        nothing
-        == "mnistbench: no saved run in .benchmarks can be read; save one with: pytest bench --benchmark-autosave"
+    assert nothing == (
+        "mnistbench: no saved run in .benchmarks can be read; save one with: pytest bench "
+        "--benchmark-autosave"
     )
 
 

@@ -288,7 +288,10 @@ def test_a_run_is_read_however_its_text_is_encoded(run, name):
     [
         (
             b"# Notes\n",
-            "is not JSON (Expecting value: line 1 column 1 (char 0)); it is neither a saved run of pytest-benchmark",
+            (
+                "is not JSON (Expecting value: line 1 column 1 (char 0)); it is neither a saved "
+                "run of pytest-benchmark"
+            ),
         ),
         (
             b"\x89PNG\r\n\x1a\n\x00\xff",
@@ -296,11 +299,17 @@ def test_a_run_is_read_however_its_text_is_encoded(run, name):
         ),
         (
             b'{"a": 1}',
-            "has no benchmarks and no traceEvents; it is neither a saved run of pytest-benchmark nor a trace of torch",
+            (
+                "has no benchmarks and no traceEvents; it is neither a saved run of "
+                "pytest-benchmark nor a trace of torch"
+            ),
         ),
         (
             b'{"benchmarks": [',
-            "is not JSON (Expecting value: line 1 column 17 (char 16)); the run that wrote it was cut off",
+            (
+                "is not JSON (Expecting value: line 1 column 17 (char 16)); the run that wrote it "
+                "was cut off"
+            ),
         ),
         (b"PK\x03\x04rest", "is a zip archive; unpack it and give the file in it"),
         (b"BZh91AY", "is compressed with bzip2; unpack it with: bunzip2 FILE"),
@@ -311,7 +320,10 @@ def test_a_run_is_read_however_its_text_is_encoded(run, name):
         ),
         (
             b"\x80\x04\x95rest",
-            "is a pickle, such as a memory snapshot of torch.cuda; it is neither a saved run of pytest",
+            (
+                "is a pickle, such as a memory snapshot of torch.cuda; it is neither a saved run "
+                "of pytest"
+            ),
         ),
         (
             gzip.compress(gzip.compress(b'{"benchmarks": []}')),
@@ -470,9 +482,9 @@ def test_benchmarks_of_one_name_are_compared_in_their_order(run):
     code, out, err = run("compare", base, head, "--case-fail", "10%")
     assert (code, err) == (EXIT_REGRESSED, "")
     assert (
-        "several benchmarks of one name, compared in their order: test_a.py::test_a (2 in the base, 2 in the head)"
-        in out
-    )
+        "several benchmarks of one name, compared in their order: test_a.py::test_a (2 in the "
+        "base, 2 in the head)"
+    ) in out
     assert [line.split()[-1] for line in out.splitlines() if line.startswith("regressed:")] == ["%"]
     assert "regressed: iteration (test_a.py::test_a), " in out
 

@@ -142,9 +142,8 @@ def test_what_cannot_be_removed_is_named_and_what_follows_stays(tmp_path, tensor
     monkeypatch.setattr(shutil, "rmtree", rmtree)
     with pytest.raises(UsageError) as error:
         remove([run.path], [tensorboard / SESSIONS[0]])
-    assert (
-        str(error.value)
-        == f"{tensorboard / SESSIONS[0]} cannot be removed (Permission denied); what follows it stays"
+    assert str(error.value) == (
+        f"{tensorboard / SESSIONS[0]} cannot be removed (Permission denied); what follows it stays"
     )
     assert run.path.exists()
     with pytest.raises(UsageError, match="cannot be removed"):

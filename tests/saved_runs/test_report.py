@@ -180,14 +180,16 @@ def refused(*arguments, runs=None):
 
 def test_an_unknown_case_is_refused_with_those_there_are():
     assert refused("step gone", "", "") == (
-        "no saved run has case 'step gone'; cases: step convnet-b16-cpu on digits, step convnet-b64-cpu on digits"
+        "no saved run has case 'step gone'; cases: step convnet-b16-cpu on digits, step "
+        "convnet-b64-cpu on digits"
     )
 
 
 def test_an_unknown_operation_is_refused_with_those_of_the_nearest_names():
     assert refused(CASE, "aten::adm", "conv9") == (
-        f"no saved run has case '{CASE}' with operation 'aten::adm' in 'conv9'; its operations with similar names: "
-        "aten::addmm, aten::add_, aten::convolution_backward, (outside operations)"
+        f"no saved run has case '{CASE}' with operation 'aten::adm' in 'conv9'; its operations "
+        "with similar names: aten::addmm, aten::add_, aten::convolution_backward, (outside "
+        "operations)"
     )
     nothing = refused(CASE, "aten::mm", "", runs=[saved(1, step(tables=()))])
     assert nothing.endswith("; its operations with similar names: none")
@@ -211,7 +213,8 @@ def test_two_tests_of_one_case_are_no_series_and_each_has_its_own_by_its_node_id
     other = step(2.0, test="bench/test_b.py::test_b", node_id="bench/test_b.py::test_b")
     runs = [saved(1, step(), other), saved(2, other, step())]
     assert refused(CASE, "", "", runs=runs) == (
-        f"'{CASE}' is 2 cases: bench/test_b.py::test_b, bench/test_step.py::test_step[convnet-b16-cpu]; name one"
+        f"'{CASE}' is 2 cases: bench/test_b.py::test_b, "
+        "bench/test_step.py::test_step[convnet-b16-cpu]; name one"
     )
     assert times("test_b", "", "", runs=runs) == ["4.00 ms", "4.00 ms"]
 

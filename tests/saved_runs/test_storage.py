@@ -138,7 +138,8 @@ def test_latest_is_the_highest_number_that_can_be_read():
 def test_latest_of_nothing_that_can_be_read_says_how_to_save_a_run():
     save("0001_base.json").write_text("")
     assert refusal("latest") == (
-        "'latest': no saved run in .benchmarks can be read; save one with: pytest bench --benchmark-autosave"
+        "'latest': no saved run in .benchmarks can be read; save one with: pytest bench "
+        "--benchmark-autosave"
     )
 
 
@@ -180,9 +181,8 @@ def test_a_part_of_an_id_that_two_commits_share_is_refused():
     # Runs of two commits are no samples of one base.
     save("0001_base.json", commit=FIRST)
     save("0002_base.json", commit=FIRST[:6] + SECOND[6:])
-    assert (
-        refusal(FIRST[:6])
-        == f"'1a2b3c' is the start of 2 commits: {FIRST}, {FIRST[:6] + SECOND[6:]}; give more of one"
+    assert refusal(FIRST[:6]) == (
+        f"'1a2b3c' is the start of 2 commits: {FIRST}, {FIRST[:6] + SECOND[6:]}; give more of one"
     )
     assert found(FIRST[:7]) == [Path(".benchmarks", MACHINE, "0001_base.json")]
 
@@ -198,7 +198,8 @@ def test_a_run_with_changes_on_top_is_not_meant_by_its_commit():
         save("0002_base.json", dirty=True, minute=2),
     )
     assert refusal(FIRST[:7]) == (
-        f"'1a2b3c4' has saved runs only with changes on top of it: {one}, {other}; name one of these files"
+        f"'1a2b3c4' has saved runs only with changes on top of it: {one}, {other}; name one of "
+        "these files"
     )
     clean = save("0003_base.json")
     assert found(FIRST[:7]) == found("main") == [clean]
@@ -234,8 +235,8 @@ def test_runs_of_no_known_commit_are_no_samples_of_each_other(reference):
     save("0002_base.json", commit="unversioned", branch="unknown")
     save("0003_base.json", branch="unknown")
     assert refusal(reference) == (
-        f"{reference!r} has no saved run in .benchmarks; give a file, a number, a name, a glob, latest, a commit or a branch "
-        "that has one (mnistbench list shows them)"
+        f"{reference!r} has no saved run in .benchmarks; give a file, a number, a name, a glob, "
+        "latest, a commit or a branch that has one (mnistbench list shows them)"
     )
 
 
@@ -345,7 +346,10 @@ UNREADABLE = {
     "null": (None, "file: needs an object, found None"),
     "no benchmarks": (
         {},
-        "has no benchmarks and no traceEvents; it is neither a saved run of pytest-benchmark nor a trace",
+        (
+            "has no benchmarks and no traceEvents; it is neither a saved run of pytest-benchmark "
+            "nor a trace"
+        ),
     ),
     "benchmarks no list": (
         builders.saved_file(benchmarks={"a": 1}),

@@ -92,9 +92,9 @@ def test_operations_that_were_fused_are_compared_with_what_replaced_them_whateve
     code, text, _ = run("compare", "fused.json", "parts.json", "--op-fail", "10%")
     assert code == EXIT_REGRESSED
     assert (
-        "regressed: my::fused -> my::part0 + my::part1 + 2 others (host), 46.0 us -> 72.0 us, +56.5 %"
-        in text
-    )
+        "regressed: my::fused -> my::part0 + my::part1 + 2 others (host), 46.0 us -> 72.0 us, "
+        "+56.5 %"
+    ) in text
 
 
 def test_traces_of_different_numbers_of_steps_are_compared_by_step(run):

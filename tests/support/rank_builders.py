@@ -91,7 +91,10 @@ def distributed_modules(program: str, *arguments: str, cwd: Path) -> str:
 
     The program is no rank.
     """
-    listing = "import sys; print(sorted(name for name in sys.modules if name.startswith(('torch.distributed', 'pytest'))))"
+    listing = (
+        "import sys; print(sorted(name for name in sys.modules if "
+        "name.startswith(('torch.distributed', 'pytest'))))"
+    )
     environ = {name: value for name, value in os.environ.items() if name != "RANK"}
     done = subprocess.run(
         [sys.executable, "-c", f"{program}\n{listing}", *arguments],

@@ -206,9 +206,9 @@ def test_launches_without_kernels_are_stated(tmp_path, shown):
     some.append(build.kernel("gemm", 1100, 50, correlation=2))
     out = shown(build.trace_file(tmp_path, some, name="some.json"))
     assert (
-        "1 of 2 kernel launches has no kernel in the trace (ProfilerStep#3: 1 of 1); its time is missing in"
-        in out
-    )
+        "1 of 2 kernel launches has no kernel in the trace (ProfilerStep#3: 1 of 1); its time is "
+        "missing in"
+    ) in out
     folder = tmp_path / "ranks"
     folder.mkdir()
     for rank, events in enumerate((some, build.network())):

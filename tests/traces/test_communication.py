@@ -21,10 +21,19 @@ COMMUNICATION = (
     "pcclKernel_twoShotReduceKernel",
     "void mscclpp::collective::allreduceNvls<__half>(...)",
     "void mscclpp::executionKernel<__half, mscclpp::LL8Packet, true>(int, __half*)",
-    "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, vllm::Signal*)",
+    (
+        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, "
+        "vllm::RankSignals, vllm::Signal*)"
+    ),
     "void aiter::cross_device_reduce_2stage_naive<opus::bf16_t, 8>",
-    "void quickreduce::allreduce_prototype_twoshot<AllReduceTwoshot<__half, CodecQ4<__half, 8>, true>, __half>",
-    "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<4, __nv_bfloat16, 8, false>",
+    (
+        "void quickreduce::allreduce_prototype_twoshot<AllReduceTwoshot<__half, CodecQ4<__half, "
+        "8>, true>, __half>"
+    ),
+    (
+        "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<4, "
+        "__nv_bfloat16, 8, false>"
+    ),
     "void tensorrt_llm::kernels::mnnvl::rmsNormLamport<__nv_bfloat16>",
     "void tensorrt_llm::kernels::mnnvl_throughput::moeA2ADispatchKernel<8, true>(int const*)",
     "moeA2ACombineKernel(tensorrt_llm::CombineKernelPointers)",
@@ -66,7 +75,10 @@ COMPUTATION = (
     "void cub::DeviceScanKernel<cub::DispatchScan<float>>",
     "void cub::DeviceReduceSingleTileKernel<cub::DispatchReduce<float>::Policy600>",
     "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cutlass::epilogue::dispatch::Combine>>",
-    "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>, 4, 4, true>",
+    (
+        "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>, "
+        "4, 4, true>"
+    ),
     "void flash_fwd_mla_combine_kernel<cutlass::bfloat16_t, float, long, 512, 32>",
     "void at::native::index_elementwise_kernel<128, 4, at::native::index_put_kernel_impl>",
     "void dispatch_policy_kernel(int*)",

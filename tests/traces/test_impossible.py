@@ -181,9 +181,9 @@ def test_kernels_without_a_time(tmp_path, length):
     assert found.device.busy_ns == (100_000,)
     assert sum(kernel.count for kernel in found.kernels) == 2
     assert (
-        "Impossible: kernels and copies that have a time of 0 or begin long before their own launch (1)."
-        in text(tmp_path, *events)
-    )
+        "Impossible: kernels and copies that have a time of 0 or begin long before their own "
+        "launch (1)."
+    ) in text(tmp_path, *events)
 
 
 def test_kernels_with_a_time_of_another_clock(tmp_path):

@@ -93,5 +93,6 @@ def test_a_step_that_cannot_be_captured_is_one_line() -> None:
     with pytest.raises(UsageError) as refusal:
         steps.train(torch.tensor([0, 1]))
     assert str(refusal.value) == (
-        "the step cannot be captured as a CUDA graph (operation not permitted when stream is capturing): use --step reference"
+        "the step cannot be captured as a CUDA graph (operation not permitted when stream is "
+        "capturing): use --step reference"
     )

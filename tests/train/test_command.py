@@ -118,7 +118,10 @@ def test_defaults_are_those_of_pytorch_examples() -> None:
         ),
         (
             ["--device", "cuda", "--no-accel"],
-            "--device: 'cuda' and --no-accel (or --no-cuda) contradict each other; give one of them",
+            (
+                "--device: 'cuda' and --no-accel (or --no-cuda) contradict each other; give one "
+                "of them"
+            ),
         ),
         (
             ["--batch-size", "64", "--batch-size-per-rank", "64"],
@@ -278,7 +281,8 @@ def test_options_that_would_change_a_run_are_refused(
             "1",
         ): "--lr: 1.0 cannot continue run, which was trained with 0.5; leave --lr out",
         ("--epochs", "2", "--batch-size-per-rank", "64"): (
-            "--batch-size: 64 cannot continue run, which was trained with 512; leave --batch-size out"
+            "--batch-size: 64 cannot continue run, which was trained with 512; leave --batch-size "
+            "out"
         ),
         ("--epochs", "2", "--step", "reference"): (
             "--step: reference cannot continue run, which was trained with fast; leave --step out"
@@ -303,8 +307,8 @@ def test_the_recipe_of_a_run_decides_whether_it_may_have_more_epochs(
     assert capsys.readouterr().out.startswith("smallnet on digits, cpu, 1 thread, ")
     assert cli.main(["train", "--resume", "run", "--epochs", "2"]) == 2
     assert capsys.readouterr().err == (
-        "mnistbench: --epochs: 2 cannot continue run, which has 1, because the learning rates of recipe fastest follow from "
-        "it; leave --epochs out\n"
+        "mnistbench: --epochs: 2 cannot continue run, which has 1, because the learning rates of "
+        "recipe fastest follow from it; leave --epochs out\n"
     )
 
 
@@ -320,7 +324,10 @@ POINT = Point(
     epoch=1, step=10, samples=640, loss=0.25, accuracy=87.5, learning_rate=1.0, train_ns=500_000_000
 )
 EPOCH = EpochResult(1, 10, 1.0, 640, 0.25, 87.5, 500_000_000)
-EPOCH_LINE = "epoch 1/2: train loss 0.2500, accuracy 87.50 %; test loss 0.0275, accuracy 99.14 %; 2.00 s, 1,280 samples/s\n"
+EPOCH_LINE = (
+    "epoch 1/2: train loss 0.2500, accuracy 87.50 %; test loss 0.0275, accuracy 99.14 %; 2.00 s, "
+    "1,280 samples/s\n"
+)
 
 
 def shown_of_an_epoch(terminal: io.StringIO, *later: Point | EpochResult) -> str:
@@ -345,7 +352,8 @@ def test_lines_in_a_log() -> None:
         + EPOCH_LINE
         + "train epoch 2 [640/1280 (50 %)] loss not a number, accuracy -, 640 samples/s\n"
         "train epoch 2 [1280/1280 (100 %)] loss 0.5000, accuracy 90.00 %, 640 samples/s\n"
-        "epoch 1/2, stopped after 640 samples: train loss 0.2500, accuracy 87.50 %; 500 ms, 1,280 samples/s\n"
+        "epoch 1/2, stopped after 640 samples: train loss 0.2500, accuracy 87.50 %; 500 ms, 1,280 "
+        "samples/s\n"
     )
     assert log.getvalue() == ""
 
@@ -393,7 +401,10 @@ def test_each_run_has_its_own_directory_and_the_end_lists_its_files(
     first, second = sorted((here / "runs").iterdir())
     assert {first.name[15:42], second.name[15:42]} == {"-lenet5-b512-cpu-fast-digit"}
     lines = out.splitlines()
-    title = "lenet5 on digits, cpu, 1 thread, float32, fast step, batch 512, dry run: one batch, into runs/"
+    title = (
+        "lenet5 on digits, cpu, 1 thread, float32, fast step, batch 512, dry run: one batch, into "
+        "runs/"
+    )
     assert lines[0].startswith(title)
     assert any(line.startswith("train epoch 1 [512/512 (100 %)] loss ") for line in lines)
     assert "step lenet5 on digits, cpu, float32, fast step: self CPU time per iteration" in lines

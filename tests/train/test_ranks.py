@@ -141,7 +141,10 @@ sys.exit(main())
     ("error", "line"),
     [
         (
-            'RuntimeError("DefaultCPUAllocator: can\'t allocate memory: you tried to allocate 1 bytes")',
+            (
+                "RuntimeError(\"DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+                '1 bytes")'
+            ),
             "mnistbench: rank 1 of 2: memory of cpu does not suffice for batches of 64",
         ),
         ('ValueError("odd")', "mnistbench: rank 1 of 2 failed: ValueError: odd"),

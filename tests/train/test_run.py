@@ -285,7 +285,10 @@ def test_memory_that_does_not_suffice_is_one_line(error: RuntimeError) -> None:
 
     with pytest.raises(
         UsageError,
-        match=r"^memory of cpu does not suffice for batches of 6, in tests of 5: choose a smaller batch size$",
+        match=(
+            r"^memory of cpu does not suffice for batches of 6, in tests of 5: choose a smaller "
+            r"batch size$"
+        ),
     ):
         run(SETTINGS, workload=dataclasses.replace(WORKLOAD, loss=loss))
 
@@ -360,7 +363,10 @@ def test_images_graph_and_what_was_misclassified(tmp_path: Path) -> None:
     assert (image.width, image.height) == (6 + min(8, wrong) * 90, 6 + -(-wrong // 8) * 118)
     [text] = reader.Tensors("misclassified/tiny/text_summary")
     said = text.tensor_proto.string_val[0].decode()
-    first = f"{wrong} of 12 test images were misclassified. The grid of the same name shows the first {wrong}: "
+    first = (
+        f"{wrong} of 12 test images were misclassified. The grid of the same name shows the first "
+        f"{wrong}: "
+    )
     assert said.startswith(first)
     assert re.search(r"'(\d) as (\d)' is a \1 that was taken for a \2\.$", said)
     assert result.epochs[-1].test_accuracy == pytest.approx(100 * (12 - wrong) / 12)

@@ -65,7 +65,10 @@ def changes(chain: str, files: Mapping[str, str], begun: str) -> Iterator[str]:
     lines = chain.encode(errors="replace").splitlines()
     links = list(_links(lines))
     if not links:
-        yield f"{CHAIN} is missing, empty or damaged, so nothing shows what was changed; measure again in a new directory"
+        yield (
+            f"{CHAIN} is missing, empty or damaged, so nothing shows what was changed; measure "
+            "again in a new directory"
+        )
         return
     if len(links) < len(lines):
         yield f"{CHAIN}: {len(lines) - len(links)} of its lines cannot be read"
@@ -74,15 +77,27 @@ def changes(chain: str, files: Mapping[str, str], begun: str) -> Iterator[str]:
         for at, (_, link) in enumerate(links)
         if link.previous != _sha256(*lines[max(0, at - 1) : at])
     ]:
-        yield f"{CHAIN}: line {broken[0] + 1} does not follow from the line before it, which was changed, added or removed"
+        yield (
+            f"{CHAIN}: line {broken[0] + 1} does not follow from the line before it, which was "
+            "changed, added or removed"
+        )
     last = dict(links)
     if unknown := [name for name in files if name not in last]:
-        yield f"without a line in {CHAIN}: {_first(unknown)}; nothing shows when that was written, so measure it here"
+        yield (
+            f"without a line in {CHAIN}: {_first(unknown)}; nothing shows when that was written, "
+            "so measure it here"
+        )
     for name, text in files.items():
         if name in last and last[name].sha256 != _sha256(text.encode(errors="replace")):
-            yield f"{name} was changed after it was written at {last[name].time}; restore it, or remove it and measure again"
+            yield (
+                f"{name} was changed after it was written at {last[name].time}; restore it, or "
+                "remove it and measure again"
+            )
     if removed := sorted(set(last) - set(files)):
-        yield f"missing, but written before: {_first(removed)}; restore it, or run mnistbench lab again"
+        yield (
+            f"missing, but written before: {_first(removed)}; restore it, or run mnistbench lab "
+            "again"
+        )
     names = [name for name, _ in links]
     if begun in names and PREDICTIONS in names[names.index(begun) :]:
         yield f"{PREDICTIONS} was written at {last[PREDICTIONS].time}, after the lab began"

@@ -94,7 +94,8 @@ def run(settings: Settings) -> int:
     runner = {name.lower().partition("_")[0]: os.environ.get(name, "") for name in CLASSROOM50}
     if settings.classroom50 and not all(runner.values()):
         raise UsageError(
-            f"--classroom50: needs {', '.join(CLASSROOM50)} of the environment, which classroom50 sets"
+            f"--classroom50: needs {', '.join(CLASSROOM50)} of the environment, which classroom50 "
+            "sets"
         )
     try:
         found = self_tested(settings.lab) if is_lab else read(settings.lab)
@@ -162,7 +163,8 @@ def _check_outputs(lab: Path, outputs: Mapping[str, Path]) -> None:
         check(file, f"--{flag}")
         if file.resolve() in kept or file.resolve().parent == (lab / STEPS).resolve():
             raise UsageError(
-                f"--{flag}: {file} is the input, a file of the lab, or another output; name another file"
+                f"--{flag}: {file} is the input, a file of the lab, or another output; name "
+                "another file"
             )
         kept.add(file.resolve())
 

@@ -63,7 +63,8 @@ class Settings:
         if not self.student.isprintable() or not 1 <= len(self.student) <= LONGEST_NAME:
             shown = cut(repr(self.student), 60)
             raise UsageError(
-                f"--student: {shown} cannot be used; give your name or number, at most {LONGEST_NAME} printable characters"
+                f"--student: {shown} cannot be used; give your name or number, at most "
+                f"{LONGEST_NAME} printable characters"
             )
 
 
@@ -78,7 +79,8 @@ def run(settings: Settings) -> int:
     check_directory(directory)
     if has_begun(directory):
         raise UsageError(
-            f"--output: the lab in {directory} has begun, too late for predictions; name another directory"
+            f"--output: the lab in {directory} has begun, too late for predictions; name another "
+            "directory"
         )
     made, kept = datetime.now(UTC).isoformat(timespec="seconds"), directory / PREDICTIONS
     found = empty = Predictions(settings.student, made, settings.dataset, cores, {})
@@ -126,11 +128,13 @@ def answered(
     if file and not file.exists():
         replace_file(file, toml(empty, to_ask).encode())
         raise UsageError(
-            f"--from: {file} did not exist; your questions are there now: answer them and run the command again"
+            f"--from: {file} did not exist; your questions are there now: answer them and run the "
+            "command again"
         )
     if not file and not sys.stdin.isatty():
         raise UsageError(
-            "--from: there is no terminal to ask in; name a file of answers, or a new file for the questions"
+            "--from: there is no terminal to ask in; name a file of answers, or a new file for "
+            "the questions"
         )
     found = read(kept, known) if read(kept).answers else empty
     if file:

@@ -212,7 +212,8 @@ def read(path: TextFile, known: Mapping[str, Any] | None = None) -> Predictions:
     content = load(path, _plain_numbers)
     if known and (other := content.get("student", known["student"])) != known["student"]:
         raise UsageError(
-            f"{path}: student: is {other!r}, not {known['student']!r}; their questions are not the same"
+            f"{path}: student: is {other!r}, not {known['student']!r}; their questions are not "
+            "the same"
         )
     try:
         found = Reader({**content, **(known or {})}).read(Predictions)

@@ -168,16 +168,21 @@ class Score:
             idle := max((idle_ns / base_ns for base_ns, _, _, _, idle_ns in clocks), default=0.0)
         ) > IDLE_SHARE:
             raise RefusedError(
-                f"it computed during {units.percent(idle)} of the reference's time; let no thread go on"
+                f"it computed during {units.percent(idle)} of the reference's time; let no thread "
+                "go on"
             )
         wall, cpu = (
             statistics.median([each[one] / each[one + 1] for each in clocks] or [1.0])
             for one in (0, 2)
         )
         if not 1 / CLOCK_FACTOR <= wall / cpu <= CLOCK_FACTOR:
-            shown = f"{units.factor(wall)} times as fast by wall time and {units.factor(cpu)} times by CPU time"
+            shown = (
+                f"{units.factor(wall)} times as fast by wall time and {units.factor(cpu)} times "
+                "by CPU time"
+            )
             raise RefusedError(
-                f"it is {shown}; use one thread and no other process, and run nothing else meanwhile"
+                f"it is {shown}; use one thread and no other process, and run nothing else "
+                "meanwhile"
             )
 
     @property

@@ -226,7 +226,8 @@ def launched(
     reference_ns, reference_cpu_ns, idle_ns, student_ns, student_cpu_ns = turns
     if (error := statistics.median(errors)) > tolerance:
         raise scores.RefusedError(
-            f"its losses and weights differ by {units.percent(error)}, too much for {settings.dtype}"
+            f"its losses and weights differ by {units.percent(error)}, too much for "
+            f"{settings.dtype}"
         )
     cpu_ns = (sum(reference_cpu_ns), sum(student_cpu_ns), sum(idle_ns))
     return scores.ScoreLaunch(reference_ns, student_ns, cpu_ns if cpu_ns[0] else None)

@@ -217,7 +217,10 @@ def _predictions(submission: Submission) -> Iterator[tuple[str, str]]:
     if not found:
         yield (
             INCOMPLETE,
-            f"{PREDICTIONS} is missing; predict before the lab, in a new directory: mnistbench lab predict",
+            (
+                f"{PREDICTIONS} is missing; predict before the lab, in a new directory: "
+                "mnistbench lab predict"
+            ),
         )
         return
     if submission.student != found.student:
@@ -247,12 +250,18 @@ def _lab(submission: Submission) -> Iterator[tuple[str, str]]:
     ):
         yield (
             INCONSISTENT,
-            f"{FILE} has no batch size {size}, which is that of {found.predictions.student!r}; run your own lab",
+            (
+                f"{FILE} has no batch size {size}, which is that of "
+                f"{found.predictions.student!r}; run your own lab"
+            ),
         )
     elif other := unlike_steps(found, submission.file):
         yield (
             INCONSISTENT,
-            f"{FILE} does not follow from the files in {STEPS}: {', '.join(other)}; run mnistbench lab again",
+            (
+                f"{FILE} does not follow from the files in {STEPS}: {', '.join(other)}; run "
+                "mnistbench lab again"
+            ),
         )
 
 
@@ -262,7 +271,10 @@ def _explanations(submission: Submission) -> Iterator[tuple[str, str]]:
     if short := [key for key in failed if sum(map(bool, map(str.strip, texts[key]))) < 2]:
         yield (
             INCOMPLETE,
-            f"predictions failed: {', '.join(short)}; explain each in two sentences in {EXPLANATIONS}",
+            (
+                f"predictions failed: {', '.join(short)}; explain each in two sentences in "
+                f"{EXPLANATIONS}"
+            ),
         )
 
 
@@ -287,7 +299,10 @@ def _machine(submission: Submission) -> Iterator[tuple[str, str]]:
         kind = DOUBTFUL if SCORE in submission.files else INCOMPLETE
         yield (
             kind,
-            f"{QUIET}, the self-test, is missing; run mnistbench lab check on the machine of the lab",
+            (
+                f"{QUIET}, the self-test, is missing; run mnistbench lab check on the machine of "
+                "the lab"
+            ),
         )
     elif submission.quiet.text != REFERENCE_STEP:
         yield INCONSISTENT, f"{QUIET} is not of code that is equal to the reference; {again}"

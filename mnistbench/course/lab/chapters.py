@@ -392,7 +392,10 @@ def field_name(texts: Texts, field: str) -> str:
         return texts.plain("field", field)
     accelerator, _, rest = field.partition("_")
     number_of = accelerator.removeprefix("accelerator")
-    return f"{texts.plain('field', 'accelerator')}{' ' + number_of if number_of else ''}: {rest.replace('_', ' ')}"
+    return (
+        f"{texts.plain('field', 'accelerator')}{' ' + number_of if number_of else ''}: "
+        f"{rest.replace('_', ' ')}"
+    )
 
 
 def field_value(field: str, value: str) -> str:

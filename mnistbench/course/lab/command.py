@@ -35,7 +35,10 @@ LABS = "labs.json"
 
 REPORTS = ("report.md", "report.html")
 
-_OUTPUT = f"output directory; a lab that is there is resumed (default: {DIRECTORY}, with --merge {MERGED})"
+_OUTPUT = (
+    f"output directory; a lab that is there is resumed (default: {DIRECTORY}, with --merge "
+    f"{MERGED})"
+)
 
 #: Default number of epochs. One epoch of MNIST takes minutes on two cores at batch size 1.
 _EPOCHS = {"digits": 3, "mnist": 1}
@@ -91,7 +94,8 @@ def run(settings: Settings) -> int:
             _measure(settings)
         except KeyboardInterrupt:
             print_error(
-                f"interrupted; finished steps are kept in {_shown(directory)}; run the same command again to resume"
+                f"interrupted; finished steps are kept in {_shown(directory)}; run the same "
+                "command again to resume"
             )
             return EXIT_STOPPED
     for name in REPORTS:

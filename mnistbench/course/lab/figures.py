@@ -278,7 +278,10 @@ class Figures:
             axes.invert_yaxis()
             axes.set(xlim=(0, 100), xlabel=self._label("share"))
             axes.set_title(
-                f"{self._label(phase)}, {self.texts.place(main_place(findings, device), short=True)}",
+                (
+                    f"{self._label(phase)}, "
+                    f"{self.texts.place(main_place(findings, device), short=True)}"
+                ),
                 fontsize=10,
                 loc="left",
             )

@@ -115,7 +115,8 @@ def has_begun(directory: Path) -> bool:
     killed_at_its_start = there == {STEPS.name} and steps.is_dir() and not any(steps.iterdir())
     if there and not killed_at_its_start:
         raise UsageError(
-            f"--output: {directory} contains files that are not a lab's; name a new or an empty directory"
+            f"--output: {directory} contains files that are not a lab's; name a new or an empty "
+            "directory"
         )
     return False
 
@@ -336,7 +337,8 @@ class Lab:
         for file in step.files:
             if not (self._directory / file).exists():
                 progress.say(
-                    f"mnistbench: {self._directory / file} is missing; measuring it again: {step.text}"
+                    f"mnistbench: {self._directory / file} is missing; measuring it again: "
+                    f"{step.text}"
                 )
                 return None
         return items, notes
@@ -386,8 +388,9 @@ def _begin(directory: Path, settings: LabSettings, environment: Environment) -> 
                     ]
                 )
                 raise UsageError(
-                    f"{own}: has no answers, and predictions count only before the lab has begun; answer the questions: "
-                    f"{command}; or remove the file, to measure without predictions"
+                    f"{own}: has no answers, and predictions count only before the lab has begun; "
+                    f"answer the questions: {command}; or remove the file, to measure without "
+                    "predictions"
                 )
             add_link(directory, PREDICTIONS, own.read_bytes())  # the student may have edited them
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -413,13 +416,13 @@ def _begin(directory: Path, settings: LabSettings, environment: Environment) -> 
     for name, value in identity.items():
         if before.get(name) != value:
             raise UsageError(
-                f"--output: {directory} contains a lab with {name} {before.get(name)}, not {value}; "
-                "use the same settings or name another directory"
+                f"--output: {directory} contains a lab with {name} {before.get(name)}, not "
+                f"{value}; use the same settings or name another directory"
             )
     for name, (then, now) in differences(asdict(begun_on), asdict(environment)).items():
         raise UsageError(
-            f"--output: the lab in {directory} was started on another machine or with other software: "
-            f"{name} was {then!r} and is {now!r}; name another directory"
+            f"--output: the lab in {directory} was started on another machine or with other "
+            f"software: {name} was {then!r} and is {now!r}; name another directory"
         )
     return predicted
 
@@ -454,7 +457,10 @@ def study(name: str, limit_s: float) -> tuple[tuple[StudyTable, ...], tuple[str,
                 columns, *rows = csv.reader(child.output(limit_s).splitlines())
         except ChildError as error:
             if time.monotonic() >= ends:
-                over = f"the study of {name} was ended by the time limit of all studies, {STUDIES_S:.0f} s"
+                over = (
+                    f"the study of {name} was ended by the time limit of all studies, "
+                    f"{STUDIES_S:.0f} s"
+                )
                 return (), (f"{over}; run mnistbench study {name}",)
             return (), (f"the study of {name} {printable(str(error))}",)
     return (StudyTable(name, tuple(columns), tuple(map(tuple, rows))),), ()

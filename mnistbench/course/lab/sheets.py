@@ -423,7 +423,10 @@ def _operations(case: Profiled, table: OpTable) -> Sheet:
     )
     rows = sorted(table.rows, key=lambda row: (-row.self_ns(clock), *row.key))
     return Sheet(
-        f"tables/operations-{params.phase}-{in_a_name(params.device)}-{table.view}-b{params.batch_size}.csv",
+        (
+            f"tables/operations-{params.phase}-{in_a_name(params.device)}-{table.view}-b"
+            f"{params.batch_size}.csv"
+        ),
         columns,
         rows,
     )

@@ -43,11 +43,13 @@ def run(settings: Settings) -> int:
         print(draw(Table(counted(len(environments), "environment"), _COLUMNS, environments)))
     else:
         print(
-            "no environments; mnistbench gate and bisect make them, for --base-with, --head-with and releases"
+            "no environments; mnistbench gate and bisect make them, for --base-with, --head-with "
+            "and releases"
         )
     if incomplete:
         print(
-            f"{counted(incomplete, 'folder')} incomplete or being made; --prune removes what is incomplete"
+            f"{counted(incomplete, 'folder')} incomplete or being made; --prune removes what is "
+            "incomplete"
         )
     return EXIT_PASSED
 

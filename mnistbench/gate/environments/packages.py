@@ -149,7 +149,8 @@ def check_can_be_changed(change: Requirement) -> None:
         Version(version) < Version(OLDEST_TORCH) for version in exact
     ):
         raise ValueError(
-            f"is older than {OLDEST_TORCH}, the oldest torch that the gate measures; give a newer version"
+            f"is older than {OLDEST_TORCH}, the oldest torch that the gate measures; give a newer "
+            "version"
         )
 
 

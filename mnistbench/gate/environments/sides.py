@@ -55,7 +55,8 @@ def python(text: str) -> str:
         )
     if code == 1:
         raise ValueError(
-            "has no pytest, or an old one; install pytest 8.1 or newer there, or name another interpreter"
+            "has no pytest, or an old one; install pytest 8.1 or newer there, or name another "
+            "interpreter"
         )
     return os.path.abspath(found)  # noqa: PTH100  # resolve() would leave a virtual environment
 
@@ -119,7 +120,8 @@ class SideOptions:
             flag = f"--{side}-with"
             if self.pythons[side]:
                 raise UsageError(
-                    f"{flag}: the new environment has its own interpreter; remove --{side}-python or {flag}"
+                    f"{flag}: the new environment has its own interpreter; remove --{side}-python "
+                    f"or {flag}"
                 )
             names = [canonicalize_name(each.name) for each in requirements]
             for each, name in zip(requirements, names, strict=True):

@@ -77,7 +77,8 @@ def held(wanted: Wanted, say: Callable[[str], None]) -> Iterator[MadeEnvironment
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{folder.parent} cannot be written ({error.strerror}); set XDG_CACHE_HOME to another folder"
+            f"{folder.parent} cannot be written ({error.strerror}); set XDG_CACHE_HOME to another "
+            "folder"
         ) from None
     while True:  # another process may remove it after it was made and before it is used
         with _locked(folder, fcntl.LOCK_SH, say):
@@ -148,7 +149,8 @@ def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -
     program = uv.find()
     asked = ", ".join(wanted.asked)
     say(
-        f"making an environment with {asked} in {shown(folder)}: about {size(wanted.size_bytes)}, less what uv has in its cache"
+        f"making an environment with {asked} in {shown(folder)}: about {size(wanted.size_bytes)}, "
+        "less what uv has in its cache"
     )
     install = ["pip", "install", "--python", f"{folder}/bin/python"]
     for line in wanted.lines:

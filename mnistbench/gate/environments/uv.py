@@ -35,7 +35,10 @@ _LONGEST = 400
 
 #: Variables that may change what uv installs: not its own folders, the network, what it prints,
 #: passwords.
-_SETTING = r"UV_(?!(.*_DIR|CONCURRENT_.*|HTTP_.*|.*_(PASSWORD|TOKEN|USERNAME)|LINK_MODE|NO_CACHE|NO_PROGRESS|RUN_.*|SYSTEM_PYTHON)$).*"
+_SETTING = (
+    r"UV_(?!(.*_DIR|CONCURRENT_.*|HTTP_.*|.*_(PASSWORD|TOKEN|USERNAME)|LINK_MODE|NO_CACHE|"
+    r"NO_PROGRESS|RUN_.*|SYSTEM_PYTHON)$).*"
+)
 
 
 def settings() -> list[Any]:
@@ -179,12 +182,13 @@ def release_range(text: str) -> Range:
     for version in (first, last):
         if version.local:
             raise ValueError(
-                f"names a build, {version}; give {version.public}, and select the build with uv's settings, "
-                "such as UV_TORCH_BACKEND"
+                f"names a build, {version}; give {version.public}, and select the build with uv's "
+                "settings, such as UV_TORCH_BACKEND"
             )
     if first >= last:
         raise ValueError(
-            f"has {first}, which is not older than {last}; give NAME==FIRST..LAST with the older release first"
+            f"has {first}, which is not older than {last}; give NAME==FIRST..LAST with the older "
+            "release first"
         )
     check_can_be_changed(Requirement(f"{found.name}=={first}"))
     return Range(found.name, str(first), str(last))

@@ -77,5 +77,6 @@ def _check_packages(file: Path, origin: ScriptOrigin) -> None:
         name = "torch" if "torch" in changed else next(iter(changed))
         base, head = changed[name]
         raise UsageError(
-            f"{file}: the gate compared {name} {base} with {head}; give --base-with {name}=={base} --head-with {name}=={head}"
+            f"{file}: the gate compared {name} {base} with {head}; give --base-with "
+            f"{name}=={base} --head-with {name}=={head}"
         )

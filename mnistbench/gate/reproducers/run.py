@@ -207,7 +207,10 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
     least = max(origin.low - tolerance, origin.low / 2)
     if least <= change <= origin.high + tolerance and change > 0:
         if p > LEVEL:
-            return f"unclear: {found}; the head is slower in {slower} of {len(changes)} launches; give more --launches"
+            return (
+                f"unclear: {found}; the head is slower in {slower} of {len(changes)} launches; "
+                "give more --launches"
+            )
         return f"reproduced: {found}"
     around = "(layout of its input, allocator, cache)"
     if origin.low / 2 <= change < origin.low and p <= LEVEL:
@@ -220,5 +223,8 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
             "the surroundings hide a part of it (cache, other operations of the program)",
         )
     if origin.made_share < LEAST_SHARE:
-        why = f"the script makes calls with {units.percent(origin.made_share)} of the time, since the others do not fit into it"
+        why = (
+            f"the script makes calls with {units.percent(origin.made_share)} of the time, since "
+            "the others do not fit into it"
+        )
     return f"{shows} by itself: {found}; {why}"

@@ -269,12 +269,18 @@ class _Program:
         if self._writes:
             yield "kept = [one.clone() for one in written]"
         if self._is_cold:
-            yield "other = torch.zeros(max((since for _, since, _ in used), default=0), dtype=torch.uint8)"
+            yield (
+                "other = torch.zeros(max((since for _, since, _ in used), default=0), "
+                "dtype=torch.uint8)"
+            )
         if self._is_profiled or self._writes or self._is_on_cpu:
             yield from self._preparation()
         yield from self._profiled() if self._is_profiled else self._timed()
         yield ""
-        yield 'for _ in sys.stdin if "--turns" in sys.argv else range(1):  # mnistbench reproduce lets two processes take turns'
+        yield (
+            'for _ in sys.stdin if "--turns" in sys.argv else range(1):  # mnistbench reproduce '
+            "lets two processes take turns"
+        )
         yield "    seconds = measure()"
         yield '    print(f"{1e6 * seconds:,.1f} us")'
         yield '    print(json.dumps({"seconds": seconds}), flush=True)'
@@ -286,7 +292,10 @@ class _Program:
         )
         base, head = (units.duration(ns) for ns in (found.base_ns, found.head_ns))
         of = " of the case" if found.case_ns else ""
-        yield f"# {found.title} is slower: {change}{of} ({low} to {high}), {base} -> {head} in each iteration of {found.case}"
+        yield (
+            f"# {found.title} is slower: {change}{of} ({low} to {high}), {base} -> {head} in each "
+            f"iteration of {found.case}"
+        )
         packages = [
             f"{name} {' -> '.join(versions)}"
             for name, versions in found.packages.items()
@@ -330,9 +339,15 @@ class _Program:
         """Yield the function that runs before each timed call."""
         yield "def prepare():  # not timed"
         if self._writes:
-            yield "    for one, values in zip(written, kept): one.copy_(values)  # the call changes these tensors"
+            yield (
+                "    for one, values in zip(written, kept): one.copy_(values)  # the call changes "
+                "these tensors"
+            )
         if self._is_cold:
-            yield "    for (one, since, ns), (_, next_since, next_ns) in zip(used, [*used[1:], (None, 0, 0)]):"
+            yield (
+                "    for (one, since, ns), (_, next_since, next_ns) in zip(used, [*used[1:], "
+                "(None, 0, 0)]):"
+            )
             yield "        if one is not None: one.sum()"
             why = "wait as long as the program does after using this tensor"
             yield f"        end = time.perf_counter_ns() + ns - next_ns  # {why}"
@@ -345,28 +360,50 @@ class _Program:
         threads = self._timer_threads
         if not (self._writes or self._is_on_cpu):
             yield f'timer = Timer("call()", globals={{"call": call}}, num_threads={threads})'
-            yield "def measure():  # median time of the calls, in seconds; repeated, as a kernel may end before the next starts"
+            yield (
+                "def measure():  # median time of the calls, in seconds; repeated, as a kernel "
+                "may end before the next starts"
+            )
             yield f"    return timer.blocked_autorange(min_run_time={_MEASUREMENT_NS / 1e9}).median"
             return
-        yield f'timer = Timer("call()", "prepare()", globals={{"call": call, "prepare": prepare}}, num_threads={threads})'
+        yield (
+            'timer = Timer("call()", "prepare()", globals={"call": call, "prepare": prepare}, '
+            f"num_threads={threads})"
+        )
         yield "def measure():  # median time of the calls, in seconds"
-        yield f"    return statistics.median(timer.timeit(1).median for _ in range({self._repetitions()}))"
+        yield (
+            "    return statistics.median(timer.timeit(1).median for _ in "
+            f"range({self._repetitions()}))"
+        )
 
     def _profiled(self) -> Iterator[str]:
         times, names = self._repetitions(), self._names
         yield "def is_timed(event):"
-        yield '    return event is not None and (event.name == "timed" or is_timed(event.cpu_parent))'
-        yield f"def measure():  # median over repetitions of the self time of {' or '.join(names)}, in seconds"
-        yield "    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:"
+        yield (
+            '    return event is not None and (event.name == "timed" or is_timed(event.cpu_parent))'
+        )
+        yield (
+            f"def measure():  # median over repetitions of the self time of {' or '.join(names)}, "
+            "in seconds"
+        )
+        yield (
+            "    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as "
+            "profiler:"
+        )
         yield f"        for _ in range({times}):"
         yield "            prepare()"
         yield '            with torch.profiler.record_function("timed"): call()'
         chosen = f'== "{names[0]}"' if len(names) == 1 else f"in {names}"
         condition = f"event.name {chosen} and is_timed(event)"
-        yield f"    times = [event.self_cpu_time_total for event in profiler.events() if {condition}]"
+        yield (
+            f"    times = [event.self_cpu_time_total for event in profiler.events() if {condition}]"
+        )
         yield f"    each = max(1, len(times) // {times})  # events of this name in a repetition"
         nothing = "" if all(self._sides.values()) else " or [1e-3]"
-        yield f"    return statistics.median([sum(times[i : i + each]) for i in range(0, len(times), each)]{nothing}) / 1e6"
+        yield (
+            "    return statistics.median([sum(times[i : i + each]) for i in range(0, "
+            f"len(times), each)]{nothing}) / 1e6"
+        )
 
     def _repetitions(self) -> int:
         """Return how many calls are timed one by one."""
@@ -548,7 +585,10 @@ def _tensor(tensor: Mapping[str, Any], key: str) -> str:
     flat = _values(tensor, str(tensor["elements"]), key)
     shape, stride = tuple(tensor["shape"]), tuple(tensor["stride"])
     if tensor["offset"]:
-        return f"torch.nn.functional.pad({flat}, ({tensor['offset']}, 0)).as_strided({shape}, {stride}, {tensor['offset']})"
+        return (
+            f"torch.nn.functional.pad({flat}, ({tensor['offset']}, 0)).as_strided({shape}, "
+            f"{stride}, {tensor['offset']})"
+        )
     if not _is_contiguous(tensor):
         return f"{flat}.as_strided({shape}, {stride})"
     return flat if len(shape) == 1 else f"{flat}.view({shape})"
@@ -596,7 +636,10 @@ def _distributed(values: Mapping[str, Any], n: str, dtype: str) -> tuple[str, st
             float(f"{number:.4g}")
             for number in (math.log(mean) - variance / 2, math.sqrt(variance))
         )
-    text = f"torch.randn({n}).mul({std}).add({mean}){'.exp()' if logarithm else ''}.clamp({values['least']}, {values['most']})"
+    text = (
+        f"torch.randn({n}).mul({std}).add({mean}){'.exp()' if logarithm else ''}.clamp("
+        f"{values['least']}, {values['most']})"
+    )
     zeros = f".mul(torch.rand({n}) >= {values['zeros']})" if values["zeros"] else ""
     return f"{text}{zeros}", "float32"
 

@@ -37,8 +37,8 @@ _LARGEST = 1e6
 
 #: Why a quantity of OUTSIDE_KIND has no script.
 _NO_OPERATION = (
-    "it is no operation of torch, but time of Python and autograd, of the accelerator's runtime, or of kernels that belong to "
-    "no operation"
+    "it is no operation of torch, but time of Python and autograd, of the accelerator's runtime, "
+    "or of kernels that belong to no operation"
 )
 
 

@@ -22,7 +22,8 @@ _CALLERS = ("_pytest", "pytest", "pluggy", "mnistbench", "importlib")
 #: Where pytest prints a place: ``test_a.py:5: AssertionError``, ``test_a.py:5: in test_a``, ``file
 #: /a/test_a.py, line 5`` for a fixture that it does not find, or a frame as Python prints it.
 _PLACE = re.compile(
-    r'^(?P<path>[^\s:>][^:]*):(?P<line>\d+): |(File "|^file )(?P<other_path>[^"]+?)"?, line (?P<other_line>\d+)'
+    r'^(?P<path>[^\s:>][^:]*):(?P<line>\d+): |(File "|^file )(?P<other_path>[^"]+?)"?, line '
+    r"(?P<other_line>\d+)"
 )
 
 #: What pytest prints if it cannot import a conftest.py or a plug-in, with its path or name.
@@ -134,7 +135,10 @@ def _ending(code: int, output: str, errors: str) -> str:
     if reasons := [line for line in (*internal, *stopped) if line.strip()]:
         return f"pytest ended with exit code {code}: {reasons[-1].strip()}"
     if code == pytest.ExitCode.TESTS_FAILED:
-        return f"pytest ended with exit code {code}, although no test failed: a hook such as pytest_sessionfinish has set it"
+        return (
+            f"pytest ended with exit code {code}, although no test failed: a hook such as "
+            "pytest_sessionfinish has set it"
+        )
     last_line = [line for line in (output + errors).splitlines() if line.strip()][-1:]
     return ": ".join([f"pytest ended with exit code {code}", *last_line])
 

@@ -129,8 +129,9 @@ def refuse_old_torch(side: str) -> None:
     if torch is not None and torch.__version__ < OLDEST_TORCH:
         option = {BASE: "--base-python", HEAD: "--head-python"}[side]
         raise SideError(
-            f"{side}: torch {torch.__version__} of {sys.executable} is older than {OLDEST_TORCH}, the oldest that the gate "
-            f"measures; install a newer one there, or name another interpreter with {option}"
+            f"{side}: torch {torch.__version__} of {sys.executable} is older than {OLDEST_TORCH}, "
+            "the oldest that the gate measures; install a newer one there, or name another "
+            f"interpreter with {option}"
         )
 
 
@@ -252,7 +253,8 @@ class _Survey:
         ):
             took = f"{units.duration(case.took_ns)} instead of {units.duration(first_ns)}"
             notes.append(
-                f"asks for one round, and its second call took {took}, so only its first iteration counts"
+                f"asks for one round, and its second call took {took}, so only its first "
+                "iteration counts"
             )
         listed.note = "; ".join(notes)
         kinds = type_name(first), *(name.rpartition(".")[2] for name in one.unread_types)

@@ -112,7 +112,8 @@ class Turns:
         own, other = self.exchange(test)
         if own != other:
             raise PeerError(
-                f"the sides run different tests: {own or 'none'}, and {other or 'none'} on the other side"
+                f"the sides run different tests: {own or 'none'}, and {other or 'none'} on the "
+                "other side"
             )
 
     def _send(self, value: Any) -> None:

@@ -763,7 +763,10 @@ def _of_unusable(quantities: Sequence[Quantity]) -> Iterable[Reason]:
             what = f"{quantity.case}: too few usable samples of {quantity.title}"
             yield Reason(
                 UNMEASURED,
-                f"{what} (times of zero, or on one side only); measure again, or choose a longer case",
+                (
+                    f"{what} (times of zero, or on one side only); measure again, or choose a "
+                    "longer case"
+                ),
             )
 
 
@@ -782,11 +785,14 @@ def _of_findings(
             up_to = "" if is_new else f" (up to {units.percent_up(shown.high)})"
             yield Reason(
                 NOISE,
-                f"{name} was flagged, and {fresh} fresh launches neither confirm it nor rule out a slowdown "
-                f"of {limit}{up_to}; measure again",
+                f"{name} was flagged, and {fresh} fresh launches neither confirm it nor rule out "
+                f"a slowdown of {limit}{up_to}; measure again",
             )
         elif finding.verdict == CONTRADICTED:
-            text = f"{name} {differs}, more than the time of its case shows; profile this operation alone"
+            text = (
+                f"{name} {differs}, more than the time of its case shows; profile this operation "
+                "alone"
+            )
             yield Reason(CONTRADICTION, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_FRESH:
             text = (
@@ -827,7 +833,10 @@ def _of_bounds(
             worst[key] = max(worst.get(key, one), one, key=lambda estimate: estimate.high)
     for one in worst.values():
         up_to = f"of up to {units.percent_up(one.high)}"
-        left = f"{one.quantity.case}: a slowdown {up_to} of its {one.quantity.title} cannot be ruled out"
+        left = (
+            f"{one.quantity.case}: a slowdown {up_to} of its {one.quantity.title} cannot be ruled "
+            "out"
+        )
         limit = thresholds.to_rule_out(one.quantity)
         if one.change >= limit:
             yield Reason(
@@ -864,6 +873,9 @@ def _of_unbounded(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iter
                 units.percent(thresholds.of(one.quantity)),
                 units.percent(one.quantity.share),
             )
-            slower = f"{one.quantity.title} ({share} of its case) may be up to {units.percent_up(one.high)} slower"
+            slower = (
+                f"{one.quantity.title} ({share} of its case) may be up to "
+                f"{units.percent_up(one.high)} slower"
+            )
             advice = f"the threshold is {limit}, and more --launches narrow the interval"
             yield Reason(NOISE, f"{one.quantity.case}: {slower}; {advice}")

@@ -14,11 +14,13 @@ from collections.abc import Iterable, Mapping
 
 #: Why a case with such an id cannot be measured.
 OTHER_ID = (
-    "its id differs between processes, as it contains the order of a set, an address, the time or a random number; "
+    "its id differs between processes, as it contains the order of a set, an address, the time or "
+    "a random number; "
     'sort what it is made of, or name it: pytest.param(..., id="...")'
 )
 OTHER_PARAMETERS = (
-    "its id belongs to other parameters in another process, as their order is that of a set, or random; "
+    "its id belongs to other parameters in another process, as their order is that of a set, or "
+    "random; "
     'sort them, or name each: pytest.param(..., id="...")'
 )
 REORDERED = (

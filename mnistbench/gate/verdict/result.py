@@ -89,7 +89,10 @@ class JudgeOptions(Thresholds, Excuses):
         Excuses.__post_init__(self)
         if self.case < LEAST_THRESHOLD:
             least = f"{100 * LEAST_THRESHOLD:g}%"
-            what = f"{100 * self.case:g}% is below {least}, three times the difference that the same code may show"
+            what = (
+                f"{100 * self.case:g}% is below {least}, three times the difference that the same "
+                "code may show"
+            )
             raise UsageError(f"--threshold: {what}; give {least} or more")
 
 
@@ -177,7 +180,10 @@ class Verdict:
                 )
                 yield Reason(
                     MISSING,
-                    f"{what}, so not judged: {shown}{more}; add --allow-missing if this is intended",
+                    (
+                        f"{what}, so not judged: {shown}{more}; add --allow-missing if this is "
+                        "intended"
+                    ),
                 )
         for text in [] if self.options.allow_missing else reasons_with_cases(self.unmeasurable):
             yield Reason(MISSING, f"not measured: {text}; add --allow-missing to judge without it")
@@ -202,8 +208,8 @@ class Verdict:
             slower = f"is up to {limit} % slower" if math.isfinite(high) else "is new"
             line = shlex.quote(f"{acceptance.pattern}:{limit}%")
             text = (
-                f"--accept {acceptance.text!r} gives no limit, and {quantity.title} ({quantity.case}) {slower}; "
-                f"give one: --accept {line}"
+                f"--accept {acceptance.text!r} gives no limit, and {quantity.title} "
+                f"({quantity.case}) {slower}; give one: --accept {line}"
             )
             yield Reason(ACCEPTANCE, text)
 

@@ -1065,7 +1065,8 @@ def load(path: Path) -> Recorded:
         first, *others = [Reader(_parsed(line)) for line in _lines(path)]
         if (schema := first["schema"].read(int)) != SCHEMA:
             raise RecordError(  # noqa: TRY301
-                f"schema: {schema} is not known to this version, which reads {SCHEMA}; update mnistbench"
+                f"schema: {schema} is not known to this version, which reads {SCHEMA}; update "
+                "mnistbench"
             )
         header = first.read(GateHeader)
         for case in header.labels:

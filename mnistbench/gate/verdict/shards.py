@@ -30,11 +30,13 @@ def gather(paths: Sequence[Path]) -> Recorded:
     for earlier, later in zip(found, others, strict=False):
         if difference := _difference(first, later):
             raise UsageError(
-                f"{later.path}: is of another gate than {first.path}: {difference}; judge the shards of one gate"
+                f"{later.path}: is of another gate than {first.path}: {difference}; judge the "
+                "shards of one gate"
             )
         if earlier.header.shard.number == later.header.shard.number:
             raise UsageError(
-                f"{later.path}: is of shard {later.header.shard}, as {earlier.path} is; remove one of them"
+                f"{later.path}: is of shard {later.header.shard}, as {earlier.path} is; remove "
+                "one of them"
             )
     return _merged(found) if first.header.shard.of > 1 else first
 

@@ -76,7 +76,10 @@ def reasons(
 
     Means of regressed cases are not judged again.
     """
-    advice = "one launch cannot confirm it; run the gate again with the same --soak, and profile the head if it comes again"
+    advice = (
+        "one launch cannot confirm it; run the gate again with the same --soak, and profile the "
+        "head if it comes again"
+    )
     for one in found:
         shares = (one.change, one.low, one.high, *one.growths)
         change, low, high, base, head = (units.percent(share, signed=True) for share in shares)

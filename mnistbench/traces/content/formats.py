@@ -81,7 +81,10 @@ def of_json(document: Any) -> str:
     if not isinstance(document, dict):
         return ""
     if "benchmarks" in document:
-        return "a saved run of pytest-benchmark; compare two of them with: mnistbench compare BASE HEAD"
+        return (
+            "a saved run of pytest-benchmark; compare two of them with: mnistbench compare BASE "
+            "HEAD"
+        )
     if "nodes" in document and "schema" in document:
         return f"an execution trace of PyTorch, which has no kernels; {RECORD}"
     if "device_traces" in document or "segments" in document:

@@ -57,7 +57,8 @@ _UNESCAPED = re.compile(r'\\["\\]|\\|"')
 
 #: Whatever has only values that JSON allows, or Python's ``json``: NaN, Infinity.
 _SOUND_VALUES = re.compile(
-    rf'(?:"{_INSIDE}"|[^"a-zA-Z:,]++|:(?!\s*+[,}}\]])|,(?!\s*+[}}\]])|[eE](?=[-+\d])|true|false|null|NaN|Infinity)*+'
+    rf'(?:"{_INSIDE}"|[^"a-zA-Z:,]++|:(?!\s*+[,}}\]])|,(?!\s*+[}}\]])|[eE](?=[-+\d])|true|false|'
+    r"null|NaN|Infinity)*+"
 )
 
 _NOT_FINITE = re.compile(r"inf(?:inity)?|(?P<nan>nan(?:\(\w*\))?)", re.IGNORECASE)

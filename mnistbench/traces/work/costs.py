@@ -246,7 +246,10 @@ _ENTRIES: tuple[tuple[str, tuple[float, float], Mapping[str, float], float, str]
         (63, 70),
         {"float64": 47.85, "float32": 47.85, "bfloat16": 191.5, "float16": 191.5},
         1600,
-        "AMD Instinct MI250X data sheet, half of it for one of two dies; an MI250 has 5 % less FLOP/s and the same name",
+        (
+            "AMD Instinct MI250X data sheet, half of it for one of two dies; an MI250 has 5 % "
+            "less FLOP/s and the same name"
+        ),
     ),
     (
         r"AMD Instinct MI300X( VF| HF)?",

@@ -78,22 +78,28 @@ _ELEMENTWISE = {
     (
         _PROMOTED,
         1,
-    ): "abs neg positive clone relu sgn sign square ceil floor round trunc bitwise_not hardtanh relu6 nan_to_num",
+    ): (
+        "abs neg positive clone relu sgn sign square ceil floor round trunc bitwise_not hardtanh "
+        "relu6 nan_to_num"
+    ),
     (
         _PROMOTED,
         2,
-    ): "add sub rsub mul maximum minimum pow fmod remainder clamp_min clamp_max bitwise_and bitwise_or bitwise_xor"
+    ): "add sub rsub mul maximum minimum pow fmod remainder clamp_min clamp_max bitwise_and "
+    "bitwise_or bitwise_xor"
     " threshold_backward",
     (_PROMOTED, 3): "clamp addcmul",
     (
         _FLOATING,
         1,
-    ): "silu gelu tanh sigmoid exp exp2 expm1 log log2 log1p sqrt rsqrt reciprocal sin cos tan erf erfc elu"
+    ): "silu gelu tanh sigmoid exp exp2 expm1 log log2 log1p sqrt rsqrt reciprocal sin cos tan "
+    "erf erfc elu"
     " leaky_relu softplus hardswish hardsigmoid mish",
     (
         _FLOATING,
         2,
-    ): "div true_divide atan2 silu_backward gelu_backward tanh_backward sigmoid_backward leaky_relu_backward"
+    ): "div true_divide atan2 silu_backward gelu_backward tanh_backward sigmoid_backward "
+    "leaky_relu_backward"
     " hardtanh_backward",
     (_FLOATING, 3): "lerp addcdiv",
     (_TRUTH, 1): "isnan isinf isfinite logical_not",

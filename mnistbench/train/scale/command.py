@@ -87,7 +87,8 @@ def check_ranks(settings: Settings, environ: Mapping[str, str]) -> None:
     )
     if most > present:
         raise UsageError(
-            f"--ranks: {most} ranks need as many GPUs, and there are {present}; give {present} at most"
+            f"--ranks: {most} ranks need as many GPUs, and there are {present}; give {present} at "
+            "most"
         )
 
 

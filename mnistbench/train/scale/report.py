@@ -49,7 +49,10 @@ def table(scaling: Scaling) -> Table:
         if settings.strong
         else f"{settings.batch_size_per_rank} of each rank"
     )
-    title = f"{settings.scaling} scaling, step {settings.model} on {settings.dataset}, {device}, batch {size}"
+    title = (
+        f"{settings.scaling} scaling, step {settings.model} on {settings.dataset}, {device}, "
+        f"batch {size}"
+    )
     columns: Sequence[Column[Launched]] = (
         Column("ranks", lambda launch: launch.ranks, units.count, key="ranks"),
         Column("threads", lambda _: settings.threads, units.count, key="threads"),
@@ -94,16 +97,22 @@ def _to(shown: Callable[[int], str]) -> Callable[[Sequence[int]], str]:
 def _sentences(scaling: Scaling) -> Iterator[str]:
     """Yield what the columns mean, and why a number is missing."""
     steps = scaling.settings.iterations
-    yield f"A step's time is that of its slowest rank, the median of {steps} steps with quartiles; batches are made before it."
+    yield (
+        f"A step's time is that of its slowest rank, the median of {steps} steps with quartiles; "
+        "batches are made before it."
+    )
     if any(launch.exposed_ns is not None for launch in scaling.launches):
-        yield "Exposed communication: step time minus the time of a step without communication (no_sync)."
+        yield (
+            "Exposed communication: step time minus the time of a step without communication "
+            "(no_sync)."
+        )
     if scaling.alone is None:
         yield "No efficiency, because it compares with one rank: --ranks must contain 1."
     if any(scaling.oversubscribed(launch) for launch in scaling.launches):
         cores = scaling.environment.cpu_count
         yield (
-            f"Oversubscribed: more threads than the {cores} cores that can be used, so ranks wait for each other; "
-            "such a row has no efficiency."
+            f"Oversubscribed: more threads than the {cores} cores that can be used, so ranks wait "
+            "for each other; such a row has no efficiency."
         )
 
 

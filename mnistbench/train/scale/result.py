@@ -89,11 +89,13 @@ class Settings:
         if self.strong and self.batch_size < max(self.ranks):
             most = max(self.ranks)
             raise UsageError(
-                f"--batch-size: {self.batch_size} has no sample for each of {most} ranks; give {most} at least"
+                f"--batch-size: {self.batch_size} has no sample for each of {most} ranks; give "
+                f"{most} at least"
             )
         if self.step == FAST and self.device != "cpu":
             raise UsageError(
-                f"--step: the fast step is for the CPU here, not for {self.device}; leave --step out"
+                f"--step: the fast step is for the CPU here, not for {self.device}; leave --step "
+                "out"
             )
 
     @property

@@ -52,7 +52,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _measure_and_write(settings: Settings, device: torch.device, ranks: Alone, path: Path) -> None:
     batch_size = settings.global_batch_size(ranks.world_size)
-    otherwise = f"memory of {device} does not suffice for {ranks.world_size} ranks and batches of {batch_size}"
+    otherwise = (
+        f"memory of {device} does not suffice for {ranks.world_size} ranks and batches of "
+        f"{batch_size}"
+    )
     with memory_suffices(f"{otherwise}: choose a smaller batch"), thread_count(settings.threads):
         mine = measure(settings, device, ranks)
     parts = ranks.gather(mine)

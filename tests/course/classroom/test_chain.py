@@ -91,7 +91,10 @@ def test_a_step_that_is_measured_again_gets_another_line(lab):
     (lab / STEP).write_text("{", encoding="utf-8")
     written = {line["file"]: line["time"] for line in lines(lab)}
     assert found(lab) == [
-        f"{STEP} was changed after it was written at {written[STEP]}; restore it, or remove it and measure again"
+        (
+            f"{STEP} was changed after it was written at {written[STEP]}; restore it, or remove "
+            "it and measure again"
+        )
     ]
     measure(lab)
     assert found(lab) == []

@@ -62,9 +62,9 @@ def test_the_section_follows_the_aims_and_has_each_prediction_beside_the_number(
     assert [each.name for each in document.sections][:3] == ["aims", "predictions", "environment"]
     text = chapter(tmp_path, predicted())
     assert (
-        "s\\_1 made these predictions before the lab measured anything (finished at 2026-11-25T07:00:00+00:00)."
-        in text
-    )
+        "s\\_1 made these predictions before the lab measured anything (finished at "
+        "2026-11-25T07:00:00+00:00)."
+    ) in text
     rows = [line.split(" | ")[1:] for line in text.splitlines() if line.startswith("|")]
     assert rows == [
         ["prediction", "range", "measured", "in the range |"],
@@ -84,9 +84,9 @@ def test_the_section_follows_the_aims_and_has_each_prediction_beside_the_number(
 def test_the_calibration_is_a_sentence_whose_numbers_are_cited(tmp_path):
     text = chapter(tmp_path, predicted())
     assert (
-        "- [6](#n7) of [8](#n8) ranges contain the measured value; at 80 % it would be 6.4. The ranges are well calibrated"
-        in text
-    )
+        "- [6](#n7) of [8](#n8) ranges contain the measured value; at 80 % it would be 6.4. The "
+        "ranges are well calibrated"
+    ) in text
     # The mean of 10 over 5, 2 over 1.607, 20 over 85.75, 19 over 93.4, 48 over 20.125 and 1 over
     # 1.6.
     assert (
@@ -177,9 +177,9 @@ def test_ranges_are_too_narrow_or_too_wide_by_a_binomial_test(inside, judged, ke
 def test_narrow_and_wide_ranges_are_named(tmp_path):
     narrow = dict.fromkeys(("image", "backward", "convolutions", "first"), (0, 0, 0))
     assert (
-        "[0](#n5) of [4](#n6) ranges contain the measured value; at 80 % it would be 3.2. The ranges are too narrow"
-        in chapter(tmp_path, predicted(narrow))
-    )
+        "[0](#n5) of [4](#n6) ranges contain the measured value; at 80 % it would be 3.2. The "
+        "ranges are too narrow"
+    ) in chapter(tmp_path, predicted(narrow))
 
 
 # ---- Explanations --------------------------------------------------------------------------------
@@ -203,7 +203,10 @@ def test_a_failed_prediction_asks_for_two_sentences(tmp_path):
 
 def test_an_explanation_survives_another_report(tmp_path):
     chapter(tmp_path, predicted())
-    written = 'operation_small = ""\nconvolutions = """I left out the *backward* pass.\nTable <1> shows it."""\n'
+    written = (
+        'operation_small = ""\nconvolutions = """I left out the *backward* pass.\nTable <1> shows '
+        'it."""\n'
+    )
     (tmp_path / EXPLANATIONS).write_text(written, encoding="utf-8")
     text = chapter(tmp_path, predicted())
     assert "I left out the \\*backward\\* pass. Table &lt;1&gt; shows it." in text

@@ -83,7 +83,10 @@ def test_what_is_missing_is_named_and_the_submission_is_written(tmp_path, lab, c
 def test_an_output_replaces_no_file_of_the_lab_and_no_other_output(lab, capsys, option, name):
     before = {path: path.read_bytes() for path in lab.rglob("*") if path.is_file()}
     assert check(lab, option, lab / name) == 2
-    problem = f"{option}: {lab / name} is the input, a file of the lab, or another output; name another file"
+    problem = (
+        f"{option}: {lab / name} is the input, a file of the lab, or another output; name another "
+        "file"
+    )
     assert capsys.readouterr().err == f"mnistbench: {problem}\n"
     assert {path: path.read_bytes() for path in lab.rglob("*") if path.is_file()} == before
 

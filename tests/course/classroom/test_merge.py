@@ -179,7 +179,10 @@ def test_code_that_is_no_python_is_compared_without_white_space():
     ]
 
 
-OWN = "I assumed that the fixed cost of an iteration is small, but the table of batch sizes shows that it is not."
+OWN = (
+    "I assumed that the fixed cost of an iteration is small, but the table of batch sizes shows "
+    "that it is not."
+)
 
 
 SIMILAR = (

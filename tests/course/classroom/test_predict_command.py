@@ -62,11 +62,14 @@ def test_every_question_is_asked_and_the_answers_are_kept(typed, tmp_path, capsy
     assert shown.err == ""
     lines = shown.out.splitlines()
     assert [line for line in lines if line.startswith("[1/11] ")] == [
-        "[1/11] On the CPU, which operation has the largest share of the self time of a forward pass at batch size 1?"
+        (
+            "[1/11] On the CPU, which operation has the largest share of the self time of a "
+            "forward pass at batch size 1?"
+        )
     ]
-    assert (
-        lines[-1]
-        == "mnistbench-lab/predictions.toml: 11 of 11 questions are answered. Next, run mnistbench lab."
+    assert lines[-1] == (
+        "mnistbench-lab/predictions.toml: 11 of 11 questions are answered. Next, run mnistbench "
+        "lab."
     )
     found = read(tmp_path / "mnistbench-lab" / PREDICTIONS)
     assert (found.student, found.dataset, found.cores) == ("s1", "digits", 2)
@@ -88,8 +91,9 @@ def test_an_answer_that_cannot_be_read_is_asked_again(typed, capsys):
     assert (code, len(terminal.prompts)) == (0, 13)
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if "cannot be read" in line] == [
-        f"{answer} cannot be read. Your best guess, then others that you consider possible, of: convolution_backward, "
-        "convolution, addmm, mm, relu, max_pool2d, log_softmax, dropout, other"
+        f"{answer} cannot be read. Your best guess, then others that you consider possible, of: "
+        "convolution_backward, convolution, addmm, mm, relu, max_pool2d, log_softmax, dropout, "
+        "other"
         for answer in ("conv2d", "")
     ]
 
@@ -145,7 +149,10 @@ def said(tmp_path, monkeypatch, capsys):
 def test_without_a_terminal_one_line_names_the_option(said, tmp_path):
     assert said("--student", "s1") == (
         2,
-        "mnistbench: --from: there is no terminal to ask in; name a file of answers, or a new file for the questions\n",
+        (
+            "mnistbench: --from: there is no terminal to ask in; name a file of answers, or a new "
+            "file for the questions\n"
+        ),
     )
     assert read(tmp_path / "mnistbench-lab" / PREDICTIONS).answers == {}
 
@@ -162,8 +169,9 @@ def test_a_lab_does_not_begin_after_a_command_that_failed(said, tmp_path, option
     with pytest.raises(UsageError) as raised:
         _begin(lab, LabSettings(), None)
     assert str(raised.value) == (
-        f"{lab / PREDICTIONS}: has no answers, and predictions count only before the lab has begun; answer the questions: "
-        f"mnistbench lab predict --student 's 1' -o {lab}; or remove the file, to measure without predictions"
+        f"{lab / PREDICTIONS}: has no answers, and predictions count only before the lab has "
+        f"begun; answer the questions: mnistbench lab predict --student 's 1' -o {lab}; or remove "
+        "the file, to measure without predictions"
     )
     assert not (lab / BEGUN).exists()
     (tmp_path / "mine.toml").write_text("[answers]\nimage = [2, 5, 12]\n", encoding="utf-8")
@@ -182,7 +190,10 @@ def test_after_an_interrupt_before_the_first_answer_the_lab_does_not_begin(typed
 def test_a_new_file_gets_the_questions_and_then_answers_them(said, tmp_path):
     assert said("--student", "s1", "--from", "mine.toml") == (
         2,
-        "mnistbench: --from: mine.toml did not exist; your questions are there now: answer them and run the command again\n",
+        (
+            "mnistbench: --from: mine.toml did not exist; your questions are there now: answer "
+            "them and run the command again\n"
+        ),
     )
     path = tmp_path / "mine.toml"
     text = path.read_text(encoding="utf-8")
@@ -237,11 +248,17 @@ def test_the_time_is_that_of_the_command_not_of_the_file(said, tmp_path):
     [
         (
             (),
-            "--student: '' cannot be used; give your name or number, at most 200 printable characters",
+            (
+                "--student: '' cannot be used; give your name or number, at most 200 printable "
+                "characters"
+            ),
         ),
         (
             ("--student", "a\x7fb"),
-            "--student: 'a\\x7fb' cannot be used; give your name or number, at most 200 printable characters",
+            (
+                "--student: 'a\\x7fb' cannot be used; give your name or number, at most 200 "
+                "printable characters"
+            ),
         ),
         (("--student", "s1", "--lang", "de"), "--lang: 'de' is not known; choose en or zh"),
         (
@@ -280,7 +297,10 @@ def test_predictions_are_refused_once_the_lab_has_begun(said, tmp_path):
     (tmp_path / "mnistbench-lab" / BEGUN).write_text("{}", encoding="utf-8")
     assert said("--student", "s1", "--from", os.devnull) == (
         2,
-        "mnistbench: --output: the lab in mnistbench-lab has begun, too late for predictions; name another directory\n",
+        (
+            "mnistbench: --output: the lab in mnistbench-lab has begun, too late for predictions; "
+            "name another directory\n"
+        ),
     )
     assert not (tmp_path / "mnistbench-lab" / PREDICTIONS).exists()
 

@@ -81,7 +81,8 @@ def test_a_file_is_read_as_it_was_written(folder, student, found):
         max_size=4,
     ).map(
         lambda row: (
-            f"[answers]\nimage = [{', '.join(map(str, row))}]\noperation_small = [{', '.join(map(str, row))}]"
+            f"[answers]\nimage = [{', '.join(map(str, row))}]\noperation_small = "
+            f"[{', '.join(map(str, row))}]"
         )
     )
 )
@@ -113,7 +114,10 @@ def test_any_text_is_predictions_or_one_line(folder, text):
         ("[answers]\nimage = [1, 2]", f"answers.image: {NEEDED}, found [1, 2]"),
         (
             "[answers]\naccuracy = [90, 95, 101]",
-            "answers.accuracy: needs [low, best guess, high], from 0 to 100, ascending, found [90, 95, 101]",
+            (
+                "answers.accuracy: needs [low, best guess, high], from 0 to 100, ascending, found "
+                "[90, 95, 101]"
+            ),
         ),
         ("[answers]\nfirst = [1, nan, 2]", f"answers.first: {NEEDED}, found [1, nan, 2]"),
         (

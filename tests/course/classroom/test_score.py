@@ -48,8 +48,8 @@ def test_a_slow_turn_does_not_count_and_a_slow_launch_widens_the_interval():
 
 def test_the_sentence_has_the_interval_and_the_band():
     assert re.fullmatch(
-        r"step\.py: 1\.30 times as fast as the reference \(95 % interval 1\.29 to 1\.31, 8 launches\); "
-        r"band: at least 1\.25 times",
+        r"step\.py: 1\.30 times as fast as the reference \(95 % interval 1\.29 to 1\.31, 8 "
+        r"launches\); band: at least 1\.25 times",
         score().sentence,
     )
     assert score(1.0).sentence.startswith("step.py: tie, 1.00 times as fast")

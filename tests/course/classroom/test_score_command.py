@@ -91,7 +91,10 @@ def make_step(model):
         "in 1 steps differs from the reference's by 100.0 %",
     ),
     "half of the batch": (
-        "make_step = lambda model: lambda images, targets: honest(model)(images[::2], targets[::2])",
+        (
+            "make_step = lambda model: lambda images, targets: honest(model)(images[::2], "
+            "targets[::2])"
+        ),
         "differ",
     ),
     "a less precise format": (

@@ -241,7 +241,10 @@ def test_a_lab_without_the_batch_size_of_its_student_is_of_another_one(packed):
     content["settings"]["batch_sizes"] = [1, 16, 64]
     found = dataclasses.replace(packed, files={**packed.files, FILE: json.dumps(content)})
     assert [each.text for each in problems(found) if each.check == "lab"] == [
-        f"{FILE} has no batch size {found.predictions.batch_size}, which is that of 's001'; run your own lab"
+        (
+            f"{FILE} has no batch size {found.predictions.batch_size}, which is that of 's001'; "
+            "run your own lab"
+        )
     ]
 
 

@@ -211,7 +211,10 @@ def write(directory, findings):
         (["--merge", "one", "./one"], "--merge: a directory is named twice; name each lab once"),
         (
             ["--merge", "one", "no"],
-            "no/lab.json: cannot be read (No such file or directory); run mnistbench lab -o no first",
+            (
+                "no/lab.json: cannot be read (No such file or directory); run mnistbench lab -o "
+                "no first"
+            ),
         ),
         (
             ["--merge", "one", "two", "-o", "one"],

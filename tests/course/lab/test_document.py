@@ -228,8 +228,10 @@ def test_markdown_of_each_block():
     document = Document("A *title*", "en", " (source: {files})", (Section("one", "First", blocks),))
     assert markdown(document) == (
         "# A \\*title\\*\n\n## 1. First\n\nplain `` a`b|c `` and [4.2](#n7)\n\n- one\n- `two`\n\n"
-        "![what it shows](figures/graph.svg)\n\n*what it shows* (source: [tables/layers.csv](tables/layers.csv))\n\n"
-        "**cap** (source: [tables/a\\_b.csv](tables/a_b.csv))\n\n| word | n |\n| --- | ---: |\n| x\\|y | 1 |\n\n"
+        "![what it shows](figures/graph.svg)\n\n*what it shows* (source: "
+        "[tables/layers.csv](tables/layers.csv))\n\n"
+        "**cap** (source: [tables/a\\_b.csv](tables/a_b.csv))\n\n| word | n |\n| --- | ---: |\n| "
+        "x\\|y | 1 |\n\n"
         '**entries**\n\n| n |\n| --- |\n| <a id="n7"></a>7 |\n'
     )
 
@@ -376,9 +378,9 @@ def test_an_accelerator_without_device_times_has_a_host_table_only():
     found = without_device_view(cluster())
     text = markdown(report(found)[0])
     assert (
-        "No table has the operations' own times on `cuda`, so the dominating operation there is unknown."
-        in text
-    )
+        "No table has the operations' own times on `cuda`, so the dominating operation there is "
+        "unknown."
+    ) in text
     assert "Operations: forward pass, cuda, host only" in text
     _, sheets = merged(a=found, b=laptop())
     rows = next(sheet for sheet in sheets if sheet.file == "tables/operations-step-b64.csv").rows

@@ -114,19 +114,31 @@ def test_a_torch_that_may_be_measured_is_not_refused(version):
         ({"head_env": ["=1"]}, "--head-env: '=1' is not a variable with a value; give NAME=VALUE"),
         (
             {"head_env": ["MKL_NUM_THREADS=2"]},
-            "--head-env: 'MKL_NUM_THREADS=2' has no effect, because cases set their threads; give OMP_NUM_THREADS=2",
+            (
+                "--head-env: 'MKL_NUM_THREADS=2' has no effect, because cases set their threads; "
+                "give OMP_NUM_THREADS=2"
+            ),
         ),
         (
             {"head_env": ["OMP_NUM_THREADS=0"]},
-            "--head-env: 'OMP_NUM_THREADS=0' is not a number of threads; give a whole number, at least 1",
+            (
+                "--head-env: 'OMP_NUM_THREADS=0' is not a number of threads; give a whole number, "
+                "at least 1"
+            ),
         ),
         (
             {"head_env": ["OMP_NUM_THREADS=999999"]},
-            "--head-env: 'OMP_NUM_THREADS=999999' is more than the number of cores, 2; give a smaller number",
+            (
+                "--head-env: 'OMP_NUM_THREADS=999999' is more than the number of cores, 2; give a "
+                "smaller number"
+            ),
         ),
         (
             {"base_with": ["werkzeug=4"]},
-            "--base-with: 'werkzeug=4' is not a requirement; give NAME==VERSION, such as torch==2.13.0",
+            (
+                "--base-with: 'werkzeug=4' is not a requirement; give NAME==VERSION, such as "
+                "torch==2.13.0"
+            ),
         ),
         (
             {"base_with": ["werkzeug"]},
@@ -138,7 +150,10 @@ def test_a_torch_that_may_be_measured_is_not_refused(version):
         ),
         (
             {"base_with": ["torch==2.5.1"]},
-            "--base-with: 'torch==2.5.1' is older than 2.6, the oldest torch that the gate measures; give a newer version",
+            (
+                "--base-with: 'torch==2.5.1' is older than 2.6, the oldest torch that the gate "
+                "measures; give a newer version"
+            ),
         ),
         (
             {"head_with": ["werkzeug==4", "Werkzeug==5"]},
@@ -147,7 +162,10 @@ def test_a_torch_that_may_be_measured_is_not_refused(version):
         *(
             (
                 {f"{side}_with": ["werkzeug==4"], f"{side}_python": sys.executable},
-                f"--{side}-with: the new environment has its own interpreter; remove --{side}-python or --{side}-with",
+                (
+                    f"--{side}-with: the new environment has its own interpreter; remove "
+                    f"--{side}-python or --{side}-with"
+                ),
             )
             for side in ("base", "head")
         ),
@@ -185,8 +203,8 @@ def test_an_interpreter_without_a_usable_pytest_is_named(tmp_path, text):
     with pytest.raises(UsageError) as refused:
         options(base_python=str(python))
     assert str(refused.value) == (
-        f"--base-python: {str(python)!r} has no pytest, or an old one; install pytest 8.1 or newer there, or name another "
-        "interpreter"
+        f"--base-python: {str(python)!r} has no pytest, or an old one; install pytest 8.1 or "
+        "newer there, or name another interpreter"
     )
 
 

@@ -111,7 +111,10 @@ def test_an_environment_is_announced_and_made(uv, home):
     assert re.fullmatch(r"[0-9a-f]{16}", folder.name)
     place = f"~/.cache/mnistbench/environments/{folder.name}"
     assert said == [
-        f"making an environment with tqdm==4.66.2 in {place}: about 3.00 MiB, less what uv has in its cache"
+        (
+            f"making an environment with tqdm==4.66.2 in {place}: about 3.00 MiB, less what uv "
+            "has in its cache"
+        )
     ]
     assert uv.calls == [
         ["venv", "--no-project", "--python", sys.executable, str(folder)],
@@ -383,8 +386,8 @@ def test_uv_keeps_the_lock_after_its_parent_was_killed(home, tmp_path):
     )
     program.chmod(0o755)
     code = (
-        f"import fcntl; from mnistbench.gate.environments import uv; stream = open({str(lock)!r}, 'w'); "
-        f"fcntl.flock(stream, fcntl.LOCK_EX); uv.run({str(program)!r}, [], stream.fileno())"
+        f"import fcntl; from mnistbench.gate.environments import uv; stream = open({str(lock)!r}, "
+        f"'w'); fcntl.flock(stream, fcntl.LOCK_EX); uv.run({str(program)!r}, [], stream.fileno())"
     )
     parent = subprocess.Popen([sys.executable, "-c", code])
     try:
@@ -429,7 +432,10 @@ def test_removing_leaves_what_is_used_and_nothing_else(uv, home):
 
 def test_the_command_lists_and_removes(uv, home, capsys, monkeypatch):
     assert cli.main(["environments"]) == 0
-    said = "no environments; mnistbench gate and bisect make them, for --base-with, --head-with and releases\n"
+    said = (
+        "no environments; mnistbench gate and bisect make them, for --base-with, --head-with and "
+        "releases\n"
+    )
     assert capsys.readouterr().out == said
     assert cli.main(["environments", "--prune"]) == 0
     assert capsys.readouterr().out == "no environments to remove\n"
@@ -468,7 +474,8 @@ def test_the_command_lists_and_removes(uv, home, capsys, monkeypatch):
     )
     assert cli.main(["environments", "--prune"]) == 0
     assert capsys.readouterr().out == (
-        "removed 1 environment; freed 5.72 MiB; uv's cache keeps the other 5.58 GiB: uv cache clean\n"
+        "removed 1 environment; freed 5.72 MiB; uv's cache keeps the other 5.58 GiB: uv cache "
+        "clean\n"
     )
     assert left(home) == []
 

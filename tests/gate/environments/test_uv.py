@@ -13,9 +13,9 @@ from mnistbench.gate.environments import uv
 from mnistbench.gate.environments.uv import Range, release_range, releases
 
 CONFLICT = (
-    "Because torchvision>=0.29.2 depends on torch>=2.14.0 and you require torch==2.13.0, we can conclude that your "
-    "requirements and torchvision>=0.29.2 are incompatible. And because you require torchvision==0.29.2, we can conclude "
-    "that your requirements are unsatisfiable."
+    "Because torchvision>=0.29.2 depends on torch>=2.14.0 and you require torch==2.13.0, we can "
+    "conclude that your requirements and torchvision>=0.29.2 are incompatible. And because you "
+    "require torchvision==0.29.2, we can conclude that your requirements are unsatisfiable."
 )
 
 #: Output of uv 0.13, then of earlier versions.
@@ -38,7 +38,8 @@ error: Failed to fetch: https://pypi.org/simple/torch/
       we can conclude that your requirements are unsatisfiable.
 
       hint: something else
-""": "Because there is no version of torch==9.9 and you require torch==9.9, we can conclude that your requirements are "
+""": "Because there is no version of torch==9.9 and you require torch==9.9, we can conclude that "
+    "your requirements are "
     "unsatisfiable.",
     """\
   \u00d7 Failed to download `torch==2.13.0`
@@ -46,9 +47,10 @@ error: Failed to fetch: https://pypi.org/simple/torch/
   ╰─▶ No space left on device (os error 28)
   help: clean the cache
 """: "Failed to download `torch==2.13.0`: No space left on device (os error 28)",
-    "error: Failed to install: a.whl\n  Caused by: failed to write\n  Caused by: No space left on device (os error 28)\n": (
-        "Failed to install: a.whl: No space left on device (os error 28)"
-    ),
+    (
+        "error: Failed to install: a.whl\n  Caused by: failed to write\n  Caused by: No space "
+        "left on device (os error 28)\n"
+    ): ("Failed to install: a.whl: No space left on device (os error 28)"),
     "error: alone\n": "alone",
     "Killed\n\n": "Killed",
     "": "",
@@ -145,7 +147,10 @@ NOT_OLDER = "give NAME==FIRST..LAST with the older release first"
         ("torch==2.15..2.15.0", f"has 2.15, which is not older than 2.15.0; {NOT_OLDER}"),
         (
             "torch==2.13.0+cpu..2.15.0",
-            "names a build, 2.13.0+cpu; give 2.13.0, and select the build with uv's settings, such as UV_TORCH_BACKEND",
+            (
+                "names a build, 2.13.0+cpu; give 2.13.0, and select the build with uv's settings, "
+                "such as UV_TORCH_BACKEND"
+            ),
         ),
         ("jax==1..2", "names jax, which is not installed; name an installed package"),
         (

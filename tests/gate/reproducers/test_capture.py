@@ -80,7 +80,8 @@ def test_every_row_of_operations_of_the_table_is_found_or_has_a_reason(step):
     assert found[
         "autograd::engine::evaluate_function: AddmmBackward0", "backward", "out"
     ].why_not == (
-        "autograd::engine::evaluate_function: AddmmBackward0 is not a call of an operation, nor a part of one"
+        "autograd::engine::evaluate_function: AddmmBackward0 is not a call of an operation, nor a "
+        "part of one"
     )
 
 

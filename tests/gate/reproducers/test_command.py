@@ -59,7 +59,8 @@ def test_a_script_with_the_arguments_of_both_sides_runs_with_this_interpreter(
     assert found.variables == {"base": {}, "head": {}}
     out, err = capsys.readouterr()
     assert out == (
-        "aten::mm, backward fc1 (step convnet-b16-cpu on digits): reproduced: +12.0 % (the gate: +11.1 %, +4.2 % to +18.4 %)\n"
+        "aten::mm, backward fc1 (step convnet-b16-cpu on digits): reproduced: +12.0 % (the gate: "
+        "+11.1 %, +4.2 % to +18.4 %)\n"
     )
     assert err == "launch 1 of 10\n"
 
@@ -88,7 +89,8 @@ def test_a_script_whose_sides_are_alike_has_an_answer_without_a_measurement(
     assert cli.main(["reproduce", write("a.py"), write("b.py", base=[ROW])]) == 0
     alike, other = capsys.readouterr().out.splitlines()
     assert alike.startswith(
-        "aten::mm, backward fc1 (step convnet-b16-cpu on digits): does not show by itself: both sides make the same"
+        "aten::mm, backward fc1 (step convnet-b16-cpu on digits): does not show by itself: both "
+        "sides make the same"
     )
     assert "reproduced" in other
     assert [found.file for found in measured] == [Path("b.py")]

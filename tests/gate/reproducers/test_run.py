@@ -132,7 +132,10 @@ def test_a_script_that_fails_is_one_line(run, body, said):
 def test_an_interruption_ends_the_scripts_that_run(run, tmp_path):
     # A process in the background of a script ignores it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    body = "import signal, time\nopen('pid', 'w').write(str(os.getpid()))\nos.kill(os.getppid(), signal.SIGINT)\ntime.sleep(60)"
+    body = (
+        "import signal, time\nopen('pid', 'w').write(str(os.getpid()))\nos.kill(os.getppid(), "
+        "signal.SIGINT)\ntime.sleep(60)"
+    )
     try:
         with pytest.raises(KeyboardInterrupt):
             run(body, launches=1)

@@ -314,7 +314,8 @@ def plan(tmp_path_factory):
         (root / "conftest.py").write_text(CONFTEST.replace("SIZE", size))
         (root / "test_own.py").write_text(TESTS.replace("SIZE", size))
         (root / "pytest.ini").write_text(
-            "[pytest]\nbench_model = tiny\nbench_batch_size = 4\nbench_device = cpu\nfilterwarnings = error\n"
+            "[pytest]\nbench_model = tiny\nbench_batch_size = 4\nbench_device = cpu\n"
+            "filterwarnings = error\n"
         )
     return plan
 
@@ -358,7 +359,10 @@ def test_both_sides_describe_the_calls_of_their_own_code(plan, tmp_path):
         few, many = (row["calls"][0]["args"][0]["tensor"]["values"]["value"] for row in (few, many))
         assert many - few == 9 - 4  # each iteration has other values
     assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["loss.base.pt", "loss.pt"]
-    program = "import sys, torch; print({key: list(value.shape) for key, value in torch.load(sys.argv[1]).items()})"
+    program = (
+        "import sys, torch; print({key: list(value.shape) for key, value in "
+        "torch.load(sys.argv[1]).items()})"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program, tmp_path / "loss.pt"],
         capture_output=True,

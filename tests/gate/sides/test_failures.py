@@ -47,13 +47,19 @@ TREES = {
     "reads the statistics": ({"conftest.py": READING}, ""),
     "configure": (
         {
-            "conftest.py": "def pytest_configure(config):\n    raise RuntimeError('the database is down\\nmore')\n"
+            "conftest.py": (
+                "def pytest_configure(config):\n    raise RuntimeError('the database is "
+                "down\\nmore')\n"
+            )
         },
         "base: conftest.py:2, pytest_configure: RuntimeError: the database is down",
     ),
     "collection": (
         {
-            "conftest.py": "def helps(items):\n    items[7]\n\ndef pytest_collection_modifyitems(items):\n    helps(items)\n"
+            "conftest.py": (
+                "def helps(items):\n    items[7]\n\ndef pytest_collection_modifyitems(items):\n"
+                "    helps(items)\n"
+            )
         },
         "base: conftest.py:2, pytest_collection_modifyitems: IndexError: list index out of range",
     ),
@@ -83,7 +89,10 @@ TREES = {
     ),
     "usage error of a hook": (
         {
-            "conftest.py": "import pytest\n\ndef pytest_configure(config):\n    raise pytest.UsageError('give --database')\n"
+            "conftest.py": (
+                "import pytest\n\ndef pytest_configure(config):\n    raise "
+                "pytest.UsageError('give --database')\n"
+            )
         },
         "base: conftest.py:4, pytest_configure: UsageError: give --database",
     ),
@@ -98,7 +107,10 @@ TREES = {
     # Sessions that code of the project ends
     "exit of a hook": (
         {
-            "conftest.py": "import pytest\n\ndef pytest_configure(config):\n    pytest.exit('no database', returncode=9)\n"
+            "conftest.py": (
+                "import pytest\n\ndef pytest_configure(config):\n    pytest.exit('no database', "
+                "returncode=9)\n"
+            )
         },
         "base: conftest.py:4, pytest_configure: Exit: no database",
     ),
@@ -108,13 +120,18 @@ TREES = {
     ),
     "exit of a test": (
         {
-            "test_b.py": "import pytest\n\ndef test_b(benchmark):\n    pytest.exit('enough', returncode=0)\n"
+            "test_b.py": (
+                "import pytest\n\ndef test_b(benchmark):\n    pytest.exit('enough', returncode=0)\n"
+            )
         },
         "base: test_b.py:4, test_b: Exit: enough",
     ),
     "exit at the end": (
         {
-            "conftest.py": "import pytest\n\ndef pytest_sessionfinish(session):\n    pytest.exit('slow', returncode=7)\n"
+            "conftest.py": (
+                "import pytest\n\ndef pytest_sessionfinish(session):\n    pytest.exit('slow', "
+                "returncode=7)\n"
+            )
         },
         "base: conftest.py:4, pytest_sessionfinish: Exit: slow",
     ),
@@ -198,7 +215,10 @@ TREES = {
             "pytest.ini": "[pytest]\naddopts = --strict-markers\n",
             "test_b.py": "import pytest\n\n@pytest.mark.nothing\ndef test_b(benchmark):\n    pass\n",
         },
-        "base: test_b.py cannot be collected: 'nothing' not found in `markers` configuration option",
+        (
+            "base: test_b.py cannot be collected: 'nothing' not found in `markers` configuration "
+            "option"
+        ),
     ),
     "import in another module": (
         {"test_b.py": "import own\n", "own.py": "\n\nraise RuntimeError('first')\n"},
@@ -251,7 +271,10 @@ TREES = {
     ),
     "failure of several lines without a traceback": (
         {
-            "test_b.py": "import pytest\n\ndef test_b(benchmark):\n    pytest.fail('no database\\n- a\\n- b', pytrace=False)\n"
+            "test_b.py": (
+                "import pytest\n\ndef test_b(benchmark):\n    pytest.fail('no database\\n- a\\n- "
+                "b', pytrace=False)\n"
+            )
         },
         "base: test_b.py::test_b fails: no database",
     ),
@@ -262,7 +285,10 @@ TREES = {
     ),
     "strict xfail": (
         {
-            "test_b.py": "import pytest\n\n@pytest.mark.xfail(strict=True)\ndef test_b(benchmark):\n    benchmark(int)\n"
+            "test_b.py": (
+                "import pytest\n\n@pytest.mark.xfail(strict=True)\ndef test_b(benchmark):\n    "
+                "benchmark(int)\n"
+            )
         },
         "base: test_b.py::test_b fails: [XPASS(strict)]",
     ),

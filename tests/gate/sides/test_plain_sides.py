@@ -436,9 +436,8 @@ def test_a_test_that_fails_ends_the_gate_with_its_error(plan, tmp_path):
     (tmp_path / HEAD / "test_own.py").write_text(RAISING)
     with pytest.raises(LaunchError) as raised:
         surveyed(plan, tmp_path)
-    assert (
-        str(raised.value)
-        == "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero (test_own.py:3)"
+    assert str(raised.value) == (
+        "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero (test_own.py:3)"
     )
 
 
@@ -518,7 +517,10 @@ def test_of_a_test_of_one_round_whose_second_call_has_less_to_do_the_first_itera
     noted = {case: listed.note for case, listed in listings[HEAD].cases.items() if listed.note}
     assert list(noted) == ["test_own.py::test_cached[1]"]
     assert re.fullmatch(
-        r"asks for one round, and its second call took [\d.]+ [a-z]+ instead of 2\d.\d ms, so only its first iteration counts",
+        (
+            r"asks for one round, and its second call took [\d.]+ [a-z]+ instead of 2\d.\d ms, so "
+            r"only its first iteration counts"
+        ),
         *noted.values(),
     )
 
@@ -1072,7 +1074,8 @@ def test_a_file_or_a_test_that_only_one_side_has_is_left_out_on_the_other(
     plan, tmp_path, arguments
 ):
     (tmp_path / HEAD / "test_new.py").write_text(
-        "import pytest\n\n@pytest.mark.parametrize('n', [1, 2])\ndef test_new(benchmark, n):\n    benchmark(int)\n"
+        "import pytest\n\n@pytest.mark.parametrize('n', [1, 2])\ndef test_new(benchmark, n):\n    "
+        "benchmark(int)\n"
     )
     plan, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
     assert not [case for case in listings[BASE].cases if "test_new" in case]
@@ -1198,8 +1201,8 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
 
 def test_the_code_of_the_gate_that_a_plain_suite_loads_has_no_torch(tmp_path):
     program = (
-        "import sys; from mnistbench.gate import launcher, run; from mnistbench.gate.sides import worker; "
-        "print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+        "import sys; from mnistbench.gate import launcher, run; from mnistbench.gate.sides import "
+        "worker; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path.cwd()

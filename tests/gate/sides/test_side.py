@@ -336,8 +336,8 @@ def test_files_name_where_each_module_came_from(folder):
         (
             "file",
             (
-                "file: test_tiny.py cannot be collected: ModuleNotFoundError: No module named 'nothing_of_that_name' "
-                "(test_tiny.py:1)"
+                "file: test_tiny.py cannot be collected: ModuleNotFoundError: No module named "
+                "'nothing_of_that_name' (test_tiny.py:1)"
             ),
         ),
         (
@@ -346,15 +346,24 @@ def test_files_name_where_each_module_came_from(folder):
         ),
         (
             "syntax",
-            "syntax: test_tiny.py cannot be collected: SyntaxError: invalid syntax (test_tiny.py:1)",
+            (
+                "syntax: test_tiny.py cannot be collected: SyntaxError: invalid syntax "
+                "(test_tiny.py:1)"
+            ),
         ),
         (
             "test",
-            "test: test_tiny.py::test_tiny[tiny-b4-cpu] fails: AssertionError: arithmetic (test_tiny.py:2)",
+            (
+                "test: test_tiny.py::test_tiny[tiny-b4-cpu] fails: AssertionError: arithmetic "
+                "(test_tiny.py:2)"
+            ),
         ),
         (
             "workload",
-            "workload: --bench-model: 'tiny' is not a workload; choose of convnet, lenet5, smallnet",
+            (
+                "workload: --bench-model: 'tiny' is not a workload; choose of convnet, lenet5, "
+                "smallnet"
+            ),
         ),
         ("arguments", "base: unrecognized arguments: --nonsense"),
         ("path", 0),  # the other side may have it

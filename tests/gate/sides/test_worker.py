@@ -286,8 +286,8 @@ def test_a_torch_that_is_too_old_is_refused(monkeypatch, side, version, option) 
     with pytest.raises(SideError) if option else nullcontext() as refused:
         refuse_old_torch(side)
     assert not option or str(refused.value) == (
-        f"{side}: torch {version} of {sys.executable} is older than 2.6, the oldest that the gate measures; "
-        f"install a newer one there, or name another interpreter with {option}"
+        f"{side}: torch {version} of {sys.executable} is older than 2.6, the oldest that the gate "
+        f"measures; install a newer one there, or name another interpreter with {option}"
     )
 
 
@@ -301,7 +301,7 @@ def test_a_test_that_fails_on_one_side_is_named(plan, tmp_path) -> None:
     with launching(plan, 1, None, tmp_path / "log") as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
     said = str(raised.value).partition("; ")[0]
-    assert (
-        said
-        == "head: test_bench.py::test_step[tiny-b4-cpu] fails: AssertionError: not here (test_bench.py:6)"
+    assert said == (
+        "head: test_bench.py::test_step[tiny-b4-cpu] fails: AssertionError: not here "
+        "(test_bench.py:6)"
     )

@@ -325,7 +325,10 @@ def test_an_operation_that_fresh_launches_neither_confirm_nor_exclude_is_no_pass
     )
     assert (outcome, verdicts) == (INCONCLUSIVE, [UNDECIDED])
     assert re.fullmatch(
-        rf"case: {MM} was flagged, and 10 fresh launches neither .* 5.0 % \(up to \d+.\d %\); measure again",
+        (
+            rf"case: {MM} was flagged, and 10 fresh launches neither .* 5.0 % \(up to \d+.\d %\); "
+            r"measure again"
+        ),
         reason,
     )
 
@@ -407,9 +410,9 @@ def test_an_operation_that_its_whole_case_contradicts_is_no_regression():
     changed = operation(0.3, share=0.5), fresh(operation, 0.3, share=0.5)
     outcome, verdicts, [reason] = found(changed[:1], changed[1:])
     assert (outcome, verdicts) == (INCONCLUSIVE, [CONTRADICTED])
-    assert (
-        reason
-        == f"case: {MM} differs by +30.0 %, more than the time of its case shows; profile this operation alone"
+    assert reason == (
+        f"case: {MM} differs by +30.0 %, more than the time of its case shows; profile this "
+        "operation alone"
     )
 
 
@@ -466,7 +469,8 @@ def test_what_was_flagged_and_measured_again_too_little_asks_for_more_time(count
     outcome, verdicts, [reason] = found([operation(0.1, share=0.005)], second)
     assert (outcome, verdicts) == (INCONCLUSIVE, [UNCONFIRMED])
     assert reason == (
-        f"case: {MM} differs by +10.0 %, and {count} fresh launches are too few to confirm it; increase --budget"
+        f"case: {MM} differs by +10.0 %, and {count} fresh launches are too few to confirm it; "
+        "increase --budget"
     )
 
 
@@ -543,7 +547,10 @@ def test_a_case_that_is_too_noisy_says_how_many_launches_would_settle_it():
     [estimate] = [one for one in result.cases if one.quantity == noisy]
     assert (result.outcome, result.findings) == (INCONCLUSIVE, ())
     match = re.fullmatch(
-        r"noisy: a slowdown of up to (\d+\.\d) % of its wall time cannot be ruled out; about (\d+) launches would settle it",
+        (
+            r"noisy: a slowdown of up to (\d+\.\d) % of its wall time cannot be ruled out; about "
+            r"(\d+) launches would settle it"
+        ),
         reason,
     )
     assert float(match[1]) == pytest.approx(100 * estimate.high, abs=0.1)

@@ -153,18 +153,27 @@ def test_a_case_that_was_not_measured_in_every_launch_is_not_passed_over():
     [
         (
             {"only_base": list("abcd")},
-            "not in the head, so not judged: a, b, c and 1 more; add --allow-missing if this is intended",
+            (
+                "not in the head, so not judged: a, b, c and 1 more; add --allow-missing if this "
+                "is intended"
+            ),
         ),
         (
             {
                 "only_base": ["a"],
                 "left_out": {"base": {}, "head": {"a": "is skipped: slow", "b": "xfails"}},
             },
-            "not in the head, so not judged: a (is skipped: slow); add --allow-missing if this is intended",
+            (
+                "not in the head, so not judged: a (is skipped: slow); add --allow-missing if "
+                "this is intended"
+            ),
         ),
         (
             {"changed": ["a"]},
-            "other parameters in the head, so not judged: a; add --allow-missing if this is intended",
+            (
+                "other parameters in the head, so not judged: a; add --allow-missing if this is "
+                "intended"
+            ),
         ),
     ],
 )
@@ -184,7 +193,10 @@ ASYNC = "its function only creates a coroutine"
         (
             dict.fromkeys("abcde", ASYNC) | {"f": "its id differs"},
             [
-                f"not measured: a, b, c and 2 more: {ASYNC}; add --allow-missing to judge without it",
+                (
+                    f"not measured: a, b, c and 2 more: {ASYNC}; add --allow-missing to judge "
+                    "without it"
+                ),
                 "not measured: f: its id differs; add --allow-missing to judge without it",
             ],
         ),

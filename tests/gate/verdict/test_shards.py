@@ -260,9 +260,9 @@ def test_a_missing_shard_is_named_and_the_others_are_judged(tmp_path):
     [reason] = verdict.reasons
     own = Shard(2, 3, TESTS).own()
     assert reason.kind == MISSING
-    assert (
-        reason.text
-        == f"shard 2/3 is missing, so its tests are not judged: {len(own)} ({', '.join(own)}); run it, or add its file"
+    assert reason.text == (
+        f"shard 2/3 is missing, so its tests are not judged: {len(own)} ({', '.join(own)}); run "
+        "it, or add its file"
     )
     assert (verdict.outcome, verdict.is_excusable) == (INCONCLUSIVE, False)
     # It is about cases that the head lacks.
@@ -283,12 +283,18 @@ def test_a_shard_alone_lacks_all_others(tmp_path):
         (
             3,
             None,
-            "shard 2/3: the run that was measured did not come to its end; measure again, so its tests are not judged: 2 (",
+            (
+                "shard 2/3: the run that was measured did not come to its end; measure again, so "
+                "its tests are not judged: 2 ("
+            ),
         ),
         (
             0,
             None,
-            "shard 2/3: the run that was measured did not come to its end; measure again, so its tests are not judged: 2 (",
+            (
+                "shard 2/3: the run that was measured did not come to its end; measure again, so "
+                "its tests are not judged: 2 ("
+            ),
         ),
         (10, INTERRUPTED, "shard 2/3: interrupted"),
     ],
@@ -356,7 +362,10 @@ def test_shards_whose_ids_differ_between_machines_are_refused_with_the_reason(tm
     ]
     with pytest.raises(
         UsageError,
-        match=r"it has the test t\.py::test_set\[.*\]: its id differs between processes, .*PYTHONHASHSEED=0",
+        match=(
+            r"it has the test t\.py::test_set\[.*\]: its id differs between processes, "
+            r".*PYTHONHASHSEED=0"
+        ),
     ):
         gather(paths)
 

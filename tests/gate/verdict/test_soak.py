@@ -52,8 +52,9 @@ def test_the_same_code_passes_with_a_line_that_says_what_was_seen():
         if line.startswith(f"{LABEL}: 4,000 iterations on each")
     ]
     assert line == (
-        f"{LABEL}: 4,000 iterations on each side, mean +0.1 % (-0.2 % to +0.4 %), 5.00 ms -> 5.00 ms; "
-        "from the first tenth to the last +49.6 % in the base, +49.4 % in the head; mean of the slowest 5.50 ms -> 5.50 ms"
+        f"{LABEL}: 4,000 iterations on each side, mean +0.1 % (-0.2 % to +0.4 %), 5.00 ms -> 5.00 "
+        "ms; from the first tenth to the last +49.6 % in the base, +49.4 % in the head; mean of "
+        "the slowest 5.50 ms -> 5.50 ms"
     )
 
 
@@ -90,11 +91,14 @@ def test_the_means_of_both_sides_give_the_change():
 
 def test_reasons_say_what_to_do():
     first, second = (reason.text for reason in concluded(soaked(1.3, grows=(1.0, 1.5))).reasons)
-    advice = "one launch cannot confirm it; run the gate again with the same --soak, and profile the head if it comes again"
+    advice = (
+        "one launch cannot confirm it; run the gate again with the same --soak, and profile the "
+        "head if it comes again"
+    )
     assert first == f"{LABEL}: mean wall time in the soak +61.3 % (+46.3 % to +77.9 %); {advice}"
-    assert (
-        second
-        == f"{LABEL}: wall time grows during the soak, +124.1 % in the head and +49.6 % in the base; {advice}"
+    assert second == (
+        f"{LABEL}: wall time grows during the soak, +124.1 % in the head and +49.6 % in the base; "
+        f"{advice}"
     )
 
 

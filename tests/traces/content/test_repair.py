@@ -83,7 +83,10 @@ def test_names_that_were_not_escaped_are_read_as_they_are(tmp_path, name):
 
 
 def test_call_stacks_that_were_not_escaped_do_not_disturb(tmp_path):
-    stack = r"C:\Users\user\python\profiler.py(611): __init__;<string>(1): {\"device\"};C:\x.py(1): <module>"
+    stack = (
+        r"C:\Users\user\python\profiler.py(611): __init__;<string>(1): {\"device\"};C:\x.py(1): "
+        r"<module>"
+    )
     path = write(tmp_path, trace_text("name", stack))
     assert names(path) == ["aten::mm", "name", "last"]
     assert names(write(tmp_path, trace_text("name", 'f("a"); g "b"'))) == [
@@ -136,7 +139,10 @@ def test_all_mistakes_at_once(tmp_path):
 @pytest.mark.parametrize("end", ["", ",", ",\n", "]", "\n"])
 def test_a_list_of_events_may_have_no_end(tmp_path, end):
     """Chrome's format allows it, for programs that write each event when it is over."""
-    text = f"[{json.dumps(build.op('aten::mm', 1, 20))},\n{json.dumps(build.op('aten::add', 30, 20))}{end}"
+    text = (
+        f"[{json.dumps(build.op('aten::mm', 1, 20))},\n"
+        f"{json.dumps(build.op('aten::add', 30, 20))}{end}"
+    )
     path = write(tmp_path, text)
     assert names(path) == ["aten::mm", "aten::add"]
     assert bool(read(path).repairs) == (end != "]")

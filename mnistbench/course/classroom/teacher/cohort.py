@@ -107,7 +107,8 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
     if not wanted:
         why = "".join(f" ({error.filename}: {error.strerror})" for error in refused[:1])
         raise UsageError(
-            f"SUBMISSIONS: {folder} has no *.json, nor have the folders in it{why}; name the folder of the submissions"
+            f"SUBMISSIONS: {folder} has no *.json, nor have the folders in it{why}; name the "
+            "folder of the submissions"
         )
     found = [_entry(path, folder) for path in wanted]
     found += [

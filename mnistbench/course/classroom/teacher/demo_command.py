@@ -105,7 +105,8 @@ def run(settings: Settings) -> int:
         stream.truncate(10 * 2**30)  # the file is sparse: it takes no space
     (directory / "link.json").symlink_to("/etc/passwd")
     print(
-        f"{printable(str(directory))}: {last} generated students, one hostile name, a file that is too large, and a link"
+        f"{printable(str(directory))}: {last} generated students, one hostile name, a file that "
+        "is too large, and a link"
     )
     return EXIT_PASSED
 

@@ -100,7 +100,10 @@ def page(
     rows = Sheet(ROWS, _columns(entries, found), entries)
     problems: list[Text] = [
         (
-            f"{each.name}{f' ({each.file})' if each.student else ''}: {units.cut(each.complaint, REASON)}",
+            (
+                f"{each.name}{f' ({each.file})' if each.student else ''}: "
+                f"{units.cut(each.complaint, REASON)}"
+            ),
         )
         for each in entries
         if each.problems

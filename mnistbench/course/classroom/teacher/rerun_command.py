@@ -36,7 +36,10 @@ class Settings:
         "--top",
         whole(1),
         "5",
-        "students with the highest lower bounds of each batch size and number format, none doubtful",
+        (
+            "students with the highest lower bounds of each batch size and number format, none "
+            "doubtful"
+        ),
         "N",
     )
     student: tuple[str, ...] = option(
@@ -104,7 +107,8 @@ def run(settings: Settings) -> int:
         for each in rows
     ]
     print(
-        f"{draw(text_table('', headings, cells, numbers_from=len(headings))).strip()}\n{printable(str(output))}"
+        f"{draw(text_table('', headings, cells, numbers_from=len(headings))).strip()}\n"
+        f"{printable(str(output))}"
     )
     return EXIT_REGRESSED if any(row["agrees"] == "no" for row in rows) else EXIT_PASSED
 
@@ -117,7 +121,8 @@ def chosen(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
     named = [each for each in entries if each.speedup and each.student in settings.student]
     if missing := set(settings.student) - {each.student for each in named}:
         raise UsageError(
-            f"--student: {min(missing)!r} has no score in {settings.submissions}; see mnistbench class merge"
+            f"--student: {min(missing)!r} has no score in {settings.submissions}; see mnistbench "
+            "class merge"
         )
     ranked = [
         sorted(each, key=lambda one: -one.speedup["low"])[: settings.top]
@@ -125,7 +130,8 @@ def chosen(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
     ]
     if not (found := named or [each for best in ranked for each in best]):
         raise UsageError(
-            f"SUBMISSIONS: {settings.submissions} has no score that counts; see mnistbench class merge"
+            f"SUBMISSIONS: {settings.submissions} has no score that counts; see mnistbench class "
+            "merge"
         )
     return found
 

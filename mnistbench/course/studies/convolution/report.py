@@ -71,8 +71,8 @@ def report_of(study: ConvolutionStudy) -> Report:
 def _table(costs: Sequence[WayCost], where: str) -> Table:
     case = costs[0].case
     lines = [
-        f"Ceilings in {found.precision}: {units.flops_per_s(found.flops_per_s)} (a large matrix product or convolution), "
-        f"{units.bytes_per_s(found.bytes_per_s)} (a large copy)."
+        f"Ceilings in {found.precision}: {units.flops_per_s(found.flops_per_s)} (a large matrix "
+        f"product or convolution), {units.bytes_per_s(found.bytes_per_s)} (a large copy)."
         for found in {cost.case.dtype: cost.ceilings for cost in costs}.values()
     ]
     return Table(f"{case.convolution}: {case.sizes}, {where}", COSTS, costs, lines=tuple(lines))

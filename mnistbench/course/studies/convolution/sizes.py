@@ -49,7 +49,8 @@ class ConvolutionSizes:
             raise UsageError(f"{self}: a size is below 1")
         if self.padding < 0 or min(self.out_height, self.out_width) < 1:
             raise UsageError(
-                f"{self}: the kernel is larger than the padded image; give a smaller kernel or a larger image"
+                f"{self}: the kernel is larger than the padded image; give a smaller kernel or a "
+                "larger image"
             )
         if self.channels % self.groups or self.filters % self.groups:
             raise UsageError(
@@ -123,7 +124,10 @@ class ConvolutionSizes:
             if value != usual
         )
         images = "x".join(map(str, self.input_shape))
-        return f"{images} with {self.filters} filters of {self.kernel_height}x{self.kernel_width}{extra}"
+        return (
+            f"{images} with {self.filters} filters of "
+            f"{self.kernel_height}x{self.kernel_width}{extra}"
+        )
 
 
 #: The chapter's example, and the layers of ConvNet, whose linear layers are convolutions of one

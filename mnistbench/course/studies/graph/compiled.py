@@ -80,7 +80,8 @@ def graphs(program: Program) -> tuple[list[Graph], list[str]]:
     program.step(torch.compile(program.compute, backend=backend, dynamic=False))
     if not found:
         left_out.append(
-            "the graphs: torch.compile gave none (is TORCH_COMPILE_DISABLE or TORCHDYNAMO_DISABLE set?)"
+            "the graphs: torch.compile gave none (is TORCH_COMPILE_DISABLE or TORCHDYNAMO_DISABLE "
+            "set?)"
         )
     order = {
         kind: number for number, kind in enumerate((FORWARD, JOINT, FORWARD_PART, BACKWARD_PART))
@@ -152,8 +153,8 @@ def compiled(
     """
     if name := missing_compiler(device):
         raise CompileError(
-            f"no C++ compiler: {name!r} is not found, so the generated code and compiled times are left out; "
-            "install g++, or set CXX"
+            f"no C++ compiler: {name!r} is not found, so the generated code and compiled times "
+            "are left out; install g++, or set CXX"
         )
     from torch._inductor import list_options  # the documentation of torch.compile names it
 
@@ -161,7 +162,8 @@ def compiled(
     for name in (_TRACE, _DIRECTORY):
         if name not in present:
             raise CompileError(
-                f"the generated code: torch {torch.__version__} has no option {name!r} of torch.compile"
+                f"the generated code: torch {torch.__version__} has no option {name!r} of "
+                "torch.compile"
             )
     options: dict[str, Any] = {_TRACE: True, _DIRECTORY: str(folder)} | (
         {_NAMES: True} if _NAMES in present else {}
@@ -219,7 +221,10 @@ _LIBRARY = r"(?:extern_kernels|aten|torch\.ops\.\w+)"
 #: A call of a kernel: ``cpp_fused_add_mul_0(...)``, ``triton_poi_fused_add_mul_0.run(...)``, ``buf1
 #: = extern_kernels.mm(...)``, ``buf2 = torch.ops.aten.convolution_backward.default(...)``.
 _CALL = re.compile(
-    rf"^\s+(?:\w+ = )?(?:(?P<generated>{_GENERATED})(?:\.run)?|{_LIBRARY}\.(?P<library>\w+)(?:\.\w+)?)\(",
+    (
+        rf"^\s+(?:\w+ = )?(?:(?P<generated>{_GENERATED})(?:\.run)?|{_LIBRARY}\.(?P<library>\w+)"
+        r"(?:\.\w+)?)\("
+    ),
     re.MULTILINE,
 )
 _NAME = re.compile(r"(?:cpp|triton_[a-z]+)_fused_(?:(?P<operations>\w*)_)?\d+")

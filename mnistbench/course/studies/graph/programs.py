@@ -132,6 +132,7 @@ def workload(settings: Settings) -> Workload:
         found = found()
     if not isinstance(found, Workload):
         raise UsageError(
-            f"--workload: {settings.program!r} is {type(found).__name__}; name a Workload, or a function of one"
+            f"--workload: {settings.program!r} is {type(found).__name__}; name a Workload, or a "
+            "function of one"
         )
     return found

@@ -196,17 +196,24 @@ def _blocks(table: Table) -> list[Block]:
 def _graph_lines(study: result.GraphStudy) -> Iterator[str]:
     if (breaks := len(study.of_kind(result.FORWARD)) - 1) > 0:
         yield (
-            f"Dynamo cannot trace the program as a whole: it has {breaks} graph break{'s' if breaks > 1 else ''}. "
-            "The code between the graphs runs as eager operations, which are not among the kernels below."
+            f"Dynamo cannot trace the program as a whole: it has {breaks} graph "
+            f"break{'s' if breaks > 1 else ''}. The code between the graphs runs as eager "
+            "operations, which are not among the kernels below."
         )
     if study.of_kind(result.FORWARD_PART) and study.of_kind(result.BACKWARD_PART):
-        yield "The two parts are the joint graph, divided: what the backward part needs is an output of the forward part."
+        yield (
+            "The two parts are the joint graph, divided: what the backward part needs is an "
+            "output of the forward part."
+        )
 
 
 def _kernels(study: result.GraphStudy) -> Table:
     fusions = sum(len(kernel.operations) > 1 for kernel in study.kernels)
     lines = (
-        f"{fusions} of {sum(kernel.generated for kernel in study.kernels)} generated kernels fuse different operations.",
+        (
+            f"{fusions} of {sum(kernel.generated for kernel in study.kernels)} generated kernels "
+            "fuse different operations."
+        ),
         "A name lists each operation once, also where the kernel computes it several times.",
     )
     return Table("kernels that the generated code calls", KERNELS, study.kernels, lines=lines)
@@ -216,9 +223,15 @@ def _time_lines(study: result.GraphStudy) -> Iterator[str]:
     n_bytes = study.dispatched.moved_bytes
     least = study.least_bytes
     yield (
-        f"Eager operations read and write {_megabytes(n_bytes)} MB in the forward and the backward pass."
+        (
+            f"Eager operations read and write {_megabytes(n_bytes)} MB in the forward and the "
+            "backward pass."
+        )
         + (
-            f" One kernel for each pass would move {_megabytes(least)} MB, {units.factor(n_bytes / least)} times less."
+            (
+                f" One kernel for each pass would move {_megabytes(least)} MB, "
+                f"{units.factor(n_bytes / least)} times less."
+            )
             if least
             else ""
         )
@@ -226,15 +239,19 @@ def _time_lines(study: result.GraphStudy) -> Iterator[str]:
     if study.compile_ns is None or study.start_ns is None:
         return
     yield (
-        f"Compile time: {units.duration(study.compile_ns)}, after {units.duration(study.start_ns)} for a first tiny program, "
-        "which starts the compiler with empty caches."
+        f"Compile time: {units.duration(study.compile_ns)}, after "
+        f"{units.duration(study.start_ns)} for a first tiny program, which starts the compiler "
+        "with empty caches."
     )
     saved = study.typical_ns(result.EAGER) - study.typical_ns(result.COMPILED)
     if saved <= 0:
         yield f"A compiled step takes {units.duration(-saved)} more than an eager one."
         return
     steps = units.count(-(-study.compile_ns // saved))
-    yield f"A compiled step takes {units.duration(saved)} less than an eager one: {steps} steps make up for the compile time."
+    yield (
+        f"A compiled step takes {units.duration(saved)} less than an eager one: {steps} steps "
+        "make up for the compile time."
+    )
 
 
 def _loading_lines(study: result.GraphStudy) -> Iterator[str]:
@@ -246,6 +263,12 @@ def _loading_lines(study: result.GraphStudy) -> Iterator[str]:
     if study.overlap is None or not resident or not alone or not loaded:
         return
     load = units.duration(alone.typical_wait_ns)
-    yield f"{loaded.name}: {units.percent(study.overlap)} of the {load} in which a batch is loaded overlap with compute."
+    yield (
+        f"{loaded.name}: {units.percent(study.overlap)} of the {load} in which a batch is loaded "
+        "overlap with compute."
+    )
     change = loaded.typical_compute_ns / resident.typical_compute_ns - 1
-    yield f"Computing takes {units.percent(abs(change))} {'more' if change > 0 else 'less'} time than with resident data."
+    yield (
+        f"Computing takes {units.percent(abs(change))} {'more' if change > 0 else 'less'} time "
+        "than with resident data."
+    )

@@ -87,7 +87,10 @@ class Settings:
         "--show",
         some_of(*TEXTS),
         None,
-        f"comma list of texts to show in full: {', '.join(TEXTS)} (default: all, of a workload none)",
+        (
+            f"comma list of texts to show in full: {', '.join(TEXTS)} (default: all, of a "
+            "workload none)"
+        ),
         "NAMES",
     )
     write: Path | None = option(

@@ -46,7 +46,10 @@ class Cache:
         if not 1 <= self.ways <= MOST_WAYS:
             raise ValueError(f"has {self.ways} ways; give 1 to {MOST_WAYS:,}")
         if not 1 <= self.size <= MOST_BYTES or self.size % (self.line * self.ways):
-            limits = f"a multiple of line times ways, {self.line * self.ways}, up to {MOST_BYTES // _UNITS['M']}M"
+            limits = (
+                f"a multiple of line times ways, {self.line * self.ways}, up to "
+                f"{MOST_BYTES // _UNITS['M']}M"
+            )
             raise ValueError(f"has {self.size} bytes; give {limits}")
 
     @property
@@ -65,7 +68,8 @@ class Caches:
     def __post_init__(self) -> None:
         if self.l2.line < self.l1.line:
             raise UsageError(
-                f"--l2: a line of {self.l2.line} bytes is smaller than one of L1, {self.l1.line}; give at least that"
+                f"--l2: a line of {self.l2.line} bytes is smaller than one of L1, {self.l1.line}; "
+                "give at least that"
             )
 
 

@@ -74,7 +74,8 @@ def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
         if nest.multiply_adds > most:
             remedy = "" if numba else f", or {INSTALL_NUMBA}"
             raise UsageError(
-                f"{name}: {nest.multiply_adds:,} multiply-adds are too many to simulate; give at most {most:,}{remedy}"
+                f"{name}: {nest.multiply_adds:,} multiply-adds are too many to simulate; give at "
+                f"most {most:,}{remedy}"
             )
     found = [
         _computed(name, *each, caches, _ROUNDS if numba else 0, progress)

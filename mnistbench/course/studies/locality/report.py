@@ -158,9 +158,9 @@ def _sentences(nests: Sequence[result.NestResult]) -> Iterator[str]:
     if any(nest.ns is not None for nest in nests):
         tau = "" if pairs.kendall_tau is None else f"; Kendall's tau-b {pairs.kendall_tau:.2f}"
         yield (
-            f"Pairs that rank the same way by L1 misses and by time: {pairs.same}; the opposite way: {pairs.opposite}; "
-            f"that differ in time only: {pairs.only_times_differ}; in misses only: {pairs.only_misses_differ}; "
-            f"in neither: {pairs.neither_differs}{tau}."
+            f"Pairs that rank the same way by L1 misses and by time: {pairs.same}; the opposite "
+            f"way: {pairs.opposite}; that differ in time only: {pairs.only_times_differ}; in "
+            f"misses only: {pairs.only_misses_differ}; in neither: {pairs.neither_differs}{tau}."
         )
     slower_and_cause = attrgetter("slower.order", "cause")
     found = sorted(result.disagreements(nests), key=slower_and_cause)
@@ -179,12 +179,15 @@ def _sentence(slower: str, found: Sequence[result.Disagreement]) -> str:
         times = [other.in_l1_ns for other in others if other.in_l1_ns is not None]
         ends = dict.fromkeys((_time(min(times)), _time(max(times))))
         return (
-            f"{start}with its data in L1, a multiply-add takes {_time(one.in_l1_ns)} against {' to '.join(ends)}, "
-            "so most of the difference is not due to misses."
+            f"{start}with its data in L1, a multiply-add takes {_time(one.in_l1_ns)} against "
+            f"{' to '.join(ends)}, so most of the difference is not due to misses."
         )
     if found[0].cause == result.L2_MISSES:
         misses = units.count(max(other.counts.l2_misses for other in others))
-        return f"{start}it has {units.count(one.counts.l2_misses)} L2 misses, against at most {misses}."
+        return (
+            f"{start}it has {units.count(one.counts.l2_misses)} L2 misses, against at most "
+            f"{misses}."
+        )
     return f"{start}no number here explains it."
 
 

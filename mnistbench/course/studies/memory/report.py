@@ -152,4 +152,7 @@ def _layers(case: MemoryCase, where: str) -> Table:
 
 def _sentence(word: str, peak: Peak) -> str:
     site = f" in {peak.site}" if peak.site.layer else ""
-    return f"{word}: {units.size(peak.held)} before the iteration, peak {units.size(peak.n_bytes)}{site}."
+    return (
+        f"{word}: {units.size(peak.held)} before the iteration, peak "
+        f"{units.size(peak.n_bytes)}{site}."
+    )

@@ -46,7 +46,10 @@ def study():
         cost("library_backward", 470_400, 38_000, 190e-6, algorithm="PyTorch's own code"),
     )
     refused = (
-        "chapter: winograd: cannot compute 1x3x32x32 with 2 filters of 5x5; it needs kernels of 3x3",
+        (
+            "chapter: winograd: cannot compute 1x3x32x32 with 2 filters of 5x5; it needs kernels "
+            "of 3x3"
+        ),
     )
     return ConvolutionStudy(Settings(), "2.15.0", costs, refused)
 

@@ -37,7 +37,10 @@ MB = 1_000_000
 
 def expression():
     """x*y + z, eager and compiled."""
-    text = 'class GraphModule(torch.nn.Module):\n    def forward(self, x: "f32[8, 8]"):\n        return (x,)\n'
+    text = (
+        'class GraphModule(torch.nn.Module):\n    def forward(self, x: "f32[8, 8]"):\n        '
+        "return (x,)\n"
+    )
     return GraphStudy(
         settings=Settings(size=8),
         torch="2.15.0",
