@@ -18,8 +18,11 @@ from playwright.sync_api import Browser, sync_playwright
 IMAGES = Path(__file__).parent / "images"
 WINDOW = {"width": 1180, "height": 760}
 CHANGED = "summary:has-text('step convnet-b16-cpu on digits')"
-TERMINAL = """<body style="margin: 0; background: #17181c"><pre style="display: inline-block; margin: 0; padding: 20px;
-color: #e6e6e6; font: 13px/1.35 'DejaVu Sans Mono', monospace">{}</pre></body>"""
+TERMINAL = (
+    '<body style="margin: 0; background: #17181c">'
+    '<pre style="display: inline-block; margin: 0; padding: 20px;\n'
+    "color: #e6e6e6; font: 13px/1.35 'DejaVu Sans Mono', monospace\">{}</pre></body>"
+)
 
 
 def reduce(name: str) -> None:

@@ -43,7 +43,9 @@ echo "mnistbench: $FAKE_ERROR" >&2
 for word in "$@"; do
   case $word in
     --output=*) output=${word#--output=} ;;
-    --storage=*) mkdir -p "${word#--storage=}/gate"; echo raw > "${word#--storage=}/gate/$FAKE_NAME" ;;
+    --storage=*)
+      mkdir -p "${word#--storage=}/gate"
+      echo raw > "${word#--storage=}/gate/$FAKE_NAME" ;;
   esac
 done
 if [ -n "$FAKE_REPORT" ]; then cat "$FAKE_REPORT" > "$output"; fi
@@ -281,7 +283,7 @@ def test_a_gate_that_fails_is_the_exit_code_and_is_reported_too(job, code):
     assert ran.upload["path"] == ran.outputs["folder"]
 
 
-def test_an_error_is_reported_in_the_comment_and_in_the_summary_without_the_report_of_an_earlier_step(
+def test_an_error_is_reported_in_the_comment_and_in_the_summary_without_the_report_of_an_earlier_step(  # noqa: E501
     job,
 ):
     first, second = job(code=EXIT_REGRESSED), job(code=EXIT_UNJUDGED, report=None)

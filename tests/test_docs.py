@@ -264,8 +264,10 @@ def test_a_shown_launch_has_options_of_torchrun_and_ours(words):
 
 COLLECT = """
 import json, sys, pytest
-ours = ["--collect-only", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest_benchmark.logger.PytestBenchmarkWarning"]
-print([int(pytest.main([*words, *ours, "--benchmark-storage", sys.argv[2]])) for words in json.loads(sys.argv[1])])
+ignored = "ignore::pytest_benchmark.logger.PytestBenchmarkWarning"
+ours = ["--collect-only", "-q", "-p", "no:cacheprovider", "-W", ignored]
+ours += ["--benchmark-storage", sys.argv[2]]
+print([int(pytest.main([*words, *ours])) for words in json.loads(sys.argv[1])])
 """
 
 

@@ -110,7 +110,8 @@ def evaluate(folder):
             )
             held_in = len([checked for case in judged[0].cases for checked in case.checked])
             print(
-                f"{f'--op-fail and --case-fail 10%, {size} base runs':42}{share(flags):>22}{'':24}   "
+                f"{f'--op-fail and --case-fail 10%, {size} base runs':42}"
+                f"{share(flags):>22}{'':24}   "
                 f"{held_in} held; slowdown it can call, median {seen[len(seen) // 2]:.0%}, "
                 f"calls only {median_of_calls(judged):.0%}"
             )

@@ -2,7 +2,7 @@
 
 The steps from pytorch/examples to it, and whole commands over 30 seeds.
 
-    python docs/evidence/fastest.py path [SEEDS]  # seconds and accuracy of each step, in one process
+    python docs/evidence/fastest.py path [SEEDS]  # seconds and accuracy of each step
     python docs/evidence/fastest.py seeds [SEEDS]  # whole commands of the recipe, one for each seed
 
 ``MNISTBENCH_DATA`` names MNIST. Seconds are those of training and test, without imports and without

@@ -2,7 +2,7 @@
 
 The same code on both sides, with one part removed at a time.
 
-    python docs/evidence/gate_ablation.py measure 12 FOLDER [ARM...]  # launches of each arm, 20 s each
+    python docs/evidence/gate_ablation.py measure 12 FOLDER [ARM...]  # 12 launches of each arm
     python docs/evidence/gate_ablation.py judge FOLDER
 
 Prints mean and standard deviation (SD) of the differences between the sides. A part without an

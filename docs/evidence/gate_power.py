@@ -1,9 +1,9 @@
 """Compute false alarms and power of ``mnistbench gate`` from recorded launches.
 
-    python docs/evidence/gate_power.py pool POOL.json.gz RAW.jsonl.gz...  # raw samples of the same code
+    python docs/evidence/gate_power.py pool POOL.json.gz RAW.jsonl.gz...  # samples of the same code
     python docs/evidence/gate_power.py judge POOL.json.gz [TRIALS]  # tables from it
     python docs/evidence/gate_power.py targets POOL.json.gz [TRIALS]  # the main rates, on all cores
-    python docs/evidence/gate_power.py once POOL.json.gz [TRIALS]  # rates of what occurs once, and its costs
+    python docs/evidence/gate_power.py once POOL.json.gz [TRIALS]  # rates of what occurs once
 
 Gates are drawn from the launches by ``mnistbench.gate.qualification.Pool``. For power and for the
 comparison of designs they have new roles; the row "recorded roles" keeps the recorded ones.

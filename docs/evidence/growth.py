@@ -34,9 +34,11 @@ def batch(size, device, generator):
 
 @pytest.hookimpl
 def pytest_mnistbench_workloads(config):
-    made = {layers: Workload(f"layers{layers}", model(layers), batch, torch.nn.functional.mse_loss, torch.optim.Adam)
-            for layers in LAYERS}
-    return list(made.values())
+    loss = torch.nn.functional.mse_loss
+    return [
+        Workload(f"layers{layers}", model(layers), batch, loss, torch.optim.Adam)
+        for layers in LAYERS
+    ]
 """
 
 SHORTEST = (

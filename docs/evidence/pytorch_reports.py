@@ -1,11 +1,11 @@
 """Judge public reports of slowdowns with the gate, by the rules of pytorch_reports.md.
 
-    python docs/evidence/pytorch_reports.py FOLDER [NAME ...]  # reports, by number; all if none is named
+    python docs/evidence/pytorch_reports.py FOLDER [NAME ...]  # reports; all if none is named
     python docs/evidence/pytorch_reports.py FOLDER controls  # the twenty negative controls
-    python docs/evidence/pytorch_reports.py FOLDER sweep [HOURS]  # the surprises: all cases with one thread
+    python docs/evidence/pytorch_reports.py FOLDER sweep [HOURS]  # all cases with one thread
     python docs/evidence/pytorch_reports.py FOLDER bisect  # the releases of confirmed reports
-    python docs/evidence/pytorch_reports.py FOLDER table  # what the gates in FOLDER found, as Markdown
-    python docs/evidence/pytorch_reports.py FOLDER scripts  # write a script of torch alone for each report
+    python docs/evidence/pytorch_reports.py FOLDER table  # what the gates found, as Markdown
+    python docs/evidence/pytorch_reports.py FOLDER scripts  # scripts of torch alone
 
 Runs in a clone of this repository in FOLDER, with environments that uv makes. Writes a JSON report
 and the raw samples of each gate to FOLDER; a report that is there is not measured again. The

@@ -2,12 +2,12 @@
 
 Simulated gates, and recorded launches.
 
-    python docs/evidence/rare_slowdowns.py iterations [GATES]  # the head is slow in single iterations
-    python docs/evidence/rare_slowdowns.py processes [GATES]  # the head is slow in single processes
+    python docs/evidence/rare_slowdowns.py iterations [GATES]  # slow single iterations
+    python docs/evidence/rare_slowdowns.py processes [GATES]  # slow single processes
     python docs/evidence/rare_slowdowns.py means [GATES]  # the head's mean is slower, and varies
     python docs/evidence/rare_slowdowns.py tails [SETS]  # a test of the slowest iterations
     python docs/evidence/rare_slowdowns.py bounds [SETS]  # wrong upper bounds of skewed launches
-    python docs/evidence/rare_slowdowns.py roles RAW.jsonl.gz  # launches of the same code, roles as recorded
+    python docs/evidence/rare_slowdowns.py roles RAW.jsonl.gz  # roles as recorded
 
 A simulated launch has two builds of a case with one thread, each with as many pairs and blocks as
 the gate measures. Logarithms of times vary by 0.6 % between builds of a side and by 2 % between

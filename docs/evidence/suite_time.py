@@ -82,7 +82,8 @@ def main():
         ]
         print(f"{what:24}{''.join(shares)}")
     print(
-        f"{'all but timing':24}{''.join(f'{part:8.1f} s       ' for part in minus(total, clock.seconds['timing']))}"
+        f"{'all but timing':24}"
+        f"{''.join(f'{part:8.1f} s       ' for part in minus(total, clock.seconds['timing']))}"
     )
     print(f"{'total':24}{''.join(f'{part:8.1f} s       ' for part in total)}")
     return code

@@ -5,7 +5,8 @@ Whole commands in turns, one epoch each.
     python docs/evidence/training.py ~/examples/mnist/main.py --rounds 3
     python docs/evidence/training.py ~/examples/mnist/main.py --seeds 5 --arms shuffled,fast
     python docs/evidence/training.py ~/examples/mnist/main.py --batch-size 1 --arms peer,fast
-    python docs/evidence/training.py ~/examples/mnist/main.py --accelerator --arms peer,reference,fast
+    python docs/evidence/training.py ~/examples/mnist/main.py --accelerator
+        --arms peer,reference,fast
     python docs/evidence/training.py --dataset digits --arms reference,fast
 
 Run it in an environment with mnistbench. ``MNISTBENCH_DATA`` names MNIST, unpacked. Compare the

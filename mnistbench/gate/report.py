@@ -768,7 +768,10 @@ def _bounds_of_once(verdict: Verdict) -> Iterable[str]:
         (MEMORY, "growth of", "memory"),
     )
     if largest:
-        yield f"once: {', '.join(f'no {grows} {largest[kind]} {what}' for kind, grows, what in told if kind in largest)}"
+        excluded = (
+            f"no {grows} {largest[kind]} {what}" for kind, grows, what in told if kind in largest
+        )
+        yield f"once: {', '.join(excluded)}"
 
 
 #: A launch is far from the others if its distance from their median is larger than this many robust

@@ -324,7 +324,7 @@ def test_a_case_that_was_renamed_twice_is_compared_with_its_newest_name():
     assert (case.renamed_from, missing(comparison)) == (second.node_id, [])
 
 
-def test_a_case_is_compared_with_the_newest_run_of_its_own_name_although_another_had_its_params_later():
+def test_a_case_is_compared_with_the_newest_run_of_its_own_name_although_another_had_its_params_later():  # noqa: E501
     other = builders.case_record(
         test="bench/test_step.py::test_other", node_id="bench/test_step.py::test_other[x]"
     )

@@ -286,7 +286,7 @@ def steady_and(*times):
         (0.09, limits("10%", f"{CONV}:5%"), [], "unjudged"),
     ],
 )
-def test_a_large_or_named_operation_that_the_runs_cannot_judge_is_no_pass_and_small_ones_are_counted(
+def test_a_large_or_named_operation_that_the_runs_cannot_judge_is_no_pass_and_small_ones_are_counted(  # noqa: E501
     share, criteria, open_, outcome
 ):
     bases = steady_and(

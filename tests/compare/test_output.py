@@ -393,7 +393,7 @@ def test_the_table_of_a_plain_test_is_named_by_it_and_has_no_batch_size():
     assert table.headings == ["operation", "phase", "module", "time", "share"]
 
 
-def test_of_a_replacement_of_many_operations_the_smallest_changes_are_one_row_and_the_column_adds_up():
+def test_of_a_replacement_of_many_operations_the_smallest_changes_are_one_row_and_the_column_adds_up():  # noqa: E501
     parts = [builders.op_row(f"my::part{number}", 200_000 - number) for number in range(30)]
     base, head = (
         builders.summary(

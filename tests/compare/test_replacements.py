@@ -197,7 +197,7 @@ def test_a_side_whose_operations_have_no_place_is_compared_as_a_whole():
     assert judged(base, head).outcome == "passed"
 
 
-def test_operations_of_different_places_are_not_compared_and_the_report_says_what_vanished_elsewhere():
+def test_operations_of_different_places_are_not_compared_and_the_report_says_what_vanished_elsewhere():  # noqa: E501
     rest = [row("aten::relu", SMALL), row("aten::relu", SMALL, module="fc2")]
     judgement = judged(
         [row("aten::old", LARGE), *rest], [row("aten::new", LARGE, module="fc2"), *rest]
@@ -244,7 +244,7 @@ _ROWS = st.dictionaries(
 
 
 @given(_ROWS, _ROWS)
-def test_every_operation_of_one_side_is_in_one_group_and_exchanging_the_sides_keeps_the_one_sided_members(
+def test_every_operation_of_one_side_is_in_one_group_and_exchanging_the_sides_keeps_the_one_sided_members(  # noqa: E501
     base, head
 ):
     forth, back = (

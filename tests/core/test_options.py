@@ -326,7 +326,9 @@ import pytest
 @dataclass(frozen=True)
 class Settings:
     epochs: int = option("--op-epochs", whole(1), "3", "number of epochs", "N")
-    fail: tuple[float, ...] = option("--op-fail", share(), None, "100% of it", "SHARE", many=True, configurable=True)
+    fail: tuple[float, ...] = option(
+        "--op-fail", share(), None, "100% of it", "SHARE", many=True, configurable=True
+    )
     reason: str | None = option("--op-reason", str, None, "why", "TEXT", configurable=True)
     loud: bool = switch("--op-loud", "say more", configurable=True)
 

@@ -21,7 +21,9 @@ GATE = textwrap.dedent("""
     CASES = {"bench.py::test_step": ListedCase("step", {"device": "cpu", "threads": 1})}
 
     def speeds(plan):
-        return {side: (tree.root / "speed.txt").read_text().strip() for side, tree in plan.trees.items()}
+        return {
+            side: (tree.root / "speed.txt").read_text().strip() for side, tree in plan.trees.items()
+        }
 
     def survey(plan, seed, folder, log):
         if "broken" in speeds(plan).values():
@@ -37,18 +39,30 @@ GATE = textwrap.dedent("""
 
         def measure(self, begins=None):
             def sample(us, spread=0.002):
-                return [round(1000 * float(us) * (1 + self.noise.gauss(0, spread))) for _ in range(5)]
+                return [
+                    round(1000 * float(us) * (1 + self.noise.gauss(0, spread))) for _ in range(5)
+                ]
 
             sides = {
                 side: {
-                    "wall_ns": sample(us), "cpu_ns": [], "device_ns": [], "outcome": ["0", 0.0], "parameters": 1,
-                    "keys": [["aten::mm", "forward", "fc1"]], "calls": [1], "memory_bytes": [0], "kernels": [[]],
+                    "wall_ns": sample(us),
+                    "cpu_ns": [],
+                    "device_ns": [],
+                    "outcome": ["0", 0.0],
+                    "parameters": 1,
+                    "keys": [["aten::mm", "forward", "fc1"]],
+                    "calls": [1],
+                    "memory_bytes": [0],
+                    "kernels": [[]],
                     "self_ns": [sample(us, 0.01)],
                 }
                 for side, us in self.us.items()
             }
             cases = {"bench.py::test_step": [{"sides": sides}]}
-            of_case = {"case_seconds": {"bench.py::test_step": 1.0}, "efforts": {"bench.py::test_step": [1, 1, 0, 0]}}
+            of_case = {
+                "case_seconds": {"bench.py::test_step": 1.0},
+                "efforts": {"bench.py::test_step": [1, 1, 0, 0]},
+            }
             return {"cases": cases, **of_case, "seconds": 1.0}
 
     run.survey = survey

@@ -388,7 +388,8 @@ from pathlib import Path
 class Finder:
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        for file in (Path({where!r}, name.replace(".", "/"), "__init__.py"), Path({where!r}, name.replace(".", "/") + ".py")):
+        path = name.replace(".", "/")
+        for file in (Path({where!r}, path, "__init__.py"), Path({where!r}, path + ".py")):
             if name.partition(".")[0] == "pkgown" and file.exists():
                 return spec_from_file_location(name, file)
 

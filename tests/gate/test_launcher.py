@@ -51,22 +51,47 @@ def ready(**changes):
 
 def surveyed(**changes):
     said = {
-        "torch": "2.15.0", "packages": {"torch": "2.15.0"}, "outside": {},
+        "torch": "2.15.0",
+        "packages": {"torch": "2.15.0"},
+        "outside": {},
         "cases": {
             "t.py::t": {
-                "label": name, "params": {"threads": 1}, "memory": 4, "failed": "", "note": "", "uncompared": "",
-                "parallel": False, "parameters": "", "sources": [], "returns": "", "seconds": 0.1, "onednn": {},
+                "label": name,
+                "params": {"threads": 1},
+                "memory": 4,
+                "failed": "",
+                "note": "",
+                "uncompared": "",
+                "parallel": False,
+                "parameters": "",
+                "sources": [],
+                "returns": "",
+                "seconds": 0.1,
+                "onednn": {},
             }
         },
-        "files": {"t": f"{name}.py"}, "resident": 8, "left_out": {}, "unmeasurable": {}, "longest_s": 0.01, "cpu": {},
-        "loaded": [], "missing": [], "has_compiled_loops": None,
+        "files": {"t": f"{name}.py"},
+        "resident": 8,
+        "left_out": {},
+        "unmeasurable": {},
+        "longest_s": 0.01,
+        "cpu": {},
+        "loaded": [],
+        "missing": [],
+        "has_compiled_loops": None,
     }
     say(surveyed={**said, **changes})
 
 
 def result(**changes):
     said = {
-        "cases": {}, "case_seconds": {}, "efforts": {}, "order": ["base", "head"], "seconds": 1.5, "side": name, "once": {},
+        "cases": {},
+        "case_seconds": {},
+        "efforts": {},
+        "order": ["base", "head"],
+        "seconds": 1.5,
+        "side": name,
+        "once": {},
         "unmeasurable": {},
     }
     say(result={**said, **changes})
@@ -83,7 +108,8 @@ def select():
 
 def start_another(**streams):
     program = "import time; time.sleep(60)"
-    return subprocess.Popen([sys.executable, "-S", "-c", program], pass_fds=[alive.fileno()], **streams)
+    command = [sys.executable, "-S", "-c", program]
+    return subprocess.Popen(command, pass_fds=[alive.fileno()], **streams)
 
 
 def wait_to_go():
@@ -201,7 +227,11 @@ ready()
 wait_to_go()
 variables = [os.environ.get("ONLY_BASE"), os.environ["MALLOC_TOP_PAD_"]]
 result_of_side({
-    "job": job, "cwd": os.getcwd(), "home": sys.argv[1], "path": sys.path[0], "python": sys.orig_argv[0],
+    "job": job,
+    "cwd": os.getcwd(),
+    "home": sys.argv[1],
+    "path": sys.path[0],
+    "python": sys.orig_argv[0],
     "variables": variables,
 })
 """
@@ -638,7 +668,10 @@ wait_to_go()
 peer = socket.socket(fileno=job["peer"])
 peer.sendall(name.encode())
 other = peer.recv(10).decode()
-builds = [{"first": "head", "other": other, "sides": {name: {"wall_ns": [number]}}} for number in range(2)]
+builds = [
+    {"first": "head", "other": other, "sides": {name: {"wall_ns": [number]}}}
+    for number in range(2)
+]
 seconds = 0.5 if name == "base" else 0.75
 result(cases={"t": builds}, case_seconds={"t": seconds}, order=["head", "base"], seconds=seconds)
 """

@@ -98,7 +98,7 @@ def test_drawn_gates_begin_at_any_launch_and_go_on_at_the_first_one():
     assert changed == {-2, -1, 0, 1, 2}
 
 
-def test_a_slower_case_is_slower_by_all_clocks_and_a_slower_operation_makes_its_case_slower_by_its_share():
+def test_a_slower_case_is_slower_by_all_clocks_and_a_slower_operation_makes_its_case_slower_by_its_share():  # noqa: E501
     still = logs(1e-6)
     case, cpu, other = (
         quantity(still),

@@ -32,8 +32,13 @@ accelerator.GRACE_S, accelerator.KILL_S = 0.5, 1.0
 accelerator.supervise()
 parts = [
     accelerator.Part(
-        name, f"part {name}", lambda _, program=program: (sys.executable, "-c", program), least_s=0.1, most_s=float(most_s),
-        figure=accelerator.last_line, needs_device=name.startswith("device"),
+        name,
+        f"part {name}",
+        lambda _, program=program: (sys.executable, "-c", program),
+        least_s=0.1,
+        most_s=float(most_s),
+        figure=accelerator.last_line,
+        needs_device=name.startswith("device"),
     )
     for name, most_s, program in (word.split("=", 2) for word in sys.argv[3:])
 ]
@@ -102,7 +107,8 @@ def test_a_part_that_fails_or_hangs_ends_neither_the_run_nor_the_summary(tmp_pat
     hangs = f"""
         import signal, subprocess, sys, time
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+        sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+        child = subprocess.Popen(sleep, start_new_session=True)
         open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
         print("it hangs", flush=True)
         time.sleep(60)

@@ -211,14 +211,16 @@ def test_cpu_model_is_the_most_precise_name(
     assert environment.cpu_model() == model
 
 
-PARALLEL_INFO = """ATen/Parallel:
-	at::get_num_threads() : 2
-OpenMP 201511 (a.k.a. OpenMP 4.5)
-	omp_get_max_threads() : 2
-Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605 for Intel(R) 64 architecture applications
-	mkl_get_max_threads() : 2
-Intel(R) MKL-DNN v3.13.3 (Git Hash b38f97eb6f2173513112f15a0481750b8a66e901)
-"""
+PARALLEL_INFO = (
+    "ATen/Parallel:\n"
+    "\tat::get_num_threads() : 2\n"
+    "OpenMP 201511 (a.k.a. OpenMP 4.5)\n"
+    "\tomp_get_max_threads() : 2\n"
+    "Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605 for "
+    "Intel(R) 64 architecture applications\n"
+    "\tmkl_get_max_threads() : 2\n"
+    "Intel(R) MKL-DNN v3.13.3 (Git Hash b38f97eb6f2173513112f15a0481750b8a66e901)\n"
+)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ import sys
 
 def test_plain():
     loaded = {name.split(".")[0] for name in sys.modules}
-    assert not loaded & {"torch", "torchvision", "tensorboard", "sklearn", "scipy", "tabulate", "tqdm"}
+    heavy = {"torch", "torchvision", "tensorboard", "sklearn", "scipy", "tabulate", "tqdm"}
+    assert not loaded & heavy
     assert sum(name.startswith("mnistbench") for name in sys.modules) <= 15
 """
 

@@ -112,8 +112,12 @@ def test_what_torch_warns_of_while_it_compiles_is_no_error_where_warnings_are(pr
         import warnings
 
         def test_compiles():
-            advice = "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled."
-            warnings.warn_explicit(advice, UserWarning, "compile_fx.py", 320, module="torch._inductor.compile_fx")
+            advice = (
+                "TensorFloat32 tensor cores for float32 matrix multiplication "
+                "available but not enabled."
+            )
+            module = "torch._inductor.compile_fx"
+            warnings.warn_explicit(advice, UserWarning, "compile_fx.py", 320, module=module)
 
         def test_warns():
             warnings.warn("of the project")

@@ -30,7 +30,10 @@ def two_machines():
     With another operation, other kernels and other times.
     """
     trace("base.json", steps=3)
-    gemm = "Cijk_Alik_Bljk_B_BS_BH_Bias_HA_S_SAV_UserArgs_MT32x64x128_MI16x16x1_SN_LDSB1_AFC1_AFEM1_AFEM1_ASEM1_CLR1_CADS0"
+    gemm = (
+        "Cijk_Alik_Bljk_B_BS_BH_Bias_HA_S_SAV_UserArgs_MT32x64x128_MI16x16x1_SN_"
+        "LDSB1_AFC1_AFEM1_AFEM1_ASEM1_CLR1_CADS0"
+    )
     changes = {"scale": 1.5, "steps": 3, "step_us": 1_250.0, "kernel_name": gemm}
     trace("now.json.gz", devices=(build.MI300X,), **changes)
     return "base.json", "now.json.gz"

@@ -263,41 +263,47 @@ def laptop(**changes: Any) -> Findings:
 STUDIES = {
     "convolution": (
         (
-            "convolution", "sizes", "way", "dtype", "seconds", "flops", "flops_by_definition", "n_bytes", "intensity",
-            "flops_per_s", "of_ceiling", "error", "bound", "algorithm",
+            "convolution", "sizes", "way", "dtype", "seconds", "flops", "flops_by_definition",
+            "n_bytes", "intensity", "flops_per_s", "of_ceiling", "error", "bound", "algorithm",
         ),
         (
-            ("chapter", "1x3x32x32 with 2 filters of 5x5", "seven_loops", "float32", "0.0146", "235200", "235200", "49664",
-             "4.74", "16100000", "0.000268", "9.5e-07", "0.00035", ""),
-            ("chapter", "1x3x32x32 with 2 filters of 5x5", "library", "float32", "7e-05", "235200", "235200", "19000", "12.4",
-             "3360000000", "1.25", "6.4e-06", "0.00035", "jit:avx2, 2 reorders"),
+            ("chapter", "1x3x32x32 with 2 filters of 5x5", "seven_loops", "float32", "0.0146",
+             "235200", "235200", "49664", "4.74", "16100000", "0.000268", "9.5e-07", "0.00035", ""),
+            ("chapter", "1x3x32x32 with 2 filters of 5x5", "library", "float32", "7e-05", "235200",
+             "235200", "19000", "12.4", "3360000000", "1.25", "6.4e-06", "0.00035",
+             "jit:avx2, 2 reorders"),
         ),
     ),
     "locality": (
         (
-            "problem", "order", "multiply_adds", "accesses", "l1_hits", "l1_misses", "l2_hits", "l2_misses",
-            "ns_per_multiply_add", "ns_per_multiply_add_in_l1", "rank_by_misses", "rank_by_time",
+            "problem", "order", "multiply_adds", "accesses", "l1_hits", "l1_misses", "l2_hits",
+            "l2_misses", "ns_per_multiply_add", "ns_per_multiply_add_in_l1", "rank_by_misses",
+            "rank_by_time",
         ),
         (
-            ("product-120", "ikj", "1728000", "5198400", "5088600", "109800", "107100", "2700", "0.077", "0.075", "1", "1"),
-            ("product-120", "ijk", "1728000", "3484800", "3374940", "109860", "107160", "2700", "", "", "1", ""),
+            ("product-120", "ikj", "1728000", "5198400", "5088600", "109800", "107100", "2700",
+             "0.077", "0.075", "1", "1"),
+            ("product-120", "ijk", "1728000", "3484800", "3374940", "109860", "107160", "2700", "",
+             "", "1", ""),
         ),
     ),
     "memory": (
         (
-            "model", "phase", "batch_size", "layer", "kind", "input_bytes", "output_bytes", "weight_bytes", "gradient_bytes",
-            "optimizer_state_bytes", "saved_for_backward_bytes", "predicted_peak_bytes", "measured_peak_bytes",
+            "model", "phase", "batch_size", "layer", "kind", "input_bytes", "output_bytes",
+            "weight_bytes", "gradient_bytes", "optimizer_state_bytes", "saved_for_backward_bytes",
+            "predicted_peak_bytes", "measured_peak_bytes",
         ),
         (
-            ("lenet5", "step", "16", "conv1", "Conv2d", "50176", "301056", "624", "624", "1248", "0", "1400000", "1400192"),
-            ("lenet5", "step", "16", "all layers", "", "900000", "800000", "246824", "246824", "493648", "700000", "2139000",
-             "2139192"),
+            ("lenet5", "step", "16", "conv1", "Conv2d", "50176", "301056", "624", "624", "1248",
+             "0", "1400000", "1400192"),
+            ("lenet5", "step", "16", "all layers", "", "900000", "800000", "246824", "246824",
+             "493648", "700000", "2139000", "2139192"),
         ),
     ),
     "graph": (
         (
-            "program", "part", "eager_operations", "generated_kernels", "library_kernels", "eager_ns", "compiled_ns", "ratio",
-            "ratio_first_quartile", "ratio_third_quartile",
+            "program", "part", "eager_operations", "generated_kernels", "library_kernels",
+            "eager_ns", "compiled_ns", "ratio", "ratio_first_quartile", "ratio_third_quartile",
         ),
         (
             ("x*y + z", "forward", "2", "1", "0", "14884000", "8729000", "1.68", "1.24", "1.72"),

@@ -56,12 +56,18 @@ COMMUNICATION = (
     "void primus_turbo::deep_ep::intranode::dispatch<8, 768, 8192>(int4*)",
     "void nixl_ep::ep_kernels::combine<true, 7168, 9>(void*)",
     "void nccl_ep::internode_ll::dispatch<(bool)0, (bool)0, (int)7168>(void*)",
-    "void hybrid_ep::dispatch_kernel<hybrid_ep::tma_dispatch>(hybrid_ep::dispatch_kernel_param_t<unsigned short>)",
+    (
+        "void hybrid_ep::dispatch_kernel<hybrid_ep::tma_dispatch>"
+        "(hybrid_ep::dispatch_kernel_param_t<unsigned short>)"
+    ),
     "void mooncake::dispatch<true, 7168>(void*, float*)",
     "void (anonymous namespace)::dispatchKernel<10u, true, true>(int*, unsigned long)",
     "void (anonymous namespace)::combineKernel<__nv_bfloat16, 16u, true, false>(__nv_bfloat16*)",
     "void a2a_dispatch_send_kernel<true, 16u, 8u, 7168u>(unsigned long)",
-    "void mori::moe::EpDispatchIntraNodeKernel<hip_bfloat16>(mori::moe::EpDispatchCombineArgs<hip_bfloat16>)",
+    (
+        "void mori::moe::EpDispatchIntraNodeKernel<hip_bfloat16>"
+        "(mori::moe::EpDispatchCombineArgs<hip_bfloat16>)"
+    ),
     "EpCombineInterNodeV1Kernel_bf16",
     "kernel_combine_token_intra_node",
     "dlslime::intranode_alltoall_kernel",
@@ -74,7 +80,10 @@ COMPUTATION = (
     "void at::native::reduce_kernel<512, 1>",
     "void cub::DeviceScanKernel<cub::DispatchScan<float>>",
     "void cub::DeviceReduceSingleTileKernel<cub::DispatchReduce<float>::Policy600>",
-    "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cutlass::epilogue::dispatch::Combine>>",
+    (
+        "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal"
+        "<cutlass::epilogue::dispatch::Combine>>"
+    ),
     (
         "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>, "
         "4, 4, true>"

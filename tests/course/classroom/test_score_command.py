@@ -240,8 +240,9 @@ def test_an_honest_step_takes_turns(text, dtype, reference, shared, weights):
 
 def test_the_clocks_of_the_student_are_not_used(environ, reference, weights):
     stopped = """
-for name in ("time", "time_ns", "perf_counter", "perf_counter_ns", "process_time", "process_time_ns"):
-    setattr(time, name, lambda: 0)
+for clock in ("time", "perf_counter", "process_time"):
+    setattr(time, clock, lambda: 0)
+    setattr(time, f"{clock}_ns", lambda: 0)
 """
     with side(environ, HONEST + stopped) as student:
         found = turns(reference, student, weights)

@@ -49,7 +49,8 @@ else:
         name, _, version = line.partition("==")
         found = places / f"{{name}}-{{version}}.dist-info"
         found.mkdir(parents=True)
-        (found / "METADATA").write_text(f"Metadata-Version: 2.1\\nName: {{name}}\\nVersion: {{version}}\\n")
+        metadata = f"Metadata-Version: 2.1\\nName: {{name}}\\nVersion: {{version}}\\n"
+        (found / "METADATA").write_text(metadata)
 """
 
 TQDM = Wanted(("tqdm==4.66.2",), ("numpy==2.0", "tqdm==4.66.2"), 3 << 20)
@@ -163,7 +164,7 @@ def test_a_complete_environment_is_used_again(uv, monkeypatch):
     assert environment.last_used == "2026-11-22T10:00:00+00:00"
 
 
-def test_other_requirements_another_interpreter_and_a_wheel_that_was_built_again_give_another_environment(
+def test_other_requirements_another_interpreter_and_a_wheel_that_was_built_again_give_another_environment(  # noqa: E501
     uv, home, monkeypatch
 ):
     wheel = home / "a wheel.whl"
@@ -504,7 +505,7 @@ def write_wheel(folder, name, version, requires=""):
     return wheel
 
 
-def test_the_real_uv_makes_environments_and_changes_a_loose_version_only_if_another_package_excludes_it(
+def test_the_real_uv_makes_environments_and_changes_a_loose_version_only_if_another_package_excludes_it(  # noqa: E501
     home, tmp_path, monkeypatch
 ):
     try:

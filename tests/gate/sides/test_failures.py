@@ -161,13 +161,17 @@ TREES = {
     ),
     "stop": (
         {
-            "conftest.py": "def pytest_collection_finish(session):\n    session.shouldstop = 'not today'\n"
+            "conftest.py": (
+                "def pytest_collection_finish(session):\n    session.shouldstop = 'not today'\n"
+            )
         },
         "not today",
     ),
     "fail": (
         {
-            "conftest.py": "def pytest_collection_finish(session):\n    session.shouldfail = 'not today'\n"
+            "conftest.py": (
+                "def pytest_collection_finish(session):\n    session.shouldfail = 'not today'\n"
+            )
         },
         "not today",
     ),
@@ -213,7 +217,9 @@ TREES = {
     "mark": (
         {
             "pytest.ini": "[pytest]\naddopts = --strict-markers\n",
-            "test_b.py": "import pytest\n\n@pytest.mark.nothing\ndef test_b(benchmark):\n    pass\n",
+            "test_b.py": (
+                "import pytest\n\n@pytest.mark.nothing\ndef test_b(benchmark):\n    pass\n"
+            ),
         },
         (
             "base: test_b.py cannot be collected: 'nothing' not found in `markers` configuration "

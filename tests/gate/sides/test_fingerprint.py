@@ -312,9 +312,10 @@ def forbidden(*_, **__):
 
 #: Names of what a class may define that reading a value could call.
 METHODS = """
-    __getattribute__ __getattr__ __repr__ __str__ __eq__ __ne__ __lt__ __hash__ __iter__ __len__ __contains__ __getitem__
-    __bool__ __abs__ __int__ __float__ __index__ __bytes__ __format__ __reduce__ __reduce_ex__ __sizeof__ __dir__
-    __length_hint__ __next__ __array__ __array_ufunc__ __array_function__ keys values items get encode bit_length tobytes
+    __getattribute__ __getattr__ __repr__ __str__ __eq__ __ne__ __lt__ __hash__ __iter__ __len__
+    __contains__ __getitem__ __bool__ __abs__ __int__ __float__ __index__ __bytes__ __format__
+    __reduce__ __reduce_ex__ __sizeof__ __dir__ __length_hint__ __next__ __array__ __array_ufunc__
+    __array_function__ keys values items get encode bit_length tobytes
 """
 
 HOSTILE = dict.fromkeys(METHODS.split(), forbidden) | dict.fromkeys(

@@ -219,7 +219,9 @@ def test_each_test_that_is_not_measured_as_usual_has_a_sentence(plan, tmp_path):
     )
     assert listings[HEAD].left_out == {
         "test_whole.py": "is skipped: not here",
-        "test_own.py::test_value": "gets its fixture from request.getfixturevalue; name it as an argument",
+        "test_own.py::test_value": (
+            "gets its fixture from request.getfixturevalue; name it as an argument"
+        ),
         "test_own.py::test_skipped": "is skipped: not today",
         "test_own.py::test_expected": "xfails: wrong",
         "test_own.py::test_skips_inside": "is skipped: inside",
@@ -447,7 +449,10 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("path", [Path(__file__).parent / "data/one.txt", Path(__file__).parent], ids=str)
+FOLDER = Path(__file__).parent
+
+
+@pytest.mark.parametrize("path", [FOLDER / "data/one.txt", FOLDER], ids=str)
 def test_path(benchmark, path):
     benchmark(path.exists)
 
@@ -926,7 +931,12 @@ def test_kept(benchmark):
     with ThreadPoolExecutor(2) as pool:
         def work():
             until = time.perf_counter() + 0.05
-            list(pool.map(lambda seed: [os.urandom(2**20) for _ in iter(lambda: time.perf_counter() < until, False)], range(2)))
+
+            def draw(seed):
+                while time.perf_counter() < until:
+                    os.urandom(2**20)
+
+            list(pool.map(draw, range(2)))
 
         work()
         benchmark(work)

@@ -189,7 +189,8 @@ def whole(tree):
 
     def take(case):
         if "fixture" in case.node_id:
-            taken.append([case.node_id, (folder / tree / "open").exists(), (folder / tree / "timer").exists()])
+            exist = [(folder / tree / name).exists() for name in ("open", "timer")]
+            taken.append([case.node_id, *exist])
             return
         with one.errors_named():
             made = case.make()
@@ -199,8 +200,12 @@ def whole(tree):
 
     one.run([], lambda node_ids: sorted(node_ids, reverse=True), take)
     return {
-        "taken": taken, "ran": (folder / tree / "ran").exists(), "seen": sys.modules["model"].SEEN, "files": one.files,
-        "own": sys.modules["mnistbench"] is not ours, "statistics": (folder / tree / "statistics").read_text(),
+        "taken": taken,
+        "ran": (folder / tree / "ran").exists(),
+        "seen": sys.modules["model"].SEEN,
+        "files": one.files,
+        "own": sys.modules["mnistbench"] is not ours,
+        "statistics": (folder / tree / "statistics").read_text(),
     }
 
 

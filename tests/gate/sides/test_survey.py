@@ -97,7 +97,10 @@ PROGRAM = """
 import gc, json, os, sys
 from pathlib import Path
 
-home, folder, trees, selections = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]), json.loads(sys.argv[4])
+home = sys.argv[1]
+folder = Path(sys.argv[2])
+trees = json.loads(sys.argv[3])
+selections = json.loads(sys.argv[4])
 sys.path.insert(0, home)
 
 import torch
@@ -120,8 +123,18 @@ def in_a_process(body, *arguments):
 
 def surveyed(tree, arguments, default, only=None):
     said = {}
-    job = {"home": home, "repository": str(folder / "nowhere"), "arguments": arguments, "phases": ["step"], "threads": 0}
-    job |= {"side": "head", "tree": str(folder / tree), "directory": str(folder / tree), "only": only, "is_shard": False}
+    job = {
+        "home": home,
+        "repository": str(folder / "nowhere"),
+        "arguments": arguments,
+        "phases": ["step"],
+        "threads": 0,
+        "side": "head",
+        "tree": str(folder / tree),
+        "directory": str(folder / tree),
+        "only": only,
+        "is_shard": False,
+    }
     try:
         survey({**job, "default": default}, lambda **message: said.update(message), sys.stdin)
     except SideError as error:
@@ -137,12 +150,14 @@ for tree in trees:
     in_a_process(surveyed, tree, ["bench"], None)
 in_a_process(surveyed, "operators", ["nowhere.py"], "bench")
 in_a_process(surveyed, "operators", [], "bench")
-in_a_process(surveyed, "plain", ["bench", "-v"], None, ["bench/test_step.py::test_step[tiny-b4-cpu]", "t.py::gone"])
+only = ["bench/test_step.py::test_step[tiny-b4-cpu]", "t.py::gone"]
+in_a_process(surveyed, "plain", ["bench", "-v"], None, only)
 in_a_process(surveyed, "plain", ["bench", "-vv"], None, ["t.py::gone"])
 in_a_process(surveyed, "operators", ["--my-switch", "bench/test_forward.py"], "bench")
 side = Side("head", folder / "plain", folder / "plain", home)
 found = {text: selection(side, text.split(), "bench") for text in selections}
-found["broken"] = selection(Side("head", folder / "broken", folder / "broken", home), ["tests/test_own.py"], "bench")
+broken = Side("head", folder / "broken", folder / "broken", home)
+found["broken"] = selection(broken, ["tests/test_own.py"], "bench")
 found["no folder"] = selection(side, ["-x"], "")
 found["modules"] = [name for name in sys.modules if name in ("conftest",)]
 Path(folder, "selections").write_text(json.dumps(found))

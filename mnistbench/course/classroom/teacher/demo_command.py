@@ -168,7 +168,7 @@ class DemoStudent:
             return submission.pack(directory)
 
     def _lab(self) -> tuple[Findings, dict[str, Any], list[Outcome]]:
-        """Return findings of the student's machine, the contents of their steps, and predictions."""
+        """Return findings of the student's machine, contents of their steps, and predictions."""
         sizes = sorted(
             self.size if size == self.was else size for size in self.findings.settings.batch_sizes
         )
