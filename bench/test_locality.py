@@ -10,7 +10,8 @@ import pytest
 
 from mnistbench.course.studies.locality.nests import PRODUCTS, product
 
-SIDE, TILE = 128, 64
+SIDE = 128
+TILE = 64
 
 
 @pytest.mark.study

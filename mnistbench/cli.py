@@ -219,7 +219,8 @@ def _main(given: list[str]) -> int:
         return EXIT_PASSED
     after: list[str] = []
     if given[0] in ("gate", "bisect") and "--" in given:  # pytest's arguments follow
-        given, after = given[: given.index("--")], given[given.index("--") + 1 :]
+        after = given[given.index("--") + 1 :]
+        given = given[: given.index("--")]
     try:
         parsed, unknown = parser(*given[:2]).parse_known_args(
             given, argparse.Namespace(pytest=after)
@@ -268,7 +269,8 @@ def parser(*called: str) -> argparse.ArgumentParser:
     for name, (path, text) in COMMANDS.items():
         group, _, last = name.rpartition(" ")
         if group and COMMANDS[group][0]:
-            group, last = "", name
+            group = ""
+            last = name
         subparser = subparsers[group].add_parser(
             last, help=text, description=text[0].upper() + text[1:]
         )

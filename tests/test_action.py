@@ -30,7 +30,9 @@ STEPS = ACTION["runs"]["steps"]
 PAGE = (REPOSITORY / "docs" / "ci.md").read_text(encoding="utf-8")
 WORKFLOW, SHARDS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
-EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
+EXIT_PASSED = 0
+EXIT_REGRESSED = 1
+EXIT_UNJUDGED = 2
 
 #: What the gate prints while it measures; the exit code and the report are those of the test.
 PYTHON = r"""#!/usr/bin/env bash
@@ -145,7 +147,10 @@ def job(tmp_path, monkeypatch):
 
 
 def _run(contexts, variables, seen):
-    failed, log, outputs, upload = 0, "", {}, None
+    failed = 0
+    log = ""
+    outputs = {}
+    upload = None
     for step in STEPS:
         if not _holds(step.get("if", "success()"), contexts, failed):
             continue
@@ -165,7 +170,8 @@ def _run(contexts, variables, seen):
             text=True,
             check=False,
         )
-        failed, log = failed or done.returncode, log + done.stdout
+        failed = failed or done.returncode
+        log = log + done.stdout
         if step.get("id") == "gate" and (seen / "output").exists():
             outputs = dict(
                 line.split("=", 1) for line in (seen / "output").read_text().splitlines()
@@ -226,7 +232,8 @@ def _holds(condition, contexts, failed):
 def test_a_gate_that_passes(job, tmp_path):
     ran = job(paths="bench/test_step.py")
     assert ran.code == EXIT_PASSED
-    report, folder = ran.outputs["report"], ran.outputs["folder"]
+    report = ran.outputs["report"]
+    folder = ran.outputs["folder"]
     assert ran.gate == [
         "gate",
         "--base=origin/main...",
@@ -286,7 +293,8 @@ def test_a_gate_that_fails_is_the_exit_code_and_is_reported_too(job, code):
 def test_an_error_is_reported_in_the_comment_and_in_the_summary_without_the_report_of_an_earlier_step(  # noqa: E501
     job,
 ):
-    first, second = job(code=EXIT_REGRESSED), job(code=EXIT_UNJUDGED, report=None)
+    first = job(code=EXIT_REGRESSED)
+    second = job(code=EXIT_UNJUDGED, report=None)
     assert second.code == EXIT_UNJUDGED
     assert second.body == (
         "### mnistbench: the gate could not measure\n\n    loading both sides\n    mnistbench: "

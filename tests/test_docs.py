@@ -37,8 +37,12 @@ from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.decision import LOOKS
 from mnistbench.pytest_plugin import plugin
 
-#: Exit codes of ``mnistbench``.
-EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
+#: Exit code of ``mnistbench``: passed or done.
+EXIT_PASSED = 0
+#: Exit code of ``mnistbench``: regressed.
+EXIT_REGRESSED = 1
+#: Exit code of ``mnistbench``: undecided, wrong usage or failed.
+EXIT_UNJUDGED = 2
 
 REPOSITORY = Path(__file__).parent.parent
 PAGES = {
@@ -49,7 +53,9 @@ PAGES = {
         *sorted((REPOSITORY / "docs").glob("*.md")),
     )
 }
-README, COMPARING, GATE = PAGES["README.md"], PAGES["docs/comparing.md"], PAGES["docs/gate.md"]
+README = PAGES["README.md"]
+COMPARING = PAGES["docs/comparing.md"]
+GATE = PAGES["docs/gate.md"]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 EXAMPLE = REPOSITORY / "tests" / "examples" / "own_model"
 

@@ -172,7 +172,8 @@ def loaded_with(name):
 
     Through other modules of mnistbench, too.
     """
-    reached, waiting = set(), {name}
+    reached = set()
+    waiting = {name}
     while waiting:
         module = waiting.pop()
         reached.add(module)

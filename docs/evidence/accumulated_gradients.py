@@ -43,7 +43,9 @@ def main():
         def step(output=output):
             output.backward(retain_graph=True)
 
-        zeroed, times, done = seconds(step, layer.zero_grad), [], 0
+        zeroed = seconds(step, layer.zero_grad)
+        times = []
+        done = 0
         layer.zero_grad()
         for number in PASSES:
             while done < number:

@@ -77,11 +77,11 @@ def seconds(calls: Iterable[Callable[[], object]]) -> float:
 
 def floor(threads: int) -> None:
     torch.set_num_threads(threads)
-    workload, whole, values = builtin_workloads("mnist", None)[0], load("mnist"), torch.zeros(1)
-    ceilings, call_s = (
-        ceilings_of("cpu", "float32", threads),
-        seconds(itertools.repeat(lambda: values.add_(1))),
-    )
+    workload = builtin_workloads("mnist", None)[0]
+    whole = load("mnist")
+    values = torch.zeros(1)
+    ceilings = ceilings_of("cpu", "float32", threads)
+    call_s = seconds(itertools.repeat(lambda: values.add_(1)))
     for kind in STEPS:
         params = Params(
             workload=workload.name,

@@ -47,7 +47,8 @@ def without_norms(*, pools_last: bool) -> nn.Sequential:
     ]
     names = [name for name, _ in layers]
     if pools_last:
-        pool, relu = names.index("pool"), names.index("relu2")
+        pool = names.index("pool")
+        relu = names.index("relu2")
         layers[pool], layers[relu] = layers[relu], layers[pool]
     return nn.Sequential(*(module for _, module in layers))
 
@@ -100,7 +101,8 @@ def path() -> list[tuple[str, Workload, Settings]]:
 
 def walk(seeds: int) -> None:
     """Print a row of Markdown for each step of the path. The seeds of all steps take turns."""
-    steps, found = path(), {}
+    steps = path()
+    found = {}
     for seed in range(seeds):
         for text, workload, settings in steps:
             if seed > 1 and settings.model == CONVNET.name:

@@ -270,7 +270,8 @@ def slow_down(repository: Path, suite: Suite) -> None:
 
 def judge(command: Sequence[str], repository: Path, part: Sequence[str], report: Path) -> str:
     """Run the gate once, unless its report is there; return what it said."""
-    began, code = time.monotonic(), None
+    began = time.monotonic()
+    code = None
     if not report.exists():
         command = [
             *command,
@@ -296,7 +297,8 @@ def test_claim(folder: Path, claim: Claim) -> None:
     """Run the gate of a claim, on the same code and on the commit and its parent."""
     python = environment(folder / f"venv-{claim.name}", *claim.packages)
     repository = folder / f"{claim.name}-head" if claim.built else checked_out(folder, claim)
-    of_parent, of_itself = ["--base", "HEAD~"], ["--base", "HEAD"]
+    of_parent = ["--base", "HEAD~"]
+    of_itself = ["--base", "HEAD"]
     if claim.built:
         parent = folder / f"{claim.name}-base"
         if not all(any(place.rglob("*.so")) for place in (parent, repository)):
@@ -305,7 +307,8 @@ def test_claim(folder: Path, claim: Claim) -> None:
                 f"in {parent}, for {python}"
             )
             return
-        of_parent, of_itself = ["--base-dir", str(parent)], ["--base-dir", str(repository)]
+        of_parent = ["--base-dir", str(parent)]
+        of_itself = ["--base-dir", str(repository)]
     command = [
         *(("taskset", "-c", claim.core) if claim.core else ()),
         sys.executable,

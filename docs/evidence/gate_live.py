@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-WORKLOADS, TRAINING = Path("mnistbench/workloads/workload.py"), Path("mnistbench/workloads/step.py")
+WORKLOADS = Path("mnistbench/workloads/workload.py")
+TRAINING = Path("mnistbench/workloads/step.py")
 
 
 def change(repository: Path, kind: str, number: int) -> None:

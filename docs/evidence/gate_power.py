@@ -286,10 +286,8 @@ def _outcomes(task: tuple[Path, int, Question]) -> list[tuple[bool, bool, bool, 
         row = rows[trial % len(rows)] if rows else None
         first, found = recorded.verdict(row, change, limits=limits, once=tested)
         hit = row is not None and is_found(found, recorded.quantities[row])
-        unsure, flagged = (
-            found.outcome == decision.INCONCLUSIVE,
-            any(estimate.change > 0 for estimate in first),
-        )
+        unsure = found.outcome == decision.INCONCLUSIVE
+        flagged = any(estimate.change > 0 for estimate in first)
         outcomes.append((found.outcome == REGRESSED, hit, unsure, flagged, found.fresh))
     return outcomes
 

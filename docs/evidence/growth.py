@@ -58,7 +58,8 @@ def session(arguments):
     import pytest
     from suite_time import Clock, minus, now
 
-    clock, start = Clock(), now()
+    clock = Clock()
+    start = now()
 
     class Study:
         def pytest_collection_finish(self):
@@ -160,10 +161,8 @@ def grown(saved, cases, times_rows):
     records = Run.from_json(saved, "saved").cases
     made = []
     for number in range(cases):
-        record, benchmark = (
-            records[number % len(records)],
-            saved["benchmarks"][number % len(records)],
-        )
+        record = records[number % len(records)]
+        benchmark = saved["benchmarks"][number % len(records)]
         tables = tuple(
             dataclasses.replace(
                 table,

@@ -34,7 +34,8 @@ class Clock(run.Progress):
         """Note the time since the last lap, and what follows."""
         now = time.perf_counter(), sum(os.times()[:4])
         cls.rows.append((cls.what, now[0] - cls.last[0], now[1] - cls.last[1]))
-        cls.what, cls.last = following, now
+        cls.what = following
+        cls.last = now
 
 
 def main():

@@ -27,7 +27,8 @@ def gradient(make, *shapes):
 
 def calls():
     """Return name -> function."""
-    indices, zero_points = torch.randint(2300, (8,)), torch.zeros(3, dtype=torch.int32)
+    indices = torch.randint(2300, (8,))
+    zero_points = torch.zeros(3, dtype=torch.int32)
     image = torch.rand(1, 3, 512, 512)
     return {
         "#189282 add, 64x64x64, gradient": gradient(torch.add, (64, 64, 64), (64, 64, 64)),
@@ -48,7 +49,8 @@ def calls():
 def microseconds(function):
     """Return the median time of a call."""
     function()
-    times, ends = [], time.monotonic() + 2
+    times = []
+    ends = time.monotonic() + 2
     while len(times) < 20 or (time.monotonic() < ends and len(times) < 2000):
         began = time.perf_counter()
         function()

@@ -28,8 +28,10 @@ from gate_live import ROOT, cloned
 
 OPS = ("bench/test_ops.py",)
 
-#: Least lower bound of a confirmed slowdown, and of one that nobody has reported.
-LEAST, SURPRISING = 0.05, 0.10
+#: Least lower bound of a confirmed slowdown, as a share.
+LEAST = 0.05
+#: Least lower bound of a slowdown that nobody has reported, as a share.
+SURPRISING = 0.10
 
 #: Cases of a gate of the sweep, which has 10 launches: more cases in an hour.
 TOGETHER = 482
@@ -313,7 +315,8 @@ def reproduce(repository: Path, folder: Path, name: str, one: Report, told: dict
 
 def bisect(repository: Path, folder: Path, name: str, one: Report) -> None:
     """Find the release with which the slowest case of a report became slower."""
-    report, target = folder / f"{name}.json", folder / f"{name}.bisect.txt"
+    report = folder / f"{name}.json"
+    target = folder / f"{name}.bisect.txt"
     found = slower(json.loads(report.read_text())) if report.exists() else []
     if found and not target.exists():
         case = found[0]["screened"]["case"].partition("[")[2].rstrip("]")
@@ -392,7 +395,9 @@ GRADIENT = '''def gradient(result, *inputs):
 def script(repository: Path, number: str, one: Report) -> str:
     """Return a script that times the cases of a report without this project."""
     ops = runpy.run_path(str(repository / OPS[0]))
-    chosen, lines, last = set(collected(repository, *selected(one))), list[str](), ""
+    chosen = set(collected(repository, *selected(one)))
+    lines = list[str]()
+    last = ""
     for case in ops["cases"]():
         call, contents, dtype, layout, _, direction, _ = case.values
         if case.id not in chosen:
@@ -403,7 +408,8 @@ def script(repository: Path, number: str, one: Report) -> str:
         )
         if made != last:
             lines.append(made)
-        last, timed = made, f"lambda: {call}"
+        last = made
+        timed = f"lambda: {call}"
         if direction == "backward":
             inputs = [
                 name
@@ -411,7 +417,8 @@ def script(repository: Path, number: str, one: Report) -> str:
                 if "of" not in content and "constant" not in content
             ]
             lines.append("".join(f"{name}.requires_grad_()\n" for name in inputs))
-            last, timed = "", f"gradient({call}, {', '.join(inputs)})"
+            last = ""
+            timed = f"gradient({call}, {', '.join(inputs)})"
         lines.append(f'report("{case.id}", {timed})\n')
     gradient = GRADIENT if any("gradient(" in line for line in lines) else ""
     return SCRIPT.format(

@@ -55,8 +55,10 @@ OPTIONS = JudgeOptions()
 
 DRAW = np.random.default_rng(20261124)
 
-#: Builds of a launch, and iterations -> factors of their times.
-BUILDS, Slow = 2, Callable[[int], np.ndarray]
+#: Builds of a launch.
+BUILDS = 2
+#: Number of iterations -> factors of their times.
+Slow = Callable[[int], np.ndarray]
 
 
 def number(ns: float, factor: float, fewest: int, most: int) -> int:
@@ -66,7 +68,8 @@ def number(ns: float, factor: float, fewest: int, most: int) -> int:
 def of_side(ns: float, slow: Slow, *, waits: bool, spread: float) -> SideSample:
     """Return a side of a build."""
     size = max(1, math.ceil(BLOCK_NS / ns))
-    pairs, count = number(ns, *FEW_PAIRS), number(size * ns, *BLOCKS)
+    pairs = number(ns, *FEW_PAIRS)
+    count = number(size * ns, *BLOCKS)
     level = math.exp(DRAW.normal(0, 0.006 if not spread else spread * math.sqrt(BUILDS / 2)))
     quiet = ns * level * np.exp(DRAW.normal(0, 0.02, pairs + size * count))
     slowed = quiet * slow(len(quiet))

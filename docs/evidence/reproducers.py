@@ -186,7 +186,8 @@ def reproduce(name: str, reproducer: dict) -> dict:
         origin = read(path)
         sides = ("base", "head")
         with Progress(sys.stderr) as progress:
-            pythons, variables = dict.fromkeys(sides, sys.executable), {side: {} for side in sides}
+            pythons = dict.fromkeys(sides, sys.executable)
+            variables = {side: {} for side in sides}
             changes = measure(
                 path, origin, pythons, variables, launches=LAUNCHES, progress=progress, seed=1
             )

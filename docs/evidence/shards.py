@@ -43,7 +43,8 @@ from mnistbench.gate.verdict.decision import (
 )
 from mnistbench.gate.verdict.samples import ITERATION, MEAN, WALL, Quantity, Shard
 
-RUNNERS, TESTS = 40, 125
+RUNNERS = 40
+TESTS = 125
 
 LIMITS = Thresholds(case=0.05)
 
@@ -61,7 +62,8 @@ def shard(
 
     Each has ``size`` launches.
     """
-    quiet, noisy = 0.005, 0.04
+    quiet = 0.005
+    noisy = 0.04
     of_runner = quiet * (noisy / quiet) ** (runner / (RUNNERS - 1))
     of_launch = draw.choice([1.0, 3.0], size, p=[0.8, 0.2]) if runner % 4 == 0 else np.ones(size)
     found = []
@@ -90,7 +92,8 @@ def cut(
 
 def judged(draw: np.random.Generator, runner: int, shards: int, change: float = 0.0) -> Decision:
     """Return the decision of a shard about its part, with the fresh launches that it needs."""
-    seed, at = int(draw.integers(2**31)), looks(shards)
+    seed = int(draw.integers(2**31))
+    at = looks(shards)
     taken = shard(draw, runner, change, LAUNCHES + at[-1])
     first = cut(taken, 0, LAUNCHES)
     cases = {one.quantity.case for one in candidates(first, LIMITS, seed)}
@@ -113,7 +116,8 @@ def _same(task: tuple[int, int]) -> list[tuple[float, float]]:
     permutation test guarantees.
     """
     part, number = task
-    draw, found = np.random.default_rng(part), []
+    draw = np.random.default_rng(part)
+    found = []
     kinds = [quantity.kind for quantity in shard(np.random.default_rng(0), 0)]
     for one in range(number):
         logs = np.array(
@@ -172,7 +176,8 @@ def live(shards: int) -> None:
 
 def _power(task: tuple[int, int, int, float]) -> list[tuple[bool, int]]:
     part, number, shards, change = task
-    draw, found = np.random.default_rng(part), []
+    draw = np.random.default_rng(part)
+    found = []
     for _ in range(number):
         decision = judged(draw, NOISIEST, shards, change)
         cases = {
@@ -204,7 +209,10 @@ def bounds(gates: int) -> None:
     """
     draw = np.random.default_rng(7)
     for number in (1, 8, RUNNERS):
-        wrong, largest, alone, shares = 0, [], [], []
+        wrong = 0
+        largest = []
+        alone = []
+        shares = []
         for _ in range(gates):
             runners = (
                 [round(index * (RUNNERS - 1) / max(1, number - 1)) for index in range(number)]
@@ -248,7 +256,8 @@ def balance() -> None:
             suite: dict[str, float] = {}
             while len(suite) < tests:
                 of_file = math.exp(draw.normal(0, 0.5))
-                file, size = len(suite), int(draw.integers(1, 9))
+                file = len(suite)
+                size = int(draw.integers(1, 9))
                 for test in range(int(draw.integers(1, 9))):
                     base = of_file * math.exp(draw.normal(0, 0.5))
                     suite |= {

@@ -105,7 +105,8 @@ def functions(tests: int, seed: int, slower: dict[int, float]) -> str:
 
     ``slower`` has the share by which a function has more passes.
     """
-    draw, text = random.Random(seed), HEAD
+    draw = random.Random(seed)
+    text = HEAD
     for number in range(tests):
         statement, pass_ns = KINDS[draw.choice(list(KINDS))]
         nanoseconds = math.exp(draw.uniform(math.log(1e3), math.log(50e6)))
@@ -174,11 +175,9 @@ def drawn(
         ],
         seed,
     )
-    limits, draw, found = (
-        Thresholds(case=threshold, operation=threshold, once=0.2),
-        random.Random(seed),
-        [],
-    )
+    limits = Thresholds(case=threshold, operation=threshold, once=0.2)
+    draw = random.Random(seed)
+    found = []
     tests = [one for one in pool.quantities if (one.kind, one.clock) == ("iteration", "wall")]
     for _ in range(gates):
         hit = draw.choice(tests)
@@ -198,7 +197,8 @@ def rates(paths: list[Path], without: str, first: int, threshold: float, gates: 
         with ProcessPoolExecutor(2) as processes:
             run = partial(drawn, paths, without, first, threshold, change, gates // 2)
             found = [one for part in processes.map(run, (1, 2)) for one in part]
-        count, outcomes = len(found), [outcome for _, _, outcome in found]
+        count = len(found)
+        outcomes = [outcome for _, _, outcome in found]
         print(
             f"{change:+.0%}: found {share(sum(hit for hit, _, _ in found), count)}, another test "
             f"regressed {share(sum(other for _, other, _ in found), count)}, regressed "
@@ -222,11 +222,13 @@ def main() -> None:
     parser.add_argument("--gates", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    options, gate_options = parser.parse_args(sys.argv[1:at]), sys.argv[at + 1 :]
+    options = parser.parse_args(sys.argv[1:at])
+    gate_options = sys.argv[at + 1 :]
     if options.rates:
         rates(options.rates, options.without, options.first, options.threshold / 100, options.gates)
         return
-    project, draw = (options.folder / "project").resolve(), random.Random()
+    project = (options.folder / "project").resolve()
+    draw = random.Random()
     if not project.exists():
         make(project, options.tests, options.seed)
     code = project / "suite" / "functions.py"

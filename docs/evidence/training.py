@@ -106,7 +106,8 @@ def measure(command, additions, seed, scratch):
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         start = time.perf_counter()
-        command, environ = [*command, "--seed", str(seed)], {**environ, **additions}
+        command = [*command, "--seed", str(seed)]
+        environ = {**environ, **additions}
         done = subprocess.run(
             command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True, check=True
         )
@@ -194,12 +195,15 @@ def report(results, batch_size, samples, ceiling):
     print("|---|---|---|---|---|---|")
     first = statistics.median(run[0] for run in next(iter(results.values())))
     for arm, runs in results.items():
-        seconds, accuracies = statistics.median(run[0] for run in runs), [run[1] for run in runs]
+        seconds = statistics.median(run[0] for run in runs)
+        accuracies = [run[1] for run in runs]
         spread = f" ± {statistics.stdev(accuracies):.2f}" if len(set(accuracies)) > 1 else ""
-        step, share = "", ""
+        step = ""
+        share = ""
         if runs[0][2] is not None:
             per_step = statistics.median(run[2] for run in runs) / -(-samples // batch_size)
-            step, share = f"{1e3 * per_step:.3g} ms", f"{100 * floor / per_step:.0f} %"
+            step = f"{1e3 * per_step:.3g} ms"
+            share = f"{100 * floor / per_step:.0f} %"
         accuracy = f"{statistics.mean(accuracies):.2f}{spread} %"
         print(
             f"| {arm} | {seconds:.1f} s | {seconds / first:.2f} | {step} | {share} | {accuracy} |"

@@ -77,7 +77,8 @@ def run(settings: Settings) -> int:
         check(settings.output)
     saved, candidates = find(settings.storage, settings.base, settings.head)
     newest = candidates[-1]
-    head, bases = newest.run, [one.run for one in saved]
+    head = newest.run
+    bases = [one.run for one in saved]
     if settings.between:
         if head.trace:
             raise UsageError("--between: traces have no parameters; leave it out")
@@ -104,10 +105,8 @@ def _between(
 
     They have the value of the head in its place.
     """
-    kept, kept_head = (
-        [run.where(name, first, second) for run in bases],
-        head.where(name, second, second),
-    )
+    kept = [run.where(name, first, second) for run in bases]
+    kept_head = head.where(name, second, second)
     for value, side, runs in ((first, "BASE", kept), (second, "HEAD", [kept_head])):
         if not any(run.cases for run in runs):
             raise UsageError(

@@ -252,7 +252,8 @@ def mark_thresholds(
     Raises:
         UsageError: with the value.
     """
-    texts, case = tuple(map(str, arguments)), str(options.get("case", ""))
+    texts = tuple(map(str, arguments))
+    case = str(options.get("case", ""))
     shown = ", ".join(
         [*map(repr, texts), *(f"{name}={value!r}" for name, value in options.items())]
     )

@@ -29,9 +29,16 @@ from mnistbench.saved_runs.summary import CaseSummary, OpSummary, RunSummary, Ta
 #: A case with its run.
 CaseOfRun = tuple[RunSummary, CaseSummary]
 
-#: Why a base run is left out of a case.
-ABSENT, ELSEWHERE = "without the case", "another machine or software"
-OTHER_COMMIT, DIRTY, UNVERSIONED = "other commit", "dirty tree", "no commit"
+#: Why a base run is left out of a case: it does not have the case.
+ABSENT = "without the case"
+#: It is of another machine or software.
+ELSEWHERE = "another machine or software"
+#: It is of another commit.
+OTHER_COMMIT = "other commit"
+#: Its working tree was changed.
+DIRTY = "dirty tree"
+#: It is of no commit.
+UNVERSIONED = "no commit"
 
 
 @dataclass(frozen=True)
@@ -220,7 +227,8 @@ class Comparison:
         for position, head in enumerate(self.only_head):
             for form in _forms(head) if head.params else ():
                 waiting[form].append(position)
-        found, taken = [], set()
+        found = []
+        taken = set()
         for _, base in self.only_base:
             if base.params is None:
                 continue
@@ -315,7 +323,8 @@ def _paired(
         The pairs (head, base), and the cases that only base runs have, each with the newest of
         these runs.
     """
-    left, right = list(head.cases), list(_latest(bases))
+    left = list(head.cases)
+    right = list(_latest(bases))
     pairs: list[tuple[CaseSummary, CaseSummary]] = []
 
     def pair(rule: Callable[[CaseSummary], Any], *, plain_only: bool = False) -> None:
@@ -401,13 +410,15 @@ def _samples(
     such a run is alone. Of runs that only ``allowed`` makes comparable, those that can be compared
     with the newest of them are samples.
     """
-    environment, params = head[0].environment, head[1].params
+    environment = head[0].environment
+    params = head[1].params
     comparable = [
         one
         for one in having
         if not blocking_differences(one[0].environment, environment, params, **allowed)
     ]
-    samples, left_out = [], Counter[str]()
+    samples = []
+    left_out = Counter[str]()
     if comparable:
         newest = comparable[-1][0]
         if any(allowed.values()):
@@ -541,7 +552,8 @@ def _compare_operations(
     One is 0 in a base run without it, and new if most base runs are without it.
     """
     runs, newest_with = _times_of_runs(bases, by, clock)
-    last, new = _sides(bases[-1], by, clock), _sides(head, by, clock)
+    last = _sides(bases[-1], by, clock)
+    new = _sides(head, by, clock)
     for key, (having, newest) in newest_with.items():
         if having > len(bases) / 2 and key not in last:
             last[key] = _sides(bases[newest], by, clock)[key]

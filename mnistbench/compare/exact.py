@@ -23,8 +23,10 @@ from mnistbench.saved_runs.summary import OpSummary
 #: less; no accelerator has been measured yet.
 TOLERANCE = 0.01
 
-#: Shapes or kernels of one side in a brief sentence, and the longest text of one.
-FEW, LONGEST = 2, 80
+#: Shapes or kernels of one side in a brief sentence.
+FEW = 2
+#: The longest text of a shape or kernel in a brief sentence, in characters.
+LONGEST = 80
 
 #: The counted fields that are lists.
 _COUNTED_LISTS = ("shapes", "kernels")
@@ -118,7 +120,8 @@ def _of_sides(
     if base.memory_bytes != head.memory_bytes:
         yield f"{base.memory_bytes:,} -> {head.memory_bytes:,} bytes"
     for what in listed:
-        before, after = getattr(base, what), getattr(head, what)
+        before = getattr(base, what)
+        after = getattr(head, what)
         if before and after and before != after:
             name = f"{'input ' if what == 'shapes' else ''}{what}"
             yield (

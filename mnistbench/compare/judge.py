@@ -43,19 +43,21 @@ from mnistbench.core.record import median, quartiles_ns
 from mnistbench.saved_runs.compatibility import BLOCKING, described
 from mnistbench.saved_runs.summary import RunSummary
 
-REGRESSED, IMPROVED, WITHIN, SUSPECT, INCONCLUSIVE = (
-    "regressed",
-    "improved",
-    "within",
-    "suspect",
-    "inconclusive",
-)
+REGRESSED = "regressed"
+IMPROVED = "improved"
+WITHIN = "within"
+SUSPECT = "suspect"
+INCONCLUSIVE = "inconclusive"
 
-#: Why something was not judged.
-INCOMPARABLE, MISSING = "incomparable", "missing"
+#: Why something was not judged: its times cannot be compared.
+INCOMPARABLE = "incomparable"
+#: Why something was not judged: a side does not have it.
+MISSING = "missing"
 
-#: Names of the quantities that are not one operation; ``--accept CASE:OP`` takes them too.
-OTHER, ITERATION = "other", "iteration"
+#: Name of the operations that are judged together; ``--accept CASE:OP`` takes it too.
+OTHER = "other"
+#: Name of the quantity that is the iteration; ``--accept CASE:OP`` takes it too.
+ITERATION = "iteration"
 
 
 class Problem(NamedTuple):

@@ -171,7 +171,8 @@ def _iterations(case: CaseComparison) -> Iterable[str]:
     """Yield what was done about the numbers of calls in traces without steps, if they differ."""
     iterations = case.iterations
     if iterations.are_divided:
-        base, head = iterations.bases[-1], iterations.head
+        base = iterations.bases[-1]
+        head = iterations.head
         divided = [
             f"of the {side} by {divisor}"
             for side, divisor in (("base", base), ("head", head))
@@ -275,7 +276,8 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     """
     case = judged.case
     alone = [checked for checked in judged.operations if checked.kind in ("operation", "replaced")]
-    shown, hidden = alone[:top], list[judge.CheckedQuantity]()
+    shown = alone[:top]
+    hidden = list[judge.CheckedQuantity]()
     for checked in alone[top:]:
         (
             shown
@@ -285,7 +287,8 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     others = [checked for checked in judged.operations if checked.kind == "other"]
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
     has_both = case.has_busy_time and not case.is_busy_time
-    busy, iteration = _change_cells(case.whole_base_ns, case.whole_head_ns), judged.iteration
+    busy = _change_cells(case.whole_base_ns, case.whole_head_ns)
+    iteration = judged.iteration
     unexplained = units.duration(case.remainder_ns, signed=True)
     whole_change_ns = (
         case.whole_change_ns
@@ -645,7 +648,8 @@ def _outcome(judgement: judge.Judgement) -> str:
     found = judgement.open_operations
     if not found:
         return f"{passed}{up_to}"
-    largest, limits = found[0], {units.percent(one.threshold) for one in found}
+    largest = found[0]
+    limits = {units.percent(one.threshold) for one in found}
     count = units.counted(len(found), "small operation")
     at = f"at {limits.pop()}" if len(limits) == 1 else "at their limits"
     which = f"the largest being {largest.name} ({largest.case.head.label})"

@@ -183,7 +183,8 @@ class Reader:
 
 @functools.cache
 def _converter(hint: Any) -> _Convert:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
     if hint in _PLAIN:
         return _PLAIN[hint]
     if origin is Annotated:
@@ -250,7 +251,8 @@ def _members(cls: Any) -> dict[str, tuple[_Convert, bool]]:
 def _read_members(cls: type, names: Iterable[str], value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise wrong(value, "an object")
-    members, found = _members(cls), {}
+    members = _members(cls)
+    found = {}
     name = ""
     try:
         for name in names:
@@ -376,7 +378,8 @@ _AT_ONCE: dict[Any, _Check] = {
 def _mapping(convert: _Convert, value: object) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise wrong(value, "an object")
-    found, name = {}, ""
+    found = {}
+    name = ""
     try:
         for name, member in value.items():
             found[name] = convert(member)

@@ -62,11 +62,9 @@ def touch_heap() -> None:
     The heap keeps the pages if the thresholds are pinned.
     """
     libc = ctypes.CDLL(None)
-    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = (
-        ctypes.c_void_p,
-        [ctypes.c_size_t],
-        [ctypes.c_void_p],
-    )
+    libc.malloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes = [ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
     block = libc.malloc(TOUCHED_BYTES)
     if block:
         ctypes.memset(block, 1, TOUCHED_BYTES)

@@ -252,14 +252,16 @@ def read(
     """
     values = dict(more)
     for name, each in options_of(settings).items():
-        value, called = given.get(name), each.name
+        value = given.get(name)
+        called = each.name
         if (
             value in (None, False, [])
             and each.configurable
             and configured
             and each.key in configured
         ):
-            value, called = configured[each.key], f"{each.key} in {file}"
+            value = configured[each.key]
+            called = f"{each.key} in {file}"
             if value == "":  # pytest's value of a key that its file does not have
                 continue
         if value not in (None, False, []):

@@ -285,7 +285,8 @@ class CaseRecord:
                 f"attachments need a dict of names and values, not {type(attachments).__name__}"
             )
         others = dict(attachments)
-        tables, notes = others.pop("operation_tables", ()), others.pop("notes", ())
+        tables = others.pop("operation_tables", ())
+        notes = others.pop("notes", ())
         for name, members, kind, needed in (
             ("operation_tables", tables, OpTable, "OpTable objects"),
             ("notes", notes, str, "texts"),
@@ -555,7 +556,8 @@ def table_to_json(table: OpTable) -> dict[str, str]:
     The medians are saved although they follow from the samples: comparing 1,000 saved runs needs
     nothing else, and the samples, which are most of a table, are not parsed then.
     """
-    rows, clock = table.rows, table.clock
+    rows = table.rows
+    clock = table.clock
     times = {
         "first_of_process": table.first_of_process,
         "profiler_ns": table.profiler_ns,

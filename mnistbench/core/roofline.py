@@ -113,7 +113,8 @@ class OperationSum:
         """What limits them: memory, or multiplication in a number format; None if not known."""
         if self.cost is None or self.ceilings is None or self.of_roof is None:
             return None
-        flops, n_bytes = self.cost.flops, self.cost.n_bytes
+        flops = self.cost.flops
+        n_bytes = self.cost.n_bytes
         of_memory = (
             not flops or self.ceilings.attainable(flops, n_bytes) < self.ceilings.flops_per_s
         )

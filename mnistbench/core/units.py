@@ -12,7 +12,8 @@ _TIME_UNITS = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)
 _BYTE_UNITS = (("B", 1), ("KiB", 1024), ("MiB", 1024**2), ("GiB", 1024**3))
 _DECIMAL_PREFIXES = (("", 1), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), ("P", 1e15))
 _SIGNIFICANT_DIGITS = 3
-_TICK_DIGITS, _TICK_DECIMALS = 9, 6
+_TICK_DIGITS = 9
+_TICK_DECIMALS = 6
 
 #: Text for a missing number. It is not 0, because 0 is a measurement.
 MISSING = "-"

@@ -124,7 +124,9 @@ def report(bisection: Bisection) -> Report:
 
 def last_line(bisection: Bisection) -> str:
     """Return the outcome in one sentence."""
-    package, first, last = bisection.package, bisection.releases[0], bisection.releases[-1]
+    package = bisection.package
+    first = bisection.releases[0]
+    last = bisection.releases[-1]
     if not bisection.candidates:
         verdict = bisection.gates[0].verdict
         outcome = gate_report.last_line(verdict) if verdict else ""

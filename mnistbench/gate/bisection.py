@@ -23,8 +23,12 @@ from mnistbench.gate.verdict.decision import (
 from mnistbench.gate.verdict.result import Verdict
 from mnistbench.gate.verdict.samples import ADDED, ALL_CASES, INTERRUPTED, REPLACED, Quantity
 
-#: What a gate says of a release.
-SLOWER, NOT_SLOWER, NOT_JUDGED = "slower", "not slower", "not judged"
+#: What a gate says of a release: it is slower.
+SLOWER = "slower"
+#: What a gate says of a release: it is not slower.
+NOT_SLOWER = "not slower"
+#: What a gate says of a release: it could not be judged.
+NOT_JUDGED = "not judged"
 
 #: Why a search ends early.
 USED_UP = "the budget is used up; increase --budget"
@@ -176,13 +180,12 @@ def bisect(
         except MnistbenchError as error:
             if not bisection.gates:
                 raise
-            gate, stopped = Gate(release, NOT_JUDGED, str(error), seconds=now() - began), ""
+            gate = Gate(release, NOT_JUDGED, str(error), seconds=now() - began)
+            stopped = ""
         else:
             result, reason = judged(verdict, found)
-            gate, end = (
-                Gate(release, result, reason, verdict, raw, verdict.end.elapsed_s),
-                verdict.end,
-            )
+            gate = Gate(release, result, reason, verdict, raw, verdict.end.elapsed_s)
+            end = verdict.end
             was_interrupted = end.cut_short == INTERRUPTED.cut_short
             stopped = (
                 end.cut_short
@@ -256,7 +259,8 @@ def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
                 NOT_JUDGED,
                 f"{node_id} was not measured, because it is missing or has other parameters",
             )
-        quantity, change = finding.best.quantity, finding.best.change
+        quantity = finding.best.quantity
+        change = finding.best.change
         case = verdict.header.name(node_id)
         bounds = (
             _bound_as(quantity, one) for one in estimates if _is_same(quantity, one.quantity, case)

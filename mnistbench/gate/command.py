@@ -37,7 +37,8 @@ def run(settings: Settings) -> int:
             check(settings.output)
         with Progress(sys.stderr) as progress:
             measured = measure(settings, progress)
-            of, files = settings.shard.of, measured.path
+            of = settings.shard.of
+            files = measured.path
             if of > 1:
                 files = files.with_name(f"shard-*-of-{of}_*.jsonl.gz")
             again = (

@@ -307,7 +307,8 @@ def refusal(imports: Mapping[str, Imports], *, is_same_code: bool) -> str:
         is_same_code: the trees are copies of the same files, so equal code is what is to be
             measured.
     """
-    base, head = imports[BASE], imports[HEAD]
+    base = imports[BASE]
+    head = imports[HEAD]
     for name in sorted({*base.outside, *head.outside}):  # a package before its modules
         paths = base.path(name), head.path(name)
         if paths[0] == paths[1]:

@@ -29,9 +29,11 @@ from mnistbench.gate.verdict.samples import BASE, HEAD, WHOLE, Shard
 PATIENCE_S = 600.0
 
 #: Then the limit is this multiple of its longest step in the survey (loading, or a test with a few
-#: calls), in a launch of that of both sides, and at least so many seconds. The other side of a
-#: launch stops waiting after half of it.
-LIMIT, LEAST_LIMIT_S = 30.0, 60.0
+#: calls), in a launch of that of both sides. The other side of a launch stops waiting after half of
+#: it.
+LIMIT = 30.0
+#: The least limit, in seconds.
+LEAST_LIMIT_S = 60.0
 
 #: Environment variable of a side that sets the number of intra-op threads of all its cases.
 THREADS = "OMP_NUM_THREADS"
@@ -162,7 +164,8 @@ class Launching:
     """A running launch: a process for each side, which take turns. They load the sides at once."""
 
     def __init__(self, processes: Sequence[_SideProcess], plan: Plan) -> None:
-        self._processes, self._plan = processes, plan
+        self._processes = processes
+        self._plan = plan
 
     def ready(self) -> None:
         """Wait until the sides are loaded.
@@ -201,7 +204,8 @@ class Launching:
 
         If one fails, the other one ends too: the error of the first is raised.
         """
-        found, ended = [], None
+        found = []
+        ended = None
         for process in self._processes:
             try:
                 found.append(process.receive(expected, self._plan.limit_s))
@@ -268,7 +272,8 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[st
             )
             for process in processes.values():
                 process.child.tell(json.dumps(plan.shard.own()))
-        found, limit_s = dict[str, Listing](), PATIENCE_S
+        found = dict[str, Listing]()
+        limit_s = PATIENCE_S
         for side in (BASE, HEAD):
             found[side] = processes[side].receive("surveyed", limit_s).read(Listing)
             limit_s = max(LEAST_LIMIT_S, *(LIMIT * listing.longest_s for listing in found.values()))
@@ -422,7 +427,9 @@ class _SideProcess:
     def __init__(
         self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]
     ) -> None:
-        self.side, self._seed, self._at = side, seed, "loading"
+        self.side = side
+        self._seed = seed
+        self._at = "loading"
         self._root = f"{plan.trees[side].root}{os.sep}"
         self.begins: Callable[[int], None] | None = None
         environ = {**environment(os.environ, plan.home, seed), **plan.variables[side]}

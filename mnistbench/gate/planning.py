@@ -34,15 +34,18 @@ from mnistbench.gate.verdict.samples import ITERATION, OPERATION, Launch, Quanti
 #: Smallest effort. A launch then spends less than a tenth of a second on a short test.
 LEAST_EFFORT = 1 / 32
 
-#: Thresholds of cases and of operations whose first launches have the effort 1.
-FULL_CASE, FULL_OPERATION = 0.01, 0.025
+#: Threshold of cases whose first launches have the effort 1, as a share.
+FULL_CASE = 0.01
+#: Threshold of operations whose first launches have the effort 1, as a share.
+FULL_OPERATION = 0.025
 
 #: The reach that comes from the samples of a launch, as a share of the limit.
 SHARE = 0.4
 
-#: Most launches of the first stage that are planned, and fewest from which the spread of a quantity
-#: is estimated.
-MOST_LAUNCHES, LEAST_KNOWN = 2 * LAUNCHES, 4
+#: Most launches of the first stage that are planned.
+MOST_LAUNCHES = 2 * LAUNCHES
+#: Fewest launches from which the spread of a quantity is estimated.
+LEAST_KNOWN = 4
 
 #: Most growth of an effort in one plan: a spread of three samples is often several times too large.
 MOST_GROWTH = 2.0
@@ -51,9 +54,10 @@ MOST_GROWTH = 2.0
 #: many by a tenth.
 MOST_ROWS = 2_000
 
-#: Seconds of a case in a launch with the smallest effort: at least so many, and at least this
-#: multiple of those in the survey.
-LEAST_CASE_S, CALLS = 0.1, 4.0
+#: Least time of a case in a launch with the smallest effort, in seconds.
+LEAST_CASE_S = 0.1
+#: Least time of a case in a launch with the smallest effort, as a multiple of that in the survey.
+CALLS = 4.0
 
 #: Most shards: with more, no number of fresh launches could confirm a slowdown after
 #: LEAST_LAUNCHES.

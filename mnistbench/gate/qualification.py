@@ -52,21 +52,26 @@ from mnistbench.gate.verdict.samples import (
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
-#: Most launches of a gate, so fewest that a qualification needs; launches with LIVE added; start of
-#: the names of its files.
-SIZE, LIVE_LAUNCHES, PREFIX = LAUNCHES + max(LOOKS), 4, "qualification_"
+#: Most launches of a gate, so fewest that a qualification needs.
+SIZE = LAUNCHES + max(LOOKS)
+#: Launches with LIVE added.
+LIVE_LAUNCHES = 4
+#: Start of the names of the files of a qualification.
+PREFIX = "qualification_"
 
-#: Slowdowns of a case that gates look for, as shares. The last one is measured, too, and this share
-#: of gates has to find it.
-AMOUNTS, LEAST_FOUND = (0.01, 0.02, 0.05, 0.10), 0.8
+#: Slowdowns of a case that gates look for, as shares. The last one is measured, too.
+AMOUNTS = (0.01, 0.02, 0.05, 0.10)
+#: Share of gates that have to find the last slowdown.
+LEAST_FOUND = 0.8
 LIVE = AMOUNTS[-1]
 
 #: Gates with each of these slowdowns; there are twice as many of the same code.
 GATES = 200
 
-#: What is named as a cause: a share of the time in which others had the core, and a bound as a
-#: multiple of the next largest.
-DISTURBED, NOISY = 0.02, 1.5
+#: A case is named as disturbed from this share of the time in which others had the core.
+DISTURBED = 0.02
+#: A case is named as noisy if its bound is this multiple of the next largest.
+NOISY = 1.5
 
 _change = partial(units.percent, signed=True)
 
@@ -75,9 +80,11 @@ class Pool:
     """Launches of the same code, from which gates are drawn."""
 
     def __init__(self, quantities: Sequence[Quantity], seed: int = 1) -> None:
-        self.quantities, self.launches = quantities, len(quantities[0].logs)
+        self.quantities = quantities
+        self.launches = len(quantities[0].logs)
         self._logs = np.array([quantity.logs for quantity in quantities])
-        self._seed, self._draw = seed, np.random.default_rng(seed)
+        self._seed = seed
+        self._draw = np.random.default_rng(seed)
 
     def gate(
         self,
@@ -181,11 +188,9 @@ def qualify(
     ]
     if not hits:
         return {}
-    pool, gates, found = (
-        Pool(same, measured.header.seed),
-        list[Decision](),
-        [[0] * len(AMOUNTS) for _ in hits],
-    )
+    pool = Pool(same, measured.header.seed)
+    gates = list[Decision]()
+    found = [[0] * len(AMOUNTS) for _ in hits]
     while len(gates) < 2 * GATES and (len(gates) < GATES // 5 or may_go_on()):
         number = len(gates) // 2 % len(hits)
         for position, added in enumerate(AMOUNTS):
@@ -289,11 +294,9 @@ def report(measured: Recorded, top: int) -> tuple[str, Report]:
 
     ``top`` limits the rows.
     """
-    data, sentence, elapsed = (
-        measured.end.qualification,
-        last_line(measured),
-        units.duration(measured.end.elapsed_s * 1e9),
-    )
+    data = measured.end.qualification
+    sentence = last_line(measured)
+    elapsed = units.duration(measured.end.elapsed_s * 1e9)
     cases = units.counted(len(measured.header.labels), "case")
     count = f"{cases}, {len(measured.launches)} launches, {elapsed} from start to finish"
     blocks = [

@@ -83,9 +83,10 @@ NAMES = 3
 #: Where everything is that a report leaves out.
 _SEE_ALL = "to see all: mnistbench judge FILE --all"
 
-#: Largest Markdown in bytes: GitHub takes 65,536 characters for a comment, and 1 MiB for the
-#: summary of a step.
-COMMENT, SUMMARY = 65_000, 1_000_000
+#: Largest Markdown of a comment, in bytes: GitHub takes 65,536 characters.
+COMMENT = 65_000
+#: Largest Markdown of the summary of a step, in bytes: GitHub takes 1 MiB.
+SUMMARY = 1_000_000
 
 #: Verdicts in the order of the report.
 _FOUND = (REGRESSED, UNDECIDED, CONTRADICTED, IMPROVED, SMALL, UNCONFIRMED)
@@ -161,7 +162,8 @@ def _is_long(verdict: Verdict) -> bool:
 
 def _limited(lines: Iterable[str], verdict: Verdict, *, always: bool = False) -> list[str]:
     """Return the lines, of many cases (or always) at most --top, and how many more there are."""
-    found, most = list(lines), verdict.options.top
+    found = list(lines)
+    most = verdict.options.top
     if len(found) <= most or not (always or _is_long(verdict)):
         return found
     return [*found[:most], f"{len(found) - most} more; {_SEE_ALL}"]
@@ -191,7 +193,8 @@ def _said_once(
 
 
 def _head(verdict: Verdict) -> Iterable[str]:
-    header, decision = verdict.header, verdict.decision
+    header = verdict.header
+    decision = verdict.decision
     launches = units.counted(decision.launches, "launch", "launches")
     fresh = f" and {units.counted(decision.fresh, 'fresh one')}" if decision.fresh else ""
     yield f"base {header.base} -> head {header.head}"
@@ -255,7 +258,9 @@ def _cpu(cpu: Mapping[str, Mapping[str, str]]) -> str:
 
 def _notes(verdict: Verdict) -> Iterable[str]:
     """Yield which tests are not judged, what differs beside the code, and the notes about cases."""
-    header, name, most = verdict.header, verdict.header.name, verdict.options.top
+    header = verdict.header
+    name = verdict.header.name
+    most = verdict.options.top
     fresh = units.counted(verdict.decision.fresh, "fresh launch", "fresh launches")
     for what, names in (
         ("only in the base", header.only_base),
@@ -542,7 +547,8 @@ def _notable(verdict: Verdict) -> dict[str, str]:
 
     In the latter a slowdown is not ruled out.
     """
-    decision, found = verdict.decision, dict[str, str]()
+    decision = verdict.decision
+    found = dict[str, str]()
     wide = [one for one in decision.cases if one.high > verdict.options.to_rule_out(one.quantity)]
     unbounded = [one for one in decision.unbounded if one.quantity.share >= LARGE_SHARE]
     for (case, _, _), text in _verdicts(verdict).items():
@@ -557,11 +563,14 @@ def _cases(verdict: Verdict) -> Block:
 
     Of many cases those with a finding, or with the largest bounds.
     """
-    decision, notable, is_long = verdict.decision, _notable(verdict), _is_long(verdict)
+    decision = verdict.decision
+    notable = _notable(verdict)
+    is_long = _is_long(verdict)
     rows: dict[str, Estimate] = {}  # case -> the median of its wall time
     highs: dict[tuple[str, str], float] = {}  # case and kind -> largest bound of all clocks
     for one in decision.cases:
-        case, kind = one.quantity.case, one.quantity.kind
+        case = one.quantity.case
+        kind = one.quantity.kind
         rows.setdefault(case, one)
         highs[case, kind] = max(highs.get((case, kind), 0.0), one.high)
     changes = {
@@ -569,7 +578,8 @@ def _cases(verdict: Verdict) -> Block:
         for one in decision.cases
         if one.quantity.kind != MEAN
     }
-    lines, shown = [], [*rows.values()]
+    lines = []
+    shown = [*rows.values()]
     if is_long:
         named = [case for case in notable if case in rows]
         shown = [
@@ -680,7 +690,8 @@ def _columns_of_change(scale: float) -> tuple[Column[Estimate], ...]:
 
     The estimate, its bounds, and a forest plot from -scale to +scale.
     """
-    edge, half = units.percent(scale), (WIDTH + 1) // 2
+    edge = units.percent(scale)
+    half = (WIDTH + 1) // 2
     return (
         Column("change", lambda one: one.change, signed),
         Column("from", lambda one: _bound(one, one.low), signed),
@@ -789,7 +800,8 @@ def _far_launches(verdict: Verdict) -> Iterable[str]:
     """
     told = set()
     for one in verdict.decision.cases:
-        logs, case = one.quantity.logs, one.quantity.case
+        logs = one.quantity.logs
+        case = one.quantity.case
         middle = statistics.median(logs)
         deviation = statistics.median(abs(log - middle) for log in logs) / 0.6745
         limit = max(FAR * deviation, math.log1p(verdict.options.case))
@@ -893,7 +905,9 @@ def _reached(verdict: Verdict) -> Iterable[str]:
 
     And what more launches would change.
     """
-    decision, limit, widest = verdict.decision, verdict.options.case, dict[str, Estimate]()
+    decision = verdict.decision
+    limit = verdict.options.case
+    widest = dict[str, Estimate]()
     for one in decision.cases:
         if one.quantity.kind == ITERATION:
             widest[one.quantity.case] = max(
@@ -932,7 +946,8 @@ def _limits(verdict: Verdict) -> Iterable[str]:
         )
     unbounded = verdict.decision.unbounded
     if unbounded and verdict.outcome != REGRESSED:
-        largest, count = unbounded[0], len(unbounded)
+        largest = unbounded[0]
+        count = len(unbounded)
         what = f"{largest.quantity.title} ({largest.quantity.case})"
         up_to = (
             f"up to {units.percent_up(largest.high)}"
@@ -962,7 +977,9 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
 
     Changes are shares (0.05 is 5 % slower).
     """
-    header, decision, options = verdict.header, verdict.decision, verdict.options
+    header = verdict.header
+    decision = verdict.decision
+    options = verdict.options
     of_header = (
         "base",
         "head",

@@ -92,13 +92,22 @@ from mnistbench.showing.progress import Progress
 #: measured.
 MOST_AT_ONCE = 2
 
-#: Share of the budget that is reserved for fresh launches, with up to so many cases; with more
-#: cases, which are seldom all measured again, it is smaller in proportion, down to the least share.
-FRESH_SHARE, FEW_CASES, LEAST_FRESH_SHARE = 0.4, 4, 0.1
+#: Share of the budget that is reserved for fresh launches, with up to FEW_CASES cases.
+FRESH_SHARE = 0.4
+#: With more cases than this, which are seldom all measured again, the share is smaller in
+#: proportion.
+FEW_CASES = 4
+#: The least share of the budget that is reserved for fresh launches.
+LEAST_FRESH_SHARE = 0.1
 
-#: Time of a qualification without --launches and --budget, and of its resampling, in seconds; the
-#: share of it for launches of the same code, and the most of these.
-QUALIFYING_S, RESAMPLING_S, SAME_SHARE, MOST_SAME = 600.0, 60.0, 0.75, 5 * SIZE
+#: Time of a qualification without --launches and --budget, in seconds.
+QUALIFYING_S = 600.0
+#: Time of the resampling of a qualification, in seconds.
+RESAMPLING_S = 60.0
+#: Share of a qualification for launches of the same code.
+SAME_SHARE = 0.75
+#: Most launches of the same code.
+MOST_SAME = 5 * SIZE
 
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
 DEFAULT_FOLDER = "bench"
@@ -421,7 +430,8 @@ class _Gate:
 
         See what gates of the former find.
         """
-        count, durations = self._request.launches, self._durations_s[1]
+        count = self._request.launches
+        durations = self._durations_s[1]
         if "launches" not in self._request.given:
             self._stage(measured, 1, self._at_once, cases, self._loading_s, self._deadline)
             rounds = (
@@ -709,7 +719,8 @@ class _Gate:
 
         If the budget allows for enough of them.
         """
-        each, left = self._round_s(flagged), max(0.0, self._deadline - monotonic())
+        each = self._round_s(flagged)
+        left = max(0.0, self._deadline - monotonic())
         least = self._least(measured, 2)
         needed = each * math.ceil(least / self._at_once)
         if left < needed:
@@ -808,7 +819,8 @@ class _Gate:
                 return False
             rounds = math.ceil((count - done) / self._at_once)
             left_s = each * rounds if durations or stage == 2 else None
-            text, round_began = f"launch {done + 1} of {count}", monotonic()
+            text = f"launch {done + 1} of {count}"
+            round_began = monotonic()
             self._progress.step(text, left_s=left_s)
             begins = functools.partial(
                 self._show_case, text, len(cases), round_began, each if left_s else None, rounds
@@ -832,10 +844,10 @@ class _Gate:
 
         All are smaller by the same factor if so many rounds would take too long.
         """
-        needed, factor = (
-            planning.planned_efforts(launches, self._spent, self._request, self._request.shard.of),
-            1.0,
+        needed = planning.planned_efforts(
+            launches, self._spent, self._request, self._request.shard.of
         )
+        factor = 1.0
         self._plan = replace(self._plan, efforts=needed)
         while rounds * self._round_s(cases) > left_s and factor > planning.LEAST_EFFORT:
             factor *= 0.8
@@ -990,7 +1002,8 @@ def _checked(line: Mapping[str, Any]) -> tuple[Launch, Mapping[str, Spent]]:
     Checked before it is written, as a bad line makes the file unreadable.
     """
     try:
-        reader, spent = Reader(line), dict[str, Spent]()
+        reader = Reader(line)
+        spent = dict[str, Spent]()
         for case, seconds in reader["case_seconds"].read(Mapping[str, float]).items():
             timed, profiled, *parts_s = reader["efforts"][case].read(
                 tuple[float, float, float, float]

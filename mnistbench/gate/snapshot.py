@@ -244,7 +244,8 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
             return Tree(into, into, option or "working tree")
         into.mkdir()
         for name in _listed(top, *_OWN_FILES):
-            source, target = top / name, into / name
+            source = top / name
+            target = into / name
             if _RAW in f"/{name}" or any(
                 (top / parent).is_symlink() for parent in Path(name).parents[:-1]
             ):
@@ -336,7 +337,8 @@ def _check_generated(top: Path, commit: str, generated: Sequence[str]) -> None:
 
 def _may_be_source(top: Path, source: str, generated: str) -> bool:
     """Whether a generated file may depend on another file."""
-    path, result = Path(source), Path(generated)
+    path = Path(source)
+    result = Path(generated)
     if _matches(generated, _COMPILED):
         is_python_of_it = (
             path.suffix == ".py"

@@ -43,7 +43,8 @@ def environment_rows(environment: Environment, allocator_status: str) -> list[tu
     Of a field with several lines, only the first has the name.
     """
     fields = asdict(environment)
-    devices, allocator = fields.pop("devices"), fields.pop("allocator")
+    devices = fields.pop("devices")
+    allocator = fields.pop("allocator")
     lines = [(name.replace("_", " "), str(value)) for name, value in fields.items()]
     lines.append(("allocator", allocator_status.removeprefix("allocator ")))
     lines.extend(("", f"{name}={value}") for name, value in allocator.items())

@@ -211,7 +211,8 @@ def cpu_paths() -> dict[str, str]:
 
     Call it before :func:`onednn_report`: oneDNN prints its instruction set once in a process.
     """
-    maps, built = Path("/proc/self/maps"), torch.__config__.show()
+    maps = Path("/proc/self/maps")
+    built = torch.__config__.show()
     found = {
         "instruction set": torch.backends.cpu.get_cpu_capability(),
         "oneDNN": "".join(_ISA.findall(onednn_report(torch.ones(1).to_mkldnn))),
@@ -235,7 +236,8 @@ def onednn_report(run: Callable[[], object]) -> str:
     mkldnn = torch.backends.mkldnn
     if not mkldnn.is_available():  # type: ignore[no-untyped-call]
         return ""
-    flush, own = ctypes.CDLL(None).fflush, os.dup(1)
+    flush = ctypes.CDLL(None).fflush
+    own = os.dup(1)
     with tempfile.TemporaryFile() as printed:
         sys.stdout.flush()
         flush(None)

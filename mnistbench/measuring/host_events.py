@@ -61,8 +61,12 @@ class HostEvent:
         self.name = name
         self.thread = thread
         self.time_range = time_range
-        self.cpu_memory_usage, self.device_memory_usage = memory, device_memory
-        self.fwd_thread, self.scope, self.sequence_nr, self.is_async = thread, 0, -1, False
+        self.cpu_memory_usage = memory
+        self.device_memory_usage = device_memory
+        self.fwd_thread = thread
+        self.scope = 0
+        self.sequence_nr = -1
+        self.is_async = False
         self.input_shapes: Sequence[Any] = ()
         self.cpu_parent: HostEvent | None = None
         self.cpu_children: list[HostEvent] = []
@@ -113,7 +117,8 @@ def host_events(recorded: torch.profiler.profile) -> list[Any]:
     assert recorded.profiler.kineto_results is not None, "the profile has ended"
     with gc_paused():
         results = recorded.profiler.kineto_results
-        first, raw = results.trace_start_ns(), results.events()
+        first = results.trace_start_ns()
+        raw = results.events()
         memory = _Memory([event for event in raw if event.name() == MEMORY])
         events = [
             _event(event, first, memory)
@@ -166,16 +171,15 @@ def allocations(
 
 
 def _event(event: Any, first: int, memory: _Memory) -> HostEvent:
-    start, end = event.start_ns(), event.end_ns()
+    start = event.start_ns()
+    end = event.end_ns()
     time_range = TimeRange((start - first) / 1000, (end - first) / 1000)
     made = HostEvent(
         _name(event.name()), event.start_thread_id(), time_range, *memory.between(start, end)
     )
-    made.fwd_thread, made.scope, made.sequence_nr = (
-        event.fwd_thread_id(),
-        event.scope(),
-        event.sequence_nr(),
-    )
+    made.fwd_thread = event.fwd_thread_id()
+    made.scope = event.scope()
+    made.sequence_nr = event.sequence_nr()
     made.is_async = event.is_async() or made.thread != event.end_thread_id()
     made.input_shapes = event.shapes()
     return made
@@ -222,7 +226,8 @@ class _Memory:
 
         Of the host and of accelerators.
         """
-        low, high = bisect_left(self._starts, start), bisect_right(self._starts, end)
+        low = bisect_left(self._starts, start)
+        high = bisect_right(self._starts, end)
         self._changes[low] += 1
         self._changes[high] -= 1
         return self._sums[high] - self._sums[low], self._device_sums[high] - self._device_sums[low]
@@ -243,7 +248,8 @@ def _link(events: Iterable[HostEvent]) -> None:
         if event.is_async:
             continue
         stack = around[event.thread]
-        start, end = event.time_range.start, event.time_range.end
+        start = event.time_range.start
+        end = event.time_range.end
         while stack and (start >= stack[-1].time_range.end or end > stack[-1].time_range.end):
             stack.pop()
         if stack:

@@ -32,9 +32,10 @@ EVENT_CALLS_OF_AN_EPOCH = 3
 CALLS_S = 1.0
 CALLS = (10, 1_000)
 
-#: Timed steps of a block of steps of ranks, and untimed ones before them: the first step creates
-#: the optimizer's state.
-BLOCK_STEPS, WARMUP_STEPS = 10, 3
+#: Timed steps of a block of steps of ranks.
+BLOCK_STEPS = 10
+#: Untimed steps before the timed ones: the first step creates the optimizer's state.
+WARMUP_STEPS = 3
 
 
 def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> Timed:

@@ -45,7 +45,8 @@ _COST_CALLS = 300
 def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
     """Return the operations of a case's first iteration, host activities only."""
     recorded = record(case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False)
-    events, device = host_events(recorded), case.params.device
+    events = host_events(recorded)
+    device = case.params.device
     return table(
         events, temperature="cold", view="host", device=device, first_of_process=first_of_process
     )

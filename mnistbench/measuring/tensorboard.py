@@ -294,7 +294,8 @@ def write_images(writer: Any, dataset: str, inputs: Tensor) -> None:
     if inputs.dim() != 4 or inputs.shape[1] not in (1, 3):
         return
     images = inputs.float().cpu()
-    low, high = images.min(), images.max()
+    low = images.min()
+    high = images.max()
     writer.add_images(f"inputs/{dataset}", (images - low) / (high - low).clamp(min=1e-12))
 
 
@@ -334,9 +335,12 @@ def _captioned(images: Tensor, captions: Sequence[str]) -> np.ndarray:
     from PIL import Image, ImageDraw, ImageFont
 
     # pixels: captions must be readable at 40 %, the size at which TensorBoard shows the grid.
-    side, line, gap = 84, 28, 6
+    side = 84
+    line = 28
+    gap = 6
     font = ImageFont.load_default(size=24)  # built into Pillow
-    columns, rows = min(8, len(images)), -(-len(images) // 8)
+    columns = min(8, len(images))
+    rows = -(-len(images) // 8)
     grid = Image.new(
         "RGB", (gap + columns * (side + gap), gap + rows * (side + line + gap)), "white"
     )

@@ -76,12 +76,15 @@ def clocked(work: Callable[[], object]) -> Sample:
 
     The readings of the CPU clock enclose those of the wall clock.
     """
-    wall_ns, cpu_ns = Clock.wall_ns, Clock.cpu_ns
+    wall_ns = Clock.wall_ns
+    cpu_ns = Clock.cpu_ns
     # Its frame touches the page of those of the work, which is new.
     (lambda: None)()  # noqa: PLC3002
-    cpu_start, start = cpu_ns(), wall_ns()
+    cpu_start = cpu_ns()
+    start = wall_ns()
     work()
-    end, cpu_end = wall_ns(), cpu_ns()
+    end = wall_ns()
+    cpu_end = cpu_ns()
     return Sample(end - start, cpu_end - cpu_start)
 
 

@@ -13,23 +13,41 @@ from dataclasses import dataclass
 from mnistbench.core import units
 from mnistbench.core.record import median
 
-SPARK_WIDTH, SPARK_HEIGHT = 120, 24
+SPARK_WIDTH = 120
+SPARK_HEIGHT = 24
 
-#: Line chart: size of the whole picture, and the margins for the text at its axes.
-LINES_WIDTH, LINES_HEIGHT = 440, 220
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 8, 36
+#: Width of the whole picture of a line chart, in pixels.
+LINES_WIDTH = 440
+#: Height of the whole picture of a line chart, in pixels.
+LINES_HEIGHT = 220
+#: Margin of a line chart for the text at the left axis, in pixels.
+LEFT = 56
+#: Margin of a line chart at the right, in pixels.
+RIGHT = 12
+#: Margin of a line chart at the top, in pixels.
+TOP = 8
+#: Margin of a line chart for the text at the lower axis, in pixels.
+BOTTOM = 36
 
-#: Stacked bars: a row for each bar, with its name at the left and its sum at the right.
-BARS_WIDTH, BAR_HEIGHT, BAR_GAP = 720, 26, 12
-BAR_LEFT, BAR_RIGHT = 56, 84
+#: Width of the whole picture of stacked bars, in pixels.
+BARS_WIDTH = 720
+#: Height of a row of a bar, in pixels.
+BAR_HEIGHT = 26
+#: Gap between two bars, in pixels.
+BAR_GAP = 12
+#: Margin for the name of a bar at the left, in pixels.
+BAR_LEFT = 56
+#: Margin for the sum of a bar at the right, in pixels.
+BAR_RIGHT = 84
 #: Smallest width of a segment that shows its number.
 NUMBER_WIDTH = 18
 
 #: Approximate number of ticks of an axis.
 TICKS = 5
-#: Smallest and largest range with an axis: outside of it, floats have no round numbers between or
-#: around the values.
-_LEAST_REACH, _LARGEST_REACH = 1e-300, 1e300
+#: Smallest range with an axis: below it, floats have no round numbers between or around the values.
+_LEAST_REACH = 1e-300
+#: Largest range with an axis: above it, floats have no round numbers around the values.
+_LARGEST_REACH = 1e300
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -37,7 +55,8 @@ def sparkline(values: Sequence[float]) -> str:
 
     From the smallest (bottom) to the largest (top).
     """
-    low, high = min(values, default=0), max(values, default=0)
+    low = min(values, default=0)
+    high = max(values, default=0)
     return _points(
         (
             _scale(position, 0, max(1, len(values) - 1), 1, SPARK_WIDTH - 1),
@@ -87,9 +106,12 @@ def line_chart(
     if not points:
         return None
     steps, values = zip(*points, strict=True)
-    x_low, x_high = min(steps), max(steps)
-    across_ticks, up_ticks = _ticks(x_low, x_high, whole=True), _ticks(min(values), max(values))
-    y_low, y_high = min(up_ticks[0], *values), max(up_ticks[-1], *values)
+    x_low = min(steps)
+    x_high = max(steps)
+    across_ticks = _ticks(x_low, x_high, whole=True)
+    up_ticks = _ticks(min(values), max(values))
+    y_low = min(up_ticks[0], *values)
+    y_high = max(up_ticks[-1], *values)
 
     def x(step: float) -> float:
         return _scale(step, x_low, x_high, LEFT, LINES_WIDTH - RIGHT)
@@ -223,7 +245,8 @@ def bar_chart(
 
 def median_at(values: Sequence[float]) -> float:
     """Return the vertical position of the median in :func:`sparkline`, from the top."""
-    low, high = min(values, default=0), max(values, default=0)
+    low = min(values, default=0)
+    high = max(values, default=0)
     return (
         round(_scale(median(values), low, high, SPARK_HEIGHT - 2, 2), 1)
         if high > low

@@ -250,7 +250,8 @@ _VIEWS = {"host": "host activities", "device": "host and device activities"}
 
 
 def _of_table(table: OpTable) -> str:
-    count, iteration = len(table.iteration_ns), units.duration(median_ns(table.iteration_ns))
+    count = len(table.iteration_ns)
+    iteration = units.duration(median_ns(table.iteration_ns))
     parts = [
         f"{count} profiled iterations of {iteration} (median)"
         if count != 1

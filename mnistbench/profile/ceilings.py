@@ -27,8 +27,10 @@ from mnistbench.core.roofline import Ceilings
 from mnistbench.measuring.case import synchronizer, thread_count
 from mnistbench.measuring.timing import times_ns
 
-#: Timed iterations of each kernel: at least this many, and for at least this many seconds.
-LEAST_ITERATIONS, MEASURED_S = 5, 0.5
+#: Fewest timed iterations of each kernel.
+LEAST_ITERATIONS = 5
+#: Least time of the timed iterations of each kernel together, in seconds.
+MEASURED_S = 0.5
 
 #: Side of the images of the convolution.
 _SIDE = 56
@@ -60,7 +62,8 @@ def ceilings_of(device: str, dtype: str, threads: int) -> Ceilings:
     Raises:
         torch.OutOfMemoryError: the free memory does not suffice for the smallest kernels.
     """
-    found, precision = torch.device(device), dtype
+    found = torch.device(device)
+    precision = dtype
     # Convolutions compute in TF32 by default in cuDNN, and then the matrix product does so, too.
     if (
         dtype == "float32"
@@ -130,7 +133,8 @@ def _convolution_flops_per_s(sizes: Sizes, device: torch.device, precision: str)
 
     These are in the middle of most networks.
     """
-    batch, channels = sizes.batch, sizes.channels
+    batch = sizes.batch
+    channels = sizes.channels
     dtype = torch.float32 if precision == "tf32" else getattr(torch, precision)
     inputs = torch.rand(batch, channels, _SIDE, _SIDE, device=device).to(dtype)
     weights = torch.rand(channels, channels, 3, 3, device=device).to(dtype)

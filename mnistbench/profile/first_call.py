@@ -42,8 +42,10 @@ TRAINING_STEPS = 20
 #: Profiled iterations after training; tables show their median.
 LATER_CALLS = 5
 
-#: Advice of madvise, from Linux 5.14; Python's mmap does not name them.
-_POPULATE_READ, _POPULATE_WRITE = 22, 23
+#: Advice of madvise to populate pages for reading, from Linux 5.14; Python's mmap does not name it.
+_POPULATE_READ = 22
+#: Advice of madvise to populate pages for writing, from Linux 5.14; Python's mmap does not name it.
+_POPULATE_WRITE = 23
 
 #: Time limit of a job, in seconds.
 _TIMEOUT_S = 600
@@ -295,7 +297,8 @@ def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     from mnistbench.workloads.step import Step
     from mnistbench.workloads.workload import builtin_workloads
 
-    params, trained = Params(**job["params"]), bool(job["trained"])
+    params = Params(**job["params"])
+    trained = bool(job["trained"])
     torch.set_num_threads(params.threads)
     workloads = {
         workload.name: workload for workload in builtin_workloads(params.dataset, job["data_dir"])
@@ -315,7 +318,8 @@ def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     ]
     if not trained:
         mode = case.model.training
-        device, generator = torch.device(params.device), torch.Generator().manual_seed(params.seed)
+        device = torch.device(params.device)
+        generator = torch.Generator().manual_seed(params.seed)
         step = Step(case.model, workload.loss, workload.make_optimizer(case.model.parameters()))
         for _ in range(TRAINING_STEPS):
             step(*workload.make_batch(params.batch_size, device, generator))

@@ -153,7 +153,8 @@ def _picked(
 ) -> list[OperationSum]:
     """Return the rows that the options show, in their order."""
     sort = _sort(table, shown)
-    whole, value = _whole(table, rows, sort), _VALUES[sort]
+    whole = _whole(table, rows, sort)
+    value = _VALUES[sort]
     ordered = sorted(rows.values(), key=lambda row: (-abs(value(row)), row.key))
     return [row for row in ordered if whole and abs(value(row)) / whole >= shown.min_share][
         : shown.top
@@ -270,7 +271,8 @@ def work_table(case: Profiled, table: OpTable, shown: Settings) -> Table:
 
     The work is FLOPs and bytes. The operations are those of a case.
     """
-    rows, with_work = rows_of(case, table, shown.by), shows_work(case, table)
+    rows = rows_of(case, table, shown.by)
+    with_work = shows_work(case, table)
     picked = _picked(rows, table, shown)
     left_out = len(rows) - len(picked)
     lines = (
@@ -329,10 +331,8 @@ def sentences(case: Profiled, table: OpTable) -> Iterator[str]:
         yield "FLOPs: not known, because there is no formula for any of the operations."
     elif case.utilisation is not None and case.ceilings:
         rate = units.flops_per_s(case.flops / (case.call_ns / 1e9))
-        peak, bandwidth = (
-            units.flops_per_s(case.ceilings.flops_per_s),
-            units.bytes_per_s(case.ceilings.bytes_per_s),
-        )
+        peak = units.flops_per_s(case.ceilings.flops_per_s)
+        bandwidth = units.bytes_per_s(case.ceilings.bytes_per_s)
         yield (
             f"{units.flops(case.flops)} per iteration, {rate}: model FLOP utilisation "
             f"{units.percent(case.utilisation)} of the {peak} ({case.ceilings.precision}) that a "

@@ -111,7 +111,8 @@ class OpBenchmark:
             pytest.skip(
                 "needs MNIST unpacked: name its folder with --bench-data-dir or MNISTBENCH_DATA"
             )
-        session, item = self._session, self._request.node
+        session = self._session
+        item = self._request.node
         known = {
             workload.name: workload
             for workload in (*session.builtin_workloads, *session.registered_workloads(item))
@@ -152,7 +153,8 @@ class OpBenchmark:
                 else ""
             )
             self._benchmark.group = f"{params.phase} {params.workload} on {params.dataset}{part}"
-        first, self._session.case_has_run = not self._session.case_has_run, True
+        first = not self._session.case_has_run
+        self._session.case_has_run = True
         timed = measure(
             case,
             self._benchmark,
@@ -203,7 +205,8 @@ class OpBenchmark:
 
         An exception becomes a note, and the timing is kept.
         """
-        hook, config = self._request.node.ihook.pytest_mnistbench_attach, self._request.config
+        hook = self._request.node.ihook.pytest_mnistbench_attach
+        config = self._request.config
         makers: list[Callable[[], Iterable[Mapping[str, Any] | None]]] = (
             [lambda: hook(config=config, case=case, record=record)]
             if hook.get_hookimpls()
@@ -243,7 +246,8 @@ def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> d
 
     Empty for cases that are not profiled per operation, and with ``--no-op-profile``.
     """
-    options, first_call = config.stash[SESSION].options, config.stash[_TIMED].first_call
+    options = config.stash[SESSION].options
+    first_call = config.stash[_TIMED].first_call
     if case.runner is None or options.no_op_profile:
         return {}
     views = ["host", "device"] if has_device_view(case.params.device) else ["host"]

@@ -33,8 +33,10 @@ from mnistbench.pytest_plugin.session import (
 
 FIXTURE = "op_benchmark"
 
-#: Exit codes of a comparison: regressed, the code of a failed test; undecided. pytest uses 0 to 6.
-EXIT_REGRESSED, EXIT_UNJUDGED = 1, 8
+#: Exit code of a comparison that regressed, the code of a failed test.
+EXIT_REGRESSED = 1
+#: Exit code of a comparison that is undecided. pytest uses 0 to 6.
+EXIT_UNJUDGED = 8
 
 #: A filter for warnings of torch's own modules. Where warnings are errors, torch 2.11 could compile
 #: no model: it imports deprecated code of its own, and advises TF32 on devices that have it.

@@ -318,7 +318,8 @@ class Session:
         from mnistbench.measuring.curves import CurveStore
         from mnistbench.measuring.tensorboard import Tracker, new_directory
 
-        root, storage = self.options.tensorboard, self._storage
+        root = self.options.tensorboard
+        storage = self._storage
         store = CurveStore(storage / "curves") if storage else None
         return Tracker(new_directory(root) if root else None, self.progress, store)
 
@@ -391,7 +392,9 @@ class Session:
         from mnistbench.measuring.profiling import profile_call
 
         params = params_of_test(item.nodeid, torch.get_num_threads())
-        options, tables, notes = self.options, [], []
+        options = self.options
+        tables = []
+        notes = []
         if not options.no_op_profile:
             try:
                 duration_ns = nanoseconds(fixture.stats.stats.median)

@@ -129,7 +129,8 @@ def plan(
 
     A directory that a kept run uses too is not returned.
     """
-    old, kept = runs[:-keep], runs[-keep:]
+    old = runs[:-keep]
+    kept = runs[-keep:]
     still_used = set(_directories(kept, tensorboard))
     directories = [path for path in _directories(old, tensorboard) if path not in still_used]
     elsewhere = {

@@ -48,8 +48,10 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     tables = [table for record in records if (table := record.table("warm"))]
     columns = [TimesOfCase(table) for table in tables]
     keys = ranked(columns)
-    shown, rest = keys[:top], keys[top:]
-    params, clock = records[0].params, tables[0].clock
+    shown = keys[:top]
+    rest = keys[top:]
+    params = records[0].params
+    clock = tables[0].clock
     step = "" if params.step == REFERENCE else f", {params.step} step"
     title = (
         f"{params.phase} {params.workload} on {params.dataset}, {params.device}, "
@@ -57,7 +59,8 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     )
     times = [f"b{record.params.batch_size}" for record in records]
     if params.phase == CALL:
-        title, times = f"{params.label}, {params.device}", ["time"]
+        title = f"{params.label}, {params.device}"
+        times = ["time"]
     sums = {
         f"other ({units.counted(len(rest), 'operation')})": _cells(
             columns, [column.sum(rest) for column in columns]

@@ -87,7 +87,8 @@ def _interquartile_range(stats: Mapping[str, Any], samples: Sequence[float]) -> 
 
     Nothing if it is not known.
     """
-    first, third = stats.get("q1"), stats.get("q3")
+    first = stats.get("q1")
+    third = stats.get("q3")
     if not (is_time(first) and is_time(third)):
         if len(samples) < 2:
             return {}

@@ -72,7 +72,8 @@ def run_references(runs: Sequence[SavedRun]) -> dict[Path, str]:
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
-    cpu, count = environment.get("cpu_model", units.MISSING), environment.get("cpu_count")
+    cpu = environment.get("cpu_model", units.MISSING)
+    count = environment.get("cpu_count")
     accelerators = [device.get("name", "accelerator") for device in environment.get("devices", ())]
     return ", ".join([f"{cpu} x {count}" if count else str(cpu), *accelerators])
 
@@ -211,7 +212,8 @@ def sparkline(values: Sequence[float]) -> str:
     if len(values) > SPARKS:
         edges = [round(position * len(values) / SPARKS) for position in range(SPARKS + 1)]
         values = [statistics.median(values[start:end]) for start, end in itertools.pairwise(edges)]
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     scale = (len(_LEVELS) - 1) / (high - low) if high > low else 0.0
     return "".join(_LEVELS[round((value - low) * scale)] for value in values)
 

@@ -297,7 +297,8 @@ class RunSummary:
 
 def summarised(records: Iterable[CaseRecord]) -> tuple[CaseSummary, ...]:
     """Return the summaries of measured cases, as they would be read from a file."""
-    found, shared = [], Shared()
+    found = []
+    shared = Shared()
     for record in records:
         assert record.timing is not None, "a measured case has its timing"
         found.append(
@@ -430,7 +431,8 @@ def _case(record: Reader, times: tuple[float, float], shared: Shared) -> CaseSum
 
 
 def _table(table: Reader, shared: Shared) -> TableSummary:
-    counted, times = shared.counted_of(table), table["times"].parsed()
+    counted = shared.counted_of(table)
+    times = table["times"].parsed()
     self_ns, spread_ns = (times[name].read(tuple[Nanoseconds, ...]) for name in MEASURED)
     _check_lengths(table, counted.keys, self_ns, spread_ns)
     others = times.members(OpTable, ("profiler_ns", "busy_ns"))

@@ -23,8 +23,10 @@ from mnistbench.saved_runs.summary import RunSummary, summarised
 from mnistbench.traces.analysis import Analysis, analyse
 from mnistbench.traces.events import UNNAMED
 
-#: Names of the cases.
-HOST, DEVICE = "host", "device"
+#: Name of the case of the host.
+HOST = "host"
+#: Name of the case of the device.
+DEVICE = "device"
 
 
 def saved_trace(path: Path) -> SavedRun:

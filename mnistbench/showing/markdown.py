@@ -71,7 +71,8 @@ def markdown_report(
             first = not any(part.startswith("<details") for part in parts)
             parts.append(_drawn(table, opened=first) if drawn else _folded(table))
     most, see_all = limit or (sys.maxsize, "")
-    text, longest = "", most
+    text = ""
+    longest = most
     while not text or (len(text.encode()) > most and longest):
         text = "\n\n".join(_cut(part, longest, see_all) for part in parts if part) + "\n"
         longest = longest * 9 // 10
@@ -83,7 +84,8 @@ def _cut(part: str, most_bytes: int, see_all: str) -> str:
 
     In their place a line with their number.
     """
-    encoded, lines = part.encode(), part.split("\n")
+    encoded = part.encode()
+    lines = part.split("\n")
     if len(encoded) <= most_bytes or len(lines) == 1:  # the heading
         return part
     end = [line for line in lines[-2:] if line.startswith("</")]

@@ -22,11 +22,17 @@ from mnistbench.core.units import printable
 from mnistbench.showing.report import Report
 from mnistbench.showing.terminal import colours
 
-#: Exit codes: passed or done; regressed; undecided, wrong usage or failed.
-EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
+#: Exit code: passed or done.
+EXIT_PASSED = 0
+#: Exit code: regressed.
+EXIT_REGRESSED = 1
+#: Exit code: undecided, wrong usage or failed.
+EXIT_UNJUDGED = 2
 
-#: Exit codes for ``git bisect run``: this commit cannot be tested; no commit can be tested.
-BISECT_SKIPS, BISECT_STOPS = 125, 128
+#: Exit code for ``git bisect run``: this commit cannot be tested.
+BISECT_SKIPS = 125
+#: Exit code for ``git bisect run``: no commit can be tested.
+BISECT_STOPS = 128
 
 #: Exit code of a training run or a lab that Ctrl-C stopped: 128 plus the number of the signal, as
 #: shells return it.

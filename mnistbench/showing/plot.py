@@ -16,11 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-#: Size of a plot in characters, without its axes.
-WIDTH, HEIGHT = 57, 15
+#: Width of a plot in characters, without its axes.
+WIDTH = 57
+#: Height of a plot in characters, without its axes.
+HEIGHT = 15
 
-#: Length of the longest bar, and width of the number before a bar, in characters.
-BAR, NUMBER = 24, 6
+#: Length of the longest bar, in characters.
+BAR = 24
+#: Width of the number before a bar, in characters.
+NUMBER = 6
 
 
 class Plot:
@@ -40,7 +44,8 @@ class Plot:
         width: int = WIDTH,
         height: int = HEIGHT,
     ) -> None:
-        self._x, self._y = x, y
+        self._x = x
+        self._y = y
         self._grid = [[" "] * width for _ in range(height)]
 
     def put(self, x: float, y: float, mark: str, *, beside: str = "") -> None:
@@ -48,7 +53,8 @@ class Plot:
 
         To the right of where one of the marks ``beside`` is, which stay visible.
         """
-        (left, right), (low, high) = self._x, self._y
+        (left, right) = self._x
+        (low, high) = self._y
         line = self._grid[-1 - round((y - low) / (high - low) * (len(self._grid) - 1))]
         column = round((x - left) / (right - left) * (len(line) - 1))
         while line[column] in beside and column < len(line) - 1:
@@ -58,7 +64,8 @@ class Plot:
     def drawn(self, low: str, high: str, left: str, right: str, legend: Iterable[str] = ()) -> str:
         """Return the plot with the labels of the ends of both axes, and lines of text below."""
         labels = [high, *[""] * (len(self._grid) - 2), low]
-        margin, width = max(map(len, labels)), len(self._grid[0])
+        margin = max(map(len, labels))
+        width = len(self._grid[0])
         lines = [
             f"{label:>{margin}} |{''.join(line).rstrip()}"
             for label, line in zip(labels, self._grid, strict=True)

@@ -62,13 +62,20 @@ class Progress:
         below: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stream, self._lines = stream, lines or stream
+        self._stream = stream
+        self._lines = lines or stream
         self._is_terminal = stream is not None and stream.isatty()
-        self._total, self._first, self._done, self._unit = total, done, done, unit
-        self._quiet, self._before, self._clock = quiet, "\n" if below else "", clock
+        self._total = total
+        self._first = done
+        self._done = done
+        self._unit = unit
+        self._quiet = quiet
+        self._before = "\n" if below else ""
+        self._clock = clock
         self._began = clock()
         self._first_s = self._shown_s = self._began + after_s
-        self._text, self._is_open = "", False
+        self._text = ""
+        self._is_open = False
         self._left_s: float | None = None
 
     def __enter__(self) -> Self:
@@ -100,7 +107,8 @@ class Progress:
 
         ``left_s`` replaces the estimate until the next advance.
         """
-        self._text, self._left_s = text, left_s
+        self._text = text
+        self._left_s = left_s
         if self._is_terminal:
             self._show(self._first_s)
         elif not self._quiet and log != "":
@@ -140,7 +148,8 @@ class Progress:
 
     def _rest(self) -> str:
         """Return the rate and the remaining time, as far as they are known."""
-        seconds, amount = self._clock() - self._began, self._done - self._first
+        seconds = self._clock() - self._began
+        amount = self._done - self._first
         rate = (
             f", {units.count(round(amount / seconds))} {self._unit}/s"
             if self._unit and amount and seconds

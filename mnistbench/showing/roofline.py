@@ -111,8 +111,10 @@ def paired(
 
 # ---- The plot ------------------------------------------------------------------------------------
 
-#: Size of the plot in characters.
-_WIDTH, _HEIGHT = 64, 14
+#: Width of the plot in characters.
+_WIDTH = 64
+#: Height of the plot in characters.
+_HEIGHT = 14
 _MARKS = string.ascii_lowercase
 
 
@@ -147,7 +149,8 @@ def _plot(rows: Sequence[OperationSum], ceilings: Ceilings) -> str:
         ((row.flops or 0) / (row.n_bytes or 1), (row.flops or 0) / (row.self_ns / 1e9))
         for row in rows
     ]
-    peak, bandwidth = ceilings.flops_per_s, ceilings.bytes_per_s
+    peak = ceilings.flops_per_s
+    bandwidth = ceilings.bytes_per_s
     ridge = peak / bandwidth
     low_x = math.log2(min(ridge, *(x for x, _ in points))) - 1
     high_x = math.log2(max(ridge, *(x for x, _ in points))) + 1
@@ -161,7 +164,8 @@ def _plot(rows: Sequence[OperationSum], ceilings: Ceilings) -> str:
     legend = []
     for mark, row, (x, y) in zip(_MARKS, rows, points, strict=False):
         grid.put(math.log2(x), math.log2(y), mark, beside=_MARKS)
-        limit, share = "compute" if x >= ridge else "memory", row.of_roof or 0
+        limit = "compute" if x >= ridge else "memory"
+        share = row.of_roof or 0
         cached = " (its data came from a cache)" if share > 1 and limit == "memory" else ""
         reached = f"{units.percent(share)} of the {limit} limit{cached}"
         name = operation_name(*row.key)

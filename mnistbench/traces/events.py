@@ -11,12 +11,21 @@ from typing import Any, NamedTuple
 from mnistbench.core.operation import ITERATION, Scope
 from mnistbench.traces.communication import is_collective, is_communication_kernel
 
-#: Kinds of host events: an operation, a range of ``record_function``, a Python function, a call of
-#: the device's runtime.
-OPERATION, RANGE, PYTHON, RUNTIME = "operation", "range", "python", "runtime"
+#: Kind of a host event: an operation.
+OPERATION = "operation"
+#: Kind of a host event: a range of ``record_function``.
+RANGE = "range"
+#: Kind of a host event: a Python function.
+PYTHON = "python"
+#: Kind of a host event: a call of the device's runtime.
+RUNTIME = "runtime"
 
-#: Kinds of device events.
-KERNEL, COPY, FILL = "kernel", "copy", "fill"
+#: Kind of a device event: a kernel.
+KERNEL = "kernel"
+#: Kind of a device event: a copy of memory.
+COPY = "copy"
+#: Kind of a device event: memory that is filled.
+FILL = "fill"
 
 #: What a device is called where the trace has no name of it.
 UNNAMED = "an accelerator without a name"
@@ -333,10 +342,8 @@ def steps_of(trace: Trace) -> Steps:
     ran = [(event.start, event.end) for event in trace.host]
     if not ran or trace.impossible.before_launch_ns < CLOCKS_DIFFER_NS:
         ran += [(event.start, event.ran_until) for event in trace.device if event.is_timed]
-    start, end = (
-        min((start for start, _ in ran), default=0),
-        max((end for _, end in ran), default=0),
-    )
+    start = min((start for start, _ in ran), default=0)
+    end = max((end for _, end in ran), default=0)
     busy: dict[Hashable, int] = defaultdict(int)  # by thread, in operations and ranges
     for event in trace.host:
         if event.caller is None and event.kind in (OPERATION, RANGE):

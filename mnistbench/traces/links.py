@@ -83,7 +83,8 @@ def link_calls(trace: Trace) -> None:
         if stack:
             parent = stack[-1]
             caller = parent.caller if parent.kind == PYTHON else parent
-            event.parent, event.caller = parent, caller
+            event.parent = parent
+            event.caller = caller
             if caller is not None and event.kind != PYTHON:
                 caller.children += 1
                 caller.self_ns -= min(event.end, caller.end) - (event.start + overlap_ns)
@@ -249,7 +250,9 @@ def _around(launch: ThreadEvent) -> tuple[ThreadEvent | None, ThreadEvent | None
 # ---- Scopes --------------------------------------------------------------------------------------
 
 
-FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+FORWARD = "forward"
+BACKWARD = "backward"
+OPTIMIZER = "optimizer"
 
 #: Begins the name of the Python event of a module call; a class and the number of its instance
 #: follow.
@@ -395,7 +398,8 @@ def _by_flows(trace: Trace) -> dict[int, ThreadEvent]:
                 forward[place] = event  # the last one made the node of the graph
     found: dict[int, ThreadEvent] = {}
     for of_forward, of_backward in trace.flows:
-        origin, end = forward.get(of_forward), backward.get(of_backward)
+        origin = forward.get(of_forward)
+        end = backward.get(of_backward)
         while origin is not None and end is not None:
             found[id(end)] = origin
             around = end.caller  # the engine's range around the operation has the same number

@@ -267,7 +267,8 @@ class _Reading:
         return ns
 
     def _thread(self, raw: Mapping[str, Any]) -> Hashable:
-        process, thread = raw.get("pid"), raw.get("tid")
+        process = raw.get("pid")
+        thread = raw.get("tid")
         return (
             (process, thread) if type(process) in (int, str) and type(thread) in (int, str) else ""
         )
@@ -306,7 +307,8 @@ class _Reading:
         distributed = self._document.get("distributedInfo")
         if type(distributed) is not dict:
             return None, None
-        rank, ranks = distributed.get("rank"), distributed.get("world_size")
+        rank = distributed.get("rank")
+        ranks = distributed.get("world_size")
         is_number = type(ranks) is int and 1 <= ranks <= _MOST_RANKS
         return (rank if type(rank) is int else None), (ranks if is_number else None)
 

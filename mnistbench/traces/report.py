@@ -247,7 +247,8 @@ def _data(shown: Sequence[_Shown]) -> list[dict[str, Any]]:
 
 
 def _step_table(trace: Analysis, top: int) -> Table:
-    step_ns, busy = trace.host.iteration_ns, trace.device.busy_ns if trace.device else ()
+    step_ns = trace.host.iteration_ns
+    busy = trace.device.busy_ns if trace.device else ()
     longest = sorted(range(len(step_ns)), key=lambda slot: -step_ns[slot])[:top]
     rows = [
         (
@@ -472,7 +473,8 @@ def _time_columns(trace: Analysis, ranges: Iterable[str]) -> tuple[Column[Operat
 
 
 def _share_column(trace: Analysis, rows: Sequence[OperationSum]) -> Column[OperationSum]:
-    whole, without = sum(row.self_ns for row in rows), (OUTSIDE, RUNTIME) if trace.device else ()
+    whole = sum(row.self_ns for row in rows)
+    without = (OUTSIDE, RUNTIME) if trace.device else ()
     return Column(
         "share",
         lambda row: row.self_ns / whole if whole and row.key[0] not in without else None,
@@ -503,7 +505,8 @@ def _per_step(trace: Analysis) -> str:
 def _notes(trace: Analysis) -> Iterator[str]:
     parts = []
     for what in ("phase", "module"):
-        host, device = trace.unplaced[f"host_{what}"], trace.unplaced[f"device_{what}"]
+        host = trace.unplaced[f"host_{what}"]
+        device = trace.unplaced[f"device_{what}"]
         of_device = "" if device is None else f" and of {units.percent(device)} of the device time"
         parts.append(
             f"{what} of {units.percent(host or 0.0)} of the operations' host time{of_device}"
@@ -719,7 +722,8 @@ def _spread_table(run: RanksRun, top: int, by: str) -> Table:
     rest = len(keys) - top
 
     def spread(ns: Sequence[float]) -> tuple[str, ...]:
-        least, most = min(ns), max(ns)
+        least = min(ns)
+        most = max(ns)
         ratio = units.factor(most / least) if least else units.MISSING
         return (
             *map(units.duration, (statistics.median(ns), least, most)),
@@ -815,7 +819,8 @@ def _peaks_note(trace: Analysis, peaks: Peaks) -> str:
         names = list(
             dict.fromkeys(f"a device {name!r}" if name else UNNAMED for name, _ in trace.machine)
         )
-        of, options = " or ".join(names) or "the processor", " and ".join(peaks.missing)
+        of = " or ".join(names) or "the processor"
+        options = " and ".join(peaks.missing)
         return (
             f"No operation has a place on the roofline, because the peaks of {of} are not known: "
             f"give {options}."

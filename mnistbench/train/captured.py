@@ -51,7 +51,9 @@ class CapturedSteps:
             metric: number of correct samples of a batch.
             capture: for tests; by default ``capture_cuda``.
         """
-        self._whole, self._step, self._metric = whole, step, metric
+        self._whole = whole
+        self._step = step
+        self._metric = metric
         self._capture = capture or capture_cuda
         device = whole.train.images.device
         self._loss = torch.zeros((), device=device)
@@ -91,8 +93,10 @@ class CapturedSteps:
 
         Return loss and accuracy since the last window, and begin a new one.
         """
-        samples, self._samples = self._samples, 0
-        loss, correct = float(self._loss) / samples, int(self._correct)
+        samples = self._samples
+        self._samples = 0
+        loss = float(self._loss) / samples
+        correct = int(self._correct)
         self._loss.zero_()
         self._correct.zero_()
         return Window(step, samples, loss, 100.0 * correct / samples if self._metric else None)

@@ -82,10 +82,8 @@ def load(directory: Path) -> Checkpoint:
             )
         found = Reader({name: values.pop(name) for name in ("settings", "epochs", "points")})
         settings = Settings(**found["settings"].read(Mapping[str, Any]))
-        epochs, points = (
-            found["epochs"].read(tuple[EpochResult, ...]),
-            found["points"].read(tuple[Point, ...]),
-        )
+        epochs = found["epochs"].read(tuple[EpochResult, ...])
+        points = found["points"].read(tuple[Point, ...])
         return Checkpoint(settings=settings, epochs=epochs, points=points, **values)
     except FileNotFoundError:
         raise UsageError(

@@ -85,10 +85,8 @@ def _trained(settings: Settings, rank: Rank) -> int:
 
     checkpoint = None
     if settings.batch_size_per_rank:
-        size, given = (
-            settings.batch_size_per_rank * rank.world_size,
-            settings.given - {"batch_size_per_rank"} | {"batch_size"},
-        )
+        size = settings.batch_size_per_rank * rank.world_size
+        given = settings.given - {"batch_size_per_rank"} | {"batch_size"}
         settings = replace(settings, batch_size=size, batch_size_per_rank=None, given=given)
     if begun:
         from mnistbench.train.checkpoint import load
@@ -129,7 +127,8 @@ def _train(
     with ranks.rank_0_first():
         # Errors of the dataset come before the directory is created.
         workload.load(torch.device(settings.device))
-    output, done = None, len(checkpoint.epochs) if checkpoint else 0
+    output = None
+    done = len(checkpoint.epochs) if checkpoint else 0
     if reports:
         output = begun or make_output(settings)
         what = title(settings, settings.threads or torch.get_num_threads(), ranks.world_size)
@@ -193,7 +192,8 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
     """
     before = checkpoint.settings
     for name in _KEPT:
-        kept, wanted = getattr(before, name), getattr(settings, name)
+        kept = getattr(before, name)
+        wanted = getattr(settings, name)
         if name in settings.given and wanted not in (kept, AUTO):
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(
@@ -253,7 +253,8 @@ def resolved(settings: Settings, rank: Rank, before: str | None = None) -> Setti
         raise UsageError(
             f"--step: the fast step of {device} is for one process, not for ranks; leave --step out"
         )
-    dtype, threads = settings.dtype, settings.threads
+    dtype = settings.dtype
+    threads = settings.threads
     if dtype == AUTO:
         dtype = "bfloat16" if multiplies_bfloat16(device) else "float32"
     # torchrun sets one for each rank where several are on a node.

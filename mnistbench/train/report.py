@@ -67,10 +67,15 @@ class TrainingProgress(Listener):
             terminal: gets the bar, if it is one.
             done: number of epochs of the run that is continued.
         """
-        self._out, self._terminal, self._interrupted, self._done = out, terminal, interrupted, done
+        self._out = out
+        self._terminal = terminal
+        self._interrupted = interrupted
+        self._done = done
         self._epochs = 1 if settings.dry_run else settings.epochs
         self._progress = Progress(None)
-        self._epoch, self._seen, self._train_samples = 1 + done, 0, 0
+        self._epoch = 1 + done
+        self._seen = 0
+        self._train_samples = 0
 
     def begin(self, train_samples: int) -> None:
         """Show the bar on a terminal."""

@@ -16,11 +16,18 @@ from mnistbench.core.params import DATASETS, DTYPES, MODELS, STEPS, device_label
 from mnistbench.core.record import CaseRecord, Environment, Scalars
 from mnistbench.showing.report import document
 
-#: Files in the directory of a run, beside the event file of TensorBoard.
-RESULT, METRICS, WEIGHTS, TRACE = "result.json", "metrics.csv", "mnist_cnn.pt", "trace.json.gz"
+#: File in the directory of a run, beside the event file of TensorBoard: the result.
+RESULT = "result.json"
+#: File in the directory of a run: the numbers of each log interval.
+METRICS = "metrics.csv"
+#: File in the directory of a run: the weights.
+WEIGHTS = "mnist_cnn.pt"
+#: File in the directory of a run: the trace of profiled steps.
+TRACE = "trace.json.gz"
 CHECKPOINT = "checkpoint.pt"
 
-DONE, INTERRUPTED = "done", "interrupted"
+DONE = "done"
+INTERRUPTED = "interrupted"
 
 #: Value of device, step and dtype: what suits the machine. ``command.resolved`` replaces it.
 AUTO = "auto"
@@ -258,7 +265,8 @@ class Result:
             "settings": self.settings.saved,
             "profiled": self.profiled and self.profiled.to_json(),
         }
-        values["environment"], values["scalars"] = asdict(self.environment), asdict(self.scalars)
+        values["environment"] = asdict(self.environment)
+        values["scalars"] = asdict(self.scalars)
         values["epochs"] = [
             {**asdict(each), "samples_per_second": round(each.samples_per_second, 1)}
             for each in self.epochs

@@ -100,11 +100,9 @@ def run(
         MnistbenchError: the dataset is missing or damaged, or the device runs out of memory.
         OSError: a file cannot be written.
     """
-    listener, ranks, device = (
-        listener or Listener(),
-        ranks or Alone(),
-        torch.device(settings.device),
-    )
+    listener = listener or Listener()
+    ranks = ranks or Alone()
+    device = torch.device(settings.device)
     if workload is None:
         workload = workload_of_ranks(
             settings.model, settings.dataset, settings.data_dir, ranks.world_size
@@ -135,13 +133,13 @@ class _Run:
         checkpoint: Checkpoint | None,
     ) -> None:
         assert workload.load is not None, "a workload without a whole set has no epochs"
-        self._device, self._ranks, self._checkpoint = device, ranks, checkpoint
-        self._settings, self._output, self._listener, self._workload = (
-            settings,
-            output,
-            listener,
-            workload,
-        )
+        self._device = device
+        self._ranks = ranks
+        self._checkpoint = checkpoint
+        self._settings = settings
+        self._output = output
+        self._listener = listener
+        self._workload = workload
         self._whole = workload.load(device)
         self._params = Params(
             workload=workload.name,
@@ -170,16 +168,21 @@ class _Run:
         self._keeps_tested = output is not None or ranks.world_size > 1
         self._writer: Any = None
         self._n_epochs = 1 if settings.dry_run else settings.epochs
-        self._epoch, self._learning_rate, self._since = 0, 0.0, 0
+        self._epoch = 0
+        self._learning_rate = 0.0
+        self._since = 0
         self._before_ns = checkpoint.wall_ns if checkpoint else 0
         self._began_ns = 0
 
     # ---- The run ----
 
     def result(self) -> Result:
-        settings, output, begun = self._settings, self._output, self._checkpoint
+        settings = self._settings
+        output = self._output
+        begun = self._checkpoint
         if begun:  # take over the results of its epochs
-            self._epochs, self._points = list(begun.epochs), list(begun.points)
+            self._epochs = list(begun.epochs)
+            self._points = list(begun.points)
             for point in begun.points:
                 self._add(_of_point(point), point.step)
             for epoch in begun.epochs:
@@ -250,9 +253,11 @@ class _Run:
         optimizer = optimizer_maker(self._params, self._workload)(self._model.parameters())
         for group in optimizer.param_groups:
             group["lr"] = settings.lr
-        order, steps = torch.Generator().manual_seed(settings.seed), 0
+        order = torch.Generator().manual_seed(settings.seed)
+        steps = 0
         if begun := self._checkpoint:
-            order, steps = begun.restore(self._plain_model, optimizer), begun.steps
+            order = begun.restore(self._plain_model, optimizer)
+            steps = begun.steps
             if len(begun.random) == self._ranks.world_size:
                 set_random_state(begun.random[self._ranks.rank], self._device)
             else:  # other ranks than before draw other dropout masks
@@ -262,7 +267,8 @@ class _Run:
         is_captured = captures(settings.step, self._device)
         captured = CapturedSteps(self._whole, step, self._workload.metric) if is_captured else None
         for number in range(len(self._epochs) + 1, self._n_epochs + 1):
-            self._epoch, self._learning_rate = number, float(optimizer.param_groups[0]["lr"])
+            self._epoch = number
+            self._learning_rate = float(optimizer.param_groups[0]["lr"])
             self._since = time.perf_counter_ns()
             self._model.train()
             for window in self._fitted(step, captured, order, steps):
@@ -286,7 +292,9 @@ class _Run:
         first_step: int,
     ) -> Iterator[Window]:
         """Train an epoch, and yield its windows."""
-        whole, ranks, interval = self._whole, self._ranks, self._settings.log_interval
+        whole = self._whole
+        ranks = self._ranks
+        interval = self._settings.log_interval
         batched = whole.order(whole.train, self._settings.batch_size, generator)
         order = self._until_stopped(
             self._with_rates(batched, step.optimizer, first_step), self._listener.batch
@@ -312,20 +320,20 @@ class _Run:
 
         Set the learning rate of each step, if the recipe does so.
         """
-        recipe, steps = RECIPES[self._settings.recipe], self._n_epochs * len(order)
+        recipe = RECIPES[self._settings.recipe]
+        steps = self._n_epochs * len(order)
         for number, indices in enumerate(order, first_step + 1):
             if recipe.warm_up:
-                before, self._learning_rate = (
-                    self._learning_rate,
-                    self._settings.lr * recipe.rate(number / (steps + 1)),
-                )
+                before = self._learning_rate
+                self._learning_rate = self._settings.lr * recipe.rate(number / (steps + 1))
                 for group in optimizer.param_groups:
                     # In place, as a captured step needs it.
                     group["lr"] *= self._learning_rate / before
             yield indices
 
     def _test(self, steps: int) -> Window:
-        whole, workload = self._whole, self._workload
+        whole = self._whole
+        workload = self._workload
         self._tested = []
 
         def keep(output: Tensor, targets: Tensor) -> None:
@@ -443,10 +451,8 @@ class _Run:
         in_order = [part for batch in zip(*tested, strict=True) for part in batch]
         outputs, targets = (torch.cat(part).cpu() for part in zip(*in_order, strict=True))
         wrong = (outputs != targets).nonzero().flatten()  # positions of the images
-        split, first = (
-            self._whole.test,
-            wrong[: tensorboard.GRID_IMAGES].to(self._whole.test.images.device),
-        )
+        split = self._whole.test
+        first = wrong[: tensorboard.GRID_IMAGES].to(self._whole.test.images.device)
         tensorboard.write_misclassified(
             self._writer,
             self._workload.dataset,

@@ -37,12 +37,15 @@ from mnistbench.core.params import DATASETS
 #: Images (float32 [B, 1, 28, 28], normalised) and labels (int64 [B]).
 Batch = tuple[Tensor, Tensor]
 
-#: Mean and standard deviation of MNIST's training images scaled to 0..1, as in pytorch/examples
-#: `mnist/main.py`.
-MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
+#: Mean of MNIST's training images scaled to 0..1, as in pytorch/examples `mnist/main.py`.
+MNIST_MEAN = 0.1307
+#: Standard deviation of MNIST's training images scaled to 0..1, as there.
+MNIST_STD = 0.3081
 
-#: The same of the 1,437 training images of digits; a test recomputes them.
-DIGITS_MEAN, DIGITS_STD = 0.2244, 0.3491
+#: Mean of the 1,437 training images of digits scaled to 0..1; a test recomputes it.
+DIGITS_MEAN = 0.2244
+#: Standard deviation of the 1,437 training images of digits; a test recomputes it.
+DIGITS_STD = 0.3491
 
 #: Of 1,797, drawn at random: the file seems ordered by writer, and training on its first part is
 #: worse.
@@ -75,7 +78,10 @@ _MNIST_FILES = {
         "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
     ),
 }
-_IMAGES_HEADER, _LABELS_HEADER = 16, 8  # bytes
+#: Bytes of the header of a file of images.
+_IMAGES_HEADER = 16
+#: Bytes of the header of a file of labels.
+_LABELS_HEADER = 8
 
 
 @dataclass(frozen=True, eq=False)  # comparing tensors gives tensors, not a bool
@@ -206,7 +212,8 @@ def load(
         train_images, train_labels, test_images, test_labels = (
             _read(raw, name) for name in _MNIST_FILES
         )
-    train, test = _parse(train_images, train_labels), _parse(test_images, test_labels)
+    train = _parse(train_images, train_labels)
+    test = _parse(test_images, test_labels)
     return Dataset("mnist", train, test, MNIST_MEAN, MNIST_STD).to(device)
 
 
@@ -287,14 +294,16 @@ def _digits() -> Dataset:
     The same bytes on every machine.
     """
     table = torch.tensor(_digits_of_scikit_learn())  # int64 [N, 65]
-    levels, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1]
+    levels = table[:, :-1].reshape(-1, 1, 8, 8)
+    labels = table[:, -1]
     # Integers only: interpolation rounds differently on other machines or in other releases.
     pixels = levels.mul(255).add(_DIGITS_LEVELS // 2).floor_divide(_DIGITS_LEVELS).to(torch.uint8)
     images = functional.pad(
         pixels.repeat_interleave(3, dim=2).repeat_interleave(3, dim=3), (2, 2, 2, 2)
     )
     order = torch.tensor(legacy_permutation(_DIGITS_SEED, len(labels)))
-    train, test = order[:_DIGITS_TRAIN], order[_DIGITS_TRAIN:]
+    train = order[:_DIGITS_TRAIN]
+    test = order[_DIGITS_TRAIN:]
     return Dataset(
         "digits",
         Split(images[train], labels[train]),
@@ -400,7 +409,8 @@ def _read(raw: Path, name: str) -> bytearray:
         raise DataError(f"{path}: expected {n_bytes:,} bytes{unpacked}, found {found}")
     digest = hashlib.sha256(content).hexdigest()
     if digest != sha256:
-        expected, found = sha256[:_HASH_PREFIX], digest[:_HASH_PREFIX]
+        expected = sha256[:_HASH_PREFIX]
+        found = digest[:_HASH_PREFIX]
         raise DataError(f"{path}: expected sha256 {expected}...{unpacked}, found {found}...")
     return content
 

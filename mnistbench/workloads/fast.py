@@ -41,9 +41,12 @@ from torch.nn import functional
 
 _BYTE = 256
 
-#: Elements from which on two threads take less time for the compiled loops: of the pooled values,
-#: of a convolution's and of a linear layer's gradient.
-POOLED_AT_ONCE, SUMMED_AT_ONCE, UPDATED_AT_ONCE = 2**15, 2**13, 2**19
+#: Pooled values from which on two threads take less time for the compiled loops.
+POOLED_AT_ONCE = 2**15
+#: Elements of a convolution's gradient from which on two threads take less time.
+SUMMED_AT_ONCE = 2**13
+#: Elements of a linear layer's gradient from which on two threads take less time.
+UPDATED_AT_ONCE = 2**19
 
 #: A matrix product with fewer multiply-adds than this is computed by MKL: a call of oneDNN takes
 #: longer.
@@ -190,7 +193,9 @@ class _Conv2d(nn.Module):
 
     def __init__(self, plain: nn.Conv2d) -> None:
         super().__init__()
-        self.weight, self.bias, self.padding = plain.weight, plain.bias, plain.padding
+        self.weight = plain.weight
+        self.bias = plain.bias
+        self.padding = plain.padding
         # A copy: the strides of one channel may be those of another order, of which
         # DistributedDataParallel warns.
         self.weight.data = self.weight.data.clone(memory_format=torch.channels_last)
@@ -216,10 +221,8 @@ class _Pooled(nn.Module):
         self.is_flat = any(isinstance(each, nn.Flatten) for each in after)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        p, has_window = (
-            self.p if self.training else 0.0,
-            all(map(operator.le, self.kernel_size, inputs.shape[-2:])),
-        )
+        p = self.p if self.training else 0.0
+        has_window = all(map(operator.le, self.kernel_size, inputs.shape[-2:]))
         if inputs.dim() == 4 and has_window and inputs.requires_grad and compiled_loops():
             output: Tensor = _Pooling.apply(inputs, self.kernel_size, p, self.is_flat)
             return output
@@ -235,10 +238,13 @@ class _Linear(nn.Module):
 
     def __init__(self, plain: nn.Linear, skips_zeros: bool) -> None:
         super().__init__()
-        self.weight, self.bias, self._skips_zeros = plain.weight, plain.bias, skips_zeros
+        self.weight = plain.weight
+        self.bias = plain.bias
+        self._skips_zeros = skips_zeros
 
     def forward(self, inputs: Tensor) -> Tensor:
-        weight, is_one = self.weight, False
+        weight = self.weight
+        is_one = False
         if torch.is_grad_enabled():
             is_one = (
                 self._skips_zeros
@@ -280,7 +286,8 @@ class _Convolution(torch.autograd.Function):
         # wanted one.
         channels_last = Tensor.clone if inputs.shape[1] == 1 else Tensor.contiguous
         inputs = channels_last(inputs, memory_format=torch.channels_last)
-        weight, bias = weight.to(inputs.dtype), None if bias is None else bias.to(inputs.dtype)
+        weight = weight.to(inputs.dtype)
+        bias = None if bias is None else bias.to(inputs.dtype)
         ctx.save_for_backward(inputs, weight)
         ctx.padding = padding
         return functional.conv2d(inputs, weight, bias, padding=padding)
@@ -289,7 +296,8 @@ class _Convolution(torch.autograd.Function):
     @once_differentiable  # its sums are not known to autograd
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors  # [B, C, H, W], [O, C, k, l]
-        needed, (height, width) = ctx.needs_input_grad, ctx.padding
+        needed = ctx.needs_input_grad
+        (height, width) = ctx.padding
         if not gradient.is_sparse:
             arguments = (
                 inputs,
@@ -355,10 +363,13 @@ class _Pooling(torch.autograd.Function):
                 output,
             )
         ]
-        ctx.shape, ctx.scale, ctx.is_flat = inputs.shape, 1 / (1 - p), is_flat
+        ctx.shape = inputs.shape
+        ctx.scale = 1 / (1 - p)
+        ctx.is_flat = is_flat
         strides = (1, n_windows) if is_flat else (n_channels, 1)
         limits = torch.tensor([-math.inf, math.nan], dtype=inputs.dtype).view(pixels.dtype).numpy()
-        constants, pool = (size, grid, strides, int(_BYTE * p), limits), compiled_loops().pool
+        constants = (size, grid, strides, int(_BYTE * p), limits)
+        pool = compiled_loops().pool
         calls = [
             functools.partial(pool, *(each[half] for each in arrays), half.start, *constants)
             for half in _halves(n)
@@ -374,10 +385,8 @@ class _Pooling(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        [kept], by_output = (
-            ctx.saved_tensors,
-            gradient if ctx.is_flat else gradient.permute(0, 2, 3, 1),
-        )
+        [kept] = ctx.saved_tensors
+        by_output = gradient if ctx.is_flat else gradient.permute(0, 2, 3, 1)
         values = by_output.flatten().index_select(0, kept[4]).mul_(ctx.scale)
         return (
             torch.sparse_coo_tensor(kept[:4], values, ctx.shape, check_invariants=False),
@@ -396,7 +405,8 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        weight, bias = weight.to(inputs.dtype), None if bias is None else bias.to(inputs.dtype)
+        weight = weight.to(inputs.dtype)
+        bias = None if bias is None else bias.to(inputs.dtype)
         ctx.save_for_backward(inputs, weight)
         return _product(inputs, weight.t(), bias)
 
@@ -431,11 +441,10 @@ class _ProductOfFew(torch.autograd.Function):
     @once_differentiable  # its sums are not known to autograd
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors
-        of_bias, of_inputs = (
-            gradient[0].to(weight.dtype),
-            torch.zeros(weight.shape[1], dtype=weight.dtype),
-        )
-        loop, values = compiled_loops().gradients_of_columns, _array(inputs[0].to(weight.dtype))
+        of_bias = gradient[0].to(weight.dtype)
+        of_inputs = torch.zeros(weight.shape[1], dtype=weight.dtype)
+        loop = compiled_loops().gradients_of_columns
+        values = _array(inputs[0].to(weight.dtype))
         found = loop(ctx.few, values, _array(weight.t()), _array(of_bias), of_inputs.numpy())
         elements, of_elements = map(torch.from_numpy, found)
         of_weight = torch.sparse_coo_tensor(
@@ -503,7 +512,8 @@ class Adadelta:
     def step(self) -> None:
         """Update all parameters that have a gradient."""
         [group] = self.param_groups
-        rho, eps = group["rho"], group["eps"]
+        rho = group["rho"]
+        eps = group["eps"]
         for number, (parameter, state) in enumerate(
             zip(group["params"], self._states, strict=True)
         ):
@@ -521,7 +531,8 @@ class Adadelta:
                 for average in (state["squares"], state["deltas"]):
                     average.mul_(state["factor"])
                 state["factor"] = 1.0
-            factor, share = state["factor"], (1 - rho) / state["factor"]
+            factor = state["factor"]
+            share = (1 - rho) / state["factor"]
             constants: tuple[float, ...] = (
                 share,
                 eps * rho / factor,
@@ -560,7 +571,8 @@ class _Arrays:
     """A parameter and its averages as arrays with the dimensions in the order of their memory."""
 
     def __init__(self, order: list[int], tensors: Sequence[Tensor]) -> None:
-        self._order, self._arrays = order, [_array(each.permute(order)) for each in tensors]
+        self._order = order
+        self._arrays = [_array(each.permute(order)) for each in tensors]
         self._flat = [each.reshape(-1) for each in self._arrays]
 
     @classmethod
@@ -581,7 +593,8 @@ class _Arrays:
         loops = compiled_loops()
         if gradient.is_sparse and gradient.sparse_dim() == len(self._order) == 2:
             # Not coalesced.
-            values, indices = _array(gradient._values()), _array(gradient._indices())  # noqa: SLF001
+            values = _array(gradient._values())  # noqa: SLF001
+            indices = _array(gradient._indices())  # noqa: SLF001
             rows, columns = (indices[each] for each in self._order)
             if loops.update_elements(
                 *self._arrays, rows, columns, values, values.dtype.type(constants)
@@ -621,7 +634,9 @@ def _update(
 ) -> None:
     """Update a parameter as the compiled loops do, without them."""
     of_squares, eps_of_deltas, eps_of_squares, of_deltas, scale = constants
-    gradient, squares, deltas = gradient.to_dense(), state["squares"], state["deltas"]
+    gradient = gradient.to_dense()
+    squares = state["squares"]
+    deltas = state["deltas"]
     squares.addcmul_(gradient, gradient, value=of_squares)
     update = (deltas + eps_of_deltas).div_(squares + eps_of_squares).sqrt_().mul_(gradient)
     deltas.addcmul_(update, update, value=of_deltas)

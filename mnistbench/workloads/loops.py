@@ -63,19 +63,23 @@ def pool(
         of the values that are not zero: sample, channel, row and column in the argument, and
         position in the result, [5, N].
     """
-    n_channels, height, width = np.uintp(images.shape[3]), np.uintp(size[0]), np.uintp(size[1])
-    maxima, kept = (
-        np.empty((grid[1], images.shape[3]), images.dtype),
-        np.empty(images.shape[3], np.uint8),
-    )
-    channels, found = np.empty(images.shape[3] + 1, np.uint32), np.empty((5, random.size), np.int64)
-    n, one = np.uintp(0), np.uintp(1)
+    n_channels = np.uintp(images.shape[3])
+    height = np.uintp(size[0])
+    width = np.uintp(size[1])
+    maxima = np.empty((grid[1], images.shape[3]), images.dtype)
+    kept = np.empty(images.shape[3], np.uint8)
+    channels = np.empty(images.shape[3] + 1, np.uint32)
+    found = np.empty((5, random.size), np.int64)
+    n = np.uintp(0)
+    one = np.uintp(1)
     for sample in range(np.uintp(len(images))):
         number = np.uintp(first) + sample
         for y in range(np.uintp(grid[0])):
             pool_rows(images[sample, y * height : (y + one) * height], width, limits, maxima)
             for x in range(np.uintp(grid[1])):
-                largest, window, n_kept = maxima[x], y * np.uintp(grid[1]) + x, np.uintp(0)
+                largest = maxima[x]
+                window = y * np.uintp(grid[1]) + x
+                n_kept = np.uintp(0)
                 drawn = random[sample, window * n_channels : (window + one) * n_channels]
                 for channel in range(n_channels):
                     kept[channel] = (largest[channel] > 0) & (drawn[channel] >= dropped)
@@ -84,10 +88,8 @@ def pool(
                     n_kept += np.uintp(kept[channel])
                 for k in range(n_kept):
                     chosen = np.uintp(channels[k])  # a channel
-                    position, place = (
-                        window * np.uintp(strides[0]) + chosen * np.uintp(strides[1]),
-                        0,
-                    )
+                    position = window * np.uintp(strides[0]) + chosen * np.uintp(strides[1])
+                    place = 0
                     # So that the first of equal values is found last.
                     for i in range(size[0] - 1, -1, -1):
                         for j in range(size[1] - 1, -1, -1):
@@ -96,15 +98,11 @@ def pool(
                             ]
                             place = i * size[1] + j if value == largest[chosen] else place
                     output[sample, position] = largest[chosen]
-                    found[0, n], found[1, n], found[4, n] = (
-                        number,
-                        chosen,
-                        number * np.uintp(output.shape[1]) + position,
-                    )
-                    found[2, n], found[3, n] = (
-                        y * height + np.uintp(place) // width,
-                        x * width + np.uintp(place) % width,
-                    )
+                    found[0, n] = number
+                    found[1, n] = chosen
+                    found[4, n] = number * np.uintp(output.shape[1]) + position
+                    found[2, n] = y * height + np.uintp(place) // width
+                    found[3, n] = x * width + np.uintp(place) % width
                     n += one
     return found[:, :n]
 
@@ -115,7 +113,9 @@ def pool_rows(rows: Any, width: Any, limits: Any, maxima: Any) -> None:
     Numbers that are not negative have the order of their bits as integers, so the maximum of
     integers is that of the numbers.
     """
-    n_channels, minus_infinity, nan = np.uintp(rows.shape[2]), limits[0], limits[1]
+    n_channels = np.uintp(rows.shape[2])
+    minus_infinity = limits[0]
+    nan = limits[1]
     of_columns = np.zeros(rows.shape[1] * rows.shape[2], rows.dtype)
     for i in range(np.uintp(len(rows))):
         row = rows[i].reshape(-1)
@@ -145,18 +145,19 @@ def add_products(
     Shapes: the elements' sample, channel, row and column [4, N] and their values [N]; padded images
     [B, H, W C] and weights [O, k, l C], one of which is a gradient; bias [O].
     """
-    height, length = np.uintp(weights.shape[1]), np.uintp(weights.shape[2])
+    height = np.uintp(weights.shape[1])
+    length = np.uintp(weights.shape[2])
     for n in range(np.uintp(len(values))):
-        sample, output, row = (
-            np.uintp(indices[0, n]),
-            np.uintp(indices[1, n]),
-            np.uintp(indices[2, n]),
-        )
-        first, value = np.uintp(indices[3, n]) * np.uintp(n_channels), values[n]
+        sample = np.uintp(indices[0, n])
+        output = np.uintp(indices[1, n])
+        row = np.uintp(indices[2, n])
+        first = np.uintp(indices[3, n]) * np.uintp(n_channels)
+        value = values[n]
         if not to_images:
             bias[output] += value
         for i in range(height):
-            pixels, weight = images[sample, row + i, first : first + length], weights[output, i]
+            pixels = images[sample, row + i, first : first + length]
+            weight = weights[output, i]
             if to_images:
                 for j in range(length):
                     pixels[j] += value * weight[j]
@@ -170,9 +171,11 @@ def sum_of_columns(inputs: Any, weights: Any) -> tuple[Any, Any]:
 
     Inputs are [I], the numbers [N], the weights [I, M] and the product [M].
     """
-    columns, sums = np.flatnonzero(inputs), np.zeros(weights.shape[1], weights.dtype)
+    columns = np.flatnonzero(inputs)
+    sums = np.zeros(weights.shape[1], weights.dtype)
     for n in range(np.uintp(len(columns))):
-        weight, value = weights[np.uintp(columns[n])], inputs[np.uintp(columns[n])]
+        weight = weights[np.uintp(columns[n])]
+        value = inputs[np.uintp(columns[n])]
         for m in range(np.uintp(len(sums))):
             sums[m] += value * weight[m]
     return columns, sums
@@ -191,23 +194,20 @@ def gradients_of_columns(
         row and column of the weights that have a gradient, [2, E], and these gradients, [E].
     """
     rows = np.flatnonzero(slopes)
-    elements, of_elements = (
-        np.empty((2, len(columns) * len(rows)), np.int64),
-        np.empty(len(columns) * len(rows), inputs.dtype),
-    )
+    elements = np.empty((2, len(columns) * len(rows)), np.int64)
+    of_elements = np.empty(len(columns) * len(rows), inputs.dtype)
     e = np.uintp(0)
     for n in range(np.uintp(len(columns))):
         column = np.uintp(columns[n])
-        weight, total = weights[column], slopes[0] * 0
+        weight = weights[column]
+        total = slopes[0] * 0
         for m in range(np.uintp(len(slopes))):
             total += weight[m] * slopes[m]
         of_inputs[column] = total
         for r in range(np.uintp(len(rows))):
-            elements[0, e], elements[1, e], of_elements[e] = (
-                rows[r],
-                columns[n],
-                inputs[column] * slopes[np.uintp(rows[r])],
-            )
+            elements[0, e] = rows[r]
+            elements[1, e] = columns[n]
+            of_elements[e] = inputs[column] * slopes[np.uintp(rows[r])]
             e += np.uintp(1)
     return elements, of_elements
 
@@ -219,7 +219,8 @@ def update(weights: Any, squares: Any, deltas: Any, gradient: Any, constants: An
     """
     of_squares, eps_of_deltas, eps_of_squares, of_deltas, scale = constants
     for n in range(np.uintp(len(gradient))):
-        slope, delta = gradient[n], deltas[n]
+        slope = gradient[n]
+        delta = deltas[n]
         square = squares[n] + of_squares * slope * slope
         change = np.sqrt((delta + eps_of_deltas) / (square + eps_of_squares)) * slope
         squares[n] = square
@@ -235,17 +236,24 @@ def update_elements(
     Returns:
         whether it did so; not if an element occurs twice, as in a sum of sparse gradients.
     """
-    found, n_found = np.empty((3, len(gradient)), weights.dtype), np.uintp(0)
+    found = np.empty((3, len(gradient)), weights.dtype)
+    n_found = np.uintp(0)
     for e in range(np.uintp(len(gradient))):
-        n, m = np.uintp(rows[e]), np.uintp(columns[e])
+        n = np.uintp(rows[e])
+        m = np.uintp(columns[e])
         if squares[n, m] < 0:
             break
-        found[0, e], found[1, e], found[2, e] = weights[n, m], squares[n, m], deltas[n, m]
+        found[0, e] = weights[n, m]
+        found[1, e] = squares[n, m]
+        found[2, e] = deltas[n, m]
         squares[n, m] = -1  # no average of squares is negative: a mark
         n_found += np.uintp(1)
     if n_found == len(gradient):
         update(found[0], found[1], found[2], gradient, constants)
     for e in range(n_found):
-        n, m = np.uintp(rows[e]), np.uintp(columns[e])
-        weights[n, m], squares[n, m], deltas[n, m] = found[0, e], found[1, e], found[2, e]
+        n = np.uintp(rows[e])
+        m = np.uintp(columns[e])
+        weights[n, m] = found[0, e]
+        squares[n, m] = found[1, e]
+        deltas[n, m] = found[2, e]
     return n_found == len(gradient)

@@ -41,8 +41,10 @@ _SEEDS_APART = 1_000_003
 #: Exit code of a rank that failed.
 _FAILED = 2
 
-#: How long a rank looks for the one that ended, and how often.
-_SEARCH_S, _PAUSE_S = 3.0, 0.05
+#: How long a rank looks for the one that ended, in seconds.
+_SEARCH_S = 3.0
+#: Time between two looks, in seconds.
+_PAUSE_S = 0.05
 
 
 def seed_of_masks(seed: int, number: int) -> int:
@@ -136,9 +138,12 @@ class Group(Alone):
             torch.cuda.set_device(device)  # where NCCL puts the objects that are gathered
             # NCCL refuses a device without an index.
             device = torch.device("cuda", torch.cuda.current_device())
-        self.rank, self.world_size, self._device = rank.rank, rank.world_size, device
+        self.rank = rank.rank
+        self.world_size = rank.world_size
+        self._device = device
         # The share of the last batch that is this rank's part; its samples that count.
-        self.weight, self._counted = 1.0, 0
+        self.weight = 1.0
+        self._counted = 0
         self._stop_requested = self._stop_agreed = False  # by this rank; by all ranks
         try:
             self._store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
@@ -256,7 +261,8 @@ class Group(Alone):
         of the signal in a pipe. Blocking the signal would not suffice: threads that PyTorch has
         already started do not block it, so it would end the process.
         """
-        self._print_error, self._ending = print_error, threading.Lock()
+        self._print_error = print_error
+        self._ending = threading.Lock()
         numbers, wakeup = os.pipe()
         os.set_blocking(wakeup, False)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
@@ -352,7 +358,8 @@ class Group(Alone):
 
         Processes of other nodes cannot be looked up.
         """
-        until, others = time.monotonic() + _SEARCH_S, self._others()
+        until = time.monotonic() + _SEARCH_S
+        others = self._others()
         while True:
             failed = {
                 rank: self._store.get(f"failed {rank}")

@@ -107,7 +107,8 @@ class _Totals:
     """Sums on the device, so that adding to them does not wait for it."""
 
     def __init__(self, metric: Callable[[Tensor, Tensor], Tensor] | None, ranks: Alone) -> None:
-        self._metric, self._ranks = metric, ranks
+        self._metric = metric
+        self._ranks = ranks
         self.samples = 0
         self._loss: Tensor | float = 0.0
         self._correct: Tensor | int = 0
@@ -119,7 +120,8 @@ class _Totals:
         self._loss = self._loss + loss.detach().float() * samples
         if self._metric:
             if samples < len(targets):
-                output, targets = output[:samples], targets[:samples]
+                output = output[:samples]
+                targets = targets[:samples]
             self._correct = self._correct + self._metric(output.detach(), targets)
 
     def window(self, step: int) -> Window:
@@ -130,8 +132,12 @@ class _Totals:
             )
             loss, correct, samples = self._ranks.sum(sums).tolist()
         else:
-            loss, correct, samples = float(self._loss), int(self._correct), self.samples
-        self.samples, self._loss, self._correct = 0, 0.0, 0
+            loss = float(self._loss)
+            correct = int(self._correct)
+            samples = self.samples
+        self.samples = 0
+        self._loss = 0.0
+        self._correct = 0
         if not samples:
             raise ValueError("evaluate needs at least one batch")
         return Window(

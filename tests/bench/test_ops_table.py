@@ -61,10 +61,8 @@ def test_a_gradient_is_that_of_the_sum_of_results(ops):
     )
     [found] = function(*args)
     torch.manual_seed(0)
-    _, constant = (
-        ops.tensor("2x3", "float32", "transposed"),
-        ops.tensor("2x3 constant", "float32", "transposed"),
-    )
+    _ = ops.tensor("2x3", "float32", "transposed")
+    constant = ops.tensor("2x3 constant", "float32", "transposed")
     assert torch.equal(found, constant)
 
 

@@ -210,7 +210,8 @@ def test_several_base_runs_count_by_their_median():
     ("with_it", "base_runs"), [((True, True, False), (100, 100, 0)), ((True, False, False), ())]
 )
 def test_an_operation_is_new_if_most_base_runs_are_without_it(with_it, base_runs):
-    mm, relu = builders.op_row("aten::mm", 100), builders.op_row("aten::relu", 100)
+    mm = builders.op_row("aten::mm", 100)
+    relu = builders.op_row("aten::relu", 100)
     bases = [
         builders.summary(
             builders.case_record(tables=(builders.op_table(mm, *([relu] if has else [])),))
@@ -267,7 +268,8 @@ def test_base_runs_of_one_commit_on_two_machines_or_versions_are_no_samples_of_o
     assert (minutes(case.used), case.left_out) == ([1, 3, 4], {"another machine or software": 1})
 
 
-STEP, SMALL = builders.case_record(), builders.case_record(batch_size=1)
+STEP = builders.case_record()
+SMALL = builders.case_record(batch_size=1)
 OTHER = "f" * 40
 
 

@@ -113,10 +113,8 @@ def test_differences_of_counts(base, head, expected):
 @pytest.mark.parametrize("name", sorted(NOT_OPERATIONS))
 def test_the_number_of_runtime_calls_and_of_unattributed_kernels_is_no_exact_difference(name):
     """A runtime polls and synchronises as often as it has to."""
-    few, many = (
-        row(name, phase="", module="", calls=310),
-        row(name, phase="", module="", calls=312.5),
-    )
+    few = row(name, phase="", module="", calls=310)
+    many = row(name, phase="", module="", calls=312.5)
     kept = row("aten::mm")
     assert (
         of_rows([kept, few], [kept, many])

@@ -75,6 +75,7 @@ def test_three_times_as_much_takes_three_times_the_calls_and_not_nine(shape):
         judgement = judge(compare(bases, head, pool_commits=True), CRITERIA)
         return [rendered(judgement, name, 10) for name in ("terminal", "json")]
 
-    few, many = SHAPES[shape](30), SHAPES[shape](90)
+    few = SHAPES[shape](30)
+    many = SHAPES[shape](90)
     report(few)  # what is done once
     assert calls(lambda: report(many)) < 4.5 * calls(lambda: report(few))

@@ -99,7 +99,8 @@ def test_the_wall_time_of_divided_iterations_has_no_verdict_and_a_limit_for_it_i
 
 
 def test_the_same_numbers_of_iterations_are_found_against_a_trace_with_steps():
-    per_step, whole = trace(rows(1), has_steps=True), trace(rows(5))
+    per_step = trace(rows(1), has_steps=True)
+    whole = trace(rows(5))
     assert compared(per_step, whole).cases[0].case.iterations == Iterations((1,), 5)
 
 
@@ -123,10 +124,8 @@ def test_operations_that_one_side_has_are_divided_too_if_they_can_have_run_in_ea
 
 
 def test_what_ran_once_beside_iterations_cannot_be_compared():
-    base, head = (
-        rows(10, {"aten::randn": 1}, **{"aten::randn": 5_000}),
-        rows(1, {"aten::randn": 1}, **{"aten::randn": 5_000}),
-    )
+    base = rows(10, {"aten::randn": 1}, **{"aten::randn": 5_000})
+    head = rows(1, {"aten::randn": 1}, **{"aten::randn": 5_000})
     judgement = compared(trace(base), trace(head))
     assert judgement.outcome == "unjudged"
     [problem] = judgement.problems
@@ -149,7 +148,8 @@ def test_time_outside_operations_depends_on_the_number_of_iterations_and_has_no_
         row(OUTSIDE, 90_000, iterations=1, calls=0),
         row(RUNTIME, 50_000, iterations=1, calls=9),
     ]
-    base, head = [*rows(1)], [*rows(10), *rest]
+    base = [*rows(1)]
+    head = [*rows(10), *rest]
     judgement = compared(trace(base), trace(head))
     assert judgement.outcome == "passed"
     assert {

@@ -645,10 +645,8 @@ def test_operations_that_replace_others_of_their_module_are_judged_with_them(hea
 
 def test_operations_of_another_module_replace_nothing():
     rest = [row("aten::mm", LARGE, module=module) for module in ("fc1", "fc2")]
-    base, head = (
-        run(row("aten::old", LARGE), *rest),
-        run(row("aten::new", LARGE, module="fc2"), *rest),
-    )
+    base = run(row("aten::old", LARGE), *rest)
+    head = run(row("aten::new", LARGE, module="fc2"), *rest)
     assert verdicts(judged(base, head, limits("10%"))) == {
         "iteration": "within 10.0 %",
         MM: "within 10.0 %",
@@ -785,11 +783,9 @@ def empty(**changes):
     return RunSummary(environment=builders.summary().environment, cases=(), **changes)
 
 
-STEP, OTHER, WITHOUT = (
-    case(row("aten::mm", LARGE)),
-    case(row("aten::mm", LARGE), batch_size=1),
-    builders.case_record(tables=()),
-)
+STEP = case(row("aten::mm", LARGE))
+OTHER = case(row("aten::mm", LARGE), batch_size=1)
+WITHOUT = builders.case_record(tables=())
 IN_ANOTHER = {"tables": (), "tables_in": "step convnet-b1-cpu"}
 TRAIN_ALONE = builders.summary(builders.case_record(phase="train", **IN_ANOTHER))
 
@@ -1157,10 +1153,8 @@ def test_noise_above_a_threshold_is_accepted_in_the_same_way():
 
 
 def test_the_limit_of_a_new_operation_is_a_share_of_the_iteration():
-    base, head = (
-        run(row("aten::mm", LARGE), **WALL),
-        run(row("aten::mm", LARGE), row("aten::copy_", 300_000), **WALL),
-    )
+    base = run(row("aten::mm", LARGE), **WALL)
+    head = run(row("aten::mm", LARGE), row("aten::copy_", 300_000), **WALL)
     assert accepting("*:aten::copy_", base=base, head=head, limit=0.3).outcome == "passed"
     assert accepting("*:aten::copy_", base=base, head=head, limit=0.29).outcome == "regressed"
     judgement = accepting("*:aten::copy_", base=base, head=head, limit=None)
@@ -1380,7 +1374,8 @@ def test_a_quantity_whose_limit_is_infinite_is_inconclusive():
 
 @pytest.mark.parametrize("runs", [8, pytest.param(15, marks=pytest.mark.thorough)])
 def test_false_alarms_of_a_report_are_as_rare_as_promised(runs):
-    reports, quantities = 600, 40
+    reports = 600
+    quantities = 40
     times = np.random.default_rng(runs).lognormal(
         mean=14, sigma=0.06, size=(reports, quantities, runs + 1)
     )
@@ -1463,7 +1458,8 @@ def test_what_regressed_is_not_within_when_it_gets_slower_still(bases, head, mor
 @given(BASES, TIMES, st.sampled_from([5, 10, 80]))
 def test_nothing_above_a_given_threshold_passes(bases, head, percent):
     judgement = judged([mm(ns) for ns in bases], mm(head), limits(f"{percent}%"))
-    checked, limit = named(judgement, MM), percent / 100
+    checked = named(judgement, MM)
+    limit = percent / 100
     if judgement.outcome == "passed":
         assert checked.change <= limit
         assert (
@@ -1540,7 +1536,8 @@ def test_operations_that_took_nothing_or_are_gone_have_verdicts_by_either_rule(c
 
 
 def test_what_replaces_a_named_operation_is_judged_by_its_threshold():
-    base, head = run(row("aten::addmm", LARGE)), run(row("aten::_scaled_mm", 3 * LARGE))
+    base = run(row("aten::addmm", LARGE))
+    head = run(row("aten::_scaled_mm", 3 * LARGE))
     for texts_of_limits in (
         ("10%", "aten::addmm:5%"),
         ("aten::_scaled_mm:5%",),

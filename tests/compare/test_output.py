@@ -122,10 +122,8 @@ def test_busy_time_elapsed_time_and_what_is_no_operation_are_rows_of_a_table_by_
 
 
 def test_the_operations_of_an_accelerator_are_shown_as_parts_of_its_busy_time(golden):
-    base, head = (
-        on_accelerator(20_000, 1_500_000),
-        on_accelerator(29_000, 1_498_000, alone_ns=16_000),
-    )
+    base = on_accelerator(20_000, 1_500_000)
+    head = on_accelerator(29_000, 1_498_000, alone_ns=16_000)
     golden(
         report([builders.summary(base)], builders.summary(head), **thresholds("10%")),
         "comparison_accelerator.txt",
@@ -138,7 +136,8 @@ def test_the_changes_of_a_csv_add_up_to_the_busy_time_of_an_accelerator():
     ]
     text = rendered(judge(compare([sides[0]], sides[1]), Criteria()), "csv", 4)
     rows = {row["operation"]: row for row in csv.DictReader(io.StringIO(text))}
-    whole, elapsed = rows.pop("(device busy time)"), rows.pop("(iteration)")
+    whole = rows.pop("(device busy time)")
+    elapsed = rows.pop("(iteration)")
     assert sum(int(row["change_ns"]) for row in rows.values()) == int(whole["change_ns"]) == 9_000
     assert int(elapsed["change_ns"]) == 0
 
@@ -186,10 +185,8 @@ def thresholds(*texts):
 def test_a_comparison_shows_what_each_operation_added_what_remains_and_the_verdicts(
     golden, form, ending
 ):
-    base, head = (
-        builders.summary(step(16, scalars=BEFORE)),
-        builders.summary(slower(), saved_at="2026-11-21T09:00:00+00:00"),
-    )
+    base = builders.summary(step(16, scalars=BEFORE))
+    head = builders.summary(slower(), saved_at="2026-11-21T09:00:00+00:00")
     judgement = judge(compare([base], head), Criteria(**thresholds("10%", "conv2:50%")))
     golden(rendered(judgement, form, 4), f"comparison.{ending}")
 

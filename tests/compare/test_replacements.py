@@ -16,8 +16,11 @@ from mnistbench.compare.report import verdict_lines
 
 row = builders.op_row
 
-#: A case takes 7.5 ms, so an operation below 150 us is too small to be judged by itself.
-SMALL, LARGE = 100_000, 1_000_000
+#: Nanoseconds. A case takes 7.5 ms, so an operation below 150 us is too small to be judged by
+#: itself.
+SMALL = 100_000
+#: Nanoseconds of an operation that is judged by itself.
+LARGE = 1_000_000
 
 PARTS = [row(f"my::part{number}", SMALL) for number in range(4)]
 MATMUL = row("aten::mm", LARGE, module="fc2")
@@ -81,14 +84,16 @@ def test_a_small_operation_that_replaces_nothing_stays_with_the_other_small_ones
 
 
 def test_a_threshold_that_names_a_vanished_operation_applies_to_what_replaced_it():
-    base, head = [MATMUL, row("my::old", SMALL)], [MATMUL, row("my::new", round(1.2 * SMALL))]
+    base = [MATMUL, row("my::old", SMALL)]
+    head = [MATMUL, row("my::new", round(1.2 * SMALL))]
     assert judged(base, head, "my::old:30%").outcome == "passed"
     assert judged(base, head, "my::old:10%").outcome == "regressed"
     assert judged(base, head, "fc1:30%").outcome == judged(base, head, "fc2:1%").outcome == "passed"
 
 
 def test_a_replacement_of_many_is_accepted_by_the_name_that_the_report_shows():
-    base, head = [MATMUL, *PARTS], [MATMUL, row("my::fused", LARGE)]
+    base = [MATMUL, *PARTS]
+    head = [MATMUL, row("my::fused", LARGE)]
     [slower] = judged(base, head).regressions
     for name in (slower.name, "my::part3", "my::fused"):
         accept = Acceptance.parse(f"*:{name}:200%")

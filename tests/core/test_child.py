@@ -192,7 +192,8 @@ def test_a_child_that_ends_its_own_children_is_asked_first(end_s, code):
 
 
 def test_ctrl_c_while_a_child_starts_stops_it(monkeypatch):
-    started, popen = [], subprocess.Popen
+    started = []
+    popen = subprocess.Popen
 
     def interrupted(*args, **kwargs):
         os.kill(os.getpid(), signal.SIGINT)

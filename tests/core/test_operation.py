@@ -128,7 +128,8 @@ def test_times_are_whole_nanoseconds_and_never_below_zero(unit_ns, expected):
 
 def test_only_a_device_table_has_device_times_and_kernels():
     found = sums(self_device=[4, 5], kernels={"gemm"})
-    host, device = found.op_row(KEY, "host", 1), found.op_row(KEY, "device", 1)
+    host = found.op_row(KEY, "host", 1)
+    device = found.op_row(KEY, "device", 1)
     assert (host.self_device_ns, host.kernels) == ((), ())
     assert (device.self_device_ns, device.kernels) == ((4, 5), ("gemm",))
 

@@ -515,11 +515,9 @@ def error_of_attachments(attachments: Any) -> str:
     return str(error.value)
 
 
-COLD, WARM, ELSEWHERE = (
-    op_table(temperature="cold"),
-    op_table(temperature="warm"),
-    scalars(directory="elsewhere"),
-)
+COLD = op_table(temperature="cold")
+WARM = op_table(temperature="warm")
+ELSEWHERE = scalars(directory="elsewhere")
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,8 @@ def git(directory, *arguments):
 
 @pytest.mark.usefixtures("alone")
 def test_bisecting_finds_the_commit_that_slowed_an_operation(tmp_path):
-    repository, script = tmp_path / "repository", tmp_path / "gate.py"
+    repository = tmp_path / "repository"
+    script = tmp_path / "gate.py"
     repository.mkdir()
     script.write_text(GATE, encoding="utf-8")
     git(repository, "init", "--quiet")

@@ -15,7 +15,9 @@ from mnistbench.gate.environments.packages import Installed
 from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.verdict import samples
 
-EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
+EXIT_PASSED = 0
+EXIT_REGRESSED = 1
+EXIT_UNJUDGED = 2
 
 OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 LABELS = {CASE: LABEL, OTHER: "step lenet5-b1-cpu on digits"}

@@ -142,7 +142,10 @@ class Gates:
     """Gates with a scripted end: a verdict, or an error that is raised."""
 
     def __init__(self, *ends):
-        self.ends, self.calls, self.said, self.clock = list(ends), [], [], 0.0
+        self.ends = list(ends)
+        self.calls = []
+        self.said = []
+        self.clock = 0.0
 
     def measure(self, release, only, budget_s):
         self.calls.append((release, only, budget_s))

@@ -21,7 +21,11 @@ from mnistbench.gate import qualification
 from mnistbench.gate.verdict import samples
 from mnistbench.gate.verdict.samples import BASE, HEAD
 
-EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, SKIPS, STOPS = 0, 1, 2, 125, 128
+EXIT_PASSED = 0
+EXIT_REGRESSED = 1
+EXIT_UNJUDGED = 2
+SKIPS = 125
+STOPS = 128
 
 NO_PART = "is no part; give K/N, the Kth of N parts, at most 256: 3/8"
 
@@ -105,7 +109,8 @@ def state(project):
 def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
     repository, temporary
 ):
-    commit, before = git(repository, "rev-parse", "--short=7", "HEAD").strip(), state(repository)
+    commit = git(repository, "rev-parse", "--short=7", "HEAD").strip()
+    before = state(repository)
     done = command(
         repository,
         "gate",
@@ -150,7 +155,8 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
     )
 
     recorded = samples.load(path)
-    header, launches = recorded.header, recorded.launches
+    header = recorded.header
+    launches = recorded.launches
     assert (recorded.end.cut_short, recorded.end.broken_off) == ("", False)
     assert recorded.end.elapsed_s > sum(launch.seconds for launch in launches)
     memory = header.memory["test_bench.py::test_forward[tiny-b4-cpu]"]

@@ -556,7 +556,8 @@ select()
 say(collected=["t.py::a", "t.py::b", f"t.py::{name}"])
 surveyed(files={"own": sys.stdin.readline()})
 """
-    found, owned = [], []
+    found = []
+    owned = []
     for number in (1, 2, 3):
         chosen, listings = look(program, plan=replace(plan, shard=Shard(number, 3)))
         own = {side: json.loads(listings[side].files["own"]) for side in (BASE, HEAD)}

@@ -50,7 +50,8 @@ def launches(
 
     Their processes differ by the other one.
     """
-    draw, found = np.random.default_rng(seed), []
+    draw = np.random.default_rng(seed)
+    found = []
     for _ in range(count):
         of_launch = {}
         for case in cases:
@@ -184,7 +185,8 @@ def test_so_many_launches_reach_the_limit(between, cases):
 
 
 def test_bounds_of_all_shards_together_need_more():
-    limits, names = Thresholds(case=0.05, operation=0.05, once=0.2), ["t0", "t1", "t2"]
+    limits = Thresholds(case=0.05, operation=0.05, once=0.2)
+    names = ["t0", "t1", "t2"]
     found = launches(LAUNCHES, within=0.001, between=0.03, cases=names)
     one, forty = (planned_launches(found, limits, shards) for shards in (1, 40))
     assert LAUNCHES <= one < forty <= MOST_LAUNCHES

@@ -100,11 +100,9 @@ def test_drawn_gates_begin_at_any_launch_and_go_on_at_the_first_one():
 
 def test_a_slower_case_is_slower_by_all_clocks_and_a_slower_operation_makes_its_case_slower_by_its_share():  # noqa: E501
     still = logs(1e-6)
-    case, cpu, other = (
-        quantity(still),
-        quantity(still, name="cpu", clock="cpu"),
-        quantity(still, case="other"),
-    )
+    case = quantity(still)
+    cpu = quantity(still, name="cpu", clock="cpu")
+    other = quantity(still, case="other")
     operation = quantity(still, kind="operation")  # a quarter of its case
     of_all = Pool([case, cpu, other, operation])
 
@@ -216,7 +214,8 @@ def test_a_quiet_machine_is_qualified(quiet):
 
 
 def test_false_alarms_are_counted_with_drawn_roles_and_with_those_recorded(monkeypatch):
-    numbers, gate = itertools.count(), Pool.gate
+    numbers = itertools.count()
+    gate = Pool.gate
 
     def alarming(self, limits, hit=None, change=0.0, **options):
         flagged, found = gate(self, limits, hit, change, **options)

@@ -710,7 +710,9 @@ def test_base_and_head_of_each_row_give_its_change(speeds, costs):
     assert {"iteration", "mean", "replaced", "added", "memory"} <= {row["kind"] for row in rows}
     for row in rows:
         unit = "bytes" if row["kind"] == "memory" else "ns"
-        base, head, change = row[f"base_{unit}"], row[f"head_{unit}"], row["change"]
+        base = row[f"base_{unit}"]
+        head = row[f"head_{unit}"]
+        change = row["change"]
         if row["kind"] == "added":
             assert (head - base) * change >= 0
         elif change is None:
@@ -817,11 +819,9 @@ def test_fewer_calls_are_no_cause_of_a_slowdown():
     assert "cause" not in found_line(case, "wall time")
 
 
-BRGEMM, JIT, AVX2 = (
-    "matmul brg_matmul:avx512_core",
-    "convolution jit:avx512_core",
-    "convolution jit:avx2",
-)
+BRGEMM = "matmul brg_matmul:avx512_core"
+JIT = "convolution jit:avx512_core"
+AVX2 = "convolution jit:avx2"
 
 
 @pytest.mark.parametrize(
@@ -851,10 +851,8 @@ BRGEMM, JIT, AVX2 = (
 def test_another_implementation_of_onednn_is_an_exact_difference_and_the_likely_cause_before_others(
     base, head, text
 ):
-    case, changes = (
-        slower(new={MM: {"calls": 2.0}}),
-        {"onednn": {CASE: {"base": base, "head": head}}},
-    )
+    case = slower(new={MM: {"calls": 2.0}})
+    changes = {"onednn": {CASE: {"base": base, "head": head}}}
     assert found_line(case, "wall time", **changes).endswith(f"; likely cause: {text}")
     assert concluded(case, **changes).exact_differences[LABEL][0] == text
     assert json.loads(rendered(concluded(case, **changes), "json", 3))["onednn"] == {
@@ -936,11 +934,9 @@ def test_a_regression_shows_what_the_confirming_test_has_shown_and_how_it_compar
 
 def hostile(name):
     """A regression in which everything that a file may name is called that."""
-    changed, other, new = (
-        (name, "forward", "fc1"),
-        ("aten::mm", name, "fc2"),
-        (f"{name} new", "forward", name),
-    )
+    changed = (name, "forward", "fc1")
+    other = ("aten::mm", name, "fc2")
+    new = (f"{name} new", "forward", name)
     case = Measured(
         factor=1.1,
         operations={**QUIET, changed: (1_000_000, 1.4), other: (500_000, 1.0), new: (20_000, 1.0)},
@@ -1021,7 +1017,8 @@ def suite(names, slower=0, noisy=0, **of_header):
 
     The first ones are slower, the next ones too noisy to be judged.
     """
-    cases, reasons = [], []
+    cases = []
+    reasons = []
     for number, name in enumerate(names):
         change = 0.10 if number < slower else 0.0
         reach = 0.09 if slower <= number < slower + noisy else 0.01
@@ -1107,10 +1104,8 @@ def test_of_few_cases_all_are_shown(count, rows):
 
 
 def test_an_inconclusive_gate_says_how_many_cases_are_bounded_and_what_more_launches_would_change():
-    verdict, highs = (
-        suite([f"test_{number}" for number in range(8)], noisy=2),
-        {"test_0": 0.025, "test_1": 0.3},
-    )
+    verdict = suite([f"test_{number}" for number in range(8)], noisy=2)
+    highs = {"test_0": 0.025, "test_1": 0.3}
     cases = tuple(
         dataclasses.replace(one, change=0.0, high=highs.get(one.quantity.case, 0.01))
         for one in verdict.decision.cases

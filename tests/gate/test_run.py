@@ -38,11 +38,10 @@ from mnistbench.gate.verdict.shards import gather
 from mnistbench.showing.output import render
 from mnistbench.showing.progress import Progress
 
-#: Two cases, and what a base takes for each.
-QUICK, SLOW = (
-    "bench/test_step.py::test_step[lenet5-b16-cpu]",
-    "bench/test_step.py::test_step[convnet-b16-cpu]",
-)
+#: The id of the first of two cases.
+QUICK = "bench/test_step.py::test_step[lenet5-b16-cpu]"
+#: The id of the second of two cases.
+SLOW = "bench/test_step.py::test_step[convnet-b16-cpu]"
 
 PARAMS = {"device": "cpu", "threads": 1, "batch_size": 16}
 
@@ -84,7 +83,8 @@ class Launches:
     """Starts launches that nobody measures, by a clock of their own."""
 
     # seconds: of each launch and of the survey, and of a case that is measured.
-    loading, of_case = 5.0, 10.0
+    loading = 5.0
+    of_case = 10.0
 
     def __init__(self):
         self.cases = {side: dict.fromkeys((QUICK, SLOW), PARAMS) for side in (BASE, HEAD)}
@@ -298,10 +298,8 @@ def test_what_the_surveys_say_of_a_case_is_said_once(gate, launches):
 
     def noted(side):
         found = listing(side)
-        found.cases[QUICK].note, found.cases[QUICK].uncompared = (
-            "changes its arguments",
-            f"returns {side}",
-        )
+        found.cases[QUICK].note = "changes its arguments"
+        found.cases[QUICK].uncompared = f"returns {side}"
         return found
 
     launches.listing = noted
@@ -388,10 +386,8 @@ def test_parameters_that_belong_to_another_id_in_the_head_are_not_compared(gate,
         return found
 
     launches.listing = swapped
-    of_base, of_head = (
-        {"t.py::t[x0]": "one", "t.py::t[x1]": "two"},
-        {"t.py::t[x0]": "two", "t.py::t[x1]": "one"},
-    )
+    of_base = {"t.py::t[x0]": "one", "t.py::t[x1]": "two"}
+    of_head = {"t.py::t[x0]": "two", "t.py::t[x1]": "one"}
     launches.again = {BASE: of_base, HEAD: of_head}
     header = gate(launches=8).header
     assert header.unmeasurable == {"t.py::t[x0]": REORDERED, "t.py::t[x1]": REORDERED}
@@ -921,7 +917,8 @@ def test_a_shard_whose_tests_are_left_out_does_not_lack_in_the_gate(gate, launch
         return found, none if plan.shard.number == 2 else listings
 
     monkeypatch.setattr(run, "survey", skipped)
-    first, second = gate(launches=10, **changes), gate(**{**changes, "shard": Shard(2, 2)})
+    first = gate(launches=10, **changes)
+    second = gate(**{**changes, "shard": Shard(2, 2)})
     assert (second.launches, second.end.cut_short) == (
         [],
         "no test of this shard is a case of both sides",

@@ -139,10 +139,8 @@ def test_a_file_may_have_any_name(repository, into):
     repository.commit()
     for name in AWKWARD:
         repository.write(f"new/{name}", "not committed\n")
-    base, head = (
-        of_revision(repository.path, "HEAD", into / "base"),
-        of_working_tree(repository.path, into / "head"),
-    )
+    base = of_revision(repository.path, "HEAD", into / "base")
+    head = of_working_tree(repository.path, into / "head")
     assert names_of(base.root) == sorted([".gitignore", "model.py", "package/part.py", *AWKWARD])
     assert names_of(head.root) == sorted(
         [*names_of(base.root), *(f"new/{name}" for name in AWKWARD)]
@@ -356,10 +354,8 @@ def built(repository):
 
 
 def test_files_that_a_build_writes_into_packages_are_on_both_sides(built, into):
-    base, head = (
-        of_revision(built.path, "HEAD", into / "base"),
-        of_working_tree(built.path, into / "head"),
-    )
+    base = of_revision(built.path, "HEAD", into / "base")
+    head = of_working_tree(built.path, into / "head")
     for tree in (base, head):
         assert tree.generated == ("package/_version.py", "package/native.so")
         assert (tree.root / "package/_version.py").read_text() == "built"
@@ -626,7 +622,8 @@ sys.stdin.read()
 
 def test_a_folder_that_another_gate_has_just_made_stays(monkeypatch):
     # It has no time to take its lock: the second gate starts between the two.
-    flock, inside = fcntl.flock, []
+    flock = fcntl.flock
+    inside = []
 
     def slow(lock, operation):
         if operation == fcntl.LOCK_EX and not inside:

@@ -31,7 +31,8 @@ def gate(tmp_path, alone, monkeypatch):
             seen.used -= 1
 
     def plan(request, pythons, here, folder):
-        seen.pythons, seen.used_while_measuring = list(pythons.values()), seen.used
+        seen.pythons = list(pythons.values())
+        seen.used_while_measuring = seen.used
         raise UsageError("measured")
 
     seen.run = lambda *arguments: cli.main(["gate", *arguments])

@@ -61,7 +61,8 @@ def test_the_suite_runs_and_attaches_through_the_repositorys_own_conftest(checko
 
 def test_every_case_of_the_suite_has_an_id_that_reads_well(checkout):
     collected = run(checkout, "bench", "--collect-only", "-q", "--bench-device=cpu").stdout.split()
-    sizes, workloads = (1, 16, 64), ("convnet", "lenet5")
+    sizes = (1, 16, 64)
+    workloads = ("convnet", "lenet5")
     tests = (
         "test_epoch.py::test_train",
         "test_epoch.py::test_eval",

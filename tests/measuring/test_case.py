@@ -220,7 +220,8 @@ def test_a_fast_step_has_the_model_and_the_optimizer_of_its_workload() -> None:
 def test_batches_of_a_dataset_are_those_of_epoch_after_epoch() -> None:
     case = built(WITH_SET, phase="batch", batch_size=8)
     pixels = [image[0, 0, 0].item() for _ in range(6) for image in case._work()[0]]
-    first, second = pixels[:TRAIN_SAMPLES], pixels[TRAIN_SAMPLES:]
+    first = pixels[:TRAIN_SAMPLES]
+    second = pixels[TRAIN_SAMPLES:]
     assert len(second) == TRAIN_SAMPLES
     assert len(set(first)) == TRAIN_SAMPLES
     assert sorted(first) == sorted(second)
@@ -368,7 +369,8 @@ def test_the_same_seed_builds_the_same_case(phase: str) -> None:
 
 
 def test_another_seed_builds_another_case() -> None:
-    one, other = built(seed=1), built(seed=2)
+    one = built(seed=1)
+    other = built(seed=2)
     assert not torch.equal(one.inputs, other.inputs)
     assert not torch.equal(next(one.model.parameters()), next(other.model.parameters()))
 
@@ -430,7 +432,8 @@ def without_dropout() -> nn.Module:
 def test_an_iteration_synchronizes_its_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[object] = []
     monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
-    wait, device = synchronizer(torch.device("cuda", 1)), torch.device("cuda", 1)
+    wait = synchronizer(torch.device("cuda", 1))
+    device = torch.device("cuda", 1)
     assert waited == []
     wait()
     assert waited == [device]
@@ -453,7 +456,8 @@ def test_an_iteration_on_a_cpu_does_not_synchronize(monkeypatch: pytest.MonkeyPa
 
 def test_threads_and_random_state_are_restored_after_an_error() -> None:
     torch.manual_seed(2)  # another test may have left the state that a reset sets
-    threads, state = torch.get_num_threads(), torch.random.get_rng_state()
+    threads = torch.get_num_threads()
+    state = torch.random.get_rng_state()
 
     def body() -> None:
         assert torch.get_num_threads() == threads + 2
@@ -482,7 +486,8 @@ class FakeDevices:
 
     @contextmanager
     def device(self, index: int) -> Iterator[None]:
-        self._current, before = index, self._current
+        before = self._current
+        self._current = index
         yield
         self._current = before
 

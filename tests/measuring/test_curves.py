@@ -62,7 +62,8 @@ class Sessions:
         self, workload: Workload | None = None, *, tensorboard: bool = True, **changes: Any
     ) -> Scalars:
         workload = workload or with_set
-        spy, loss = LossSpy(), workload.loss
+        spy = LossSpy()
+        loss = workload.loss
 
         def spied(output: Tensor, targets: Tensor) -> Tensor:
             if torch.is_grad_enabled():
@@ -87,7 +88,8 @@ def sessions(tmp_path: Path) -> Sessions:
 
 
 with_set = tiny_workload(load=whole_tiny_set, dataset="tiny")
-REUSED, COMPUTED = CHECKED_STEPS, STEPS
+REUSED = CHECKED_STEPS
+COMPUTED = STEPS
 #: A stored curve was found, and its check failed.
 REFUSED = CHECKED_STEPS + STEPS
 
@@ -108,7 +110,8 @@ def test_tensorboard_shows_the_curve_graph_and_images_in_the_directory_of_the_la
 ) -> None:
     first, later = (sessions.run() for _ in range(2))
     assert Path(later.directory).parent.name == "session1"
-    one, other = read_back(first.directory), read_back(later.directory)
+    one = read_back(first.directory)
+    other = read_back(later.directory)
     assert scalars_in(later.directory) == scalars_in(first.directory)
     assert len(other.Scalars("train/loss")) == STEPS
     [tag] = other.Tags()["images"]
@@ -290,7 +293,8 @@ def test_a_damaged_entry_is_computed_again_and_replaced(
     first = sessions.run()
     [entry] = sessions.entries()
     entry.write_bytes(damage(entry.read_bytes()))
-    again, later = sessions.run(), sessions.run()
+    again = sessions.run()
+    later = sessions.run()
     assert sessions.steps == [COMPUTED, COMPUTED, REUSED]
     assert without_directory(first) == without_directory(again) == without_directory(later)
 

@@ -17,8 +17,14 @@ from mnistbench.measuring.profiling import MODEL
 
 pytestmark = pytest.mark.versions
 
-MAIN, ENGINE = 1, 2  # threads
-OPERATION, RANGE = 0, 7  # scopes
+#: Thread of the forward pass.
+MAIN = 1
+#: Thread of autograd's engine.
+ENGINE = 2
+#: Scope of an operation.
+OPERATION = 0
+#: Scope of a range.
+RANGE = 7
 
 
 def event(
@@ -187,10 +193,8 @@ class TestTable:
         rows = by_key(
             table_of(iteration(0, 20, phase("forward", 0, 20, module("fc1", 0, 20, calling))))
         )
-        linear, addmm = (
-            rows["aten::linear", "forward", "fc1"],
-            rows["aten::addmm", "forward", "fc1"],
-        )
+        linear = rows["aten::linear", "forward", "fc1"]
+        addmm = rows["aten::addmm", "forward", "fc1"]
         assert (linear.self_cpu_ns, linear.total_cpu_ns) == ((3_000,), (9_000,))
         assert (addmm.self_cpu_ns, addmm.total_cpu_ns) == ((6_000,), (6_000,))
 
@@ -608,13 +612,12 @@ def device_sum(found: OpTable) -> list[int]:
 
 
 def test_the_device_column_adds_up_to_all_kernels_and_copies_of_the_iterations() -> None:
-    linked, alone, copied = (
-        device_event("gemm", 12, 15),
-        device_event("flash", 16, 21),
-        device_event("Memcpy DtoH", 30, 32),
-    )
+    linked = device_event("gemm", 12, 15)
+    alone = device_event("flash", 16, 21)
+    copied = device_event("Memcpy DtoH", 30, 32)
     twin = device_event("gemm", 40, 43)  # of the same name and duration, but linked to nothing
-    before, after = device_event("gemm", -9, -6), device_event("flash", 201, 209)
+    before = device_event("gemm", -9, -6)
+    after = device_event("flash", 201, 209)
     product = event("aten::mm", 10, 20, kernels=kernels_of(linked))
     events = [
         iteration(0, 50, product),
@@ -640,7 +643,8 @@ def test_the_device_column_adds_up_to_all_kernels_and_copies_of_the_iterations()
 
 
 def test_a_kernel_without_an_operation_is_not_taken_for_an_equal_one_of_another_iteration() -> None:
-    alone, linked = device_event("gemm", 10, 13), device_event("gemm", 110, 113)
+    alone = device_event("gemm", 10, 13)
+    linked = device_event("gemm", 110, 113)
     product = event("aten::mm", 105, 120, kernels=kernels_of(linked))
     found = table_of(iteration(0, 50), iteration(100, 150, product), alone, linked, view="device")
     assert by_key(found)[UNATTRIBUTED, "", NO_MODULE].self_device_ns == (3_000, 0)
@@ -662,10 +666,8 @@ def test_a_kernel_that_ends_after_its_iteration_counts_once_and_there() -> None:
 def test_kernels_of_a_range_belong_to_no_operation_and_its_copy_on_the_device_is_no_kernel() -> (
     None
 ):
-    copy, kernel = (
-        device_event("step", 10, 40, is_user_annotation=True),
-        device_event("triton_add", 12, 15),
-    )
+    copy = device_event("step", 10, 40, is_user_annotation=True)
+    kernel = device_event("triton_add", 12, 15)
     own = event("step", 5, 20, scope=RANGE, kernels=kernels_of(copy, kernel))
     found = table_of(iteration(0, 50, own), copy, kernel, view="device")
     assert by_key(found)[UNATTRIBUTED, "", NO_MODULE].self_device_ns == (3_000,)

@@ -79,12 +79,14 @@ def allocations_outside_operations() -> None:
 
 
 def backward_with_a_checkpoint() -> None:
-    layer, inputs = nn.Linear(4, 4), torch.ones(2, 4, requires_grad=True)
+    layer = nn.Linear(4, 4)
+    inputs = torch.ones(2, 4, requires_grad=True)
     torch.utils.checkpoint.checkpoint(layer, inputs, use_reentrant=True).sum().backward()
 
 
 def ranges_across_each_other() -> None:
-    one, other = record_function("one"), record_function("other")
+    one = record_function("one")
+    other = record_function("other")
     one.__enter__()
     other.__enter__()
     torch.ones(3)

@@ -192,7 +192,8 @@ def test_cold_table_is_the_first_call_alone(first: bool) -> None:
 def test_profiling_starts_from_the_initial_state_of_the_case() -> None:
     spy = LossSpy()
     case = build(tiny_params(), tiny_workload(loss=spy, make_optimizer=adadelta))
-    losses, tables = [], []
+    losses = []
+    tables = []
     for calls_before in (0, 5):
         for _ in range(calls_before):
             case()
@@ -210,8 +211,10 @@ def test_profiling_starts_from_the_initial_state_of_the_case() -> None:
 def test_garbage_is_collected_in_the_case_and_not_while_events_are_parsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    collecting, parsing = [], []
-    link, events = host_events._link, torch.profiler.profile.events
+    collecting = []
+    parsing = []
+    link = host_events._link
+    events = torch.profiler.profile.events
 
     def link_and_note(*arguments: Any) -> None:
         parsing.append(gc.isenabled())
@@ -375,7 +378,9 @@ def fake_clock(monkeypatch: pytest.MonkeyPatch, durations: Iterable[int]) -> Non
 def test_the_cost_per_call_is_the_difference_of_the_fastest_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plain, warming, profiled = 300_000, 9_000_000, 420_000
+    plain = 300_000
+    warming = 9_000_000
+    profiled = 420_000
     disturbed = [plain * 5, warming, profiled * 7]
     fake_clock(
         monkeypatch,

@@ -89,7 +89,8 @@ def profiled(raw: list[dict[str, Any]]) -> list[Any]:
 
 
 def _event(event: dict[str, Any]) -> Any:
-    kind, start = event["cat"], event["ts"]
+    kind = event["cat"]
+    start = event["ts"]
     return SimpleNamespace(
         name=event["name"],
         scope=7 if kind == "user_annotation" else 0,

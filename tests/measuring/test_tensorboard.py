@@ -167,7 +167,8 @@ def test_a_run_is_made_once_and_shared_by_step_and_train() -> None:
         made.append(1)
         return tiny_model()
 
-    tracker, workload = Tracker(None, no_bar), dataclasses.replace(with_set, make_model=make_model)
+    tracker = Tracker(None, no_bar)
+    workload = dataclasses.replace(with_set, make_model=make_model)
     of_step = tracker.training(tiny_params(phase="step"), workload)
     of_train = tracker.training(tiny_params(phase="train"), workload)
     assert made == [1]

@@ -120,7 +120,8 @@ def test_an_exception_in_the_rounds_marks_them_and_is_raised(
             super().__call__(function)
             raise error
 
-    case, benchmark = FakeCase(log), Interrupted(log)
+    case = FakeCase(log)
+    benchmark = Interrupted(log)
     with pytest.raises(type(error)) as raised:
         measure(case, benchmark, cold=True, first_of_process=True)
     assert raised.value is error

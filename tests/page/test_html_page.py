@@ -31,7 +31,9 @@ VOID = {"meta", "link", "input"}
 
 class Element:
     def __init__(self, tag, attributes, within):
-        self.tag, self.attributes, self.within = tag, dict(attributes), within
+        self.tag = tag
+        self.attributes = dict(attributes)
+        self.within = within
         self.children = []
 
     def all(self, tag="", **attributes):
@@ -406,7 +408,8 @@ def test_the_table_of_batch_sizes_has_the_colours_of_the_bars():
 
 
 def test_a_compared_run_has_a_table_per_case_and_all_operations():
-    base, head = saved_file(step()), saved_file(step(1.5), epoch())
+    base = saved_file(step())
+    head = saved_file(step(1.5), epoch())
     run = shown(head, base, Criteria(op_fail=(Threshold("", 0.1),)))
     root = read(page([run]))
     (ledger,) = root.all("details", class_="ledger")

@@ -60,7 +60,8 @@ def opened(browser, address):
 
 
 def visit(browser, address, **window):
-    asked, wrong = [], []
+    asked = []
+    wrong = []
     with browser.new_context(**window) as context:
         tab = context.new_page()
         tab.set_default_timeout(30_000)

@@ -78,7 +78,10 @@ def test_a_convolution_has_cost_and_time_in_the_same_row():
     assert name != "aten::conv2d"
     # 2 samples; a multiplication and an addition.
     assert cost.flops == 2 * (2 * 64 * 24 * 24 * 32 * 9)
-    inputs, weights, bias, outputs = 2 * 32 * 26 * 26, 64 * 32 * 9, 64, 2 * 64 * 24 * 24
+    inputs = 2 * 32 * 26 * 26
+    weights = 64 * 32 * 9
+    bias = 64
+    outputs = 2 * 64 * 24 * 24
     assert cost.n_bytes == 4 * (inputs + weights + bias + outputs)
 
 
@@ -89,7 +92,8 @@ def test_counting_does_not_change_the_case():
     assert all(torch.equal(value, before[name]) for name, value in case.model.state_dict().items())
 
 
-OUT, INDICES = torch.zeros(3, 4), torch.zeros(3, 2, dtype=torch.int64)
+OUT = torch.zeros(3, 4)
+INDICES = torch.zeros(3, 2, dtype=torch.int64)
 
 
 @pytest.mark.parametrize(

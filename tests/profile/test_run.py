@@ -26,7 +26,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_part_is_of_the_same_case(tmp_path: Path) -> None:
-    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    threads = torch.get_num_threads()
+    state = torch.get_rng_state()
     trace = tmp_path / "traces" / "t.json"
     found = profile_case(
         tiny_params(phase="step", batch_size=4), tiny_workload(), iterations=2, trace=trace

@@ -54,7 +54,8 @@ def test_a_record_carries_tables_scalars_and_identity(project):
     assert any(row.phase == "optimizer" for row in warm.rows)
     assert step["first_call_ns"] == cold.iteration_ns[0]
 
-    rounds, stats = json.loads(step["rounds_ns"]), saved["benchmarks"][0]["stats"]
+    rounds = json.loads(step["rounds_ns"])
+    stats = saved["benchmarks"][0]["stats"]
     assert len(rounds) == min(stats["rounds"], MAX_POINTS)
     assert stats["min"] <= (min(rounds) + 1) / 1e9
     assert (max(rounds) - 1) / 1e9 <= stats["max"]
@@ -82,7 +83,8 @@ def test_a_benchmark_that_is_not_ours_is_left_as_it_was_and_so_is_machine_info(p
     project.write("conftest.py", "")  # its hook and its options are unknown without the plug-in
     project.write("pytest.ini", "[pytest]\n")
     _, without = project.run_saved("-p", "no:mnistbench", "-k", "plain")
-    [step, _, plain], [plain_without] = saved["benchmarks"], without["benchmarks"]
+    [step, _, plain] = saved["benchmarks"]
+    [plain_without] = without["benchmarks"]
     assert plain["extra_info"] == {"mine": 1}
     assert {**plain, "stats": None} == {**plain_without, "stats": None}
     assert saved["machine_info"].keys() == without["machine_info"].keys()
@@ -155,7 +157,8 @@ def test_a_training_curve_is_computed_once_for_the_same_code(project):
         return record.scalars
 
     project.measure_a_step()
-    first, kept = scalars(), entries()
+    first = scalars()
+    kept = entries()
     # Other options, of which the plug-in loads other modules.
     later = scalars("--benchmark-storage=.benchmarks", "--op-top=3", "--benchmark-autosave")
     assert len(kept) == 1

@@ -14,7 +14,9 @@ from pathlib import Path
 import builders
 import pytest
 
-EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
+EXIT_PASSED = 0
+EXIT_REGRESSED = 1
+EXIT_UNJUDGED = 2
 CASE = "step convnet-b16-cpu"
 
 pytestmark = pytest.mark.usefixtures("alone")

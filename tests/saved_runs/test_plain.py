@@ -22,7 +22,9 @@ from mnistbench.saved_runs.summary import RunSummary
 
 pytestmark = pytest.mark.usefixtures("alone")
 
-EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
+EXIT_PASSED = 0
+EXIT_REGRESSED = 1
+EXIT_UNJUDGED = 2
 
 
 def benchmark(name="test_a", median=1e-3, **changes):

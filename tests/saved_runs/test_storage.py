@@ -24,10 +24,8 @@ from mnistbench.saved_runs.storage import LARGEST_FILE, Storage, read_json, tens
 MACHINE = "Linux-CPython-3.11-64bit"
 pytestmark = pytest.mark.usefixtures("alone")
 
-FIRST, SECOND = (
-    "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d",
-    "9f8e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c",
-)
+FIRST = "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d"
+SECOND = "9f8e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c"
 
 
 def save(
@@ -92,12 +90,14 @@ def test_a_run_is_found_by_its_number_with_or_without_zeros_which_may_have_five_
 
 def test_a_number_that_two_files_have_is_refused_with_both_names():
     # Two sessions that save at once may pick one number, and two machines share a storage.
-    one, other = save("0002_base.json"), save("0002_other.json", folder="Darwin")
+    one = save("0002_base.json")
+    other = save("0002_other.json", folder="Darwin")
     assert refusal("2") == f"'2' is the number of 2 saved runs: {one}, {other}; give one's file"
 
 
 def test_a_glob_finds_every_run_it_matches_oldest_first():
-    newer, older = save("0001_base.json", minute=50), save("0002_base.json", minute=10)
+    newer = save("0001_base.json", minute=50)
+    older = save("0002_base.json", minute=10)
     save("0003_now.json")
     assert found("*_base") == found("*_base.json") == found(f"{MACHINE}/*_base") == [older, newer]
 
@@ -163,7 +163,8 @@ def test_files_of_other_names_are_no_saved_runs():
 
 
 def test_runs_in_the_storage_itself_are_found_beside_those_of_machines():
-    of_machine, beside = save("0002_base.json"), save("0001_base.json", folder="")
+    of_machine = save("0002_base.json")
+    beside = save("0001_base.json", folder="")
     assert storage().paths() == [beside, of_machine]
     assert [run.number for run in storage().all()] == ["0001", "0002"]
 
@@ -172,7 +173,8 @@ def test_runs_in_the_storage_itself_are_found_beside_those_of_machines():
 
 
 def test_every_run_of_a_commit_is_found_by_its_whole_id_or_a_part():
-    one, other = save("0001_base.json", minute=1), save("0002_base.json", minute=2)
+    one = save("0001_base.json", minute=1)
+    other = save("0002_base.json", minute=2)
     save("0003_now.json", commit=SECOND)
     assert found(FIRST) == found(FIRST[:7]) == found(FIRST[:4]) == [one, other]
 
@@ -193,10 +195,8 @@ def test_seven_digits_are_a_commit_and_not_a_number():
 
 
 def test_a_run_with_changes_on_top_is_not_meant_by_its_commit():
-    one, other = (
-        save("0001_base.json", dirty=True, minute=1),
-        save("0002_base.json", dirty=True, minute=2),
-    )
+    one = save("0001_base.json", dirty=True, minute=1)
+    other = save("0002_base.json", dirty=True, minute=2)
     assert refusal(FIRST[:7]) == (
         f"'1a2b3c4' has saved runs only with changes on top of it: {one}, {other}; name one of "
         "these files"
@@ -278,10 +278,8 @@ def commits(alone, monkeypatch):
 
 
 def test_whatever_git_calls_a_commit_finds_its_runs(commits):
-    first, second = (
-        save("0001_base.json", commit=commits[0]),
-        save("0002_now.json", commit=commits[1]),
-    )
+    first = save("0001_base.json", commit=commits[0])
+    second = save("0002_now.json", commit=commits[1])
     for reference in (
         "old",
         "v1",
@@ -394,11 +392,9 @@ UNREADABLE = {
 @pytest.mark.parametrize("kind", UNREADABLE)
 def test_a_file_that_cannot_be_read_is_named_with_its_field_and_the_others_are_read(kind):
     content, complaint = UNREADABLE[kind]
-    before, after, path = (
-        save("0001_base.json"),
-        save("0003_base.json", minute=40),
-        save("0002_spoiled.json"),
-    )
+    before = save("0001_base.json")
+    after = save("0003_base.json", minute=40)
+    path = save("0002_spoiled.json")
     text = content if isinstance(content, str | bytes) else json.dumps(content)
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     runs = storage()
@@ -461,7 +457,8 @@ def forbid(monkeypatch):
 
 
 def test_a_file_that_may_not_be_read_is_passed_over_and_a_folder_is_refused(forbid):
-    path, forbidden = save("0001_base.json"), save("0002_base.json")
+    path = save("0001_base.json")
+    forbidden = save("0002_base.json")
     forbid("read_bytes", forbidden)
     runs = storage()
     assert [run.path for run in runs.all()] == [path]
@@ -486,7 +483,8 @@ def test_files_that_were_named_and_cannot_be_read_are_refused():
 def test_each_file_is_read_once(monkeypatch):
     paths = [save("0001_base.json"), save("0002_base.json", minute=40), save("0003_torn.json")]
     paths[2].write_text("{")
-    read, really = [], Path.read_bytes
+    read = []
+    really = Path.read_bytes
 
     def counting(path):
         read.append(path)
@@ -562,11 +560,9 @@ def test_what_pytest_benchmark_may_leave_out_is_not_needed(changes):
 
 
 def test_runs_are_sorted_by_the_time_they_were_saved_and_one_without_a_time_is_oldest():
-    later, sooner, never = (
-        save("0001_a.json", minute=59),
-        save("0002_b.json", minute=1),
-        save("0003_c.json"),
-    )
+    later = save("0001_a.json", minute=59)
+    sooner = save("0002_b.json", minute=1)
+    never = save("0003_c.json")
     never.write_text(json.dumps(builders.saved_file(datetime=None)))
     assert [run.path for run in storage().all()] == [never, sooner, later]
     assert storage().all()[0].run.label.startswith("unknown time")

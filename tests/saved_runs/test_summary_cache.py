@@ -48,7 +48,8 @@ def cached(root):
 @pytest.fixture
 def parsed(monkeypatch):
     """The files that were parsed, in order."""
-    found, from_json = [], RunSummary.from_json
+    found = []
+    from_json = RunSummary.from_json
 
     def noted(data, source, shared):
         found.append(source)

@@ -17,7 +17,8 @@ from mnistbench.saved_runs.find import is_trace
 from mnistbench.saved_runs.trace import saved_trace
 from mnistbench.traces.analysis import analyse
 
-GEMM, RELU = ("aten::addmm", "forward", "Linear_0"), ("aten::relu", "forward", "ReLU_0")
+GEMM = ("aten::addmm", "forward", "Linear_0")
+RELU = ("aten::relu", "forward", "ReLU_0")
 
 
 def cases(saved):
@@ -33,7 +34,8 @@ def compared(base, head, **options):
 
 def test_the_host_has_the_time_of_a_step_and_the_device_its_busy_time(tmp_path):
     saved = saved_trace(build.trace_file(tmp_path, build.network(steps=3)))
-    host, device = cases(saved)["host"], cases(saved)["device"]
+    host = cases(saved)["host"]
+    device = cases(saved)["device"]
     assert (host.wall_ns, host.device_ns, set(host.tables)) == (1_000_000, (), {"host"})
     assert (device.wall_ns, device.device_ns, set(device.tables)) == (
         165_000,
@@ -271,7 +273,8 @@ def test_a_damaged_trace_is_an_error_of_one_line(tmp_path):
 @real_traces.needs_traces
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_the_rows_of_a_real_trace_are_those_of_its_analysis(name):
-    analysis, saved = analyse(real_traces.path(name)), saved_trace(real_traces.path(name))
+    analysis = analyse(real_traces.path(name))
+    saved = saved_trace(real_traces.path(name))
     for case, table in zip(
         saved.run.cases, filter(None, (analysis.host, analysis.device)), strict=True
     ):

@@ -13,7 +13,9 @@ import pytest
 import real_traces
 import trace_builders as build
 
-EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED = 0, 1, 2
+EXIT_PASSED = 0
+EXIT_REGRESSED = 1
+EXIT_UNJUDGED = 2
 
 pytestmark = pytest.mark.usefixtures("alone")
 

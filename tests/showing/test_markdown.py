@@ -173,7 +173,10 @@ def test_the_longest_parts_of_a_report_are_cut_to_one_length_and_say_what_is_mis
     assert markdown_report(blocks, "x", drawn=True, limit=(len(whole.encode()), "")) == whole
     parts = markdown_report(blocks, "x", drawn=True, limit=(2_000, "ask")).split("\n\n")
     assert sum(len(part) + 2 for part in parts) <= 2_000
-    few, many, drawn, end = parts[1:3], parts[3:5], parts[5], parts[6]
+    few = parts[1:3]
+    many = parts[3:5]
+    drawn = parts[5]
+    end = parts[6]
     assert few[1].splitlines()[-1] == "- line 4"
     assert re.fullmatch(r"- \d{3} more lines; ask", many[1].splitlines()[-1])
     missing = int(re.search(r"(\d+) more", many[1])[1])

@@ -104,7 +104,8 @@ def test_sentences_are_whole_lines_above_the_updated_one(clock):
 
 
 def test_lines_go_to_a_stream_of_their_own(clock):
-    terminal, out = Terminal(), io.StringIO()
+    terminal = Terminal()
+    out = io.StringIO()
     progress = Progress(terminal, lines=out, clock=clock)
     progress.step("epoch 1", log="not shown on a terminal")
     progress.say("epoch 1: loss 0.5")

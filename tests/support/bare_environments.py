@@ -32,7 +32,8 @@ def linked_environment(folder, *names):
 
 
 def _with_requirements(names):
-    found, waiting = {}, list(names)
+    found = {}
+    waiting = list(names)
     while waiting:
         name = waiting.pop()
         if name in found:

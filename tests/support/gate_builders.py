@@ -317,7 +317,8 @@ def soaked(
         rare: number of iterations of the head in each part that take 31 times as long.
         spread: of the difference of a part.
     """
-    coin, parts = random.Random(7), []
+    coin = random.Random(7)
+    parts = []
     for number in range(PARTS):
         speed = 1.0 + 0.5 * (number % 2)  # of the machine
         sides = {}
@@ -388,7 +389,8 @@ def _pairs(
 def quantity(logs: Sequence[float], **changes: Any) -> Quantity:
     """A whole call by its wall time, or whatever the keywords say."""
     kind = changes.get("kind", "iteration")
-    of_case, of_process = kind in (ITERATION, MEAN), kind in (ONCE, MEMORY)
+    of_case = kind in (ITERATION, MEAN)
+    of_process = kind in (ONCE, MEMORY)
     ordinary: dict[str, Any] = {
         "case": "case",
         "kind": kind,

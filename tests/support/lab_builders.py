@@ -28,7 +28,9 @@ from mnistbench.profile.result import ColdCall, Layer, Profiled
 from mnistbench.train.result import EpochResult, Point
 
 SIZES = (1, 16, 64)
-US, MS, S = 1_000, 1_000_000, 1_000_000_000
+US = 1_000
+MS = 1_000_000
+S = 1_000_000_000
 
 LAYERS = (
     Layer("conv1", "Conv2d", (32, 26, 26), 320, 1_280, 389_376, 86_528),
@@ -119,7 +121,8 @@ def times(median_ns: int, iqr_ns: int, iterations: int) -> tuple[int, ...]:
 
     A quarter of them below it, a quarter above, the others equal to it.
     """
-    quarter, low = iterations // 4 + 1, max(0, median_ns - iqr_ns // 2)
+    quarter = iterations // 4 + 1
+    low = max(0, median_ns - iqr_ns // 2)
     return (low,) * quarter + (median_ns,) * (iterations - 2 * quarter) + (low + iqr_ns,) * quarter
 
 

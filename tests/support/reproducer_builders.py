@@ -28,7 +28,8 @@ def header(**changes: Any) -> ScriptOrigin:
 
 def tensor(*shape: int, **changes: Any) -> dict[str, Any]:
     """A contiguous one of normal values."""
-    stride, elements = [], 1
+    stride = []
+    elements = 1
     for size in reversed(shape):
         stride.insert(0, elements)
         elements *= size

@@ -9,8 +9,10 @@ from builders import environment
 
 from mnistbench.course.classroom.score import Score, ScoreLaunch
 
-#: Noise of the turns of a launch, and of launches.
-TURNS, LAUNCHES = (0.98, 1.0, 1.02, 1.3), (0.99, 1.0, 1.01, 0.995, 1.005, 1.0, 0.99, 1.01)
+#: Noise of the turns of a launch, as factors.
+TURNS = (0.98, 1.0, 1.02, 1.3)
+#: Noise of launches, as factors.
+LAUNCHES = (0.99, 1.0, 1.01, 0.995, 1.005, 1.0, 0.99, 1.01)
 
 
 def launch(ratio: float, **changes: Any) -> ScoreLaunch:

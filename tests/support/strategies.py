@@ -120,10 +120,8 @@ def op_rows(iterations: int, *, device_view: bool = False) -> SearchStrategy[OpR
 @st.composite
 def op_tables(draw: st.DrawFn) -> OpTable:
     """A table whose rows have as many samples as it has iterations, and one key each."""
-    temperature, view = (
-        draw(st.sampled_from(["cold", "warm"])),
-        draw(st.sampled_from(["host", "device"])),
-    )
+    temperature = draw(st.sampled_from(["cold", "warm"]))
+    view = draw(st.sampled_from(["host", "device"]))
     iterations = 1 if temperature == "cold" else draw(st.integers(1, 5))
     rows = draw(
         st.lists(

@@ -27,8 +27,10 @@ IMAGE = (1, 4, 4)
 PIXELS = 16
 CPU = torch.device("cpu")
 
-#: Samples of the whole set of ``tiny_set``: neither is a multiple of 8.
-TRAIN_SAMPLES, TEST_SAMPLES = 20, 12
+#: Training samples of the whole set of ``tiny_set``, not a multiple of 8.
+TRAIN_SAMPLES = 20
+#: Test samples of the whole set of ``tiny_set``, not a multiple of 8.
+TEST_SAMPLES = 12
 
 
 @pytest.fixture(autouse=True)

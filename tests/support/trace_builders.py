@@ -16,11 +16,15 @@ from typing import Any, NamedTuple
 
 Event = dict[str, Any]
 
-#: Process and thread of the host unless another is given; the thread on which autograd runs
-#: backward.
-PID, THREAD, BACKWARD_THREAD = 100, 100, 101
+#: Process of the host unless another is given.
+PID = 100
+#: Thread of the host unless another is given.
+THREAD = 100
+#: The thread on which autograd runs backward.
+BACKWARD_THREAD = 101
 
-H100, MI300X = "NVIDIA H100 80GB HBM3", "AMD Instinct MI300X"
+H100 = "NVIDIA H100 80GB HBM3"
+MI300X = "AMD Instinct MI300X"
 
 #: A kernel that communicates between ranks.
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
@@ -287,7 +291,8 @@ def network(
     found: list[Event] = []
     start = 1_000.0
     for number in range(steps):
-        longer, ids = scale * 1.1**number, 10 * (number + 1)
+        longer = scale * 1.1**number
+        ids = 10 * (number + 1)
         links = [
             {"correlation": ids + one, "external": ids + one} if linked else {} for one in (1, 2)
         ]

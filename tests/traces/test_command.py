@@ -25,7 +25,8 @@ def training_step(tmp_path, *, name="trace.json", scale=1.0, **top):
     """
     events = [build.kernel("left_over", -100, 40)]
     for number in range(2):
-        start, ids = 1000.0 * number, 10 * number
+        start = 1000.0 * number
+        ids = 10 * number
         at = lambda us, start=start: start + us  # noqa: E731
         forward = build.op(
             "aten::addmm", at(50), 60, external=ids + 1, sequence=ids, shapes=[[4, 8], [8, 2]]
@@ -139,7 +140,8 @@ def test_time_that_the_host_column_has_above_the_steps_is_stated(tmp_path, shown
 @pytest.mark.parametrize(("steps", "is_stated"), [((2, 3), True), ((3, 3), False)])
 def test_ranks_with_different_numbers_of_steps_are_pointed_out(tmp_path, shown, steps, is_stated):
     for rank, number in enumerate(steps):
-        events, distributed = build.network(steps=number), {"rank": rank, "world_size": 2}
+        events = build.network(steps=number)
+        distributed = {"rank": rank, "world_size": 2}
         build.trace_file(tmp_path, events, name=f"{rank}.json", distributedInfo=distributed)
     assert ("different numbers of steps" in shown(tmp_path)) == is_stated
 

@@ -193,10 +193,8 @@ def test_backward_is_in_the_module_of_its_forward(tmp_path, with_links):
 
 
 def test_without_modules_an_operation_is_forward_if_it_has_a_backward(tmp_path):
-    forward, node = (
-        build.op("aten::addmm", 3, 9, sequence=5),
-        build.backward("AddmmBackward0", 50, 30, 5),
-    )
+    forward = build.op("aten::addmm", 3, 9, sequence=5)
+    node = build.backward("AddmmBackward0", 50, 30, 5)
     others = [
         build.op("aten::linear", 1, 15),
         build.op("aten::t", 2, 1),
@@ -223,10 +221,8 @@ def test_the_last_operation_with_the_number_made_the_node(tmp_path):
 
 
 def test_a_number_of_two_threads_is_ambiguous_without_a_link(tmp_path):
-    first, second = (
-        build.op("aten::a", 1, 5, sequence=5),
-        build.op("aten::b", 1, 5, sequence=5, thread=300),
-    )
+    first = build.op("aten::a", 1, 5, sequence=5)
+    second = build.op("aten::b", 1, 5, sequence=5, thread=300)
     node = build.backward("Backward0", 50, 30, 5)
     modules = [build.module("First_0", 0, 10)]
     assert scopes(tmp_path, *modules, first, second, node)["Backward0"] == ("backward", "")

@@ -137,10 +137,8 @@ def test_events_without_an_end_are_counted(tmp_path, dur):
 
 
 def test_a_link_may_name_its_end_first(tmp_path):
-    forward, backward = (
-        build.op("aten::mm", 1, 2, sequence=4),
-        build.backward("MmBackward0", 5, 2, 4),
-    )
+    forward = build.op("aten::mm", 1, 2, sequence=4)
+    backward = build.backward("MmBackward0", 5, 2, 4)
     links = build.forward_backward(1, forward, backward)
     found = [
         read_events(tmp_path, [forward, backward, *order]).flows for order in (links, links[::-1])

@@ -176,13 +176,16 @@ def test_device_time_per_operation_is_that_of_tracelens(name):
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_time_per_kernel_is_that_of_tracelens(name):
-    ours, theirs, copies = defaultdict(lambda: [0, 0]), defaultdict(lambda: [0, 0]), 0
+    ours = defaultdict(lambda: [0, 0])
+    theirs = defaultdict(lambda: [0, 0])
+    copies = 0
     for kernel in analysed(name).kernels:
         if kernel.kind != KERNEL:
             copies += kernel.ns
             continue
         found = ours[kernel.key[0], kernel.name]
-        found[0], found[1] = found[0] + kernel.ns, found[1] + kernel.count
+        found[0] = found[0] + kernel.ns
+        found[1] = found[1] + kernel.count
     for row in tracelens(name, "kernel_summary"):
         found = theirs[row["Parent cpu_op"] or UNATTRIBUTED, row["Kernel name"]]
         found[0] += float(row["Kernel duration (µs)_sum"]) * 1000

@@ -366,7 +366,8 @@ def test_each_call_of_a_range_with_kernels_counts_in_its_step(tmp_path):
         start = 1000 * number
         events += [build.step(number, start, 900), build.op("aten::mm", start + 800, 50)]
         for call in range(number + 1):
-            at, correlation = start + 100 * call, 10 * number + call
+            at = start + 100 * call
+            correlation = 10 * number + call
             events += [
                 build.range_("mlp(B)", at, 50),
                 build.launch(at + 10, 10, correlation),

@@ -87,7 +87,8 @@ def test_a_step_that_cannot_be_captured_is_one_line() -> None:
             "operation not permitted when stream is capturing\nCUDA kernel errors might be ..."
         )
 
-    model, workload = tiny_model(), tiny_workload()
+    model = tiny_model()
+    workload = tiny_workload()
     step = Step(model, workload.loss, workload.make_optimizer(model.parameters()))
     steps = CapturedSteps(tiny_set(), step, workload.metric, capture)
     with pytest.raises(UsageError) as refusal:

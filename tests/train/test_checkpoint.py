@@ -98,7 +98,8 @@ def reached(result: Result) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("step", ["reference", "fast"])
 def test_an_interrupted_run_continues_with_the_same_losses(step: str, tmp_path: Path) -> None:
     settings = dataclasses.replace(SETTINGS, step=step)
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole = tmp_path / "whole"
+    parts = tmp_path / "parts"
     whole.mkdir()
     parts.mkdir()
     expected = run(settings, whole, None, WORKLOAD)
@@ -146,7 +147,8 @@ def test_a_finished_run_is_trained_longer(tmp_path: Path) -> None:
 
 def test_other_ranks_than_before_draw_other_dropout_masks(tmp_path: Path) -> None:
     run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
-    checkpoint, alone = load(tmp_path), reached(run(SETTINGS, None, None, WORKLOAD))
+    checkpoint = load(tmp_path)
+    alone = reached(run(SETTINGS, None, None, WORKLOAD))
     found = reached(
         run(SETTINGS, None, None, WORKLOAD, checkpoint=dataclasses.replace(checkpoint, random=()))
     )

@@ -35,7 +35,8 @@ from mnistbench.train.result import (
     Settings,
 )
 
-ALONE, SECOND = Rank(), Rank(rank=1, world_size=2, local_rank=1, local_world_size=2)
+ALONE = Rank()
+SECOND = Rank(rank=1, world_size=2, local_rank=1, local_world_size=2)
 
 SMALL = (
     "--dataset",

@@ -74,7 +74,8 @@ def test_ranks_have_the_losses_of_one_process(
     )
     assert f"{world_size} ranks, each on cpu, 1 thread" in together[0].stdout
     assert [rank.stdout for rank in together[1:]] == [""] * (world_size - 1)
-    expected, found = result_in(tmp_path / "alone"), result_in(tmp_path / "together")
+    expected = result_in(tmp_path / "alone")
+    found = result_in(tmp_path / "together")
     assert (expected["world_size"], found["world_size"]) == (1, world_size)
     assert written(tmp_path / "together") == sorted([RESULT, METRICS, WEIGHTS, CHECKPOINT])
     for mine, theirs in zip(found["epochs"], expected["epochs"], strict=True):

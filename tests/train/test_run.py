@@ -61,7 +61,8 @@ SETTINGS = Settings(
     log_interval=3,
     threads=1,
 )
-BATCHES, TEST_BATCHES = 4, 3
+BATCHES = 4
+TEST_BATCHES = 3
 WORKLOAD = tiny_workload(load=whole_tiny_set, dataset="tiny")
 
 
@@ -76,7 +77,8 @@ class Heard(Listener):
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.calls: list[Any] = []
-        self._asked, self._stop_after = 0, stop_after
+        self._asked = 0
+        self._stop_after = stop_after
 
     def begin(self, train_samples: int) -> None:
         self.calls.append((train_samples,))
@@ -116,7 +118,8 @@ def losses(result: Result) -> list[tuple[float | None, float | None]]:
 def test_epochs_are_the_sums_of_their_points() -> None:
     heard = Heard()
     result = trained(listener=heard)
-    points, epochs = heard.of(Point), heard.of(EpochResult)
+    points = heard.of(Point)
+    epochs = heard.of(EpochResult)
     assert result.outcome == DONE
     assert list(result.epochs) == epochs
     assert [(point.epoch, point.step, point.samples) for point in points] == [
@@ -182,7 +185,8 @@ def test_training_is_the_same_as_in_pytorch_examples() -> None:
     result = run(settings)
     workload = workload_of_ranks(settings.model, settings.dataset, settings.data_dir, 1)
     assert workload.load is not None
-    whole, order = workload.load(CPU), torch.Generator().manual_seed(1)
+    whole = workload.load(CPU)
+    order = torch.Generator().manual_seed(1)
     torch.manual_seed(1)
     model = workload.make_model()
     torch.manual_seed(1)
@@ -205,7 +209,8 @@ def test_training_is_the_same_as_in_pytorch_examples() -> None:
 def test_the_learning_rate_of_a_recipe_rises_and_falls_over_all_epochs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    heard, updates = Heard(), list[float]()
+    heard = Heard()
+    updates = list[float]()
     before = torch.optim.SGD.step
 
     def step(optimizer: torch.optim.SGD) -> None:
@@ -231,7 +236,8 @@ def test_a_dry_run_is_one_batch_of_each() -> None:
 
 
 def test_each_epoch_trains_in_train_mode_and_is_tested_in_eval_mode() -> None:
-    model, modes = tiny_model().eval(), []
+    model = tiny_model().eval()
+    modes = []
     model.register_forward_hook(lambda module, *_: modes.append(module.training))
     run(SETTINGS, workload=dataclasses.replace(WORKLOAD, make_model=lambda: model, metric=None))
     assert modes == ([True] * BATCHES + [False] * TEST_BATCHES) * 2
@@ -326,7 +332,8 @@ def test_tensorboard_has_what_the_result_has(tmp_path: Path) -> None:
     heard = Heard()
     result = trained(tmp_path, heard)
     curves = scalars_in(tmp_path)
-    points, epochs = heard.of(Point), heard.of(EpochResult)
+    points = heard.of(Point)
+    epochs = heard.of(EpochResult)
     assert {tag: [step for step, _ in curve] for tag, curve in curves.items()} == {
         "train/loss": [3, 4, 7, 8],
         "train/accuracy": [3, 4, 7, 8],

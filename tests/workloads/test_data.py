@@ -170,7 +170,8 @@ class TestDigits:
         assert round(scaled.std().item(), 4) == digits.std == data.DIGITS_STD
 
     def test_loading_leaves_the_random_state(self) -> None:
-        before, numpy_before = torch.get_rng_state(), repr(np.random.get_state())
+        before = torch.get_rng_state()
+        numpy_before = repr(np.random.get_state())
         load("digits")
         assert torch.equal(before, torch.get_rng_state())
         assert repr(np.random.get_state()) == numpy_before
@@ -318,11 +319,10 @@ class TestEpoch:
         assert torch.equal(before, torch.get_rng_state())
 
     def test_the_order_is_fixed_when_it_is_asked_for(self) -> None:
-        dataset, seeded = numbered(50), generator(1)
-        first, second = (
-            dataset.epoch(dataset.train, 16, seeded),
-            dataset.epoch(dataset.train, 16, seeded),
-        )
+        dataset = numbered(50)
+        seeded = generator(1)
+        first = dataset.epoch(dataset.train, 16, seeded)
+        second = dataset.epoch(dataset.train, 16, seeded)
         later = labels_of(second)
         assert labels_of(first) == labels_of(dataset.epoch(dataset.train, 16, generator(1)))
         assert later != labels_of(dataset.epoch(dataset.train, 16, generator(1)))
@@ -346,7 +346,8 @@ class TestEpoch:
     def test_moves_its_order_once_and_not_once_a_batch(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        there, on_device = numbered(9).to("meta"), []
+        there = numbered(9).to("meta")
+        on_device = []
         batch = Dataset.batch
 
         def spy(self: Dataset, split: Split, indices: torch.Tensor) -> data.Batch:
@@ -536,7 +537,9 @@ def check_failure(
     """
     with pytest.raises(DataError) as caught:
         (read or partial(load, "mnist"))(root)
-    error, raw, text = caught.value, root / "MNIST" / "raw", str(caught.value)
+    error = caught.value
+    raw = root / "MNIST" / "raw"
+    text = str(caught.value)
     assert text.startswith(f"{path}: ")
     assert problem in text
     assert "\n" not in text
@@ -585,7 +588,8 @@ class TestDownload:
         self, root: Path, monkeypatch: pytest.MonkeyPatch, there: str
     ) -> None:
         (root / there).mkdir(parents=True)
-        raw, downloads = root / "MNIST" / "raw", []
+        raw = root / "MNIST" / "raw"
+        downloads = []
 
         def download(scratch: str) -> None:
             downloads.append(scratch)

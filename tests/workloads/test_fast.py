@@ -59,7 +59,9 @@ class Masked(nn.Module):
 
     def __init__(self, p: float, masks: dict[torch.Size, list[Tensor]]) -> None:
         super().__init__()
-        self.p, self._masks, self._calls = p, masks, 0
+        self.p = p
+        self._masks = masks
+        self._calls = 0
 
     def forward(self, inputs: Tensor) -> Tensor:
         flat = inputs.flatten(1)
@@ -87,7 +89,8 @@ def without_dropout(model: nn.Module) -> nn.Module:
 def losses(
     model: nn.Module, optimizer: torch.optim.Optimizer, n_steps: int, dtype: torch.dtype
 ) -> list[float]:
-    step, digits = Step(model, nn.functional.nll_loss, optimizer), load("digits")
+    step = Step(model, nn.functional.nll_loss, optimizer)
+    digits = load("digits")
     batches = digits.epoch(digits.train, 16, torch.Generator().manual_seed(0))
     found = []
     for _ in range(n_steps):
@@ -131,7 +134,8 @@ def test_every_gradient_is_that_of_the_reference(
 ) -> None:
     plain = without_dropout(make_model())
     twin = copy.deepcopy(plain)
-    images, labels = torch.randn(batch_size, 1, 28, 28), torch.randint(10, (batch_size,))
+    images = torch.randn(batch_size, 1, 28, 28)
+    labels = torch.randint(10, (batch_size,))
     found = []
     for model in (plain, fast_model(twin, sparse_gradients=True)):
         step = Step(
@@ -160,7 +164,8 @@ def test_every_gradient_is_that_of_the_reference(
 
 @MODELS
 def test_testing_gives_the_outputs_of_the_reference(make_model: type[nn.Sequential]) -> None:
-    model, images = make_model().eval(), torch.randn(7, 1, 28, 28)
+    model = make_model().eval()
+    images = torch.randn(7, 1, 28, 28)
     with torch.inference_mode():
         torch.testing.assert_close(fast_model(model).eval()(images), model(images))
 
@@ -216,10 +221,12 @@ def test_parameters_are_shared_and_names_stay() -> None:
     ],
 )
 def test_modules_of_other_kinds_are_computed_as_they_are(modules: tuple[nn.Module, ...]) -> None:
-    model, images = nn.Sequential(*modules).eval(), torch.randn(3, 1, 12, 12)
+    model = nn.Sequential(*modules).eval()
+    images = torch.randn(3, 1, 12, 12)
     before = images.clone()
     twin = copy.deepcopy(model)
-    expected, output = model(images), fast_model(twin).eval()(images)
+    expected = model(images)
+    output = fast_model(twin).eval()(images)
     torch.testing.assert_close(output, expected)
     assert torch.equal(images, before)
     weights = torch.randn_like(expected)
@@ -259,7 +266,8 @@ def test_the_gradient_of_a_pooled_convolution_is_dense_or_sparse(
 
 
 def test_a_first_convolution_whose_input_needs_a_gradient_gives_it() -> None:
-    model, images = nn.Sequential(nn.Conv2d(1, 3, 3)), torch.randn(2, 1, 8, 8, requires_grad=True)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3))
+    images = torch.randn(2, 1, 8, 8, requires_grad=True)
     [expected] = torch.autograd.grad(model(images).square().sum(), images)
     [found] = torch.autograd.grad(fast_model(model)(images).square().sum(), images)
     torch.testing.assert_close(found, expected)
@@ -334,7 +342,8 @@ def test_weights_in_another_order_or_format_are_updated(
     loops: str, make: Callable[[], Tensor]
 ) -> None:
     weights = make()
-    plain, fast = nn.Parameter(weights.clone()), nn.Parameter(weights)
+    plain = nn.Parameter(weights.clone())
+    fast = nn.Parameter(weights)
     fast.data = weights.detach()
     optimizers = torch.optim.Adadelta([plain]), Adadelta([fast])
     for _ in range(3):
@@ -386,7 +395,8 @@ def test_a_single_image_uses_only_the_weights_of_the_values_that_are_kept(
     )
     n_values = model.eval()(torch.zeros(1, 1, *image)).numel()
     model.append(nn.Linear(n_values, 5, bias=bias)).to(dtype).train()
-    twin, images = copy.deepcopy(model), torch.randn(1, 1, *image, dtype=dtype)
+    twin = copy.deepcopy(model)
+    images = torch.randn(1, 1, *image, dtype=dtype)
     output = fast_model(twin, sparse_gradients=True)(images)
     weights = torch.randn_like(output)
     output.backward(weights)
@@ -416,12 +426,12 @@ def test_pooled_values_and_their_gradients_are_those_of_pytorch(
     monkeypatch.setattr("mnistbench.workloads.fast.POOLED_AT_ONCE", 0)
     # Most windows have equal ones.
     values = torch.randint(-3, 3, (5, 7, 9, 13)).to(dtype).to(memory_format=torch.channels_last)
-    values[0, 0, 0, 0], values[0, 1, 3, 2], values[2, 1, 0, 3] = torch.inf, -torch.inf, -0.0
+    values[0, 0, 0, 0] = torch.inf
+    values[0, 1, 3, 2] = -torch.inf
+    values[2, 1, 0, 3] = -0.0
     fast, plain = (values.clone().requires_grad_() for _ in range(2))
-    found, expected = (
-        _Pooling.apply(fast, (2, 3), 0.0, is_flat),
-        nn.functional.max_pool2d(plain, (2, 3)).relu(),
-    )
+    found = _Pooling.apply(fast, (2, 3), 0.0, is_flat)
+    expected = nn.functional.max_pool2d(plain, (2, 3)).relu()
     expected = expected.flatten(1) if is_flat else expected
     assert torch.equal(found, expected)
     slopes = torch.randn(expected.shape).to(dtype)
@@ -434,13 +444,12 @@ def test_pooled_values_and_their_gradients_are_those_of_pytorch(
 @pytest.mark.parametrize("ps", [(0.25,), (3 / 256,), (0.3,), (0.5, 0.5), (1.0,)])
 def test_dropout_after_pooling_has_its_probability(ps: tuple[float, ...], batch_size: int) -> None:
     modules = nn.Conv2d(1, 4, 1), nn.MaxPool2d(2), *map(nn.Dropout, ps), nn.ReLU(), nn.Flatten()
-    model, images = (
-        fast_model(nn.Sequential(*modules).double()),
-        torch.zeros(batch_size, 1, 200, 200, dtype=torch.float64),
-    )
+    model = fast_model(nn.Sequential(*modules).double())
+    images = torch.zeros(batch_size, 1, 200, 200, dtype=torch.float64)
     nn.init.ones_(model.get_parameter("0.bias"))
     torch.manual_seed(5)
-    values, others = model(images), model(images)
+    values = model(images)
+    others = model(images)
     values.sum().backward()
     torch.manual_seed(5)
     assert torch.equal(model(images), values)
@@ -488,19 +497,22 @@ def test_derived_classes_are_computed_as_they_are() -> None:
 
 def test_a_module_after_pooling_may_change_its_input() -> None:
     plain = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.ReLU6(inplace=True))
-    twin, images = copy.deepcopy(plain), torch.randn(2, 1, 8, 8)
+    twin = copy.deepcopy(plain)
+    images = torch.randn(2, 1, 8, 8)
     for model in (plain, fast_model(twin)):
         model(images).square().sum().backward()
     torch.testing.assert_close(twin[0].weight.grad, plain[0].weight.grad)
 
 
 def test_modes_are_those_of_the_model() -> None:
-    fast, images = fast_model(ConvNet().eval()), torch.randn(2, 1, 28, 28)
+    fast = fast_model(ConvNet().eval())
+    images = torch.randn(2, 1, 28, 28)
     assert torch.equal(fast(images), fast(images))
 
 
 def test_a_gradient_of_gradients_is_refused() -> None:
-    model, images = fast_model(LeNet5()), torch.randn(2, 1, 28, 28, requires_grad=True)
+    model = fast_model(LeNet5())
+    images = torch.randn(2, 1, 28, 28, requires_grad=True)
     [gradient] = torch.autograd.grad(model(images).sum(), images, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
@@ -522,7 +534,8 @@ def test_one_image_in_bfloat16() -> None:
     plain = nn.Sequential(
         nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(18, 3)
     ).bfloat16()
-    twin, image = copy.deepcopy(plain), torch.randn(1, 1, 8, 8).bfloat16()
+    twin = copy.deepcopy(plain)
+    image = torch.randn(1, 1, 8, 8).bfloat16()
     for model in (plain, fast_model(twin, sparse_gradients=True)):
         model(image).sum().backward()
     torch.testing.assert_close(twin[4].weight.grad, plain[4].weight.grad)
@@ -538,7 +551,8 @@ def test_other_shapes_are_left_to_the_modules(wrong: str) -> None:
         nn.Flatten(2 if wrong == "flatten" else 1),
         nn.Linear(16, 3),
     )
-    model, image = fast_model(plain, sparse_gradients=True), torch.randn(1, 1, 10, 10)
+    model = fast_model(plain, sparse_gradients=True)
+    image = torch.randn(1, 1, 10, 10)
     if wrong == "flatten":
         torch.testing.assert_close(model(image), plain(image))
     else:
@@ -624,7 +638,8 @@ def test_two_images_before_an_update_and_a_forward_pass_without_gradients() -> N
 
 
 def test_a_module_that_is_used_twice_runs_twice() -> None:
-    relu, linear = nn.ReLU(), nn.Linear(4, 4)
+    relu = nn.ReLU()
+    linear = nn.Linear(4, 4)
     model = nn.Sequential(
         nn.Conv2d(1, 1, 3), nn.MaxPool2d(2), relu, nn.Flatten(), linear, relu, linear, relu
     )
@@ -636,7 +651,8 @@ def test_an_infinite_value_has_a_gradient_as_in_pytorch() -> None:
     plain = nn.Sequential(
         nn.Conv2d(1, 2, 1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(2, 2)
     )
-    twin, image = copy.deepcopy(plain), torch.full((1, 1, 2, 2), torch.inf)
+    twin = copy.deepcopy(plain)
+    image = torch.full((1, 1, 2, 2), torch.inf)
     for model in (plain, fast_model(twin, sparse_gradients=True)):
         (model(image).nan_to_num(0.0, 0.0, 0.0) * 0).sum().backward()
     torch.testing.assert_close(twin[0].bias.grad, plain[0].bias.grad, equal_nan=True)
@@ -669,15 +685,14 @@ def test_a_training_with_single_images_continues_from_its_saved_state() -> None:
     def run(n_saved: int) -> list[Tensor]:
         torch.manual_seed(2)
         plain = ConvNet()
-        model, optimizer = fast_model(plain, sparse_gradients=True), Adadelta(plain.parameters())
+        model = fast_model(plain, sparse_gradients=True)
+        optimizer = Adadelta(plain.parameters())
         for number in range(4):
             if number == n_saved:
                 state = copy.deepcopy((plain.state_dict(), optimizer.state_dict()))
                 plain = ConvNet()
-                model, optimizer = (
-                    fast_model(plain, sparse_gradients=True),
-                    Adadelta(plain.parameters()),
-                )
+                model = fast_model(plain, sparse_gradients=True)
+                optimizer = Adadelta(plain.parameters())
                 plain.load_state_dict(state[0])
                 optimizer.load_state_dict(state[1])
             torch.manual_seed(number)
@@ -697,7 +712,8 @@ def test_gradients_are_dense_for_other_optimizers() -> None:
 
 
 def test_an_image_without_a_batch_is_convolved() -> None:
-    model, image = nn.Sequential(nn.Conv2d(1, 3, 3)), torch.randn(1, 8, 8)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3))
+    image = torch.randn(1, 8, 8)
     torch.testing.assert_close(fast_model(model)(image), model(image))
 
 

@@ -77,7 +77,8 @@ def test_convnet_has_the_weights_of_the_examples_network_for_the_same_seed() -> 
 
 @pytest.mark.parametrize("training", [False, True])
 def test_convnet_computes_what_the_examples_network_computes(training: bool) -> None:
-    ours, theirs = ConvNet().train(training), ExamplesNet().train(training)
+    ours = ConvNet().train(training)
+    theirs = ExamplesNet().train(training)
     theirs.load_state_dict(ours.state_dict())
     outputs = []
     for model in (ours, theirs):

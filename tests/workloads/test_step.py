@@ -50,7 +50,8 @@ def same_weights(one: nn.Module, other: nn.Module) -> bool:
 
 class TestStep:
     def test_a_step_is_the_same_as_plain_torch_code(self) -> None:
-        model, plain = tiny_model(), tiny_model()
+        model = tiny_model()
+        plain = tiny_model()
         plain.load_state_dict(model.state_dict())
         optimizer = torch.optim.Adadelta(plain.parameters(), lr=1.0)
         step = Step(model, nll, torch.optim.Adadelta(model.parameters(), lr=1.0))
@@ -70,7 +71,8 @@ class TestStep:
     def test_each_part_changes_only_gradients_or_weights(self) -> None:
         model = linear_model()
         before = copy.deepcopy(model)
-        step, (inputs, targets) = Step(model, nll, sgd(model.parameters())), batches_of([4])[0]
+        step = Step(model, nll, sgd(model.parameters()))
+        (inputs, targets) = batches_of([4])[0]
         loss = step.loss(step.forward(inputs), targets)
         assert all(parameter.grad is None for parameter in model.parameters())
         step.backward(loss)
@@ -118,7 +120,8 @@ class TestInference:
         assert not any(module.training for module in model.modules())
 
     def test_output_is_the_models_without_autograd(self) -> None:
-        model, (inputs, _) = tiny_model(), batches_of([4])[0]
+        model = tiny_model()
+        (inputs, _) = batches_of([4])[0]
         output = Inference(model)(inputs)
         assert output.is_inference()
         assert torch.equal(output, model.eval()(inputs))
@@ -183,7 +186,8 @@ def test_windows_are_means_over_their_samples(
     sizes: list[int], window: int, first_step: int, seed: int
 ) -> None:
     torch.manual_seed(seed)
-    model, batches = linear_model(), batches_of(sizes, seed)
+    model = linear_model()
+    batches = batches_of(sizes, seed)
     seen = replay(model, batches)
     windows = list(
         fit(
@@ -203,7 +207,8 @@ def test_windows_are_means_over_their_samples(
 
 
 def test_fit_trains_when_its_windows_are_read() -> None:
-    model, drawn = linear_model(), []
+    model = linear_model()
+    drawn = []
 
     def batches() -> Iterator[Batch]:
         for batch in batches_of([2] * 6):
@@ -225,7 +230,8 @@ def test_fit_trains_when_its_windows_are_read() -> None:
 @ANY_SPEED
 def test_evaluation_is_the_mean_over_all_samples(sizes: list[int], step: int, seed: int) -> None:
     torch.manual_seed(seed)
-    model, batches = linear_model(), batches_of(sizes, seed)
+    model = linear_model()
+    batches = batches_of(sizes, seed)
     inputs, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
     output = model(inputs)
     expected = Window(
@@ -240,7 +246,8 @@ def test_evaluation_is_the_mean_over_all_samples(sizes: list[int], step: int, se
 
 
 def test_evaluation_drops_nothing_out_and_changes_no_weight() -> None:
-    model, batches = tiny_model(), batches_of([4, 3])
+    model = tiny_model()
+    batches = batches_of([4, 3])
     before = copy.deepcopy(model)
     first, again = (
         evaluate(Inference(model.train()), batches, loss=nll, metric=number_correct)
@@ -257,7 +264,8 @@ def test_evaluation_of_nothing_is_refused() -> None:
 
 
 def test_bfloat16_rounds_the_outputs_but_not_the_loss() -> None:
-    model, batches = linear_model(), batches_of([1000])
+    model = linear_model()
+    batches = batches_of([1000])
     autocast = autocaster(CPU, "bfloat16")
     output = Inference(model, autocast)(batches[0][0])
     expected = nll(output.double(), batches[0][1]).item()

@@ -16,7 +16,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
+FLOAT = TensorProto.FLOAT
+INT = TensorProto.INT64
 
 #: Shapes of an image and its grid, and of the result.
 SMALL = [(2, 3, 32, 32), (2, 32, 32, 2)], (2, 3, 32, 32)
@@ -114,7 +115,8 @@ def test_operator(benchmark, name):
 
 def test_27187_tree_ensemble(benchmark):
     """One tree with 31 leaves, a split of the one feature at each node."""
-    inner, leaves = 15, 16
+    inner = 15
+    leaves = 16
     ids = list(range(inner + leaves))
     node = helper.make_node(
         "TreeEnsembleRegressor",

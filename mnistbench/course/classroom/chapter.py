@@ -20,9 +20,10 @@ from mnistbench.course.lab.findings import Findings
 from mnistbench.course.lab.sheets import CitedNumber, Sheet, Sheets, ratio
 from mnistbench.course.lab.texts import Cite, Texts
 
-#: The share of the ranges of a well-calibrated student that contain the measured value, and the
-#: level of the tests of it.
-EXPECTED, LEVEL = 0.8, 0.10
+#: The share of the ranges of a well-calibrated student that contain the measured value.
+EXPECTED = 0.8
+#: The level of the tests of this share.
+LEVEL = 0.10
 
 
 def calibration(inside: int, judged: int) -> str:
@@ -55,7 +56,8 @@ def predictions_section(
     UsageError if the student's explanations cannot be read, OSError if the file for them cannot be
     written.
     """
-    found, sheet = findings.predictions, sheets.predictions
+    found = findings.predictions
+    sheet = sheets.predictions
     failed = [outcome.question for outcome in sheet.rows if outcome.inside is False]
     explained = _explanations(directory / EXPLANATIONS, failed, texts)
 
@@ -103,7 +105,9 @@ def _explanations(path: Path, failed: list[Question], texts: Texts) -> Mapping[s
 
 
 def _row(outcome: Outcome, texts: Texts, cite: Cite) -> tuple[Text, ...]:
-    measured, predicted, kind = outcome.measured, outcome.predicted, ASKED[outcome.question.key]
+    measured = outcome.measured
+    predicted = outcome.predicted
+    kind = ASKED[outcome.question.key]
     if isinstance(measured, CitedNumber):
         found: Text = (Cited(measured.text, cite(measured)),)
     else:
@@ -113,7 +117,8 @@ def _row(outcome: Outcome, texts: Texts, cite: Cite) -> tuple[Text, ...]:
     ]
     if kind != OPERATION:
         low, value, high = (f"{number:g}{' %' if kind == PERCENT else ''}" for number in predicted)
-        guess, possible = (value,), texts.text("predictions", "range", low=low, high=high)
+        guess = (value,)
+        possible = texts.text("predictions", "range", low=low, high=high)
     verdict = {None: "unmeasured", True: "yes", False: "no"}[outcome.inside]
     return (
         asked(outcome.question, texts),
@@ -126,7 +131,8 @@ def _row(outcome: Outcome, texts: Texts, cite: Cite) -> tuple[Text, ...]:
 
 def _calibrated(sheet: Sheet, texts: Texts, cite: Cite) -> list[Block]:
     """Return how many ranges contain the measured value, what follows, and their mean width."""
-    judged, inside = sheet.total("judged"), sheet.total("inside")
+    judged = sheet.total("judged")
+    inside = sheet.total("inside")
     if not (judged and inside):
         return []
     words = {

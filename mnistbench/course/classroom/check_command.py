@@ -46,9 +46,10 @@ from mnistbench.showing.output import (
 )
 from mnistbench.showing.progress import Progress
 
-#: Processes of each side of the self-test, as many as MLPerf has runs of a small model; time for
-#: the turns of each, in seconds.
-LAUNCHES, LAUNCH_S = 5, 1.0
+#: Processes of each side of the self-test, as many as MLPerf has runs of a small model.
+LAUNCHES = 5
+#: Time for the turns of each process, in seconds.
+LAUNCH_S = 1.0
 
 #: Variables that classroom50 sets for an autograder. Their first words are fields of its
 #: result.json.
@@ -111,7 +112,8 @@ def run(settings: Settings) -> int:
         if not (settings.gradescope or settings.classroom50):
             raise
         print_error(error)
-        output, found = None, Submission("", {})
+        output = None
+        found = Submission("", {})
         # The grader shows it.
         wrong = tuple(Flaw(INCONSISTENT, name, str(error)) for name in CHECKS)
     if output:
@@ -122,20 +124,16 @@ def run(settings: Settings) -> int:
         print(f"{printable(str(output))}: {advice}")
     tests = points(found, wrong)
     if settings.gradescope:
-        keys, words = (
-            ("name", "score", "max_score", "output", "status"),
-            {True: "passed", False: "failed"},
-        )
+        keys = ("name", "score", "max_score", "output", "status")
+        words = {True: "passed", False: "failed"}
         rows = [
             dict(zip(keys, (name, int(passed), 1, text, words[passed]), strict=True))
             for name, passed, text in tests
         ]
         replace_file(settings.gradescope, json.dumps({"tests": rows}, indent=1).encode())
     if settings.classroom50:
-        keys, now = (
-            ("test-name", "score", "max-score", "output", "passed"),
-            datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        )
+        keys = ("test-name", "score", "max-score", "output", "passed")
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         rows = [
             dict(zip(keys, (name, int(passed), 1, text, passed), strict=True))
             for name, passed, text in tests

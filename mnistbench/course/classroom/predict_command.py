@@ -75,14 +75,17 @@ def run(settings: Settings) -> int:
 
     UsageError if an option or a file cannot be used, the lab has begun, or there is no terminal.
     """
-    directory, texts, cores = settings.output, Texts(settings.lang), usable_cpus()
+    directory = settings.output
+    texts = Texts(settings.lang)
+    cores = usable_cpus()
     check_directory(directory)
     if has_begun(directory):
         raise UsageError(
             f"--output: the lab in {directory} has begun, too late for predictions; name another "
             "directory"
         )
-    made, kept = datetime.now(UTC).isoformat(timespec="seconds"), directory / PREDICTIONS
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    kept = directory / PREDICTIONS
     found = empty = Predictions(settings.student, made, settings.dataset, cores, {})
     to_ask = {
         each.key: "".join(map(str, asked(each, texts)))

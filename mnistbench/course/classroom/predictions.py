@@ -18,13 +18,19 @@ from typing import Any, NamedTuple
 from mnistbench.core.document import FieldError, Reader, wrong
 from mnistbench.core.errors import RecordError, UsageError
 
-#: Files in the directory of a lab: the predictions, and the student's explanations of those that
-#: failed.
-PREDICTIONS, EXPLANATIONS = "predictions.toml", "explanations.toml"
+#: File in the directory of a lab with the predictions.
+PREDICTIONS = "predictions.toml"
+#: File in the directory of a lab with the student's explanations of predictions that failed.
+EXPLANATIONS = "explanations.toml"
 
+#: Kind of a question whose answer is the name of an operation.
+OPERATION = "operation"
+#: Kind of a question whose answer is a ratio.
+RATIO = "ratio"
+#: Kind of a question whose answer is a share or an accuracy in percent.
+PERCENT = "percent"
 #: Question -> its kind, in the order in which they are asked. The last three are drawn for each
 #: student. Shares and accuracies are percentages.
-OPERATION, RATIO, PERCENT = "operation", "ratio", "percent"
 ASKED: Mapping[str, str] = {
     "operation_small": OPERATION,
     "operation_large": OPERATION,

@@ -25,8 +25,10 @@ from mnistbench.showing.table import Column
 
 CPU = "cpu"
 
-#: The smallest and the largest default batch size of a lab.
-SMALL, LARGE = 1, 64
+#: The smallest default batch size of a lab.
+SMALL = 1
+#: The largest default batch size of a lab.
+LARGE = 64
 
 _RANKS = (Word("largest"), Word("second"))
 _LAYERS = ("conv1", "relu1", "conv2", "relu2", "pool", "dropout1", "fc1")
@@ -73,7 +75,9 @@ def questions(student: str, dataset: str, cores: int) -> tuple[Question, ...]:
 
 def answer(question: Question, findings: Findings, sheets: Sheets) -> Measured:
     """Return what the lab measured; None where it has no value."""
-    place, phase, size = main_place(findings, CPU), question.phase, question.size
+    place = main_place(findings, CPU)
+    phase = question.phase
+    size = question.size
     table = best_view(sheets, phase, CPU, size)
     kind, _ = question.wording
     if kind == "image":

@@ -28,8 +28,10 @@ from mnistbench.gate.verdict.permutation import simultaneous_bounds
 from mnistbench.gate.verdict.samples import difference
 from mnistbench.saved_runs.compatibility import blocking_differences, described
 
-#: Training steps in a turn; how many times as fast a step has to be for a band.
-STEPS, BANDS = 5, (1.05, 1.25, 1.5, 2.0, 3.0)
+#: Training steps in a turn.
+STEPS = 5
+#: How many times as fast a step has to be for a band.
+BANDS = (1.05, 1.25, 1.5, 2.0, 3.0)
 
 #: Most launches: the interval takes 2 MB for each.
 MOST_LAUNCHES = 100
@@ -41,10 +43,13 @@ MOST_LAUNCHES = 100
 TOLERANCES = {"float32": (0.4, 0.01), "bfloat16": (0.9, 0.25)}
 
 #: How much lower the accuracy may be: two standard errors of the difference of two shares of 90 %
-#: of 360 samples. Largest factor between the speed-ups by wall and by CPU time, which differ if a
-#: side uses other threads or processes. Largest CPU time of the student's process in the turns of
-#: the reference, as a share of these.
-ACCURACY_MARGIN, CLOCK_FACTOR, IDLE_SHARE = 0.05, 1.25, 0.05
+#: of 360 samples.
+ACCURACY_MARGIN = 0.05
+#: Largest factor between the speed-ups by wall and by CPU time, which differ if a side uses other
+#: threads or processes.
+CLOCK_FACTOR = 1.25
+#: Largest CPU time of the student's process in the turns of the reference, as a share of these.
+IDLE_SHARE = 0.05
 
 #: The reference, as a student's file.
 REFERENCE_STEP = """\
@@ -113,7 +118,8 @@ class Score:
 
         The interval has to contain 1 or to be within 2 % of it, and launches may differ by 5 %.
         """
-        found, spread = self.speedup, math.exp(max(self.logs) - min(self.logs)) - 1
+        found = self.speedup
+        spread = math.exp(max(self.logs) - min(self.logs)) - 1
         try:
             self.check()
         except RefusedError as error:
@@ -197,7 +203,8 @@ class Score:
     @property
     def sentence(self) -> str:
         """The result in one sentence."""
-        found, n = self.speedup, len(self.launches)
+        found = self.speedup
+        n = len(self.launches)
         shown = interval(found, "{} times as fast as the reference (95 % interval {} to {}")
         band = (
             f"at least {found['band']:g} times"
@@ -220,7 +227,8 @@ def error_of(student: Answer, reference: Answer, limit: float) -> float:
     Losses below 0.1 and changes below 1e-5 count as these: those of one sample can be as small as
     the rounding of the weights.
     """
-    steps, found = len(reference.losses), student.values
+    steps = len(reference.losses)
+    found = student.values
     shapes = [
         (len(each.losses), {name: len(each.values[name]) for name in each.values})
         for each in (student, reference)

@@ -37,12 +37,15 @@ from mnistbench.measuring.timing import Clock
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, check_directory, print_error
 from mnistbench.showing.progress import Progress
 
-REFERENCE, STUDENT = "reference", "student"
+REFERENCE = "reference"
+STUDENT = "student"
 WORKER = (sys.executable, "-P", "-m", "mnistbench.course.classroom.score_worker")
 
 #: FLOPs of a forward pass of one sample: a backward pass may be sparse, as max-pooling and ReLU
-#: leave few gradients. Longest wait for an answer, in seconds: a first step may be compiled.
-FLOPS, PATIENCE_S = 23_984_896, 300.0
+#: leave few gradients.
+FLOPS = 23_984_896
+#: Longest wait for an answer, in seconds: a first step may be compiled.
+PATIENCE_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +89,8 @@ def run(settings: Settings) -> int:
     if not settings.file.is_file():
         raise UsageError(f"FILE: {settings.file} is not a file; name a Python file")
     check_directory(settings.output)
-    here, output = this_machine(), settings.output
+    here = this_machine()
+    output = settings.output
     with suppress(FileNotFoundError):
         (output / CHAIN).open().close()  # an error before the measurement
     lab = Findings.from_directory(output).environment if (output / FILE).exists() else here
@@ -120,7 +124,10 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
     from mnistbench.profile.ceilings import ceilings_of
 
     # Of the order.
-    coin, cores, size, launches = random.Random(), own_cores(), settings.batch_size, list[Any]()  # noqa: S311
+    coin = random.Random()  # noqa: S311
+    cores = own_cores()
+    size = settings.batch_size
+    launches = list[Any]()
     with tempfile.TemporaryDirectory(prefix="mnistbench-") as folder:
         environ = measuring_environment(os.environ, Path(folder, "bytecode"))
         weights = {name: f"{folder}/{name}.pt" for name in (REFERENCE, STUDENT)}
@@ -150,7 +157,8 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
                     ]
                 launches.append(launched(sides, weights[REFERENCE], coin, settings))
     peak = max(ceilings_of("cpu", each, 1).flops_per_s for each in {"float32", settings.dtype})
-    floor_ns, learnt = max(1, round(1e9 * size * FLOPS / peak)), (accuracies[0], accuracies[1])
+    floor_ns = max(1, round(1e9 * size * FLOPS / peak))
+    learnt = (accuracies[0], accuracies[1])
     return scores.Score(
         settings.file.name, text, size, settings.dtype, here, floor_ns, learnt, tuple(launches)
     )
@@ -193,18 +201,21 @@ def launched(
 
     Each of the turns is compared, too.
     """
-    order, errors, (limit, tolerance) = (
-        list(sides),
-        list[float](),
-        scores.TOLERANCES[settings.dtype],
-    )
+    order = list(sides)
+    errors = list[float]()
+    (limit, tolerance) = scores.TOLERANCES[settings.dtype]
 
     def pair(names: Sequence[str], untimed: int, steps: int) -> tuple[int, ...]:
-        seeds, answers, found = [secrets.randbits(63) for _ in range(3)], {}, {}
+        seeds = [secrets.randbits(63) for _ in range(3)]
+        answers = {}
+        found = {}
         for name in names:
-            side, student = sides[name], sides[STUDENT]
+            side = sides[name]
+            student = sides[STUDENT]
             side.ask(Any, "prepare", weights=weights, seed=seeds[0], steps=untimed)
-            own_ns, students_ns, began_ns = side.cpu_ns, student.cpu_ns, Clock.wall_ns()
+            own_ns = side.cpu_ns
+            students_ns = student.cpu_ns
+            began_ns = Clock.wall_ns()
             side.ask(Any, "run", seed=seeds[1], steps=steps)
             answers[name] = side.ask(scores.Answer, "audit", seed=seeds[2])
             found[name] = (

@@ -26,7 +26,8 @@ class ScoreWorker:
     """One side: the text of a student's file, or of the reference."""
 
     def __init__(self) -> None:
-        self._workload, self._data = builtin_workloads("digits", None)[0], load("digits")
+        self._workload = builtin_workloads("digits", None)[0]
+        self._data = load("digits")
         # The first optimizer of a process imports for seconds, here in both processes at once.
         self._workload.make_optimizer(self._workload.make_model().parameters())
 
@@ -46,7 +47,8 @@ class ScoreWorker:
         generator = torch.manual_seed(seed)
         self._begin({})
         # 22 of large batches.
-        train, steps = self._data.train, max(22, len(self._data.train) // self._batch_size)
+        train = self._data.train
+        steps = max(22, len(self._data.train) // self._batch_size)
         for indices in self._data.draw(train, steps * self._batch_size, generator).view(steps, -1):
             self._step(*self._data.batch(train, indices))
         torch.save(
@@ -72,7 +74,8 @@ class ScoreWorker:
 
     def run(self, seed: int, steps: int) -> None:
         """Take steps, each on new images of the training set with noise."""
-        generator, train = torch.Generator().manual_seed(seed), self._data.train
+        generator = torch.Generator().manual_seed(seed)
+        train = self._data.train
         self._losses = list[float]()
         for _ in range(steps):
             images, targets = self._data.batch(
@@ -86,10 +89,8 @@ class ScoreWorker:
 
         The values are at random positions, now and before it.
         """
-        generator, sides = (
-            torch.Generator().manual_seed(seed),
-            (dict(self._model.named_parameters()), self._start),
-        )
+        generator = torch.Generator().manual_seed(seed)
+        sides = (dict(self._model.named_parameters()), self._start)
         at = {
             name: torch.randint(old.numel(), (64,), generator=generator)
             for name, old in self._start.items()

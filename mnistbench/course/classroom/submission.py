@@ -32,14 +32,18 @@ from mnistbench.course.lab.findings import FILE, QUIET, SCORE, Findings, read_fi
 from mnistbench.course.lab.run import BEGUN, STEPS, unlike_steps
 from mnistbench.course.lab.sheets import sheets_of
 
-#: Kinds of flaws: something is missing; something was changed or is of another lab; the machine was
-#: disturbed.
-INCOMPLETE, INCONSISTENT, DOUBTFUL = "incomplete", "inconsistent", "doubtful"
+#: Kind of a flaw: something is missing.
+INCOMPLETE = "incomplete"
+#: Kind of a flaw: something was changed or is of another lab.
+INCONSISTENT = "inconsistent"
+#: Kind of a flaw: the machine was disturbed.
+DOUBTFUL = "doubtful"
 
 #: Files of a lab that a submission has, the first two by hand; most bytes of all, that is 16 times
 #: as many as are usual; most characters of a file by hand, whose format is slow to read.
 NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET, CHAIN)
-LARGEST, LONGEST_TEXT = 16 * 2**20, 2**18
+LARGEST = 16 * 2**20
+LONGEST_TEXT = 2**18
 
 #: Most characters of a text about a flaw, which may have values of the file.
 LONGEST_LINE = 1_000

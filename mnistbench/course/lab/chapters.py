@@ -115,7 +115,8 @@ class Chapters:
 
     def document(self) -> tuple[Document, Sheet]:
         """Return the report and the table of the numbers that it cites."""
-        sheets, texts = self._sheets, self._texts
+        sheets = self._sheets
+        texts = self._texts
         sections: dict[str, Iterable[Block]] = {
             "aims": self._aims(),
             **({"predictions": predicted} if (predicted := self._predicted(self._cite)) else {}),
@@ -143,7 +144,8 @@ class Chapters:
         return document_of(texts, "title", sections), numbers
 
     def _aims(self) -> list[Block]:
-        found, texts = self._findings, self._texts
+        found = self._findings
+        texts = self._texts
         aims = texts.text(
             "text",
             "aims",
@@ -163,7 +165,8 @@ class Chapters:
         return [aims, *note, list(methods)]
 
     def _environment(self) -> list[Block]:
-        texts, sheets = self._texts, self._sheets
+        texts = self._texts
+        sheets = self._sheets
         fields = [
             (field_name(texts, field), field_value(field, value))
             for field, value in environment_fields(self._findings).items()
@@ -243,7 +246,8 @@ class Chapters:
         return [texts.rows(caption, heads, rows, files, numbers=2 * len(found))]
 
     def _batches(self) -> list[Block]:
-        found, texts = self._findings, self._texts
+        found = self._findings
+        texts = self._texts
         main = [main_place(found, device) for device in found.settings.devices]
         blocks: list[Block] = [self._explained("batches")]
         for picture, caption, sheet in (
@@ -256,7 +260,8 @@ class Chapters:
         return blocks
 
     def _devices(self) -> list[Block]:
-        sheets, texts = self._sheets, self._texts
+        sheets = self._sheets
+        texts = self._texts
         blocks: list[Block] = [self._explained("devices")]
         if self._findings.settings.accelerator:
             steps = [time for time in sheets.iterations.rows if time.phase == "step"]
@@ -270,7 +275,8 @@ class Chapters:
         return blocks
 
     def _first_iterations(self) -> list[Block]:
-        sheets, texts = self._sheets, self._texts
+        sheets = self._sheets
+        texts = self._texts
         sheet = sheets.first_iterations
         blocks: list[Block] = [
             self._explained("first_iterations"),
@@ -333,7 +339,8 @@ class Chapters:
         return blocks
 
     def _files(self) -> list[Block]:
-        found, texts = self._findings, self._texts
+        found = self._findings
+        texts = self._texts
         files = [
             "lab.json",
             *(sheet.file for sheet in self._sheets.all() if sheet.rows),
@@ -376,7 +383,8 @@ class Chapters:
 def _times_and_shares(columns: Iterable[Mapping[OpKey, int]], keys: Collection[OpKey]) -> list[str]:
     cells = []
     for times in columns:
-        found, whole = [times[key] for key in keys if key in times], sum(times.values())
+        found = [times[key] for key in keys if key in times]
+        whole = sum(times.values())
         is_there = found and whole
         cells += (
             [units.duration(sum(found)), units.percent(sum(found) / whole)]
@@ -536,7 +544,8 @@ class Merged:
                     lambda found, device: asdict(main_place(found, device)),
                     phase=phase,
                 )
-                file, heads = f"time-per-{name}-{phase}", ("device", "batch_size")
+                file = f"time-per-{name}-{phase}"
+                heads = ("device", "batch_size")
                 yield self._table(f"merged_{name}", file, heads, rows, "time", phase=Label(phase))
 
     def _first_iterations(self) -> Exhibit:

@@ -15,16 +15,26 @@ from mnistbench.course.lab.explain import Sentence, Words
 from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
 from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word, ratio, share
 
-#: Verdicts.
-HOLDS, PARTLY, FAILS, UNKNOWN = "holds", "partly", "fails", "unknown"
+#: Verdict: the claim holds.
+HOLDS = "holds"
+#: Verdict: the claim holds in part.
+PARTLY = "partly"
+#: Verdict: the claim fails.
+FAILS = "fails"
+#: Verdict: the lab cannot tell.
+UNKNOWN = "unknown"
 
 #: Dropout, pooling and activations are negligible below this share of a forward pass in training.
 NEGLIGIBLE = 0.05
 #: Parts of the class names of these layers.
 _SMALL_KINDS = ("Dropout", "Pool", "ReLU", "GELU", "Sigmoid", "Tanh", "Softmax")
 
-#: Bounds of the reports' factors; a figure that rounds to a bound is within them.
-GPU_RATIO, CPU_RATIO, SPEEDUP = (7, 8), (3, 4), (15, 20)
+#: Bounds of the reports' factor on a GPU; a figure that rounds to a bound is within them.
+GPU_RATIO = (7, 8)
+#: Bounds of the reports' factor on a CPU.
+CPU_RATIO = (3, 4)
+#: Bounds of the reports' speed-up.
+SPEEDUP = (15, 20)
 
 #: Batch size of the reports' measurements.
 ONE = 1
@@ -83,9 +93,11 @@ def _decided(
     """
     values = [figure.numbers["number"].value for figure in right]
     if isinstance(holds, tuple):
-        of, checked = "bounds", [holds[0] - 0.5 <= value < holds[1] + 0.5 for value in values]
+        of = "bounds"
+        checked = [holds[0] - 0.5 <= value < holds[1] + 0.5 for value in values]
     else:
-        of, checked = key, [holds(value) for value in values]
+        of = key
+        checked = [holds(value) for value in values]
     verdict = (
         UNKNOWN if not checked else HOLDS if all(checked) else PARTLY if any(checked) else FAILS
     )
@@ -170,7 +182,8 @@ def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterat
         ("batch_grows", "first_ns", "median_ns"),
         ("sample_falls", "first_sample_ns", "sample_ns"),
     ):
-        reports, right = [], []
+        reports = []
+        right = []
         for small, large in itertools.pairwise(findings.settings.batch_sizes):
             naive = ratio(
                 *(

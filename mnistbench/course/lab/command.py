@@ -119,7 +119,8 @@ def _measure(settings: Settings) -> None:
         devices = sorted(resolve_devices(settings.devices), key=lambda name: (name != "cpu", name))
     except UsageError as error:
         raise UsageError(f"--device: {error}") from None
-    directory, data_dir = settings.directory, str(settings.data_dir) if settings.data_dir else None
+    directory = settings.directory
+    data_dir = str(settings.data_dir) if settings.data_dir else None
     if settings.dataset == "mnist" and mnist_is_to_be_downloaded(data_dir):
         print_error(f"MNIST is not in {_shown(data_root(data_dir))} yet: downloading 11 MiB")
     known = {field.name: getattr(settings, field.name) for field in fields(LabSettings)}
@@ -177,7 +178,8 @@ def write_report(directory: Path, findings: Findings, language: str) -> list[str
     """
     from mnistbench.course.lab.figures import Figures
 
-    texts, sheets = Texts(language), with_predictions(findings, sheets_of(findings))
+    texts = Texts(language)
+    sheets = with_predictions(findings, sheets_of(findings))
     figures = Figures(directory, texts)
     figures.draw(findings, sheets)
     predicted = predictions_section(directory, findings, sheets, texts)

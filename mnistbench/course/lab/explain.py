@@ -114,7 +114,8 @@ def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         largest = max(tables)
         for phase in ("forward", "step"):
             if sheet := best_view(sheets, phase, device, largest):
-                top, whole = top_operation(sheet), sheet.total("self_ns")
+                top = top_operation(sheet)
+                whole = sheet.total("self_ns")
                 if numbers := _complete(
                     share=share(sheet.total("self_ns", operation=top), whole), whole=whole
                 ):
@@ -210,8 +211,10 @@ def _matches(time: float, flops: float, moved: float) -> str:
 
 
 def _ratio_over_batches(tables: Mapping[int, Sheet], place: DevicePlace) -> Iterator[Sentence]:
-    small, large = min(tables), max(tables)
-    before, after = convolution_and_addmm(tables[small]), convolution_and_addmm(tables[large])
+    small = min(tables)
+    large = max(tables)
+    before = convolution_and_addmm(tables[small])
+    after = convolution_and_addmm(tables[large])
     ends = _complete(first=ratio(*before.values()), last=ratio(*after.values()))
     growth = _growth(before, after)
     if not (ends and growth):
@@ -259,7 +262,8 @@ def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
             if len(epochs) < 2:
                 yield Sentence("epochs_missing", words)
                 continue
-            small, large = min(epochs), max(epochs)
+            small = min(epochs)
+            large = max(epochs)
             key = f"epoch_{_direction(epochs[large].value, epochs[small].value, SAME)}"
             numbers = {"first": epochs[small], "last": epochs[large]}
             yield Sentence(key, words | {"small": small, "large": large}, numbers)
@@ -274,7 +278,9 @@ def _disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     }
     widest = max(spreads, key=lambda time: spreads[time], default=None)
     if widest and spreads[widest] >= DISTURBED:
-        place, phase, size = widest.place, widest.phase, widest.batch_size
+        place = widest.place
+        phase = widest.phase
+        size = widest.batch_size
         iqrs, medians = (
             _by_size(sheets.iterations, column, place, phase) for column in ("iqr_ns", "median_ns")
         )
@@ -294,7 +300,8 @@ def _by_size(sheet: Sheet, column: str, place: DevicePlace, phase: str) -> dict[
 def _over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Iterator[Sentence]:
     words: Words = {"place": place, "phase": Word(phase)}
     batch, sample = (_by_size(sheet, column, place, phase) for column in ("median_ns", "sample_ns"))
-    small, large = min(sample, default=0), max(sample, default=0)
+    small = min(sample, default=0)
+    large = max(sample, default=0)
     ends = {"first": sample.get(small), "last": sample.get(large)}
     numbers = _complete(batch_ratio=ratio(batch.get(large), batch.get(small)), **ends)
     if small == large or not numbers or not numbers["last"].value:
@@ -333,7 +340,8 @@ def _calls_over_batches(
 
     A fixed time per call is shared by the samples of a batch.
     """
-    small, large = findings.settings.batch_sizes[0], findings.settings.batch_sizes[-1]
+    small = findings.settings.batch_sizes[0]
+    large = findings.settings.batch_sizes[-1]
     where: dict[str, Cell] = {"phase": "step", "device": place.device, "view": "host"}
     numbers = _complete(
         first=sheets.profiler.total("operation_calls", **where, batch_size=small),
@@ -350,7 +358,8 @@ def _calls_over_batches(
 
 def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Compare the CPU with the accelerator; without one, compare one thread with all threads."""
-    accelerator, sizes = findings.settings.accelerator, findings.settings.batch_sizes
+    accelerator = findings.settings.accelerator
+    sizes = findings.settings.batch_sizes
     if not accelerator:
         yield Sentence("no_accelerator")
         yield from _threads(findings, sheets)
@@ -358,7 +367,8 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     if "cpu" not in findings.settings.devices:
         yield Sentence("no_cpu", {"device": Code(accelerator)})
         return
-    cpu, other = main_place(findings, "cpu"), main_place(findings, accelerator)
+    cpu = main_place(findings, "cpu")
+    other = main_place(findings, accelerator)
     for phase in ("train", "eval"):
         yield _speedup(sheets, cpu, other, phase, sizes)
     for size in _ends(sizes):  # the time in which the accelerator ran kernels, and that of a step
@@ -387,7 +397,8 @@ def _speedup(
     words: Words = {"phase": Word(phase), "place": other, "cpu": cpu}
     if not found:
         return Sentence("speedup_missing", words)
-    small, large = min(found), max(found)
+    small = min(found)
+    large = max(found)
     ahead = sum(number.value >= SAME for number in found.values())
     key = "speedup_all" if ahead == len(found) else "speedup_some" if ahead else "speedup_none"
     if len(found) == 1:
@@ -430,7 +441,8 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     )
     for size in _ends(findings.settings.batch_sizes):
         words: Words = {"size": size, "threads": many}
-        one, all_ = one_thread.get(size), all_threads.get(size)
+        one = one_thread.get(size)
+        all_ = all_threads.get(size)
         if not (one and all_):
             yield Sentence("threads_missing", words)
             continue
@@ -602,10 +614,8 @@ def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
             continue
         # Smallest batch size first.
         steps = list(itertools.pairwise(quantity.value for quantity in reached.values()))
-        falls, rises = (
-            all(after <= before for before, after in steps),
-            all(after >= before for before, after in steps),
-        )
+        falls = all(after <= before for before, after in steps)
+        rises = all(after >= before for before, after in steps)
         key = "trained_falls" if falls else "trained_rises" if rises else "trained_to"
         updates = _complete(
             best_updates=total("updates", best), worst_updates=total("updates", worst)

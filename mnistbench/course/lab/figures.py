@@ -394,7 +394,8 @@ class Figures:
         with self._canvas(
             "speedups", (9.6, 1.4 + 0.2 * sum(len(rows) + 1 for rows in families.values()))
         ) as figure:
-            axes, ticks = figure.add_subplot(), dict[int, str]()
+            axes = figure.add_subplot()
+            ticks = dict[int, str]()
             axes.set_xscale("log")
             for band in (1, *bands):
                 axes.axvline(

@@ -33,16 +33,24 @@ from mnistbench.train.result import EpochResult, Point
 #: 1: the first.
 SCHEMA = 1
 
-#: Files of a lab: findings, a score, a self-test of the machine, what a student hands in; what may
-#: be there before it begins.
-FILE, SCORE, QUIET, SUBMISSION = "lab.json", "score.json", "quiet.json", "submission.json"
+#: File of a lab: findings.
+FILE = "lab.json"
+#: File of a lab: a score.
+SCORE = "score.json"
+#: File of a lab: a self-test of the machine.
+QUIET = "quiet.json"
+#: File of a lab: what a student hands in.
+SUBMISSION = "submission.json"
+#: Files that may be there before a lab begins.
 BEFORE = {PREDICTIONS, SCORE, QUIET, SUBMISSION, CHAIN}
 
 #: The default directory of a lab.
 DIRECTORY = "mnistbench-lab"
 
-#: Weights of the model in the first iteration of a process.
-UNTRAINED, TRAINED = "untrained", "trained"
+#: Weights of the model in the first iteration of a process: as initialised.
+UNTRAINED = "untrained"
+#: Weights of the model in the first iteration of a process: after training.
+TRAINED = "trained"
 
 
 def dataset() -> Any:

@@ -42,7 +42,9 @@ class Measures:
     """
 
     block_s = 1.0  # timed iterations of each case, in seconds
-    least, most = 16, 2_000  # timed iterations
+    # Timed iterations.
+    least = 16
+    most = 2_000
     epoch_s = 6.0  # no further epoch is timed after this many seconds
     epochs = 2  # most timed epochs
     profiled_iterations = 10
@@ -224,7 +226,8 @@ class _Collector(Listener):
 
     def __init__(self, samples: int, advance: Callable[[float], None]) -> None:
         self.points: list[Point] = []
-        self._samples, self._advance = samples, advance
+        self._samples = samples
+        self._advance = advance
 
     def batch(self, samples: int) -> None:
         self._advance(samples / self._samples)

@@ -47,7 +47,8 @@ from mnistbench.showing.progress import Progress
 STEPS = Path("steps")
 BEGUN = STEPS / "begun.json"
 
-TENSORBOARD, TRACES = "tensorboard", "traces"
+TENSORBOARD = "tensorboard"
+TRACES = "traces"
 
 #: Reports of the course measure one image, so its first iteration is measured for any batch sizes.
 ONE_IMAGE = 1
@@ -140,12 +141,17 @@ class LabPlan:
         directory: Path = Path(),
         measures: Any = None,
     ) -> None:
-        self.settings, self.environment, self.samples = settings, environment, samples
-        self.studies, self.directory, self.measures = studies, directory, measures
+        self.settings = settings
+        self.environment = environment
+        self.samples = samples
+        self.studies = studies
+        self.directory = directory
+        self.measures = measures
 
     def steps(self) -> Iterator[LabStep]:
         """Yield all steps in the order of the report's sections."""
-        settings, threads = self.settings, self.environment.threads
+        settings = self.settings
+        threads = self.environment.threads
         one_thread = not settings.accelerator and threads > 1
         places = [
             *((device, threads) for device in settings.devices),
@@ -174,7 +180,8 @@ class LabPlan:
             def work(_: Advance, name: str = name) -> _Result:
                 return study(name, max(0.0, ends() - time.monotonic()))
 
-            text, seconds = f"study of {name}", STUDIES_S / len(STUDIES)
+            text = f"study of {name}"
+            seconds = STUDIES_S / len(STUDIES)
             yield LabStep(f"study-{name}", text, seconds, "studies", work, {"arguments": arguments})
 
     def _training_step(self, device: str, size: int) -> LabStep:
@@ -279,7 +286,8 @@ class Lab:
         studies: bool = False,
     ) -> None:
         samples = measures.samples()
-        self._directory, self._predictions = directory, _begin(directory, settings, environment)
+        self._directory = directory
+        self._predictions = _begin(directory, settings, environment)
         if self._predictions:
             sizes = {*settings.batch_sizes, self._predictions.batch_size}
             settings = replace(settings, batch_sizes=tuple(sorted(sizes)))
@@ -292,7 +300,8 @@ class Lab:
 
         Return all findings and write them to ``lab.json``.
         """
-        plan, steps = self._plan, list(self._plan.steps())
+        plan = self._plan
+        steps = list(self._plan.steps())
         results: dict[str, list[Any]] = {field.name: [] for field in fields(Findings)}
         with Progress(stream) as progress:
             kept = [self._kept(step, progress) for step in steps]
@@ -405,10 +414,8 @@ def _begin(directory: Path, settings: LabSettings, environment: Environment) -> 
         predicted = Reader(begun.read(Mapping[str, Any]).get("predictions"), "predictions").read(
             Predictions | None
         )
-        before, begun_on = (
-            begun["settings"].read(Mapping[str, Any]),
-            begun["environment"].read(Environment),
-        )
+        before = begun["settings"].read(Mapping[str, Any])
+        begun_on = begun["environment"].read(Environment)
     except (OSError, RecordError) as error:
         raise UsageError(
             f"--output: {path} cannot be read ({error}); name another directory"

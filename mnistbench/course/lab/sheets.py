@@ -247,7 +247,8 @@ def environment_fields(findings: Findings) -> dict[str, str]:
 
     Each accelerator has separate fields.
     """
-    environment, settings = findings.environment, findings.settings
+    environment = findings.environment
+    settings = findings.settings
     fields = {
         name: str(getattr(environment, name)) for name in ("cpu_model", "cpu_count", "threads")
     }
@@ -390,7 +391,9 @@ def _operations(case: Profiled, table: OpTable) -> Sheet:
 
     The host of an accelerator only launches kernels, so its tables have no rates.
     """
-    params, clock, whole = case.params, table.clock, table.total_ns
+    params = case.params
+    clock = table.clock
+    whole = table.total_ns
     works = table.view == "device" or params.device == "cpu"
     amounts = {
         row.key: (cost.flops, cost.n_bytes) if (cost := case.costs.get(row.key)) else (None, None)

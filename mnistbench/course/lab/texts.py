@@ -181,7 +181,8 @@ def _spaced(pieces: Sequence[str | Cited]) -> list[str | Cited]:
 
     spaced = list(pieces[:1])
     for before, piece in itertools.pairwise(pieces):
-        last, first = str(before)[-1:], str(piece)[:1]
+        last = str(before)[-1:]
+        first = str(piece)[:1]
         if (is_chinese(last) and is_latin(first, piece)) or (
             is_latin(last, before) and is_chinese(first)
         ):

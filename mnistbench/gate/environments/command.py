@@ -57,7 +57,8 @@ def run(settings: Settings) -> int:
 def _prune() -> None:
     found = remove_all()
     sizes = [each for each in found.values() if each]
-    freed, shared = sum(own for _, own in sizes), sum(of_all - own for of_all, own in sizes)
+    freed = sum(own for _, own in sizes)
+    shared = sum(of_all - own for of_all, own in sizes)
     rest = f"; uv's cache keeps the other {size(shared)}: uv cache clean" if shared else ""
     if sizes:
         print(f"removed {counted(len(sizes), 'environment')}; freed {size(freed)}{rest}")

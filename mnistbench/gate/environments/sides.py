@@ -45,7 +45,8 @@ def python(text: str) -> str:
     found = shutil.which(text) or text
     try:
         with Child([found, "-P", "-c", _NEEDS_PYTEST], os.environ) as child:
-            code, errors = child.ended(_START_S), child.errors()
+            code = child.ended(_START_S)
+            errors = child.errors()
     # Not found, not executable, or a script without a first line that names its interpreter.
     except ChildError:
         raise ValueError("cannot be started; name a Python interpreter") from None

@@ -35,8 +35,10 @@ from mnistbench.gate.environments import uv
 from mnistbench.gate.environments.packages import Wanted
 from mnistbench.gate.snapshot import contents_of
 
-#: The manifest, which marks an environment as complete, and its version.
-_MANIFEST, SCHEMA = "mnistbench.json", 1
+#: The manifest, which marks an environment as complete.
+_MANIFEST = "mnistbench.json"
+#: The version of the manifest.
+SCHEMA = 1
 
 
 @dataclass(frozen=True)

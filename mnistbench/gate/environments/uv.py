@@ -174,7 +174,8 @@ def release_range(text: str) -> Range:
         raise ValueError(wrong)
     try:
         found = Requirement(match[1])
-        first, last = Version(match[2]), Version(match[3])
+        first = Version(match[2])
+        last = Version(match[3])
     except (InvalidRequirement, InvalidVersion):
         raise ValueError(wrong) from None
     if str(found) != found.name:  # extras, a marker, another version
@@ -240,7 +241,8 @@ def releases(wanted: Range) -> tuple[str, ...]:
             ends.append(newest(f"=={end}"))
         except UsageError as error:
             raise UsageError(f"{name} {end} is not available: {error}") from None
-    oldest, found = ends[0], ends[1:]
+    oldest = ends[0]
+    found = ends[1:]
     while found[-1] != oldest:
         others = "".join(f",!={Version(release).public}" for release in found)
         found.append(newest(f">={first},<={last}{others}"))

@@ -96,10 +96,12 @@ _OVERWRITING = (
     "random_",
 )
 
-#: Calls of a row that a script makes: the largest ones, until they have this share of all elements,
-#: at most so many. Their times in one iteration are too noisy to choose by: the calls of the two
-#: sides would often be others.
-ENOUGH, MOST_CALLS = 0.9, 3
+#: Share of all elements at which a script has enough calls of a row: it makes the largest ones.
+#: Their times in one iteration are too noisy to choose by: the calls of the two sides would often
+#: be others.
+ENOUGH = 0.9
+#: Most calls of a row that a script makes.
+MOST_CALLS = 3
 
 
 @dataclass
@@ -185,7 +187,8 @@ def capture(
     """
     view = "device" if has_device_view(device) else "host"
     profiler = torch.profiler.profile(activities=activities_of(device, view), profile_memory=True)
-    placing, describing = _Placing(), _Describing()
+    placing = _Placing()
+    describing = _Describing()
     with started(profiler), marks, placing, record_function(ITERATION):
         run()
     with describing:
@@ -360,7 +363,8 @@ class _Arguments:
     """Describes the arguments of one call."""
 
     def __init__(self, call: CapturedCall, *, values_matter: bool) -> None:
-        self._call, self._values_matter = call, values_matter
+        self._call = call
+        self._values_matter = values_matter
         self._tensors: dict[tuple[Any, ...], int] = {}
 
     def stored(self, value: Any, *, writes: bool) -> Any:

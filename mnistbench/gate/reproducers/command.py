@@ -54,7 +54,8 @@ def run(settings: Settings) -> int:
         for file, origin in scripts.items():
             answer = ALIKE
             if file in differing:
-                variables, launches = settings.variables, settings.launches
+                variables = settings.variables
+                launches = settings.launches
                 changes = measure(
                     file, origin, pythons, variables, launches=launches, progress=progress
                 )

@@ -31,9 +31,11 @@ from mnistbench.gate.sides.turns import in_pairs
 from mnistbench.gate.verdict.samples import BASE, HEAD
 from mnistbench.showing.progress import Progress
 
-#: Launches, and pairs of measurements in each. A measurement takes 0.3 s. Where the tensors of a
-#: process are in memory may change its times by a third, so there are many launches.
-LAUNCHES, PAIRS = 10, 5
+#: Launches. Where the tensors of a process are in memory may change its times by a third, so there
+#: are many.
+LAUNCHES = 10
+#: Pairs of measurements in each launch. A measurement takes 0.3 s.
+PAIRS = 5
 
 #: Most launches at the same time, each with cores of its own, as many as the gate runs: what runs
 #: beside an operation takes a part of the cache and of the memory's bandwidth.
@@ -85,7 +87,8 @@ def measure(
         MnistbenchError: the script fails on a side.
     """
     coin = random.Random(seed)  # noqa: S311  # no secret
-    cores, changes = own_cores(), list[float]()
+    cores = own_cores()
+    changes = list[float]()
     at_once = max(1, min(MOST_AT_ONCE, len(cores) // origin.threads))
     with tempfile.TemporaryDirectory() as folder:
         shared = measuring_environment(os.environ, Path(folder))
@@ -214,14 +217,14 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
         return f"reproduced: {found}"
     around = "(layout of its input, allocator, cache)"
     if origin.low / 2 <= change < origin.low and p <= LEVEL:
-        shows, why = "smaller", f"the rest needs the program around the operation {around}"
+        shows = "smaller"
+        why = f"the rest needs the program around the operation {around}"
     elif change <= origin.high:
-        shows, why = "does not show", f"the cause is in its surroundings {around}"
+        shows = "does not show"
+        why = f"the cause is in its surroundings {around}"
     else:
-        shows, why = (
-            "larger",
-            "the surroundings hide a part of it (cache, other operations of the program)",
-        )
+        shows = "larger"
+        why = "the surroundings hide a part of it (cache, other operations of the program)"
     if origin.made_share < LEAST_SHARE:
         why = (
             f"the script makes calls with {units.percent(origin.made_share)} of the time, since "

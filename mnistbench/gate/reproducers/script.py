@@ -37,21 +37,29 @@ _WHOLE = 0.9
 #: operation from Python takes 3 us.
 _SHORTEST_NS = 30_000
 
-#: Time that a measurement takes, in nanoseconds, and the fewest and the most calls that are timed
-#: one by one.
-_MEASUREMENT_NS, _FEWEST, _MOST = 300_000_000, 10, 300
+#: Time that a measurement takes, in nanoseconds.
+_MEASUREMENT_NS = 300_000_000
+#: Fewest calls that are timed one by one.
+_FEWEST = 10
+#: Most calls that are timed one by one.
+_MOST = 300
 
-#: Most bytes that are used between two calls, more than most caches have, and the time that one
-#: takes.
-_MOST_BYTES, _NS_PER_BYTE = 128 * 2**20, 0.1
+#: Most bytes that are used between two calls, more than most caches have.
+_MOST_BYTES = 128 * 2**20
+#: Time that using one of these bytes takes, in nanoseconds.
+_NS_PER_BYTE = 0.1
 
-#: Most and least time that a script waits, in nanoseconds. A cache that other programs share loses
-#: contents with time alone: on a virtual machine, multiplying 4.7 MB took 0.16 ms at once, 0.36 ms
-#: after 5 ms in which this program used no memory, 0.58 ms after 20 ms, and no longer after 40 ms.
-_MOST_NS, _LEAST_NS = 20_000_000, 100_000
+#: Most time that a script waits, in nanoseconds. A cache that other programs share loses contents
+#: with time alone: on a virtual machine, multiplying 4.7 MB took 0.16 ms at once, 0.36 ms after 5
+#: ms in which this program used no memory, 0.58 ms after 20 ms, and no longer after 40 ms.
+_MOST_NS = 20_000_000
+#: Least time that a script waits, in nanoseconds.
+_LEAST_NS = 100_000
 
-#: The comment of a script that holds its :class:`ScriptOrigin`, and the version of this JSON.
-_MARK, SCHEMA = "# mnistbench: ", 1
+#: The comment of a script that holds its :class:`ScriptOrigin`.
+_MARK = "# mnistbench: "
+#: The version of the JSON in this comment.
+SCHEMA = 1
 
 #: Side -> ending of the file of saved values beside a script, a dictionary: ``ROW.CALL.TENSOR``,
 #: all numbers -> tensor.
@@ -191,7 +199,8 @@ def _make_alike(base: Sequence[StoredRow], head: Sequence[StoredRow]) -> None:
     """
     of_head = {row["row"]: row["calls"] for row in head}
     for row in base:
-        calls, others = row["calls"], of_head.get(row["row"], ())
+        calls = row["calls"]
+        others = of_head.get(row["row"], ())
         for call, other in zip(calls, others, strict=False):
             used, uses = ([one, *_tensors_of(one)] for one in (call, other))
             if call["name"] == other["name"] and len(used) == len(uses):
@@ -218,7 +227,9 @@ class _Program:
     def __init__(
         self, origin: ScriptOrigin, sides: Mapping[str, Sequence[StoredRow]], names: Sequence[str]
     ) -> None:
-        self._origin, self._sides, self._names = origin, sides, names
+        self._origin = origin
+        self._sides = sides
+        self._names = names
         devices = {tensor["device"] for rows in sides.values() for tensor in _tensors(rows)}
         self._is_on_cpu = not devices or "cpu" in devices
         self._is_profiled = any(map(_needs_profiler, sides.values()))
@@ -377,7 +388,8 @@ class _Program:
         )
 
     def _profiled(self) -> Iterator[str]:
-        times, names = self._repetitions(), self._names
+        times = self._repetitions()
+        names = self._names
         yield "def is_timed(event):"
         yield (
             '    return event is not None and (event.name == "timed" or is_timed(event.cpu_parent))'
@@ -484,8 +496,11 @@ def _side(side: str, rows: Sequence[StoredRow], *, joins: bool) -> Iterator[str]
     """
     if any("saved" in tensor for tensor in _tensors(rows)):
         yield f'saved = torch.load(__file__.removesuffix(".py") + "{VALUES[side]}")'
-    calls, written, used = [], [], list[tuple[str, _Use]]()
-    numbered, of_results = 0, (0, 0)
+    calls = []
+    written = []
+    used = list[tuple[str, _Use]]()
+    numbered = 0
+    of_results = (0, 0)
     for position, row in enumerate(rows):
         for call in row["calls"]:
             made = _CallText(call, f"{position}.{call['place']}", numbered)
@@ -518,7 +533,8 @@ class _CallText:
         self.numbered = numbered
         # Tensor, and the program's use of memory between its last use and the call.
         self.used: list[tuple[str, _Use]] = []
-        self._key, self._names = key, list[str]()
+        self._key = key
+        self._names = list[str]()
         namespace, _, name = call["name"].partition("::")
         arguments = [
             *map(self._text, call["args"]),
@@ -583,7 +599,8 @@ def _tensor(tensor: Mapping[str, Any], key: str) -> str:
     It has the same place in memory and the same distribution of values.
     """
     flat = _values(tensor, str(tensor["elements"]), key)
-    shape, stride = tuple(tensor["shape"]), tuple(tensor["stride"])
+    shape = tuple(tensor["shape"])
+    stride = tuple(tensor["stride"])
     if tensor["offset"]:
         return (
             f"torch.nn.functional.pad({flat}, ({tensor['offset']}, 0)).as_strided({shape}, "
@@ -595,7 +612,8 @@ def _tensor(tensor: Mapping[str, Any], key: str) -> str:
 
 
 def _is_contiguous(tensor: Mapping[str, Any]) -> bool:
-    expected, strides = 1, []
+    expected = 1
+    strides = []
     for size in reversed(tensor["shape"]):
         strides.append(expected)
         expected *= size
@@ -607,7 +625,8 @@ def _is_contiguous(tensor: Mapping[str, Any]) -> bool:
 
 def _values(tensor: Mapping[str, Any], n: str, key: str = "") -> str:
     """Return the expression of a tensor of one dimension with ``n`` elements."""
-    dtype, elements = tensor["dtype"], tensor["elements"]
+    dtype = tensor["dtype"]
+    elements = tensor["elements"]
     on_device = "" if tensor["device"] == "cpu" else f'.to("{tensor["device"]}")'
     if "saved" in tensor:
         saved = tensor["saved"]["elements"]
@@ -628,7 +647,8 @@ def _distributed(values: Mapping[str, Any], n: str, dtype: str) -> tuple[str, st
             return f"torch.randint({values['least']}, {values['most'] + 1}, ({n},))", "int64"
     if dtype.startswith("complex"):
         return f"torch.randn({n}, dtype=torch.{dtype})", dtype
-    mean, std = values["mean"], values["std"]
+    mean = values["mean"]
+    std = values["std"]
     logarithm = values["kind"] == "lognormal"
     if logarithm:  # the parameters of the normal distribution of the logarithms
         variance = math.log1p((std / mean) ** 2)
@@ -663,9 +683,14 @@ def _wrapped(line: str, width: int | None) -> Iterator[str]:
 
 # ---- Comparison of the sides ---------------------------------------------------------------------
 
-#: From these differences on, the values of the sides count as others: of the mean and of the
-#: standard deviation, as parts of the standard deviation; of the share of zeros.
-_FAR_MEAN, _FAR_ZEROS, _FAR_STD = 0.2, 0.05, 0.2
+#: From this difference of the means on, as a part of the standard deviation, the values of the
+#: sides count as others.
+_FAR_MEAN = 0.2
+#: From this difference of the shares of zeros on, the values of the sides count as others.
+_FAR_ZEROS = 0.05
+#: From this difference of the standard deviations on, as a part of one, the values of the sides
+#: count as others.
+_FAR_STD = 0.2
 
 
 def _tensors(rows: Iterable[StoredRow]) -> list[dict[str, Any]]:

@@ -64,7 +64,8 @@ def description(tensor: Tensor, *, values_matter: bool) -> tuple[dict[str, Any],
     saved = None
     is_counted = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
     if values["kind"] != "constant" and (values_matter or is_counted):
-        most, row = LARGEST_SAVED // tensor.element_size(), max(tensor.stride(), default=0)
+        most = LARGEST_SAVED // tensor.element_size()
+        row = max(tensor.stride(), default=0)
         if elements > most and 0 < row <= most:
             most = most // row * row  # whole rows
         saved = flat[:most].cpu().clone()
@@ -100,7 +101,8 @@ def distribution(flat: Tensor) -> dict[str, Any]:
     if sample.dtype.is_complex:
         sample = torch.view_as_real(sample).reshape(-1)
     if not sample.dtype.is_floating_point:
-        smallest, largest = int(flat.min()), int(flat.max())
+        smallest = int(flat.min())
+        largest = int(flat.max())
         if smallest == largest:
             return {"kind": "constant", "value": smallest}
         return {"kind": "integers", "least": smallest, "most": largest}
@@ -110,10 +112,12 @@ def distribution(flat: Tensor) -> dict[str, Any]:
     zeros = 1 - other.numel() / max(1, finite.numel())
     if not other.numel():
         return {"kind": "constant", "value": 0.0}
-    least, most = float(other.min()), float(other.max())
+    least = float(other.min())
+    most = float(other.max())
     if least == most and not zeros:
         return {"kind": "constant", "value": least}
-    mean, std = float(other.mean()), float(other.std(correction=0))
+    mean = float(other.mean())
+    std = float(other.std(correction=0))
     return {
         "kind": "lognormal" if least > 0 else "normal",
         "mean": _short(mean),

@@ -161,7 +161,8 @@ def _reproducer(
 
 
 def _origin(gate: GateHeader, finding: Finding, threads: int) -> ScriptOrigin:
-    best, quantity = as_shown(finding.best), finding.best.quantity
+    best = as_shown(finding.best)
+    quantity = finding.best.quantity
     return ScriptOrigin(
         title=finding.screened.quantity.title,  # as in the report
         case=gate.name(quantity.case),

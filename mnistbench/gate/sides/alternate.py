@@ -45,19 +45,27 @@ PROFILED_PAIRS = (2.6, 5, 16)
 FEW_PAIRS = (1.5, 5, 12)
 BLOCKS = (3.5, 5, 16)
 
-#: A call that takes longer, in nanoseconds, is not repeated to find out how long it takes. Shorter
-#: ones are, for this time.
-LONG_NS, ROUGH_NS = 25_000_000, 1_000_000
+#: A call that takes longer, in nanoseconds, is not repeated to find out how long it takes.
+LONG_NS = 25_000_000
+#: Shorter calls are repeated for this time, in nanoseconds.
+ROUGH_NS = 1_000_000
 
 #: Length of a block, in nanoseconds of CPU time of a side: several times the few milliseconds for
-#: which the kernel lets one of two processes run. The fewest blocks are shorter with a small
-#: effort, down to LEAST_BLOCK_NS, which is two such times. With less than the effort FULL_SAMPLES,
-#: samples of short functions are shorter, too, down to the share LEAST_SAMPLE.
-BLOCK_NS, LEAST_BLOCK_NS, FULL_SAMPLES, LEAST_SAMPLE = 60_000_000, 6_000_000, 1 / 4, 0.4
+#: which the kernel lets one of two processes run.
+BLOCK_NS = 60_000_000
+#: The fewest blocks are shorter with a small effort, down to this, which is two such times, in
+#: nanoseconds.
+LEAST_BLOCK_NS = 6_000_000
+#: With less than this effort, samples of short functions are shorter, too.
+FULL_SAMPLES = 1 / 4
+#: Shortest samples of short functions, as a share of those with a large effort.
+LEAST_SAMPLE = 0.4
 
 #: Most means of consecutive times that are stored instead of single ones; a pass that is no soak
-#: has fewer times. Most of the slowest iterations, and their share.
-MOST, SLOWEST = 100, 0.01
+#: has fewer times. Also most of the slowest iterations.
+MOST = 100
+#: Share of the slowest iterations.
+SLOWEST = 0.01
 
 
 @dataclass
@@ -179,7 +187,8 @@ def measure(
     """
     for _ in turns.of(order):
         side_run.build()
-    case, of_side = side_run.case, list[Any]()
+    case = side_run.case
+    of_side = list[Any]()
     for _ in turns.of(order):
         of_side = [_warm_up(side_run), case.may_be_repeated]
     durations_ns, repeatable = zip(*turns.exchange(of_side), strict=True)
@@ -200,7 +209,9 @@ def measure(
     parts = list(
         _timed(side_run, turns, order, coin, longest, soak_ns, all(of_one_thread), shares_core)
     )
-    timed_ns, profiled, whole = Clock.wall_ns() - began_ns, 0, 1
+    timed_ns = Clock.wall_ns() - began_ns
+    profiled = 0
+    whole = 1
     for _ in turns.of(order):
         digest, number = side_run.outcome
         with side_run.side.errors_named():
@@ -211,7 +222,8 @@ def measure(
                 "outcome": (digest, number if case.is_finite() else None),
             }
     if all(profilable) and not soak_ns:
-        began_ns, whole = Clock.wall_ns(), _number(longest, *PROFILED_PAIRS)
+        began_ns = Clock.wall_ns()
+        whole = _number(longest, *PROFILED_PAIRS)
         profiled = max(
             PROFILED_PAIRS[1], _number(longest, *PROFILED_PAIRS, effort=side_run.efforts[1])
         )
@@ -240,9 +252,13 @@ def _timed(
 
     Yield the samples; a soak has PARTS of equal time.
     """
-    in_blocks, effort = shares_core and of_one_thread, side_run.efforts[0]
-    numbers, size = FEW_PAIRS if in_blocks else TIMED_PAIRS, max(1, round(BLOCK_NS / longest))
-    pairs, block_ns, blocks = _number(longest, *numbers, effort=effort), float(BLOCK_NS), 1
+    in_blocks = shares_core and of_one_thread
+    effort = side_run.efforts[0]
+    numbers = FEW_PAIRS if in_blocks else TIMED_PAIRS
+    size = max(1, round(BLOCK_NS / longest))
+    pairs = _number(longest, *numbers, effort=effort)
+    block_ns = float(BLOCK_NS)
+    blocks = 1
     used = pairs / _number(longest, *numbers)
     if in_blocks and not soak_ns:
         whole, blocks = (_number(size * longest, *BLOCKS, effort=part) for part in (1.0, effort))
@@ -250,12 +266,10 @@ def _timed(
         used = blocks * max(1, round(block_ns / longest)) / (whole * size)
     ends_ns: float = Clock.wall_ns()
     for _ in range(PARTS if soak_ns else 1):
-        part, is_over = (
-            SideRun(
-                side_run.side, side_run.case, side_run.node_id, side_run.added, used=(used, 0.0)
-            ),
-            False,
+        part = SideRun(
+            side_run.side, side_run.case, side_run.node_id, side_run.added, used=(used, 0.0)
         )
+        is_over = False
         ends_ns += soak_ns / PARTS
         while not is_over:
             size = max(1, round(block_ns / longest))
@@ -274,7 +288,8 @@ def _timed(
             # Iterations may get longer, and rare ones are slow.
             later = [Clock.wall_ns() >= ends_ns, min(part.wall_ns[-3:])]
             over, durations_ns = zip(*turns.exchange(later), strict=True)
-            is_over, longest = any(over), max(1, *durations_ns)
+            is_over = any(over)
+            longest = max(1, *durations_ns)
         yield part
 
 
@@ -298,7 +313,8 @@ def _warm_up(side_run: SideRun) -> int:
 
     Return the duration of an iteration in nanoseconds, with what precedes and follows it.
     """
-    side_run.case.loops, elapsed = 1, list[int]()
+    side_run.case.loops = 1
+    elapsed = list[int]()
     for _ in range(WARMUP_CALLS):
         began = Clock.wall_ns()
         side_run.run_case()
@@ -315,7 +331,8 @@ def _calibrated(side_run: SideRun, turns: Turns, order: Sequence[str]) -> int:
     stays equal. Of each side the shortest of three samples counts, because another program may have
     the core for longer than a sample.
     """
-    case, elapsed = side_run.case, 0
+    case = side_run.case
+    elapsed = 0
     while True:
         for _ in turns.of(order):
             elapsed = min(side_run.run_case().wall_ns for _ in range(3))

@@ -166,7 +166,9 @@ class PlainCase(SideCase):
 
     def __call__(self) -> None:
         """Call the function ``loops`` times."""
-        function, args, kwargs = self._call.function, self._args, self._kwargs
+        function = self._call.function
+        args = self._args
+        kwargs = self._kwargs
         for _ in range(self.loops):
             function(*args, **kwargs)
         if self._waits:
@@ -225,16 +227,15 @@ class PlainCase(SideCase):
         self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]
     ) -> dict[str, Any]:
         """Profile the call; one of a short function is repeated."""
-        profiled, marks = (
-            self._load("mnistbench.gate.sides.workload_case"),
-            self._load("mnistbench.measuring.profiling"),
-        )
+        profiled = self._load("mnistbench.gate.sides.workload_case")
+        marks = self._load("mnistbench.measuring.profiling")
         loops = max(1, round(self.loops * PROFILED_NS / SAMPLE_NS)) if self.loops > 1 else 1
         function = self._call.function
 
         def run() -> None:
             with marks.forward_range():
-                args, kwargs = self._args, self._kwargs
+                args = self._args
+                kwargs = self._kwargs
                 for _ in range(loops):
                     function(*args, **kwargs)
                 if self._waits:
@@ -295,7 +296,8 @@ def _untraced() -> Iterator[None]:
 
     A coverage plug-in may have set one.
     """
-    tracer, profiler = sys.gettrace(), sys.getprofile()
+    tracer = sys.gettrace()
+    profiler = sys.getprofile()
     sys.settrace(None)
     sys.setprofile(None)
     try:

@@ -149,7 +149,8 @@ def exits_named(tree: Path) -> Iterator[None]:
 
     It ends the process without a message.
     """
-    process, end = os.getpid(), os._exit
+    process = os.getpid()
+    end = os._exit
 
     def named(status: int) -> NoReturn:
         if os.getpid() == process:  # not a process that a test has forked

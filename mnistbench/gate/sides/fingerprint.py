@@ -76,11 +76,13 @@ def fingerprint(*values: object, limits: Limits = WHOLE) -> Fingerprint:
     """
     reader = _Reader(limits)
     root = _Container(values, iter(values))
-    limit, is_timed_out = "", False
+    limit = ""
+    is_timed_out = False
     try:
         reader.read(root)
     except _LimitError as error:
-        limit, is_timed_out = str(error), error.is_timed_out
+        limit = str(error)
+        is_timed_out = error.is_timed_out
     number = root.total / max(1.0, root.count)
     return Fingerprint(
         digest=root.finished().hex()[:16],
@@ -141,7 +143,8 @@ _Leaf = tuple[bytes, float | None]
 class _Reader:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._left_objects, self._left_bytes = limits.objects, limits.n_bytes
+        self._left_objects = limits.objects
+        self._left_bytes = limits.n_bytes
         self._deadline_ns = Clock.wall_ns() + 1e9 * limits.seconds
         self.unread_types: list[str] = []
         # By the id of a type, whose hash may be computed by its metaclass.
@@ -182,7 +185,8 @@ class _Reader:
         try:
             for member in container.members:
                 self._count_object()
-                kind, identity = self._kind_of(member), id(member)
+                kind = self._kind_of(member)
+                identity = id(member)
                 if kind.is_scalar:
                     self._read_member(member, kind, container)
                 elif identity in self._depths:
@@ -374,7 +378,9 @@ class _Reader:
         if array.dtype.hasobject:
             self.unread_types.append("numpy.ndarray of objects")
             return b"", None
-        hasher, total, has_numbers = hashlib.sha256(), 0.0, array.dtype.kind in "biufc"
+        hasher = hashlib.sha256()
+        total = 0.0
+        has_numbers = array.dtype.kind in "biufc"
         flat = numpy.ascontiguousarray(array).reshape(-1)
         with warnings.catch_warnings(), numpy.errstate(all="ignore"):
             warnings.simplefilter("ignore")  # the session of a test may turn them into errors
@@ -415,7 +421,8 @@ class _Reader:
             if tensor.numel() * item_bytes > self._left_bytes:  # before it is copied
                 self.count_bytes(tensor.numel() * item_bytes)
             flat = tensor.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-            hasher, total = hashlib.sha256(), 0.0
+            hasher = hashlib.sha256()
+            total = 0.0
             address = flat.view(torch.uint8).data_ptr() if flat.numel() else 0
             for part in self.chunks(flat.numel(), item_bytes):
                 numbers = flat[part]
@@ -567,7 +574,8 @@ def _fields(value: object) -> Sequence[object]:
     Raises:
         _ComputedError: one of them is a descriptor of the user.
     """
-    kind, attributes = type(value), _instance_attributes(value)
+    kind = type(value)
+    attributes = _instance_attributes(value)
     declared = SimpleNamespace(__dataclass_fields__=_class_attribute(kind, "__dataclass_fields__"))
     field_values = []
     for name in [each.name for each in fields(declared) if each.compare]:  # type: ignore[arg-type]

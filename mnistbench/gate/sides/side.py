@@ -78,9 +78,12 @@ _OF_PARAMETERS = Limits(objects=500, n_bytes=2**20, seconds=1.0)
 #: The module for cases of workloads, which needs torch.
 WORKLOAD_CASE = "mnistbench.gate.sides.workload_case"
 
-#: The fixture of a case of a workload, that of a plain test, and its other name in pytest-codspeed,
-#: where both are marks, too.
-FIXTURE, _BENCHMARK, _CODSPEED = "op_benchmark", "benchmark", "codspeed_benchmark"
+#: The fixture of a case of a workload.
+FIXTURE = "op_benchmark"
+#: The fixture of a plain test; in pytest-codspeed it is a mark, too.
+_BENCHMARK = "benchmark"
+#: The other name of this fixture in pytest-codspeed, where it is a mark, too.
+_CODSPEED = "codspeed_benchmark"
 _FIXTURES = {FIXTURE, _BENCHMARK, _CODSPEED}
 
 #: The parameter of a test that measures a phase of a workload; ``op_benchmark(function)`` calls the
@@ -259,7 +262,8 @@ class Side:
             installed = list(with_copies(installed, self.tree, self.repository))
         sys.path[:] = list(dict.fromkeys([str(self.directory), *source, *installed, self.fallback]))
         os.chdir(self.directory)
-        errors, output = io.StringIO(), io.StringIO()
+        errors = io.StringIO()
+        output = io.StringIO()
         # Not in the tree; a project may ask for --ff.
         cache = f"cache_dir={self.tree.parent / 'pytest_cache'}"
         command = [*arguments, *_plugins(self.directory), *_QUIET, "-o", cache]
@@ -288,7 +292,8 @@ class Side:
         if not self._own:
             return importlib.import_module(name)
         if name not in self._own:
-            theirs, path = _modules(), list(sys.path)
+            theirs = _modules()
+            path = list(sys.path)
             for module in theirs:
                 del sys.modules[module]
             sys.modules.update(self._own)
@@ -396,7 +401,9 @@ class _Session:
     def __init__(
         self, side: Side, order: Callable[[list[str]], list[str]], take: Callable[[TakenCase], None]
     ) -> None:
-        self.side, self.order, self.take = side, order, take
+        self.side = side
+        self.order = order
+        self.take = take
         self.failures: list[str] = []
         self.raised: MnistbenchError | None = None  # by one of the functions
         self.stopped_by: BaseException | None = None  # what a hook raised, or pytest.exit

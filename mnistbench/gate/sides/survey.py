@@ -206,7 +206,8 @@ class _Survey:
         if not case.is_selected(self._phases):
             return
         listed = self.cases[case.node_id] = ListedCase(case.label, dict(vars(case.params)))
-        made, began_ns = case.make(), Clock.wall_ns()
+        made = case.make()
+        began_ns = Clock.wall_ns()
         try:
             if case.is_plain:
                 if why := self._call(made, listed):
@@ -228,13 +229,15 @@ class _Survey:
         with self._side.errors_named():
             case.build()
             given = case.arguments()
-            first, first_ns = case.result(), case.took_ns
+            first = case.result()
+            first_ns = case.took_ns
             if why := only_created(first):
                 close_unrun(first)
                 return why
             left = case.arguments()
             second, listed.parallel = _with_parallelism(case.result)
-            one, other = fingerprint(first), fingerprint(second)
+            one = fingerprint(first)
+            other = fingerprint(second)
         notes = (
             ["uses more than one core, so it is measured on all cores by wall time"]
             if listed.parallel
@@ -296,9 +299,11 @@ class _Sources:
     """
 
     def __init__(self, side: Side) -> None:
-        self._side, self._began_s = side, time.time()
+        self._side = side
+        self._began_s = time.time()
         # Of the last test; of the longest one, the first with loading.
-        self._ended_ns, self.longest_s = Clock.wall_ns(), 0.0
+        self._ended_ns = Clock.wall_ns()
+        self.longest_s = 0.0
         self._running: object = None  # the test or fixture; None while tests are collected
         # What ran -> files that it opened, in the tree.
         self._read: dict[object, set[str]] = defaultdict(set)
@@ -324,7 +329,9 @@ class _Sources:
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: object) -> Generator[None, Any, Any]:
         """Note what a fixture reads, which other tests may use, too."""
-        outer, self._running, self._read[fixturedef] = self._running, fixturedef, set()
+        outer = self._running
+        self._running = fixturedef
+        self._read[fixturedef] = set()
         try:
             return (yield)
         finally:
@@ -334,9 +341,11 @@ class _Sources:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         """Store the files of a test."""
         done = yield from self.pytest_fixture_setup(item)
-        began_ns, self._ended_ns = self._ended_ns, Clock.wall_ns()
+        began_ns = self._ended_ns
+        self._ended_ns = Clock.wall_ns()
         self.longest_s = max(self.longest_s, (self._ended_ns - began_ns) / 1e9)
-        info, tree = getattr(item, "_fixtureinfo", None), self._side.tree
+        info = getattr(item, "_fixtureinfo", None)
+        tree = self._side.tree
         fixtures = [
             each for several in (info.name2fixturedefs.values() if info else ()) for each in several
         ]
@@ -357,9 +366,10 @@ class _Sources:
 #: Ends of names of files that are no data of a test: code, and the configuration that pytest reads.
 _NO_DATA = (".py", ".pyc", ".so", "pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini")
 
-#: Share of CPU time that other threads have in a call on several cores, and the shortest such time
-#: that counts, in nanoseconds.
-_OF_OTHER_THREADS, _LEAST_NS = 0.1, 1_000_000
+#: Share of CPU time that other threads have in a call on several cores.
+_OF_OTHER_THREADS = 0.1
+#: Shortest CPU time of other threads that counts, in nanoseconds.
+_LEAST_NS = 1_000_000
 
 #: Share of the first call that a second one takes at most if it finds its work done. A first call
 #: is often longer by less.
@@ -383,7 +393,8 @@ def _with_parallelism(work: Callable[[], Any]) -> tuple[Any, bool]:
     try:
         before_ns = Clock.cpu_ns(), Clock.thread_ns()
         result = work()
-        cpu_ns, own_ns = Clock.cpu_ns() - before_ns[0], Clock.thread_ns() - before_ns[1]
+        cpu_ns = Clock.cpu_ns() - before_ns[0]
+        own_ns = Clock.thread_ns() - before_ns[1]
     finally:
         threading.Thread.start = start  # type: ignore[method-assign]
     of_others = cpu_ns - own_ns > max(_OF_OTHER_THREADS * cpu_ns, _LEAST_NS)
@@ -398,7 +409,8 @@ def _work_of_children() -> tuple[float, dict[str, list[str]]]:
     Source: proc_pid_stat(5), fields 14 and 15. Of a system without /proc only ended processes are
     known.
     """
-    ended, running = resource.getrusage(resource.RUSAGE_CHILDREN), dict[str, list[str]]()
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    running = dict[str, list[str]]()
     for task in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # a thread or a child has ended meanwhile
             for child in task.read_text().split():

@@ -41,7 +41,10 @@ class Turns:
     def __init__(
         self, name: str, peer: socket.socket, first: str, alive: Callable[[], None] = lambda: None
     ) -> None:
-        self._name, self._peer, self._first, self._alive = name, peer, first, alive
+        self._name = name
+        self._peer = peer
+        self._first = first
+        self._alive = alive
         self._lines = peer.makefile("rb")
         # The side that had the last turn; both processes begin with the same one.
         self._holder = first

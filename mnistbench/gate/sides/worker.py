@@ -98,7 +98,9 @@ class _Launch:
     """One side of a launch."""
 
     def __init__(self, job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> None:
-        self._job, self._say, self._lines = job, say, lines
+        self._job = job
+        self._say = say
+        self._lines = lines
         self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
         self._order = self._coin.sample([BASE, HEAD], 2)
         peer = socket.socket(fileno=job["peer"])
@@ -174,7 +176,8 @@ class _Launch:
         )
         start = _now_s()
         builds = self._cases[case.node_id] = []
-        soak_ns, runs = self._job["soak_ns"], list[SideRun]()
+        soak_ns = self._job["soak_ns"]
+        runs = list[SideRun]()
         timed, profiled = self._job["efforts"].get(case.node_id, self._job["effort"])
         most = 1 if case.is_plain or soak_ns else BUILDS
         number = 1 if timed <= 1 / BUILDS else most

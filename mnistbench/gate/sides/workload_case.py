@@ -34,7 +34,8 @@ class WorkloadCase(SideCase):
     def __init__(self, build: Callable[[], Any], device: str, threads: int) -> None:
         """Prepare; ``build`` returns a case of the side's own ``mnistbench.measuring.case``."""
         self._build = build
-        self.device, self.threads = device, threads
+        self.device = device
+        self.threads = threads
         self._built: Any
 
     def build(self) -> None:
@@ -184,7 +185,8 @@ def _peak_bytes(profiler: allocations_profile) -> int:
     recorded: Any = profiler.kineto_results
     events = recorded.events()
     [iteration] = [event for event in events if event.name() == ITERATION]
-    began, ended = iteration.start_ns(), iteration.start_ns() + iteration.duration_ns()
+    began = iteration.start_ns()
+    ended = iteration.start_ns() + iteration.duration_ns()
     allocations = [
         e for e in events if e.name() == "[memory]" and e.device_type() == DeviceType.CPU
     ]

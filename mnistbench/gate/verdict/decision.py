@@ -41,9 +41,10 @@ LAUNCHES = 10
 #: Fewest launches of the first stage that can be judged: their smallest p-value is 1 / 2^8.
 LEAST_LAUNCHES = 8
 
-#: Largest p-value of the first stage for a slowdown, and of the fresh launches for its
-#: confirmation.
-SCREENING, CONFIRMING = 0.05, 1 / 16
+#: Largest p-value of the first stage for a slowdown.
+SCREENING = 0.05
+#: Largest p-value of the fresh launches for the confirmation of a slowdown.
+CONFIRMING = 1 / 16
 
 #: Numbers of fresh launches at which they are judged; :func:`looks` has those of a shard.
 LOOKS = (4, 8, 12)
@@ -55,9 +56,11 @@ LOOKS = (4, 8, 12)
 #: false alarm. Four fresh launches can reach the product: 2^-10 of the first stage by 2^-4.
 PRODUCT = 6.9e-5
 
-#: Fewest fresh launches that can be judged, and that can confirm an improvement, whose p-value has
-#: to be at most LEVEL there.
-LEAST_FRESH, LEAST_FRESH_OF_IMPROVEMENT = min(LOOKS), 8
+#: Fewest fresh launches that can be judged.
+LEAST_FRESH = min(LOOKS)
+#: Fewest fresh launches that can confirm an improvement, whose p-value has to be at most LEVEL
+#: there.
+LEAST_FRESH_OF_IMPROVEMENT = 8
 
 #: Threshold of means, as a multiple of the threshold of medians. On a busy machine means spread up
 #: to five times as much as medians, because every disturbed iteration counts.
@@ -97,7 +100,8 @@ def as_shown(estimate: Estimate) -> Estimate:
     of the base alone; it is infinite if the base is 0. If the change is a share of the case
     (ADDED), it gives the difference of both times.
     """
-    quantity, change = estimate.quantity, estimate.change
+    quantity = estimate.quantity
+    change = estimate.change
     if not -1 < change < math.inf:
         return estimate
     if quantity.kind == ADDED:
@@ -107,7 +111,8 @@ def as_shown(estimate: Estimate) -> Estimate:
         base, head = _with_difference(quantity.base_ns, quantity.head_ns, change * case_ns)
         return replace(estimate, quantity=replace(quantity, base_ns=base, head_ns=head))
     added = quantity.added
-    base, head = quantity.base_ns, (quantity.base_ns + added) * (1 + change) - added
+    base = quantity.base_ns
+    head = (quantity.base_ns + added) * (1 + change) - added
     # The head is known, and the base is what the change was made of.
     if head < 0 or base + added == 0:
         head = max(0.0, quantity.head_ns) if base + added == 0 else 0.0
@@ -138,8 +143,13 @@ def _with_difference(base: float, head: float, difference: float) -> tuple[float
 
 # ---- The verdict ---------------------------------------------------------------------------------
 
-PASSED, REGRESSED, INCONCLUSIVE = "passed", "regressed", "inconclusive"
-IMPROVED, UNCONFIRMED, CONTRADICTED, SMALL = "improved", "unconfirmed", "contradicted", "small"
+PASSED = "passed"
+REGRESSED = "regressed"
+INCONCLUSIVE = "inconclusive"
+IMPROVED = "improved"
+UNCONFIRMED = "unconfirmed"
+CONTRADICTED = "contradicted"
+SMALL = "small"
 UNDECIDED = "undecided"
 
 
@@ -155,16 +165,18 @@ class Reason(NamedTuple):
         return self.kind in (NOISE, BUDGET)
 
 
-NOISE, BUDGET = "noise", "budget"
-#: An operation and the time of its case disagree; no usable times; a case that one side does not
-#: have; an --accept without a limit; a crash or an interrupt.
-CONTRADICTION, UNMEASURED, MISSING, ACCEPTANCE, BROKEN = (
-    "contradiction",
-    "unmeasured",
-    "missing",
-    "acceptance",
-    "broken",
-)
+NOISE = "noise"
+BUDGET = "budget"
+#: An operation and the time of its case disagree.
+CONTRADICTION = "contradiction"
+#: There are no usable times.
+UNMEASURED = "unmeasured"
+#: One side does not have a case.
+MISSING = "missing"
+#: An --accept has no limit.
+ACCEPTANCE = "acceptance"
+#: A crash or an interrupt.
+BROKEN = "broken"
 #: Slower, or growing, in the one long launch.
 SOAKED = "soak"
 
@@ -541,7 +553,8 @@ def _bounded(
     """Return estimates with simultaneous bounds; quantities of one kind and shard share an s0."""
     if not quantities:
         return []
-    logs, kinds = _matrix(quantities), _kinds(quantities)
+    logs = _matrix(quantities)
+    kinds = _kinds(quantities)
     if shards:
         kinds = [f"{kind} {shard}" for kind, shard in zip(kinds, shards, strict=True)]
     # The result promises the bounds of cases. Those of operations would be wider, and leave twice
@@ -695,7 +708,8 @@ def product(shards: int) -> float:
     The probability of a false alarm, c (1 + ln(a b / c)) at a look, is divided by the number of
     shards; c follows by iteration.
     """
-    found, of_gate = PRODUCT, PRODUCT * (1 + math.log(SCREENING * CONFIRMING / PRODUCT))
+    found = PRODUCT
+    of_gate = PRODUCT * (1 + math.log(SCREENING * CONFIRMING / PRODUCT))
     for _ in range(100 if shards > 1 else 0):
         found = of_gate / shards / (1 + math.log(SCREENING * CONFIRMING / found))
     return found
@@ -869,10 +883,8 @@ def _of_unbounded(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iter
     """
     for one in unbounded:
         if one.quantity.share >= LARGE_SHARE and one.quantity.kind in (OPERATION, REPLACED, ADDED):
-            limit, share = (
-                units.percent(thresholds.of(one.quantity)),
-                units.percent(one.quantity.share),
-            )
+            limit = units.percent(thresholds.of(one.quantity))
+            share = units.percent(one.quantity.share)
             slower = (
                 f"{one.quantity.title} ({share} of its case) may be up to "
                 f"{units.percent_up(one.high)} slower"

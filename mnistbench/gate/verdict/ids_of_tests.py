@@ -80,7 +80,8 @@ def without_counterpart(of_base: Iterable[str], of_head: Iterable[str]) -> set[s
 
     Of tests of which both sides have such ids.
     """
-    only_base, only_head = {*of_base} - {*of_head}, {*of_head} - {*of_base}
+    only_base = {*of_base} - {*of_head}
+    only_head = {*of_head} - {*of_base}
     tests = {name_of_test(node_id) for node_id in only_base if node_id.endswith("]")}
     tests &= {name_of_test(node_id) for node_id in only_head if node_id.endswith("]")}
     return {node_id for node_id in only_base | only_head if name_of_test(node_id) in tests}

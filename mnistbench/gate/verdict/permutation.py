@@ -32,9 +32,10 @@ LEVEL = 0.01
 CONFIDENCE = 0.95
 
 #: Largest number of exchanges: all 2^launches of them if there are no more, else a random sample.
-#: With ``many`` the number of the second: with the level of one of a hundred shards, 10,000 are too
-#: few to confirm anything.
-EXCHANGES, MANY = 10_000, 2**16
+EXCHANGES = 10_000
+#: The same with ``many``: with the level of one of a hundred shards, 10,000 are too few to confirm
+#: anything.
+MANY = 2**16
 
 #: Most statistics that are computed at once: exchanges times quantities.
 _AT_ONCE = 5_000_000
@@ -69,11 +70,13 @@ def directed_test(
     floor = _floor(logs, kinds)
     observed: Array = _statistic(np.ones((1, logs.shape[1])), logs, floor)[0]
     limits = observed - 1e-9 * np.abs(observed)  # values that are equal apart from rounding count
-    sampled, order = 2 ** logs.shape[1] > most, np.argsort(-observed, kind="stable")
+    sampled = 2 ** logs.shape[1] > most
+    order = np.argsort(-observed, kind="stable")
     p = _p_values(limits, _null(logs, floor, seed, most, two_sided=False), sampled)
     if not (p <= LEVEL).any():
         return p
-    reached, exchanges = np.zeros(len(logs)), _exchanges(logs.shape[1], seed, most)
+    reached = np.zeros(len(logs))
+    exchanges = _exchanges(logs.shape[1], seed, most)
     for drawn in _parts(exchanges, len(logs)):
         values = _statistic(drawn, logs[order], floor[order])
         # Of each quantity and those with smaller statistics.
@@ -129,16 +132,16 @@ def simultaneous_bounds(
     symmetric = scale * np.quantile(null, confidence)
     if not skewed:
         return mean - symmetric * spread, mean + symmetric * spread
-    squares, largest, smallest = (residuals**2).T, list[Array](), list[Array]()
+    squares = (residuals**2).T
+    largest = list[Array]()
+    smallest = list[Array]()
     for drawn in _parts(_resampled(launches), len(logs)):
         found = _statistic_of(drawn @ residuals.T / launches, drawn @ squares, launches, floor)
         largest.append(found.max(axis=1))
         smallest.append(found.min(axis=1))
     tail = (1 - confidence) / 2
-    below, above = (
-        np.quantile(np.concatenate(largest), 1 - tail),
-        -np.quantile(np.concatenate(smallest), tail),
-    )
+    below = np.quantile(np.concatenate(largest), 1 - tail)
+    above = -np.quantile(np.concatenate(smallest), tail)
     return mean - max(symmetric, below) * spread, mean + max(symmetric, above) * spread
 
 

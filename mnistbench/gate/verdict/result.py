@@ -203,7 +203,8 @@ class Verdict:
         for acceptance in dict.fromkeys(acceptance for _, acceptance in self.unlimited):
             matched = [finding for finding, matching in self.unlimited if matching == acceptance]
             largest = max(matched, key=lambda finding: finding.best.high)
-            quantity, high = largest.screened.quantity, largest.best.high
+            quantity = largest.screened.quantity
+            high = largest.best.high
             limit = math.ceil(round(100 * _limit_for(high), 6))
             slower = f"is up to {limit} % slower" if math.isfinite(high) else "is new"
             line = shlex.quote(f"{acceptance.pattern}:{limit}%")
@@ -242,7 +243,8 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     unmeasurable = recorded.unmeasurable
     are_all_new = recorded.are_all_new
     recorded = recorded.measurable()
-    header, launches = recorded.header, recorded.launches
+    header = recorded.header
+    launches = recorded.launches
     builds: dict[str, list[samples.Build]] = {case: [] for case in header.labels}
     for launch in launches:
         for case, of_launch in launch.cases.items():
@@ -357,7 +359,9 @@ def _sorted_acceptances(
 
     The limit is that of their --accept.
     """
-    accepted, exceeded, unlimited = [], [], []
+    accepted = []
+    exceeded = []
+    unlimited = []
     for finding in findings:
         found = matching(finding)
         limited = [one for one in found if one.limit is not None]
@@ -396,7 +400,8 @@ def _differences_of_cases(
 
 
 def _more_memory(what: str, sizes: Mapping[str, int]) -> Iterator[str]:
-    base, new = sizes.get(BASE, 0), sizes.get(HEAD, 0)
+    base = sizes.get(BASE, 0)
+    new = sizes.get(HEAD, 0)
     if base > 0 and abs(new - base) >= MEMORY_SHARE * base:
         yield f"{what}: {base:,} -> {new:,} bytes ({units.percent(new / base - 1, signed=True)})"
 
@@ -423,7 +428,8 @@ def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 
 def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
-    (base_bits, base_number), (new_bits, new_number) = build[BASE].outcome, build[HEAD].outcome
+    (base_bits, base_number) = build[BASE].outcome
+    (new_bits, new_number) = build[HEAD].outcome
     # One side had no time to read its result.
     if base_bits == new_bits or not base_bits or not new_bits:
         return False
@@ -467,7 +473,8 @@ def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
 
     Those of the operations with the largest change of time first.
     """
-    base, head = build[BASE], build[HEAD]
+    base = build[BASE]
+    head = build[HEAD]
     changes = [
         _Change(*key, base.operations.get(key), head.operations.get(key))
         for key in {**base.operations, **head.operations}

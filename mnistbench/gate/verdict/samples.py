@@ -48,15 +48,22 @@ from mnistbench.core.operation import (
 #: Version of the file. 1 (0.1.0): the first.
 SCHEMA = 1
 
-BASE, HEAD = "base", "head"
+BASE = "base"
+HEAD = "head"
 
 #: Oldest version of torch that a side may have. That of other commands is in pyproject.toml.
 OLDEST_TORCH = "2.6"
 
-#: Clocks of a case. DEVICE: between two events on an accelerator, so with the gaps between its
-#: kernels. BUSY: the time in which it ran kernels or copies, of profiled iterations. NO_CLOCK:
-#: memory.
-WALL, CPU, DEVICE, BUSY, NO_CLOCK = "wall", "cpu", "device", "busy", "none"
+#: Clock of a case: wall time.
+WALL = "wall"
+#: Clock of a case: CPU time.
+CPU = "cpu"
+#: Clock of a case: between two events on an accelerator, so with the gaps between its kernels.
+DEVICE = "device"
+#: Clock of a case: the time in which an accelerator ran kernels or copies, of profiled iterations.
+BUSY = "busy"
+#: Memory has no clock.
+NO_CLOCK = "none"
 _CLOCK_TITLES = {
     WALL: "wall time",
     CPU: "CPU time",
@@ -70,45 +77,52 @@ _Versions = Annotated[tuple[str, str], Members("the versions of both sides")]
 _Types = Annotated[tuple[str, str], Members("the types of both sides")]
 _Outcome = Annotated[tuple[str, float | None], Members("a hash and a number")]  # None: not finite
 
-#: Stage of the one long launch, the soak. Its builds of a case are parts of equal time, in one
-#: process of each side.
-SOAK, PARTS = 3, 10
+#: Stage of the one long launch, the soak.
+SOAK = 3
+#: Parts of equal time of a case in the soak, its builds, in one process of each side.
+PARTS = 10
 
 #: Stage of launches of a qualification in which each iteration of the head is made longer.
 LONGER = 4
 
-#: Fewest pairs of usable times that a difference is computed from, and its least squared error:
-#: some clocks advance in steps.
-LEAST_PAIRS, _LEAST_SQUARE = 3, 1e-12
+#: Fewest pairs of usable times that a difference is computed from.
+LEAST_PAIRS = 3
+#: Least squared error of a difference: some clocks advance in steps.
+_LEAST_SQUARE = 1e-12
 
-#: Kinds of quantities. Of a case: median and mean of its iterations. Of its operations: a single
-#: one; those of one place that only one side has, whose sums are compared if both are large, or
-#: which are judged by the share of the case that they add; what is no operation (time outside
-#: operations, runtime calls, unattributed kernels); the group of small ones. Of a process: CPU time
-#: that it spends once, and peak memory.
-ITERATION, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND, OTHER, ONCE, MEMORY = (
-    "iteration",
-    "mean",
-    "operation",
-    "replaced",
-    "added",
-    "outside",
-    "other",
-    "once",
-    "memory",
-)
+#: Kind of a quantity: the median of the iterations of a case.
+ITERATION = "iteration"
+#: Kind of a quantity: the mean of the iterations of a case.
+MEAN = "mean"
+#: Kind of a quantity: a single operation.
+OPERATION = "operation"
+#: Kind of a quantity: operations of one place that only one side has, whose sums are compared if
+#: both are large.
+REPLACED = "replaced"
+#: Kind of a quantity: such operations that are judged by the share of the case that they add.
+ADDED = "added"
+#: Kind of a quantity: what is no operation (time outside operations, runtime calls, unattributed
+#: kernels).
+OUTSIDE_KIND = "outside"
+#: Kind of a quantity: the group of small operations.
+OTHER = "other"
+#: Kind of a quantity: CPU time that a process spends once.
+ONCE = "once"
+#: Kind of a quantity: peak memory of a process.
+MEMORY = "memory"
 
-#: Names of the kinds ONCE and MEMORY. Of each case: its first iteration in the process, and what
-#: has to happen before (fixtures of the test alone, its own code, the build, the setup of the first
-#: iteration). Of the process: imports of conftest.py, of the tests and of their modules, with what
-#: these import; fixtures that several tests share; memory after the first case has run.
-FIRST, SETUP, IMPORT, FIXTURES, RESIDENT = (
-    "first iteration",
-    "setup",
-    "import",
-    "shared fixtures",
-    "resident memory",
-)
+#: Name of a kind ONCE: the first iteration of a case in the process.
+FIRST = "first iteration"
+#: Name of a kind ONCE: what has to happen before the first iteration of a case (fixtures of the
+#: test alone, its own code, the build, the setup of the first iteration).
+SETUP = "setup"
+#: Name of a kind ONCE: imports of conftest.py, of the tests and of their modules, with what these
+#: import.
+IMPORT = "import"
+#: Name of a kind ONCE: fixtures that several tests share.
+FIXTURES = "shared fixtures"
+#: Name of a kind MEMORY: memory of the process after the first case has run.
+RESIDENT = "resident memory"
 
 #: Name of the whole process among the cases.
 ALL_CASES = "all cases"
@@ -257,7 +271,8 @@ class Launch:
     @classmethod
     def from_stored(cls, stored: Any) -> Launch:
         """Read a line of a file."""
-        line, cases = Reader(stored), {}
+        line = Reader(stored)
+        cases = {}
         for case in line["cases"].read(Mapping[str, Any]):
             builds = line["cases"][case]
             read = [
@@ -659,10 +674,8 @@ def _differ_in_profile(
     have to have the same number of calls, and small, which it is not for the short call of a plain
     test.
     """
-    comparable, differ = (
-        all(side.block_ns and side.by_share for side in build.values()),
-        differ or difference,
-    )
+    comparable = all(side.block_ns and side.by_share for side in build.values())
+    differ = differ or difference
     if not comparable or len({_calls(side) for side in build.values()}) > 1:
         return _differ_by(differ, functools.partial(_times_of, keys), build)
 
@@ -717,10 +730,8 @@ def _changed_sum(keys: Sequence[OpKey], build: Build) -> float:
 
     Exchanging the sides only changes the sign.
     """
-    change, alone = (
-        _differ_by(difference, functools.partial(_times_of, keys), build),
-        _share_added(set(keys), build),
-    )
+    change = _differ_by(difference, functools.partial(_times_of, keys), build)
+    alone = _share_added(set(keys), build)
     return change * (_added(keys, build) / alone) if alone else change
 
 
@@ -740,7 +751,8 @@ def _added(keys: Sequence[OpKey], build: Build) -> float:
         for key in side.operations
         if key[1:] in places and key[0] not in NOT_OPERATIONS
     }
-    alone, in_place = _share_added(set(keys), build), _share_added(around, build)
+    alone = _share_added(set(keys), build)
+    in_place = _share_added(around, build)
     if math.isnan(alone) or math.isnan(in_place):
         return math.nan
     return min(alone, in_place, key=abs) if alone * in_place > 0 else 0.0

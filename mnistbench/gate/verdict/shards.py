@@ -43,7 +43,8 @@ def gather(paths: Sequence[Path]) -> Recorded:
 
 def _difference(first: Recorded, other: Recorded) -> str:
     """Return what differs between the gates of two shards; empty if they are of one gate."""
-    one, another = first.header, other.header
+    one = first.header
+    another = other.header
     compared = {
         "number of shards": (one.shard.of, another.shard.of),
         **{
@@ -119,7 +120,8 @@ def not_measured(parts: Sequence[Recorded]) -> Iterator[Reason]:
         replace(parts[0].header.shard, number=number)
         for number in range(1, parts[0].header.shard.of + 1)
     ]:
-        part, tests = by_number.get(shard.number), shard.own()
+        part = by_number.get(shard.number)
+        tests = shard.own()
         shown = ", ".join(tests[:NAMED]) + (", ..." if len(tests) > NAMED else "")
         lost = f"so its tests are not judged: {len(tests)} ({shown})"
         if part is None and tests:

@@ -48,7 +48,8 @@ def soaks(launches: Sequence[Launch]) -> Iterable[Soak]:
         found = quantities([Launch(SOAK, {case: [part]}, 0.0) for part in parts])
         logs = next((mean.logs for mean in found if (mean.kind, mean.clock) == (MEAN, WALL)), ())
         if len(logs) == PARTS and all(map(math.isfinite, logs)):
-            middle, reach = statistics.fmean(logs), _T * statistics.stdev(logs) / math.sqrt(PARTS)
+            middle = statistics.fmean(logs)
+            reach = _T * statistics.stdev(logs) / math.sqrt(PARTS)
             step = math.hypot(*map(operator.sub, logs[1:], logs)) / math.sqrt(PARTS - 1)
             sides = [[part[side] for part in parts] for side in (BASE, HEAD)]
             base, head = ([statistics.fmean(part.times[WALL]) for part in side] for side in sides)

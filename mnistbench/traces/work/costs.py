@@ -160,7 +160,8 @@ def _work(event: ThreadEvent | None, launched: Sequence[DeviceEvent]) -> Work:
 
 # ---- Peak rates ----------------------------------------------------------------------------------
 
-_TERA, _GIGA = 1e12, 1e9
+_TERA = 1e12
+_GIGA = 1e9
 
 
 @dataclass(frozen=True)

@@ -69,9 +69,16 @@ def _like(tensor: Tensor, dtype: str = "") -> Tensor:
 
 # ---- Elementwise ---------------------------------------------------------------------------------
 
-#: Number format of the result: promoted from the inputs; the same, for floating-point inputs alone;
-#: truth values; that of the first input; promoted from all inputs but the first.
-_PROMOTED, _FLOATING, _TRUTH, _FIRST, _OTHERS = "promoted", "floating", "truth", "first", "others"
+#: Number format of the result: promoted from the inputs.
+_PROMOTED = "promoted"
+#: Number format of the result: promoted from the inputs, for floating-point inputs alone.
+_FLOATING = "floating"
+#: Number format of the result: truth values.
+_TRUTH = "truth"
+#: Number format of the result: that of the first input.
+_FIRST = "first"
+#: Number format of the result: promoted from all inputs but the first.
+_OTHERS = "others"
 
 #: (number format of the result, leading arguments that are read) -> operations.
 _ELEMENTWISE = {
@@ -211,7 +218,8 @@ def _fill(arguments: Arguments) -> Work:
 def _reduction(arguments: Arguments) -> Work:
     """Count ``sum(self, dtype)`` and ``sum(self, dim, keepdim, dtype)``, and the like."""
     source = arguments.tensor(0)
-    of_all, last = len(arguments) <= 2, len(arguments) - 1
+    of_all = len(arguments) <= 2
+    last = len(arguments) - 1
     kept = _without(source, () if of_all else arguments.numbers(1))
     if last and arguments.is_tensor(last):  # the argument out
         return _moved(source, Tensor(kept, arguments.tensor(last).dtype))
@@ -244,7 +252,8 @@ def _checked(dim: int, rank: int) -> int:
 
 
 def _index_select(arguments: Arguments) -> Work:
-    source, index = arguments.tensor(0), arguments.tensor(2)
+    source = arguments.tensor(0)
+    index = arguments.tensor(2)
     chosen = list(source.shape)
     chosen[_checked(arguments.number(1), len(chosen))] = index.shape[0] if index.shape else 1
     rows = Tensor(tuple(chosen), source.dtype)
@@ -252,13 +261,15 @@ def _index_select(arguments: Arguments) -> Work:
 
 
 def _embedding(arguments: Arguments) -> Work:
-    table, index = arguments.tensor(0), arguments.tensor(1)
+    table = arguments.tensor(0)
+    index = arguments.tensor(1)
     rows = Tensor((*index.shape, *table.shape[1:]), table.dtype)
     return _moved(rows, index, rows)
 
 
 def _gather(arguments: Arguments) -> Work:
-    source, index = arguments.tensor(0), arguments.tensor(2)
+    source = arguments.tensor(0)
+    index = arguments.tensor(2)
     chosen = Tensor(index.shape, source.dtype)
     return _moved(chosen, index, chosen)
 
@@ -272,7 +283,8 @@ def _softmax(arguments: Arguments) -> Work:
 
 
 def _softmax_backward(arguments: Arguments) -> Work:
-    gradient, output = arguments.tensor(0), arguments.tensor(1)
+    gradient = arguments.tensor(0)
+    output = arguments.tensor(1)
     return _moved(gradient, output, _like(gradient, arguments.dtype(3, gradient.dtype)))
 
 
@@ -294,7 +306,8 @@ def _layer_norm(arguments: Arguments) -> Work:
 
 
 def _layer_norm_backward(arguments: Arguments) -> Work:
-    gradient, source = arguments.tensor(0), arguments.tensor(1)
+    gradient = arguments.tensor(0)
+    source = arguments.tensor(1)
     parameters = arguments.tensors((5, 6))
     outputs = zip((source, *parameters), arguments.flags(7), strict=False)
     written = [_like(tensor) for tensor, is_wanted in outputs if is_wanted]

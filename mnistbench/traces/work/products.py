@@ -66,7 +66,8 @@ def _matrix_product(first: int) -> Rule:
     """Return the rule of ``first`` added tensors and two factors [..., m, k] and [..., k, n]."""
 
     def count(arguments: Arguments) -> Work:
-        left, right = arguments.tensor(first), arguments.tensor(first + 1)
+        left = arguments.tensor(first)
+        right = arguments.tensor(first + 1)
         batch = left.shape[:-2]
         if (
             len(left.shape) < 2
@@ -197,7 +198,8 @@ def _convolution(name: str) -> Rule:
     positions = {argument: position for position, argument in enumerate(CONVOLUTIONS[name])}
 
     def count(arguments: Arguments) -> Work:
-        images, weight = arguments.tensor(0), arguments.tensor(1)
+        images = arguments.tensor(0)
+        weight = arguments.tensor(1)
         dims = len(images.shape) - 2
         if dims < 1 or len(weight.shape) != dims + 2:
             raise UncountedError(NOT_RECORDED)
@@ -212,12 +214,10 @@ def _convolution(name: str) -> Rule:
                 raise UncountedError(NOT_RECORDED)
             return found
 
-        kernel, stride, padding, dilation = (
-            weight.shape[2:],
-            sizes("stride", 1),
-            sizes("padding", 0),
-            sizes("dilation", 1),
-        )
+        kernel = weight.shape[2:]
+        stride = sizes("stride", 1)
+        padding = sizes("padding", 0)
+        dilation = sizes("dilation", 1)
         at = positions.get("transposed")
         is_transposed = name.endswith("transpose") if at is None else arguments.flag(at)
         if is_transposed:
@@ -226,10 +226,8 @@ def _convolution(name: str) -> Rule:
             area = transposed_area(images.shape[2:], kernel, stride, padding, dilation, added)
             channels = weight.shape[1] * groups
         else:
-            area, channels = (
-                window_area(images.shape[2:], kernel, stride, padding, dilation),
-                weight.shape[0],
-            )
+            area = window_area(images.shape[2:], kernel, stride, padding, dilation)
+            channels = weight.shape[0]
         out = Tensor((images.shape[0], channels, *area), images.dtype)
         bias = arguments.tensors([positions["bias"]] if "bias" in positions else [])
         windows = images.shape[2:] if is_transposed else area
@@ -313,8 +311,10 @@ def _convolution_backward(arguments: Arguments) -> Work:
 
 # ---- Attention -----------------------------------------------------------------------------------
 
-#: Layouts of query, key and value: positions of heads and sequence among [batch, ., ., features].
-_HEADS_FIRST, _SEQUENCE_FIRST = (1, 2), (2, 1)
+#: Positions of heads and sequence among [batch, heads, sequence, features] of query, key and value.
+_HEADS_FIRST = (1, 2)
+#: Positions of heads and sequence among [batch, sequence, heads, features] of query, key and value.
+_SEQUENCE_FIRST = (2, 1)
 
 #: Operation -> layout, and the names of its arguments up to the last one that matters here.
 ATTENTION = {
@@ -515,7 +515,8 @@ def _attention(name: str) -> Rule:
 
     def count(arguments: Arguments) -> Work:
         """Count two products: of queries and keys, and of their scores and the values."""
-        sizes, query = _sizes(arguments, layout, names), arguments.tensor(0)
+        sizes = _sizes(arguments, layout, names)
+        query = arguments.tensor(0)
         written = [Tensor((*query.shape[:3], sizes.value_features), query.dtype)]
         if "compute_log_sumexp" not in names or arguments.flag(names.index("compute_log_sumexp")):
             written.append(Tensor((sizes.batch, sizes.heads, sizes.queries), "float32"))

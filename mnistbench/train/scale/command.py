@@ -81,10 +81,8 @@ def check_ranks(settings: Settings, environ: Mapping[str, str]) -> None:
     from mnistbench.measuring.environment import accelerators, resolve_devices
 
     resolve_devices([settings.device])
-    most, present = (
-        max(settings.ranks),
-        len([name for name in accelerators() if name.startswith(settings.device)]),
-    )
+    most = max(settings.ranks)
+    present = len([name for name in accelerators() if name.startswith(settings.device)])
     if most > present:
         raise UsageError(
             f"--ranks: {most} ranks need as many GPUs, and there are {present}; give {present} at "
@@ -99,7 +97,8 @@ def measured(settings: Settings) -> Scaling:
         ChildError: a launch failed.
         KeyboardInterrupt: Ctrl-C; all processes have ended.
     """
-    launches, environment = [], None
+    launches = []
+    environment = None
     with (
         tempfile.TemporaryDirectory(prefix="mnistbench-scale-") as name,
         Progress(sys.stderr, total=len(settings.ranks), quiet=True) as progress,

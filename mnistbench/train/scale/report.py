@@ -13,7 +13,9 @@ from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 from mnistbench.train.scale.result import Launched, Scaling
 
-_IDEAL, _MEASURED, _OVERSUBSCRIBED = ".", "o", "x"
+_IDEAL = "."
+_MEASURED = "o"
+_OVERSUBSCRIBED = "x"
 
 
 def report(scaling: Scaling) -> Report:

@@ -36,8 +36,10 @@ _FAILED = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Time the steps as one of the ranks; return the exit code."""
-    values, path = json.loads(arguments[0]), Path(arguments[1])
-    settings, rank = Settings(**{**values, "ranks": tuple(values["ranks"])}), own_rank(os.environ)
+    values = json.loads(arguments[0])
+    path = Path(arguments[1])
+    settings = Settings(**{**values, "ranks": tuple(values["ranks"])})
+    rank = own_rank(os.environ)
     device = torch.device(
         settings.device if settings.device == "cpu" else f"{settings.device}:{rank.local_rank}"
     )

@@ -43,7 +43,8 @@ def predicted(answers=ANSWERS, **changes):
 
 def report(directory, findings, language="en"):
     """The document, the numbers that it cites and all tables."""
-    sheets, texts = with_predictions(findings, sheets_of(findings)), Texts(language)
+    sheets = with_predictions(findings, sheets_of(findings))
+    texts = Texts(language)
     document, numbers = Chapters(
         findings, sheets, texts, (), predictions_section(directory, findings, sheets, texts)
     ).document()

@@ -31,7 +31,8 @@ def lab(original, tmp_path):
 @pytest.fixture
 def tested(monkeypatch):
     """The texts of the steps that a made-up self-test got; the machine is that of the labs."""
-    texts, results = [], [quiet()]
+    texts = []
+    results = [quiet()]
 
     def made_up(settings, text, *_):
         texts.append((settings.launches, text))
@@ -237,7 +238,8 @@ def runner(monkeypatch):
 
 def test_points_of_checks_and_bands_are_written_for_two_graders(lab, tmp_path, runner):
     write(lab, EXPLANATIONS, "")
-    gradescope, classroom50 = tmp_path / "results.json", tmp_path / "result.json"
+    gradescope = tmp_path / "results.json"
+    classroom50 = tmp_path / "result.json"
     assert check(lab, "--gradescope", gradescope, "--classroom50", classroom50) == 1
     tests = json.loads(gradescope.read_text(encoding="utf-8"))["tests"]
     assert [set(each) for each in tests] == [{"name", "score", "max_score", "status", "output"}] * (

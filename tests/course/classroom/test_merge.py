@@ -161,10 +161,8 @@ def test_times_that_may_be_equal_by_chance_do_not_count(times):
 
 
 def test_code_is_compared_without_comments_and_white_space():
-    one, other = (
-        "def make_step(model):\n    return model  # mine\n",
-        "def make_step( model ):\n\n  # ours\n  return model\n",
-    )
+    one = "def make_step(model):\n    return model  # mine\n"
+    other = "def make_step( model ):\n\n  # ours\n  return model\n"
     assert found_copies(work("s1", 1, text=one), work("s2", 2, text=other)) == [
         ("code", ["s1", "s2"], 1)
     ]

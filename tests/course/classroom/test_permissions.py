@@ -55,7 +55,10 @@ def folder(whole, monkeypatch):
     shutil.rmtree(made)
 
 
-NOTHING, READ = 0o000, 0o444  # of a directory, READ gives the names without the contents
+#: Mode of a file or directory that nobody may read.
+NOTHING = 0o000
+#: Mode of what may be read: of a directory it gives the names without the contents.
+READ = 0o444
 
 
 @pytest.mark.parametrize(

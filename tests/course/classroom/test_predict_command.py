@@ -25,7 +25,8 @@ class Terminal:
     """Types lines; Ctrl-C where a line is None, and Ctrl-D after the last one."""
 
     def __init__(self, *lines):
-        self.lines, self.prompts = list(lines), []
+        self.lines = list(lines)
+        self.prompts = []
 
     def __call__(self, prompt):
         self.prompts.append(prompt)

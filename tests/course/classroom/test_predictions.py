@@ -92,7 +92,8 @@ def test_any_text_is_predictions_or_one_line(folder, text):
     try:
         found = read(path, HEAD)
     except UsageError as error:
-        found, said = NONE, str(error)
+        found = NONE
+        said = str(error)
     else:
         said = f"{path}: "
     assert said.startswith(f"{path}: ")

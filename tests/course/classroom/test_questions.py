@@ -88,7 +88,9 @@ def test_the_run_answers_the_questions():
     numbers = {
         key: number.value for key, number in found.items() if isinstance(number, CitedNumber)
     }
-    conv, addmm, small = 9600, 600, 600
+    conv = 9600
+    addmm = 600
+    small = 600
     whole = conv + conv // 100 + addmm + 3 * small + small + 2 * conv + 2 * addmm + small
     assert numbers == pytest.approx(
         {

@@ -348,7 +348,8 @@ def test_a_spoiled_submission_is_read_or_one_line(data, packed, folder):
     _, made = data.draw(spoiled(document(small)))
     path = folder / SUBMISSION
     path.write_text(json.dumps(made), encoding="utf-8")
-    said, found = f"{path}: ", ()
+    said = f"{path}: "
+    found = ()
     try:
         found = problems(read(path))
     except RecordError as error:

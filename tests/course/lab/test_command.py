@@ -38,7 +38,12 @@ def measured(tmp_path_factory):
     from mnistbench.measuring.environment import read
 
     class Small(Measures):
-        block_s, least, most, epoch_s, epochs, profiled_iterations = 0.1, 8, 16, 0.1, 1, 2
+        block_s = 0.1
+        least = 8
+        most = 16
+        epoch_s = 0.1
+        epochs = 1
+        profiled_iterations = 2
         interrupted = True
         began = ()
 
@@ -321,7 +326,8 @@ def test_ctrl_c_ends_a_lab_that_can_be_resumed(tmp_path):
         words, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        first, second = running.stderr.readline(), running.stderr.readline()
+        first = running.stderr.readline()
+        second = running.stderr.readline()
         assert first.startswith("[ 1/")
         assert second.startswith("[ 2/")
         running.send_signal(signal.SIGINT)

@@ -147,7 +147,10 @@ def test_the_page_has_every_sentence_of_the_markdown(figures):
 class Reading(HTMLParser):
     def __init__(self):
         super().__init__()
-        self.tags, self.text, self.ids, self.skip = [], [], [], False
+        self.tags = []
+        self.text = []
+        self.ids = []
+        self.skip = False
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
@@ -204,7 +207,8 @@ def hostile():
 
 def test_text_from_a_file_cannot_become_markup(figures):
     document, _ = report(hostile())
-    page, text = html(document, figures), markdown(document)
+    page = html(document, figures)
+    text = markdown(document)
     assert not [tag for tag, _ in read_html(page).tags if tag == "script"]
     assert "\x1b" not in page
     assert "\x1b" not in text
@@ -401,7 +405,8 @@ def places(text):
 
 
 def test_both_languages_have_the_same_keys_and_places():
-    english, chinese = wording("en"), wording("zh")
+    english = wording("en")
+    chinese = wording("zh")
     file = tomllib.loads(
         (Path(explain_module.__file__).parent / "wording" / "en.toml").read_text(encoding="utf-8")
     )

@@ -445,7 +445,8 @@ def starting_with(first, warm):
         rows = tuple(row(name, round(ns)) for name, ns in times.items())
         return dataclasses.replace(call, table=dataclasses.replace(call.table, rows=rows))
 
-    cold, later = changed(untrained.cold, first), changed(untrained.warm, warm)
+    cold = changed(untrained.cold, first)
+    later = changed(untrained.warm, warm)
     return laptop(first_iterations=(dataclasses.replace(untrained, cold=cold, warm=later), trained))
 
 

@@ -16,7 +16,8 @@ from mnistbench.course.lab.texts import Texts
 
 @pytest.mark.versions
 def test_every_figure_is_drawn_as_svg_and_png(tmp_path):
-    drawing, found = Figures(tmp_path, Texts("en")), cluster()
+    drawing = Figures(tmp_path, Texts("en"))
+    found = cluster()
     drawing.draw(found, sheets_of(found))
     devices = found.settings.devices
     assert set(drawing.drawn) == {
@@ -79,7 +80,8 @@ def test_what_is_missing_is_not_drawn(tmp_path):
 
 
 def test_a_host_s_table_is_no_picture_of_an_accelerator(tmp_path):
-    drawing, found = Figures(tmp_path, Texts("en")), without_device_view(cluster())
+    drawing = Figures(tmp_path, Texts("en"))
+    found = without_device_view(cluster())
     for device in ("cpu", "cuda"):
         drawing._operations(found, sheets_of(found), "step", device)
     assert drawing.drawn == ["operations-step-cpu"]

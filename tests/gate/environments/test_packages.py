@@ -160,7 +160,10 @@ def test_what_a_changed_package_requires_may_change_with_it():
 
 class Distribution:
     def __init__(self, name, version, direct="", requires=None, sizes=None):
-        self.name, self.version, self.requires, self._direct = name, version, requires, direct
+        self.name = name
+        self.version = version
+        self.requires = requires
+        self._direct = direct
         self.files = None if sizes is None else [type("File", (), {"size": size}) for size in sizes]
 
     def read_text(self, name):

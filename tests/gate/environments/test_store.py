@@ -351,7 +351,9 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(uv, home, monkeypatch):
 
 def test_two_gates_make_one_environment(uv, monkeypatch):
     monkeypatch.setenv("FAKE_UV", "slow")
-    said, folders, errors = [], [], []
+    said = []
+    folders = []
+    errors = []
 
     def gate():
         try:
@@ -379,7 +381,8 @@ def test_two_gates_use_one_environment_at_the_same_time(uv):
 
 
 def test_uv_keeps_the_lock_after_its_parent_was_killed(home, tmp_path):
-    lock, ready = home / "lock", home / "ready"
+    lock = home / "lock"
+    ready = home / "ready"
     program = tmp_path / "waits"
     program.write_text(
         f"#!{sys.executable} -SE\nimport os, pathlib, time\n"
@@ -409,7 +412,8 @@ def test_uv_keeps_the_lock_after_its_parent_was_killed(home, tmp_path):
 
 def test_removing_leaves_what_is_used_and_nothing_else(uv, home):
     numpy = Wanted(("numpy==2.1",), ("numpy==2.1",), 0)
-    first, other = Path(make().folder), Path(make(numpy).folder)
+    first = Path(make().folder)
+    other = Path(make(numpy).folder)
     incomplete = first.parent / "incomplete"
     incomplete.mkdir()
     shared = home / "in the cache of uv"

@@ -60,7 +60,8 @@ def test_calls_of_forward_and_backward_are_tied_to_their_module(step):
     }
     assert shapes["aten::addmm", "forward", "hidden"] == [[[8], [4, 16], [16, 8]]]
     assert shapes["aten::addmm", "forward", "out"] == [[[3], [4, 8], [8, 3]]]
-    of_input, of_weight = [[4, 3], [3, 8]], [[3, 4], [4, 8]]
+    of_input = [[4, 3], [3, 8]]
+    of_weight = [[3, 4], [4, 8]]
     assert sorted(shapes["aten::mm", "backward", "out"]) == sorted([of_input, of_weight])
 
 
@@ -86,7 +87,8 @@ def test_every_row_of_operations_of_the_table_is_found_or_has_a_reason(step):
 
 
 def test_an_operation_that_the_mode_does_not_see_is_found_by_the_call_around_it():
-    net, images = nn.Conv2d(2, 4, 3), torch.randn(2, 2, 8, 8)
+    net = nn.Conv2d(2, 4, 3)
+    images = torch.randn(2, 2, 8, 8)
     row = captured(lambda: net(images), "aten::mkldnn_convolution", "aten::_convolution")
     for name, found in row.items():
         [call] = found.calls
@@ -161,7 +163,8 @@ def test_a_view_has_no_elements_because_it_reads_none():
 
 
 def test_the_time_between_calls_is_that_of_the_calls_between_them():
-    a, b = torch.randn(10_000), torch.randn(300, 300)
+    a = torch.randn(10_000)
+    b = torch.randn(300, 300)
 
     def run():
         a.sin_()
@@ -223,7 +226,8 @@ def test_one_tensor_that_is_given_twice_is_one_tensor():
 
 
 def test_tensor_lists_are_described_and_changed_tensors_are_numbered():
-    weights, grads = [torch.randn(3), torch.randn(2, 2)], [torch.randn(3), torch.randn(2, 2)]
+    weights = [torch.randn(3), torch.randn(2, 2)]
+    grads = [torch.randn(3), torch.randn(2, 2)]
     call = only_call(lambda: torch._foreach_add_(weights, grads, alpha=2.0), "aten::_foreach_add_")
     assert [[one["tensor"]["shape"] for one in arg] for arg in call.args] == [
         [[3], [2, 2]],
@@ -233,7 +237,8 @@ def test_tensor_lists_are_described_and_changed_tensors_are_numbered():
 
 
 def test_arguments_that_are_only_written_need_not_be_restored():
-    x, out = torch.randn(3), torch.empty(3)
+    x = torch.randn(3)
+    out = torch.empty(3)
     assert only_call(lambda: torch.sin(x, out=out), "aten::sin").writes == []
     assert only_call(lambda: out.copy_(x), "aten::copy_").writes == []
     assert only_call(x.sin_, "aten::sin_").writes == [0]
@@ -336,7 +341,9 @@ def since(call):
 
 
 def test_the_bytes_that_are_used_after_a_tensor_are_counted_once():
-    a, b, c = torch.randn(10), torch.randn(100), torch.randn(1_000)
+    a = torch.randn(10)
+    b = torch.randn(100)
+    c = torch.randn(1_000)
 
     def run():
         torch.cat([a, b, c])
@@ -357,7 +364,8 @@ def test_the_bytes_that_are_used_after_a_tensor_are_counted_once():
 
 
 def test_the_bytes_that_are_used_after_the_memory_of_a_result_are_counted():
-    a, out = torch.randn(100_000), torch.empty(100_000)
+    a = torch.randn(100_000)
+    out = torch.empty(100_000)
 
     def run():
         torch.sin(a, out=out)

@@ -5,7 +5,9 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from mnistbench.gate.reproducers.tensors import HostBlock, allocated, before_calls
 
-A, B, C = HostBlock(1_000, 100), HostBlock(2_000, 500), HostBlock(3_000, 40)
+A = HostBlock(1_000, 100)
+B = HostBlock(2_000, 500)
+C = HostBlock(3_000, 40)
 
 
 def test_bytes_and_time_after_the_last_use_are_counted():
@@ -49,7 +51,8 @@ def test_a_call_without_a_time_took_none():
 
 def test_memory_inside_an_operation_belongs_to_its_call():
     # oneDNN computes no doubles.
-    images, kernels = torch.randn(1, 3, 20, 20).double(), torch.randn(4, 3, 5, 5).double()
+    images = torch.randn(1, 3, 20, 20).double()
+    kernels = torch.randn(4, 3, 5, 5).double()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         with record_function("call:7"):
             output = torch.nn.functional.conv2d(images, kernels)

@@ -294,8 +294,10 @@ def tensors(names):
     return [cell.cell_contents for cell in names["call"].__closure__ or ()]
 
 
-X, W = torch.randn(8, 16), torch.randn(4, 16)
-IMAGES, KERNELS = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)
+X = torch.randn(8, 16)
+W = torch.randn(4, 16)
+IMAGES = torch.randn(2, 3, 8, 8)
+KERNELS = torch.randn(4, 3, 3, 3)
 
 
 def backward(output):

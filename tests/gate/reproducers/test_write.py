@@ -124,7 +124,8 @@ def test_a_slower_operation_has_a_script_with_what_the_gate_found(tmp_path):
 def test_iterations_precede_the_captured_calls_as_in_a_launch_but_few_of_a_short_case(
     tmp_path, iterations, before
 ):
-    describe, of_case = Described(), gate_builders.build(gate_builders.side(iterations=iterations))
+    describe = Described()
+    of_case = gate_builders.build(gate_builders.side(iterations=iterations))
     launches = [gate_builders.launch(cases={}), gate_builders.launch(of_case)]
     written(tmp_path, finding(), describe=describe, launches=launches)
     assert [describe.wanted[side][0]["iterations"] for side in (BASE, HEAD)] == [before] * 2
@@ -147,7 +148,9 @@ def test_if_the_calls_differ_the_script_has_those_of_both_sides(tmp_path):
 
 
 def test_of_a_replaced_operation_each_side_describes_its_own(tmp_path):
-    mm, gemm, clone = gate_builders.MM, gate_builders.GEMM, gate_builders.CLONE
+    mm = gate_builders.MM
+    gemm = gate_builders.GEMM
+    clone = gate_builders.CLONE
     replaced = (Replaced(mm, 5.0, None), Replaced(gemm, None, 6.0), Replaced(clone, 1.0, 2.0))
     describe = Described()
     [found] = written(
@@ -259,10 +262,8 @@ def test_only_confirmed_slowdowns_of_operations_have_scripts():
         gate_builders.ADD: (1_000_000, 1.0),
     }
     slower = gate_builders.Measured(factor=1.2, operations=operations)
-    first, fresh = (
-        gate_builders.series(slower, count=10),
-        gate_builders.series(slower, count=8, stage=2, seed=2),
-    )
+    first = gate_builders.series(slower, count=10)
+    fresh = gate_builders.series(slower, count=8, stage=2, seed=2)
     [found] = slower_operations([*first, *fresh], Thresholds(), 1)
     assert found.screened.quantity.name == "aten::mkldnn_convolution, forward conv2"
     assert slower_operations(first, Thresholds(), 1) == []
@@ -320,11 +321,9 @@ def plan(tmp_path_factory):
     return plan
 
 
-STEP, PLAIN, COUNTED = (
-    "test_own.py::test_step[tiny-b4-cpu]",
-    "test_own.py::test_plain",
-    "test_own.py::test_counted[{}]",
-)
+STEP = "test_own.py::test_step[tiny-b4-cpu]"
+PLAIN = "test_own.py::test_plain"
+COUNTED = "test_own.py::test_counted[{}]"
 
 
 def test_both_sides_describe_the_calls_of_their_own_code(plan, tmp_path):

@@ -30,10 +30,8 @@ from mnistbench.measuring.timing import Clock, Sample
 @pytest.fixture(autouse=True)
 def _leaves_no_trace():
     """Seeds, threads and generators of this process are as they were."""
-    threads, states = (
-        torch.get_num_threads(),
-        (torch.get_rng_state(), random.getstate(), np.random.get_state()),
-    )
+    threads = torch.get_num_threads()
+    states = (torch.get_rng_state(), random.getstate(), np.random.get_state())
     yield
     torch.set_num_threads(threads)
     for restore, state in zip(
@@ -53,7 +51,8 @@ class Alone:
     """Turns of a side without another one."""
 
     def __init__(self, name=BASE):
-        self.name, self.turns = name, []
+        self.name = name
+        self.turns = []
 
     def of(self, names):
         names = list(names)
@@ -71,7 +70,8 @@ class Alone:
 
 def side_run(loss=None, workload=None, threads_of_side=0, **changes):
     workload = workload or (tiny_workload(loss=loss) if loss else tiny_workload())
-    side, params = Side("base", Path(), Path(), "", threads_of_side), tiny_params(**changes)
+    side = Side("base", Path(), Path(), "", threads_of_side)
+    params = tiny_params(**changes)
     return SideRun(
         side, WorkloadCase(lambda: build(params, workload), params.device, side.threads_of(params))
     )
@@ -142,7 +142,8 @@ class TestSides:
         assert measure(side_run())["outcome"] == expected
 
     def test_both_processes_draw_the_same_turns(self):
-        base, head = Alone(BASE), Alone(HEAD)
+        base = Alone(BASE)
+        head = Alone(HEAD)
         coins = coin(), coin()
         for turns, each in zip((base, head), coins, strict=True):
             alternate.measure(side_run(), turns, (HEAD, BASE), each, shares_core=True)
@@ -217,7 +218,8 @@ class TestSides:
         monkeypatch.setattr(alternate, "_calibrated", lambda *_: 6_000_000)
         monkeypatch.setattr(Clock, "wall_ns", lambda: next(clock))
         run = side_run()
-        run.efforts, run.case.may_be_repeated = (effort, effort), False
+        run.efforts = (effort, effort)
+        run.case.may_be_repeated = False
         found = measure(run, shares_core=True)
         assert (len(found["wall_ns"]), len(found["block_ns"])) == (pairs, blocks)
         assert found["iterations"] == pairs + blocks * calls_of_block
@@ -263,10 +265,13 @@ class TestSides:
         busy = subprocess.Popen([sys.executable, "-c", code])
         try:
             os.sched_setaffinity(0, [min(cores)])
-            queued, began, cpu = Clock.queued_ns(), time.perf_counter_ns(), time.thread_time_ns()
+            queued = Clock.queued_ns()
+            began = time.perf_counter_ns()
+            cpu = time.thread_time_ns()
             while time.thread_time_ns() - cpu < 100_000_000:
                 pass
-            elapsed, queued = time.perf_counter_ns() - began, Clock.queued_ns() - queued
+            elapsed = time.perf_counter_ns() - began
+            queued = Clock.queued_ns() - queued
         finally:
             os.sched_setaffinity(0, cores)
             busy.kill()
@@ -274,7 +279,8 @@ class TestSides:
         assert queued == pytest.approx(elapsed - 100_000_000, abs=0.05 * elapsed)
 
     def test_a_case_is_built_in_one_thread(self):
-        run, threads = side_run(threads=2), []
+        run = side_run(threads=2)
+        threads = []
         built = run.case._build
 
         def build_and_note():
@@ -348,7 +354,8 @@ class TestOperations:
         assert len(side["iteration_ns"]) == 8
 
     def test_the_collector_rests_while_events_are_parsed_and_not_before(self, monkeypatch):
-        collecting, parsing = [], []
+        collecting = []
+        parsing = []
         parse = workload_case.host_events
 
         def parse_and_note(profiler):
@@ -378,7 +385,8 @@ class TestMemory:
         return side_run(**changes).case.peak_memory()
 
     def test_the_same_code_takes_the_same_memory_to_the_byte(self):
-        first, second = self.peak(), self.peak()
+        first = self.peak()
+        second = self.peak()
         assert first == second
         assert first > sum(parameter.numel() * 4 for parameter in tiny_model().parameters())
 
@@ -436,7 +444,8 @@ class TestMemory:
 class Clocked(SideCase):
     """An iteration that computes for a time and waits for another, by clocks of its own."""
 
-    cpu_ns, waits_ns = 10_000_000, 30_000_000
+    cpu_ns = 10_000_000
+    waits_ns = 30_000_000
 
     def __init__(self):
         self.now = {"wall": 0, "cpu": 0}
@@ -493,7 +502,9 @@ class Queueing(Clocked):
     Before, in and after each call another program has the core for a time.
     """
 
-    setup_ns, call_ns, teardown_ns = 4_000_000, 5_000_000, 3_000_000
+    setup_ns = 4_000_000
+    call_ns = 5_000_000
+    teardown_ns = 3_000_000
 
     def __init__(self):
         self.now = {"wall": 0, "cpu": 0, "queued": 0}

@@ -227,7 +227,8 @@ class TestFixture:
     @pytest.mark.parametrize("disabled", [True, False])
     @pytest.mark.parametrize("makes_arguments", [True, False])
     def test_each_setup_of_pedantic_has_a_teardown(self, benchmark, disabled, makes_arguments):
-        opened, closed = [], []
+        opened = []
+        closed = []
 
         def setup():
             opened.append(len(opened))
@@ -284,7 +285,9 @@ class FakeCase(SideCase):
     rare = 0  # each of so many calls takes 31 times as long
 
     def __init__(self, ns, now):
-        self.ns, self.now, self.calls = ns, now, 0
+        self.ns = ns
+        self.now = now
+        self.calls = 0
 
     def __call__(self):
         self.calls += self.loops
@@ -308,7 +311,8 @@ class TestShortFunctions:
 
     @pytest.mark.parametrize(("seconds", "extra"), [(0.006, 3), (0.11, 0)])
     def test_a_long_function_is_hardly_calibrated(self, run, seconds, extra):
-        calls, number = [], []
+        calls = []
+        number = []
         one = run(lambda: (calls.append(1), time.sleep(seconds)))
         one.case.__dict__["_seen"] = False, False  # it calls no operation of torch
         one.case.outcome = lambda: number.append(len(calls)) or ("", 0.0)

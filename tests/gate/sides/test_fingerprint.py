@@ -520,7 +520,8 @@ def test_a_limit_of_bytes_ends_the_reading(value):
 
 
 def test_a_large_array_is_not_copied_as_a_whole():
-    tensor, array = torch.ones(2**22, dtype=torch.int8), np.ones(2**22, np.int8)
+    tensor = torch.ones(2**22, dtype=torch.int8)
+    array = np.ones(2**22, np.int8)
     for value in (tensor, array):
         assert fingerprint(value).number == 1
         assert fingerprint(value).unread == ()

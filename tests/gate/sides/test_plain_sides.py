@@ -167,7 +167,8 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
     for case, builds in found["cases"].items():
         assert len(builds) == 1
         for build in builds:
-            base, head = build["sides"][BASE], build["sides"][HEAD]
+            base = build["sides"][BASE]
+            head = build["sides"][HEAD]
             assert base["outcome"] == head["outcome"]
             assert base["loops"] == head["loops"]
             assert (base["loops"] > 100) == ("pedantic" not in case)
@@ -850,7 +851,8 @@ def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
         found = launch.measure()["once"]
-    body, setup = "test_own.py::test_body", "test_own.py::test_setup"
+    body = "test_own.py::test_body"
+    setup = "test_own.py::test_setup"
     for side, of_import in ((BASE, 50), (HEAD, 80)):
         memory = found[side].pop("resident memory")
         assert 10 * 2**20 < memory["all cases"] < 200 * 2**20  # before the heap is touched
@@ -1200,7 +1202,8 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
     assert keys["without_torch"] == []
     for case, builds in found.items():
         for build in builds:
-            base, head = build["sides"][BASE], build["sides"][HEAD]
+            base = build["sides"][BASE]
+            head = build["sides"][HEAD]
             assert base["outcome"] == head["outcome"], case
             if "keys" in base:
                 assert json.dumps(base["calls"]) == json.dumps(head["calls"])

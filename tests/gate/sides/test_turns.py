@@ -19,7 +19,8 @@ from mnistbench.gate.verdict.samples import BASE, HEAD
     st.sampled_from([BASE, HEAD]),
 )
 def test_two_processes_run_one_at_a_time_in_the_given_order(sequences, first) -> None:
-    ran, running = [], threading.Lock()
+    ran = []
+    running = threading.Lock()
 
     def work(turns, name):
         for sequence in sequences:
@@ -46,7 +47,8 @@ def test_a_sequence_ends_for_both_after_its_last_turn() -> None:
 
 def test_a_function_is_called_after_each_turn() -> None:
     def work(turns, name):
-        seen, turns._alive = [], lambda: seen.append(name)
+        seen = []
+        turns._alive = lambda: seen.append(name)
         for _ in turns.of([BASE, HEAD, BASE]):
             pass
         for _ in turns.at_once([BASE, HEAD]):

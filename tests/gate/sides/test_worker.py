@@ -58,7 +58,8 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
     case = "test_bench.py::test_forward[tiny-b4-cpu]"
     with launching(plan, 1, [case], tmp_path / "log") as launch:
         launch.ready()
-        loaded, numbers = len((tmp_path / "iterations").read_text().splitlines()), []
+        loaded = len((tmp_path / "iterations").read_text().splitlines())
+        numbers = []
         found = launch.measure(numbers.append)
     assert numbers == [1]
     iterations = [
@@ -71,7 +72,8 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
     first, second = found["cases"][case]
     assert (first["first"], second["first"]) == (*found["order"],)
     for build in (first, second):
-        base, head = build["sides"][BASE], build["sides"][HEAD]
+        base = build["sides"][BASE]
+        head = build["sides"][HEAD]
         assert base["outcome"] == head["outcome"]  # the same code on the same numbers
         assert base["keys"] == head["keys"]
         for times in ("wall_ns", "cpu_ns", "iteration_ns"):
@@ -103,7 +105,8 @@ def test_the_side_that_sends_first_is_drawn_with_the_order(tmp_path) -> None:
 
 
 def test_a_long_case_sends_a_message_every_ten_seconds(monkeypatch, tmp_path) -> None:
-    now, said = [0.0], []
+    now = [0.0]
+    said = []
     monkeypatch.setattr(worker.Clock, "wall_ns", lambda: now[0] * 1e9)
     launch = made(tmp_path, say=lambda **message: said.append((now[0], message)))
     for now[0] in range(0, 32, 4):
@@ -133,7 +136,8 @@ def test_a_workload_is_soaked_without_being_profiled(plan, tmp_path) -> None:
         found = whole(launch)
     assert len(found["cases"][case]) == PARTS
     for build in found["cases"][case]:
-        base, head = build["sides"][BASE], build["sides"][HEAD]
+        base = build["sides"][BASE]
+        head = build["sides"][HEAD]
         assert base["iterations"] == head["iterations"] > 10
         assert base["wall_ns"]
         assert "keys" not in base
@@ -245,7 +249,8 @@ def test_a_side_may_have_torch_and_pytest_alone(plan, tmp_path) -> None:
     assert sorted(found["cases"]) == sorted(listings[BASE].cases) == CASES
     for builds in found["cases"].values():
         for build in builds:
-            base, head = build["sides"][BASE], build["sides"][HEAD]
+            base = build["sides"][BASE]
+            head = build["sides"][HEAD]
             assert base["outcome"] == head["outcome"]
             assert base["keys"] == head["keys"]
             assert base["memory_bytes"] == head["memory_bytes"]
@@ -259,7 +264,8 @@ def test_a_side_may_have_the_oldest_torch(plan, tmp_path) -> None:
     assert sorted(found["cases"]) == CASES
     for builds in found["cases"].values():
         for build in builds:
-            base, head = build["sides"][BASE], build["sides"][HEAD]
+            base = build["sides"][BASE]
+            head = build["sides"][HEAD]
             assert base["outcome"][1] == pytest.approx(head["outcome"][1], rel=1e-4)
             assert base["parameters"] == head["parameters"]
             assert {"aten::addmm"} <= {key[0] for key in base["keys"]} & {

@@ -286,7 +286,8 @@ def test_a_candidate_is_what_fresh_launches_make_of_it(first, second, verdict, o
 def test_what_occurs_once_may_have_any_bound_and_changes_no_other_one():
     names = ("import", "setup", "shared fixtures")
     noisy = [once(0.1, spread=0.8, name=name, seed=number) for number, name in enumerate(names)]
-    result, without = decided(among(*noisy)), decided(among())
+    result = decided(among(*noisy))
+    without = decided(among())
     assert (result.outcome, result.reasons, result.unbounded) == (PASSED, (), ())
     assert min(one.high for one in result.once) > LIMITS.once
     assert [(one.low, one.high) for one in (*result.cases, *result.operations)] == [
@@ -345,8 +346,10 @@ def test_the_estimate_to_report_is_that_of_launches_that_did_not_choose_it():
 
 def test_bounds_of_what_was_measured_again_are_of_all_its_launches():
     first = among(call(0.03))
-    once, again = decided(first), decided(first, [fresh(call, 0.01)])
-    before, after = once.cases[0], again.cases[0]
+    once = decided(first)
+    again = decided(first, [fresh(call, 0.01)])
+    before = once.cases[0]
+    after = again.cases[0]
     assert (before.quantity.key, after.quantity.key) == (first[0].key, first[0].key)
     assert (before.launches, after.launches) == (12, 22)
     assert after.change == pytest.approx(
@@ -742,7 +745,8 @@ SCENES = {
 @pytest.mark.parametrize("scene", SCENES)
 def test_sides_that_change_names_change_the_verdict_and_mirror_the_bounds(scene):
     first, second = SCENES[scene]
-    one, other = decided(among(*first), second), decided(mirrored(among(*first)), mirrored(second))
+    one = decided(among(*first), second)
+    other = decided(mirrored(among(*first)), mirrored(second))
     turned = {REGRESSED: IMPROVED, IMPROVED: REGRESSED, UNCONFIRMED: UNCONFIRMED}
     assert [f.verdict for f in other.findings] == [turned[f.verdict] for f in one.findings]
     for before, after in zip(

@@ -52,7 +52,9 @@ def by_brute_force(logs, kinds, signs):
     rows = (logs * np.array(signs)[:, None]).tolist()
     limits = floors(logs, kinds)
     observed = [statistic(row, limit) for row, limit in zip(rows, limits, strict=True)]
-    p, left, least = {}, list(range(len(rows))), 0.0
+    p = {}
+    left = list(range(len(rows)))
+    least = 0.0
     while left and least <= LEVEL:
         largest = [
             max(
@@ -151,11 +153,11 @@ def test_the_p_value_of_a_small_effect_does_not_depend_on_a_large_one():
     logs = drawn(3, 10, 4, common=0)
     logs[0] += 0.2
     logs[1] += 0.05
-    kinds, signs = ["iteration", "mean", "operation"], np.ones(3)  # each has its own s0
-    p, alone = (
-        directed_test(logs, kinds, signs, SEED),
-        directed_test(logs[1:], kinds[1:], signs[1:], SEED),
-    )
+    # Each has its own s0.
+    kinds = ["iteration", "mean", "operation"]
+    signs = np.ones(3)
+    p = directed_test(logs, kinds, signs, SEED)
+    alone = directed_test(logs[1:], kinds[1:], signs[1:], SEED)
     assert p[0] == alone[0] == 1 / 2**10
     assert p[1:] == pytest.approx(alone)
 
@@ -164,7 +166,8 @@ def test_no_p_value_is_zero():
     # What was observed is one of the exchanges, also where they are drawn.
     for launches in (8, 12, 20):
         every = 2**launches
-        sure, drawn_ones = np.full((3, launches), 0.1), 1 + permutation.EXCHANGES
+        sure = np.full((3, launches), 0.1)
+        drawn_ones = 1 + permutation.EXCHANGES
         least = 1 / every if every <= permutation.EXCHANGES else 1 / drawn_ones
         assert slower(sure, ["iteration"] * 3) == pytest.approx([least] * 3)
 
@@ -179,7 +182,8 @@ def test_a_quantity_of_tiny_spread_does_not_decide_alone():
 def test_calls_and_operations_have_floors_of_their_own():
     # A call varies by a tenth of what operations do: with one s0 for all, half a percent of it
     # would be hidden.
-    calls, operations = drawn(3, 10, 1) / 10, drawn(12, 10, 2)
+    calls = drawn(3, 10, 1) / 10
+    operations = drawn(12, 10, 2)
     calls[0] += 0.005
     logs = np.vstack([calls, operations])
     assert slower(logs, ["iteration"] * 3 + ["operation"] * 12)[0] <= LEVEL
@@ -221,7 +225,8 @@ def test_of_all_ways_in_which_coins_can_fall_no_more_than_the_level_raise_an_ala
 )
 def test_the_bounds_hold_the_truth_all_together(quantities, launches):
     generator = np.random.default_rng(20261120)
-    checked, sets = 0, 400
+    checked = 0
+    sets = 400
     for number in range(sets):
         truth = generator.normal(scale=0.03, size=quantities)
         low, high = simultaneous_bounds(
@@ -247,12 +252,11 @@ def test_bounds_contain_the_estimate_and_hardly_differ_on_either_side_of_it():
 )
 def test_upper_bounds_hold_if_single_processes_are_slow(quantities, launches, most):
     generator = np.random.default_rng(20261124)
-    wrong, sets = 0, 300
+    wrong = 0
+    sets = 300
     for _ in range(sets):
-        own, common = (
-            generator.exponential(size=(quantities, launches)),
-            generator.exponential(size=launches),
-        )
+        own = generator.exponential(size=(quantities, launches))
+        common = generator.exponential(size=launches)
         wrong += bool((simultaneous_bounds(own + common, SEED)[1] < 2).any())
     assert wrong / sets <= most  # without resampling 0.08 to 0.11
 

@@ -231,7 +231,8 @@ def test_a_case_that_a_launch_does_not_find_again_is_judged_in_no_launch():
 
 
 def test_a_result_that_one_side_had_no_time_to_read_is_not_compared():
-    read, unread = side(outcome=("0123456789abcdef", 0.5)), side(outcome=("", 0.0))
+    read = side(outcome=("0123456789abcdef", 0.5))
+    unread = side(outcome=("", 0.0))
     assert concluded([launch(build(read, unread))] * 8).different == ()
     assert concluded([launch(build(read, side(outcome=("f", 0.1))))] * 8).different == (LABEL,)
 

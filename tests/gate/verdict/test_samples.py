@@ -206,14 +206,16 @@ def test_several_builds_of_a_launch_are_averaged():
 
 
 def test_a_build_that_gave_no_difference_leaves_its_launch_without_one():
-    good, bad = build(side(1_000)), build(side((0, 1_000, 1_000)))
+    good = build(side(1_000))
+    bad = build(side((0, 1_000, 1_000)))
     assert [
         math.isnan(log) for log in calls_of([launch(good, good), launch(good, bad)])["wall"].logs
     ] == [False, True]
 
 
 def test_clocks_are_those_that_every_build_has():
-    host, device = side(1_000), side(1_000, times={"wall": (9,), "cpu": (8,), "device": (7, 7)})
+    host = side(1_000)
+    device = side(1_000, times={"wall": (9,), "cpu": (8,), "device": (7, 7)})
     assert list(calls_of([launch(build(host))])) == ["wall", "cpu"]
     assert list(calls_of([launch(build(device))])) == ["wall", "cpu", "device"]
     assert list(calls_of([launch(build(device)), launch(build(device, host))])) == ["wall", "cpu"]
@@ -594,7 +596,8 @@ def test_operations_are_compared_by_their_time_and_by_their_share_of_the_iterati
     [log] = [
         one.logs[0] for one in quantities([launch(build(base, new))]) if one.name.startswith(MM[0])
     ]
-    direct, share_and_case = math.log(2), math.log(1.1)
+    direct = math.log(2)
+    share_and_case = math.log(1.1)
     assert log == pytest.approx((direct + share_and_case) / 2)
 
 
@@ -602,7 +605,8 @@ def test_operations_are_compared_by_their_time_and_by_their_share_of_the_iterati
 def test_their_share_does_not_count_where_it_shows_something_else(changes):
     # More calls have a larger overhead of the profiler; without blocks the iteration's change is
     # not known better; the ranges of the profiler are a large part of a short call.
-    blocks, by_share = changes.pop("blocks", (100,) * 3), changes.pop("by_share", True)
+    blocks = changes.pop("blocks", (100,) * 3)
+    by_share = changes.pop("by_share", True)
     base = side(100, {MM: 100, ADD: 300}, block_ns=blocks, by_share=by_share)
     new = side(100, {MM: operation(200, **changes), ADD: 600}, block_ns=blocks, by_share=by_share)
     [log] = [
@@ -621,7 +625,8 @@ def test_cpu_time_is_compared_over_blocks_if_pairs_vary_more():
 
 def test_blocks_and_pairs_count_by_the_inverse_squares_of_their_errors():
     # The same spread, and half of it.
-    turns, blocks = (98, 102, 100, 104, 96), (1.00, 1.02, 1.04, 1.06, 1.08)
+    turns = (98, 102, 100, 104, 96)
+    blocks = (1.00, 1.02, 1.04, 1.06, 1.08)
     base = side(times={"wall": (100,) * 5, "cpu": (100,) * 5}, block_ns=(100,) * 5)
     pairs_alone, blocks_alone = (
         of_case(base, side(times={"wall": new, "cpu": new}, block_ns=()))["iteration", "cpu"]
@@ -761,7 +766,8 @@ def test_which_side_is_which_changes_the_signs_and_nothing_else(launches):
     assert groups([one.cases[CASE] for one in swapped]) == groups(
         [one.cases[CASE] for one in launches]
     )
-    found, mirrored = quantities(launches), quantities(swapped)
+    found = quantities(launches)
+    mirrored = quantities(swapped)
     assert [one.members for one in mirrored] == [one.members for one in found]
     assert [(one.key, one.base_ns, one.head_ns) for one in mirrored] == [
         (one.key, one.head_ns, one.base_ns) for one in found
@@ -1008,7 +1014,8 @@ class Full:
     """A file on a disk that takes some bytes and no more."""
 
     def __init__(self, stream, room):
-        self._stream, self._room = stream, room
+        self._stream = stream
+        self._room = room
 
     def __enter__(self):
         return self

@@ -65,7 +65,8 @@ def file_of(
 ) -> Path:
     """Write the samples of a shard; of its tests ``slower`` are so much slower in the head."""
     shard = Shard(number, of, tests, changes.pop("installed", INSTALLED))
-    slower, once = changes.pop("slower", {}), changes.pop("once", None)
+    slower = changes.pop("slower", {})
+    once = changes.pop("once", None)
     cases = {test: Measured(**QUIET, factor=slower.get(test, 1.0)) for test in shard.own()}
     count = changes.pop("count", LAUNCHES)
     if launches is None:
@@ -180,7 +181,8 @@ def test_what_a_shard_confirms_is_reported_with_its_own_name(tmp_path):
         file_of(tmp_path, number, slower={test: 1.2} if number == 3 else {}, once=costs)
         for number in (1, 2, 3)
     ]
-    alone, together = conclude(load(paths[2]), JudgeOptions()), judged(*paths)
+    alone = conclude(load(paths[2]), JudgeOptions())
+    together = judged(*paths)
     assert (alone.outcome, together.outcome) == (REGRESSED, REGRESSED)
     assert [one.screened.quantity.key for one in together.regressions] == [
         one.screened.quantity.key for one in alone.regressions
@@ -255,7 +257,8 @@ def test_shards_with_other_numbers_of_launches_share_the_risk(tmp_path):
 
 def test_a_missing_shard_is_named_and_the_others_are_judged(tmp_path):
     test = Shard(1, 3, TESTS).own()[0]
-    first, third = file_of(tmp_path, 1), file_of(tmp_path, 3)
+    first = file_of(tmp_path, 1)
+    third = file_of(tmp_path, 3)
     verdict = judged(first, third)
     [reason] = verdict.reasons
     own = Shard(2, 3, TESTS).own()
@@ -344,7 +347,8 @@ def test_two_files_of_one_shard_are_refused(tmp_path):
     ],
 )
 def test_a_shard_of_another_gate_is_refused_with_the_difference(tmp_path, changes, said):
-    first, other = file_of(tmp_path, 1), file_of(tmp_path, 2, name="other.jsonl.gz", **changes)
+    first = file_of(tmp_path, 1)
+    other = file_of(tmp_path, 2, name="other.jsonl.gz", **changes)
     with pytest.raises(UsageError) as raised:
         gather([other, first])
     assert (

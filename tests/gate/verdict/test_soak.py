@@ -26,7 +26,8 @@ from mnistbench.gate.verdict.result import JudgeOptions, conclude
 from mnistbench.gate.verdict.samples import PARTS, SOAK, Launch, load
 from mnistbench.gate.verdict.soak import soaks
 
-SLOWER, GROWS = "mean wall time in the soak", "wall time grows during the"
+SLOWER = "mean wall time in the soak"
+GROWS = "wall time grows during the"
 
 
 def concluded(*soak, measured=None, **options):
@@ -119,14 +120,16 @@ def test_a_slowdown_that_is_accepted_is_not_judged_again_but_its_growth_is():
 
 def test_the_stages_do_not_see_the_soak():
     slower = Measured(factor=1.3)
-    found, alone = concluded(soaked(2.0), measured=slower), concluded(measured=slower)
+    found = concluded(soaked(2.0), measured=slower)
+    alone = concluded(measured=slower)
     assert found.decision == alone.decision
 
 
 def test_a_file_gives_the_same_verdict(tmp_path):
     launches = [*series(seed=3), soaked(1.2, grows=(1.0, 1.3), rare=1)]
     read = load(write(tmp_path / "raw.jsonl.gz", launches))
-    [soak], [again] = soaks(launches), soaks(read.launches)
+    [soak] = soaks(launches)
+    [again] = soaks(read.launches)
     assert soak == again
     assert soak.slowest_ns[1] > 5 * soak.slowest_ns[0]
 

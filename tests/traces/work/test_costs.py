@@ -186,11 +186,9 @@ def test_kernels_of_no_operation(tmp_path):
 class Attending(nn.Module):
     def __init__(self):
         super().__init__()
-        self.convolution, self.norm, self.out = (
-            nn.Conv2d(3, 8, 3, padding=1, bias=False),
-            nn.BatchNorm2d(8),
-            nn.Linear(8, 5),
-        )
+        self.convolution = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.out = nn.Linear(8, 5)
 
     def forward(self, images):
         found = self.norm(self.convolution(images)).relu().flatten(2).transpose(1, 2)
@@ -201,7 +199,8 @@ class Attending(nn.Module):
 
 
 def test_a_trace_of_torch_without_an_accelerator_has_the_flops_that_torch_counts(tmp_path):
-    model, images = Attending(), torch.ones(2, 3, 8, 8, requires_grad=True)
+    model = Attending()
+    images = torch.ones(2, 3, 8, 8, requires_grad=True)
     with FlopCounterMode(display=False) as counter:
         model(images).sum().backward()
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
@@ -232,7 +231,12 @@ def work_of(name):
 @needs_traces
 @pytest.mark.parametrize("machine", ["h100", "mi300"])
 def test_a_small_bert(machine):
-    tokens, hidden, inner, vocabulary, layers, heads = 141, 512, 2048, 30522, 4, 8
+    tokens = 141
+    hidden = 512
+    inner = 2048
+    vocabulary = 30522
+    layers = 4
+    heads = 8
     # Query, key, value, output; two of the feed-forward network.
     of_layer = 4 * hidden * hidden + 2 * hidden * inner
     head = hidden * hidden + hidden * vocabulary
@@ -246,7 +250,11 @@ def test_a_small_bert(machine):
 @needs_traces
 @pytest.mark.parametrize("machine", ["h100", "mi300"])
 def test_a_qwen_of_half_a_billion_parameters(machine):
-    batch, length, hidden, inner, layers = 16, 559, 1024, 2816, 24
+    batch = 16
+    length = 559
+    hidden = 1024
+    inner = 2816
+    layers = 24
     tokens = batch * length
     found = work_of(f"{machine}_qwen_0.5b")
     # Query, key and value, which have a bias.
@@ -308,6 +316,7 @@ def test_other_accelerators_and_parts_of_them_have_no_peaks(name, gigabytes):
 
 
 def test_unequal_accelerators_have_no_common_peaks():
-    h100, h200 = ("NVIDIA H100 80GB HBM3", 85 * 10**9), ("NVIDIA H200", 150 * 10**9)
+    h100 = ("NVIDIA H100 80GB HBM3", 85 * 10**9)
+    h200 = ("NVIDIA H200", 150 * 10**9)
     assert peaks_of([h100, h100]) == peaks_of([h100])
     assert peaks_of([h100, h200]) == peaks_of([]) == Peaks()

@@ -74,7 +74,9 @@ def test_matrix_products(name, shapes):
 
 
 def test_a_result_in_an_argument_of_its_own_is_not_read():
-    left, right, out = meta(3, 5), meta(5, 7), meta(3, 7)
+    left = meta(3, 5)
+    right = meta(5, 7)
+    out = meta(3, 7)
     assert count("aten::mm", left, right, out) == count("aten::mm", left, right)
 
 
@@ -96,7 +98,8 @@ CONVOLUTION_CASES = [
 @pytest.mark.parametrize("case", CONVOLUTION_CASES)
 def test_convolutions(case, with_bias):
     images, weight, *rest = case
-    transposed, groups = rest[3], rest[5]
+    transposed = rest[3]
+    groups = rest[5]
     bias = meta(weight[1] * groups if transposed else weight[0]) if with_bias else None
     arguments = (meta(*images), meta(*weight), bias, *rest)
     flops, n_bytes = counted_by_torch("aten::convolution", *arguments)
@@ -148,7 +151,8 @@ def test_a_library_s_convolution_counts_as_the_general_one(name, order):
         "output_padding": [0, 0],
         "groups": 2,
     }
-    images, weight = meta(2, 6, 12, 10), meta(6, 4, 3, 3) if transposed else meta(8, 3, 3, 3)
+    images = meta(2, 6, 12, 10)
+    weight = meta(6, 4, 3, 3) if transposed else meta(8, 3, 3, 3)
     general = (None, [2, 2], [1, 1], [1, 1], transposed, [0, 0], 2)
     found = count(f"aten::{name}", images, weight, *(given[argument] for argument in order.split()))
     assert found == count("aten::convolution", images, weight, *general)
@@ -277,14 +281,16 @@ def test_an_expanded_dimension_is_the_same_memory_throughout():
 
 
 def test_a_lookup_reads_the_chosen_rows_alone():
-    table, index = Of((1000, 8)), Of((5,), "int64")
+    table = Of((1000, 8))
+    index = Of((5,), "int64")
     moved = 5 * 8 + 2 * 2 * 5 * 8  # the index; rows read and written
     assert count("aten::index_select", table, 0, index).n_bytes == moved
     assert count("aten::embedding", table, index, -1, False, False).n_bytes == moved
 
 
 def test_batch_norm_writes_its_statistics_in_training_alone():
-    images, each = Of((2, 3, 4, 4)), Of((3,), "float32")
+    images = Of((2, 3, 4, 4))
+    each = Of((3,), "float32")
     image_bytes = 2 * 2 * 3 * 4 * 4
     training = count("aten::native_batch_norm", images, each, each, each, each, True, 0.1, 1e-5)
     inference = count("aten::native_batch_norm", images, each, each, each, each, False, 0.1, 1e-5)
@@ -343,7 +349,8 @@ JUNK = st.recursive(
 @given(st.data())
 def test_damaged_arguments_are_not_counted_or_harmless(data):
     name = data.draw(st.sampled_from(sorted({**PRODUCTS, **MOVES})))
-    images, weight = Of((2, 4, 8, 8)), Of((4, 4, 3, 3))
+    images = Of((2, 4, 8, 8))
+    weight = Of((4, 4, 3, 3))
     of_op = recorded(images, weight, images, *[[1, 1]] * 3, False, [0, 0], 1, [True, True, True], 0)
     for field in data.draw(st.lists(st.sampled_from(sorted(of_op)), max_size=2)):
         column = of_op[field]

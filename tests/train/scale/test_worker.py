@@ -63,7 +63,8 @@ def test_blocks_of_both_kinds_alternate_from_the_same_weights_on_the_same_batche
     with fork_random(CPU):
         samples, step_ns, no_sync_ns = worker.measure(SETTINGS, CPU, ranks)
     assert (samples, len(step_ns), len(no_sync_ns)) == (4, 13, 13)
-    long, short = WARMUP_STEPS + BLOCK_STEPS, WARMUP_STEPS + 3
+    long = WARMUP_STEPS + BLOCK_STEPS
+    short = WARMUP_STEPS + 3
     assert [synced for synced, _ in ranks.began] == [True] * long + [False] * long + [
         False
     ] * short + [True] * short

@@ -31,15 +31,19 @@ from mnistbench.course.classroom.submission import (
 )
 from mnistbench.course.lab.findings import Findings
 
-#: States of a file, the worst first. All but the first and the last are kinds of problems.
-UNREADABLE, COMPLETE = "unreadable", "complete"
+#: The worst state of a file; the states between this one and COMPLETE are kinds of problems.
+UNREADABLE = "unreadable"
+#: The best state of a file.
+COMPLETE = "complete"
 STATES = (UNREADABLE, INCONSISTENT, DOUBTFUL, INCOMPLETE, COMPLETE)
 
 #: CPU models of generated submissions begin so.
 DEMO = "demo CPU"
 
-#: Characters that are shown of a name and of a reason.
-NAME, REASON = 60, 300
+#: Characters that are shown of a name.
+NAME = 60
+#: Characters that are shown of a reason.
+REASON = 300
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,8 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
     Links are not followed. A file that cannot be read is an entry with the reason. UsageError if
     there is no such file.
     """
-    paths, refused = list[Path](), list[OSError]()
+    paths = list[Path]()
+    refused = list[OSError]()
     for root, folders, files in os.walk(folder, onerror=refused.append):
         is_deepest = len(Path(root).relative_to(folder).parts) == 2
         folders[:] = (
@@ -128,7 +133,8 @@ def _entry(path: Path, folder: Path, reason: str = "") -> Entry:
     try:
         if reason:
             raise MnistbenchError(reason)  # noqa: TRY301
-        found, parts = read(path), dict[str, Any]()
+        found = read(path)
+        parts = dict[str, Any]()
         complaints = tuple(
             (each.kind, cut(printable(each.text), REASON)) for each in problems(found)
         )
@@ -136,7 +142,8 @@ def _entry(path: Path, folder: Path, reason: str = "") -> Entry:
             with suppress(MnistbenchError):  # it is one of the problems
                 parts[name] = getattr(found, name)
         measured = parts.get("findings") or parts.get("score")
-        student, machine = found.student, measured.environment.cpu_model if measured else ""
+        student = found.student
+        machine = measured.environment.cpu_model if measured else ""
         student, machine = (cut(printable(text.strip()), NAME) for text in (student, machine))
         return Entry(
             file,
@@ -176,10 +183,12 @@ def places(entries: Iterable[Entry], *, by_machine: bool = False) -> dict[str, i
     """
     found = dict[str, int]()
     for ranked in rankings(entries, by_machine=by_machine).values():
-        low, place = math.inf, 0
+        low = math.inf
+        place = 0
         for number, each in enumerate(ranked, 1):
             if each.speedup["high"] < low:
-                low, place = each.speedup["low"], number
+                low = each.speedup["low"]
+                place = number
             found[each.file] = place
     return found
 
@@ -250,10 +259,8 @@ def _code(entry: Entry) -> Iterator[str]:
     The text without white space if it is not Python.
     """
     text = entry.score.text if entry.score else ""
-    words, kept = (
-        "".join(text.split()),
-        (tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING),
-    )
+    words = "".join(text.split())
+    kept = (tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING)
     with suppress(Exception):  # tokenize raises several errors for text that is not Python
         tokens = tokenize.generate_tokens(io.StringIO(text[:100_000]).readline)
         words = " ".join(each.string for each in tokens if each.type in kept)

@@ -69,7 +69,8 @@ def run(settings: Settings) -> int:
 
     UsageError for a wrong lab or a full directory.
     """
-    directory, last = settings.directory, settings.size
+    directory = settings.directory
+    last = settings.size
     check_directory(directory, "DIR", own=())
     try:
         lab = submission.pack(settings.lab)
@@ -87,7 +88,8 @@ def run(settings: Settings) -> int:
         ) from None
     made = submission.Submission("", {})
     for number in range(1, last + 2):
-        name, before = f"s{number:03}", made
+        name = f"s{number:03}"
+        before = made
         made = DemoStudent(
             lab, number, HOSTILE if number > last else name, settings.seed
         ).submission()
@@ -116,11 +118,14 @@ class DemoStudent:
 
     def __init__(self, lab: submission.Submission, number: int, name: str, seed: int) -> None:
         assert lab.findings and lab.findings.predictions, "checked"  # noqa: PT018
-        self.lab, self.findings, self.number = lab, lab.findings, number
+        self.lab = lab
+        self.findings = lab.findings
+        self.number = number
         self.predictions = replace(
             lab.findings.predictions, student=name, answers=dict.fromkeys(ASKED, (0, 0, 0))
         )
-        self.was, self.size = lab.findings.predictions.batch_size, self.predictions.batch_size
+        self.was = lab.findings.predictions.batch_size
+        self.size = self.predictions.batch_size
         self.machine, self.factor = list(FAMILIES.items())[number % len(FAMILIES)]
         self.draw = random.Random(f"{seed} {name}")  # noqa: S311  # no secret
         self.texts = tomllib.loads(
@@ -181,7 +186,8 @@ class DemoStudent:
             predictions=self.predictions,
             studies=(),
         )
-        steps, results = dict[str, Any](), dict[str, Any]()
+        steps = dict[str, Any]()
+        results = dict[str, Any]()
         for step in LabPlan(found.settings, found.environment).steps():
             before = self.lab.file(
                 f"{STEPS}/{re.sub(rf'-b{self.size}$', f'-b{self.was}', step.name)}.json"
@@ -209,7 +215,8 @@ class DemoStudent:
 
         One at the lab's drawn batch size becomes one at the student's own.
         """
-        params, factor = getattr(item, "params", item), self.factor
+        params = getattr(item, "params", item)
+        factor = self.factor
         if params.batch_size == self.was:
             # As the lab estimates the time of a step.
             factor *= (6 + 1.1 * self.size) / (6 + 1.1 * self.was)
@@ -247,7 +254,8 @@ class DemoStudent:
 
     def _score(self, found: Findings, text: str, ratio: float, spread: float) -> score.Score:
         """Return a score of eight launches of six pairs of turns; a ratio of 1 is a tie."""
-        base, launches = score.STEPS * found.iteration_times[0].median_ns, list[score.ScoreLaunch]()
+        base = score.STEPS * found.iteration_times[0].median_ns
+        launches = list[score.ScoreLaunch]()
         for launch in self.draw.sample((-1.2, -0.9, -0.6, -0.3, 0.3, 0.6, 0.9, 1.2), 8):
             reference = tuple(
                 max(1, round(base * self.draw.lognormvariate(0, 0.03))) for _ in range(6)
@@ -264,7 +272,8 @@ class DemoStudent:
 
     def _answer(self, truth: Outcome) -> predictions.Answer:
         """Return a prediction around the measured value; every third student is overconfident."""
-        kind, is_careful = ASKED[truth.question.key], self.number % 3 != 1
+        kind = ASKED[truth.question.key]
+        is_careful = self.number % 3 != 1
         if kind == OPERATION:
             right = truth.operation if truth.measured else "convolution"
             others = self.draw.sample([name for name in OPERATIONS if name != right], 2)
@@ -275,7 +284,8 @@ class DemoStudent:
             )
         guess = (5.0 if truth.number is None else truth.number) * self.draw.lognormvariate(0, 0.25)
         # Half of the range, as a logarithm.
-        half, most = 0.35 if is_careful else 0.08, 100.0 if kind == PERCENT else 1e6
+        half = 0.35 if is_careful else 0.08
+        most = 100.0 if kind == PERCENT else 1e6
         return tuple(float(f"{min(most, guess * math.exp(by)):.2g}") for by in (-half, 0.0, half))
 
     def _explanations(self, outcomes: Sequence[Outcome]) -> str:
@@ -285,10 +295,8 @@ class DemoStudent:
         """
         lines = []
         for at, row in enumerate(outcomes):
-            count, choices = (
-                self.number * len(ASKED) + at,
-                [self.texts[key] for key in ("first", "second", "third")],
-            )
+            count = self.number * len(ASKED) + at
+            choices = [self.texts[key] for key in ("first", "second", "third")]
             text = " ".join(
                 each[count // len(each) ** power % len(each)] for power, each in enumerate(choices)
             )

@@ -36,9 +36,10 @@ from mnistbench.course.lab.texts import Texts, language
 from mnistbench.showing.output import EXIT_PASSED, check_directory
 from mnistbench.showing.table import Column, text_table
 
-#: The page in two forms, and the rows for a grade book. A directory with the latter may be
-#: replaced.
-PAGES, ROWS = ("class.md", "class.html"), "class.csv"
+#: The page in two forms.
+PAGES = ("class.md", "class.html")
+#: The rows for a grade book. A directory with this file may be replaced.
+ROWS = "class.csv"
 
 
 class ClassWord(Word):
@@ -64,14 +65,16 @@ def run(settings: Settings) -> int:
 
     UsageError without submissions, or if the output has other files.
     """
-    output, texts = settings.output, Texts(settings.lang)
+    output = settings.output
+    texts = Texts(settings.lang)
     check_directory(output, own=(ROWS,))
     entries, others = gather(settings.submissions)
 
     from mnistbench.course.lab.figures import Figures
 
     output.mkdir(parents=True, exist_ok=True)
-    figures, shown = Figures(output, texts), itemgetter("ratio", "low", "high")
+    figures = Figures(output, texts)
+    shown = itemgetter("ratio", "low", "high")
     families = {
         f"{machine}, b{size}, {dtype}": [
             (units.cut(each.name, 24), *shown(each.speedup)) for each in members
@@ -144,7 +147,8 @@ def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[E
 
     Those with a key are in the CSV file, those with a heading are on the page.
     """
-    place, own = places(entries), places(entries, by_machine=True)
+    place = places(entries)
+    own = places(entries, by_machine=True)
 
     def calibrated(row: Entry) -> Word | None:
         return ClassWord(calibration(sum(row.judged), len(row.judged))) if row.judged else None
@@ -184,7 +188,8 @@ def _predictions(entries: Sequence[Entry], texts: Texts) -> list[Block]:
     Inconsistent submissions do not count.
     """
     counted = [each for each in entries if each.judged and each.state in STATES[2:]]
-    judged, rows = [one for each in counted for one in each.judged], list[Any]()
+    judged = [one for each in counted for one in each.judged]
+    rows = list[Any]()
     if not judged:
         return [texts.text("class", "no_predictions")]
     for key in ASKED:

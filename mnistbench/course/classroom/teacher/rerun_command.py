@@ -90,7 +90,8 @@ def run(settings: Settings) -> int:
         print("\nType yes to run it > ", end="", flush=True)
         if sys.stdin.readline().strip().lower() != "yes":
             raise UsageError("--yes: you did not agree, so nothing was run")
-    here, rows = score_command.this_machine(), list[dict[str, Any]]()
+    here = score_command.this_machine()
+    rows = list[dict[str, Any]]()
     for row in measured(entries, settings, here):
         rows.append(row)
         # A later one may be interrupted.
@@ -145,7 +146,9 @@ def measured(
     """
     with Progress(sys.stderr, total=settings.launches * len(entries)) as progress:
         for entry in entries:
-            own, low, high = entry.score, entry.speedup["low"], entry.speedup["high"]
+            own = entry.score
+            low = entry.speedup["low"]
+            high = entry.speedup["high"]
             assert own, "chosen"
             row: dict[str, Any] = {
                 "student": entry.name,

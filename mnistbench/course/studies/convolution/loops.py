@@ -23,9 +23,11 @@ def seven_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Ten
 
     It is computed by Python's numbers, which are in double precision, and has the inputs' dtype.
     """
-    image, kernel = _padded(inputs, sizes).tolist(), weights.tolist()
+    image = _padded(inputs, sizes).tolist()
+    kernel = weights.tolist()
     output = torch.zeros(sizes.output_shape, dtype=torch.float64).tolist()
-    stride, filters_of_group = sizes.stride, sizes.filters // sizes.groups
+    stride = sizes.stride
+    filters_of_group = sizes.filters // sizes.groups
     for b in range(sizes.batch):
         for f in range(sizes.filters):
             first = f // filters_of_group * sizes.channels_of_group
@@ -44,7 +46,8 @@ def six_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tenso
 
     As ``seven_loops`` otherwise.
     """
-    image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
+    image = _padded(inputs, sizes)
+    output = inputs.new_zeros(sizes.output_shape)
     filters_of_group = sizes.filters // sizes.groups
     for b in range(sizes.batch):
         for f in range(sizes.filters):
@@ -60,7 +63,8 @@ def six_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tenso
 
 def five_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Add a whole image of the output at a time, [OH, OW]. As ``seven_loops`` otherwise."""
-    image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
+    image = _padded(inputs, sizes)
+    output = inputs.new_zeros(sizes.output_shape)
     filters_of_group = sizes.filters // sizes.groups
     for b in range(sizes.batch):
         for f in range(sizes.filters):
@@ -80,7 +84,8 @@ def four_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tens
 
     As ``seven_loops`` otherwise.
     """
-    image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
+    image = _padded(inputs, sizes)
+    output = inputs.new_zeros(sizes.output_shape)
     filters_of_group = sizes.filters // sizes.groups
     for b in range(sizes.batch):
         for channel in range(sizes.channels):
@@ -98,8 +103,10 @@ def three_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Ten
 
     A matrix product [F / groups, C / groups] x [C / groups, OH * OW]. As ``seven_loops``.
     """
-    image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
-    groups, channels = sizes.groups, sizes.channels_of_group
+    image = _padded(inputs, sizes)
+    output = inputs.new_zeros(sizes.output_shape)
+    groups = sizes.groups
+    channels = sizes.channels_of_group
     # [groups, F / groups, C / groups, KH, KW].
     kernel = weights.reshape(groups, -1, *weights.shape[1:])
     # [B, groups, F / groups, OH * OW].
@@ -119,8 +126,10 @@ def two_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tenso
 
     As ``seven_loops`` otherwise.
     """
-    image, output = _padded(inputs, sizes), inputs.new_zeros(sizes.output_shape)
-    groups, channels = sizes.groups, sizes.channels_of_group
+    image = _padded(inputs, sizes)
+    output = inputs.new_zeros(sizes.output_shape)
+    groups = sizes.groups
+    channels = sizes.channels_of_group
     kernel = weights.reshape(groups, -1, *weights.shape[1:])
     of_groups = output.view(sizes.batch, groups, sizes.filters // groups, -1)
     for kh in range(sizes.kernel_height):

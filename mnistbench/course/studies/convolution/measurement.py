@@ -33,8 +33,10 @@ from mnistbench.measuring.timing import times_ns
 from mnistbench.profile.ceilings import ceilings_of
 from mnistbench.profile.costs import moved_bytes
 
-#: Timed calls: at least this many, and for at least this many seconds.
-_CALLS, _MEASURED_S = 5, 0.1
+#: Fewest timed calls.
+_CALLS = 5
+#: Least time of the timed calls together, in seconds.
+_MEASURED_S = 0.1
 
 
 def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) -> ConvolutionStudy:
@@ -92,8 +94,11 @@ def cost(
     case: WayCase, ceilings: Ceilings, device: str = "cpu", *, seconds: float | None = None
 ) -> WayCost:
     """Return the cost of a call, with its time in ``seconds`` if it has been timed."""
-    way, sizes, dtype = WAYS[case.way], case.sizes, getattr(torch, case.dtype)
-    call, wait = call_of(way, sizes, dtype, device), synchronizer(torch.device(device))
+    way = WAYS[case.way]
+    sizes = case.sizes
+    dtype = getattr(torch, case.dtype)
+    call = call_of(way, sizes, dtype, device)
+    wait = synchronizer(torch.device(device))
 
     def run() -> None:
         call()

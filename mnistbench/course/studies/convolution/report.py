@@ -46,7 +46,8 @@ def report_of(study: ConvolutionStudy) -> Report:
     """Return a table for each convolution, the fastest way first, and what was refused."""
     every = Table("", COSTS, study.costs)
     ceilings = {cost.case.dtype: cost.ceilings for cost in study.costs}
-    device, threads = study.settings.device, study.settings.threads
+    device = study.settings.device
+    threads = study.settings.threads
     by_convolution: dict[str, list[WayCost]] = {cost.case.convolution: [] for cost in study.costs}
     for cost in sorted(study.costs, key=lambda cost: cost.seconds):
         by_convolution[cost.case.convolution].append(cost)

@@ -15,11 +15,10 @@ from mnistbench.course.studies.convolution.sizes import GRID, ConvolutionSizes
 #: Name of the convolution of --images and --filters.
 _OWN = "own"
 
-#: What --images and --filters give, in this order.
-_IMAGES, _FILTERS = (
-    ("batch", "channels", "height", "width"),
-    ("filters", "kernel_height", "kernel_width"),
-)
+#: What --images gives, in this order.
+_IMAGES = ("batch", "channels", "height", "width")
+#: What --filters gives, in this order.
+_FILTERS = ("filters", "kernel_height", "kernel_width")
 
 
 def product(form: str, example: str) -> Callable[[str], tuple[int, ...]]:
@@ -111,10 +110,8 @@ class Settings:
             UsageError: --images and --filters do not fit together.
         """
         if self.images and self.filters:
-            images, filters = (
-                dict(zip(_IMAGES, self.images, strict=True)),
-                dict(zip(_FILTERS, self.filters, strict=True)),
-            )
+            images = dict(zip(_IMAGES, self.images, strict=True))
+            filters = dict(zip(_FILTERS, self.filters, strict=True))
             more = {
                 "stride": self.stride or 1,
                 "padding": self.padding or 0,

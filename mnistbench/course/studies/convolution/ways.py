@@ -124,8 +124,10 @@ TILE = ((1.0, 0.0, -1.0, 0.0), (0.0, 1.0, 1.0, 0.0), (0.0, -1.0, 1.0, 0.0), (0.0
 KERNEL = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
 RESULT = ((1.0, 1.0, 1.0, 0.0), (0.0, 1.0, -1.0, -1.0))
 
-#: Sides of a tile and of its part of the output.
-_TILE, _OUT = 4, 2
+#: Side of a tile, in elements.
+_TILE = 4
+#: Side of the part of the output that a tile gives, in elements.
+_OUT = 2
 
 
 def fourier(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
@@ -153,7 +155,8 @@ def fourier_flops(sizes: ConvolutionSizes) -> int:
     A transform of M real numbers is counted as 2.5 M log2 M, half of Cooley and Tukey's 5 M log2 M
     for complex numbers; a complex multiply-add as 8.
     """
-    height, width = sizes.height + 2 * sizes.padding, sizes.width + 2 * sizes.padding
+    height = sizes.height + 2 * sizes.padding
+    width = sizes.width + 2 * sizes.padding
     images = (
         sizes.batch * sizes.channels + sizes.filters * sizes.channels + sizes.batch * sizes.filters
     )
@@ -173,9 +176,12 @@ def winograd(
     """
     tile, kernel, result = (inputs.new_tensor(found) for found in (TILE, KERNEL, RESULT))
     if absolute:
-        tile, kernel, result = tile.abs(), kernel.abs(), result.abs()
+        tile = tile.abs()
+        kernel = kernel.abs()
+        result = result.abs()
     # Overlapping tiles of the padded images, which have more zeros where the output is odd.
-    below, beside = sizes.padding + sizes.out_height % _OUT, sizes.padding + sizes.out_width % _OUT
+    below = sizes.padding + sizes.out_height % _OUT
+    beside = sizes.padding + sizes.out_width % _OUT
     image = functional.pad(inputs, [sizes.padding, beside, sizes.padding, below])
     tiles = image.unfold(2, _TILE, _OUT).unfold(3, _TILE, _OUT)  # [B, C, rows, columns, 4, 4]
     transformed = tile @ tiles @ tile.mT

@@ -17,8 +17,10 @@ from mnistbench.course.studies.graph.result import GraphStudy, Settings
 from mnistbench.course.studies.study import run_study
 from mnistbench.showing.output import check_directory
 
-#: What the process prints: what it does next, after this word; and that its result is written.
-PROGRESS, DONE = "mnistbench-progress:", "mnistbench-done"
+#: After this word the process prints what it does next.
+PROGRESS = "mnistbench-progress:"
+#: The process prints this when its result is written.
+DONE = "mnistbench-done"
 
 #: Longest time in which the process prints nothing, in seconds: a large program compiles for
 #: minutes.
@@ -57,7 +59,8 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
     """
     with tempfile.TemporaryDirectory(prefix="mnistbench-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
-        job, answer = folder / "job", folder / "answer"
+        job = folder / "job"
+        answer = folder / "answer"
         job.write_bytes(pickle.dumps(settings))
         words = [
             sys.executable,

@@ -121,9 +121,12 @@ def _name(target: Any) -> str:
 
 # ---- Generated code ------------------------------------------------------------------------------
 
-#: Options of ``torch.compile``: write the files of each graph, to this directory, and name kernels
-#: in a profile.
-_TRACE, _DIRECTORY, _NAMES = "trace.enabled", "trace.debug_dir", "cpp.enable_kernel_profile"
+#: Option of ``torch.compile``: write the files of each graph.
+_TRACE = "trace.enabled"
+#: Option of ``torch.compile``: the directory of these files.
+_DIRECTORY = "trace.debug_dir"
+#: Option of ``torch.compile``: name kernels in a profile.
+_NAMES = "cpp.enable_kernel_profile"
 
 _WIDTH = 200  # characters of an error
 

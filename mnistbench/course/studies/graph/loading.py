@@ -26,7 +26,8 @@ from mnistbench.workloads.workload import Workload
 #: The ways take turns, because the load of the machine changes; timed steps of each turn: at least,
 #: and at most.
 _ROUNDS = 3
-_LEAST, _MOST = 5, 100
+_LEAST = 5
+_MOST = 100
 
 #: Batches that each worker loads ahead, the DataLoader's default.
 _AHEAD = 2
@@ -42,7 +43,8 @@ class OnDemand(torch_data.Dataset[Batch]):
     """Items that are made when they are asked for, as most programs load them."""
 
     def __init__(self, make: Callable[[int], Batch], length: int) -> None:
-        self._make, self._length = make, length
+        self._make = make
+        self._length = length
 
     def __len__(self) -> int:
         return self._length
@@ -116,7 +118,9 @@ def _batches(
     program: Program, settings: Settings, n_batches: int, workers: int | None
 ) -> Generator[Batch]:
     """Yield batches on the device; ``workers`` as in :class:`Loading`."""
-    workload, size, device = program.workload, settings.batch_size, torch.device(settings.device)
+    workload = program.workload
+    size = settings.batch_size
+    device = torch.device(settings.device)
     assert workload is not None, "a training step"
     if workers is None:
         if workload.load is None:
@@ -130,7 +134,8 @@ def _batches(
             )
             yield whole.batch(whole.train, indices)
         return
-    load, cpu = workload.load, torch.device("cpu")
+    load = workload.load
+    cpu = torch.device("cpu")
     make = partial(_sample, load(cpu)) if load else partial(_batch, workload, size, cpu)
     loader = torch_data.DataLoader(
         OnDemand(make, n_batches * size if load else n_batches),

@@ -141,7 +141,8 @@ def report_of(study: result.GraphStudy) -> Report:
     parts = [
         part for part in result.PARTS if part != "update" or settings.program != result.EXPRESSION
     ]
-    columns, where = times_of(study), machine(settings.device, settings.threads)
+    columns = times_of(study)
+    where = machine(settings.device, settings.threads)
     graph_lines, time_lines, loading_lines = (
         tuple(of(study)) for of in (_graph_lines, _time_lines, _loading_lines)
     )
@@ -255,11 +256,9 @@ def _time_lines(study: result.GraphStudy) -> Iterator[str]:
 
 
 def _loading_lines(study: result.GraphStudy) -> Iterator[str]:
-    resident, alone, loaded = (
-        study.loaded(None),
-        study.loaded(0),
-        study.loaded(study.settings.workers),
-    )
+    resident = study.loaded(None)
+    alone = study.loaded(0)
+    loaded = study.loaded(study.settings.workers)
     if study.overlap is None or not resident or not alone or not loaded:
         return
     load = units.duration(alone.typical_wait_ns)

@@ -31,12 +31,19 @@ from mnistbench.core.record import median_ns
 #: The program that is studied unless a workload is given.
 EXPRESSION = "x*y + z"
 
-#: Kinds of graphs: Dynamo's graph of the program; AOTAutograd's graph of both passes, and its two
-#: parts.
-FORWARD, JOINT, FORWARD_PART, BACKWARD_PART = "forward", "joint", "forward part", "backward part"
+#: Kind of a graph: Dynamo's graph of the program.
+FORWARD = "forward"
+#: Kind of a graph: AOTAutograd's graph of both passes.
+JOINT = "joint"
+#: Kind of a graph: the forward part of the joint graph.
+FORWARD_PART = "forward part"
+#: Kind of a graph: the backward part of the joint graph.
+BACKWARD_PART = "backward part"
 
-#: How a program runs.
-EAGER, COMPILED = "eager", "compiled"
+#: How a program runs: operation by operation.
+EAGER = "eager"
+#: How a program runs: compiled by ``torch.compile``.
+COMPILED = "compiled"
 
 #: What a step consists of.
 PARTS = ("forward", "backward", "update")
@@ -320,7 +327,8 @@ class GraphStudy:
 
         None without workers.
         """
-        alone, loaded = self.loaded(0), self.loaded(self.settings.workers)
+        alone = self.loaded(0)
+        loaded = self.loaded(self.settings.workers)
         if not alone or not loaded or loaded is alone or not alone.typical_wait_ns:
             return None
         return min(1.0, max(0.0, 1 - loaded.typical_wait_ns / alone.typical_wait_ns))

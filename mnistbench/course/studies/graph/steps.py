@@ -25,8 +25,12 @@ from mnistbench.measuring.events_to_table import events_of, is_annotation
 from mnistbench.measuring.profiling import activities_of, export_trace, has_device_view, started
 from mnistbench.profile.costs import moved_bytes
 
-#: Untimed steps before the timed ones, at least this many timed ones, and at most.
-_WARMUP, _LEAST, _MOST = 2, 5, 500
+#: Untimed steps before the timed ones.
+_WARMUP = 2
+#: Fewest timed steps.
+_LEAST = 5
+#: Most timed steps.
+_MOST = 500
 
 
 class _Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -48,7 +52,8 @@ class _Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def dispatched(program: Program) -> Dispatched:
     """Return the operations of one eager forward and backward pass."""
     program.zero_grad()
-    forward, backward = _Dispatched(), _Dispatched()
+    forward = _Dispatched()
+    backward = _Dispatched()
     with forward:
         result = program.compute(*program.arguments)
     with backward:
@@ -152,16 +157,15 @@ def scheduled(events: Sequence[Any], way: str, *, on_device: bool) -> Iterator[S
     if not marks:
         return
     fastest = min((mark.time_range for mark in marks), key=lambda span: span.end - span.start)
-    begin, end = fastest.start, fastest.end
+    begin = fastest.start
+    end = fastest.end
     for event in sorted(events, key=lambda event: event.time_range.start):
         inside = begin <= event.time_range.start <= end
         # The copy of a range is none.
         is_kernel = event.device_type != DeviceType.CPU and not is_annotation(event)
         if inside and (is_kernel if on_device else _is_outermost(event)):
-            start, duration = (
-                event.time_range.start - begin,
-                event.time_range.end - event.time_range.start,
-            )
+            start = event.time_range.start - begin
+            duration = event.time_range.end - event.time_range.start
             generated = _KERNEL.fullmatch(event.name)
             name = generated[1] if generated else event.name.removeprefix("aten::")
             yield Scheduled(way, name, round(start * 1e3), round(duration * 1e3))

@@ -43,7 +43,8 @@ def study(settings: Settings, folder: Path) -> GraphStudy:
     Raises:
         MnistbenchError: an option cannot be used.
     """
-    one, traces = program(settings), settings.write
+    one = program(settings)
+    traces = settings.write
     computes = {EAGER: one.compute}
     found: dict[str, Any] = {}
     left_out: list[str] = []

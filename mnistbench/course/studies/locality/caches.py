@@ -16,8 +16,10 @@ from mnistbench.core.errors import UsageError
 #: Where Linux describes the caches of the first core.
 LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
 
-#: Bytes of the largest cache, and the most ways: the simulation searches the ways one by one.
-MOST_BYTES, MOST_WAYS = 2**30, 1024
+#: Bytes of the largest cache.
+MOST_BYTES = 2**30
+#: Most ways of a cache: the simulation searches the ways one by one.
+MOST_WAYS = 1024
 
 #: Dimensions of a stand-in for an array: numba's types have a fixed number of them.
 DIMENSIONS = 4

@@ -33,15 +33,21 @@ from mnistbench.course.studies.locality.result import (
 #: Times of each loop nest.
 _ROUNDS = 11
 
-#: Default sides of the matrices and default convolution: with numba, and without, where the
-#: simulation is much slower. One matrix of any of these sides does not fit in an L1 of 48 KiB. With
-#: rows of 128 elements, a power of two, the elements of a column are in few sets.
-_SIZES, _CONVOLUTION = (120, 128), "conv2-b1"
-_SIZES_IN_PYTHON, _CONVOLUTION_IN_PYTHON = (112,), "conv1-b1"
+#: Default sides of the matrices with numba. One matrix of any of these sides does not fit in an L1
+#: of 48 KiB. With rows of 128 elements, a power of two, the elements of a column are in few sets.
+_SIZES = (120, 128)
+#: Default convolution with numba.
+_CONVOLUTION = "conv2-b1"
+#: Default sides of the matrices without numba, where the simulation is much slower.
+_SIZES_IN_PYTHON = (112,)
+#: Default convolution without numba.
+_CONVOLUTION_IN_PYTHON = "conv1-b1"
 
-#: Most multiply-adds of a nest, with and without numba: a simulation compiled by numba does about
-#: 10 million in a second.
-MOST, MOST_IN_PYTHON = 1024**3, 128**3
+#: Most multiply-adds of a nest with numba: a simulation compiled by it does about 10 million in a
+#: second.
+MOST = 1024**3
+#: Most multiply-adds of a nest without numba.
+MOST_IN_PYTHON = 128**3
 
 
 def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
@@ -51,7 +57,8 @@ def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
         UsageError: the caches do not fit together, or the loops cannot compute something or take
             too long.
     """
-    numba, caches = _numba_version(), settings.caches
+    numba = _numba_version()
+    caches = settings.caches
     most = MOST if numba else MOST_IN_PYTHON
     sizes = settings.sizes or (_SIZES if numba else _SIZES_IN_PYTHON)
     name = settings.convolution or (_CONVOLUTION if numba else _CONVOLUTION_IN_PYTHON)
@@ -162,7 +169,8 @@ def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, CacheCo
 
         from mnistbench.course.studies.locality.compiled import compiled_loops, compiled_traced
 
-        array_of, loops = compiled_traced(), compiled_loops(nest.loops)
+        array_of = compiled_traced()
+        loops = compiled_loops(nest.loops)
         both = [np.array(lines, dtype=np.int64) for lines in both]
     arrays = [
         array_of(

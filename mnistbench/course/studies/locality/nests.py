@@ -68,7 +68,8 @@ def convolution(order: str, sizes: ConvolutionSizes) -> Nest:
     """
     if sizes.stride != 1 or sizes.padding or sizes.groups != 1:
         raise UsageError(f"{sizes}: these loops need stride 1, no padding and one group")
-    image, kernel = (sizes.out_height, sizes.out_width), (sizes.kernel_height, sizes.kernel_width)
+    image = (sizes.out_height, sizes.out_width)
+    kernel = (sizes.kernel_height, sizes.kernel_width)
     return _convolution(order, (sizes.batch, sizes.filters, sizes.channels, *image, *kernel))
 
 

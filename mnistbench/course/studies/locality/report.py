@@ -18,8 +18,10 @@ from mnistbench.showing.plot import bars, beside
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
-#: A bar; of a time, the part that is there with data in L1. Neither has a meaning in Markdown.
-_MARK, _IN_L1 = "x", "="
+#: Character of a bar. It has no meaning in Markdown.
+_MARK = "x"
+#: Character of the part of a time that is there with data in L1. It has no meaning in Markdown.
+_IN_L1 = "="
 
 
 class NestRow(NamedTuple):

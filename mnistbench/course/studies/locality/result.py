@@ -164,8 +164,12 @@ CONTRARY = 0.1
 #: A number is a cause if it explains at least this share of the difference in time.
 EXPLAINS = 0.5
 
-#: Causes of a disagreement.
-INSTRUCTIONS, L2_MISSES, UNKNOWN = "instructions", "l2_misses", "unknown"
+#: Cause of a disagreement: the instructions of the loops.
+INSTRUCTIONS = "instructions"
+#: Cause of a disagreement: misses of the second cache.
+L2_MISSES = "l2_misses"
+#: No cause of a disagreement is known.
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,8 @@ class Disagreement:
 
         None if it was not measured.
         """
-        slow, fast = self.slower, self.faster
+        slow = self.slower
+        fast = self.faster
         if slow.ns is None or fast.ns is None or slow.in_l1_ns is None or fast.in_l1_ns is None:
             return None
         return (slow.in_l1_ns - fast.in_l1_ns) / (slow.ns - fast.ns)
@@ -261,7 +266,8 @@ def agreement(nests: Sequence[NestResult]) -> Agreement:
     # Whether the first has more misses (1), fewer (-1) or as many (0), and the same of its time.
     pairs = []
     for one, other in itertools.combinations([nest for nest in nests if nest.ns is not None], 2):
-        mine, its = one.counts.l1_misses, other.counts.l1_misses
+        mine = one.counts.l1_misses
+        its = other.counts.l1_misses
         pairs.append(
             (
                 has_fewer(its, mine) - has_fewer(mine, its),

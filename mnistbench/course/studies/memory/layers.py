@@ -124,7 +124,8 @@ class Places:
         phase = layer = ""
         for name in self._names:
             if name.startswith(PHASE):
-                phase, layer = name.removeprefix(PHASE), ""
+                phase = name.removeprefix(PHASE)
+                layer = ""
             else:
                 layer = name.removeprefix(MODULE)
         if phase == "backward" and self._splits_backward:
@@ -156,7 +157,8 @@ class Ledger:
             return
         self.peaks[site.layer] = max(self.live, self.peaks.get(site.layer, 0))
         if self.live > self.peak:
-            self.peak, self.site = self.live, site
+            self.peak = self.live
+            self.site = site
 
 
 def run_and_divide(iteration: Iteration) -> tuple[LayerMemory, ...]:

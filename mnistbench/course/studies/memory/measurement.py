@@ -46,7 +46,10 @@ from mnistbench.measuring.profiling import WARMUP_ITERATIONS, in_ranges, record_
 from mnistbench.profile.run import too_large
 from mnistbench.workloads.workload import Workload, builtin_workloads
 
-_DATASET, _SEED = "digits", 1  # memory depends on neither
+#: Dataset of the workloads; memory does not depend on it.
+_DATASET = "digits"
+#: Seed of the workloads; memory does not depend on it.
+_SEED = 1
 
 #: Largest memory for which a batch is tried on a CPU: more takes a minute.
 MOST_TRIED_BYTES = 4 * 2**30
@@ -202,11 +205,15 @@ def largest_batch(bytes_of: Callable[[int], int], memory: int, most: int = MOST_
     the middle, which bounds the number of guesses. ``bytes_of`` a larger batch size are never
     fewer; ``most`` is the largest size to return.
     """
-    low, high, known = 0, 1, {1: bytes_of(1)}
+    low = 0
+    high = 1
+    known = {1: bytes_of(1)}
     while known[high] <= memory:
         if high == most:
             return most
-        low, high = high, min(most, 8 * high if low else 2)
+        larger = min(most, 8 * high if low else 2)
+        low = high
+        high = larger
         known[high] = bytes_of(high)
     guesses = 0
     while high - low > 1:

@@ -87,7 +87,9 @@ class _Following(TorchDispatchMode):
 
     def __init__(self, places: Places, ledger: Ledger, device: torch.device) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._places, self._ledger, self._device = places, ledger, device
+        self._places = places
+        self._ledger = ledger
+        self._device = device
         self._live: set[int] = set()
 
     def follow(self, found: Mapping[int, torch.UntypedStorage]) -> None:

@@ -109,7 +109,8 @@ def report_of(study: MemoryStudy) -> Report:
 
     The CSV has the layers of all cases, and a row with the sums and the peaks of each.
     """
-    device, threads = study.settings.device, study.settings.threads
+    device = study.settings.device
+    threads = study.settings.threads
     where = machine(device, threads)
     largest = {
         (case.model, case.phase): case

@@ -39,7 +39,8 @@ _VECTORS = {"AVX512": 16, "AVX2": 8}
 #: vector.
 _PLAIN_CHANNELS = {16: (1, 2, 3), 8: (3,)}
 
-_FORWARD, _BACKWARD = "aten::convolution", "aten::convolution_backward"
+_FORWARD = "aten::convolution"
+_BACKWARD = "aten::convolution_backward"
 
 
 def changes(name: str, args: Sequence[Any], out: Any) -> list[int] | None:
@@ -122,10 +123,8 @@ def _blocked_backward(
     of_inputs, of_weight, of_bias = found
     changes = []
     if of_inputs is not None:
-        blocked_gradient, blocked_weight = (
-            _images(gradient, vector),
-            _kernels(weight, vector, vector),
-        )
+        blocked_gradient = _images(gradient, vector)
+        blocked_weight = _kernels(weight, vector, vector)
         blocked = _images(inputs, vector)
         changes += [
             blocked_gradient,

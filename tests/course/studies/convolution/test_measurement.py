@@ -15,7 +15,8 @@ from mnistbench.course.studies.convolution.measurement import kernels, study, su
 from mnistbench.course.studies.convolution.result import Settings, WayCase
 from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 
-BRGCONV, JIT = "convolution brgconv:avx512_core", "convolution jit:avx512_core"
+BRGCONV = "convolution brgconv:avx512_core"
+JIT = "convolution jit:avx512_core"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,8 @@ def test_kernels_are_named_once_each_in_the_order_of_the_operations(on_accelerat
 def test_the_kernels_are_the_algorithm_of_the_library_alone(on_accelerator, monkeypatch):
     monkeypatch.setattr(measurement, "has_device_view", lambda _: True)
     monkeypatch.setattr(measurement, "ceilings_of", lambda *_: Ceilings(1e9, 1e9, "float32"))
-    ways, dtypes = ("im2col", "library", "winograd"), ("float32", "float64")
+    ways = ("im2col", "library", "winograd")
+    dtypes = ("float32", "float64")
     found = study(
         Settings(images=(1, 1, 4, 4), filters=(1, 3, 3), stride=2, ways=ways, dtypes=dtypes)
     )

@@ -152,7 +152,8 @@ def test_sizes_without_an_output_are_refused(values, said):
 
 
 def test_flops_are_those_of_the_sources():
-    chapter, conv2 = GRID["chapter"], GRID["conv2-b1"]
+    chapter = GRID["chapter"]
+    conv2 = GRID["conv2-b1"]
     assert WAYS["library"].flops(chapter) == 2 * 2 * 28 * 28 * 3 * 5 * 5
     # Lavin and Gray: 16 products for four outputs instead of 36, and transforms of tiles, kernels
     # and results.

@@ -126,12 +126,15 @@ def test_steps_take_turns_and_the_parts_add_up():
 
 class Event:
     def __init__(self, name, start, end, parent=None, device=DeviceType.CPU):
-        self.name, self.cpu_parent, self.device_type = name, parent, device
+        self.name = name
+        self.cpu_parent = parent
+        self.device_type = device
         self.time_range = type("Span", (), {"start": start, "end": end})
 
 
 def events():
-    slow, fast = Event(ITERATION, 0.0, 90.0), Event(ITERATION, 100.0, 150.0)
+    slow = Event(ITERATION, 0.0, 90.0)
+    fast = Event(ITERATION, 100.0, 150.0)
     convolution = Event("aten::conv2d", 105.0, 120.0, fast)
     node = Event("MulBackward0", 121.0, 130.0, fast)
     return [

@@ -53,7 +53,8 @@ def of(order, ns, in_l1_ns, l1_misses, l2_misses=3_072):
 
 def study(*, timed=True):
     """Products whose misses and times disagree for each known cause, and for none."""
-    l1, l2 = Cache(48 * 1024, 64, 12, "/sys/index0"), Cache(2 * 1024**2, 64, 16, "--l2")
+    l1 = Cache(48 * 1024, 64, 12, "/sys/index0")
+    l2 = Cache(2 * 1024**2, 64, 16, "--l2")
     nests = (
         of("ijk", 0.66, 0.41, 2_131_472),
         of("kij", 0.08, 0.06, 148_480),

@@ -32,7 +32,9 @@ class Recorded:
     """An array of numbers that notes each access."""
 
     def __init__(self, name, shape, log):
-        self.name, self.values, self.log = name, np.zeros(shape), log
+        self.name = name
+        self.values = np.zeros(shape)
+        self.log = log
 
     def __getitem__(self, index):
         self.log.append((self.name, "read", index))
@@ -57,7 +59,8 @@ def run(nest, *inputs):
 @given(rows=side, columns=side, inner=side, tile=side)
 def test_each_order_is_the_matrix_product(order, rows, columns, inner, tile):
     random = np.random.default_rng(0)
-    a, b = random.random((rows, inner)), random.random((inner, columns))
+    a = random.random((rows, inner))
+    b = random.random((inner, columns))
     nest = product(order, rows, columns, inner, tile)
     np.testing.assert_allclose(run(nest, a, b)[0], a @ b)
     assert nest.multiply_adds == rows * columns * inner

@@ -117,7 +117,8 @@ def test_a_row_of_the_csv_for_each_layer_and_each_case():
 def test_a_network_is_predicted_measured_and_fitted(capsys):
     assert cli.main([*TINY, "--memory", "1M", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    [case], [largest] = found["cases"], found["largest"]
+    [case] = found["cases"]
+    [largest] = found["largest"]
     weights = 61_706 * 4
     assert [
         layer["weight_bytes"] for layer in found["layers"] if layer["layer"] == "all layers"

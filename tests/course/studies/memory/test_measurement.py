@@ -18,7 +18,8 @@ from mnistbench.workloads.step import Inference
 
 
 def test_the_peak_is_the_largest_sum_and_belongs_to_the_allocation_that_reaches_it():
-    first, second = Site("conv1", "forward", "aten::conv2d"), Site("fc1", "forward", "aten::addmm")
+    first = Site("conv1", "forward", "aten::conv2d")
+    second = Site("fc1", "forward", "aten::addmm")
     ledger = Ledger(100)
     for n_bytes, site in [
         (10, first),
@@ -44,7 +45,9 @@ class Allocator:
     """Statistics of an allocator of 8,000 bytes."""
 
     def __init__(self, monkeypatch):
-        self.allocated, self.peak, self.fractions = 1_500, 9_999, []
+        self.allocated = 1_500
+        self.peak = 9_999
+        self.fractions = []
         functions = {
             "memory_allocated": lambda _: self.allocated,
             "max_memory_allocated": lambda _: self.peak,
@@ -66,7 +69,9 @@ class Allocating(nn.Module):
 
     def __init__(self, allocator, n_bytes, freed):
         super().__init__()
-        self.allocator, self.n_bytes, self.freed = allocator, n_bytes, freed
+        self.allocator = allocator
+        self.n_bytes = n_bytes
+        self.freed = freed
 
     def forward(self, inputs):
         self.allocator.allocate(self.n_bytes)
@@ -81,11 +86,9 @@ class FakeCase:
     """
 
     def __init__(self, allocator):
-        self.params, self._allocator, self._iterations = (
-            SimpleNamespace(device="cuda"),
-            allocator,
-            0,
-        )
+        self.params = SimpleNamespace(device="cuda")
+        self._allocator = allocator
+        self._iterations = 0
         self.model = nn.Sequential(
             Allocating(allocator, 300, 100), nn.Identity(), Allocating(allocator, 250, 250)
         )
