@@ -158,11 +158,7 @@ class Excuses:
     )
 
     def __post_init__(self) -> None:
-        """Check that accepted changes have a reason.
-
-        Raises:
-            UsageError: with the value.
-        """
+        """Check that accepted changes have a reason."""
         if self.accept and not self.reason:
             raise UsageError(
                 f"--accept: {self.accept[0].text!r} needs a reason for the report; add --reason "
@@ -248,9 +244,6 @@ def mark_thresholds(
     """Check ``@pytest.mark.opgate("5%", "aten::addmm:3%", case="5%")``.
 
     Return the thresholds of operations and of the case.
-
-    Raises:
-        UsageError: with the value.
     """
     texts = tuple(map(str, arguments))
     case = str(options.get("case", ""))

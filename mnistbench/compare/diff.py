@@ -137,7 +137,6 @@ class CaseComparison:
 
     @property
     def change_ns(self) -> float:
-        """Change of the time of one iteration."""
         return self.head_ns - self.base_ns
 
     @property

@@ -1,4 +1,8 @@
-"""Errors for users. The message of each is one line: what is wrong, and what to do."""
+"""Errors for users. The message of each is one line: what is wrong, and what to do.
+
+Any function of the package that works on a user's input may raise ``UsageError``, whose message is
+one line for the user. A docstring says so only where a caller in the package catches it.
+"""
 
 #: What messages advise where loops are not compiled.
 INSTALL_NUMBA = "pip install 'mnistbench[fast]'"

@@ -101,9 +101,6 @@ class Option(Generic[_T]):
         Args:
             given: the text, the texts or the flag.
             name: what errors call the option: its flag, or its key and the configuration file.
-
-        Raises:
-            UsageError: names the option and the value.
         """
         if not self.metavar:
             return bool(given)
@@ -246,9 +243,6 @@ def read(
         configured: key -> the same of the configuration file.
         file: the configuration file, for errors.
         more: fields that are no options.
-
-    Raises:
-        UsageError: names the option, or the key and its file, and the value.
     """
     values = dict(more)
     for name, each in options_of(settings).items():
@@ -286,10 +280,6 @@ def project_table(settings: type) -> tuple[dict[str, Any], Path | None]:
     It is in this directory or above.
 
     The table is not read for settings without an option that it may have.
-
-    Raises:
-        UsageError: the file cannot be read, or the table has an unknown key or a value of a wrong
-            type.
     """
     known = {each.key: each for each in options_of(settings).values() if each.configurable}
     here = Path.cwd()

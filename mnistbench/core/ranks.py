@@ -26,9 +26,6 @@ def own_rank(environ: Mapping[str, str]) -> Rank:
     """Read the variables of torchrun (https://docs.pytorch.org/docs/stable/elastic/run.html).
 
     Returns the defaults where RANK and WORLD_SIZE are not set.
-
-    Raises:
-        UsageError: a variable is missing or not a number.
     """
     if not (environ.get("RANK") and environ.get("WORLD_SIZE")):
         return Rank()

@@ -231,11 +231,7 @@ class Request(RunOptions, SideOptions, BaseOptions):
     given: frozenset[str] = frozenset()  # fields that the command line gives
 
     def __post_init__(self) -> None:
-        """Check that there is something to compare.
-
-        Raises:
-            UsageError: names the options.
-        """
+        """Check that there is something to compare."""
         RunOptions.__post_init__(self)
         SideOptions.__post_init__(self)
         if self.base and self.base_dir:
@@ -1054,11 +1050,7 @@ def _no_cases(side: str, what: str, plan: Plan, listing: Mapping[str, Listing]) 
 
 
 def _new_file(storage: Path, prefix: str = "") -> Path:
-    """Return the path of a file that does not exist yet.
-
-    Raises:
-        UsageError: the folder cannot be created.
-    """
+    """Return the path of a file that does not exist yet."""
     folder = storage / "gate"
     try:
         folder.mkdir(parents=True, exist_ok=True)

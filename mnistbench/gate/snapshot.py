@@ -160,11 +160,7 @@ def _remove_abandoned(temporary: Path, own: Path) -> None:
 
 
 def repository_of(directory: Path) -> Path | None:
-    """Return the root of the git working tree that contains a folder; None outside a repository.
-
-    Raises:
-        UsageError: git is not installed, or refuses the repository.
-    """
+    """Return the root of the git working tree that contains a folder; None outside a repository."""
     try:
         top = _git(directory, "rev-parse", "--show-toplevel")
     except _NoRepositoryError:
@@ -173,11 +169,7 @@ def repository_of(directory: Path) -> Path | None:
 
 
 def commit_of(here: Path, revision: str) -> tuple[Path, str]:
-    """Return the root of the repository that contains ``here``, and the hash of a revision.
-
-    Raises:
-        UsageError: there is no repository or no such revision.
-    """
+    """Return the root of the repository that contains ``here``, and the hash of a revision."""
     top = repository_of(here)
     if top is None:
         raise UsageError(
@@ -211,10 +203,6 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
     """Write a revision of the repository that contains ``here`` into a folder.
 
     With the generated files of the working tree.
-
-    Raises:
-        UsageError: there is no repository or no such revision, or the working tree has compiled
-            modules of other sources.
     """
     top, commit = commit_of(here, revision)
     into.mkdir()
@@ -233,9 +221,6 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
 
     Of a repository the tracked files and those not ignored, of another folder all but caches and
     environments.
-
-    Raises:
-        UsageError: the tree cannot be read or copied.
     """
     top = repository_of(here) if shutil.which("git") else None
     try:
@@ -316,9 +301,6 @@ def _check_generated(top: Path, commit: str, generated: Sequence[str]) -> None:
     """Check that generated files of the working tree are those of a revision, too.
 
     A version file may be another one.
-
-    Raises:
-        UsageError: their sources differ.
     """
     found = [name for name in generated if not _matches(Path(name).name, _VERSIONS)]
     if not found:

@@ -97,9 +97,6 @@ def device_of_rank(requested: Sequence[str], rank: Rank) -> str:
     """Return the device of one of several ranks.
 
     ``auto`` means a CUDA device for each rank, or the CPU if there is none.
-
-    Raises:
-        UsageError: other devices are requested, or this node has fewer CUDA devices than ranks.
     """
     if tuple(requested) not in ((AUTO,), ("cpu",), ("cuda",)):
         raise UsageError(

@@ -359,11 +359,7 @@ def forward_range() -> record_function:
 
 
 def export_trace(recorded: torch.profiler.profile, path: Path) -> None:
-    """Write a Chrome trace.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
+    """Write a Chrome trace."""
     export: Callable[[str], None] = recorded.export_chrome_trace
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -81,9 +81,6 @@ def shown_runs(
 
     Returns:
         The runs, oldest first, and a line for each file that has nothing to show.
-
-    Raises:
-        UsageError: no run has anything to show.
     """
     unique = {saved.path.resolve(): saved for saved in found}
     # Traces have no date, so they keep their order.

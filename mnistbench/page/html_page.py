@@ -40,8 +40,9 @@ _TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan
 def page(runs: Sequence[PageRun]) -> str:
     """Return the page, a whole HTML document."""
     style, script = (
-        _TEMPLATES.loader.get_source(_TEMPLATES, name)[0] for name in ("page.css", "page.js")
-    )  # type: ignore[union-attr]
+        _TEMPLATES.loader.get_source(_TEMPLATES, name)[0]  # type: ignore[union-attr]
+        for name in ("page.css", "page.js")
+    )
     text = _TEMPLATES.get_template("page.html").render(
         version=__version__,
         style=style,

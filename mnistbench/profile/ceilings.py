@@ -68,8 +68,8 @@ def ceilings_of(device: str, dtype: str, threads: int) -> Ceilings:
     if (
         dtype == "float32"
         and found.type == "cuda"
-        and torch.backends.cudnn.conv.fp32_precision == "tf32"
-    ):  # type: ignore[attr-defined]
+        and torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]
+    ):
         precision = "tf32"
     return _measured(found, precision, threads if found.type == "cpu" else 1)
 

@@ -59,9 +59,6 @@ def cold_calls(
     In order: the first iteration of a process, later ones of that process after TRAINING_STEPS
     steps, and the first iteration of a process with the trained weights. Open ``processes`` serve
     several cases; by default they are started and ended here.
-
-    Raises:
-        UsageError: a process failed.
     """
     with contextlib.ExitStack() as stack:
         processes = processes or stack.enter_context(Processes())
@@ -100,11 +97,7 @@ class Processes:
             self._server = None
 
     def run(self, job: dict[str, Any]) -> list[ColdCall]:
-        """Return the iterations of a job, measured in a new process.
-
-        Raises:
-            UsageError: the process failed.
-        """
+        """Return the iterations of a job, measured in a new process."""
         try:
             # An accelerator may not be usable after a fork.
             if self._fork and job["params"]["device"] == "cpu":

@@ -77,10 +77,6 @@ class OpBenchmark:
 
         Returns:
             what the function returns.
-
-        Raises:
-            UsageError: the phase, the workload or a parameter cannot be measured, or the test is
-                not parametrized for it.
         """
         if callable(measured):
             if self._workload:

@@ -48,12 +48,7 @@ class Session:
     """Options, the results of collection, and the records made so far."""
 
     def __init__(self, config: pytest.Config) -> None:
-        """Read the options; the command line overrides the configuration file.
-
-        Raises:
-            UsageError: a value cannot be used, or a threshold is given without
-                ``--benchmark-compare``.
-        """
+        """Read the options; the command line overrides the configuration file."""
         self.options = read_pytest(Options, config)
         for flag, name in (("--op-fail", "op_fail"), ("--case-fail", "case_fail")):
             if config.getoption(name) and not config.getoption("benchmark_compare", default=None):
@@ -74,12 +69,7 @@ class Session:
         self._config = config
 
     def registered_workloads(self, item: pytest.Item | pytest.Function) -> list[Workload]:
-        """Return the workloads of the conftest.py files that apply to a test.
-
-        Raises:
-            UsageError: a hook returned something else, or a name is registered twice or is that of
-                a built-in workload.
-        """
+        """Return the workloads of the conftest.py files that apply to a test."""
         from mnistbench.workloads.workload import Workload
 
         builtin = {workload.name: workload for workload in self.builtin_workloads}
@@ -110,9 +100,6 @@ class Session:
         """Return the names that a test is parametrized over.
 
         All that are registered for it, or those of ``--bench-model``.
-
-        Raises:
-            UsageError: none is registered, and ``--bench-model`` names none.
         """
         names = [workload.name for workload in registered]
         known = dict.fromkeys([*names, *(workload.name for workload in self.builtin_workloads)])
@@ -169,11 +156,7 @@ class Session:
 
     @functools.cached_property
     def devices(self) -> list[str]:
-        """The devices of ``--bench-device``.
-
-        Raises:
-            UsageError: one is not present.
-        """
+        """The devices of ``--bench-device``."""
         import_torch()
         from mnistbench.measuring.environment import resolve_devices
 
@@ -432,9 +415,6 @@ def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
     """Return the thresholds of a test's closest ``opgate`` mark.
 
     For operations and for the whole iteration.
-
-    Raises:
-        UsageError: the mark has a wrong value.
     """
     mark = item.get_closest_marker("opgate")
     return mark_thresholds(mark.args, mark.kwargs) if mark else ((), "")

@@ -157,11 +157,7 @@ def _directories(runs: Iterable[SavedRun], tensorboard: Path) -> list[Path]:
 
 
 def remove(files: Iterable[Path], directories: Iterable[Path]) -> None:
-    """Remove directories, then files: after an error, the same call can be repeated.
-
-    Raises:
-        UsageError: a path cannot be removed; the following ones are kept.
-    """
+    """Remove directories, then files: after an error, the same call can be repeated."""
     path = Path()
     try:
         for path in directories:

@@ -53,9 +53,6 @@ def all_runs(root: Path) -> list[SavedRun]:
     """Return all saved runs below a directory, oldest first.
 
     Print a line for each file that cannot be read.
-
-    Raises:
-        UsageError: there is none.
     """
     storage = Storage(root)
     runs = storage.all()

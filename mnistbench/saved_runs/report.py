@@ -117,9 +117,6 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
     """Return the time of a case in every saved run that has it.
 
     Or of its operations of one name and module.
-
-    Raises:
-        UsageError: no run has it.
     """
     found = [
         EarlierTime(saved, case, ns)

@@ -311,11 +311,7 @@ def _members(folder: Path) -> list[Path]:
 
 
 def _only_one(matching: list[Path], what: str) -> list[Path]:
-    """Return the files that a reference means.
-
-    Raises:
-        UsageError: they are several; ``what`` begins the sentence.
-    """
+    """Return the files that a reference means."""
     if len(matching) > 1:
         shown = ", ".join(str(path) for path in matching)
         raise UsageError(f"{what} {len(matching)} saved runs: {shown}; give one's file")

@@ -83,11 +83,7 @@ def render(report: Report, form: str, *, colour: bool = False) -> str:
 
 
 def deliver(report: Report, form: str, output: Path | None) -> None:
-    """Print a report, or write it to a file, in one of the formats of :func:`render`.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Print a report, or write it to a file, in one of the formats of :func:`render`."""
     deliver_text(render(report, form, colour=output is None and colours(sys.stdout)), output)
 
 
@@ -95,9 +91,6 @@ def deliver_text(text: str, output: Path | None) -> None:
     """Write text to a file, completely or not at all, and to a pipe or ``/dev/stdout`` directly.
 
     Print it if there is none.
-
-    Raises:
-        UsageError: the file cannot be written; an existing one is unchanged.
     """
     if output is None:
         sys.stdout.write(text)
@@ -121,9 +114,6 @@ def check_directory(
 
     With ``own``, a directory with other contents is refused, unless one of these files tells that
     they may be replaced.
-
-    Raises:
-        UsageError: it cannot be written, or has other contents.
     """
     if problem := why_not_writable(directory):
         raise UsageError(f"{option}: {problem}; name another directory")
@@ -139,9 +129,6 @@ def check(path: Path, option: str = "--output") -> None:
     """Check that :func:`deliver` could write there, without a change there.
 
     Called before anything is measured.
-
-    Raises:
-        UsageError: it cannot be written.
     """
     try:
         target = path.resolve()

@@ -38,7 +38,6 @@ class Report:
 
     @property
     def json(self) -> str:
-        """The JSON."""
         return json.dumps(self.data, indent=1, allow_nan=False) + "\n"
 
 

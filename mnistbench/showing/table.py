@@ -37,7 +37,6 @@ class Column(Generic[_Row]):
 
     @property
     def is_number(self) -> bool:
-        """Whether the column has numbers."""
         return self.shown is not None
 
     def cell(self, row: _Row) -> str:
@@ -70,12 +69,10 @@ class Table:
 
     @property
     def cells(self) -> list[list[str]]:
-        """The text of each cell of the rows."""
         return [[column.cell(row) for column in self.drawn] for row in self.rows]
 
     @property
     def sum_cells(self) -> list[list[str]]:
-        """The text of each cell of the sums."""
         return [[column.cell(row) for column in self.drawn] for row in self.sums]
 
     def csv(self) -> str:

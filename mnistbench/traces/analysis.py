@@ -280,7 +280,6 @@ class Timeline:
 
     @property
     def idle_ns(self) -> int:
-        """Time in which nothing ran."""
         return self.span_ns - self.busy_ns
 
 

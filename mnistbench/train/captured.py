@@ -67,11 +67,7 @@ class CapturedSteps:
                 group["capturable"] = True
 
     def train(self, indices: Tensor) -> None:
-        """Start a step on the samples with these indices, int64 [B] on the device.
-
-        Raises:
-            UsageError: the step cannot be captured.
-        """
+        """Start a step on the samples with these indices, int64 [B] on the device."""
         size = len(indices)
         if size not in self._captured:
             fixed = indices.clone()

@@ -66,11 +66,7 @@ class Checkpoint:
 
 
 def load(directory: Path) -> Checkpoint:
-    """Read the checkpoint of a run's directory.
-
-    Raises:
-        UsageError: there is none, it is damaged, or another version wrote it.
-    """
+    """Read the checkpoint of a run's directory."""
     path = directory / CHECKPOINT
     try:
         values = torch.load(path, map_location="cpu", weights_only=True)

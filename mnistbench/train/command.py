@@ -186,9 +186,6 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
     """Return the settings of a run that is continued.
 
     Its own, and those given options that do not change the training.
-
-    Raises:
-        UsageError: an option would change the training, or there is no epoch left.
     """
     before = checkpoint.settings
     for name in _KEPT:
@@ -223,10 +220,6 @@ def resolved(settings: Settings, rank: Rank, before: str | None = None) -> Setti
     With the device, step, precision and number of threads.
 
     ``before`` is the device of the run that is continued; None for a new run.
-
-    Raises:
-        UsageError: the device is unknown or not present, of another kind than before, cannot be
-            used by ranks, or has no such step.
     """
     from mnistbench.measuring.environment import (
         device_of_rank,
@@ -291,11 +284,7 @@ def check_output(named: Path | None, *, again: bool) -> None:
 
 
 def make_output(settings: Settings) -> Path:
-    """Make the directory of the run and return it; without a name, a new one below ``RUNS``.
-
-    Raises:
-        UsageError: it cannot be made.
-    """
+    """Make the directory of the run and return it; without a name, a new one below ``RUNS``."""
     from mnistbench.measuring.tensorboard import new_directory
 
     try:

@@ -183,7 +183,6 @@ class Point:
 
     @property
     def samples_per_second(self) -> float:
-        """Training speed of these batches."""
         return self.samples * 1e9 / self.train_ns
 
 
@@ -214,7 +213,6 @@ class EpochResult:
 
     @property
     def samples_per_second(self) -> float:
-        """Training speed of the epoch."""
         return self.train_samples * 1e9 / self.train_ns
 
 

@@ -171,9 +171,6 @@ class Dataset:
                 file's.
             fraction: use only this first part of the order, above 0 and up to 1, rounded up to
                 whole samples.
-
-        Raises:
-            UsageError: the fraction is out of bounds.
         """
         if not 0 < fraction <= 1:
             raise UsageError(f"fraction {fraction} of an epoch: give a number above 0 and up to 1")

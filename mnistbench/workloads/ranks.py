@@ -123,11 +123,7 @@ class Group(Alone):
     """A process among several: see :class:`Alone`."""
 
     def __init__(self, rank: Rank, device: torch.device) -> None:
-        """Join the other ranks.
-
-        Raises:
-            UsageError: they cannot be reached.
-        """
+        """Join the other ranks."""
         import torch.distributed as dist
 
         # If it is imported later, its functions keep the process group: see `end`.
@@ -384,9 +380,6 @@ def joined(rank: Rank, device: torch.device, print_error: Callable[[str], None])
     """Join the other ranks, if there are any, for the body.
 
     They fail together, see :meth:`Group.failing_together`.
-
-    Raises:
-        UsageError: they cannot be reached.
     """
     if rank.world_size == 1:
         yield Alone()

@@ -197,9 +197,6 @@ def workload_of_ranks(
     """Return a workload of :func:`builtin_workloads` for a number of ranks.
 
     Without loading its dataset.
-
-    Raises:
-        UsageError: there is no such model.
     """
     workloads = {
         each.name: each

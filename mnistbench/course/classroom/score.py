@@ -202,7 +202,6 @@ class Score:
 
     @property
     def sentence(self) -> str:
-        """The result in one sentence."""
         found = self.speedup
         n = len(self.launches)
         shown = interval(found, "{} times as fast as the reference (95 % interval {} to {}")

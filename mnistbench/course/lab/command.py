@@ -73,7 +73,6 @@ class Settings(LabSettings):
 
     @property
     def directory(self) -> Path:
-        """The output directory."""
         return self.output or Path(MERGED if self.merge else DIRECTORY)
 
 

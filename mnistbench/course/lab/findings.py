@@ -108,12 +108,10 @@ class WarmTime:
 
     @property
     def place(self) -> DevicePlace:
-        """Where it was measured."""
         return DevicePlace(self.device, self.threads)
 
     @property
     def median_ns(self) -> int:
-        """Median of the times."""
         return median_ns(self.times_ns)
 
     @property
@@ -197,7 +195,6 @@ class Findings:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """The layers of the model."""
         return self.cases[0].layers
 
     @property

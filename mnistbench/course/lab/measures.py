@@ -127,9 +127,6 @@ class Measures:
         """Measure the first iteration in new processes.
 
         With untrained weights, and with trained ones.
-
-        Raises:
-            UsageError: a process failed.
         """
         calls = cold_calls(
             self._params(phase, device, threads, size), self._data_dir, self._processes
@@ -147,9 +144,6 @@ class Measures:
         """Time warm iterations in alternating blocks, in random order.
 
         They are of (phase, device, threads, batch size).
-
-        Raises:
-            UsageError: the device runs out of memory.
         """
         devices = sorted({device for _, device, _, _ in wanted})
         largest = max(size for *_, size in wanted)
@@ -187,9 +181,6 @@ class Measures:
         """Time passes over the training set (train) or the test set (eval).
 
         One untimed batch comes before them.
-
-        Raises:
-            UsageError: the device runs out of memory.
         """
         with (
             memory_suffices(too_large(device, size)),

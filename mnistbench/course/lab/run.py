@@ -104,11 +104,7 @@ def items_of(content: Reader, step: LabStep) -> tuple[Any, ...]:
 
 
 def has_begun(directory: Path) -> bool:
-    """Return whether a lab has begun in a directory, after which no prediction counts.
-
-    Raises:
-        UsageError: the directory has the contents of something else.
-    """
+    """Return whether a lab has begun in a directory, after which no prediction counts."""
     if (directory / BEGUN).exists():
         return True
     there = {path.name for path in directory.iterdir()} - BEFORE if directory.exists() else set()

@@ -92,7 +92,6 @@ class CitedNumber:
 
     @property
     def text(self) -> str:
-        """The number as text."""
         return KINDS[self.kind](self.value)
 
 

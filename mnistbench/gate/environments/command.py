@@ -30,11 +30,7 @@ class Settings:
 
 
 def run(settings: Settings) -> int:
-    """List the environments, oldest first, or remove them; return 0.
-
-    Raises:
-        UsageError: a file cannot be removed.
-    """
+    """List the environments, oldest first, or remove them; return 0."""
     if settings.prune:
         _prune()
         return EXIT_PASSED

@@ -112,11 +112,7 @@ class SideOptions:
     )
 
     def __post_init__(self) -> None:
-        """Refuse options of one side that exclude each other.
-
-        Raises:
-            UsageError: names the option.
-        """
+        """Refuse options of one side that exclude each other."""
         for side, requirements in self.changes.items():
             flag = f"--{side}-with"
             if self.pythons[side]:
@@ -153,11 +149,7 @@ class SideOptions:
 
     @contextmanager
     def interpreters(self, say: Callable[[str], None]) -> Iterator[dict[str, str]]:
-        """Make the environments of the sides that have one; yield the interpreter of each side.
-
-        Raises:
-            UsageError: an environment cannot be made.
-        """
+        """Make the environments of the sides that have one; yield the interpreter of each side."""
         found = {side: named or sys.executable for side, named in self.pythons.items()}
         packages = installed() if self.changes else []
         with ExitStack() as environments:

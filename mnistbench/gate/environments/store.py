@@ -70,9 +70,6 @@ def held(wanted: Wanted, say: Callable[[str], None]) -> Iterator[MadeEnvironment
     """Make an environment, or use the one that was made before.
 
     It cannot be removed until the body ends.
-
-    Raises:
-        UsageError: it cannot be made.
     """
     folder = root() / _name(wanted)
     try:
@@ -116,9 +113,6 @@ def remove_all() -> dict[Path, tuple[int, int] | None]:
     Returns:
         Folder -> bytes of its files, and of those without a hard link in uv's cache; None if it is
         used, and so not removed.
-
-    Raises:
-        UsageError: a file cannot be removed.
     """
     found: dict[Path, tuple[int, int] | None] = {}
     for folder in _folders():
@@ -143,11 +137,7 @@ def shown(folder: Path) -> str:
 
 
 def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -> None:
-    """Make an environment in its folder; an error may leave a part of it.
-
-    Raises:
-        UsageError: the reason, with what was asked for.
-    """
+    """Make an environment in its folder; an error may leave a part of it."""
     program = uv.find()
     asked = ", ".join(wanted.asked)
     say(

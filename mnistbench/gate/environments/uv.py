@@ -74,11 +74,7 @@ def settings() -> list[Any]:
 
 
 def find() -> str:
-    """Return the path of uv: beside the interpreter, as the package ``uv`` names it, or on PATH.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the path of uv: beside the interpreter, as the package ``uv`` names it, or on PATH."""
     beside = Path(sys.prefix, "bin", "uv")
     if os.access(beside, os.X_OK):
         return str(beside)
@@ -203,9 +199,6 @@ def releases(wanted: Range) -> tuple[str, ...]:
     uv finds them with the user's own settings. It has no command that lists releases, so it is
     asked for the newest one of the range again and again, without those found so far. Pre-releases
     are among them only if the first or the last one is a pre-release. Yanked ones are not.
-
-    Raises:
-        UsageError: the first or the last one is not available, or uv fails.
     """
     name, first, last = wanted
     program = find()

@@ -69,9 +69,6 @@ def _check_packages(file: Path, origin: ScriptOrigin) -> None:
     """Check that the gate did not compare versions of a package.
 
     Without the package both sides of a script would be the same.
-
-    Raises:
-        UsageError: it did; the message has the options to add.
     """
     changed = {name: versions for name, versions in origin.packages.items() if all(versions)}
     if changed:

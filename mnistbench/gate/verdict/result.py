@@ -81,11 +81,7 @@ class JudgeOptions(Thresholds, Excuses):
     output: Path | None = options.output()
 
     def __post_init__(self) -> None:
-        """Check the options.
-
-        Raises:
-            UsageError: with the value.
-        """
+        """Check the options."""
         Excuses.__post_init__(self)
         if self.case < LEAST_THRESHOLD:
             least = f"{100 * LEAST_THRESHOLD:g}%"
@@ -124,7 +120,6 @@ class Verdict:
 
     @property
     def end(self) -> End:
-        """How the measurement ended."""
         return self.recorded.end
 
     @property

@@ -1051,11 +1051,7 @@ class Recorded:
 
 
 def append(path: Path, line: Mapping[str, Any]) -> None:
-    """Add a line as a gzip member of its own, so that a truncated file lacks only the last line.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Add a line as a gzip member of its own, so that a truncated file lacks only the last line."""
     text = json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

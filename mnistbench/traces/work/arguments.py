@@ -79,7 +79,6 @@ class Tensor:
 
     @property
     def is_floating(self) -> bool:
-        """Whether the elements are floating-point numbers."""
         return "float" in self.dtype
 
 

@@ -69,11 +69,7 @@ def run(settings: Settings) -> int:
 
 
 def check_ranks(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Check what can be known before anything is measured.
-
-    Raises:
-        UsageError: this process is a rank itself, or there are fewer GPUs than ranks.
-    """
+    """Check what can be known before anything is measured."""
     if own_rank(environ).world_size > 1:
         raise UsageError("mnistbench scale starts the ranks itself: run it without torchrun")
     if settings.device == "cpu":

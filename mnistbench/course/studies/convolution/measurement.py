@@ -40,11 +40,7 @@ _MEASURED_S = 0.1
 
 
 def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) -> ConvolutionStudy:
-    """Measure each way of each convolution that it can compute.
-
-    Raises:
-        UsageError: no way can compute any of the convolutions, or the device runs out of memory.
-    """
+    """Measure each way of each convolution that it can compute."""
     device = resolve_devices([settings.device])[-1]  # auto: the accelerator, if there is one
     refused: dict[str, None] = {}  # in order, each sentence once
     cases: list[WayCase] = []

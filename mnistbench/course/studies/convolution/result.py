@@ -104,11 +104,7 @@ class Settings:
 
     @property
     def convolutions(self) -> dict[str, ConvolutionSizes]:
-        """The sizes of each convolution.
-
-        Raises:
-            UsageError: --images and --filters do not fit together.
-        """
+        """The sizes of each convolution."""
         if self.images and self.filters:
             images = dict(zip(_IMAGES, self.images, strict=True))
             filters = dict(zip(_FILTERS, self.filters, strict=True))

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConvolutionSizes:
-    """Sizes of a convolution of images with square strides and paddings.
-
-    Raises:
-        UsageError: no output is left, or the groups do not divide the channels.
-    """
+    """Sizes of a convolution of images with square strides and paddings."""
 
     batch: int
     channels: int
@@ -59,12 +55,10 @@ class ConvolutionSizes:
 
     @property
     def out_height(self) -> int:
-        """Height of the output."""
         return (self.height + 2 * self.padding - self.kernel_height) // self.stride + 1
 
     @property
     def out_width(self) -> int:
-        """Width of the output."""
         return (self.width + 2 * self.padding - self.kernel_width) // self.stride + 1
 
     @property

@@ -71,9 +71,6 @@ def loading(program: Program, settings: Settings, trace: Path | None) -> list[Lo
 
     The steps of each way fill the settings' ``seconds``. ``trace`` is the file of a Chrome trace of
     a few steps with workers.
-
-    Raises:
-        UsageError: the trace cannot be written.
     """
     program.step()
     begin = time.perf_counter_ns()

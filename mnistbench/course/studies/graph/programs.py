@@ -113,9 +113,6 @@ def workload(settings: Settings) -> Workload:
     """Return a built-in workload, or one of ``package.module:attribute``.
 
     A Workload, or a function that returns one.
-
-    Raises:
-        UsageError: there is no such workload.
     """
     builtin = {each.name: each for each in builtin_workloads(settings.dataset, settings.data_dir)}
     if settings.program in builtin:

@@ -160,7 +160,6 @@ class StepTimes:
 
     @property
     def total_ns(self) -> int:
-        """Time of the whole step."""
         return self.forward_ns + self.backward_ns + self.update_ns
 
     def part_ns(self, part: str) -> int:

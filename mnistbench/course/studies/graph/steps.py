@@ -128,9 +128,6 @@ def schedule(
 
     An operation that another one calls is not among them. On a CPU these are calls, and on an
     accelerator its kernels. ``trace`` is the file of a Chrome trace.
-
-    Raises:
-        UsageError: the trace cannot be written.
     """
     device = program.arguments[0].device
     view = "device" if has_device_view(str(device)) else "host"

@@ -9,10 +9,5 @@ from mnistbench.course.studies.study import run_study
 
 
 def run(settings: Settings) -> int:
-    """Simulate each loop nest, time it if numba is installed, report, and return 0.
-
-    Raises:
-        UsageError: the caches do not fit together, or the loops cannot compute something or take
-            too long.
-    """
+    """Simulate each loop nest, time it if numba is installed, report, and return 0."""
     return run_study(settings, study, report_of)

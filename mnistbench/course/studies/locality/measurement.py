@@ -51,12 +51,7 @@ MOST_IN_PYTHON = 128**3
 
 
 def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
-    """Simulate each loop nest, and time it if numba is installed.
-
-    Raises:
-        UsageError: the caches do not fit together, or the loops cannot compute something or take
-            too long.
-    """
+    """Simulate each loop nest, and time it if numba is installed."""
     numba = _numba_version()
     caches = settings.caches
     most = MOST if numba else MOST_IN_PYTHON

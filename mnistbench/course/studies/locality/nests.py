@@ -49,7 +49,6 @@ class Nest:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all arrays."""
         return ITEM * sum(map(math.prod, self.shapes.values()))
 
 
@@ -61,11 +60,7 @@ def product(order: str, rows: int, columns: int, inner: int, tile: int = 0) -> N
 
 
 def convolution(order: str, sizes: ConvolutionSizes) -> Nest:
-    """Return the convolution.
-
-    Raises:
-        UsageError: the loops cannot compute it.
-    """
+    """Return the convolution."""
     if sizes.stride != 1 or sizes.padding or sizes.groups != 1:
         raise UsageError(f"{sizes}: these loops need stride 1, no padding and one group")
     image = (sizes.out_height, sizes.out_width)

@@ -83,11 +83,7 @@ class Settings:
 
     @property
     def caches(self) -> Caches:
-        """The caches to simulate.
-
-        Raises:
-            UsageError: they do not fit together.
-        """
+        """The caches to simulate."""
         found = of_this_machine()
         return replace(found, l1=self.l1 or found.l1, l2=self.l2 or found.l2)
 

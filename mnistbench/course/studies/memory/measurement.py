@@ -82,9 +82,6 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
 
     Without a memory, the largest batch sizes are those of a CUDA device's memory, and are not
     searched on a CPU.
-
-    Raises:
-        UsageError: the device has no statistics, or its memory does not suffice.
     """
     [device] = resolve_devices([settings.device])
     if torch.device(device).type not in ("cpu", "cuda"):
