@@ -82,7 +82,7 @@ COMMANDS = {
         "show the time, the FLOPs and bytes, and the roofline limit of each operation",
     ),
     "trace": (
-        "traces.command",
+        "events.command",
         (
             "show the operations and kernels of a recorded trace of torch.profiler, and the "
             "accelerator's idle time"
@@ -183,7 +183,7 @@ COMMANDS = {
         "train.scale.command",
         "time training steps over numbers of ranks; exit code 0 done, 2 failed, 130 interrupted",
     ),
-    "env": ("measuring.command", "print machine and software, for a bug report"),
+    "env": ("measuring.env_command", "print machine and software, for a bug report"),
 }
 
 

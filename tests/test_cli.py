@@ -11,7 +11,7 @@ import mnistbench
 from mnistbench import cli
 from mnistbench.core.options import options_of
 from mnistbench.gate import command as gate
-from mnistbench.measuring import command as env
+from mnistbench.measuring import env_command as env
 
 
 @pytest.mark.versions

@@ -26,7 +26,7 @@ MODULES = {
 FLOORS = (
     "core",
     "showing",
-    "traces",
+    "events",
     "workloads",
     "measuring",
     "saved_runs",
@@ -44,14 +44,14 @@ FLOORS = (
 #: Packages that know fewer others than their place in FLOORS allows.
 ONLY = {
     "showing": {"core"},
-    "traces": {"core", "showing"},
+    "events": {"core", "showing"},
     "workloads": {"core"},
-    "gate.verdict": {"core", "compare", "gate.verdict"},
+    "gate.statistics": {"core", "compare", "gate.statistics"},
     "cli": {"core", "showing"},  # the modules of its commands are named in COMMANDS
 }
 
 #: Packages that import torch nowhere, not even inside a function.
-WITHOUT_TORCH = ("core", "showing", "traces", "saved_runs", "compare", "page", "gate", "cli")
+WITHOUT_TORCH = ("core", "showing", "events", "saved_runs", "compare", "page", "gate", "cli")
 
 #: The part of the gate that runs inside a launch, and the capture of calls for reproducers.
 IN_A_LAUNCH = {"gate.sides.workload_case", "gate.reproducers.capture", "gate.reproducers.tensors"}

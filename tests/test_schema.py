@@ -30,10 +30,17 @@ from mnistbench.core.options import GROUPINGS
 from mnistbench.gate import bisect_command, bisection, qualification
 from mnistbench.gate import report as gate_report
 from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
-from mnistbench.gate.verdict import decision, samples
-from mnistbench.gate.verdict.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds, decide
-from mnistbench.gate.verdict.result import JudgeOptions, Verdict, conclude
-from mnistbench.gate.verdict.samples import ALL_CASES, BASE, HEAD, INTERRUPTED, RESIDENT, Replaced
+from mnistbench.gate.statistics import decision, samples
+from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds, decide
+from mnistbench.gate.statistics.result import JudgeOptions, Verdict, conclude
+from mnistbench.gate.statistics.samples import (
+    ALL_CASES,
+    BASE,
+    HEAD,
+    INTERRUPTED,
+    RESIDENT,
+    Replaced,
+)
 from mnistbench.saved_runs.compatibility import BLOCKING
 
 REPOSITORY = Path(__file__).parents[1]

@@ -16,10 +16,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from mnistbench.gate import launcher, snapshot
+from mnistbench.gate import launcher
+from mnistbench.gate import trees as gate_trees
 from mnistbench.gate.launcher import Plan, launching, stage_home
-from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.samples import BASE, HEAD
+from mnistbench.gate.statistics import samples
+from mnistbench.gate.statistics.samples import BASE, HEAD
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,8 +51,10 @@ ARMS: dict[str, tuple[tuple[str, str, str], ...]] = {
 def measure(launches: int, folder: Path, arms: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     plain = launcher.environment
-    with snapshot.scratch() as scratch:
-        trees = {name: snapshot.of_revision(ROOT, "HEAD", scratch / name) for name in (BASE, HEAD)}
+    with gate_trees.scratch() as scratch:
+        trees = {
+            name: gate_trees.of_revision(ROOT, "HEAD", scratch / name) for name in (BASE, HEAD)
+        }
         plan = Plan(
             trees=trees,
             pythons=dict.fromkeys(trees, sys.executable),

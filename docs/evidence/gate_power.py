@@ -25,9 +25,9 @@ import numpy as np
 
 from mnistbench.gate import qualification
 from mnistbench.gate.qualification import is_found, share
-from mnistbench.gate.verdict import decision, permutation, samples
-from mnistbench.gate.verdict.decision import CONTRADICTED, LAUNCHES, LOOKS, REGRESSED, Thresholds
-from mnistbench.gate.verdict.samples import ONCE, Quantity
+from mnistbench.gate.statistics import decision, permutation, samples
+from mnistbench.gate.statistics.decision import CONTRADICTED, LAUNCHES, LOOKS, REGRESSED, Thresholds
+from mnistbench.gate.statistics.samples import ONCE, Quantity
 
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then
 #: known to 0.2 %.

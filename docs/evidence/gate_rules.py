@@ -19,8 +19,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.samples import BASE, HEAD, WALL, Launch
+from mnistbench.gate.statistics import samples
+from mnistbench.gate.statistics.samples import BASE, HEAD, WALL, Launch
 
 Samples = Sequence[float]
 

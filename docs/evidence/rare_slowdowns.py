@@ -26,13 +26,13 @@ from pathlib import Path
 
 import numpy as np
 
+from mnistbench.gate.flow import LAUNCHES
 from mnistbench.gate.report import blocks
-from mnistbench.gate.run import LAUNCHES
-from mnistbench.gate.sides.alternate import BLOCK_NS, BLOCKS, FEW_PAIRS
-from mnistbench.gate.verdict import permutation
-from mnistbench.gate.verdict.decision import LOOKS, PASSED, candidates, decide, is_settled
-from mnistbench.gate.verdict.result import JudgeOptions, Verdict, conclude
-from mnistbench.gate.verdict.samples import (
+from mnistbench.gate.sides.steps import BLOCK_NS, BLOCKS, FEW_PAIRS
+from mnistbench.gate.statistics import permutation
+from mnistbench.gate.statistics.decision import LOOKS, PASSED, candidates, decide, is_settled
+from mnistbench.gate.statistics.result import JudgeOptions, Verdict, conclude
+from mnistbench.gate.statistics.samples import (
     BASE,
     COMPLETE,
     HEAD,

@@ -28,8 +28,8 @@ from dataclasses import replace
 import numpy as np
 
 from mnistbench.gate.qualification import share
-from mnistbench.gate.verdict import permutation
-from mnistbench.gate.verdict.decision import (
+from mnistbench.gate.statistics import permutation
+from mnistbench.gate.statistics.decision import (
     LAUNCHES,
     REGRESSED,
     Decision,
@@ -41,7 +41,7 @@ from mnistbench.gate.verdict.decision import (
     looks,
     product,
 )
-from mnistbench.gate.verdict.samples import ITERATION, MEAN, WALL, Quantity, Shard
+from mnistbench.gate.statistics.samples import ITERATION, MEAN, WALL, Quantity, Shard
 
 RUNNERS = 40
 TESTS = 125

@@ -163,8 +163,8 @@ def drawn(
     Whether the slower test was found, whether another one was, and the outcome.
     """
     from mnistbench.gate.qualification import Pool, is_found
-    from mnistbench.gate.verdict import samples
-    from mnistbench.gate.verdict.decision import REGRESSED, Thresholds
+    from mnistbench.gate.statistics import samples
+    from mnistbench.gate.statistics.decision import REGRESSED, Thresholds
 
     launches = [one for path in paths for one in samples.load(path).launches if one.stage == 1]
     pool = Pool(

@@ -14,7 +14,7 @@ from mnistbench.compare.report import append_step_summary, report
 from mnistbench.core import options
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import DTYPES, STEPS
-from mnistbench.saved_runs.find import OR_TRACE, find
+from mnistbench.saved_runs.references import OR_TRACE, find
 from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, check, deliver
 

@@ -22,7 +22,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from mnistbench.core.document import (
+from mnistbench.core.errors import RecordError
+from mnistbench.core.operation import NO_MODULE, NOT_OPERATIONS, OUTSIDE, OpKey
+from mnistbench.core.params import Params
+from mnistbench.core.reading import (
     LARGEST,
     FieldError,
     FloatNanoseconds,
@@ -34,9 +37,6 @@ from mnistbench.core.document import (
     Seconds,
     Within,
 )
-from mnistbench.core.errors import RecordError
-from mnistbench.core.operation import NO_MODULE, NOT_OPERATIONS, OUTSIDE, OpKey
-from mnistbench.core.params import Params
 
 #: Version of what is written below the key "mnistbench".
 SCHEMA = 1

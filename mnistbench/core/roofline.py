@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
-from mnistbench.core.document import Within
 from mnistbench.core.operation import OpKey
+from mnistbench.core.reading import Within
 
 _Rate = Annotated[float, Within(sys.float_info.min, sys.float_info.max, "a rate above 0")]
 

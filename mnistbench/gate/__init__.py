@@ -6,9 +6,9 @@ Question: is the head slower than the base?
 Input: two trees (a revision or a directory, and the working tree) and arguments for pytest.
 Output: a file of raw samples, and a verdict for every case and operation.
 
-``run`` is the flow: ``snapshot`` copies the two trees; ``launcher`` starts a process for each side;
+``flow`` is the flow: ``trees`` copies the two trees; ``launcher`` starts a process for each side;
 ``worker`` is its program, with ``side`` for the pytest session, ``turns`` for the turns of the two
-processes and ``alternate`` for the measurement; ``samples`` is what a launch returns;
+processes and ``sides/steps`` for the measurement; ``samples`` is what a launch returns;
 ``permutation`` tests the samples; ``decision`` derives the verdict; ``result`` prepares it for a
 report. ``reproducers`` writes a script for each operation that was found slower, from the calls
 that ``capture`` describes. ``bisection`` runs gates for releases of a package until the first

@@ -25,9 +25,9 @@ from mnistbench.gate.bisection import (
     largest_regressions,
 )
 from mnistbench.gate.environments.uv import Range, release_range, releases
-from mnistbench.gate.run import Request, RunOptions, measure
-from mnistbench.gate.verdict.decision import PASSED, REGRESSED, Finding
-from mnistbench.gate.verdict.result import Verdict, conclude
+from mnistbench.gate.flow import Request, RunOptions, measure
+from mnistbench.gate.statistics.decision import PASSED, REGRESSED, Finding
+from mnistbench.gate.statistics.result import Verdict, conclude
 from mnistbench.showing.output import check
 from mnistbench.showing.progress import Progress
 from mnistbench.showing.report import Block, Report, document

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.verdict.decision import (
+from mnistbench.gate.statistics.decision import (
     INCONCLUSIVE,
     NOISE,
     PASSED,
@@ -20,8 +20,8 @@ from mnistbench.gate.verdict.decision import (
     Estimate,
     Finding,
 )
-from mnistbench.gate.verdict.result import Verdict
-from mnistbench.gate.verdict.samples import ADDED, ALL_CASES, INTERRUPTED, REPLACED, Quantity
+from mnistbench.gate.statistics.result import Verdict
+from mnistbench.gate.statistics.samples import ADDED, ALL_CASES, INTERRUPTED, REPLACED, Quantity
 
 #: What a gate says of a release: it is slower.
 SLOWER = "slower"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.options import switch
 from mnistbench.gate import qualification
+from mnistbench.gate.flow import Request, measure
 from mnistbench.gate.report import deliver_verdict, report
-from mnistbench.gate.run import Request, measure
-from mnistbench.gate.verdict.result import conclude
+from mnistbench.gate.statistics.result import conclude
 from mnistbench.showing.output import BISECT_SKIPS, EXIT_UNJUDGED, check, print_error
 from mnistbench.showing.progress import Progress
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from mnistbench.core.options import argument, path
 from mnistbench.gate.report import deliver_verdict, report
-from mnistbench.gate.verdict.result import JudgeOptions, conclude
-from mnistbench.gate.verdict.shards import gather
+from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.shards import gather
 from mnistbench.showing.output import check
 
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import mnistbench
 from mnistbench.core.child import Child, ChildError, measuring_environment, uninterrupted
-from mnistbench.core.document import Reader
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.files import DIGITS_VARIABLE, digits_file
+from mnistbench.core.reading import Reader
 from mnistbench.gate.imports import Imports, Outside, refusal
-from mnistbench.gate.snapshot import Tree
-from mnistbench.gate.verdict.samples import BASE, HEAD, WHOLE, Shard
+from mnistbench.gate.statistics.samples import BASE, HEAD, WHOLE, Shard
+from mnistbench.gate.trees import Tree
 
 #: Longest time without a message from a process, in seconds, until it is known what the base takes.
 PATIENCE_S = 600.0

@@ -26,10 +26,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mnistbench.compare.criteria import LARGE_SHARE
-from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.decision import LAUNCHES, LEAST_LAUNCHES, Thresholds
-from mnistbench.gate.verdict.permutation import simultaneous_bounds
-from mnistbench.gate.verdict.samples import ITERATION, OPERATION, Launch, Quantity, Shard
+from mnistbench.gate.statistics import samples
+from mnistbench.gate.statistics.decision import LAUNCHES, LEAST_LAUNCHES, Thresholds
+from mnistbench.gate.statistics.permutation import simultaneous_bounds
+from mnistbench.gate.statistics.samples import ITERATION, OPERATION, Launch, Quantity, Shard
 
 #: Smallest effort. A launch then spends less than a tenth of a second on a short test.
 LEAST_EFFORT = 1 / 32

@@ -26,8 +26,8 @@ import numpy as np
 
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
-from mnistbench.gate.verdict import decision, samples
-from mnistbench.gate.verdict.decision import (
+from mnistbench.gate.statistics import decision, samples
+from mnistbench.gate.statistics.decision import (
     INCONCLUSIVE,
     LAUNCHES,
     LOOKS,
@@ -36,9 +36,9 @@ from mnistbench.gate.verdict.decision import (
     Decision,
     Thresholds,
 )
-from mnistbench.gate.verdict.permutation import simultaneous_bounds
-from mnistbench.gate.verdict.result import reasons_with_cases
-from mnistbench.gate.verdict.samples import (
+from mnistbench.gate.statistics.permutation import simultaneous_bounds
+from mnistbench.gate.statistics.result import reasons_with_cases
+from mnistbench.gate.statistics.samples import (
     ALL_CASES,
     CPU,
     ITERATION,

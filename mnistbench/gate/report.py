@@ -18,7 +18,7 @@ from typing import Any
 from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.core import units
 from mnistbench.core.operation import NAMED
-from mnistbench.gate.verdict.decision import (
+from mnistbench.gate.statistics.decision import (
     CONTRADICTED,
     IMPROVED,
     INCONCLUSIVE,
@@ -35,9 +35,9 @@ from mnistbench.gate.verdict.decision import (
     looks,
     product,
 )
-from mnistbench.gate.verdict.permutation import CONFIDENCE
-from mnistbench.gate.verdict.result import NOTHING_TO_COMPARE, OTHER_PATH, JudgeOptions, Verdict
-from mnistbench.gate.verdict.samples import (
+from mnistbench.gate.statistics.permutation import CONFIDENCE
+from mnistbench.gate.statistics.result import NOTHING_TO_COMPARE, OTHER_PATH, JudgeOptions, Verdict
+from mnistbench.gate.statistics.samples import (
     ADDED,
     BASE,
     BUSY,
@@ -51,7 +51,7 @@ from mnistbench.gate.verdict.samples import (
     WALL,
     Quantity,
 )
-from mnistbench.gate.verdict.soak import Soak
+from mnistbench.gate.statistics.soak import Soak
 from mnistbench.showing.output import (
     EXIT_PASSED,
     EXIT_REGRESSED,

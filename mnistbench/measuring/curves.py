@@ -25,10 +25,10 @@ from typing import Any
 import torch
 
 from mnistbench import __version__
-from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.params import Params
+from mnistbench.core.reading import Reader
 from mnistbench.core.record import Curves
 
 #: Entries that are kept, those used last. An entry has about 20 kB; a default suite has six.

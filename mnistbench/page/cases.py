@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mnistbench.core.document import FieldError, Reader
 from mnistbench.core.errors import RecordError
 from mnistbench.core.params import params_of_call
+from mnistbench.core.reading import FieldError, Reader
 from mnistbench.core.record import (
     CaseRecord,
     Environment,

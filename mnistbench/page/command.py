@@ -14,8 +14,8 @@ from mnistbench.core import options
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.units import printable
 from mnistbench.page.cases import content_of_run, read_content
-from mnistbench.page.content import PageRun
-from mnistbench.saved_runs.find import OR_TRACE, all_runs, find
+from mnistbench.page.run_view import PageRun
+from mnistbench.saved_runs.references import OR_TRACE, all_runs, find
 from mnistbench.saved_runs.storage import SavedRun, read_json
 from mnistbench.showing.output import EXIT_PASSED, deliver_text
 

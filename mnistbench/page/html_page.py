@@ -22,7 +22,7 @@ from mnistbench.core import units
 from mnistbench.core.operation import operation_cells
 from mnistbench.core.record import OpTable, median_ns
 from mnistbench.page import charts
-from mnistbench.page.content import PageRun, run_view
+from mnistbench.page.run_view import PageRun, run_view
 
 _TEMPLATES = Templates(
     loader=PackageLoader("mnistbench", "page/web"),

@@ -30,9 +30,9 @@ from typing import Any, Self
 import platformdirs
 
 from mnistbench.core.child import Child, ChildError, measuring_environment
-from mnistbench.core.document import Reader
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.params import Params
+from mnistbench.core.reading import Reader
 from mnistbench.core.record import table_to_json
 from mnistbench.profile.result import ColdCall
 

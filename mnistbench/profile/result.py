@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mnistbench.core import options
-from mnistbench.core.document import Members, Nanoseconds, Reader
 from mnistbench.core.operation import OpKey
 from mnistbench.core.options import (
     MOST_THREADS,
@@ -29,6 +28,7 @@ from mnistbench.core.options import (
     whole,
 )
 from mnistbench.core.params import DATASETS, DTYPES, Params
+from mnistbench.core.reading import Members, Nanoseconds, Reader
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns
 from mnistbench.core.roofline import Ceilings, Cost
 

@@ -15,7 +15,7 @@ from mnistbench.measuring.case import build, fork_random, memory_suffices, threa
 from mnistbench.measuring.passes import time_calls, time_steps
 from mnistbench.measuring.profiling import export_trace, has_device_view, record_warm, warm_table
 from mnistbench.profile.ceilings import ceilings_of
-from mnistbench.profile.costs import layers, operation_costs
+from mnistbench.profile.counting import layers, operation_costs
 from mnistbench.profile.result import Profiled, RankTimes
 from mnistbench.workloads.data import Batch
 from mnistbench.workloads.ranks import Alone

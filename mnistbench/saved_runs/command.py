@@ -14,7 +14,7 @@ from pathlib import Path
 from mnistbench.core import options, units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.units import printable
-from mnistbench.saved_runs.find import OR_TRACE, all_runs, find, is_trace
+from mnistbench.saved_runs.references import OR_TRACE, all_runs, find, is_trace
 from mnistbench.saved_runs.report import history_table, list_table, run_csv
 from mnistbench.saved_runs.storage import SavedRun, tensorboard_directory
 from mnistbench.showing.output import EXIT_PASSED, deliver_text

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
-from mnistbench.core.document import LARGEST, FieldError, Reader, Seconds
+from mnistbench.core.reading import LARGEST, FieldError, Reader, Seconds
 
 
 def plain_name(benchmark: Reader) -> str:

@@ -395,7 +395,7 @@ def _parsed(content: bytes, path: Path) -> Any:
         # without.
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        from mnistbench.traces.content import formats  # here: most files are read
+        from mnistbench.events.content import formats  # here: most files are read
 
         if known := formats.of_bytes(text):
             raise RecordError(f"{path}: is {known.name}; {known.remedy or _NEITHER}") from None

@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 from mnistbench import __version__
 from mnistbench.core import units
-from mnistbench.core.document import FieldError, Nanoseconds, Reader, Seconds
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.operation import OpKey
 from mnistbench.core.params import Params
+from mnistbench.core.reading import FieldError, Nanoseconds, Reader, Seconds
 from mnistbench.core.record import (
     COUNTED,
     FINAL,

@@ -18,10 +18,10 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.params import params_of_call
 from mnistbench.core.record import CaseRecord, OpTable, Run, Timing, median_ns, quartiles_ns
+from mnistbench.events.analysis import Analysis, analyse
+from mnistbench.events.model import UNNAMED
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import RunSummary, summarised
-from mnistbench.traces.analysis import Analysis, analyse
-from mnistbench.traces.events import UNNAMED
 
 #: Name of the case of the host.
 HOST = "host"

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError, first_line
 from mnistbench.core.files import replace_file
+from mnistbench.core.reading import Reader
 from mnistbench.train.result import CHECKPOINT, EpochResult, Point, Settings
 from mnistbench.workloads.fast import Optimizer
 

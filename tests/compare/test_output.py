@@ -19,7 +19,7 @@ from mnistbench.compare.report import blocks
 from mnistbench.core import units
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.params import params_of_call
-from mnistbench.measuring.command import environment_text
+from mnistbench.measuring.env_command import environment_text
 from mnistbench.pytest_plugin.terminal_summary import session_line
 from mnistbench.saved_runs.operation_tables import operation_tables
 from mnistbench.showing.terminal import draw

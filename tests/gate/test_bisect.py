@@ -15,7 +15,7 @@ GATE = textwrap.dedent("""
     from pathlib import Path
 
     from mnistbench.cli import main
-    from mnistbench.gate import run
+    from mnistbench.gate import flow
     from mnistbench.gate.launcher import LaunchError, ListedCase, Listing
 
     CASES = {"bench.py::test_step": ListedCase("step", {"device": "cpu", "threads": 1})}
@@ -65,8 +65,8 @@ GATE = textwrap.dedent("""
             }
             return {"cases": cases, **of_case, "seconds": 1.0}
 
-    run.survey = survey
-    run.launching = lambda plan, seed, only, log, cores: contextlib.nullcontext(Launch(plan, seed))
+    flow.survey = survey
+    flow.launching = lambda plan, seed, only, log, cores: contextlib.nullcontext(Launch(plan, seed))
     sys.exit(main())
 """)
 

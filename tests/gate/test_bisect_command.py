@@ -13,7 +13,7 @@ from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.environments.packages import Installed
 from mnistbench.gate.launcher import LaunchError
-from mnistbench.gate.verdict import samples
+from mnistbench.gate.statistics import samples
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1
@@ -215,9 +215,9 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
     )
     monkeypatch.chdir(project.path)
     monkeypatch.setattr("mnistbench.gate.environments.uv.check_can_be_changed", lambda change: None)
-    monkeypatch.setattr("mnistbench.gate.environments.sides.held", held)
+    monkeypatch.setattr("mnistbench.gate.environments.options.held", held)
     monkeypatch.setattr(
-        "mnistbench.gate.environments.sides.installed", lambda: [Installed("part", "1.0")]
+        "mnistbench.gate.environments.options.installed", lambda: [Installed("part", "1.0")]
     )
     monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda _: ("1.0", "1.1", "1.2"))
     code = cli.main(["bisect", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])

@@ -27,9 +27,16 @@ from mnistbench.gate.bisection import (
     largest_regressions,
 )
 from mnistbench.gate.launcher import LaunchError
-from mnistbench.gate.verdict.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Finding
-from mnistbench.gate.verdict.result import JudgeOptions, conclude
-from mnistbench.gate.verdict.samples import ADDED, ALL_CASES, COMPLETE, INTERRUPTED, REPLACED, End
+from mnistbench.gate.statistics.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Finding
+from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.samples import (
+    ADDED,
+    ALL_CASES,
+    COMPLETE,
+    INTERRUPTED,
+    REPLACED,
+    End,
+)
 
 OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 

@@ -18,8 +18,8 @@ import pytest
 from mnistbench import cli
 from mnistbench.gate import command as gate_command
 from mnistbench.gate import qualification
-from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.samples import BASE, HEAD
+from mnistbench.gate.statistics import samples
+from mnistbench.gate.statistics.samples import BASE, HEAD
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1

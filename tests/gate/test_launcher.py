@@ -27,8 +27,8 @@ from mnistbench.gate.launcher import (
     stage_home,
     survey,
 )
-from mnistbench.gate.snapshot import Tree
-from mnistbench.gate.verdict.samples import BASE, HEAD, Shard
+from mnistbench.gate.statistics.samples import BASE, HEAD, Shard
+from mnistbench.gate.trees import Tree
 
 #: What every stand-in for a launch begins with. It holds a lock for as long as it, or what it has
 #: started, lives.

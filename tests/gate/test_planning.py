@@ -24,10 +24,10 @@ from mnistbench.gate.planning import (
     planned_efforts,
     planned_launches,
 )
-from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.decision import LAUNCHES, Thresholds
-from mnistbench.gate.verdict.permutation import simultaneous_bounds
-from mnistbench.gate.verdict.samples import BASE, HEAD, WHOLE, Launch, Shard, SideSample
+from mnistbench.gate.statistics import samples
+from mnistbench.gate.statistics.decision import LAUNCHES, Thresholds
+from mnistbench.gate.statistics.permutation import simultaneous_bounds
+from mnistbench.gate.statistics.samples import BASE, HEAD, WHOLE, Launch, Shard, SideSample
 
 SPENT = Spent(1.0, Efforts(0.25, 0.25), 0.5, 0.2)
 

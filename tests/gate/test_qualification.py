@@ -17,6 +17,7 @@ from gate_builders import CASE, LABEL, Measured, quantity, recorded, series
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import qualification
+from mnistbench.gate.flow import Request
 from mnistbench.gate.qualification import (
     AMOUNTS,
     LIVE,
@@ -27,10 +28,15 @@ from mnistbench.gate.qualification import (
     qualify,
     report,
 )
-from mnistbench.gate.run import Request
-from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.decision import INCONCLUSIVE, LAUNCHES, PASSED, REGRESSED, Thresholds
-from mnistbench.gate.verdict.samples import INTERRUPTED, LONGER, End
+from mnistbench.gate.statistics import samples
+from mnistbench.gate.statistics.decision import (
+    INCONCLUSIVE,
+    LAUNCHES,
+    PASSED,
+    REGRESSED,
+    Thresholds,
+)
+from mnistbench.gate.statistics.samples import INTERRUPTED, LONGER, End
 from mnistbench.showing.output import render
 
 SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]"

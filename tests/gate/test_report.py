@@ -33,8 +33,8 @@ from shown_numbers import agree
 
 from mnistbench.compare.criteria import Acceptance
 from mnistbench.gate.report import WIDTH, deliver_verdict, forest, last_line, report
-from mnistbench.gate.verdict import permutation
-from mnistbench.gate.verdict.decision import (
+from mnistbench.gate.statistics import permutation
+from mnistbench.gate.statistics.decision import (
     IMPROVED,
     INCONCLUSIVE,
     NOISE,
@@ -45,8 +45,8 @@ from mnistbench.gate.verdict.decision import (
     Finding,
     Reason,
 )
-from mnistbench.gate.verdict.result import JudgeOptions, conclude
-from mnistbench.gate.verdict.samples import (
+from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.samples import (
     ALL_CASES,
     BASE,
     COMPLETE,

@@ -42,8 +42,8 @@ def gate(tmp_path, alone, monkeypatch):
     ):
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mnistbench.gate.environments.sides.held", held)
-    monkeypatch.setattr("mnistbench.gate.run._plan", plan)
+    monkeypatch.setattr("mnistbench.gate.environments.options.held", held)
+    monkeypatch.setattr("mnistbench.gate.flow._plan", plan)
     return seen
 
 

@@ -20,12 +20,12 @@ from mnistbench.compare.diff import compare
 from mnistbench.core.operation import ITERATION, RUNTIME, UNATTRIBUTED
 from mnistbench.core.params import Params
 from mnistbench.core.record import OpTable, median_ns
+from mnistbench.events.analysis import analyse
 from mnistbench.gate.sides.workload_case import WorkloadCase, columns
 from mnistbench.measuring.case import Case, build, fork_random
 from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, device_times
 from mnistbench.measuring.profiling import export_trace, record_warm, warm_table
 from mnistbench.profile import ceilings
-from mnistbench.traces.analysis import analyse
 from mnistbench.workloads.workload import builtin_workloads
 
 pytestmark = [

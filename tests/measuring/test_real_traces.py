@@ -19,8 +19,8 @@ from torch.autograd import DeviceType
 
 from mnistbench.core.operation import ITERATION, RUNTIME, UNATTRIBUTED
 from mnistbench.core.record import OpTable
+from mnistbench.events.analysis import analyse
 from mnistbench.measuring.events_to_table import table
-from mnistbench.traces.analysis import analyse
 
 #: Traces whose kernels name their operation by ``External id``, as the profiler's own events do.
 TRACES = (

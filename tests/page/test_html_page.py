@@ -21,8 +21,8 @@ from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.core import units
 from mnistbench.core.operation import OUTSIDE, operation_cells
 from mnistbench.core.record import KEY, median_ns
-from mnistbench.page.content import STACKED
 from mnistbench.page.html_page import page
+from mnistbench.page.run_view import STACKED
 
 pytestmark = pytest.mark.versions
 

@@ -13,9 +13,9 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import OUTSIDE, RUNTIME
-from mnistbench.saved_runs.find import is_trace
+from mnistbench.events.analysis import analyse
+from mnistbench.saved_runs.references import is_trace
 from mnistbench.saved_runs.trace import saved_trace
-from mnistbench.traces.analysis import analyse
 
 GEMM = ("aten::addmm", "forward", "Linear_0")
 RELU = ("aten::relu", "forward", "ReLU_0")

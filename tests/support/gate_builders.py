@@ -23,10 +23,9 @@ from mnistbench.core.operation import OUTSIDE, OpKey
 from mnistbench.gate.launcher import Plan, stage_home
 from mnistbench.gate.report import report
 from mnistbench.gate.sides.turns import Turns
-from mnistbench.gate.snapshot import Tree
-from mnistbench.gate.verdict.decision import Estimate
-from mnistbench.gate.verdict.result import Verdict
-from mnistbench.gate.verdict.samples import (
+from mnistbench.gate.statistics.decision import Estimate
+from mnistbench.gate.statistics.result import Verdict
+from mnistbench.gate.statistics.samples import (
     BASE,
     COMPLETE,
     HEAD,
@@ -45,6 +44,7 @@ from mnistbench.gate.verdict.samples import (
     SideSample,
     append,
 )
+from mnistbench.gate.trees import Tree
 from mnistbench.showing.output import render
 
 CASE = "bench/test_step.py::test_step[convnet-b16-cpu]"

@@ -10,7 +10,7 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.page.cases import read_content
-from mnistbench.page.content import PageRun
+from mnistbench.page.run_view import PageRun
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import RunSummary
 

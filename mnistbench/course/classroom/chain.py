@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
+from mnistbench.core.reading import Reader
 from mnistbench.course.classroom.predictions import PREDICTIONS
 
 CHAIN = "chain.jsonl"

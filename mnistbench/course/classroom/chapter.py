@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mnistbench.core import units
-from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
+from mnistbench.core.reading import Reader
 from mnistbench.course.classroom.chain import add_link
 from mnistbench.course.classroom.predictions import ASKED, EXPLANATIONS, OPERATION, PERCENT, load
 from mnistbench.course.classroom.questions import Outcome, Question

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mnistbench.core.document import FieldError, Reader, wrong
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.reading import FieldError, Reader, wrong
 
 #: File in the directory of a lab with the predictions.
 PREDICTIONS = "predictions.toml"

@@ -19,13 +19,13 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from mnistbench.core import units
-from mnistbench.core.document import Members, Nanoseconds, Positive
 from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.reading import Members, Nanoseconds, Positive
 from mnistbench.core.record import Environment
 from mnistbench.course.classroom.predictions import TextFile
 from mnistbench.course.lab.findings import SCHEMA, read_file
-from mnistbench.gate.verdict.permutation import simultaneous_bounds
-from mnistbench.gate.verdict.samples import difference
+from mnistbench.gate.statistics.permutation import simultaneous_bounds
+from mnistbench.gate.statistics.samples import difference
 from mnistbench.saved_runs.compatibility import blocking_differences, described
 
 #: Training steps in a turn.

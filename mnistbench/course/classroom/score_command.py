@@ -21,18 +21,18 @@ from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.child import Child, ChildError, measuring_environment
-from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import own_cores
 from mnistbench.core.options import argument, number, one_of, option, path, whole
 from mnistbench.core.params import DTYPES
+from mnistbench.core.reading import Reader
 from mnistbench.core.record import Environment
 from mnistbench.course.classroom import score as scores
 from mnistbench.course.classroom.chain import CHAIN
 from mnistbench.course.lab.findings import DIRECTORY, FILE, SCORE, Findings, write_file
 from mnistbench.course.studies.study import import_quiet_torch
 from mnistbench.gate.sides.turns import in_pairs
-from mnistbench.gate.verdict.samples import LEAST_PAIRS
+from mnistbench.gate.statistics.samples import LEAST_PAIRS
 from mnistbench.measuring.timing import Clock
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, check_directory, print_error
 from mnistbench.showing.progress import Progress

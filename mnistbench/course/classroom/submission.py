@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from mnistbench.core.document import FieldError, Reader, wrong
 from mnistbench.core.errors import MnistbenchError, RecordError
+from mnistbench.core.reading import FieldError, Reader, wrong
 from mnistbench.core.units import cut
 from mnistbench.course.classroom import predictions
 from mnistbench.course.classroom.chain import CHAIN, changes

@@ -15,11 +15,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-from mnistbench.core.document import OPTIONAL, Members, Nanoseconds, Positive, Reader
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import one_of, option, several, whole
 from mnistbench.core.params import DATASETS
+from mnistbench.core.reading import OPTIONAL, Members, Nanoseconds, Positive, Reader
 from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns, table_to_json
 from mnistbench.core.roofline import Ceilings
 from mnistbench.course.classroom.chain import CHAIN, add_link

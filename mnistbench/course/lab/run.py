@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mnistbench.core.child import Child, ChildError, measuring_environment
-from mnistbench.core.document import Reader
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.params import default_step
+from mnistbench.core.reading import Reader
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
 from mnistbench.course.classroom.chain import add_link

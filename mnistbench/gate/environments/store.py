@@ -27,13 +27,13 @@ from urllib.parse import unquote, urlsplit
 
 import platformdirs
 
-from mnistbench.core.document import Reader, Within
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
+from mnistbench.core.reading import Reader, Within
 from mnistbench.core.units import size
 from mnistbench.gate.environments import uv
 from mnistbench.gate.environments.packages import Wanted
-from mnistbench.gate.snapshot import contents_of
+from mnistbench.gate.trees import contents_of
 
 #: The manifest, which marks an environment as complete.
 _MANIFEST = "mnistbench.json"

@@ -25,7 +25,7 @@ from mnistbench.core import units
 from mnistbench.core.child import Child, ChildError
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.environments.packages import check_can_be_changed
-from mnistbench.gate.snapshot import contents_of
+from mnistbench.gate.trees import contents_of
 
 #: What uv and its error reports (miette) draw at the beginning of a line.
 _DRAWN = "\u00d7│├╰─▶╞ \t"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import argument, option, path, whole
-from mnistbench.gate.environments.sides import SideOptions
+from mnistbench.gate.environments.options import SideOptions
 from mnistbench.gate.reproducers.run import LAUNCHES, measure, sentence
 from mnistbench.gate.reproducers.script import ScriptOrigin, read
 from mnistbench.showing.output import EXIT_PASSED

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mnistbench.core import units
-from mnistbench.core.document import Reader, Within
 from mnistbench.core.errors import RecordError
-from mnistbench.gate.verdict.samples import BASE, HEAD
+from mnistbench.core.reading import Reader, Within
+from mnistbench.gate.statistics.samples import BASE, HEAD
 
 #: Most lines of a script.
 MOST_LINES = 40

@@ -9,9 +9,9 @@ from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.reproducers.script import VALUES, ScriptOrigin, differ, file_name, script
-from mnistbench.gate.verdict import samples
-from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds, as_shown, decide
-from mnistbench.gate.verdict.samples import (
+from mnistbench.gate.statistics import samples
+from mnistbench.gate.statistics.decision import REGRESSED, Finding, Thresholds, as_shown, decide
+from mnistbench.gate.statistics.samples import (
     ADDED,
     BASE,
     HEAD,

@@ -28,11 +28,11 @@ from mnistbench.core import units
 from mnistbench.core.machine import peak_resident_bytes
 from mnistbench.gate.launcher import ListedCase, Listing
 from mnistbench.gate.reproducers.script import VALUES
-from mnistbench.gate.sides.alternate import SideRun, rehearse
 from mnistbench.gate.sides.case import WARMUP_CALLS, PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint, type_name
 from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase
-from mnistbench.gate.verdict.samples import BASE, HEAD, OLDEST_TORCH
+from mnistbench.gate.sides.steps import SideRun, rehearse
+from mnistbench.gate.statistics.samples import BASE, HEAD, OLDEST_TORCH
 from mnistbench.measuring.calls import close_unrun, only_created
 from mnistbench.measuring.timing import Clock
 

@@ -33,12 +33,12 @@ from typing import IO, Any
 
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import gc_paused, peak_resident_bytes, touch_heap
-from mnistbench.gate.sides.alternate import SideRun, measure, rehearse
 from mnistbench.gate.sides.side import Side, SideError, TakenCase
+from mnistbench.gate.sides.steps import SideRun, measure, rehearse
 from mnistbench.gate.sides.survey import capture, collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
-from mnistbench.gate.verdict.ids_of_tests import unstable
-from mnistbench.gate.verdict.samples import ALL_CASES, BASE, HEAD, RESIDENT
+from mnistbench.gate.statistics.ids_of_tests import unstable
+from mnistbench.gate.statistics.samples import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.measuring.timing import Clock
 
 #: Builds of each case of a workload in a launch with the effort 1. The second has the reverse order

@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mnistbench.core.child import Child, ChildError, measuring_environment
-from mnistbench.core.document import Reader
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import plain
 from mnistbench.core.ranks import own_rank
+from mnistbench.core.reading import Reader
 from mnistbench.core.record import Environment
 from mnistbench.showing.output import EXIT_STOPPED, check, deliver
 from mnistbench.showing.progress import Progress

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mnistbench.core import options
-from mnistbench.core.document import Positive
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import MOST_THREADS, one_of, option, several, switch, whole
 from mnistbench.core.params import DATASETS, DTYPES, FAST, MODELS, STEPS
+from mnistbench.core.reading import Positive
 from mnistbench.core.record import Environment
 from mnistbench.profile.result import RankTimes
 

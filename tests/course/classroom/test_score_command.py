@@ -269,7 +269,7 @@ threading.Thread(target=spin, daemon=True).start()
 def test_the_floor_counts_the_operations_of_a_forward_pass():
     import torch
 
-    from mnistbench.profile.costs import layers
+    from mnistbench.profile.counting import layers
     from mnistbench.workloads.workload import ConvNet
 
     assert (

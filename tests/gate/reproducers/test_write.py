@@ -19,8 +19,8 @@ from mnistbench.core.operation import OUTSIDE
 from mnistbench.gate.launcher import LaunchError, capture
 from mnistbench.gate.reproducers.script import read
 from mnistbench.gate.reproducers.write import slower_operations, write
-from mnistbench.gate.verdict.decision import REGRESSED, Finding, Thresholds
-from mnistbench.gate.verdict.samples import (
+from mnistbench.gate.statistics.decision import REGRESSED, Finding, Thresholds
+from mnistbench.gate.statistics.samples import (
     ADDED,
     BASE,
     HEAD,

@@ -13,10 +13,10 @@ import pytest
 from gate_builders import both
 from pytest_benchmark.fixture import FixtureAlreadyUsed
 
-from mnistbench.gate.sides import alternate
+from mnistbench.gate.sides import steps
 from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, PlainCase, SideCase, own_threads
 from mnistbench.gate.sides.side import Side
-from mnistbench.gate.verdict.samples import BASE, HEAD, PARTS
+from mnistbench.gate.statistics.samples import BASE, HEAD, PARTS
 from mnistbench.measuring.calls import Call, intercept, refuse_weave
 from mnistbench.measuring.timing import Sample
 
@@ -305,7 +305,7 @@ class FakeCase(SideCase):
 class TestShortFunctions:
     @pytest.fixture
     def run(self):
-        return lambda *args: alternate.SideRun(
+        return lambda *args: steps.SideRun(
             Side("base", Path(), Path(), ""), case(*args, load=importlib.import_module)
         )
 
@@ -316,7 +316,7 @@ class TestShortFunctions:
         one = run(lambda: (calls.append(1), time.sleep(seconds)))
         one.case.__dict__["_seen"] = False, False  # it calls no operation of torch
         one.case.outcome = lambda: number.append(len(calls)) or ("", 0.0)
-        alternate.measure(one, Alone(), (BASE, HEAD), random.Random(1), shares_core=False)
+        steps.measure(one, Alone(), (BASE, HEAD), random.Random(1), shares_core=False)
         assert number == [WARMUP_CALLS + extra]
 
     def test_a_disturbed_sample_does_not_end_the_calibration(self, run, monkeypatch):
@@ -324,21 +324,21 @@ class TestShortFunctions:
         # Another program had the core in the first of each three.
         samples = itertools.cycle([SAMPLE_NS * 2, 100, 200])
         monkeypatch.setattr(one.case, "clocked", lambda: Sample(next(samples) * one.case.loops, 0))
-        assert alternate._calibrated(one, Alone(), (BASE, HEAD)) == 100
+        assert steps._calibrated(one, Alone(), (BASE, HEAD)) == 100
 
     @pytest.mark.parametrize(
         "ns", [(4_900_000, 5_100_000), (5_100_000, 400_000), (70, 3_000), (120_000_000, 3_000)]
     )
     def test_both_sides_make_as_many_calls_before_they_are_measured(self, monkeypatch, ns):
         now = [0]
-        monkeypatch.setattr(alternate.Clock, "wall_ns", lambda: now[0])
+        monkeypatch.setattr(steps.Clock, "wall_ns", lambda: now[0])
 
         def work(turns, name):
             case = FakeCase(ns[name == HEAD], now)
-            one = alternate.SideRun(Side(name, Path(), Path(), ""), case)
-            found = alternate.measure(one, turns, (BASE, HEAD), random.Random(1), shares_core=True)[
-                0
-            ]["sides"][name]
+            one = steps.SideRun(Side(name, Path(), Path(), ""), case)
+            found = steps.measure(one, turns, (BASE, HEAD), random.Random(1), shares_core=True)[0][
+                "sides"
+            ][name]
             return found["loops"], found["outcome"], case.calls
 
         base, head = both(work)
@@ -352,16 +352,16 @@ class TestShortFunctions:
         Return parts of each.
         """
         now = [0]
-        monkeypatch.setattr(alternate.Clock, "wall_ns", lambda: now[0])
-        monkeypatch.setattr(alternate.Clock, "queued_ns", lambda: 0)
-        monkeypatch.setattr(alternate, "_children", lambda: (False, 0.0))
+        monkeypatch.setattr(steps.Clock, "wall_ns", lambda: now[0])
+        monkeypatch.setattr(steps.Clock, "queued_ns", lambda: 0)
+        monkeypatch.setattr(steps, "_children", lambda: (False, 0.0))
 
         def both_sides(seconds, rare=0):
             def work(turns, name):
                 case = FakeCase(10_000_000, now)
                 case.rare = rare if name == HEAD else 0
-                one = alternate.SideRun(Side(name, Path(), Path(), ""), case)
-                parts = alternate.measure(
+                one = steps.SideRun(Side(name, Path(), Path(), ""), case)
+                parts = steps.measure(
                     one,
                     turns,
                     (BASE, HEAD),
@@ -408,14 +408,14 @@ class TestShortFunctions:
         self, soak, monkeypatch
     ):
         seen = itertools.count()
-        monkeypatch.setattr(alternate, "_children", lambda: (next(seen) == 40, 0.0))
+        monkeypatch.setattr(steps, "_children", lambda: (next(seen) == 40, 0.0))
         base, _ = soak(48.0)
         assert [bool(part["queued_ns"]) for part in base].count(False) == 1
         assert all(len(part["queued_ns"]) in (0, len(part["wall_ns"])) for part in base)
 
     def test_a_short_function_is_repeated_in_each_sample(self, run):
         one = run(sum, range(100))
-        found = alternate.measure(one, Alone(), (BASE, HEAD), random.Random(1), shares_core=False)[
-            0
-        ]["sides"][BASE]
+        found = steps.measure(one, Alone(), (BASE, HEAD), random.Random(1), shares_core=False)[0][
+            "sides"
+        ][BASE]
         assert found["loops"] == one.case.loops > 100

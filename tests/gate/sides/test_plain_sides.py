@@ -22,9 +22,9 @@ from bare_environments import linked_environment
 from mnistbench.core.params import params_of_call
 from mnistbench.gate import launcher
 from mnistbench.gate.launcher import LaunchError, ListedCase, collect_again, launching, survey
-from mnistbench.gate.verdict.ids_of_tests import OTHER_ID, OTHER_PARAMETERS
-from mnistbench.gate.verdict.samples import BASE, HEAD, SOAK, Launch, Shard
-from mnistbench.gate.verdict.soak import soaks
+from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS
+from mnistbench.gate.statistics.samples import BASE, HEAD, SOAK, Launch, Shard
+from mnistbench.gate.statistics.soak import soaks
 
 TESTS = """
 import random

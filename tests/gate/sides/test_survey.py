@@ -15,7 +15,7 @@ import projects
 import pytest
 
 from mnistbench import __version__
-from mnistbench.core.document import Reader
+from mnistbench.core.reading import Reader
 from mnistbench.gate.launcher import Listing, environment, stage_home
 from mnistbench.gate.sides import survey
 from mnistbench.gate.sides.side import Side, TakenCase

@@ -7,7 +7,7 @@ import json
 import pytest
 from scale_builders import launched, scaling
 
-from mnistbench.core.document import Reader
+from mnistbench.core.reading import Reader
 from mnistbench.train.scale.result import Launched
 
 

@@ -31,7 +31,7 @@ from mnistbench.measuring.environment import onednn_report, onednn_runs, resolve
 from mnistbench.measuring.profiling import has_device_view, profile_call
 from mnistbench.measuring.timing import times_ns
 from mnistbench.profile.ceilings import ceilings_of
-from mnistbench.profile.costs import moved_bytes
+from mnistbench.profile.counting import moved_bytes
 
 #: Fewest timed calls.
 _CALLS = 5

@@ -23,7 +23,7 @@ from mnistbench.course.studies.graph.programs import Program
 from mnistbench.course.studies.graph.result import Dispatched, Scheduled, StepTimes
 from mnistbench.measuring.events_to_table import events_of, is_annotation
 from mnistbench.measuring.profiling import activities_of, export_trace, has_device_view, started
-from mnistbench.profile.costs import moved_bytes
+from mnistbench.profile.counting import moved_bytes
 
 #: Untimed steps before the timed ones.
 _WARMUP = 2

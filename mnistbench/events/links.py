@@ -1,0 +1,411 @@
+"""Links between the events of a trace.
+
+Which called which, which operation launched a kernel, and the scope of each.
+
+The tree of each thread and the self times follow the rules of ``torch.profiler.profile.events()``,
+so that a table of a trace has the numbers of a table of the profile itself.
+
+The profiler gives a kernel the ``External id`` of the operation that launched it. Files of earlier
+versions repeat the ``correlation`` there; they are linked through the runtime call with that
+correlation and through the operation around it. Kernels of extensions are launched in no operation:
+the innermost named range around the call is their row, if there is one. A launch of a CUDA graph
+has the correlation of all kernels of the graph.
+
+A scope is a phase and a module. In a trace of mnistbench its own ranges give both. In any other
+trace:
+
+- an operation that autograd runs for one of forward is ``backward`` and in the module of that one;
+- a module call that the profiler recorded (``nn.Module: Linear_3``) gives the module, and the phase
+  ``forward``;
+- ranges name a phase: ``Optimizer.step#SGD.step``, ``DistributedDataParallel.forward``, ``##
+  forward ##``;
+- an operation is ``forward`` if autograd ran one of backward for it, and so are the operations
+  around it and in it.
+
+What none of these rules places has no phase or no module.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Hashable
+from itertools import pairwise
+
+from mnistbench.core.errors import RecordError
+from mnistbench.core.operation import (
+    ENGINE_NODE,
+    ITERATION,
+    MODULE,
+    NO_MODULE,
+    PHASE,
+    Scope,
+    runs_beside,
+)
+from mnistbench.events.impossible import is_exclusive, overlaps
+from mnistbench.events.model import (
+    NOWHERE,
+    OPERATION,
+    PYTHON,
+    RANGE,
+    RUNTIME,
+    STEP,
+    DeviceEvent,
+    Place,
+    ThreadEvent,
+    Trace,
+    process_of,
+)
+
+#: In a file with whole microseconds, an event may seem to end after the one that called it.
+_ROUNDING_NS = 1000
+
+
+def link_calls(trace: Trace) -> None:
+    """Set parents, callers and self times of the host events, which are sorted by start.
+
+    Time in which two calls of a thread seem to run is in the self time of both, and counted as
+    impossible.
+    """
+    rounding = _ROUNDING_NS if trace.is_rounded else 0
+    around: dict[Hashable, list[ThreadEvent]] = defaultdict(list)
+    for event in trace.host:
+        if event.kind == RANGE and runs_beside(event.name):
+            event.is_beside = True
+            continue
+        stack = around[event.thread]
+        while stack and event.start >= stack[-1].end:
+            stack.pop()
+        overlap_ns = 0
+        if stack and event.end > stack[-1].end + rounding:
+            overlap_ns = _leave(trace, stack, event, rounding)
+        if stack:
+            parent = stack[-1]
+            caller = parent.caller if parent.kind == PYTHON else parent
+            event.parent = parent
+            event.caller = caller
+            if caller is not None and event.kind != PYTHON:
+                caller.children += 1
+                caller.self_ns -= min(event.end, caller.end) - (event.start + overlap_ns)
+        stack.append(event)
+    # An event that is the only one which an event of its name called is left out: both are one
+    # operation.
+    for event in trace.host:
+        if event.kind == PYTHON or event.caller is None:
+            continue
+        caller = event.caller = event.caller.kept
+        if caller.name == event.name and caller.children == 1 and event.kind == caller.kind:
+            event.replaced_by = caller
+            caller.children = event.children
+            caller.self_ns += event.self_ns
+
+
+def _leave(trace: Trace, stack: list[ThreadEvent], event: ThreadEvent, rounding: int) -> int:
+    """Remove the calls in which an event begins and which end before it.
+
+    Return the time for which it overlaps them.
+
+    A call that runs past its step is ended with it. Both are counted as impossible, except where
+    clocks explain it. A range may run past its step if the program calls ``prof.step()`` in it: the
+    rest of it counts to the next step.
+    """
+    has_thread = event.thread != ""  # without numbers of threads, several threads are one
+    must_end = has_thread and is_exclusive(event)
+    step = next(
+        (
+            call
+            for call in reversed(stack)
+            if call.kind == RANGE and call.name.startswith((STEP, ITERATION))
+        ),
+        None,
+    )
+    if step is not None and (must_end or event.kind == RANGE) and overlaps(step, event, rounding):
+        if must_end:
+            trace.impossible.past_step += 1
+            trace.impossible.past_step_ns += event.end - step.end
+        event.self_ns -= event.end - step.end
+        event.end = step.end
+    latest = event.start
+    while stack and (event.start >= stack[-1].end or event.end > stack[-1].end + rounding):
+        left = stack.pop()
+        if (
+            left.end > latest
+            and must_end
+            and is_exclusive(left)
+            and overlaps(left, event, rounding)
+        ):
+            latest = left.end
+    overlap_ns = latest - event.start
+    if overlap_ns:
+        trace.impossible.overlapping_calls += 1
+        trace.impossible.overlapping_calls_ns += overlap_ns
+    return overlap_ns
+
+
+# ---- Kernels -------------------------------------------------------------------------------------
+
+#: Ranges that mark steps, phases and modules and are no part of the program themselves.
+_UNNAMED = (STEP, ITERATION, PHASE, MODULE)
+
+
+def link_kernels(trace: Trace) -> None:
+    """Set the launch of each device event, and the operation or the range around it.
+
+    They stay None without a link.
+
+    Raises:
+        RecordError: a device event may be that of several launches.
+    """
+    operations = [
+        event for event in trace.host if event.kind == OPERATION and event.external is not None
+    ]
+    launches = [
+        event for event in trace.host if event.kind == RUNTIME and event.correlation is not None
+    ]
+    operation_of = {event.external: event for event in operations}
+    launch_of = {event.correlation: event for event in launches}
+    same_operations = (
+        _of_one_number(operations, "external") if len(operation_of) < len(operations) else {}
+    )
+    same_launches = (
+        _of_one_number(launches, "correlation") if len(launch_of) < len(launches) else {}
+    )
+    is_repeated = all(event.external in (None, event.correlation) for event in trace.device)
+    for event in trace.device:
+        if event.correlation is not None:
+            event.launch = launch_of.get(event.correlation)
+            if event.correlation in same_launches:
+                event.launch = _own_launch(event, same_launches[event.correlation], trace)
+        operation = (
+            None if is_repeated or event.external is None else operation_of.get(event.external)
+        )
+        if operation is not None and operation.external in same_operations:
+            operation = _of_process(event.launch, same_operations[operation.external])
+        if operation is None and event.launch is not None:
+            operation, range_ = _around(event.launch)
+            if operation is None and range_ is not None:
+                event.range = range_.kept
+        event.operation = operation.kept if operation is not None else None
+
+
+def _of_one_number(events: list[ThreadEvent], number: str) -> dict[int, list[ThreadEvent]]:
+    """Return the events that have a number in common.
+
+    Several processes are merged, and each counts anew.
+    """
+    of_number: dict[int, list[ThreadEvent]] = defaultdict(list)
+    for event in events:
+        of_number[getattr(event, number)].append(event)
+    return {number: events for number, events in of_number.items() if len(events) > 1}
+
+
+def _own_launch(
+    event: DeviceEvent, launches: list[ThreadEvent], trace: Trace
+) -> ThreadEvent | None:
+    """Return the launch of a device event, by External id and time.
+
+    It is one of several with its correlation.
+    """
+    possible = [
+        launch
+        for launch in launches
+        if launch.start <= event.end
+        and (launch.external == event.external or None in (launch.external, event.external))
+    ]
+    for launch, later in pairwise(possible):
+        # Else the runtime calls the driver: it is one launch.
+        if later.caller is not launch or later.name == launch.name:
+            raise RecordError(
+                f"{trace.source}: several launches have the correlation {event.correlation}, so "
+                "that it cannot be told which of them launched a kernel; several traces are "
+                "merged into the file: give one of them"
+            )
+    return possible[-1] if possible else None
+
+
+def _of_process(launch: ThreadEvent | None, operations: list[ThreadEvent]) -> ThreadEvent | None:
+    """Return the only one of several operations that is of the process of a launch."""
+    if launch is None:
+        return None
+    process = process_of(launch.thread)
+    possible = [operation for operation in operations if process_of(operation.thread) == process]
+    return possible[0] if len(possible) == 1 else None
+
+
+def _around(launch: ThreadEvent) -> tuple[ThreadEvent | None, ThreadEvent | None]:
+    """Return the innermost operation around a launch, and the innermost named range in it.
+
+    Both are on the launch's thread.
+    """
+    range_ = None
+    caller = launch.caller
+    while caller is not None and caller.kind != OPERATION:
+        if range_ is None and caller.kind == RANGE and not caller.name.startswith(_UNNAMED):
+            range_ = caller
+        caller = caller.caller
+    return caller, range_
+
+
+# ---- Scopes --------------------------------------------------------------------------------------
+
+
+FORWARD = "forward"
+BACKWARD = "backward"
+OPTIMIZER = "optimizer"
+
+#: Begins the name of the Python event of a module call; a class and the number of its instance
+#: follow.
+_MODULE_CALL = "nn.Module: "
+
+#: In the argument "Module Hierarchy" of TorchScript: ``TOP(C)::forward.A0(A)::forward``. With the
+#: first operation that autograd runs on a thread, torch begins to write those of later operations
+#: of the thread into earlier ones: its list of them has none for operations of autograd, but it
+#: takes one for each event (``torch/csrc/profiler/collection.cpp``).
+_HIERARCHY = "Module Hierarchy"
+_LEVEL = re.compile(r"([^.:()]+)\([^()]*\)::[^.:()]+")
+
+_PHASE_WORDS = {
+    "forward": FORWARD,
+    "fwd": FORWARD,
+    "backward": BACKWARD,
+    "bwd": BACKWARD,
+    "optimizer": OPTIMIZER,
+    "zero_grad": OPTIMIZER,
+}
+_PHASE_WORD = re.compile(rf"(?<![a-z])({'|'.join(_PHASE_WORDS)})(?![a-z])")
+
+
+def set_scopes(trace: Trace) -> None:
+    """Set the scope of every host event; :func:`link_calls` has set the calls.
+
+    An event starts after the events around it, and backward after forward, so that one pass in
+    order of start suffices.
+    """
+    by_marks = any(event.name.startswith(PHASE) for event in trace.host if event.kind == RANGE)
+    links = _forward_operations(trace)
+    # Ids of operations that have one of backward, and of the operations around them.
+    forward: set[int] = set()
+    for origin in () if by_marks else links.values():
+        each: ThreadEvent | None = origin
+        while each is not None and each.kind != RANGE and id(each) not in forward:
+            forward.add(id(each))
+            each = each.caller
+    shifted: set[Hashable] = set()  # threads whose hierarchies are those of other operations by now
+    for event in trace.host:
+        around = event.parent.scope if event.parent is not None else NOWHERE
+        if event.is_backward or event.name.startswith(ENGINE_NODE):
+            shifted.add(event.thread)
+        hierarchy = event.args.get(_HIERARCHY) if event.thread not in shifted else None
+        # the qualified name of the innermost module, without the name of the outermost: A0
+        module = (
+            ".".join(_LEVEL.findall(hierarchy)[1:])
+            if isinstance(hierarchy, str) and hierarchy
+            else ""
+        )
+        event.scope = _scope(event, around, links, forward, module, by_marks=by_marks)
+
+
+def _scope(
+    event: ThreadEvent,
+    around: Scope,
+    links: dict[int, ThreadEvent],
+    forward: set[int],
+    module: str,
+    *,
+    by_marks: bool,
+) -> Scope:
+    if event.kind == RANGE:
+        if event.name.startswith(PHASE):
+            return _cached(event.name.removeprefix(PHASE), NO_MODULE)
+        if event.name.startswith(MODULE):
+            return _cached(around.phase, event.name.removeprefix(MODULE))
+        phase = "" if by_marks else _phase_of(event.name)
+        return _cached(phase, around.module) if phase else around
+    if event.kind == PYTHON:
+        if by_marks or not event.name.startswith(_MODULE_CALL):
+            return around
+        return _cached(FORWARD, event.name.removeprefix(_MODULE_CALL))
+    if event.name.startswith(ENGINE_NODE) or event.is_backward:
+        origin = links.get(id(event))
+        if origin is not None:
+            return _cached(BACKWARD, origin.scope.module)
+        return around if around.phase == BACKWARD else _cached(BACKWARD, NO_MODULE)
+    if by_marks or event.kind != OPERATION:
+        return around
+    phase = FORWARD if not around.phase and id(event) in forward else around.phase
+    return _cached(phase, module or around.module)
+
+
+@functools.lru_cache(maxsize=4096)
+def _phase_of(name: str) -> str:
+    """Return the phase that the name of a range contains; empty for none, or more than one."""
+    found = {_PHASE_WORDS[word] for word in _PHASE_WORD.findall(name.lower())}
+    return found.pop() if len(found) == 1 else ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _cached(phase: str, module: str) -> Scope:
+    """Return one object for equal scopes."""
+    return Scope(phase, module)
+
+
+# ---- Forward and backward ------------------------------------------------------------------------
+
+
+def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
+    """Map the id of each event of backward to the operation of forward that it belongs to."""
+    links = _by_flows(trace)
+    # Number -> last operation of each thread.
+    of_number: dict[int, dict[Hashable, ThreadEvent]] = defaultdict(dict)
+    threads = {
+        event.forward_thread: links[id(event)].thread for event in trace.host if id(event) in links
+    }
+    for event in trace.host:
+        if event.kind != OPERATION or event.sequence is None:
+            continue
+        if not event.forward_thread:
+            of_number[event.sequence][event.thread] = event
+        elif id(event) not in links:
+            process = process_of(event.thread)
+            found = {
+                thread: forward
+                for thread, forward in of_number.get(event.sequence, {}).items()
+                if process_of(thread) == process
+            }
+            thread = threads.get(
+                event.forward_thread, next(iter(found)) if len(found) == 1 else None
+            )
+            if thread in found:
+                links[id(event)] = found[thread]
+    return links
+
+
+def _by_flows(trace: Trace) -> dict[int, ThreadEvent]:
+    """Return the links that the trace has itself.
+
+    Both ends are operations that began when the flow says.
+    """
+    ends = {place for flow in trace.flows for place in flow}
+    forward: dict[Place, ThreadEvent] = {}
+    backward: dict[Place, ThreadEvent] = {}
+    for event in trace.host:
+        place = (event.thread, event.start)
+        if place in ends and event.kind == OPERATION and event.sequence is not None:
+            if event.forward_thread:
+                backward.setdefault(place, event)
+            else:
+                forward[place] = event  # the last one made the node of the graph
+    found: dict[int, ThreadEvent] = {}
+    for of_forward, of_backward in trace.flows:
+        origin = forward.get(of_forward)
+        end = backward.get(of_backward)
+        while origin is not None and end is not None:
+            found[id(end)] = origin
+            around = end.caller  # the engine's range around the operation has the same number
+            is_same = around is not None and (around.sequence, around.forward_thread) == (
+                end.sequence,
+                end.forward_thread,
+            )
+            end = around if is_same else None
+    return found

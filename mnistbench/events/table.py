@@ -1,0 +1,212 @@
+"""Linked and placed events -> the operation table of a profiled case.
+
+With the rows that are no operations.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping
+from itertools import accumulate
+from typing import NamedTuple
+
+from mnistbench.core.operation import (
+    NO_MODULE,
+    OUTSIDE,
+    RUNTIME,
+    UNATTRIBUTED,
+    OpKey,
+    covered,
+    is_communication,
+)
+from mnistbench.core.record import OpTable, RowSums, subtract_waiting
+from mnistbench.events import model
+from mnistbench.events.model import DeviceEvent, MemoryRecord, Steps, ThreadEvent, Trace
+
+
+class Tables(NamedTuple):
+    """The tables of a trace."""
+
+    host: OpTable
+    device: OpTable | None  # None: no accelerator was recorded
+    # Of each row, allocated minus freed in all steps; a table has the median of a step.
+    memory_bytes: Mapping[OpKey, int]
+
+
+def tables(trace: Trace, steps: Steps) -> Tables:
+    """Return the host table and, if an accelerator was recorded, the device table.
+
+    The self host times of the host table add up to the steps, as those of a profiled case do, and
+    the runtime has a row of its own. The device times of the device table add up to all kernels,
+    copies and fills of the steps. A range with kernels has a row in the device table only: its host
+    time outside operations is in the row OUTSIDE of its phase.
+    """
+    rows: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(steps.names)))
+    _add_host(rows, trace, steps)
+    of_device = _ranges_alone(trace, rows) | {(UNATTRIBUTED, "", NO_MODULE)}
+    _add_device(rows, trace, steps, of_device)
+    host = _table(
+        "host", {key: row for key, row in rows.items() if key not in of_device}, steps, ()
+    )
+    device = _table("device", rows, steps, _busy_ns(trace, steps)) if trace.device else None
+    return Tables(host, device, memory_bytes={key: sum(row.memory) for key, row in rows.items()})
+
+
+def key_of(event: DeviceEvent) -> OpKey:
+    """Return the row of a device event.
+
+    That is its operation; outside of all operations the launch of a graph, or the range; else
+    UNATTRIBUTED.
+    """
+    if event.operation is not None:
+        return _key(event.operation)
+    if event.launch is not None and event.launch.launches_graph:
+        return _key(event.launch)
+    if event.range is not None:
+        return _key(event.range)
+    return (UNATTRIBUTED, "", NO_MODULE)
+
+
+def _key(event: ThreadEvent) -> OpKey:
+    return (event.name, *event.scope)
+
+
+def _table(
+    view: str, sums: Mapping[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]
+) -> OpTable:
+    rows = tuple(row.op_row(key, view, 1) for key, row in sums.items())
+    return OpTable(temperature="warm", view=view, iteration_ns=steps.ns, rows=rows, busy_ns=busy_ns)
+
+
+def _ranges_alone(trace: Trace, host_rows: Container[OpKey]) -> set[OpKey]:
+    """Return the rows of ranges with kernels that are no rows of the host table."""
+    ranges = {
+        id(event.range): event.range for event in trace.device if event.range is not None
+    }.values()
+    return {key for range_ in ranges if (key := _key(range_)) not in host_rows}
+
+
+def _add_device(
+    rows: dict[OpKey, RowSums], trace: Trace, steps: Steps, of_device: Container[OpKey]
+) -> None:
+    """Add the device events to the rows.
+
+    Launches of graphs outside operations, and the rows ``of_device``, have no calls of the host:
+    they are counted here.
+    """
+    counted: set[int] = set()  # ids of ranges and launches of graphs
+    for launched in trace.device:
+        slot = steps.slot_of_device(launched)
+        if slot < 0:
+            continue
+        key = key_of(launched)
+        row = rows[key]
+        row.self_device[slot] += launched.ns
+        row.kernels.add(launched.name)
+        if key[0] == UNATTRIBUTED:
+            row.calls += 1
+            continue
+        launches_graph = launched.launch is not None and launched.launch.launches_graph
+        counted_event = launched.launch if launches_graph else launched.range
+        if launched.operation is not None or counted_event is None or id(counted_event) in counted:
+            continue
+        if launches_graph:
+            counted.add(id(counted_event))
+            row.calls += 1
+        elif key in of_device:
+            counted.add(id(counted_event))
+            row.calls += 1
+            row.total_cpu[slot] += counted_event.ns
+
+
+def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:
+    memory = _Allocations(trace.memory, of_host=not trace.device)
+    elsewhere: dict[tuple[str, int], int] = defaultdict(int)  # phase of the waiting thread, step
+    ranges: list[ThreadEvent] = []  # of the thread of the steps, around the event
+    for event in trace.host:
+        while ranges and ranges[-1].end <= event.start:
+            ranges.pop()
+        if event.kind == model.RANGE and event.thread == steps.thread:
+            ranges.append(event)
+        slot = steps.slot_of(event.start)
+        if event.kind == model.PYTHON or event.replaced_by is not None or slot < 0:
+            continue
+        is_range = event.kind == model.RANGE and not is_communication(event.name)
+        runtime_or_key = (RUNTIME, "", NO_MODULE) if event.kind == model.RUNTIME else _key(event)
+        row = rows[(OUTSIDE, event.scope.phase, NO_MODULE) if is_range else runtime_or_key]
+        row.self_cpu[slot] += event.self_ns
+        if event.kind != model.RUNTIME and not event.is_beside:
+            _add_memory(rows, row, slot, event, memory, is_range=is_range)
+        if event.thread != steps.thread and not event.is_beside:
+            elsewhere[ranges[-1].scope.phase if ranges else "", slot] += event.self_ns
+        if is_range:
+            row.total_cpu[slot] += event.self_ns
+            continue
+        row.calls += 1
+        row.total_cpu[slot] += event.ns
+        if shapes := event.args.get("Input Dims"):
+            row.shapes.add(str(shapes))
+    if trace.host and not steps.are_marked:
+        of_steps = [
+            event
+            for event in trace.host
+            if event.thread == steps.thread and event.kind != model.PYTHON
+        ]
+        called_ns = sum(
+            event.ns for event in of_steps if event.caller is None and not event.is_beside
+        )
+        outside = rows[OUTSIDE, "", NO_MODULE]
+        outside.self_cpu[0] += steps.ns[0] - called_ns
+        outside.total_cpu[0] = outside.self_cpu[0]
+    subtract_waiting(rows, elsewhere)
+
+
+def _add_memory(
+    rows: dict[OpKey, RowSums],
+    row: RowSums,
+    slot: int,
+    event: ThreadEvent,
+    memory: _Allocations,
+    *,
+    is_range: bool,
+) -> None:
+    """Add the memory of an event to its row, and subtract it from the operation that called it."""
+    n_bytes = memory.within(event)
+    if not n_bytes:
+        return
+    if not is_range:
+        row.memory[slot] += n_bytes
+    if event.caller is not None and event.caller.kind == model.OPERATION:
+        rows[_key(event.caller)].memory[slot] -= n_bytes
+
+
+def _busy_ns(trace: Trace, steps: Steps) -> tuple[int, ...]:
+    """Return the time in which the accelerator ran what each step launched."""
+    spans: list[list[tuple[int, int]]] = [[] for _ in steps.names]
+    for event in trace.device:
+        slot = steps.slot_of_device(event)
+        if slot >= 0 and event.is_timed:
+            spans[slot].append((event.start, event.ran_until))
+    return tuple(covered(of_step) for of_step in spans)
+
+
+class _Allocations:
+    """Memory that was allocated and freed in an event.
+
+    On the accelerator if the trace has one, else on the host.
+    """
+
+    def __init__(self, records: Iterable[MemoryRecord], *, of_host: bool) -> None:
+        kept = [record for record in records if record.of_host == of_host]
+        self._starts = [record.ns for record in kept]
+        self._sums = [0, *accumulate(record.n_bytes for record in kept)]
+
+    def within(self, event: ThreadEvent) -> int:
+        """Return the bytes allocated minus freed while the event ran."""
+        if not self._starts:
+            return 0
+        return (
+            self._sums[bisect_right(self._starts, event.end)]
+            - self._sums[bisect_left(self._starts, event.start)]
+        )

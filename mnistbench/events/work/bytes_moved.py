@@ -1,0 +1,387 @@
+"""Bytes of operations without a FLOP formula, which are limited by memory.
+
+An operation is here if the sizes of all that it reads and writes follow from its recorded inputs by
+its definition. Each tensor counts once where it is read and once where it is written; of a table
+that is looked up, the chosen rows count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mnistbench.events.work.arguments import (
+    NO_RULE,
+    NOT_RECORDED,
+    Arguments,
+    Tensor,
+    UncountedError,
+)
+from mnistbench.events.work.flops import Rule, Work, n_bytes, window_area
+
+#: Operations that move no data: they make a view, allocate memory, or look at a tensor's
+#: properties.
+VIEWS = frozenset(
+    f"aten::{name}"
+    for name in (
+        "_reshape_alias",
+        "_unsafe_view",
+        "alias",
+        "as_strided",
+        "chunk",
+        "detach",
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "expand",
+        "narrow",
+        "new_empty",
+        "numel",
+        "permute",
+        "resolve_conj",
+        "resolve_neg",
+        "result_type",
+        "select",
+        "size",
+        "slice",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "stride",
+        "t",
+        "transpose",
+        "unbind",
+        "unflatten",
+        "unsqueeze",
+        "view",
+        "view_as",
+    )
+)
+
+
+def _moved(*tensors: Tensor) -> Work:
+    return Work({}, n_bytes(*tensors))
+
+
+def _like(tensor: Tensor, dtype: str = "") -> Tensor:
+    """Return a dense tensor of the same shape."""
+    return Tensor(tensor.shape, dtype or tensor.dtype)
+
+
+# ---- Elementwise ---------------------------------------------------------------------------------
+
+#: Number format of the result: promoted from the inputs.
+_PROMOTED = "promoted"
+#: Number format of the result: promoted from the inputs, for floating-point inputs alone.
+_FLOATING = "floating"
+#: Number format of the result: truth values.
+_TRUTH = "truth"
+#: Number format of the result: that of the first input.
+_FIRST = "first"
+#: Number format of the result: promoted from all inputs but the first.
+_OTHERS = "others"
+
+#: (number format of the result, leading arguments that are read) -> operations.
+_ELEMENTWISE = {
+    (
+        _PROMOTED,
+        1,
+    ): (
+        "abs neg positive clone relu sgn sign square ceil floor round trunc bitwise_not hardtanh "
+        "relu6 nan_to_num"
+    ),
+    (
+        _PROMOTED,
+        2,
+    ): "add sub rsub mul maximum minimum pow fmod remainder clamp_min clamp_max bitwise_and "
+    "bitwise_or bitwise_xor"
+    " threshold_backward",
+    (_PROMOTED, 3): "clamp addcmul",
+    (
+        _FLOATING,
+        1,
+    ): "silu gelu tanh sigmoid exp exp2 expm1 log log2 log1p sqrt rsqrt reciprocal sin cos tan "
+    "erf erfc elu"
+    " leaky_relu softplus hardswish hardsigmoid mish",
+    (
+        _FLOATING,
+        2,
+    ): "div true_divide atan2 silu_backward gelu_backward tanh_backward sigmoid_backward "
+    "leaky_relu_backward"
+    " hardtanh_backward",
+    (_FLOATING, 3): "lerp addcdiv",
+    (_TRUTH, 1): "isnan isinf isfinite logical_not",
+    (_TRUTH, 2): "eq ne lt le gt ge logical_and logical_or logical_xor",
+    (_FIRST, 2): "masked_fill native_dropout_backward",
+    (_OTHERS, 3): "where",
+}
+
+
+def _elementwise(name: str, form: str, read: int) -> Rule:
+    in_place = name.endswith("_")
+
+    def count(arguments: Arguments) -> Work:
+        inputs = arguments.tensors(range(read))
+        if not inputs:
+            raise UncountedError(NOT_RECORDED)
+        if in_place:
+            return _moved(*inputs, _like(arguments.tensor(0)))
+        shape = _broadcast([tensor.shape for tensor in inputs])
+        last = len(arguments) - 1
+        if last >= read and arguments.is_tensor(last):  # the argument out
+            return _moved(*inputs, Tensor(shape, arguments.tensor(last).dtype))
+        return _moved(*inputs, Tensor(shape, _format(form, arguments, inputs, read)))
+
+    return count
+
+
+def _format(form: str, arguments: Arguments, inputs: Sequence[Tensor], read: int) -> str:
+    if form == _TRUTH:
+        return "bool"
+    if form == _FIRST:
+        return inputs[0].dtype
+    promoted = _promoted(inputs[1:] if form == _OTHERS else inputs)
+    if promoted.is_floating:
+        return promoted.dtype
+    if form == _FLOATING or not _are_whole(arguments, read):
+        # The result has torch's default number format, which no trace has.
+        raise UncountedError(NO_RULE)
+    return promoted.dtype
+
+
+def _promoted(inputs: Sequence[Tensor]) -> Tensor:
+    """Return an input with the number format that the result has.
+
+    By the rules of torch.result_type.
+
+    A tensor without dimensions counts only if its kind of number is wider than that of all others;
+    whether it was a number of Python, for which other rules hold, is not recorded.
+    """
+    with_dims = [tensor for tensor in inputs if tensor.shape] or list(inputs)
+    widest = max(with_dims, key=lambda tensor: _WIDTHS.index(tensor.dtype), default=None)
+    if widest is None or any(_kind(tensor.dtype) > _kind(widest.dtype) for tensor in inputs):
+        raise UncountedError(NO_RULE)
+    if {"float16", "bfloat16"} <= {tensor.dtype for tensor in with_dims} and widest.dtype in (
+        "float16",
+        "bfloat16",
+    ):
+        return Tensor(widest.shape, "float32")
+    return widest
+
+
+_WIDTHS = (
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+)
+
+
+def _kind(dtype: str) -> int:
+    """Return 0 for truth values, 1 for whole numbers, 2 for floating-point numbers."""
+    return 2 if "float" in dtype else int(dtype != "bool")
+
+
+def _are_whole(arguments: Arguments, read: int) -> bool:
+    """Whether the numbers among the arguments leave a whole result whole."""
+    scalars = [position for position in range(read) if arguments.kind(position) == "Scalar"]
+    return all(arguments.value(position).lstrip("-").isdecimal() for position in scalars)
+
+
+def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    found: list[int] = []
+    for back in range(1, max(map(len, shapes), default=0) + 1):
+        sizes = {shape[-back] for shape in shapes if len(shape) >= back} - {1}
+        if len(sizes) > 1:
+            raise UncountedError(NOT_RECORDED)
+        found.append(sizes.pop() if sizes else 1)
+    return tuple(reversed(found))
+
+
+# ---- Copies, sums, lookups -----------------------------------------------------------------------
+
+
+def _copy(arguments: Arguments) -> Work:
+    """Count the source and the target, which is not read."""
+    return _moved(arguments.tensor(1), arguments.tensor(0))
+
+
+def _fill(arguments: Arguments) -> Work:
+    return _moved(arguments.tensor(0))
+
+
+def _reduction(arguments: Arguments) -> Work:
+    """Count ``sum(self, dtype)`` and ``sum(self, dim, keepdim, dtype)``, and the like."""
+    source = arguments.tensor(0)
+    of_all = len(arguments) <= 2
+    last = len(arguments) - 1
+    kept = _without(source, () if of_all else arguments.numbers(1))
+    if last and arguments.is_tensor(last):  # the argument out
+        return _moved(source, Tensor(kept, arguments.tensor(last).dtype))
+    named = 1 if of_all else 3
+    otherwise = source.dtype if source.is_floating else "int64"
+    return _moved(
+        source,
+        Tensor(kept, arguments.dtype(named, otherwise) if len(arguments) > named else otherwise),
+    )
+
+
+def _extremum(arguments: Arguments) -> Work:
+    """Count ``amax(self, dim, keepdim)``: its results have the number format of the input."""
+    source = arguments.tensor(0)
+    return _moved(source, Tensor(_without(source, arguments.numbers(1)), source.dtype))
+
+
+def _without(source: Tensor, dims: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape without some dimensions; without all if none is named."""
+    rank = len(source.shape)
+    reduced = {_checked(dim, rank) for dim in dims} or set(range(rank))
+    return tuple(size for position, size in enumerate(source.shape) if position not in reduced)
+
+
+def _checked(dim: int, rank: int) -> int:
+    """Return a dimension, which may count from the end, as it counts from the start."""
+    if not -rank <= dim < rank:
+        raise UncountedError(NOT_RECORDED)
+    return dim % rank
+
+
+def _index_select(arguments: Arguments) -> Work:
+    source = arguments.tensor(0)
+    index = arguments.tensor(2)
+    chosen = list(source.shape)
+    chosen[_checked(arguments.number(1), len(chosen))] = index.shape[0] if index.shape else 1
+    rows = Tensor(tuple(chosen), source.dtype)
+    return _moved(rows, index, rows)
+
+
+def _embedding(arguments: Arguments) -> Work:
+    table = arguments.tensor(0)
+    index = arguments.tensor(1)
+    rows = Tensor((*index.shape, *table.shape[1:]), table.dtype)
+    return _moved(rows, index, rows)
+
+
+def _gather(arguments: Arguments) -> Work:
+    source = arguments.tensor(0)
+    index = arguments.tensor(2)
+    chosen = Tensor(index.shape, source.dtype)
+    return _moved(chosen, index, chosen)
+
+
+# ---- Layers --------------------------------------------------------------------------------------
+
+
+def _softmax(arguments: Arguments) -> Work:
+    source = arguments.tensor(0)
+    return _moved(source, _like(source, "float32" if arguments.flag(2) else ""))
+
+
+def _softmax_backward(arguments: Arguments) -> Work:
+    gradient = arguments.tensor(0)
+    output = arguments.tensor(1)
+    return _moved(gradient, output, _like(gradient, arguments.dtype(3, gradient.dtype)))
+
+
+def _dropout(arguments: Arguments) -> Work:
+    source = arguments.tensor(0)
+    return _moved(source, _like(source), _like(source, "bool"))
+
+
+def _statistics(source: Tensor) -> str:
+    """Return the number format of means and deviations on an accelerator: at::acc_type."""
+    return "float64" if source.dtype == "float64" else "float32"
+
+
+def _layer_norm(arguments: Arguments) -> Work:
+    source = arguments.tensor(0)
+    normalized = len(arguments.numbers(1))
+    each = Tensor(source.shape[: len(source.shape) - normalized], _statistics(source))
+    return _moved(source, *arguments.tensors((2, 3)), _like(source), each, each)
+
+
+def _layer_norm_backward(arguments: Arguments) -> Work:
+    gradient = arguments.tensor(0)
+    source = arguments.tensor(1)
+    parameters = arguments.tensors((5, 6))
+    outputs = zip((source, *parameters), arguments.flags(7), strict=False)
+    written = [_like(tensor) for tensor, is_wanted in outputs if is_wanted]
+    return _moved(gradient, source, *arguments.tensors((3, 4, 5)), *written)
+
+
+def _batch_norm(arguments: Arguments) -> Work:
+    source = arguments.tensor(0)
+    if len(source.shape) < 2:
+        raise UncountedError(NOT_RECORDED)
+    running = arguments.tensors((3, 4))
+    written = [_like(source)]
+    if arguments.flag(5):
+        each = Tensor(source.shape[1:2], _statistics(source))
+        written += [each, each, *running]
+    return _moved(source, *arguments.tensors((1, 2)), *running, *written)
+
+
+def _batch_norm_backward(arguments: Arguments) -> Work:
+    source = arguments.tensor(1)
+    weight = arguments.tensors((2,))
+    outputs = zip((source, *weight, *weight), arguments.flags(9), strict=False)
+    written = [_like(tensor) for tensor, is_wanted in outputs if is_wanted]
+    return _moved(*arguments.tensors(range(7)), *written)
+
+
+def _max_pool(arguments: Arguments) -> Work:
+    source = arguments.tensor(0)
+    if len(source.shape) != 4 or arguments.flag(5):  # with ceil_mode, a last window may be left out
+        raise UncountedError(NO_RULE)
+    kernel, stride, padding, dilation = (arguments.numbers(position, 2) for position in range(1, 5))
+    if {len(kernel), len(stride or kernel), len(padding), len(dilation)} != {2}:
+        raise UncountedError(NOT_RECORDED)
+    area = window_area(source.shape[2:], kernel, stride or kernel, padding, dilation)
+    out = Tensor((*source.shape[:2], *area), source.dtype)
+    return _moved(source, out, _like(out, "int64"))
+
+
+def _max_pool_backward(arguments: Arguments) -> Work:
+    return _moved(arguments.tensor(0), arguments.tensor(7), _like(arguments.tensor(1)))
+
+
+_SINGLE: dict[str, Rule] = {
+    "copy_": _copy,
+    "fill_": _fill,
+    "zero_": _fill,
+    "sum": _reduction,
+    "mean": _reduction,
+    "amax": _extremum,
+    "amin": _extremum,
+    "index_select": _index_select,
+    "embedding": _embedding,
+    "gather": _gather,
+    "_softmax": _softmax,
+    "_log_softmax": _softmax,
+    "_softmax_backward_data": _softmax_backward,
+    "_log_softmax_backward_data": _softmax_backward,
+    "native_dropout": _dropout,
+    "native_layer_norm": _layer_norm,
+    "native_layer_norm_backward": _layer_norm_backward,
+    "native_batch_norm": _batch_norm,
+    "miopen_batch_norm": _batch_norm,
+    "native_batch_norm_backward": _batch_norm_backward,
+    "max_pool2d_with_indices": _max_pool,
+    "max_pool2d_with_indices_backward": _max_pool_backward,
+}
+
+#: Operation -> its rule.
+MOVES: dict[str, Rule] = {
+    **{
+        f"aten::{name}": _elementwise(name, form, read)
+        for (form, read), names in _ELEMENTWISE.items()
+        for base in names.split()
+        for name in (base, f"{base}_")
+    },
+    **{f"aten::{name}": rule for name, rule in _SINGLE.items()},
+}

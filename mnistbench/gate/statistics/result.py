@@ -1,0 +1,485 @@
+"""Samples -> Verdict, the content of a report.
+
+Samples just measured and those of a file are treated alike.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from mnistbench.compare.criteria import Acceptance, Excuses
+from mnistbench.compare.exact import TOLERANCE, counted_differences
+from mnistbench.core import options, units
+from mnistbench.core.errors import UsageError
+from mnistbench.core.operation import REORDER, shortened
+from mnistbench.core.record import median_ns
+from mnistbench.gate.statistics import samples, shards
+from mnistbench.gate.statistics.decision import (
+    ACCEPTANCE,
+    BROKEN,
+    BUDGET,
+    INCONCLUSIVE,
+    MEMORY_SHARE,
+    MISSING,
+    PASSED,
+    REGRESSED,
+    UNMEASURED,
+    Decision,
+    Finding,
+    Reason,
+    Thresholds,
+    decide,
+    decide_together,
+    decision_as_shown,
+)
+from mnistbench.gate.statistics.samples import (
+    BASE,
+    HEAD,
+    ITERATION,
+    OTHER,
+    End,
+    GateHeader,
+    Launch,
+    Recorded,
+    SideSample,
+)
+from mnistbench.gate.statistics.shards import NAMED
+from mnistbench.gate.statistics.soak import Soak, reasons, soaks
+
+#: How a sentence begins if the sides ran other implementations: of oneDNN, or for want of a
+#: package.
+OTHER_PATH = "another path was taken: "
+
+#: Why a gate whose base has none of the cases compares nothing.
+NOTHING_TO_COMPARE = "the base has none of the cases, so nothing was compared"
+
+#: Smallest threshold of cases: three times the largest difference that remains between launches of
+#: the same code whose sides have the roles that they were given (docs/gate-statistics.md).
+LEAST_THRESHOLD = 0.001
+
+
+#: Limit of --accept, as a share, that allows a cost that the base does not have; it is no share of
+#: the base.
+LIMIT_OF_NEW = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions(Thresholds, Excuses):
+    """The options of all commands that judge samples and report the verdict."""
+
+    top: int = options.top()
+    everything: bool = options.switch(
+        "--all", "show everything; without it, of more cases than --top only what was found"
+    )
+    format: str = options.output_format()
+    output: Path | None = options.output()
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        Excuses.__post_init__(self)
+        if self.case < LEAST_THRESHOLD:
+            least = f"{100 * LEAST_THRESHOLD:g}%"
+            what = (
+                f"{100 * self.case:g}% is below {least}, three times the difference that the same "
+                "code may show"
+            )
+            raise UsageError(f"--threshold: {what}; give {least} or more")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The decision and everything else in a report."""
+
+    recorded: Recorded
+    options: JudgeOptions
+    decision: Decision  # its cases have the names of reports
+    accepted: tuple[Finding, ...]
+    exceeded: tuple[tuple[Finding, Acceptance], ...]  # slower than the limit of --accept
+    unlimited: tuple[tuple[Finding, Acceptance], ...]  # matched by an --accept without a limit
+    unused: tuple[str, ...]  # --accept values that matched no regression
+    exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
+    # Cases in which the sides compute different numbers, or results of other types.
+    different: tuple[str, ...]
+    not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
+    unmeasurable: Mapping[str, str]  # case -> why it cannot be measured as it is
+    unmeasured: tuple[str, ...]  # cases without a time in every launch
+    unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
+    are_all_new: bool = False  # the base has none of the cases
+    soaks: tuple[Soak, ...] = ()  # the cases of the long launch, if there was one
+
+    @property
+    def header(self) -> GateHeader:
+        """The first line of the samples."""
+        return self.recorded.header
+
+    @property
+    def end(self) -> End:
+        return self.recorded.end
+
+    @property
+    def returned(self) -> dict[str, tuple[str, str]]:
+        """Case -> the types of the results of both sides, which differ."""
+        return {self.header.name(case): types for case, types in self.header.returned.items()}
+
+    @property
+    def regressions(self) -> tuple[Finding, ...]:
+        """Regressions that fail the gate."""
+        passed_over = (*self.accepted, *(finding for finding, _ in self.unlimited))
+        return tuple(
+            f for f in self.decision.findings if f.verdict == REGRESSED and f not in passed_over
+        )
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why the gate is inconclusive."""
+        found = [
+            one.screened.quantity for one in self.decision.findings if one.verdict == REGRESSED
+        ]
+        of_soak = reasons(
+            self.soaks, self.options.case, {quantity.case for quantity in found if quantity.is_case}
+        )
+        return (*self._of_measurement(), *self._unlimited(), *self.decision.reasons, *of_soak)
+
+    def _of_measurement(self) -> Iterator[Reason]:
+        """Yield what was not measured.
+
+        The end of the run, cases of one side, samples that some launches lack.
+        """
+        yield from shards.not_measured(self.recorded.shards) if self.recorded.shards else ()
+        if self.end.cut_short:
+            yield Reason(BROKEN if self.end.broken_off else BUDGET, self.end.cut_short)
+        if self.are_all_new and not self.options.allow_missing:
+            yield Reason(MISSING, f"{NOTHING_TO_COMPARE}; add --allow-missing if this is intended")
+        if (
+            len(self.recorded.shards) == self.header.shard.of
+            and not self.header.labels
+            and not self.are_all_new
+        ):
+            yield Reason(MISSING, "no test of any shard is a case of both sides")
+        why_missing = self.header.left_out.get(HEAD, {})
+        for cases, what in (
+            (self.header.only_base, "not in the head"),
+            (self.header.changed, "other parameters in the head"),
+        ):
+            if cases and not self.options.allow_missing:
+                more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
+                shown = ", ".join(
+                    f"{case} ({why_missing[case]})" if case in why_missing else case
+                    for case in cases[:3]
+                )
+                yield Reason(
+                    MISSING,
+                    (
+                        f"{what}, so not judged: {shown}{more}; add --allow-missing if this is "
+                        "intended"
+                    ),
+                )
+        for text in [] if self.options.allow_missing else reasons_with_cases(self.unmeasurable):
+            yield Reason(MISSING, f"not measured: {text}; add --allow-missing to judge without it")
+        for case in self.unmeasured:
+            yield Reason(UNMEASURED, f"{case}: not measured in every launch; measure again")
+        for case in self.unprofiled:
+            yield Reason(
+                UNMEASURED,
+                f"{case}: not profiled in every launch, so no operation is judged; measure again",
+            )
+
+    def _unlimited(self) -> Iterator[Reason]:
+        """Yield a reason for each --accept without a limit.
+
+        With the limit that would accept all its regressions.
+        """
+        for acceptance in dict.fromkeys(acceptance for _, acceptance in self.unlimited):
+            matched = [finding for finding, matching in self.unlimited if matching == acceptance]
+            largest = max(matched, key=lambda finding: finding.best.high)
+            quantity = largest.screened.quantity
+            high = largest.best.high
+            limit = math.ceil(round(100 * _limit_for(high), 6))
+            slower = f"is up to {limit} % slower" if math.isfinite(high) else "is new"
+            line = shlex.quote(f"{acceptance.pattern}:{limit}%")
+            text = (
+                f"--accept {acceptance.text!r} gives no limit, and {quantity.title} "
+                f"({quantity.case}) {slower}; give one: --accept {line}"
+            )
+            yield Reason(ACCEPTANCE, text)
+
+    @property
+    def outcome(self) -> str:
+        """PASSED, REGRESSED or INCONCLUSIVE."""
+        if self.decision.outcome == REGRESSED and self.regressions:
+            return REGRESSED
+        return INCONCLUSIVE if self.reasons else PASSED
+
+    @property
+    def is_excusable(self) -> bool:
+        """Whether ``--inconclusive ok`` applies: noise and the budget are the only reasons."""
+        return all(reason.is_excusable for reason in self.reasons)
+
+
+def reasons_with_cases(unmeasurable: Mapping[str, str]) -> Iterator[str]:
+    """Yield a text for each reason why cases cannot be measured.
+
+    With the first of these cases and the number of others.
+    """
+    for why in dict.fromkeys(unmeasurable.values()):
+        cases = [case for case, other in unmeasurable.items() if other == why]
+        more = f" and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
+        yield f"{', '.join(cases[:NAMED])}{more}: {why}"
+
+
+def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
+    """Judge the samples of a gate."""
+    unmeasurable = recorded.unmeasurable
+    are_all_new = recorded.are_all_new
+    recorded = recorded.measurable()
+    header = recorded.header
+    launches = recorded.launches
+    builds: dict[str, list[samples.Build]] = {case: [] for case in header.labels}
+    for launch in launches:
+        for case, of_launch in launch.cases.items():
+            builds[case] += of_launch
+    of_first_stage = [launch for launch in launches if launch.stage == 1]
+    unmeasured: list[str] = []
+
+    def matching(finding: Finding) -> list[Acceptance]:
+        return (
+            [one for one in options.accept if _matches(one, finding, header)]
+            if finding.verdict == REGRESSED
+            else []
+        )
+
+    def accepts(finding: Finding) -> bool:
+        return any(map(functools.partial(_allows, finding), matching(finding)))
+
+    def decided(part: Recorded) -> Decision:
+        if are_all_new:
+            return Decision(PASSED, (), (), (), (), (), launches=0, fresh=0)
+        first, second = samples.quantities_of_stages(part.launches)
+        measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
+        unmeasured.extend(
+            header.name(case) for case in part.header.labels if first and case not in measured
+        )
+        of_process = (
+            f"{samples.ALL_CASES} of shard {part.header.shard}"
+            if recorded.shards
+            else samples.ALL_CASES
+        )
+        named = {samples.ALL_CASES: of_process}
+        named_first, named_second = (
+            [replace(one, case=named.setdefault(one.case, header.name(one.case))) for one in stage]
+            for stage in (first, second)
+        )
+        return decide(
+            named_first, named_second, options, part.header.seed, accepts, header.shard.of
+        )
+
+    if recorded.shards:
+        decision = decide_together(
+            [decided(part) for part in recorded.shards if shards.is_judged(part)], options, accepts
+        )
+    else:
+        decision = decided(recorded)
+    decision = decision_as_shown(decision)
+    accepted, exceeded, unlimited = _sorted_acceptances(decision.findings, matching)
+    used = {one for finding in decision.findings for one in matching(finding)}
+    not_finite = {
+        case: tuple(
+            side
+            for side in (BASE, HEAD)
+            if any(build[side].outcome[1] is None for build in of_case)
+        )
+        for case, of_case in builds.items()
+    }
+    profiled = {
+        case: {
+            bool(side.operations)
+            for one in of_first_stage
+            for build in one.cases.get(case, ())
+            for side in build.values()
+        }
+        for case in header.labels
+    }
+    return Verdict(
+        recorded=recorded,
+        options=options,
+        decision=decision,
+        accepted=accepted,
+        exceeded=exceeded,
+        unlimited=unlimited,
+        unused=tuple(one.text for one in options.accept if one not in used),
+        exact_differences=_differences_of_cases(header, of_first_stage),
+        different=tuple(
+            header.name(case)
+            for case in header.labels
+            if case in header.returned
+            or (
+                case not in header.uncompared
+                and any(_differs(build, header.exact[case]) for build in builds[case])
+            )
+        ),
+        not_finite={header.name(case): sides for case, sides in not_finite.items() if sides},
+        unmeasurable={header.name(case): why for case, why in unmeasurable.items()},
+        unmeasured=tuple(unmeasured),
+        unprofiled=tuple(
+            header.name(case) for case, is_profiled in profiled.items() if len(is_profiled) > 1
+        ),
+        are_all_new=are_all_new,
+        soaks=tuple(one._replace(case=header.name(one.case)) for one in soaks(launches)),
+    )
+
+
+def _allows(finding: Finding, acceptance: Acceptance) -> bool:
+    """Whether a regression is within the limit of an --accept."""
+    return acceptance.limit is not None and _limit_for(finding.best.change) <= acceptance.limit
+
+
+def _limit_for(change: float) -> float:
+    """Return the limit of an --accept that allows a change."""
+    return change if math.isfinite(change) else LIMIT_OF_NEW
+
+
+_Refused = tuple[tuple[Finding, Acceptance], ...]
+
+
+def _sorted_acceptances(
+    findings: Sequence[Finding], matching: Callable[[Finding], list[Acceptance]]
+) -> tuple[tuple[Finding, ...], _Refused, _Refused]:
+    """Return the accepted regressions, those above their limit, and those without one.
+
+    The limit is that of their --accept.
+    """
+    accepted = []
+    exceeded = []
+    unlimited = []
+    for finding in findings:
+        found = matching(finding)
+        limited = [one for one in found if one.limit is not None]
+        if any(_allows(finding, one) for one in limited):
+            accepted.append(finding)
+        elif limited:
+            exceeded.append((finding, max(limited, key=lambda one: one.limit or 0.0)))
+        elif found:
+            unlimited.append((finding, found[0]))
+    return tuple(accepted), tuple(exceeded), tuple(unlimited)
+
+
+def _differences_of_cases(
+    header: GateHeader, launches: Sequence[Launch]
+) -> dict[str, tuple[str, ...]]:
+    """Return the exact differences of each case in the last launch.
+
+    And those of paths and of peak memory in the survey.
+    """
+    last = {case: builds[0] for one in launches for case, builds in one.cases.items()}
+    counted = {case: _counted_differences(build) for case, build in last.items()}
+    found = {
+        header.name(case): (
+            *(OTHER_PATH + text for text in header.one_sided.get(case, ())),
+            *_other_paths(header.onednn.get(case, {})),
+            *_more_memory("peak memory of tensors", header.memory.get(case, {})),
+            *counted.get(case, ()),
+        )
+        for case in header.labels
+    }
+    found[samples.ALL_CASES] = (
+        *(OTHER_PATH + text for text in header.one_sided.get(samples.ALL_CASES, ())),
+        *_more_memory("peak memory of the process", header.resident),
+    )
+    return {case: differences for case, differences in found.items() if differences}
+
+
+def _more_memory(what: str, sizes: Mapping[str, int]) -> Iterator[str]:
+    base = sizes.get(BASE, 0)
+    new = sizes.get(HEAD, 0)
+    if base > 0 and abs(new - base) >= MEMORY_SHARE * base:
+        yield f"{what}: {base:,} -> {new:,} bytes ({units.percent(new / base - 1, signed=True)})"
+
+
+def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield which implementations of oneDNN differ, and the number of reorders.
+
+    With all of the same kinds of primitives.
+    """
+    base, head = (runs.get(side, {}) for side in (BASE, HEAD))
+    kinds = {name.partition(" ")[0] for name in {*base} ^ {*head}} - {REORDER}
+    paths = [
+        " + ".join(sorted(name for name in side if name.partition(" ")[0] in kinds))
+        for side in (base, head)
+    ]
+    if kinds:
+        yield OTHER_PATH + " -> ".join(
+            path if all(paths) else f"oneDNN {path}" if path else "PyTorch's own code"
+            for path in paths
+        )
+    reorders = [side.get(REORDER, 0) for side in (base, head)]
+    if reorders[0] != reorders[1]:
+        yield f"changes of layouts by oneDNN: {reorders[0]} -> {reorders[1]} reorders"
+
+
+def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
+    (base_bits, base_number) = build[BASE].outcome
+    (new_bits, new_number) = build[HEAD].outcome
+    # One side had no time to read its result.
+    if base_bits == new_bits or not base_bits or not new_bits:
+        return False
+    if exact or base_number is None or new_number is None:
+        return True
+    return abs(new_number - base_number) > TOLERANCE * max(abs(base_number), abs(new_number))
+
+
+def _matches(acceptance: Acceptance, finding: Finding, header: GateHeader) -> bool:
+    """Whether an ``--accept`` names this quantity."""
+    quantity = finding.screened.quantity
+    node_id = next(
+        (case for case in header.labels if header.name(case) == quantity.case), samples.ALL_CASES
+    )
+    label = header.labels.get(node_id, samples.ALL_CASES)
+    cases = {quantity.case, label, label.partition(" on ")[0], node_id, node_id.rpartition("::")[2]}
+    quantities = {quantity.name}
+    if quantity.is_case:
+        # The title of a clock covers its median and its mean.
+        quantities |= {ITERATION, quantity.title, replace(quantity, kind=ITERATION).title}
+    elif quantity.kind != OTHER:
+        names = {
+            name for key in quantity.members for name in (key[0], shortened(key[0]), key[2]) if name
+        }
+        quantities |= {quantity.title, *names}
+    return acceptance.matches(cases, quantities)
+
+
+class _Change(NamedTuple):
+    """An operation on both sides of a build, as ``compare.exact`` counts it."""
+
+    name: str
+    phase: str
+    module: str
+    base: samples.Operation | None
+    head: samples.Operation | None
+
+
+def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
+    """Return the exact differences of a build.
+
+    Those of the operations with the largest change of time first.
+    """
+    base = build[BASE]
+    head = build[HEAD]
+    changes = [
+        _Change(*key, base.operations.get(key), head.operations.get(key))
+        for key in {**base.operations, **head.operations}
+    ]
+
+    def growth_ns(change: _Change) -> int:
+        base_ns, head_ns = (
+            median_ns(side.self_ns) if side else 0 for side in (change.base, change.head)
+        )
+        return abs(head_ns - base_ns)
+
+    changes.sort(key=lambda change: (-growth_ns(change), change[:3]))
+    return counted_differences((base.parameters, head.parameters), changes)

@@ -1,0 +1,132 @@
+"""Files of raw samples of several machines -> the samples of one gate.
+
+And which of its tests were not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from mnistbench.core.errors import UsageError
+from mnistbench.gate.statistics.decision import BROKEN, BUDGET, LEAST_LAUNCHES, MISSING, Reason
+from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, without_counterpart
+from mnistbench.gate.statistics.samples import End, GateHeader, Recorded, load
+
+#: Most tests in a sentence.
+NAMED = 3
+
+
+def gather(paths: Sequence[Path]) -> Recorded:
+    """Return the samples of a gate: of one file, or of the files of its shards in any order.
+
+    Raises:
+        RecordError: a file cannot be read.
+        UsageError: files are of different gates, or of the same shard.
+    """
+    first, *others = found = sorted(map(load, paths), key=lambda one: one.header.shard.number)
+    for earlier, later in zip(found, others, strict=False):
+        if difference := _difference(first, later):
+            raise UsageError(
+                f"{later.path}: is of another gate than {first.path}: {difference}; judge the "
+                "shards of one gate"
+            )
+        if earlier.header.shard.number == later.header.shard.number:
+            raise UsageError(
+                f"{later.path}: is of shard {later.header.shard}, as {earlier.path} is; remove "
+                "one of them"
+            )
+    return _merged(found) if first.header.shard.of > 1 else first
+
+
+def _difference(first: Recorded, other: Recorded) -> str:
+    """Return what differs between the gates of two shards; empty if they are of one gate."""
+    one = first.header
+    another = other.header
+    compared = {
+        "number of shards": (one.shard.of, another.shard.of),
+        **{
+            name: (getattr(one, name), getattr(another, name))
+            for name in ("base", "head", "arguments", "variables")
+        },
+        **{
+            f"version of {name}": (one.shard.installed.get(name), another.shard.installed.get(name))
+            for name in sorted({*one.shard.installed, *another.shard.installed}, key=str.lower)
+        },
+    }
+    for what, (of_first, of_other) in compared.items():
+        if of_first != of_other:
+            return f"{what} is {_shown(of_other)} instead of {_shown(of_first)}"
+    more, fewer = (
+        sorted({*a.shard.tests} - {*b.shard.tests}) for a, b in ((another, one), (one, another))
+    )
+    if not more and not fewer:
+        return ""
+    text = f"it has the test {more[0]}" if more else f"it lacks the test {fewer[0]}"
+    is_unstable = (more or fewer)[0] in without_counterpart(one.shard.tests, another.shard.tests)
+    return f"{text}: {OTHER_ID}, or set PYTHONHASHSEED=0 on all machines" if is_unstable else text
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = [
+            f"{side} {name}={text}"
+            for side, variables in value.items()
+            for name, text in variables.items()
+        ]
+    return (
+        str(value)
+        if isinstance(value, str | int)
+        else " ".join(dict.fromkeys(value or ())) or "none"
+    )
+
+
+def _merged(parts: Sequence[Recorded]) -> Recorded:
+    """Return all shards as one gate."""
+    members = {
+        one.name: _united([getattr(part.header, one.name) for part in parts])
+        for one in fields(GateHeader)
+    }
+    reproducers = tuple(one for part in parts for one in part.end.reproducers)
+    longest = max((part.end for part in parts), key=lambda end: end.elapsed_s)
+    end = End(elapsed_s=longest.elapsed_s, reproducers=reproducers, parts_s=longest.parts_s)
+    launches = [launch for part in parts for launch in part.launches]
+    return Recorded(
+        parts[0].path, GateHeader(**{**members, "qualified": ""}), launches, end, tuple(parts)
+    )
+
+
+def _united(values: Sequence[Any]) -> Any:
+    """Return the union of mappings, member by member, or of lists; else the first value."""
+    if isinstance(values[0], Mapping):
+        names = dict.fromkeys(name for value in values for name in value)
+        return {name: _united([value[name] for value in values if name in value]) for name in names}
+    if isinstance(values[0], tuple) and len(values) > 1:
+        return tuple(dict.fromkeys(item for value in values for item in value))
+    return values[0]
+
+
+def is_judged(part: Recorded) -> bool:
+    """Whether a shard has enough launches for a verdict about its tests."""
+    return sum(launch.stage == 1 for launch in part.launches) >= LEAST_LAUNCHES
+
+
+def not_measured(parts: Sequence[Recorded]) -> Iterator[Reason]:
+    """Yield why tests of the shards of a gate were not measured, or not to the end."""
+    by_number = {part.header.shard.number: part for part in parts}
+    for shard in [
+        replace(parts[0].header.shard, number=number)
+        for number in range(1, parts[0].header.shard.of + 1)
+    ]:
+        part = by_number.get(shard.number)
+        tests = shard.own()
+        shown = ", ".join(tests[:NAMED]) + (", ..." if len(tests) > NAMED else "")
+        lost = f"so its tests are not judged: {len(tests)} ({shown})"
+        if part is None and tests:
+            yield Reason(MISSING, f"shard {shard} is missing, {lost}; run it, or add its file")
+        elif part and part.header.labels and (part.end.cut_short or not is_judged(part)):
+            why = part.end.cut_short or "it has too few launches"
+            text = f"shard {shard}: {why}{'' if is_judged(part) else f', {lost}'}"
+            yield Reason(BUDGET if part.end.cut_short and not part.end.broken_off else BROKEN, text)

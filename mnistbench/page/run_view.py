@@ -1,0 +1,397 @@
+"""What the HTML page shows of each run.
+
+Cases, facts, tables, curves, batch sizes as stacked bars, and the comparison.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mnistbench.compare.diff import OpChange
+from mnistbench.compare.exact import final_value
+from mnistbench.compare.judge import CaseJudgement, Judgement
+from mnistbench.compare.report import blocks, case_title
+from mnistbench.core import units
+from mnistbench.core.machine import allocator_status
+from mnistbench.core.operation import operation_name
+from mnistbench.core.params import CALL, REFERENCE
+from mnistbench.core.record import CaseRecord, OpTable, Scalars, median_ns
+from mnistbench.measuring.env_command import environment_rows
+from mnistbench.page import charts
+from mnistbench.page.cases import PageCase, PageContent
+from mnistbench.saved_runs.operation_tables import (
+    TimesOfCase,
+    batch_groups,
+    operation_table,
+    ranked,
+    rest_names,
+)
+from mnistbench.saved_runs.storage import SavedRun
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Table
+
+#: Operations of a comparison before the rest is summed.
+TOP = 10
+
+#: Operations with a colour of their own in stacked bars; more colours could not be told apart.
+STACKED = 7
+
+#: Accuracies for the table of cases; it shows the first that exists.
+_ACCURACIES = ("test/accuracy", "train/accuracy")
+
+#: A cell of the table of cases: its text, and the number that it is sorted by.
+Cell = tuple[str, float | None]
+
+#: A compared case: its table, a summary, and all operations for searching.
+Ledger = tuple[Table, str, tuple[OpChange, ...]]
+
+
+@dataclass(frozen=True)
+class PageRun:
+    """A saved run with its samples, and its judgement against other runs."""
+
+    saved: SavedRun
+    content: PageContent
+    judgement: Judgement | None
+
+
+def run_view(number: int, shown: PageRun) -> dict[str, Any]:
+    """Return what the template shows of the run that is the nth of the page."""
+    content = shown.content
+    summary = shown.saved.run
+    key = f"r{number}"
+    labels = Counter(case.label for case in summary.cases)
+    judged = {id(case.case.head): case for case in shown.judgement.cases} if shown.judgement else {}
+    cases = [
+        {
+            "id": f"{key}c{position}",
+            "label": summarized.label
+            if labels[summarized.label] == 1
+            else f"{summarized.label} ({summarized.node_id})",
+            **_case_view(case, judged.get(id(summarized)), is_trace=bool(summary.trace)),
+        }
+        for position, (case, summarized) in enumerate(
+            zip(content.cases, summary.cases, strict=True)
+        )
+    ]
+    if content.environment:
+        of_run = content.environment
+        machine = f"{of_run.cpu_model} x {of_run.cpu_count}, torch {of_run.torch}"
+        environment = [*environment_rows(of_run, allocator_status(of_run.allocator))]
+    else:  # a trace, or a run of plain benchmarks: what its file has
+        machine = units.listed(
+            summary.environment.get("devices") or summary.environment.get("cpu_model") or ""
+        )
+        environment = [
+            (name.replace("_", " "), units.listed(value))
+            for name, value in summary.environment.items()
+        ]
+    records = [case.record for case in content.cases]
+    report, ledgers = _report(shown.judgement)
+    return {
+        "id": key,
+        "saved": shown.saved,
+        "machine": machine,
+        "about": _about(content.cases, is_trace=bool(summary.trace)),
+        "columns": [
+            name for name in _COLUMNS if any(case["cells"][name][1] is not None for case in cases)
+        ],
+        "cases": cases,
+        "groups": [_group_view(group) for group in batch_groups(records) if len(group) > 1],
+        "environment": environment,
+        "report": report,
+        "ledgers": ledgers,
+    }
+
+
+def _about(cases: Sequence[PageCase], *, is_trace: bool) -> str:
+    """Return what the times of the table of cases are, and what a click on a case shows."""
+    if is_trace:
+        return (
+            "Times of one step, with the profiler; of the device its busy time. Open a case for "
+            "its operations."
+        )
+    if all(case.is_plain for case in cases):
+        return "Times of one iteration. Open a case for its statistics."
+    return "Times of one iteration without the profiler. Open a case for its operations."
+
+
+# ---- One case ------------------------------------------------------------------------------------
+
+_COLUMNS = (
+    "median",
+    "IQR",
+    "samples/s",
+    "device elapsed",
+    "device busy",
+    "first call",
+    "final accuracy",
+    "change",
+)
+
+
+def _case_view(shown: PageCase, judged: CaseJudgement | None, *, is_trace: bool) -> dict[str, Any]:
+    case = shown.record
+    final = case.scalars.final if case.scalars else {}
+    accuracy = next((tag for tag in _ACCURACIES if tag in final), None)
+    change, change_share = _change(judged)
+    if judged and judged.case.across_machines:  # the table of cases has no title that says it
+        change = f"{change}, across machines"
+    warm = case.table("warm", "device")
+    median = shown.times.get("median")
+    rate = case.samples * 1e9 / median if median and case.params.phase != CALL else None
+    cells = {
+        "median": _time(median),
+        "IQR": _time(shown.times.get("IQR") if shown.rounds != 1 else None),
+        "samples/s": (units.MISSING if rate is None else units.count(round(rate)), rate),
+        # The time of a trace's device is its busy time.
+        "device elapsed": _time(
+            median_ns(case.device_ns) if case.device_ns and not is_trace else None
+        ),
+        "device busy": _time(
+            median_ns(warm.busy_ns) if warm and warm.busy_ns and not is_trace else None
+        ),
+        "first call": _time(case.first_call_ns),
+        "final accuracy": (final_value(accuracy, final[accuracy]), final[accuracy])
+        if accuracy
+        else (units.MISSING, None),
+        "change": (change, change_share),
+    }
+    rounds = _rounds(shown, "step" if is_trace else "round")
+    drawn = "" if len(case.rounds_ns) == shown.rounds else f", {len(case.rounds_ns)} of them drawn"
+    facts = _times_and_tables(shown, rounds) if is_trace else _facts(shown, rounds)
+    return {
+        "record": case,
+        "cells": cells,
+        "rounds": (
+            (
+                f"{rounds}{drawn}: {units.duration(min(case.rounds_ns))} to "
+                f"{units.duration(max(case.rounds_ns))}"
+            )
+            if case.rounds_ns
+            else f"{rounds}, none of them saved"
+        ),
+        "facts": [*facts],
+        "curves": [*_curves(case.scalars)] if case.scalars else [],
+        "attached": [
+            (name, json.dumps(value, ensure_ascii=False)) for name, value in case.attached.items()
+        ],
+    }
+
+
+def _rounds(case: PageCase, name: str) -> str:
+    return (
+        f"number of {name}s not saved" if case.rounds is None else units.counted(case.rounds, name)
+    )
+
+
+def _time(nanoseconds: float | None) -> Cell:
+    return (units.MISSING if nanoseconds is None else units.duration(nanoseconds), nanoseconds)
+
+
+def _change(judged: CaseJudgement | None) -> Cell:
+    if judged is None or not judged.case.base_ns:
+        return (units.MISSING, None)
+    share = judged.case.change_ns / judged.case.base_ns
+    return (f"{units.percent(share, signed=True)}, {judged.iteration.text}", share)
+
+
+def _facts(shown: PageCase, rounds: str) -> Iterable[tuple[str, str]]:
+    """Yield the facts of a case besides its tables: (name, text)."""
+    case = shown.record
+    params = case.params
+    yield "test", case.node_id
+    if shown.is_plain:
+        yield from _times_and_tables(shown, rounds, "times")
+        return
+    if params.phase != CALL:
+        yield "model", f"{params.workload}, {case.parameter_count:,} parameters"
+        yield "samples per iteration", units.count(case.samples)
+    threads = units.threads(params.threads)
+    others = (", compiled" if params.compile else "") + (
+        f", {params.step} step" if params.step != REFERENCE else ""
+    )
+    of_workload = f", {params.dtype}, {threads}, seed {params.seed}{others}"
+    yield (
+        "run with",
+        f"{params.device}, {threads}" if params.phase == CALL else f"{params.device}{of_workload}",
+    )
+    yield from _times_and_tables(shown, rounds, "without the profiler")
+    if case.tables_in:
+        yield "operations", f"see {case.tables_in}"
+    if case.op_fail or case.case_fail:
+        yield (
+            "thresholds of the test",
+            ", ".join(
+                [*case.op_fail, *([f"iteration {case.case_fail}"] if case.case_fail else [])]
+            ),
+        )
+
+
+def _times_and_tables(
+    shown: PageCase, rounds: str, how: str = "with the profiler"
+) -> Iterable[tuple[str, str]]:
+    case = shown.record
+    times = [
+        f"{name} {units.duration(ns)}"
+        for name, ns in shown.times.items()
+        if shown.rounds != 1 or name == "median"
+    ]
+    yield how, ", ".join([*times, rounds])
+    for table in case.tables:
+        yield f"{table.temperature}, {_VIEWS[table.view]}", _of_table(table)
+
+
+_VIEWS = {"host": "host activities", "device": "host and device activities"}
+
+
+def _of_table(table: OpTable) -> str:
+    count = len(table.iteration_ns)
+    iteration = units.duration(median_ns(table.iteration_ns))
+    parts = [
+        f"{count} profiled iterations of {iteration} (median)"
+        if count != 1
+        else f"1 profiled iteration of {iteration}",
+        f"sum of its operations {units.duration(table.total_ns)}",
+    ]
+    if table.temperature == "cold":
+        parts.append(
+            "the first of its process" if table.first_of_process else "not the first of its process"
+        )
+    if table.busy_ns:
+        parts.append(f"accelerator busy for {units.duration(median_ns(table.busy_ns))}")
+    if table.profiler_ns:
+        parts.append(f"profiler overhead {units.duration(table.profiler_ns)} per operation call")
+    return "; ".join(parts)
+
+
+# ---- What changed --------------------------------------------------------------------------------
+
+
+def _report(judgement: Judgement | None) -> tuple[tuple[Block, ...], tuple[Ledger, ...]]:
+    """Return the report of ``mnistbench compare``: its sentences, and the table of each case."""
+    if judgement is None:
+        return (), ()
+    judged = [case for case in judgement.cases if case.operations]
+    report: list[Block] = []
+    ledgers: list[Ledger] = []
+    for block in blocks(judgement, TOP):
+        # A table per case with operations comes first, then one table of the other cases.
+        ledgers += [
+            (table, f"{case_title(case.case)}: {_change(case)[0]}", case.case.operations)
+            for case, table in zip(judged, block.tables, strict=False)
+        ]
+        report.append(Block(block.title, block.lines, block.tables[len(judged) :]))
+    return tuple(block for block in report if block.lines or block.tables), tuple(ledgers)
+
+
+# ---- Curves and batch sizes ----------------------------------------------------------------------
+
+
+def _curves(scalars: Scalars) -> Iterable[charts.LineChart]:
+    """Yield a chart per quantity: train and test loss share one."""
+    quantities = dict.fromkeys(tag.rpartition("/")[2] for tag in scalars.curves)
+    for quantity in quantities:
+        tags = [tag for tag in scalars.curves if tag.rpartition("/")[2] == quantity]
+        across = "round" if tags[0].startswith("timing/") else "step"
+        named = [
+            (
+                tag.rpartition("/")[0] or tag,
+                scalars.curves[tag],
+                final_value(tag, scalars.final.get(tag)),
+            )
+            for tag in tags
+        ]
+        if chart := charts.line_chart(_title(quantity), across, named):
+            yield chart
+
+
+def _title(quantity: str) -> str:
+    return quantity.replace("_", " ") + (" (%)" if quantity.endswith("accuracy") else "")
+
+
+def _group_view(group: Sequence[CaseRecord]) -> dict[str, Any]:
+    """Return the operations of cases that differ only in batch size.
+
+    As a table and as bars of three measures.
+    """
+    columns = [TimesOfCase(table) for case in group if (table := case.table("warm"))]
+    keys = ranked(columns)
+    samples = [case.samples for case in group]
+    totals = [column.total for column in columns]
+    measures = (
+        ("share of an iteration", totals, [units.duration(total) for total in totals]),
+        ("time per iteration", [1] * len(group), [units.duration(total) for total in totals]),
+        (
+            "time per sample",
+            samples,
+            [
+                units.duration(total / count) if count else units.MISSING
+                for total, count in zip(totals, samples, strict=True)
+            ],
+        ),
+    )
+    return {
+        "table": operation_table(group, STACKED),
+        "bars": [
+            charts.bar_chart(
+                name,
+                [
+                    (f"b{case.params.batch_size}", list(_stacked(column, keys, divisor)), total)
+                    for case, column, divisor, total in zip(
+                        group, columns, divisors, texts, strict=True
+                    )
+                ],
+            )
+            for name, divisors, texts in measures
+        ],
+        "curves": [*_curves_of_sizes(group)],
+    }
+
+
+def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
+    """Yield charts of loss and accuracy, a curve per batch size."""
+    for tag in ("train/loss", "train/accuracy"):
+        named = [
+            (
+                f"b{case.params.batch_size}",
+                case.scalars.curves[tag],
+                final_value(tag, case.scalars.final.get(tag)),
+            )
+            for case in group
+            if case.scalars and tag in case.scalars.curves
+        ]
+        if chart := charts.line_chart(_title(tag.replace("/", " ")), "step", named):
+            yield chart
+
+
+def _stacked(
+    column: TimesOfCase, keys: Sequence[tuple[str, str, str]], divisor: float
+) -> Iterable[tuple[str, float, str]]:
+    """Yield the parts of a bar.
+
+    Numbered operations, the other operations together, and what is no operation.
+    """
+    parts = [
+        *(
+            (str(number), operation_name(*key), column.sum([key]) or 0)
+            for number, key in enumerate(keys[:STACKED], 1)
+        ),
+        (
+            "other",
+            f"other ({units.counted(len(keys[STACKED:]), 'operation')})",
+            column.sum(keys[STACKED:]) or 0,
+        ),
+        *(
+            ("outside", operation_name(name, "", ""), column.rest[name])
+            for name in rest_names([column])
+        ),
+    ]
+    for kind, name, nanoseconds in parts:
+        if nanoseconds and divisor:
+            share = units.percent(nanoseconds / column.total)
+            yield kind, nanoseconds / divisor, f"{name}: {units.duration(nanoseconds)}, {share}"

@@ -1,0 +1,109 @@
+"""Any damage to a trace is one line, or harmless.
+
+Never a traceback, never a sum that does not add up.
+"""
+
+import gzip
+import json
+
+import pytest
+import real_traces
+import trace_builders as build
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import ANY_SPEED, many
+
+from mnistbench.core.errors import RecordError
+from mnistbench.events.analysis import analyse
+from mnistbench.events.report import traces_report
+from mnistbench.showing.terminal import draw_report
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=5),
+    st.builds(list),
+    st.builds(dict),
+    st.sampled_from(["ProfilerStep#1", "mnistbench.iteration", "kernel", "cpu_op", "\x1b[31m\n"]),
+)
+
+
+def survives(path):
+    """Read the file as the command does.
+
+    It is a trace whose device time adds up, or it has one line.
+    """
+    complaint = ""
+    try:
+        found = analyse(path, counts_work=True)
+    except RecordError as error:
+        complaint = str(error)
+    if complaint:
+        assert complaint.startswith(f"{path}: ")
+        assert "\n" not in complaint
+        return
+    if found.device is not None:
+        assert sum(kernel.ns for kernel in found.kernels) == sum(
+            sum(row.self_device_ns) for row in found.device.rows
+        )
+    report = traces_report([found], 3, "op,module", {})
+    assert "\x1b" not in draw_report(report.blocks)
+    json.loads(report.json)
+
+
+def mutated(document, draw):
+    """Replace, remove or repeat some values of events."""
+    events = document["traceEvents"]
+    for _ in range(draw(st.integers(1, 6))):
+        event = events[draw(st.integers(0, len(events) - 1))]
+        inner = (
+            event
+            if draw(st.booleans()) or not isinstance(event.get("args"), dict)
+            else event["args"]
+        )
+        name = draw(st.sampled_from(sorted(inner) or ["ts"]))
+        if draw(st.booleans()):
+            inner[name] = draw(VALUES)
+        else:
+            inner.pop(name, None)
+    return document
+
+
+@settings(ANY_SPEED)
+@given(st.data())
+def test_damaged_events(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("damaged") / "trace.json"
+    path.write_text(json.dumps(mutated(build.document(build.network(steps=2)), data.draw)))
+    survives(path)
+
+
+@settings(ANY_SPEED)
+@given(st.data())
+def test_damaged_bytes(tmp_path_factory, data):
+    content = bytearray(json.dumps(build.document(build.network())).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("damaged") / "trace.json"
+    path.write_bytes(
+        content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content
+    )
+    survives(path)
+
+
+@real_traces.needs_traces
+@pytest.mark.parametrize(
+    "name",
+    ["mi250_mlp_training", "a100_alexnet_training", "h100_bert_small", "torch_compile_triton"],
+)
+@many(600)
+@given(data=st.data())
+def test_damaged_real_traces(tmp_path_factory, name, data):
+    content = gzip.decompress(real_traces.path(name).read_bytes())
+    path = tmp_path_factory.mktemp("damaged") / "trace.json"
+    if data.draw(st.booleans()):
+        path.write_text(json.dumps(mutated(json.loads(content), data.draw)))
+    else:
+        path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    survives(path)

@@ -1,0 +1,216 @@
+"""Traces that others recorded on accelerators.
+
+Nothing is lost, and another tool's numbers are reached.
+
+TraceLens' tables are in the same folder. They differ from ours in two classes, whose sums the tests
+state:
+
+- its table of operations and its timeline leave out kernels, copies and fills that the trace links
+  to no launch;
+- its table of kernels has neither copies nor fills.
+"""
+
+import csv
+import functools
+import gzip
+import json
+from collections import defaultdict
+
+import pytest
+import real_traces
+from real_traces import needs_traces
+
+from mnistbench.core.operation import UNATTRIBUTED
+from mnistbench.events import analysis
+from mnistbench.events.analysis import timelines
+from mnistbench.events.model import KERNEL
+
+pytestmark = needs_traces
+
+COMPARED = ("h100_bert_small", "h100_qwen_0.5b", "mi300_bert_small", "mi300_qwen_0.5b")
+
+#: Time of what the trace links to no launch, ns.
+UNLINKED = {
+    "h100_bert_small": 0,
+    "h100_qwen_0.5b": 13_741_827,
+    "mi300_bert_small": 0,
+    "mi300_qwen_0.5b": 13_318_864,
+}
+
+#: Time of copies and fills, ns.
+COPIES = {
+    "h100_bert_small": 2_240,
+    "h100_qwen_0.5b": 214_602,
+    "mi300_bert_small": 2_404,
+    "mi300_qwen_0.5b": 760,
+}
+
+
+@functools.cache
+def raw_events(name):
+    return json.loads(gzip.decompress(real_traces.path(name).read_bytes()))["traceEvents"]
+
+
+@functools.cache
+def analysed(name):
+    return analysis.analyse(real_traces.path(name))
+
+
+def linked(name):
+    return analysis.linked(real_traces.path(name))
+
+
+def tracelens(name, table):
+    with (real_traces.FOLDER / "tracelens" / f"{name}_{table}.csv").open(
+        encoding="utf-8"
+    ) as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.mark.parametrize("name", real_traces.ALL)
+def test_the_device_column_adds_up_to_all_kernels_copies_and_fills(name):
+    found = analysed(name)
+    ran = [
+        event
+        for event in raw_events(name)
+        if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
+    ]
+    assert sum(sum(row.self_device_ns) for row in found.device.rows) == sum(
+        round(event["dur"] * 1000) for event in ran
+    )
+    assert sum(kernel.count for kernel in found.kernels) == len(ran)
+
+
+@pytest.mark.parametrize("name", real_traces.ALL)
+def test_the_host_rows_add_up_to_the_steps(name):
+    found = analysed(name).host
+    assert (
+        tuple(map(sum, zip(*(row.self_cpu_ns for row in found.rows), strict=True)))
+        == found.iteration_ns
+    )
+
+
+@pytest.mark.parametrize("name", real_traces.ALL)
+def test_no_kernel_with_a_link_is_without_an_operation(name):
+    """A kernel whose External id is that of an operation has that operation.
+
+    Its own correlation alone is not enough.
+    """
+    trace = linked(name)
+    operations = {
+        event["args"]["External id"]: event["name"]
+        for event in raw_events(name)
+        if event.get("cat") == "cpu_op"
+    }
+    for kernel in trace.device:
+        if kernel.external in operations and kernel.external != kernel.correlation:
+            assert kernel.operation is not None
+            assert kernel.operation.name == operations[kernel.external]
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        ("diff_control", 0.98),
+        ("a100_alexnet_training", 0.98),
+        ("diff_test", 0.92),
+        ("b200_eager", 0.999),
+        ("mi300_resnet_training", 0.68),
+        ("h100_qwen_0.5b", 0.69),
+        ("mi300_qwen_0.5b", 0.69),
+    ],
+)
+def test_the_share_of_the_device_time_with_an_operation(name, share):
+    trace = linked(name)
+    with_operation = sum(event.ns for event in trace.device if event.operation is not None)
+    assert share <= with_operation / sum(event.ns for event in trace.device) <= 1
+
+
+def test_the_kernels_of_graphs_belong_to_the_operation_that_launched_the_graph():
+    trace = linked("diff_test")
+    of_graphs = [
+        event
+        for event in trace.device
+        if event.launch is not None and event.launch.name == "cudaGraphLaunch"
+    ]
+    assert len(of_graphs) == 5046
+    assert {event.operation.name for event in of_graphs} == {
+        "CompiledFunction",
+        "CompiledFunctionBackward",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs"), [("mi300_resnet_training", 213), ("mi250_mlp_training", 4)]
+)
+def test_every_link_from_forward_to_backward_gives_phase_and_module(name, pairs):
+    trace = linked(name)
+    of_place = defaultdict(list)
+    for event in trace.host:
+        of_place[event.thread, event.start].append(event)
+    assert len(trace.flows) == pairs
+    without_module = set()
+    for forward, backward in trace.flows:
+        origin = next(event for event in of_place[forward] if event.sequence is not None)
+        found = next(event for event in of_place[backward] if event.is_backward)
+        assert (origin.scope.phase, found.scope.phase) == ("forward", "backward")
+        assert found.scope.module == origin.scope.module
+        without_module |= set() if origin.scope.module else {origin.name}
+    # The loss is a function outside of all modules; the other trace has no Python stacks.
+    assert name == "mi250_mlp_training" or without_module == {"aten::mse_loss"}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_device_time_per_operation_is_that_of_tracelens(name):
+    times = defaultdict(int)
+    for row in analysed(name).device.rows:
+        if sum(row.self_device_ns):
+            times[row.name] += sum(row.self_device_ns)
+    assert times.pop(UNATTRIBUTED, 0) == UNLINKED[name]
+    theirs = {
+        row["name"]: float(row["total_direct_kernel_time_sum"]) * 1000
+        for row in tracelens(name, "ops_summary")
+    }
+    assert times == pytest.approx(theirs, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_time_per_kernel_is_that_of_tracelens(name):
+    ours = defaultdict(lambda: [0, 0])
+    theirs = defaultdict(lambda: [0, 0])
+    copies = 0
+    for kernel in analysed(name).kernels:
+        if kernel.kind != KERNEL:
+            copies += kernel.ns
+            continue
+        found = ours[kernel.key[0], kernel.name]
+        found[0] = found[0] + kernel.ns
+        found[1] = found[1] + kernel.count
+    for row in tracelens(name, "kernel_summary"):
+        found = theirs[row["Parent cpu_op"] or UNATTRIBUTED, row["Kernel name"]]
+        found[0] += float(row["Kernel duration (µs)_sum"]) * 1000
+        found[1] += int(row["Kernel duration (µs)_count"])
+    assert ours.keys() == theirs.keys()
+    for key, (ns, count) in theirs.items():
+        assert ours[key] == [pytest.approx(ns, rel=1e-3), count]
+    assert copies == COPIES[name]
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_busy_and_idle_time_are_those_of_tracelens(name):
+    trace = linked(name)
+    unlinked = [event for event in trace.device if event.launch is None]
+    trace.device = [event for event in trace.device if event.launch is not None]
+    [found] = timelines(trace)
+    theirs = {row["type"]: float(row["time ms"]) * 1e6 for row in tracelens(name, "gpu_timeline")}
+    assert sum(event.ns for event in unlinked) == UNLINKED[name]
+    assert {
+        "computation_time": found.computation_ns,
+        "exposed_comm_time": found.exposed_communication_ns,
+        "exposed_memcpy_time": found.exposed_copies_ns,
+        "busy_time": found.busy_ns,
+        "idle_time": found.idle_ns,
+        "total_time": found.span_ns,
+        "total_comm_time": found.communication_ns,
+        "total_memcpy_time": found.copies_ns,
+    } == pytest.approx(theirs, rel=1e-3)

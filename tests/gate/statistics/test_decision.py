@@ -1,0 +1,890 @@
+"""Candidates, verdicts and reasons of a gate."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+
+import gate_builders
+import numpy as np
+import pytest
+import scipy.linalg
+import strategies
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnistbench.gate.flow import LAUNCHES
+from mnistbench.gate.statistics import decision
+from mnistbench.gate.statistics.decision import (
+    CONFIRMING,
+    CONTRADICTED,
+    IMPROVED,
+    INCONCLUSIVE,
+    LEAST_FRESH_OF_IMPROVEMENT,
+    LEAST_LAUNCHES,
+    LOOKS,
+    PASSED,
+    PRODUCT,
+    REGRESSED,
+    SCREENING,
+    SMALL,
+    UNCONFIRMED,
+    UNDECIDED,
+    Estimate,
+    Thresholds,
+    as_shown,
+    candidates,
+    decide,
+    is_settled,
+    least_fresh,
+)
+from mnistbench.gate.statistics.permutation import LEVEL
+
+SEED = 7
+LIMITS = Thresholds()
+
+
+# ---- candidates ----------------------------------------------------------------------------------
+
+
+def test_a_false_alarm_has_a_probability_of_1_in_1_000():
+    # p-values of unchanged code are uniform.
+    first = (np.arange(2_000_000) + 0.5) / 2_000_000 * SCREENING
+    assert len(LOOKS) * SCREENING * np.minimum(PRODUCT / first, CONFIRMING).mean() < 1.0e-3
+
+
+@pytest.mark.parametrize(
+    ("launches", "fresh"), [(LEAST_LAUNCHES, 8), (9, 8), (LAUNCHES, 4), (40, 4)]
+)
+def test_the_fewest_launches_that_can_confirm(launches, fresh):
+    assert least_fresh(launches) == fresh
+    assert 1 / 2 ** (launches + fresh) <= PRODUCT
+    assert 1 / 2**LEAST_FRESH_OF_IMPROVEMENT <= LEVEL
+
+
+@pytest.mark.parametrize(
+    ("change", "screened", "fresh", "launches", "confirmed"),
+    [
+        (0.1, 1 / 2**10, 1 / 2**4, 4, True),
+        (0.1, 1 / 2**9, 1 / 2**4, 4, False),
+        (0.1, 0.0013, 0.05, 8, True),
+        (0.1, 0.017, 0.004, 8, True),
+        (0.1, 0.018, 0.004, 8, False),  # the product is too large
+        (0.1, 0.0001, 0.07, 8, False),  # the fresh launches alone are no evidence
+        (-0.1, 0.01, 0.01, 8, True),
+        (-0.1, 0.001, 0.011, 8, False),
+    ],
+)
+def test_both_stages_confirm_together(change, screened, fresh, launches, confirmed):
+    stages = [
+        Estimate(call(change), change, change, change, p, count)
+        for p, count in ((screened, 10), (fresh, launches))
+    ]
+    assert decision._is_confirmed(*stages) is confirmed
+    other_way = dataclasses.replace(stages[1], change=-change)
+    assert decision._is_confirmed(stages[0], other_way) is False
+
+
+def logs(change, *, spread=0.003, count=12, seed=0):
+    """Differences with exactly this mean change, and this standard deviation."""
+    noise = np.random.default_rng([seed, count]).normal(size=count)
+    noise = (noise - noise.mean()) / noise.std(ddof=1)
+    return tuple((math.log1p(change) + spread * noise).tolist())
+
+
+def call(change=0.0, *, case="case", seed=0, spread=0.003, count=12, **changes):
+    return gate_builders.quantity(
+        logs(change, spread=spread, count=count, seed=[seed, 0]), case=case, **changes
+    )
+
+
+def operation(
+    change=0.0,
+    *,
+    case="case",
+    name="aten::mm, forward fc1",
+    seed=0,
+    spread=0.009,
+    count=12,
+    **changes,
+):
+    found = logs(change, spread=spread, count=count, seed=[seed, 1])
+    return gate_builders.quantity(
+        found, **{"case": case, "kind": "operation", "name": name, **changes}
+    )
+
+
+def added(change=0.0, **changes):
+    """What operations that the base lacks add to their case, as a share of it."""
+    return operation(
+        change,
+        **{
+            "kind": "added",
+            "name": "new and gone operations, forward fc1",
+            "spread": 0.0005,
+            **changes,
+        },
+    )
+
+
+def mean(change=0.0, **changes):
+    """The mean of a case, which varies more than its median."""
+    return call(change, **{"kind": "mean", "spread": 0.006, **changes})
+
+
+def once(change=0.0, *, name="import", **changes):
+    """A cost that occurs once in a process; ``kind`` makes it memory."""
+    ordinary = {
+        "case": "all cases",
+        "kind": "once",
+        "share": 0.0,
+        "clock": "cpu",
+        "members": (),
+        "spread": 0.03,
+    }
+    return operation(change, name=name, **{**ordinary, **changes})
+
+
+def quiet(count=12, seed=0):
+    """Two cases of three operations each in which nothing differs."""
+    for case, number in itertools.product(("case", "other case"), range(2)):
+        yield call(
+            case=case,
+            seed=[seed, number],
+            count=count,
+            name=("wall", "cpu")[number],
+            clock=("wall", "cpu")[number],
+        )
+    for case, number in itertools.product(("case", "other case"), range(3)):
+        yield operation(
+            case=case, name=f"operation {number}", seed=[seed, len(case), number], count=count
+        )
+
+
+def among(*quantities, count=12, seed=0):
+    """These quantities, and quiet ones for all keys that they do not have."""
+    keys = {quantity.key for quantity in quantities}
+    return [*quantities, *(quantity for quantity in quiet(count, seed) if quantity.key not in keys)]
+
+
+def decided(first, second=(), thresholds=LIMITS, seed=SEED):
+    return decide(first, second, thresholds, seed)
+
+
+MM = "aten::mm, forward fc1"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "flagged"),
+    [
+        (operation(0.1), True),
+        (operation(-0.1), True),
+        (operation(0.04), False),  # sure, but no matter
+        (operation(0.1, spread=0.3), False),  # large, but not sure
+        (call(0.03), True),
+        (call(-0.03), True),
+        (call(0.015), False),
+        (call(0.03, spread=0.1), False),
+        (operation(0.1, kind="other", name="other"), True),
+        (added(0.008), True),
+        (added(0.003), False),
+        (mean(0.03), True),
+        (mean(0.015), False),
+        (call(0.03, name="cpu", clock="cpu"), True),
+        (call(0.03, name="device", clock="device"), True),
+        (once(0.3), True),
+        (once(0.1), False),  # sure, but less than 20 %
+        (once(0.3, spread=0.5), False),
+        (once(-0.3), True),
+        (once(0.12, kind="memory"), True),
+        (once(0.06, kind="memory"), False),
+    ],
+)
+def test_a_candidate_is_surely_and_relevantly_changed(quantity, flagged):
+    assert [one.quantity for one in candidates(among(quantity), LIMITS, SEED)] == [
+        quantity
+    ] * flagged
+
+
+def test_with_too_few_launches_nothing_is_flagged():
+    assert candidates([], LIMITS, SEED) == []
+    assert candidates([call(1.0, count=7)], LIMITS, SEED) == []
+    assert len(candidates([call(1.0, count=8)], LIMITS, SEED)) == 1
+
+
+def test_what_has_no_difference_in_a_launch_is_no_candidate_and_keeps_nobody_from_being_one():
+    spoiled = operation(0.5, name="spoiled")
+    spoiled = dataclasses.replace(spoiled, logs=(math.nan, *spoiled.logs[1:]))
+    assert [
+        one.quantity.name for one in candidates(among(operation(0.1), spoiled), LIMITS, SEED)
+    ] == [MM]
+
+
+# ---- verdicts ------------------------------------------------------------------------------------
+
+
+def texts(result):
+    return [reason.text for reason in result.reasons]
+
+
+def found(first, second=(), **changes):
+    """What became of a comparison: outcome, verdicts of the findings, reasons."""
+    result = decided(among(*first), second, **changes)
+    return result.outcome, [finding.verdict for finding in result.findings], texts(result)
+
+
+def fresh(effect_of, change, **changes):
+    """The same quantity in ten fresh launches."""
+    return effect_of(change, count=10, seed=99, **changes)
+
+
+def test_what_does_not_differ_passes_and_says_what_is_excluded():
+    result = decided(among())
+    assert (result.outcome, result.findings, result.reasons) == (PASSED, (), ())
+    assert (result.launches, result.fresh) == (12, 0)
+    assert 0 < result.bound < LIMITS.case
+    assert result.bound == max(one.high for one in result.cases)
+    assert (len(result.cases), len(result.operations)) == (4, 6)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict", "outcome"),
+    [
+        (operation(0.1), fresh(operation, 0.1), REGRESSED, REGRESSED),
+        # 5 % cannot be excluded.
+        (operation(0.1), fresh(operation, 0.04, spread=0.03), REGRESSED, REGRESSED),
+        (operation(0.1), fresh(operation, 0.03), SMALL, PASSED),
+        (operation(-0.1), fresh(operation, -0.03), SMALL, PASSED),
+        (call(0.03), fresh(call, 0.03), REGRESSED, REGRESSED),
+        # The other way round in fresh launches, or nothing.
+        (operation(0.1), fresh(operation, -0.1), UNCONFIRMED, PASSED),
+        (operation(0.1), fresh(operation, 0.0), UNCONFIRMED, PASSED),
+        (operation(-0.1), fresh(operation, 0.1), UNCONFIRMED, PASSED),
+        # An improvement never fails.
+        (operation(-0.1), fresh(operation, -0.1), IMPROVED, PASSED),
+        (call(-0.3), fresh(call, -0.3), IMPROVED, PASSED),
+        (call(-0.3), fresh(call, 0.0), UNCONFIRMED, PASSED),
+        # What occurs once.
+        (once(0.3), fresh(once, 0.3), REGRESSED, REGRESSED),
+        (once(0.3), fresh(once, 0.08), SMALL, PASSED),
+        (once(0.3), fresh(once, 0.0), UNCONFIRMED, PASSED),
+        (once(0.3), fresh(once, 0.25, spread=1.0), UNDECIDED, INCONCLUSIVE),
+        (once(0.12, kind="memory"), fresh(once, 0.12, kind="memory"), REGRESSED, REGRESSED),
+        (once(-0.3), fresh(once, -0.3), IMPROVED, PASSED),
+    ],
+)
+def test_a_candidate_is_what_fresh_launches_make_of_it(first, second, verdict, outcome):
+    # An operation of a quarter of its case moves it by little; the case has room for it here.
+    share = {"share": 0.005} if first.kind == "operation" else {}
+    changed, again = (dataclasses.replace(one, **share) for one in (first, second))
+    result = found([changed], among(again, count=10, seed=5))
+    assert (*result[:2], bool(result[2])) == (outcome, [verdict], verdict == UNDECIDED)
+
+
+def test_what_occurs_once_may_have_any_bound_and_changes_no_other_one():
+    names = ("import", "setup", "shared fixtures")
+    noisy = [once(0.1, spread=0.8, name=name, seed=number) for number, name in enumerate(names)]
+    result = decided(among(*noisy))
+    without = decided(among())
+    assert (result.outcome, result.reasons, result.unbounded) == (PASSED, (), ())
+    assert min(one.high for one in result.once) > LIMITS.once
+    assert [(one.low, one.high) for one in (*result.cases, *result.operations)] == [
+        (one.low, one.high) for one in (*without.cases, *without.operations)
+    ]
+    # Their spread is no one else's s0.
+    assert decision._kinds(
+        [call(), mean(), operation(), added(), *noisy[:1], once(kind="memory")]
+    ) == [
+        "iteration",
+        "mean",
+        "operation",
+        "added",
+        "once",
+        "memory",
+    ]
+
+
+def test_a_limit_of_what_occurs_once_is_an_option():
+    flagged = candidates(among(once(0.3)), Thresholds(once=0.5), SEED)
+    assert flagged == []
+
+
+@pytest.mark.parametrize(
+    ("again", "verdict", "outcome"), [(0.008, REGRESSED, REGRESSED), (0.003, SMALL, PASSED)]
+)
+def test_new_operations_matter_from_half_a_percent_of_their_case_on(again, verdict, outcome):
+    second = among(fresh(added, again, share=0.01), fresh(call, 0.008), count=10, seed=5)
+    assert found([added(0.008, share=0.01), call(0.008)], second) == (outcome, [verdict], [])
+
+
+def test_an_operation_that_fresh_launches_neither_confirm_nor_exclude_is_no_pass():
+    flagged = operation(0.1, share=0.005)
+    outcome, verdicts, [reason] = found(
+        [flagged], among(fresh(operation, 0.1, spread=0.4, share=0.005), count=10, seed=5)
+    )
+    assert (outcome, verdicts) == (INCONCLUSIVE, [UNDECIDED])
+    assert re.fullmatch(
+        (
+            rf"case: {MM} was flagged, and 10 fresh launches neither .* 5.0 % \(up to \d+.\d %\); "
+            r"measure again"
+        ),
+        reason,
+    )
+
+
+def test_the_estimate_to_report_is_that_of_launches_that_did_not_choose_it():
+    [finding] = decided(
+        among(operation(0.1, share=0.005)), [fresh(operation, 0.07, share=0.005)]
+    ).findings
+    assert finding.screened.change == pytest.approx(0.1)
+    assert finding.best is finding.confirmed
+    assert finding.best.change == pytest.approx(0.07)
+    assert finding.best.launches == 10
+
+
+def test_bounds_of_what_was_measured_again_are_of_all_its_launches():
+    first = among(call(0.03))
+    once = decided(first)
+    again = decided(first, [fresh(call, 0.01)])
+    before = once.cases[0]
+    after = again.cases[0]
+    assert (before.quantity.key, after.quantity.key) == (first[0].key, first[0].key)
+    assert (before.launches, after.launches) == (12, 22)
+    assert after.change == pytest.approx(
+        math.expm1((12 * math.log(1.03) + 10 * math.log(1.01)) / 22)
+    )
+    assert after.p == before.p
+    assert {one.launches for one in again.cases[1:]} == {12}
+
+
+def test_findings_come_in_the_order_of_what_they_cost_their_case():
+    changes = {"a": (0.5, 0.01), "b": (0.1, 0.2), "c": (-0.3, 0.1)}
+    first = [
+        operation(change, name=name, share=share, seed=1)
+        for name, (change, share) in changes.items()
+    ]
+    second = [
+        fresh(operation, change, name=name, share=share)
+        for name, (change, share) in changes.items()
+    ]
+    result = decided(among(*first), second)
+    assert [finding.screened.quantity.name for finding in result.findings] == ["c", "b", "a"]
+
+
+# ---- inconclusive --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_too_few_launches_judge_nothing(count):
+    first = [call(0.5, count=count) if count > 1 else gate_builders.quantity((0.5,) * count)]
+    result = decided(first)
+    assert (result.outcome, result.cases, result.findings, result.launches) == (
+        INCONCLUSIVE,
+        (),
+        (),
+        count,
+    )
+    number = "1 launch is" if count == 1 else f"{count} launches are"
+    assert texts(result) == [f"{number} too few: the test needs at least 8"]
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "what"),
+    [
+        (call(case="third"), "third: too few usable samples of wall time"),
+        (operation(name="spoiled"), "case: too few usable samples of spoiled"),
+        (operation(name="moved", kind="added"), "case: too few usable samples of moved"),
+    ],
+)
+def test_a_quantity_without_a_difference_is_a_reason(spoiled, what):
+    spoiled = dataclasses.replace(spoiled, logs=(*spoiled.logs[:-1], math.nan))
+    result = decided(among(spoiled))
+    assert (result.outcome, result.findings) == (INCONCLUSIVE, ())
+    [reason] = result.reasons
+    assert reason.text.startswith(what)
+    assert not reason.is_excusable
+    assert (decided([spoiled]).cases, texts(decided([spoiled]))) == ((), [reason.text])
+
+
+def test_an_operation_that_its_whole_case_contradicts_is_no_regression():
+    # Half of the case got 30 % slower, and the case did not.
+    changed = operation(0.3, share=0.5), fresh(operation, 0.3, share=0.5)
+    outcome, verdicts, [reason] = found(changed[:1], changed[1:])
+    assert (outcome, verdicts) == (INCONCLUSIVE, [CONTRADICTED])
+    assert reason == (
+        f"case: {MM} differs by +30.0 %, more than the time of its case shows; profile this "
+        "operation alone"
+    )
+
+
+def test_an_operation_that_is_slower_than_its_slower_case_shows_has_a_true_sentence():
+    # Profiled, torch.sinh took three times as long as in the timed iterations, in which it was
+    # slower, too.
+    result = decided(
+        among(operation(1.0, share=0.5), call(0.2)),
+        [fresh(operation, 1.0, share=0.5), fresh(call, 0.2)],
+    )
+    assert sorted(one.verdict for one in result.findings) == [CONTRADICTED, REGRESSED]
+    assert "more than the time of its case shows" in " ".join(texts(result))
+
+
+@pytest.mark.parametrize(
+    ("others", "verdict"),
+    [
+        ([call(0.15)], REGRESSED),  # the case got slower by as much
+        ([call(0.15, name="cpu", clock="cpu")], REGRESSED),  # by either clock
+        ([call(0.15, case="other case")], CONTRADICTED),
+        ([operation(-0.4, name="x", share=0.4)], REGRESSED),  # another operation gave it back
+        ([operation(-0.4, name="x", share=0.4, case="other case")], CONTRADICTED),
+        ([operation(-0.4, name="x", share=0.05)], CONTRADICTED),
+        ([operation(-0.4, name="x", share=0.4, spread=1.0)], CONTRADICTED),  # or perhaps not
+    ],
+)
+def test_what_other_operations_gave_back_explains_a_case_that_did_not_get_slower(others, verdict):
+    result = decided(among(operation(0.3, share=0.5), *others), [fresh(operation, 0.3, share=0.5)])
+    assert [one.verdict for one in result.findings if one.screened.quantity.name == MM] == [verdict]
+
+
+@pytest.mark.parametrize(("of_busy", "verdict"), [(0.2, REGRESSED), (0.0, CONTRADICTED)])
+def test_a_kernel_is_held_against_the_busy_time_of_a_call_that_is_limited_by_launches(
+    of_busy, verdict
+):
+    """A kernel with 80 % of the busy time takes 25 % more.
+
+    The launches of a call of 1.5 ms hide it from every other clock.
+    """
+    clocks = [
+        call(0.0),
+        call(0.0, name="device", clock="device"),
+        call(of_busy, name="busy", clock="busy"),
+    ]
+    result = decided(
+        among(operation(0.25, share=0.8), *clocks), [fresh(operation, 0.25, share=0.8)]
+    )
+    assert [one.verdict for one in result.findings if one.screened.quantity.name == MM] == [verdict]
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_what_was_flagged_and_measured_again_too_little_asks_for_more_time(count):
+    second = [operation(0.1, count=count, share=0.005)] if count else []
+    outcome, verdicts, [reason] = found([operation(0.1, share=0.005)], second)
+    assert (outcome, verdicts) == (INCONCLUSIVE, [UNCONFIRMED])
+    assert reason == (
+        f"case: {MM} differs by +10.0 %, and {count} fresh launches are too few to confirm it; "
+        "increase --budget"
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "count", "settled"),
+    [
+        # The first look confirms a slowdown of each group, or rules out all of them.
+        ([call(0.03)], [call(0.03, count=4)], 4, True),
+        (
+            [call(0.03), operation(0.1, share=0.005)],
+            [call(0.03, count=4), operation(0.1, share=0.005, count=4)],
+            4,
+            True,
+        ),
+        ([call(0.03), operation(0.1, share=0.005)], [call(0.03, count=4)], 4, False),
+        (
+            [call(0.03), call(0.03, case="other case")],
+            [call(0.03, count=4), call(case="other case", count=4)],
+            4,
+            False,
+        ),
+        ([call(0.03)], [call(count=4)], 4, False),
+        ([call(0.008)], [call(-0.008, count=4)], 4, True),  # 2 % is ruled out
+        ([call(0.008), operation(-0.1)], [call(-0.008, count=4)], 4, False),
+        # Four launches cannot confirm an improvement.
+        ([call(-0.03)], [call(-0.03, count=4)], 4, False),
+        ([once(0.3, case="case")], [once(0.3, case="case", count=4)], 4, True),
+        (
+            [operation(0.1, share=0.005), once(0.3, case="case")],
+            [operation(0.1, share=0.005, count=4)],
+            4,
+            False,
+        ),
+        # Later ones settle a gate that has regressed, and one without an open slowdown.
+        ([call(0.03), operation(0.1, share=0.005)], [call(0.03, count=8)], 8, True),
+        ([call(-0.03)], [call(-0.03, count=8)], 8, True),
+        ([call(-0.03)], [call(count=8)], 8, True),
+        ([call(0.008)], [call(-0.008, count=8)], 8, True),  # 2 % is ruled out
+        ([call(0.05, spread=0.02)], [call(count=8, spread=0.02)], 8, False),
+        ([operation(0.1, share=0.005)], [operation(share=0.005, count=8)], 8, True),
+        (
+            [operation(0.1, share=0.005)],
+            [operation(0.1, share=0.005, count=8, spread=0.2)],
+            8,
+            False,
+        ),
+    ],
+)
+def test_fresh_launches_end_when_a_look_settles_the_gate(first, second, count, settled):
+    result = decided(among(*first), among(*second, count=count, seed=5))
+    assert (result.fresh, is_settled(result, LIMITS)) == (count, settled)
+
+
+def test_an_improvement_that_was_not_measured_again_is_no_reason():
+    assert found([operation(-0.1)]) == (PASSED, [UNCONFIRMED], [])
+
+
+def test_what_fresh_launches_could_not_measure_is_not_blamed_on_their_number():
+    spoiled = fresh(operation, 0.1, share=0.005)
+    second = [
+        *among(spoiled, count=10, seed=5)[1:],
+        dataclasses.replace(spoiled, logs=(math.nan, *spoiled.logs[1:])),
+    ]
+    outcome, verdicts, [reason] = found([operation(0.1, share=0.005)], second)
+    assert (outcome, verdicts) == (INCONCLUSIVE, [UNCONFIRMED])
+    assert "too few" not in reason
+    assert "--budget" not in reason
+
+
+def test_a_case_that_is_too_noisy_says_how_many_launches_would_settle_it():
+    noisy = call(0.005, spread=0.04, case="noisy")
+    result = decided(among(noisy))
+    [reason] = texts(result)
+    [estimate] = [one for one in result.cases if one.quantity == noisy]
+    assert (result.outcome, result.findings) == (INCONCLUSIVE, ())
+    match = re.fullmatch(
+        (
+            r"noisy: a slowdown of up to (\d+\.\d) % of its wall time cannot be ruled out; about "
+            r"(\d+) launches would settle it"
+        ),
+        reason,
+    )
+    assert float(match[1]) == pytest.approx(100 * estimate.high, abs=0.1)
+    count = int(match[2])
+    assert 12 < count < 200
+    # And so they do: launches of the same spread, as many of all cases.
+    again = call(0.005, spread=0.04, case="noisy", count=count)
+    assert decided(among(again, count=count)).outcome == PASSED
+
+
+@pytest.mark.parametrize(
+    ("noisy", "end"),
+    [
+        (call(0.0199, spread=0.05, case="noisy"), "cannot be ruled out; too noisy to judge"),
+        (
+            call(0.03, spread=0.05, case="noisy"),
+            "cannot be ruled out; the estimate is +3.0 %; measure again",
+        ),
+    ],
+)
+def test_a_case_that_no_number_of_launches_settles_says_so(noisy, end):
+    outcome, verdicts, [reason] = found([noisy])
+    assert (outcome, verdicts) == (INCONCLUSIVE, [])
+    assert reason.startswith("noisy: a slowdown of up to ")
+    assert reason.endswith(end)
+
+
+def test_a_bound_that_is_not_excluded_is_more_than_the_threshold_also_as_it_is_written():
+    # "up to 2.0 % cannot be excluded" would contradict a threshold of 2 %.
+    for spread in np.linspace(0.008, 0.03, 20):
+        for reason in texts(decided([call(0.0, spread=spread)])):
+            assert float(re.search(r"up to (\d+\.\d) %", reason)[1]) > 2.0
+
+
+@pytest.mark.parametrize(
+    ("clock", "title"),
+    [
+        ("wall", "wall time"),
+        ("cpu", "CPU time"),
+        ("device", "device elapsed time"),
+        ("busy", "device busy time"),
+    ],
+)
+def test_every_clock_of_a_case_has_to_exclude_a_regression(clock, title):
+    outcome, _, [reason] = found([call(0.005, spread=0.04, name=clock, clock=clock)])
+    assert outcome == INCONCLUSIVE
+    assert reason.startswith("case: a slowdown of up to ")
+    assert f" of its {title} cannot" in reason
+
+
+def test_a_case_of_which_an_operation_alone_regressed_needs_its_bound_where_that_is_accepted():
+    noisy = [call(0.005, spread=0.05), operation(0.1, share=0.005)]
+    again = among(
+        fresh(call, 0.005, spread=0.05), fresh(operation, 0.1, share=0.005), count=10, seed=5
+    )
+    for accepted, reasons in ((False, 0), (True, 1)):
+        result = decide(among(*noisy), again, LIMITS, SEED, lambda _, accepted=accepted: accepted)
+        assert (result.outcome, len(result.reasons)) == (REGRESSED, reasons)
+        assert result.bound > LIMITS.case
+
+
+def test_an_accepted_slower_median_leaves_the_bound_of_the_mean():
+    slower = [call(0.04), mean(0.3, spread=0.5)]
+    again = among(fresh(call, 0.04), fresh(mean, 0.3, spread=0.5), count=10, seed=5)
+    result = decide(
+        among(*slower),
+        again,
+        LIMITS,
+        SEED,
+        lambda finding: finding.screened.quantity.kind == "iteration",
+    )
+    [reason] = texts(result)
+    assert " of its mean wall time cannot be ruled out" in reason
+
+
+def test_a_regression_is_told_also_where_another_case_is_too_noisy():
+    noisy = call(0.005, spread=0.05, case="noisy")
+    outcome, verdicts, reasons = found([call(0.1), noisy], [fresh(call, 0.1)])
+    assert (outcome, verdicts, len(reasons)) == (REGRESSED, [REGRESSED], 1)
+
+
+def test_what_happens_in_few_iterations_is_seen_by_the_mean():
+    # Every fifth iteration takes twice as long: the median does not move.
+    first = [call(0.0), mean(0.2, seed=5)]
+    outcome, verdicts, _ = found(first, among(fresh(call, 0.0), fresh(mean, 0.2), count=10, seed=5))
+    assert (outcome, verdicts) == (REGRESSED, [REGRESSED])
+    assert decided(among(*first)).outcome == INCONCLUSIVE  # flagged, and not confirmed by anything
+
+
+def test_a_slower_mean_that_fresh_launches_neither_confirm_nor_rule_out_is_inconclusive():
+    again = among(fresh(call, 0.0), fresh(mean, 0.01, spread=0.06), count=10, seed=5)
+    outcome, verdicts, [reason] = found([call(0.0), mean(0.05, spread=0.02, seed=5)], again)
+    assert (outcome, verdicts) == (INCONCLUSIVE, [UNDECIDED])
+    assert reason.startswith("case: mean wall time was flagged, and 10 fresh launches neither ")
+
+
+def test_a_mean_that_excludes_little_is_a_reason_and_one_that_excludes_enough_is_stated():
+    result = decided(among(mean(0.0, spread=0.05)))
+    assert result.outcome == PASSED
+    assert LIMITS.case < result.bound_of_means < decision.MEAN_FACTOR * LIMITS.case
+    outcome, _, [reason] = found([mean(0.0, spread=0.2)])
+    assert outcome == INCONCLUSIVE
+    assert " of its mean wall time cannot be ruled out" in reason
+
+
+@pytest.mark.parametrize(
+    ("noisy", "reasons", "named"),
+    [
+        (operation(0.0, spread=0.1, share=0.10), 1, 1),  # a tenth of its case has to be bounded
+        (operation(0.0, spread=0.1, share=0.099), 0, 1),
+        (operation(0.0, share=0.5), 0, 0),
+        (operation(-0.2, spread=0.1, share=0.10), 0, 0),
+        (added(0.0, spread=0.01, share=0.2), 1, 1),
+        (added(0.0, spread=0.01, share=0.03), 0, 1),
+    ],
+)
+def test_an_operation_that_is_not_bounded_is_named_and_a_large_one_is_a_reason(
+    noisy, reasons, named
+):
+    result = decided(among(noisy))
+    assert [one.quantity for one in result.unbounded] == [noisy] * named
+    assert [reason.kind for reason in result.reasons] == [decision.NOISE] * reasons
+    assert result.outcome == (INCONCLUSIVE if reasons else PASSED)
+
+
+def test_of_what_is_not_bounded_the_largest_share_comes_first():
+    noisy = [
+        operation(0.0, spread=0.1, share=share, name=f"of {share}", seed=9)
+        for share in (0.03, 0.08, 0.05)
+    ]
+    assert [one.quantity.name for one in decided(among(*noisy)).unbounded] == [
+        "of 0.08",
+        "of 0.05",
+        "of 0.03",
+    ]
+
+
+def test_only_noise_and_the_budget_are_excusable():
+    kinds = (
+        decision.NOISE,
+        decision.BUDGET,
+        decision.CONTRADICTION,
+        decision.UNMEASURED,
+        decision.MISSING,
+        decision.ACCEPTANCE,
+        decision.BROKEN,
+    )
+    assert [kind for kind in kinds if decision.Reason(kind, "").is_excusable] == [
+        decision.NOISE,
+        decision.BUDGET,
+    ]
+
+
+@pytest.mark.parametrize("factor", [0.01, 30.0])
+def test_differences_of_any_size_have_a_verdict(factor):
+    # Seven cases in eight launches whose differences are orthogonal: the exchanges reach far beyond
+    # what was observed.
+    rows = factor * scipy.linalg.hadamard(8)[1:]
+    quantities = [
+        gate_builders.quantity(tuple(map(float, row)), case=f"case {number}")
+        for number, row in enumerate(rows)
+    ]
+    result = decide(quantities, [], LIMITS, SEED)
+    assert result.outcome == INCONCLUSIVE
+    assert all(one.high == math.inf or one.high > 0 for one in result.cases)
+
+
+# ---- properties ----------------------------------------------------------------------------------
+
+
+def mirrored(quantities):
+    return [
+        dataclasses.replace(
+            one, logs=tuple(-log for log in one.logs), base_ns=one.head_ns, head_ns=one.base_ns
+        )
+        for one in quantities
+    ]
+
+
+SCENES = {
+    "nothing": ([], []),
+    "slower": ([call(0.1), operation(0.3)], [fresh(call, 0.1), fresh(operation, 0.3)]),
+    "faster": ([operation(-0.1, share=0.005)], [fresh(operation, -0.1, share=0.005)]),
+    "unconfirmed": ([operation(0.1, share=0.005)], [fresh(operation, 0.0, share=0.005)]),
+    "noisy": ([call(0.03, spread=0.05)], []),
+}
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_sides_that_change_names_change_the_verdict_and_mirror_the_bounds(scene):
+    first, second = SCENES[scene]
+    one = decided(among(*first), second)
+    other = decided(mirrored(among(*first)), mirrored(second))
+    turned = {REGRESSED: IMPROVED, IMPROVED: REGRESSED, UNCONFIRMED: UNCONFIRMED}
+    assert [f.verdict for f in other.findings] == [turned[f.verdict] for f in one.findings]
+    for before, after in zip(
+        (*one.cases, *one.operations), (*other.cases, *other.operations), strict=True
+    ):
+        assert after.p == before.p
+        assert 1 + after.change == pytest.approx(1 / (1 + before.change))
+        assert (1 + after.low, 1 + after.high) == pytest.approx(
+            (1 / (1 + before.high), 1 / (1 + before.low))
+        )
+    if scene == "slower":
+        assert (one.outcome, other.outcome) == (REGRESSED, PASSED)
+
+
+LOGS = st.sampled_from([0.0, 0.0, 0.01, -0.01, 0.3, 43.0, -43.0, math.nan]) | st.floats(-43, 43)
+
+
+@st.composite
+def any_effects(draw):
+    """Whatever differences of whole nanoseconds can be.
+
+    A launch whose times are spoiled has none.
+    """
+    found = []
+    for number in range(draw(st.integers(1, 4))):
+        kind = draw(
+            st.sampled_from(["iteration", "mean", "operation", "replaced", "added", "other"])
+        )
+        clock = (
+            draw(st.sampled_from(["wall", "cpu", "device", "busy"]))
+            if kind in ("iteration", "mean")
+            else ""
+        )
+        found.append(
+            gate_builders.quantity(
+                draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8)),
+                kind=kind,
+                name=f"{number}",
+                clock=clock,
+                share=draw(st.floats(0, 1)),
+            )
+        )
+    return found
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=100)
+@given(any_effects(), st.booleans())
+def test_whatever_was_measured_there_is_a_verdict(quantities, again):
+    result = decided(quantities, quantities if again else ())
+    assert result.outcome in {PASSED, REGRESSED, INCONCLUSIVE}
+    assert (result.outcome == REGRESSED) <= any(
+        finding.verdict == REGRESSED for finding in result.findings
+    )
+    for estimate in (*result.cases, *result.operations):
+        assert -1 <= estimate.low <= estimate.change <= estimate.high
+        assert 0 < estimate.p <= 1
+    if result.outcome == PASSED:
+        assert not result.reasons
+        assert all(finding.verdict != REGRESSED for finding in result.findings)
+        assert result.bound <= LIMITS.case or all(
+            one.quantity.kind != "iteration" for one in result.cases
+        )
+        assert result.bound_of_means <= 0.1 or all(
+            one.quantity.kind != "mean" for one in result.cases
+        )
+
+
+@pytest.mark.parametrize(("made", "is_wider"), [(call, True), (operation, False)])
+def test_a_slow_launch_widens_the_upper_bound_of_a_case_and_not_of_an_operation(made, is_wider):
+    slow = (0.001, -0.002, 0.0, 0.002, 0.1, -0.001, 0.001, 0.0, -0.001, 0.002)
+    found = decided([dataclasses.replace(made(count=10), logs=slow)])
+    [one] = (*found.cases, *found.operations)
+    above, below = (math.log1p(bound) - math.log1p(one.change) for bound in (one.high, one.low))
+    assert (above > -1.1 * below) == is_wider
+
+
+# ---- what a reader sees --------------------------------------------------------------------------
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=300)
+@given(
+    kind=st.sampled_from(
+        ["iteration", "mean", "operation", "replaced", "outside", "other", "once", "memory"]
+    ),
+    base=st.sampled_from([0.0, 0.4]) | st.floats(1e-3, 1e10),
+    head=st.floats(1e-3, 1e10),
+    logs=st.tuples(*[st.floats(-5, 5)] * 3).map(sorted),
+)
+def test_base_and_head_give_the_change(kind, base, head, logs):
+    low, change, high = map(decision.change_of, logs)
+    shown = as_shown(
+        gate_builders.estimate(change, low, high, kind=kind, base_ns=base, head_ns=head)
+    )
+    quantity = shown.quantity
+    assert min(quantity.base_ns, quantity.head_ns) >= 0
+    assert -1 <= shown.low <= shown.change <= shown.high
+    if quantity.base_ns == 0:
+        assert kind in ("once", "memory")
+        assert shown.change == (math.inf if change > 0 else 0.0)
+    else:
+        assert quantity.head_ns == pytest.approx(
+            quantity.base_ns * (1 + shown.change), rel=1e-6, abs=1e-3
+        )
+    if base and quantity.head_ns:
+        assert quantity.base_ns == base
+    if kind not in ("once", "memory"):
+        assert (shown.change, shown.low, shown.high) == (change, low, high)
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=100)
+@given(
+    base=st.sampled_from([0.0]) | st.floats(1, 1e6),
+    head=st.sampled_from([0.0]) | st.floats(1, 1e6),
+    change=st.floats(-0.9, 2),
+)
+def test_times_of_an_operation_that_one_side_has_differ_by_its_share_of_the_case(
+    base, head, change
+):
+    case_ns = 1e6
+    estimate = gate_builders.estimate(
+        change,
+        change,
+        change,
+        kind="added",
+        base_ns=base,
+        head_ns=head,
+        share=max(base, head) / case_ns,
+    )
+    shown = as_shown(estimate)
+    difference = shown.quantity.head_ns - shown.quantity.base_ns
+    assert difference == pytest.approx(change * case_ns if base or head else 0.0, abs=1e-3)
+    assert min(shown.quantity.base_ns, shown.quantity.head_ns) >= 0
+    assert (shown.change, shown.quantity.share) == (estimate.change, estimate.quantity.share)
+
+
+def test_a_cost_that_the_base_does_not_have_is_new():
+    found = as_shown(
+        gate_builders.estimate(16.0, 12.0, 20.0, kind="once", base_ns=0.0, head_ns=80e6)
+    )
+    assert (found.quantity.base_ns, found.quantity.head_ns) == (0.0, 80e6)
+    assert (found.change, found.low, found.high) == (math.inf,) * 3

@@ -1,0 +1,1077 @@
+"""Raw samples of a gate: what they say of the sides, and the file that they are kept in."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import itertools
+import json
+import math
+import os
+import random
+import statistics
+from pathlib import Path
+
+import gate_builders
+import pytest
+import strategies
+from gate_builders import (
+    ADD,
+    BETWEEN,
+    CASE,
+    CLONE,
+    CONV,
+    ENGINE,
+    FORWARD,
+    GEMM,
+    MM,
+    TINY,
+    build,
+    header,
+    launch,
+    line,
+    operation,
+    side,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.gate.sides import steps
+from mnistbench.gate.statistics.samples import (
+    ALL_CASES,
+    NO_END,
+    End,
+    Recorded,
+    Replaced,
+    append,
+    difference,
+    difference_of_means,
+    groups,
+    load,
+    quantities,
+)
+
+OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
+
+
+# ---- what occurs once ----------------------------------------------------------------------------
+
+MS = 1_000_000
+
+
+def costs(name, *values, case=None):
+    """A launch for each pair of values, in milliseconds."""
+    case = case or ALL_CASES
+    return [
+        launch(once={"base": {name: {case: base * MS}}, "head": {name: {case: head * MS}}})
+        for base, head in values
+    ]
+
+
+def once_of(launches, **changes):
+    return [quantity for quantity in quantities(launches, **changes) if quantity.is_once]
+
+
+def test_a_cost_that_occurs_once_has_a_difference_per_launch():
+    [found] = once_of(costs("import", (20, 45), (20, 20), (30, 20)))
+    assert (found.key, found.clock, found.share, found.title) == (
+        (ALL_CASES, "once", "import"),
+        "cpu",
+        0.0,
+        "import",
+    )
+    assert found.logs == pytest.approx([math.log(50 / 25), 0.0, math.log(25 / 35)])
+    assert (found.base_ns, found.head_ns) == (
+        pytest.approx(70 / 3 * MS),
+        pytest.approx(85 / 3 * MS),
+    )
+
+
+def test_a_cost_of_some_launches_has_a_base_that_its_change_can_be_a_share_of():
+    [found] = once_of(costs("first iteration", (50, 50), *[(0, 0)] * 7, case=CASE))
+    assert (found.base_ns, found.head_ns) == (6.25 * MS, 6.25 * MS)
+
+
+def test_memory_is_compared_as_it_is():
+    [found] = once_of(costs("resident memory", (20, 40)))
+    assert (found.kind, found.clock) == ("memory", "none")
+    assert found.logs == pytest.approx([math.log(2)])
+
+
+def test_a_cost_of_one_side_alone_has_a_difference():
+    [found] = once_of(
+        [launch(once={"base": {}, "head": {"shared fixtures": {ALL_CASES: 30 * MS}}})]
+    )
+    assert found.logs == pytest.approx([math.log(35 / 5)])
+
+
+@pytest.mark.parametrize(
+    ("values", "count"), [(((4, 5), (5, 4)), 0), (((4, 6), (5, 5)), 1), (((0, 10), (0, 10)), 1)]
+)
+@pytest.mark.parametrize("exchanged", [*itertools.product([False, True], repeat=2)])
+def test_a_cost_counts_from_a_mean_of_both_sides_on_whatever_the_roles(values, count, exchanged):
+    launches = costs("import", *values)
+    launches = [
+        gate_builders.swapped(one) if other else one
+        for one, other in zip(launches, exchanged, strict=True)
+    ]
+    assert len(once_of(launches)) == count
+    assert len(once_of(launches, grouping={})) == 1  # of fresh launches, whatever it takes there
+
+
+def test_costs_of_a_case_that_was_not_measured_do_not_count():
+    [first, *others] = costs("setup", (20, 30), (20, 30), case=CASE)
+    assert [found.case for found in once_of([first, *others])] == [CASE]
+    assert once_of([first, launch(cases={OTHER_CASE: [build()]}, once=first.once)]) == []
+
+
+# ---- the difference between two sides ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "ratio"),
+    [
+        ([100, 100, 100], [110, 130, 90], 1.1),
+        ([100, 100, 100, 100], [100, 110, 121, 200], math.sqrt(1.1 * 1.21)),
+        ([100, 1_000, 10], [110, 1_100, 11], 1.1),  # pair by pair, whatever each pair's speed
+        ([100, 100, 100, 100], [110, 110, 110], 1.1),  # what has no partner is no pair
+        # A pair with a time of nothing is left out, and the others count.
+        ([0, 100, 100, 100], [110, 110, 110, 110], 1.1),
+        ([100, 100, 100, 100], [110, 0, 110, 110], 1.1),
+        # It runs in every other iteration.
+        ([0, 100, 0, 100, 0, 100], [0, 110, 0, 110, 0, 110], 1.1),
+    ],
+)
+def test_a_difference_is_the_median_over_pairs(base, new, ratio):
+    assert difference(base, new) == pytest.approx(math.log(ratio))
+
+
+@pytest.mark.parametrize(
+    ("base", "new"),
+    [
+        ([], []),
+        ([1], []),
+        ([], [1]),
+        ([0, 5, 5], [5, 5, 5]),
+        ([5], [0]),
+        ([5, 5], [5, 5]),
+        # In every other iteration of one side, and in all of the other: it takes twice as long, and
+        # the median is the same.
+        ([0, 5, 0, 5, 0, 5], [5, 5, 5, 5, 5, 5]),
+    ],
+)
+def test_with_too_few_usable_pairs_there_is_no_difference(base, new):
+    assert math.isnan(difference(base, new))
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "ratio"),
+    [([100] * 5, [100, 100, 100, 100, 200], 1.2), ([0, 2], [2, 4], 3.0), ([7], [7], 1.0)],
+)
+def test_a_difference_of_means_counts_what_few_iterations_do(base, new, ratio):
+    assert difference_of_means(base, new) == pytest.approx(math.log(ratio))
+
+
+@pytest.mark.parametrize(("base", "new"), [([], []), ([0], [1]), ([1], [0]), ([], [1])])
+def test_without_a_time_there_is_no_difference_of_means(base, new):
+    assert math.isnan(difference_of_means(base, new))
+
+
+# ---- quantities of calls -------------------------------------------------------------------------
+
+
+def calls_of(launches):
+    return {
+        quantity.clock: quantity
+        for quantity in quantities(launches)
+        if quantity.kind == "iteration"
+    }
+
+
+def test_a_call_has_a_difference_per_launch_and_typical_times():
+    slower = [build(side(4_000_000), side(4_000_000 + step)) for step in (0, 40_000, 80_000)]
+    call = calls_of([launch(one) for one in slower])["wall"]
+    assert call.logs == pytest.approx([0, math.log(1.01), math.log(1.02)])
+    assert (call.base_ns, call.head_ns, call.share) == (4_000_000, 4_040_000, 1.0)
+    assert call.key == (CASE, "iteration", "wall")
+
+
+def test_several_builds_of_a_launch_are_averaged():
+    builds = [build(side(1_000), side(new)) for new in (1_000, 1_210)]
+    call = calls_of([launch(*builds), launch(*builds)])["wall"]
+    assert call.logs == pytest.approx([math.log(1.1)] * 2)
+    assert call.head_ns == 1_105
+
+
+def test_a_build_that_gave_no_difference_leaves_its_launch_without_one():
+    good = build(side(1_000))
+    bad = build(side((0, 1_000, 1_000)))
+    assert [
+        math.isnan(log) for log in calls_of([launch(good, good), launch(good, bad)])["wall"].logs
+    ] == [False, True]
+
+
+def test_clocks_are_those_that_every_build_has():
+    host = side(1_000)
+    device = side(1_000, times={"wall": (9,), "cpu": (8,), "device": (7, 7)})
+    assert list(calls_of([launch(build(host))])) == ["wall", "cpu"]
+    assert list(calls_of([launch(build(device))])) == ["wall", "cpu", "device"]
+    assert list(calls_of([launch(build(device)), launch(build(device, host))])) == ["wall", "cpu"]
+    assert calls_of([launch(build(device))])["device"].base_ns == 7
+
+
+def on_accelerator(kernel_ns, busy_ns, *, elapsed_ns=1_500_000, **others):
+    rows = {MM: kernel_ns, **others.pop("rows", {})}
+    return side(
+        operations=rows,
+        times={"wall": (elapsed_ns,) * 5, "device": (elapsed_ns,) * 5, "busy": (busy_ns,) * 5},
+    )
+
+
+def test_the_operations_of_an_accelerator_have_shares_of_its_busy_time():
+    rows = {ADD: 10_000}  # at the same time as the product, in another stream
+    base, new = (on_accelerator(20_000 * factor, 25_000 * factor, rows=rows) for factor in (1, 2))
+    found = {quantity.title: quantity for quantity in quantities([launch(build(base, new))] * 2)}
+    assert found["device busy time"].logs == pytest.approx((math.log(2),) * 2)
+    assert found["device elapsed time"].logs == (0.0, 0.0)
+    assert (found["aten::mm, forward fc1"].share, found["aten::add_, optimizer"].share) == (
+        0.8,
+        0.4,
+    )
+
+
+def test_an_accelerator_that_runs_nothing_has_no_busy_time():
+    assert list(calls_of([launch(build(on_accelerator(0, 0)))])) == ["wall", "device"]
+
+
+def test_busy_times_of_a_repeated_call_are_those_of_one_call_already(tmp_path):
+    stored = line(launch(build(on_accelerator(20, 25, elapsed_ns=1_000))))
+    for each in stored["cases"][CASE][0]["sides"].values():
+        each["loops"] = 10
+    read = (
+        load(written(tmp_path / "x.jsonl.gz", header().line(), stored))
+        .launches[0]
+        .cases[CASE][0]["base"]
+    )
+    assert (read.times["device"][0], read.times["busy"][0], read.operations[MM].self_ns[0]) == (
+        100,
+        25,
+        20,
+    )
+
+
+def test_rows_that_are_no_operations_are_quantities_of_their_own():
+    rows = {(name, "", ""): 1_000 for name in (OUTSIDE, RUNTIME, UNATTRIBUTED)}
+    found = quantities([launch(build(side(operations={MM: 1_000_000, **rows})))])
+    assert [quantity.name for quantity in found if quantity.kind == "outside"] == [
+        "outside operations",
+        "runtime calls",
+        "unattributed kernels",
+    ]
+    gone = quantities([launch(build(side(operations={MM: 1_000_000, **rows}), side()))])
+    assert not [quantity for quantity in gone if quantity.kind in ("replaced", "added")]
+
+
+def test_a_drift_of_the_accelerators_clock_is_no_difference_between_the_sides():
+    """The sides take turns in an order that is reversed from pair to pair.
+
+    A clock that slows down hits both alike.
+    """
+    for seed in range(20):
+        taken = {"base": [], "head": []}
+        for number, name in enumerate(steps.in_pairs(["base", "head"], random.Random(seed), 16)):
+            taken[name].append(round(1_000_000 * 1.01**number))  # a third slower at the end
+        base, new = (
+            on_accelerator(20_000, 25_000)._replace(times={"device": tuple(each)})
+            for each in taken.values()
+        )
+        [median, mean] = [one for one in quantities([launch(build(base, new))]) if one.is_case]
+        assert abs(median.logs[0]) < 0.011  # that of one turn
+        assert abs(mean.logs[0]) < 0.003
+
+
+def test_a_case_that_one_launch_lacks_is_left_out():
+    both = launch(cases={CASE: [build()], OTHER_CASE: [build()]})
+    assert {quantity.case for quantity in quantities([both, both])} == {CASE, OTHER_CASE}
+    assert {quantity.case for quantity in quantities([both, launch()])} == {CASE}
+    assert {quantity.case for quantity in quantities([launch(), both])} == {CASE}
+    assert quantities([]) == []
+
+
+# ---- quantities of operations --------------------------------------------------------------------
+
+
+def grouped(*builds):
+    """Groups of launches of one build each: (kind, name) -> operations."""
+    return {(kind, name): tuple(keys) for kind, name, keys in groups([[one] for one in builds])}
+
+
+def test_operations_that_matter_stand_alone_and_the_rest_together():
+    rows = {CONV: 600_000, MM: 380_000, TINY: 10_000, ADD: 10_000}
+    assert grouped(build(side(operations=rows))) == {
+        ("operation", "aten::mkldnn_convolution, forward conv2"): (CONV,),
+        ("operation", "aten::mm, forward fc1"): (MM,),
+        ("other", "other"): (ADD, TINY),
+    }
+
+
+@pytest.mark.parametrize(("small", "kind"), [(29_999, "other"), (30_000, "operation")])
+@pytest.mark.parametrize("large_side", [0, 1])
+def test_an_operation_matters_from_its_mean_share_of_both_sides_on(small, kind, large_side):
+    sides = [side(operations={MM: 1_000_000 - ns, TINY: ns}) for ns in (small, 10_000)]
+    found = grouped(build(sides[large_side], sides[1 - large_side]))
+    assert {keys: key[0] for key, keys in found.items()} == {(MM,): "operation", (TINY,): kind}
+
+
+@pytest.mark.parametrize("exchanged", list(itertools.product((False, True), repeat=3)))
+def test_exchanging_the_roles_of_any_launch_changes_no_group(exchanged):
+    # Large on one side in one launch, on the other side in another: the larger side's share depends
+    # on which is which.
+    sizes = ((60_000, 5_000), (1_000, 30_000), (9_000, 9_000))
+    builds = [
+        build(
+            *(
+                side(operations={MM: 1_000_000 - ns, TINY: ns})
+                for ns in (sides[::-1] if turned else sides)
+            )
+        )
+        for sides, turned in zip(sizes, exchanged, strict=True)
+    ]
+    assert ("other", "other") in grouped(*builds)
+
+
+def test_time_outside_operations_is_one_quantity():
+    found = grouped(build(side(operations={MM: 1_000, FORWARD: 10, BETWEEN: 20})))
+    assert found["outside", "outside operations"] == (BETWEEN, FORWARD)
+
+
+def test_operations_that_came_or_went_are_one_quantity_of_their_place():
+    base = side(operations={MM: 500_000, ADD: 10_000, TINY: 9_000, CONV: 500_000})
+    new = side(operations={GEMM: 300_000, CLONE: 5_000, TINY: 9_000, ADD: 10_000, CONV: 500_000})
+    found = grouped(build(base, new))
+    assert found["replaced", "new and gone operations, forward fc1"] == (GEMM, CLONE, MM)
+    assert found == grouped(build(new, base))
+
+
+def of_kind(kind, base, new):
+    """The only quantity of this kind in a case with these operations."""
+    [found] = [
+        one
+        for one in quantities([launch(build(side(operations=base), side(operations=new)))])
+        if one.kind == kind
+    ]
+    return found
+
+
+def added(base, new):
+    return of_kind("added", base, new)
+
+
+def replaced(base, new):
+    return of_kind("replaced", base, new)
+
+
+MOVED = ("aten::mm", "forward", "linear1")
+ADD_IN_FC1 = ("aten::add_", "forward", "fc1")
+
+
+def test_replaced_operations_are_one_quantity_whose_sums_are_compared():
+    found = replaced(
+        {MM: 200_000, CONV: 800_000, TINY: 9},
+        {GEMM: 160_000, ADD_IN_FC1: 60_000, CONV: 800_000, TINY: 9},
+    )
+    assert found.title == "aten::mm -> aten::_scaled_mm + aten::add_, forward fc1"
+    assert (found.base_ns, found.head_ns) == (200_000, 220_000)
+    assert found.logs == pytest.approx([math.log(1.1)])
+    assert found.share == found.weight == pytest.approx(200_000 / 1_000_009)
+    assert found.replaced == (
+        Replaced(GEMM, None, 160_000),
+        Replaced(ADD_IN_FC1, None, 60_000),
+        Replaced(MM, 200_000, None),
+    )
+
+
+@pytest.mark.parametrize(("small", "kind"), [(19_999, "added"), (20_000, "replaced")])
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_sums_are_compared_if_both_take_as_much_as_an_operation_that_stands_alone(
+    small, kind, exchanged
+):
+    sides = [
+        side(operations={key: ns, CONV: 1_000_000 - ns})
+        for key, ns in ((MM, 30_000), (GEMM, small))
+    ]
+    stays = {("aten::t", "forward", "fc1"): operation(0)}
+    sides = [each._replace(operations={**each.operations, **stays}) for each in sides]
+    assert (kind, "new and gone operations, forward fc1") in grouped(
+        build(*sides[:: -1 if exchanged else 1])
+    )
+
+
+@pytest.mark.parametrize("exchanged", list(itertools.product((False, True), repeat=3)))
+def test_exchanging_roles_does_not_change_how_a_replacement_is_judged(exchanged):
+    sizes = ((60_000, 5_000), (5_000, 40_000), (40_000, 60_000))
+    builds = [
+        build(
+            *(
+                side(operations={key: ns, CONV: 1_000_000 - ns, TINY: 9})
+                for key, ns in list(zip((MM, GEMM), each, strict=True))[:: -1 if turned else 1]
+            )
+        )
+        for each, turned in zip(sizes, exchanged, strict=True)
+    ]
+    # The smaller sums are 1.7 % on average.
+    assert ("added", "new and gone operations, forward fc1") in grouped(*builds)
+
+
+def test_an_irregular_operation_has_no_logarithm_and_is_judged_by_what_it_adds():
+    with_clone, without = ({MM: 500_000, **more} for more in ({CLONE: 500_000}, {}))
+    builds = [
+        build(side(operations=with_clone)),
+        build(side(operations=with_clone), side(operations=without)),
+    ]
+    [found] = [one for one in quantities([launch(one) for one in builds]) if one.kind == "added"]
+    assert found.title == "aten::clone (not in every launch), forward fc1"
+    assert (found.how_replaced, found.members) == ("irregular", (CLONE,))
+    assert all(map(math.isfinite, found.logs))
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "log"),
+    [
+        # All of it came from the remaining one.
+        ({MM: 100_000, TINY: 50_000}, {GEMM: 120_000, TINY: 30_000}, 0.0),
+        # The remaining one grew as well.
+        ({MM: 100_000, TINY: 50_000}, {GEMM: 120_000, TINY: 60_000}, math.log(1.2)),
+        ({MM: 100_000, TINY: 50_000}, {GEMM: 80_000, TINY: 70_000}, 0.0),
+        # Half of it.
+        ({MM: 100_000, TINY: 50_000}, {GEMM: 120_000, TINY: 40_000}, math.log(1.2) / 2),
+        ({MM: 150_000}, {MOVED: 150_000}, 0.0),  # a renamed module
+    ],
+)
+def test_work_that_moves_between_a_replaced_and_a_remaining_operation_is_no_change(base, new, log):
+    assert replaced({CONV: 850_000, **base}, {CONV: 850_000, **new}).logs == pytest.approx(
+        [log], rel=0.01
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "place", "log"),
+    [
+        # Work that moved there.
+        (
+            {MM: 500_000, TINY: 2_000},
+            {MM: 400_000, TINY: 2_000, CLONE: 100_000},
+            "forward fc1",
+            0.0,
+        ),
+        (
+            {MM: 900_000, CONV: 100_000},
+            {MM: 900_000, CONV: 100_000, CLONE: 20_000},
+            "forward fc1",
+            math.log(1.02),
+        ),
+        # What went is set against what came.
+        (
+            {MM: 10_000, CONV: 990_000},
+            {GEMM: 19_000, CONV: 990_000},
+            "forward fc1",
+            math.log(1.009),
+        ),
+        (
+            {MM: 10_000, CONV: 990_000},
+            {MOVED: 19_000, CONV: 990_000},
+            "new and gone modules",
+            math.log(1.009),
+        ),
+    ],
+)
+def test_new_operations_add_their_time_to_the_case(base, new, place, log):
+    found = added(base, new)
+    assert found.name == f"new and gone operations, {place}"
+    assert set(found.members) == base.keys() ^ new.keys()
+    assert found.logs == pytest.approx([log])
+    assert found.weight == 1.0
+    assert found.share == pytest.approx(max(found.base_ns, found.head_ns) / sum(base.values()))
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "title", "how"),
+    [
+        ({MM: 9}, {GEMM: 9}, "aten::mm -> aten::_scaled_mm, forward fc1", "replaced"),
+        (
+            {MM: 9},
+            {GEMM: 2, CLONE: 7},
+            "aten::mm -> aten::clone + aten::_scaled_mm, forward fc1",
+            "replaced",
+        ),
+        ({}, {CLONE: 9}, "nothing -> aten::clone, forward fc1", "new"),
+        ({CLONE: 9}, {}, "aten::clone -> nothing, forward fc1", "gone"),
+        ({}, {("x", "forward", "fc2"): 9}, "nothing -> x, forward fc2", "new"),
+        (
+            {("x", "forward", "fc2"): 9, ("y", "backward", "fc2"): 99},
+            {
+                ("x", "forward", "head"): 9,
+                ("y", "backward", "head"): 3,
+                ("z", "backward", "head"): 3,
+            },
+            "fc2 backward + fc2 forward -> head forward + head backward",
+            "replaced",
+        ),
+        (
+            {
+                ("a", "forward", "fc1"): 1,
+                ("b", "forward", "fc1"): 2,
+                ("c", "forward", "fc1"): 3,
+                ("d", "forward", "fc1"): 4,
+            },
+            {(name, "forward", "fc1"): 1 for name in "xyzvw"},
+            "d + c + 2 others -> v + w + 3 others, forward fc1",
+            "replaced",
+        ),
+        (
+            {ENGINE: 9},
+            {("x", *ENGINE[1:]): 9},
+            "evaluate_function: AddmmBackward0 -> x, backward fc1",
+            "replaced",
+        ),
+    ],
+)
+def test_a_replacement_is_named_by_its_largest_operations(base, new, title, how):
+    stay = {CONV: 99, TINY: 1, ("y", "backward", "fc1"): 1}
+    [found] = [
+        one
+        for one in quantities(
+            [launch(build(side(operations={**stay, **base}), side(operations={**stay, **new})))]
+        )
+        if one.replaced
+    ]
+    assert (found.title, found.how_replaced) == (title, how)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        (("x", "forward", ""), "new and gone operations, forward"),
+        (("x", "", ""), "new and gone operations, no module"),
+    ],
+)
+def test_a_place_has_a_name_also_without_a_module(key, name):
+    stays = ("y", *key[1:])
+    assert ("added", name) in grouped(
+        build(side(operations={stays: 9}), side(operations={stays: 9, key: 9}))
+    )
+
+
+def test_operations_that_took_no_time_anywhere_are_no_quantity():
+    assert {
+        quantity.kind for quantity in quantities([launch(build(side(operations={MM: 0})))])
+    } == {"iteration", "mean"}
+
+
+def of_case(base, new):
+    """The change of a case by each clock, from one build."""
+    return {
+        (one.kind, one.name): math.exp(one.logs[0])
+        for one in quantities([launch(build(base, new))])
+        if one.is_case
+    }
+
+
+def test_operations_are_compared_by_their_time_and_by_their_share_of_the_iteration():
+    # The head's profiled iterations ran at half the speed; its blocks show that it takes 10 %
+    # longer.
+    turns = (100, 25, 400)
+    base = side(
+        operations={MM: 100, ADD: 300}, times={"wall": turns, "cpu": turns}, block_ns=(100,) * 3
+    )
+    new = side(
+        operations={MM: 200, ADD: 600},
+        times={"wall": turns[::-1], "cpu": turns[::-1]},
+        block_ns=(110,) * 3,
+    )
+    [log] = [
+        one.logs[0] for one in quantities([launch(build(base, new))]) if one.name.startswith(MM[0])
+    ]
+    direct = math.log(2)
+    share_and_case = math.log(1.1)
+    assert log == pytest.approx((direct + share_and_case) / 2)
+
+
+@pytest.mark.parametrize("changes", [{"calls": 2.0}, {"blocks": ()}, {"by_share": False}])
+def test_their_share_does_not_count_where_it_shows_something_else(changes):
+    # More calls have a larger overhead of the profiler; without blocks the iteration's change is
+    # not known better; the ranges of the profiler are a large part of a short call.
+    blocks = changes.pop("blocks", (100,) * 3)
+    by_share = changes.pop("by_share", True)
+    base = side(100, {MM: 100, ADD: 300}, block_ns=blocks, by_share=by_share)
+    new = side(100, {MM: operation(200, **changes), ADD: 600}, block_ns=blocks, by_share=by_share)
+    [log] = [
+        one.logs[0] for one in quantities([launch(build(base, new))]) if one.name.startswith(MM[0])
+    ]
+    assert log == pytest.approx(math.log(2))
+
+
+def test_cpu_time_is_compared_over_blocks_if_pairs_vary_more():
+    base = side(times={"wall": (110, 440, 27.5), "cpu": (100, 400, 25)}, block_ns=(100, 100, 100))
+    new = side(times={"wall": (220, 55, 440), "cpu": (200, 50, 400)}, block_ns=(104, 104, 104))
+    found = of_case(base, new)
+    # Wall time is 1.1 times the CPU time on both sides.
+    assert list(found.values()) == pytest.approx([1.04] * 4)
+
+
+def test_blocks_and_pairs_count_by_the_inverse_squares_of_their_errors():
+    # The same spread, and half of it.
+    turns = (98, 102, 100, 104, 96)
+    blocks = (1.00, 1.02, 1.04, 1.06, 1.08)
+    base = side(times={"wall": (100,) * 5, "cpu": (100,) * 5}, block_ns=(100,) * 5)
+    pairs_alone, blocks_alone = (
+        of_case(base, side(times={"wall": new, "cpu": new}, block_ns=()))["iteration", "cpu"]
+        for new in ((100, 102, 104, 106, 108), turns)
+    )
+    new = side(times={"wall": turns, "cpu": turns}, block_ns=tuple(100 * each for each in blocks))
+    variances = [
+        statistics.variance(map(math.log, of)) for of in (blocks, [each / 100 for each in turns])
+    ]
+    expected = (math.log(pairs_alone) / variances[0] + math.log(blocks_alone) / variances[1]) / sum(
+        1 / v for v in variances
+    )
+    assert math.log(of_case(base, new)["iteration", "cpu"]) == pytest.approx(expected)
+    # Exchanging the sides only changes the sign.
+    assert of_case(new, base)["iteration", "cpu"] == pytest.approx(
+        1 / of_case(base, new)["iteration", "cpu"]
+    )
+
+
+def test_blocks_count_alone_without_usable_pairs():
+    times = {"wall": (110,) * 3, "cpu": (0, 100, 0)}  # a coarse clock
+    found = of_case(side(times=times, block_ns=(100,) * 3), side(times=times, block_ns=(104,) * 3))
+    assert found["mean", "cpu"] == pytest.approx(1.04)
+
+
+def test_a_side_that_sleeps_is_slower_by_wall_time_alone():
+    base = side(times={"wall": (101, 101, 202), "cpu": (100, 100, 200)}, block_ns=(90,) * 3)
+    new = side(times={"wall": (121, 120, 242), "cpu": (100, 100, 200)}, block_ns=(90,) * 3)
+    found = of_case(base, new)
+    assert found["iteration", "cpu"] == found["mean", "cpu"] == 1.0
+    assert found["iteration", "wall"] == pytest.approx(1.21 / 1.01)
+    assert found["mean", "wall"] == pytest.approx((1.21 + 1.20 + 1.21) / (3 * 1.01))
+
+
+def test_blocks_of_one_side_alone_are_not_compared():
+    times = {"wall": (100,) * 3, "cpu": (100,) * 3}
+    assert set(of_case(side(times=times, block_ns=(50,) * 3), side(times=times)).values()) == {1.0}
+
+
+def test_blocks_need_usable_times():
+    times = {"wall": (100,) * 3, "cpu": (100,) * 3}
+    logs = {
+        one.name: one.logs[0]
+        for one in quantities([launch(build(side(times=times, block_ns=(0,) * 3)))])
+        if one.kind == "iteration"
+    }
+    assert all(map(math.isnan, logs.values()))
+
+
+def test_an_iteration_without_cpu_time_has_no_wall_time_either():
+    base = side(times={"wall": (100,) * 5, "cpu": (100, 0, 100, 100, 100)}, block_ns=(100,) * 3)
+    assert of_case(base, base)["iteration", "wall"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("cpu_ns", "wall_ns"),
+    # The third lost its core outside of the wall time as well.
+    [([80, 150, 290], (90, 180, 290)), ([], (90, 180, 0))],
+)
+def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path, cpu_ns, wall_ns):
+    stored = line(launch(build(side((100, 200, 300)))))
+    stored["cases"][CASE][0]["sides"]["base"] |= {"queued_ns": [10, 20, 400], "cpu_ns": cpu_ns}
+    [read] = load(written(tmp_path / "x.jsonl.gz", header().line(), stored)).launches
+    assert read.cases[CASE][0]["base"].times["wall"] == wall_ns
+    assert read.cases[CASE][0]["head"].times["wall"] == (100, 200, 300)
+
+
+def test_operations_are_summed_iteration_by_iteration():
+    large = operation((9_000_000,) * 3)
+    base = side(operations={CONV: large, TINY: operation((1, 2, 3)), ADD: operation((30, 20, 10))})
+    new = side(operations={CONV: large, TINY: operation((2, 4, 6)), ADD: operation((60, 40, 20))})
+    [other] = [
+        quantity for quantity in quantities([launch(build(base, new))]) if quantity.kind == "other"
+    ]
+    assert other.logs == pytest.approx([math.log(2)])
+    assert (other.base_ns, other.head_ns) == (22, 44)
+    assert other.share == pytest.approx(22 / 9_000_022)
+
+
+def test_fresh_launches_hold_what_the_first_ones_held():
+    first = [launch(build(side(operations={CONV: 9_000, TINY: 100})))] * 2
+    fresh = [launch(build(side(operations={CONV: 9_000, TINY: 5_000, CLONE: 10})), stage=2)] * 2
+    checked = {CASE: groups([one.cases[CASE] for one in first])}
+    assert [quantity.key for quantity in quantities(fresh, checked)] == [
+        quantity.key for quantity in quantities(first)
+    ]
+    assert [quantity.key for quantity in quantities(fresh, {})] == [
+        quantity.key for quantity in quantities(fresh)
+    ]
+
+
+def test_what_one_side_of_fresh_launches_lacks_has_no_difference_there():
+    checked = {CASE: [("operation", "aten::clone, forward fc1", (CLONE,))]}
+    lacking = build(side(operations={MM: 9}), side(operations={MM: 9, CLONE: 9}))
+    [one] = [
+        quantity
+        for quantity in quantities([launch(lacking)], checked)
+        if quantity.kind == "operation"
+    ]
+    assert math.isnan(one.logs[0])
+
+
+KEYS = st.sampled_from([MM, CONV, ADD, CLONE, GEMM, TINY, FORWARD, BETWEEN])
+TIMES = st.integers(0, 10_000) | st.integers(1, 2**40)
+
+
+@st.composite
+def any_launches(draw):
+    """Some launches of one case, every build with operations of its own.
+
+    And as many pairs as it likes.
+    """
+    builds = draw(st.integers(1, 2))
+
+    def drawn():
+        times = {
+            clock: tuple(draw(st.lists(TIMES, max_size=3)))
+            for clock in draw(st.sets(st.sampled_from(["wall", "device", "busy"])))
+        }
+        iterations = draw(st.integers(1, 2))
+        rows = {
+            key: operation(draw(st.tuples(*[TIMES] * iterations)))
+            for key in draw(st.lists(KEYS, max_size=4, unique=True))
+        }
+        return side(times=times, operations=rows)
+
+    return [
+        launch(*(build(drawn(), drawn()) for _ in range(builds)))
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=60)
+@given(any_launches())
+def test_which_side_is_which_changes_the_signs_and_nothing_else(launches):
+    swapped = [gate_builders.swapped(one) for one in launches]
+    assert groups([one.cases[CASE] for one in swapped]) == groups(
+        [one.cases[CASE] for one in launches]
+    )
+    found = quantities(launches)
+    mirrored = quantities(swapped)
+    assert [one.members for one in mirrored] == [one.members for one in found]
+    assert [(one.key, one.base_ns, one.head_ns) for one in mirrored] == [
+        (one.key, one.head_ns, one.base_ns) for one in found
+    ]
+    for one, other in zip(found, mirrored, strict=True):
+        assert other.replaced == tuple(
+            Replaced(key, head_ns, base_ns) for key, base_ns, head_ns in one.replaced
+        )
+        assert other.logs == pytest.approx([-log for log in one.logs], abs=1e-12, nan_ok=True)
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=60)
+@given(any_launches())
+def test_every_operation_is_held_once_or_with_its_place(launches):
+    builds = [one.cases[CASE] for one in launches]
+    sides = [each for some in builds for one in some for each in one.values()]
+    checked = [
+        key for kind, _, keys in groups(builds) for key in keys if kind not in ("replaced", "added")
+    ]
+    places = {
+        key for kind, _, keys in groups(builds) for key in keys if kind in ("replaced", "added")
+    }
+    assert len(checked) == len(set(checked))
+    if all(each.operations for each in sides):
+        assert set(checked) | places == {key for each in sides for key in each.operations}
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+
+def written(path, *lines):
+    for each in lines:
+        append(path, each)
+    return path
+
+
+def gzipped(*texts):
+    return b"".join(
+        gzip.compress(text.encode() if isinstance(text, str) else text, mtime=0) for text in texts
+    )
+
+
+def spoiled_file(tmp_path, data):
+    path = tmp_path / "spoiled.jsonl.gz"
+    path.write_bytes(data)
+    return path
+
+
+def refusal(path):
+    """The one line that a file is refused with; it names the file once."""
+    with pytest.raises(RecordError) as error:
+        load(path)
+    text = str(error.value)
+    assert text.startswith(f"{path}: ")
+    assert text.count(str(path)) == 1
+    assert "\n" not in text
+    return text.removeprefix(f"{path}: ")
+
+
+def test_costs_that_occur_once_are_kept(tmp_path):
+    launches = [
+        launch(
+            once={name: {"import": {ALL_CASES: 7}, "setup": {CASE: 3}} for name in ("base", "head")}
+        ),
+        launch(),
+    ]
+    without = {name: value for name, value in line(launches[1]).items() if name != "once"}
+    path = written(tmp_path / "x.jsonl.gz", header().line(), line(launches[0]), without)
+    assert load(path) == Recorded(path, header(), launches, NO_END)
+    # One launch has none.
+    assert not any(quantity.is_once for quantity in quantities(load(path).launches))
+
+
+def test_what_was_appended_is_loaded(tmp_path):
+    times = {"wall": (5, 6), "cpu": (3, 4), "device": (1, 2), "busy": (1, 1)}
+    device = side(times=times, outcome=("ffff", -1.5), parameters=3)
+    rows = side(
+        operations={
+            MM: operation((1, 2), calls=1.5, memory_bytes=-8, kernels=("gemm",)),
+            ADD: operation((0, 7)),
+        }
+    )
+    launches = [
+        launch(build(device, rows), build()),
+        launch(build(side(operations={}), rows), stage=2, seconds=1.25),
+    ]
+    path = written(
+        tmp_path / "new" / "folder" / "x.jsonl.gz", header().line(), *map(line, launches)
+    )
+    assert load(path) == Recorded(path, header(), launches, NO_END)
+
+
+def test_samples_that_an_earlier_version_saved_are_read():
+    recorded = load(Path(__file__).parents[2] / "data" / "gate_samples_0.1.0.jsonl.gz")
+    assert recorded.end == End("the budget allowed 4 of 10 launches", elapsed_s=61.5)
+    assert recorded.header.labels == {CASE: gate_builders.LABEL}
+    assert [one.stage for one in recorded.launches] == [1, 1, 1, 2]
+    found = {quantity.key[1:]: quantity for quantity in quantities(recorded.launches[:3])}
+    assert found["iteration", "wall"].logs == pytest.approx([0.0975, 0.0959, 0.0979], abs=1e-4)
+    assert (found["operation", "aten::mm, forward fc1"].base_ns, found["mean", "cpu"].head_ns) == (
+        1_012_105.5,
+        5_357_994.0,
+    )
+    [build] = recorded.launches[3].cases[CASE]
+    assert build["base"] == side(
+        operations={},
+        times={"wall": (5, 6), "cpu": (3, 4), "device": (1, 2)},
+        outcome=("ffff", None),
+    )
+
+
+@pytest.mark.parametrize("kept", [1, 5, 12, 100, -9, -1])
+def test_a_torn_last_line_is_left_out(tmp_path, kept):
+    path = written(tmp_path / "x.jsonl.gz", header().line(), line(launch()))
+    whole = path.read_bytes()
+    path.write_bytes(whole + gzipped(json.dumps(line(launch(stage=2))))[:kept])
+    assert load(path) == Recorded(path, header(), [launch()], NO_END)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", "is empty; name a file that mnistbench gate has written"),
+        (
+            gzipped(json.dumps(header().line()))[:-1],
+            "is empty; name a file that mnistbench gate has written",
+        ),
+        (b'{"schema": 1}', "is not gzip; name a file that mnistbench gate has written"),
+        (
+            b"\x1f\x8b\x08\xff" + b"x" * 40,
+            "is not gzip; name a file that mnistbench gate has written",
+        ),
+        (gzipped(b"\xff\xfe"), "is not text"),
+        (gzipped("{"), "has a line that is not JSON"),
+        (gzipped(json.dumps(header().line()) + "\n", "{\n"), "has a line that is not JSON"),
+        (gzipped("[]"), "file: needs an object, found []"),
+        (gzipped("{}"), "schema: is missing"),
+        (
+            gzipped('{"schema": 2}'),
+            "schema: 2 is not known to this version, which reads 1; update mnistbench",
+        ),
+        (gzipped(json.dumps(header().line()) + "\n", "7\n"), "file: needs an object, found 7"),
+    ],
+)
+def test_a_file_that_is_none_of_ours_is_refused_in_one_line(tmp_path, data, expected):
+    assert refusal(spoiled_file(tmp_path, data)) == expected
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    assert refusal(tmp_path / "missing.jsonl.gz") == "cannot be read (No such file or directory)"
+    assert refusal(tmp_path) == "cannot be read (Is a directory)"
+
+
+IN_CASE = f"cases.{CASE}[0].sides.base"
+SIDE_PATH = ("cases", CASE, 0, "sides", "base")
+
+
+def changed(document, path, value):
+    """A copy with one place replaced, or deleted where the value is ``...``."""
+    found = json.loads(json.dumps(document))
+    place = found
+    for step in path[:-1]:
+        place = place[step]
+    if value is ...:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        (("stage",), 5, "stage: needs 1, 2, 3 or 4, found 5"),
+        (("cases",), [], "cases: needs an object, found []"),
+        (("once",), {"base": {"import": 5}}, "once.base.import: needs an object, found 5"),
+        (
+            ("once",),
+            {"base": {"import": {"x": -5}}},
+            "once.base.import.x: needs a time of at least 0 ns, found -5",
+        ),
+        (("cases", CASE), [], f"cases.{CASE}: needs a build or more, found []"),
+        (("cases", CASE, 0, "sides", "base"), ..., f"{IN_CASE}: is missing"),
+        ((*SIDE_PATH, "wall_ns"), ..., f"{IN_CASE}.wall_ns: is missing"),
+        (
+            (*SIDE_PATH, "wall_ns", 2),
+            -1,
+            f"{IN_CASE}.wall_ns[2]: needs a time of at least 0 ns, found -1",
+        ),
+        ((*SIDE_PATH, "queued_ns"), [1], f"{IN_CASE}.queued_ns: needs 5 times, found [1]"),
+        (
+            (*SIDE_PATH, "outcome"),
+            ["ffff"],
+            f"{IN_CASE}.outcome: needs a hash and a number, found ",
+        ),
+        ((*SIDE_PATH, "keys"), [], f"{IN_CASE}: has columns of different length"),
+        (
+            (*SIDE_PATH, "keys", 0),
+            ["aten::mm", "forward"],
+            f"{IN_CASE}.keys[0]: needs an operation, its phase and its module",
+        ),
+    ],
+    ids=lambda value: ".".join(map(str, value[-2:])) if isinstance(value, tuple) else "",
+)
+def test_a_spoiled_field_of_a_launch_is_named(tmp_path, path, value, expected):
+    file = written(tmp_path / "x.jsonl.gz", header().line(), changed(line(launch()), path, value))
+    assert refusal(file).startswith(expected)
+
+
+def test_operations_of_one_side_have_as_many_iterations_as_each_other(tmp_path):
+    document = line(launch(build(side(operations={MM: 5, TINY: 5}))))
+    document["cases"][CASE][0]["sides"]["base"]["self_ns"][1].pop()
+    assert f"{IN_CASE}.self_ns[1]: needs 5 times" in refusal(
+        written(tmp_path / "x.jsonl.gz", header().line(), document)
+    )
+
+
+def loaded(path):
+    """The launches of a file; none where it was refused, in one line that names the file."""
+    try:
+        return load(path).launches
+    except RecordError as error:
+        refused = str(error)
+    assert refused.startswith(f"{path}: ")
+    assert "\n" not in refused
+    return []
+
+
+LINES = [header().line(), line(launch(build(side(operations={MM: 5, TINY: 7})), seconds=1.5))]
+
+
+@settings(parent=strategies.ANY_SPEED, max_examples=50)
+@given(st.data())
+def test_a_file_whose_bytes_were_spoiled_is_loaded_or_refused_in_a_line(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "bytes.jsonl.gz"
+    whole = bytearray(gzipped(*(json.dumps(each) + "\n" for each in LINES)))
+    position = data.draw(st.integers(0, len(whole) - 1))
+    whole[position] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(bytes(whole))
+    loaded(path)
+
+
+class Full:
+    """A file on a disk that takes some bytes and no more."""
+
+    def __init__(self, stream, room):
+        self._stream = stream
+        self._room = room
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._stream.close()
+
+    def write(self, data):
+        self._stream.write(data[: self._room])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("room", [0, 1, 40])
+def test_a_full_disk_costs_only_the_line_that_it_had_no_room_for(tmp_path, monkeypatch, room):
+    path = written(tmp_path / "x.jsonl.gz", header().line(), line(launch()))
+    with monkeypatch.context() as patch:
+        real = Path.open
+        patch.setattr(Path, "open", lambda self, *mode: Full(real(self, *mode), room))
+        with pytest.raises(UsageError) as error:
+            append(path, line(launch(stage=2)))
+    assert str(error.value) == (
+        f"{path}: cannot be written (No space left on device); make room, or start where it can be"
+    )
+    assert load(path) == Recorded(path, header(), [launch()], NO_END)
+
+
+def test_a_folder_that_cannot_be_made_is_a_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be written"):
+        append(tmp_path / "file" / "x.jsonl.gz", header().line())
+
+
+# ---- the header ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"base": None}, "base: needs text, found None"),
+        ({"seed": -1}, "seed: needs "),
+        ({"labels": {CASE: None}}, f"labels.{CASE}: needs text, found None"),
+        ({"exact": {CASE: 1}}, f"exact.{CASE}: needs true or false, found 1"),
+        ({"exact": {}}, f"exact.{CASE}: is missing"),
+        (
+            {"packages": {"torch": ["2.14"]}},
+            "packages.torch: needs the versions of both sides, found ['2.14']",
+        ),
+        ({"resident": {"base": "x", "head": 4}}, "resident.base: needs a whole number, found 'x'"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_spoiled_header_is_named_by_its_field(tmp_path, changes, expected):
+    path = written(tmp_path / "x.jsonl.gz", {**header().line(), **changes}, line(launch()))
+    assert refusal(path).startswith(expected)
+
+
+def test_a_launch_of_a_case_that_the_header_does_not_name_is_refused(tmp_path):
+    stray = launch(cases={OTHER_CASE: [build()]})
+    assert OTHER_CASE in refusal(
+        written(tmp_path / "x.jsonl.gz", header().line(), line(launch()), line(stray))
+    )

@@ -1,0 +1,421 @@
+"""Shards.
+
+Who measures which test, files that are judged as one gate, and the level that all shards have
+together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gate_builders import Measured, header, quantity, recorded, series, write
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnistbench.compare.criteria import Acceptance
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.gate.flow import MOST_SHARDS
+from mnistbench.gate.report import last_line, report
+from mnistbench.gate.statistics import decision
+from mnistbench.gate.statistics.decision import (
+    BROKEN,
+    CONFIRMING,
+    INCONCLUSIVE,
+    LAUNCHES,
+    LEAST_LAUNCHES,
+    LOOKS,
+    MISSING,
+    PASSED,
+    PRODUCT,
+    REGRESSED,
+    SCREENING,
+    Thresholds,
+    decide,
+    decide_together,
+    least_fresh,
+    looks,
+    product,
+)
+from mnistbench.gate.statistics.permutation import MANY
+from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.samples import ALL_CASES, COMPLETE, IMPORT, INTERRUPTED, Shard, load
+from mnistbench.gate.statistics.shards import gather
+
+TESTS = tuple(f"bench/test_x.py::test_{number}" for number in range(7))
+
+INSTALLED = {"numpy": ("2.0", "2.0"), "tqdm": ("4", "5")}
+
+QUIET = {"operations": {}, "ns": 4_000_000}
+
+
+def file_of(
+    folder: Path,
+    number: int,
+    of: int = 3,
+    *,
+    name: str = "",
+    launches=None,
+    tests=TESTS,
+    end=COMPLETE,
+    **changes,
+) -> Path:
+    """Write the samples of a shard; of its tests ``slower`` are so much slower in the head."""
+    shard = Shard(number, of, tests, changes.pop("installed", INSTALLED))
+    slower = changes.pop("slower", {})
+    once = changes.pop("once", None)
+    cases = {test: Measured(**QUIET, factor=slower.get(test, 1.0)) for test in shard.own()}
+    count = changes.pop("count", LAUNCHES)
+    if launches is None:
+        launches = series(cases, count=count, seed=number, once=once)
+        flagged = {test: one for test, one in cases.items() if test in slower}
+        launches += (
+            series(flagged, count=changes.pop("fresh", 8), seed=10 + number, stage=2)
+            if flagged
+            else []
+        )
+    labels = {test: test.rpartition("::")[2] for test in shard.own()}
+    own = {
+        "labels": labels,
+        "shard": shard,
+        "seed": number,
+        "machine": f"CPU {number % 2}",
+        **changes,
+    }
+    return write(folder / (name or f"shard-{number}-of-{of}_x.jsonl.gz"), launches, end=end, **own)
+
+
+def judged(*paths: Path, **options):
+    return conclude(gather(paths), JudgeOptions(**options))
+
+
+# ---- Who measures which test ---------------------------------------------------------------------
+
+
+@given(st.sets(st.text(max_size=5), max_size=40), st.integers(1, 12), st.randoms())
+def test_every_test_is_in_one_shard_and_sizes_differ_by_at_most_one(tests, of, coin):
+    def own(number):
+        order = sorted(tests)
+        coin.shuffle(order)  # another machine may collect them in another order
+        return Shard(number, of, tuple(order)).own()
+
+    shards = [own(number) for number in range(1, of + 1)]
+    assert sorted(test for shard in shards for test in shard) == sorted(tests)
+    assert max(map(len, shards)) - min(map(len, shards)) <= 1
+
+
+def test_parameters_of_a_test_are_not_dealt_out_in_their_order():
+    tests = tuple(f"t.py::test_{test}[{size}]" for test in range(50) for size in "abcd")
+    largest = [
+        sum(test.endswith("d]") for test in Shard(number, 4, tests).own())
+        for number in (1, 2, 3, 4)
+    ]
+    assert sum(largest) == 50
+    assert max(largest) < 25  # in the order of names one shard has all 50
+
+
+def test_a_header_keeps_the_shard(tmp_path):
+    path = file_of(tmp_path, 2)
+    assert load(path).header.shard == Shard(2, 3, TESTS, INSTALLED)
+    assert (str(Shard(2, 3)), Shard(2, 3).prefix, Shard(1, 1).prefix) == (
+        "2/3",
+        "shard-2-of-3_",
+        "",
+    )
+    whole = write(tmp_path / "whole.jsonl.gz", series())
+    assert load(whole).header.shard == Shard(1, 1)
+    line = header().line()
+    del line["shard"]  # of an earlier version
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mnistbench.gate.statistics.samples.GateHeader.line", lambda _: line)
+        assert load(write(tmp_path / "earlier.jsonl.gz", series())).header.shard == Shard(1, 1)
+
+
+@pytest.mark.parametrize(
+    "stored", [{"number": 0, "of": 3}, {"number": 1}, {"number": 1, "of": "3"}, 3]
+)
+def test_a_header_with_no_shard_is_refused(tmp_path, stored):
+    line = {**header().line(), "shard": stored}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mnistbench.gate.statistics.samples.GateHeader.line", lambda _: line)
+        path = write(tmp_path / "x.jsonl.gz", series())
+    with pytest.raises(RecordError, match=rf"^{path}: shard"):
+        load(path)
+
+
+# ---- One gate ------------------------------------------------------------------------------------
+
+
+def test_all_shards_are_judged_as_one_gate(tmp_path):
+    paths = [file_of(tmp_path, number) for number in (2, 3, 1)]
+    verdict = judged(*paths)
+    assert verdict.outcome == PASSED, verdict.reasons
+    assert {one.quantity.case for one in verdict.decision.cases} == {
+        test.rpartition("::")[2] for test in TESTS
+    }
+    assert set(verdict.header.labels) == set(TESTS)
+    lines = [line for block in report(verdict).blocks for line in block.lines]
+    assert "measured: 7 cases, 10 launches, 600 s" in lines[1]
+    assert "shards 1, 3 of 3: CPU 1" in lines
+    assert "shard 2 of 3: CPU 0" in lines
+    assert lines[-1].startswith("passed: no regression of ")
+    assert "shard" not in lines[-1]
+
+
+def test_a_single_shard_says_that_it_is_one():
+    shard = Shard(1, 3, TESTS)
+    verdict = conclude(recorded(series(), shard=shard), JudgeOptions())
+    assert last_line(verdict).endswith(
+        "; only shard 1/3, so judge the files of all shards with mnistbench judge"
+    )
+    assert report(verdict).json.count('"shard": "1/3"') == 1
+
+
+def test_what_a_shard_confirms_is_reported_with_its_own_name(tmp_path):
+    test = Shard(3, 3, TESTS).own()[0]
+    costs = {(IMPORT, ALL_CASES): (50_000_000, 1.0)}
+    paths = [
+        file_of(tmp_path, number, slower={test: 1.2} if number == 3 else {}, once=costs)
+        for number in (1, 2, 3)
+    ]
+    alone = conclude(load(paths[2]), JudgeOptions())
+    together = judged(*paths)
+    assert (alone.outcome, together.outcome) == (REGRESSED, REGRESSED)
+    assert [one.screened.quantity.key for one in together.regressions] == [
+        one.screened.quantity.key for one in alone.regressions
+    ]
+    assert "wall time (test_" in last_line(together)
+    assert [one.quantity.case for one in together.decision.once] == [
+        f"{ALL_CASES} of shard {number}/3" for number in (1, 2, 3)
+    ]
+    assert (together.decision.launches, together.decision.fresh, together.decision.shards) == (
+        10,
+        8,
+        3,
+    )
+
+
+def test_an_import_that_regressed_in_a_shard_can_be_accepted(tmp_path):
+    paths = [file_of(tmp_path, number) for number in (1, 2)]
+    slower = {(IMPORT, ALL_CASES): (50_000_000, 1.6)}
+    cases = {test: Measured(**QUIET) for test in Shard(3, 3, TESTS).own()}
+    launches = [
+        *series(cases, count=10, once=slower),
+        *series(cases, count=8, seed=5, stage=2, once=slower),
+    ]
+    paths.append(file_of(tmp_path, 3, launches=launches))
+    assert judged(*paths).outcome == REGRESSED
+    assert (
+        judged(*paths, accept=(Acceptance.parse("all cases:import:90%"),), reason="a cache").outcome
+        == PASSED
+    )
+
+
+def test_bounds_of_shards_hold_together():
+    generator = np.random.default_rng(1)
+    parts = [
+        [
+            quantity(tuple(generator.normal(0, 0.01, LAUNCHES)), case=f"{shard}: {case}")
+            for case in range(20)
+        ]
+        for shard in range(4)
+    ]
+    limits = Thresholds()
+    decisions = [decide(part, [], limits, 1, shards=4) for part in parts]
+    together = decide_together(decisions, limits, lambda _: False)
+    whole = decide([one for part in parts for one in part], [], limits, 1)
+    # Those of a gate whose launches measured all of them, but for the s0, which each machine has
+    # for itself.
+    assert together.bound == pytest.approx(whole.bound, rel=0.05)
+    assert together.bound > max(one.bound for one in decisions)
+
+
+def test_shards_with_other_numbers_of_launches_share_the_risk(tmp_path):
+    generator = np.random.default_rng(1)
+    limits = Thresholds()
+
+    def parts(*counts):
+        shards = [
+            [quantity(tuple(generator.normal(0, 0.01, count)), case=str(count))] for count in counts
+        ]
+        return [decide(shard, [], limits, 1, shards=2) for shard in shards]
+
+    found = decide_together(parts(10, 9), limits, lambda _: False)
+    assert [one.launches for one in found.cases] == [10, 9]
+    [alone] = decide_together(parts(10), limits, lambda _: False).cases
+    assert alone.launches == 10
+    paths = [file_of(tmp_path, number, count=10 - number) for number in (1, 2)]
+    paths.append(file_of(tmp_path, 3))
+    assert judged(*paths).decision.launches == LEAST_LAUNCHES
+
+
+# ---- Coverage ------------------------------------------------------------------------------------
+
+
+def test_a_missing_shard_is_named_and_the_others_are_judged(tmp_path):
+    test = Shard(1, 3, TESTS).own()[0]
+    first = file_of(tmp_path, 1)
+    third = file_of(tmp_path, 3)
+    verdict = judged(first, third)
+    [reason] = verdict.reasons
+    own = Shard(2, 3, TESTS).own()
+    assert reason.kind == MISSING
+    assert reason.text == (
+        f"shard 2/3 is missing, so its tests are not judged: {len(own)} ({', '.join(own)}); run "
+        "it, or add its file"
+    )
+    assert (verdict.outcome, verdict.is_excusable) == (INCONCLUSIVE, False)
+    # It is about cases that the head lacks.
+    assert judged(first, third, allow_missing=True).outcome == INCONCLUSIVE
+    assert judged(file_of(tmp_path, 1, slower={test: 1.2}), third).outcome == REGRESSED
+
+
+def test_a_shard_alone_lacks_all_others(tmp_path):
+    assert [reason.text[:20] for reason in judged(file_of(tmp_path, 2)).reasons] == [
+        "shard 1/3 is missing",
+        "shard 3/3 is missing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "end", "said"),
+    [
+        (
+            3,
+            None,
+            (
+                "shard 2/3: the run that was measured did not come to its end; measure again, so "
+                "its tests are not judged: 2 ("
+            ),
+        ),
+        (
+            0,
+            None,
+            (
+                "shard 2/3: the run that was measured did not come to its end; measure again, so "
+                "its tests are not judged: 2 ("
+            ),
+        ),
+        (10, INTERRUPTED, "shard 2/3: interrupted"),
+    ],
+)
+def test_a_shard_that_died_loses_its_own_tests_only(tmp_path, count, end, said):
+    paths = [file_of(tmp_path, 1), file_of(tmp_path, 2, count=count, end=end), file_of(tmp_path, 3)]
+    verdict = judged(*paths)
+    [reason] = verdict.reasons
+    assert (reason.kind, reason.text[: len(said)]) == (BROKEN, said)
+    assert len(verdict.decision.cases) == 4 * (len(TESTS) - 2 * (count < LEAST_LAUNCHES))
+    assert verdict.unmeasured == ()
+
+
+def test_no_shard_can_be_judged(tmp_path):
+    verdict = judged(file_of(tmp_path, 1, 1 + 1, count=2, end=None))
+    assert verdict.outcome == INCONCLUSIVE
+    assert [reason.kind for reason in verdict.reasons] == [BROKEN, MISSING]
+    assert "inconclusive: shard 1/2: " in last_line(verdict)
+
+
+def test_two_files_of_one_shard_are_refused(tmp_path):
+    paths = [
+        file_of(tmp_path, 1),
+        file_of(tmp_path, 2),
+        file_of(tmp_path, 2, name="again.jsonl.gz"),
+    ]
+    with pytest.raises(UsageError) as raised:
+        gather(paths)
+    assert str(raised.value) == f"{paths[2]}: is of shard 2/3, as {paths[1]} is; remove one of them"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"of": 4}, "number of shards is 4 instead of 3"),
+        ({"base": "other"}, "base is other instead of origin/main (1a2b3c4)"),
+        ({"head": "5d6e7f8"}, "head is 5d6e7f8 instead of 5d6e7f8 with changes"),
+        ({"arguments": ("bench", "-x")}, "arguments is bench -x instead of bench"),
+        ({"variables": {"head": {"A": "1"}}}, "variables is head A=1 instead of none"),
+        (
+            {"installed": {**INSTALLED, "numpy": ("2.0", "2.1")}},
+            "version of numpy is 2.0 2.1 instead of 2.0",
+        ),
+        ({"installed": {"numpy": ("2.0", "2.0")}}, "version of tqdm is none instead of 4 5"),
+        ({"tests": (*TESTS, "t.py::new")}, "it has the test t.py::new"),
+        ({"tests": TESTS[1:]}, f"it lacks the test {TESTS[0]}"),
+    ],
+)
+def test_a_shard_of_another_gate_is_refused_with_the_difference(tmp_path, changes, said):
+    first = file_of(tmp_path, 1)
+    other = file_of(tmp_path, 2, name="other.jsonl.gz", **changes)
+    with pytest.raises(UsageError) as raised:
+        gather([other, first])
+    assert (
+        str(raised.value)
+        == f"{other}: is of another gate than {first}: {said}; judge the shards of one gate"
+    )
+
+
+def test_shards_whose_ids_differ_between_machines_are_refused_with_the_reason(tmp_path):
+    paths = [
+        file_of(
+            tmp_path, number, name=f"{number}.jsonl.gz", tests=(*TESTS, f"t.py::test_set[{order}]")
+        )
+        for number, order in ((1, "{'a', 'b'}"), (2, "{'b', 'a'}"))
+    ]
+    with pytest.raises(
+        UsageError,
+        match=(
+            r"it has the test t\.py::test_set\[.*\]: its id differs between processes, "
+            r".*PYTHONHASHSEED=0"
+        ),
+    ):
+        gather(paths)
+
+
+def test_gates_that_are_no_shards_are_judged_alone(tmp_path):
+    whole = write(tmp_path / "whole.jsonl.gz", series())
+    assert gather([whole]) == load(whole)
+    with pytest.raises(UsageError, match="number of shards is 3 instead of 1"):
+        gather([whole, file_of(tmp_path, 2)])
+    with pytest.raises(UsageError, match="is of shard 1/1, as"):
+        gather([whole, write(tmp_path / "second.jsonl.gz", series())])
+
+
+# ---- The level -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shards", [1, 2, 8, 40, MOST_SHARDS])
+def test_a_false_alarm_of_all_shards_has_a_probability_of_1_in_1_000(shards):
+    # p-values of unchanged code are uniform; small ones matter most.
+    first = np.exp(np.linspace(math.log(1e-12), math.log(SCREENING), 2_000_001))
+    of_a_look = np.trapezoid(np.minimum(product(shards) / first, CONFIRMING), first)
+    assert shards * len(looks(shards)) * of_a_look == pytest.approx(1.0e-3, rel=0.02)
+
+
+def test_the_product_of_a_single_machine_is_unchanged():
+    assert (product(1), looks(1)) == (PRODUCT, LOOKS)
+
+
+@pytest.mark.parametrize(("shards", "first"), [(1, 4), (2, 8), (8, 8), (40, 12), (MOST_SHARDS, 16)])
+def test_the_first_look_can_confirm(shards, first):
+    assert looks(shards) == (first, first + 4, first + 8)
+    for launches in (LEAST_LAUNCHES, 9, LAUNCHES, 13):
+        fresh = least_fresh(launches, shards)
+        assert 2.0**-launches * max(2.0**-fresh, 1 / (MANY + 1)) <= product(shards)
+
+
+def test_a_slowdown_that_a_gate_of_one_machine_confirms_needs_more_of_a_shard():
+    first, fresh = (
+        decision.Estimate(quantity((0.1,) * 10), 0.1, 0.1, 0.1, p, 10) for p in (2**-10, 2**-4)
+    )
+    assert decision._is_confirmed(first, fresh)
+    assert not decision._is_confirmed(first, fresh, 8)
+    assert decision._is_confirmed(first, replace(fresh, p=2**-8), 8)
+
+
+@given(st.integers(2, MOST_SHARDS))
+def test_more_shards_need_more_evidence(shards):
+    assert product(shards) < product(shards - 1)
+    assert looks(shards) >= looks(shards - 1)

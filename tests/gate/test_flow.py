@@ -1,0 +1,1514 @@
+"""The flow of a gate with launches that are made up.
+
+How many there are, of what, what is kept, and how it ends early.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import gate_builders
+import pytest
+import reproducer_builders
+
+from mnistbench.core.errors import UsageError
+from mnistbench.core.machine import PINNED
+from mnistbench.gate import flow, launcher, qualification
+from mnistbench.gate.flow import LAUNCHES, Request, measure
+from mnistbench.gate.launcher import LaunchError, ListedCase, Listing
+from mnistbench.gate.planning import LEAST_EFFORT
+from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
+from mnistbench.gate.report import last_line, report
+from mnistbench.gate.statistics import samples
+from mnistbench.gate.statistics.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED
+from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, REORDERED
+from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.samples import BASE, HEAD, NO_END, End, Shard
+from mnistbench.gate.statistics.shards import gather
+from mnistbench.showing.output import render
+from mnistbench.showing.progress import Progress
+
+#: The id of the first of two cases.
+QUICK = "bench/test_step.py::test_step[lenet5-b16-cpu]"
+#: The id of the second of two cases.
+SLOW = "bench/test_step.py::test_step[convnet-b16-cpu]"
+
+PARAMS = {"device": "cpu", "threads": 1, "batch_size": 16}
+
+
+@pytest.fixture(autouse=True)
+def _machine(alone, monkeypatch):
+    """One core, and all the memory that anybody wants."""
+    monkeypatch.setattr(flow, "own_cores", lambda: [0])
+    monkeypatch.setattr(flow, "available_bytes", lambda: math.inf)
+    monkeypatch.setattr(flow, "cpu_model", lambda: "EPYC")
+
+
+@pytest.fixture
+def here(tmp_path):
+    """The user's tree; the base is the one beside it."""
+    for name in ("base", "project"):
+        (tmp_path / name / "bench").mkdir(parents=True)
+        (tmp_path / name / "bench/test_step.py").touch()
+    return tmp_path / "project"
+
+
+class Heard(Progress):
+    """Keeps what it shows."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.said = []
+        self.launches = []
+        self.cases = []  # a log shows none of them
+
+    def say(self, text):
+        self.said.append(text)
+
+    def step(self, text, *, log=None, left_s=None):
+        (self.launches if log is None else self.cases).append((text, left_s))
+
+
+class Launches:
+    """Starts launches that nobody measures, by a clock of their own."""
+
+    # seconds: of each launch and of the survey, and of a case that is measured.
+    loading = 5.0
+    of_case = 10.0
+
+    def __init__(self):
+        self.cases = {side: dict.fromkeys((QUICK, SLOW), PARAMS) for side in (BASE, HEAD)}
+        self.factors = {QUICK: 1.0, SLOW: 1.0}  # of the head's times
+        self.started = []  # (plan, seed, only) of each
+        self.operations = {}  # of the head: operation -> factor of its time
+        self.once = {}  # as of gate_builders.series
+        self.described = []  # (rows of each side, folder) of slower operations
+        self.looked = []  # (plan, default folder) of each survey
+        self.packages = {side: {"torch": "2.15.0", "tqdm": "4"} for side in (BASE, HEAD)}
+        self.selects = lambda arguments, folder: ((folder, *arguments), ("step",))
+        self.torch = dict.fromkeys((BASE, HEAD), "2.15.0")
+        self.failed = {}  # of the head
+        self.missing = {BASE: (), HEAD: ()}  # arguments of pytest
+        self.left_out = {}  # of the base: case -> why
+        self.loaded = {BASE: (), HEAD: ()}  # packages that the tests import
+        self.compiled = dict.fromkeys((BASE, HEAD))  # whether the fast step has compiled loops
+        self.running = 0
+        self.at_once = 1  # most launches at the same time
+        self.cores = []  # of each launch
+        self.seconds = 0.0  # of the calls of a case in the survey
+        self.spent = (1, 1, 0, 0)  # efforts of a case in a launch, and their seconds
+        self.clock = 0.0
+        self.before = {}  # number of the launch -> called before it is measured; 0 is the survey
+        self.changes = {}  # number of the launch -> changes of what it leaves
+        self.unstable = {}  # number of the launch -> node ids that it does not find again
+        self.again = {}  # side -> node id -> parameters, if the tests are collected again
+        self.collected = []  # seeds of these collections
+
+    def monotonic(self):
+        return self.clock
+
+    @contextmanager
+    def launching(self, plan, seed, only, log, cores):
+        assert self.running < self.at_once
+        assert all(tree.directory.is_dir() for tree in plan.trees.values())
+        self.started.append((plan, seed, only))
+        self.cores.append(cores)
+        self.running += 1
+        try:
+            yield self
+        finally:
+            self.running -= 1
+
+    def survey(self, plan, seed, folder, log):
+        assert all(tree.directory.is_dir() for tree in plan.trees.values())
+        self.looked.append((plan, folder))
+        self.clock += self.loading
+        self.before.get(0, lambda: None)()
+        arguments, phases = self.selects(plan.arguments, folder)
+        listings = {side: self.listing(side) for side in (BASE, HEAD)}
+        parameters = {
+            side: {case: found.parameters for case, found in listings[side].cases.items()}
+            for side in listings
+        }
+        plan = replace(
+            plan, arguments=tuple(filter(None, arguments)), phases=phases, parameters=parameters
+        )
+        return plan, listings
+
+    def collect_again(self, plan, seed, log):
+        self.collected.append(seed)
+        return self.again
+
+    def capture(self, plan, seed, wanted, folder, log):
+        assert all(tree.directory.is_dir() for tree in plan.trees.values())
+        self.described.append((wanted, folder))
+        rows = [reproducer_builders.row()]
+        return {
+            side: {
+                one["script"]: {"rows": rows, "why_not": "", "threads": 1} for one in wanted[side]
+            }
+            for side in wanted
+        }
+
+    def listing(self, side):
+        failed = self.failed if side == HEAD else {}
+        cases = {
+            case: ListedCase(
+                case.rpartition("::")[2],
+                params,
+                failed=failed.get(case, ""),
+                seconds=self.seconds,
+                memory=None if case == SLOW else {BASE: 1_000, HEAD: 2_000}[side],
+            )
+            for case, params in self.cases[side].items()
+        }
+        return Listing(
+            cases,
+            self.packages[side],
+            self.torch[side],
+            {"model": f"{side}/model.py"},
+            resident=500_000,
+            left_out=self.left_out if side == BASE else {},
+            missing=self.missing[side],
+            loaded=self.loaded[side],
+            has_compiled_loops=self.compiled[side],
+        )
+
+    def ready(self):
+        self.clock += self.loading
+
+    def measure(self, begins):
+        _, seed, only = self.started[-1]
+        lacking = self.unstable.get(len(self.started), ())
+        only = [case for case in only if case not in lacking]
+        for number in range(1, len(only) + 1):
+            if begins:
+                begins(number)
+            self.clock += self.of_case
+        self.before.get(len(self.started), lambda: None)()
+        operations = {
+            key: (ns, self.operations.get(key, 1.0))
+            for key, (ns, _) in gate_builders.Measured().operations.items()
+        }
+        added = 1 + self.started[-1][0].added
+        cases = {
+            case: gate_builders.Measured(factor=self.factors[case] * added, operations=operations)
+            for case in only
+        }
+        [launch] = gate_builders.series(cases, count=1, seed=seed, once=self.once)
+        line = gate_builders.line(launch)
+        del line["stage"]
+        return {
+            **line,
+            "case_seconds": dict.fromkeys(only, self.of_case),
+            "efforts": dict.fromkeys(only, self.spent),
+            "unmeasurable": dict.fromkeys(lacking, OTHER_ID),
+            **self.changes.get(len(self.started), {}),
+        }
+
+
+@pytest.fixture
+def launches():
+    return Launches()
+
+
+@pytest.fixture
+def gate(here, tmp_path, launches, monkeypatch):
+    """Measure with these launches; what the request says by keywords."""
+    for name in ("launching", "survey", "capture", "collect_again", "monotonic"):
+        monkeypatch.setattr(flow, name, getattr(launches, name))
+
+    def measured(progress=None, *, where=here, **changes):
+        monkeypatch.chdir(where)
+        request = Request(
+            **{
+                "base_dir": tmp_path / "base",
+                "storage": tmp_path / "storage",
+                "launches": 9,
+                **changes,
+            }
+        )
+        return measure(request, progress or Heard(), seed=100)
+
+    return measured
+
+
+def raising(error):
+    def raises():
+        raise error
+
+    return raises
+
+
+def stages_of(measured):
+    return [launch.stage for launch in measured.launches]
+
+
+# ---- All of it -----------------------------------------------------------------------------------
+
+
+def test_launches_are_measured_and_kept(gate, launches, tmp_path):
+    measured = gate(launches=9, only=(SLOW,), head_python="/opt/python", head_env=(("A", "1"),))
+    assert stages_of(measured) == [1] * 9
+    assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * 9
+    assert len({seed for _, seed, _ in launches.started}) == 9  # each has a coin of its own
+    assert launches.running == 0
+    assert (
+        replace(measured.end, parts_s={}) == End(elapsed_s=launches.clock) == End(elapsed_s=230.0)
+    )
+    assert measured.path.parent == tmp_path / "storage/gate"
+    assert list(measured.path.parent.iterdir()) == [measured.path]
+    assert samples.load(measured.path) == measured
+    [(surveyed, _)] = launches.looked
+    plan, _, _ = launches.started[0]
+    assert surveyed.only == plan.only == (SLOW,)
+    assert plan.pythons == {BASE: sys.executable, HEAD: "/opt/python"}
+    assert plan.variables == measured.header.variables == {BASE: {}, HEAD: {"A": "1"}}
+
+
+def test_the_header_says_what_is_compared(gate, launches, here, monkeypatch):
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+    launches.packages = {BASE: {"tqdm": "4", "Gone": "1"}, HEAD: {"tqdm": "5", "Added": "1"}}
+    launches.torch = {BASE: "2.14.0", HEAD: "2.15.0"}
+    header = gate(launches=8, pytest=("-k", "step")).header
+    assert header.base.endswith("/base")
+    assert header.head == str(here)
+    assert header.arguments == ("bench", "-k", "step")
+    assert (header.seed, header.torch) == (100, "2.14.0 -> 2.15.0")
+    assert header.labels == {QUICK: "test_step[lenet5-b16-cpu]", SLOW: "test_step[convnet-b16-cpu]"}
+    assert header.files == {BASE: {"model": "base/model.py"}, HEAD: {"model": "head/model.py"}}
+    assert header.packages == {"Added": ("", "1"), "Gone": ("1", ""), "tqdm": ("4", "5")}
+    assert header.memory == {QUICK: {BASE: 1_000, HEAD: 2_000}}
+    assert header.resident == {BASE: 500_000, HEAD: 500_000}
+    assert header.allocator == {**PINNED, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+
+def test_what_the_surveys_say_of_a_case_is_said_once(gate, launches):
+    listing = launches.listing
+
+    def noted(side):
+        found = listing(side)
+        found.cases[QUICK].note = "changes its arguments"
+        found.cases[QUICK].uncompared = f"returns {side}"
+        return found
+
+    launches.listing = noted
+    header = gate(launches=8).header
+    assert header.notes == {QUICK: "changes its arguments"}
+    assert header.uncompared == {QUICK: "in the base: returns base; in the head: returns head"}
+
+
+# ---- Ids that differ between processes -----------------------------------------------------------
+
+
+def test_a_case_that_a_launch_does_not_find_again_is_left_out_of_later_ones(gate, launches):
+    launches.unstable = {2: [SLOW]}
+    measured = gate(launches=9)
+    assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * 2 + [[QUICK]] * 7
+    verdict = conclude(measured, JudgeOptions())
+    assert verdict.unmeasurable == {SLOW: OTHER_ID}
+    [reason] = verdict.reasons
+    assert (
+        reason.text == f"not measured: {SLOW}: {OTHER_ID}; add --allow-missing to judge without it"
+    )
+    assert samples.load(measured.path) == measured
+
+
+def test_a_case_that_no_launch_finds_again_needs_no_time_of_its_own(gate, launches):
+    launches.unstable = {number: [SLOW] for number in range(1, 22)}
+    launches.factors[QUICK] = 1.2  # fresh launches, whose duration is estimated
+    measured = gate(launches=9, budget_s=10_000)
+    assert stages_of(measured) == [1] * 9 + [2] * 8
+    assert conclude(measured, JudgeOptions()).outcome == REGRESSED
+
+
+def test_a_gate_whose_cases_get_lost_one_after_the_other_says_why(gate, launches):
+    launches.unstable = {1: [QUICK], 2: [SLOW]}
+    measured = gate(launches=9)
+    assert measured.end.cut_short == f"no case is left to be measured: {QUICK}, {SLOW}: {OTHER_ID}"
+    verdict = conclude(measured, JudgeOptions())
+    assert verdict.outcome == INCONCLUSIVE
+    assert OTHER_ID in render(report(verdict), "terminal")
+    allowed = conclude(measured, JudgeOptions(allow_missing=True))
+    assert allowed.outcome == INCONCLUSIVE  # nothing was measured
+    assert render(report(allowed), "json")
+
+
+def test_ids_of_one_side_alone_are_looked_for_in_another_process(gate, launches):
+    launches.cases[BASE]["t.py::t[<A at 0x1>]"] = launches.cases[HEAD]["t.py::t[<A at 0x2>]"] = (
+        PARAMS
+    )
+    launches.cases[BASE]["t.py::renamed[1]"] = launches.cases[HEAD]["t.py::renamed[2]"] = PARAMS
+    launches.again = {
+        BASE: {"t.py::t[<A at 0x3>]": "", "t.py::renamed[1]": ""},
+        HEAD: {"t.py::t[<A at 0x4>]": "", "t.py::renamed[2]": ""},
+    }
+    header = gate(launches=8).header
+    [seed] = launches.collected
+    assert seed != 100  # of the survey
+    assert header.unmeasurable == {"t.py::t[...]": OTHER_ID}
+    assert (header.only_base, header.only_head) == (("t.py::renamed[1]",), ("t.py::renamed[2]",))
+
+
+def test_tests_are_not_collected_again_without_a_suspicion(gate, launches):
+    launches.cases[HEAD]["t.py::new[1]"] = PARAMS
+    launches.cases[BASE]["t.py::gone[1]"] = PARAMS
+    assert gate(launches=8).header.unmeasurable == {}
+    assert launches.collected == []
+
+
+def test_an_id_of_one_side_alone_may_have_its_counterpart_in_another_shard(gate, launches):
+    launches.cases[BASE]["t.py::t[<A at 0x1>]"] = PARAMS
+    launches.again = {BASE: {}, HEAD: {}}
+    header = gate(launches=8, shard=Shard(1, 2)).header
+    assert header.unmeasurable == {"t.py::t[...]": f"in the base: {OTHER_ID}"}
+    assert header.only_base == ()
+
+
+def test_parameters_that_belong_to_another_id_in_the_head_are_not_compared(gate, launches):
+    listing = launches.listing
+
+    def swapped(side):
+        found = listing(side)
+        order = ("one", "two") if side == BASE else ("two", "one")
+        for case, parameters in zip(("t.py::t[x0]", "t.py::t[x1]"), order, strict=True):
+            found.cases[case] = ListedCase(case, PARAMS, parameters=parameters)
+        return found
+
+    launches.listing = swapped
+    of_base = {"t.py::t[x0]": "one", "t.py::t[x1]": "two"}
+    of_head = {"t.py::t[x0]": "two", "t.py::t[x1]": "one"}
+    launches.again = {BASE: of_base, HEAD: of_head}
+    header = gate(launches=8).header
+    assert header.unmeasurable == {"t.py::t[x0]": REORDERED, "t.py::t[x1]": REORDERED}
+    assert list(header.labels) == [QUICK, SLOW]
+    assert header.changed == ()
+
+
+def test_parameters_whose_order_is_random_are_not_said_to_have_changed_in_the_head(gate, launches):
+    listing = launches.listing
+    of_base = {"t.py::t[x0]": "one", "t.py::t[x1]": "two"}
+    of_head = {"t.py::t[x0]": "two", "t.py::t[x1]": "one"}
+
+    def swapped(side):
+        found = listing(side)
+        for case, parameters in (of_base if side == BASE else of_head).items():
+            found.cases[case] = ListedCase(case, PARAMS, parameters=parameters)
+        return found
+
+    launches.listing = swapped
+    launches.again = {BASE: of_head, HEAD: of_head}  # the head has the same order twice by chance
+    header = gate(launches=8).header
+    assert header.unmeasurable == {"t.py::t[...]": OTHER_PARAMETERS}
+    assert (header.only_base, header.only_head, header.changed) == ((), (), ())
+    assert list(header.labels) == [QUICK, SLOW]
+
+
+def test_cases_that_a_survey_cannot_measure_have_a_reason(gate, launches):
+    listing = launches.listing
+    launches.listing = lambda side: replace(
+        listing(side), unmeasurable={"t.py::a": "only creates", side: "only creates"}
+    )
+    header = gate(launches=8).header
+    assert header.unmeasurable == {
+        "t.py::a": "only creates",
+        BASE: "in the base: only creates",
+        HEAD: "in the head: only creates",
+    }
+    launches.listing = lambda side: replace(
+        listing(side), cases={}, unmeasurable={"t.py::a": "only creates", "t.py::b": "x"}
+    )
+    with pytest.raises(
+        LaunchError, match=r"^no case can be measured: t\.py::a: only creates; t\.py::b: x$"
+    ):
+        gate(launches=8)
+
+
+def test_the_hash_seed_of_the_user_is_said(gate, monkeypatch):
+    monkeypatch.setenv("PYTHONHASHSEED", "5")
+    assert any("PYTHONHASHSEED=5" in remark for remark in gate(launches=8).header.remarks)
+    monkeypatch.setenv("PYTHONHASHSEED", "random")
+    assert gate(launches=8).header.remarks == ()
+
+
+def test_what_decides_which_code_runs_is_kept_of_both_sides(gate, launches):
+    listing = launches.listing
+
+    def found(side):
+        listed = replace(
+            listing(side), cpu={"instruction set": {BASE: "AVX512", HEAD: "AVX2"}[side]}
+        )
+        listed.cases[QUICK].onednn = {"matmul ref:any": 1} if side == HEAD else {}
+        return listed
+
+    launches.listing = found
+    measured = gate(launches=8)
+    header = measured.header
+    assert header.cpu == {BASE: {"instruction set": "AVX512"}, HEAD: {"instruction set": "AVX2"}}
+    assert header.onednn == {QUICK: {BASE: {}, HEAD: {"matmul ref:any": 1}}}
+    assert samples.load(measured.path).header == header
+
+
+#: oneDNN computes what PyTorch's own code would take longer for.
+CONVOLUTION = """
+import torch
+
+
+def test_convolution(benchmark):
+    benchmark(torch.nn.functional.conv2d, torch.ones(2, 8, 16, 16), torch.ones(8, 8, 3, 3))
+"""
+
+
+@pytest.mark.versions
+@pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="the variables have names of x86's instruction sets"
+)
+def test_a_forced_instruction_set_is_another_path_in_the_report(gate, here, launches, monkeypatch):
+    """The surveys are processes of both sides; what they have found is in the header."""
+    (here / "bench/test_step.py").write_text(CONVOLUTION)
+    monkeypatch.setattr(flow, "survey", launcher.survey)
+    case = "bench/test_step.py::test_convolution"
+    launches.factors = {case: 1.0}
+    forced = (("ONEDNN_MAX_CPU_ISA", "SSE41"), ("ATEN_CPU_CAPABILITY", "default"))
+    measured = gate(launches=8, base_dir=None, head_env=forced)
+    text = render(report(conclude(measured, JudgeOptions())), "terminal")
+    assert re.search(
+        (
+            "^cpu: instruction set AVX.* -> DEFAULT; oneDNN Intel AVX.* -> Intel SSE4.1; OpenMP "
+            "lib.*omp"
+        ),
+        text,
+        re.MULTILINE,
+    )
+    assert re.search(
+        "^test_step.py::test_convolution: another path was taken: convolution .* -> .*",
+        text,
+        re.MULTILINE,
+    )
+    assert text == render(report(conclude(samples.load(measured.path), JudgeOptions())), "terminal")
+
+
+def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(
+    gate, launches, here, tmp_path
+):
+    listing = launches.listing
+    for side, text in ((tmp_path / "base", "1"), (here, "2")):
+        for name in ("bench/test_step.py", "bench/same.json", "bench/other.json"):
+            (side / name).write_text("1" if name == "bench/same.json" else text)
+    (here / "bench/new.json").touch()
+
+    def found(side):
+        listed = listing(side)
+        listed.cases[QUICK].sources = (
+            "bench/same.json",
+            "bench/test_step.py",
+            *(["bench/new.json"] if side == HEAD else []),
+        )
+        listed.cases[SLOW].sources = ("bench/same.json",)
+        listed.cases[QUICK].returns = {BASE: "list", HEAD: "generator"}[side]
+        listed.cases[QUICK].uncompared = {BASE: "", HEAD: "returns generator"}[side]
+        return listed
+
+    launches.listing = found
+    header = gate(launches=8).header
+    assert header.sources == {QUICK: ("bench/new.json", "bench/test_step.py")}
+    assert header.returned == {QUICK: ("list", "generator")}
+    assert header.uncompared == {}
+    assert samples.load(gate(launches=8).path).header.returned == header.returned
+
+
+def test_a_package_that_one_side_lacks_and_the_tests_import_is_an_exact_difference(gate, launches):
+    launches.packages[HEAD] |= {"orjson": "3.8", "idle": "1.0", "both": "2"}
+    launches.packages[BASE] |= {"numba": "0.68.1", "both": "1"}
+    launches.loaded = {BASE: ("numba", "both", "tqdm"), HEAD: ("orjson", "tqdm")}
+    assert conclude(gate(launches=8), JudgeOptions()).exact_differences[samples.ALL_CASES] == (
+        "another path was taken: numba 0.68.1 -> not installed",
+        "another path was taken: orjson not installed -> 3.8",
+    )
+
+
+@pytest.mark.parametrize(
+    ("compiled", "head", "said"),
+    [
+        (
+            (True, False),
+            {},
+            (
+                "numba 0.68.1 -> not installed, so the fast step runs without compiled loops in "
+                "the head"
+            ),
+        ),
+        (
+            (True, False),
+            {"numba": "0.68.1"},
+            "numba 0.68.1, so the fast step runs without compiled loops in the head",
+        ),
+        (
+            (False, True),
+            {"numba": "0.69"},
+            "numba 0.68.1 -> 0.69, so the fast step runs without compiled loops in the base",
+        ),
+        ((True, True), {"numba": "0.68.1"}, ""),
+        ((None, None), {"numba": "0.68.1"}, ""),
+    ],
+)
+def test_a_fast_step_without_compiled_loops_on_one_side_is_an_exact_difference(
+    gate, launches, compiled, head, said
+):
+    launches.packages[BASE]["numba"] = "0.68.1"
+    launches.packages[HEAD] |= head
+    launches.loaded = {BASE: ("numba",), HEAD: ("numba",) if head else ()}
+    launches.compiled = dict(zip((BASE, HEAD), compiled, strict=True))
+    for side in (BASE, HEAD):
+        launches.cases[side][SLOW] = {**PARAMS, "step": "fast"}
+    found = conclude(gate(launches=8), JudgeOptions()).exact_differences
+    texts = [text for of_case in found.values() for text in of_case if "numba" in text]
+    assert texts == ([f"another path was taken: {said}"] if said else [])
+    if said:
+        assert texts[0] in found[SLOW.rpartition("::")[2]]
+
+
+def test_other_dependencies_and_numbers_of_threads_are_remarks(gate, here, tmp_path):
+    for folder, version in ((tmp_path / "base", "1"), (here, "2")):
+        (folder / "requirements-dev.txt").write_text(f"numpy=={version}")
+        (folder / "setup.py").write_text("setup()")
+        (folder / "same.py").write_text(f"VERSION = {version}\ntorch.set_num_threads(4)\n")
+        (folder / "bench/net.py").write_text(f"torch.set_num_threads({version})")
+    (here / "new.py").touch()
+    assert gate(launches=8).header.remarks == (
+        (
+            "the sides may have other dependencies (requirements-dev.txt), which the gate does "
+            "not install; name other versions with --head-with"
+        ),
+        (
+            "the sides set other numbers of threads (bench/net.py), which count in the body of a "
+            "plain test; elsewhere OMP_NUM_THREADS does"
+        ),
+    )
+
+
+def test_sides_of_one_tree_have_one_name(gate):
+    header = gate(launches=8, base_dir=None, head_env=(("A", "1"),)).header
+    assert header.base == header.head
+
+
+def test_the_copies_are_gone_when_all_is_measured(gate, launches, tmp_path):
+    gate(launches=8)
+    plan, _, _ = launches.started[-1]
+    assert not plan.home.exists()
+    # A path's length changes where strings lie in memory: neither side may have the better one.
+    assert len({len(str(tree.root)) for tree in plan.trees.values()}) == 1
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_progress_is_told_before_each_launch_and_at_the_end(gate):
+    heard = Heard()
+    gate(heard, launches=8)
+    assert heard.said == ["loading both sides"]
+    rest = [None, *(25.0 * (8 - done) for done in range(1, 8))]
+    assert heard.launches == [
+        (f"launch {number} of 8", left_s) for number, left_s in enumerate(rest, 1)
+    ]
+
+
+def test_progress_is_told_before_each_case_with_the_time_that_is_left(gate):
+    """The first launch has no time of an earlier one.
+
+    Its first case took 15 s with the start, so both together take 30 s.
+    """
+    heard = Heard()
+    gate(heard, launches=8)
+    assert heard.cases[:4] == [
+        ("launch 1 of 8, case 1 of 2", None),
+        ("launch 1 of 8, case 2 of 2", 7.5 * 30.0),
+        ("launch 2 of 8, case 1 of 2", 7 * 25.0),
+        ("launch 2 of 8, case 2 of 2", 6.5 * 25.0),
+    ]
+    assert len(heard.cases) == 8 * 2
+
+
+def test_of_a_repository_the_header_has_commits(gate, launches, here):
+    for arguments in (
+        ["init", "--quiet"],
+        ["add", "."],
+        ["commit", "--quiet", "--message", "first"],
+    ):
+        subprocess.run(["git", *arguments], cwd=here, check=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True
+    ).stdout[:7]
+    header = gate(launches=8, base_dir=None, base="HEAD").header
+    assert (header.base, header.head) == (commit, commit)
+    (here / "new.py").touch()
+    assert (
+        gate(launches=8, base_dir=None, base="HEAD", where=here / "bench").header.head
+        == f"{commit} with changes"
+    )
+    assert launches.started[-1][0].repository == here
+    assert launches.started[-1][0].trees[HEAD].directory.name == "bench"
+
+
+@pytest.mark.parametrize(
+    ("params", "exact"),
+    [({}, True), ({"device": "cuda"}, False), ({"threads": 2}, False)],
+    ids=["one thread", "an accelerator", "two threads"],
+)
+def test_a_case_computes_the_same_to_the_bit_on_one_thread_of_a_cpu(gate, launches, params, exact):
+    launches.cases = {side: {QUICK: {**PARAMS, **params}} for side in (BASE, HEAD)}
+    assert gate(launches=8).header.exact == {QUICK: exact}
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "exact"),
+    [("", "2", False), ("1", "1", True), ("2", "2", False), ("", "1", True), ("2", "", False)],
+)
+def test_threads_of_a_side_count_instead_of_those_of_the_case(gate, launches, base, head, exact):
+    variables = [{"OMP_NUM_THREADS": threads} if threads else {} for threads in (base, head)]
+    measured = gate(
+        launches=8, base_env=tuple(variables[0].items()), head_env=tuple(variables[1].items())
+    )
+    assert set(measured.header.exact.values()) == {exact}
+    # The cases have the same parameters.
+    assert list(measured.header.labels) == list(launches.cases[BASE])
+
+
+def test_a_plain_test_has_the_threads_of_its_side_and_is_compared(gate, launches):
+    launches.cases = {
+        side: {QUICK: {**PARAMS, "threads": threads}} for side, threads in ((BASE, 1), (HEAD, 2))
+    }
+    measured = gate(launches=8, head_env=(("OMP_NUM_THREADS", "2"),))
+    assert list(measured.header.labels) == [QUICK]
+    assert measured.header.changed == ()
+    with pytest.raises(LaunchError, match=r"^no case in common: "):
+        gate(launches=8)
+
+
+# ---- What is measured ----------------------------------------------------------------------------
+
+
+def test_cases_that_the_sides_do_not_share_are_said_and_not_measured(gate, launches):
+    other = {**PARAMS, "batch_size": 32}
+    launches.cases = {
+        BASE: {QUICK: PARAMS, SLOW: PARAMS, "t.py::gone": PARAMS},
+        HEAD: {"t.py::new": PARAMS, SLOW: other, QUICK: PARAMS},
+    }
+    launches.failed = {"t.py::new": "head: RuntimeError: boom"}  # does not matter there
+    header = gate(launches=8).header
+    assert (header.only_base, header.only_head, header.changed) == (
+        ("t.py::gone",),
+        ("t.py::new",),
+        (SLOW,),
+    )
+    assert list(header.labels) == [QUICK]
+    assert [only for _, _, only in launches.started] == [[QUICK]] * 8
+
+
+NO_CASE = (
+    "has no case in bench: no test there uses benchmark or op_benchmark, or its mnistbench is too "
+    "old for the gate; choose another base, or other tests after --"
+)
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        (
+            {BASE: ("bench",)},
+            (
+                "base ({base}) does not have bench, so all benchmarks are new, and there is "
+                "nothing to compare with; add --allow-missing to pass, or measure them alone: "
+                "mnistbench gate --qualify -- bench 'a b.py'"
+            ),
+        ),
+        (
+            {BASE: ("bench", "a b.py", "c.py")},
+            "base ({base}) does not have bench and 2 more, so all benchmarks are new",
+        ),
+        (
+            {HEAD: ("bench",)},
+            "head (working tree) does not have bench; name tests that both sides have after --",
+        ),
+    ],
+    ids=["new", "several", "removed"],
+)
+def test_what_one_side_alone_has_is_named(gate, launches, tmp_path, missing, said):
+    [side] = missing
+    launches.missing |= missing
+    launches.cases[side] = {}
+    with pytest.raises(LaunchError) as raised:
+        gate(pytest=("a b.py",))
+    assert str(raised.value).startswith(said.format(base=tmp_path / "base"))
+    assert not list((tmp_path / "storage").rglob("*.gz"))
+
+
+def test_tests_that_the_base_leaves_out_are_not_new(gate, launches):
+    launches.cases[BASE] = {}
+    launches.left_out = {QUICK: "is skipped: no GPU"}
+    with pytest.raises(LaunchError, match=r"has no case in bench: .*is skipped: no GPU"):
+        gate(allow_missing=True)
+
+
+def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, launches):
+    launches.cases[BASE] = {}
+    measured = gate(allow_missing=True)
+    assert (launches.started, measured.launches, measured.end.cut_short) == ([], [], "")
+    assert measured.header.only_head == (QUICK, SLOW)
+    for recorded in (measured, gather([measured.path])):
+        verdict = conclude(recorded, JudgeOptions(allow_missing=True))
+        assert (verdict.outcome, last_line(verdict)) == (
+            PASSED,
+            "passed: the base has none of the cases, so nothing was compared",
+        )
+        strict = conclude(recorded, JudgeOptions())
+        assert strict.outcome == INCONCLUSIVE
+        assert [reason.text for reason in strict.reasons] == [
+            (
+                "the base has none of the cases, so nothing was compared; add --allow-missing if "
+                "this is intended"
+            )
+        ]
+        assert not strict.is_excusable
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "said"),
+    [
+        (
+            [],
+            [QUICK],
+            (
+                "base ({base}) has no case in bench, so all benchmarks are new, and there is "
+                "nothing to compare with; add --allow-missing to pass, or measure them alone: "
+                "mnistbench gate --qualify -- bench"
+            ),
+        ),
+        ([QUICK], [], f"head (working tree) {NO_CASE}"),
+        (
+            [],
+            [],
+            (
+                "no case in bench: select tests that use the fixture benchmark or op_benchmark "
+                "after --"
+            ),
+        ),
+        (
+            ["t.py::a", "t.py::b", "t.py::c", "t.py::d"],
+            [QUICK],
+            (
+                f"no case in common: the base has t.py::a, t.py::b, t.py::c, the head {QUICK}; "
+                "cases with other node ids are not compared: if a file or a test was renamed, "
+                "compare with a commit that has the new name"
+            ),
+        ),
+    ],
+    ids=["base", "head", "both", "in common"],
+)
+def test_nothing_to_measure_is_one_line_and_leaves_no_file(
+    gate, launches, tmp_path, base, head, said
+):
+    launches.cases = {BASE: dict.fromkeys(base, PARAMS), HEAD: dict.fromkeys(head, PARAMS)}
+    with pytest.raises(LaunchError) as raised:
+        gate()
+    assert str(raised.value) == said.format(base=tmp_path / "base")
+    assert list(tmp_path.glob("storage/gate/*")) == []
+
+
+def test_cases_of_one_side_that_cannot_be_measured_are_named(gate, launches):
+    launches.cases = {BASE: {}, HEAD: {}}
+    listing = launches.listing
+    why = {BASE: {}, HEAD: {"t.py::a": "only creates"}}
+    launches.listing = lambda side: replace(listing(side), unmeasurable=why[side])
+    with pytest.raises(LaunchError) as raised:
+        gate()
+    assert str(raised.value) == "no case can be measured: t.py::a: only creates"
+
+
+def test_what_the_survey_selects_is_measured_in_every_launch_and_kept(gate, launches):
+    launches.selects = lambda arguments, folder: (arguments, ())
+    header = gate(launches=8, pytest=("-x", "bench/test_step.py")).header
+    [(plan, folder)] = launches.looked
+    assert (plan.arguments, folder) == (("-x", "bench/test_step.py"), "bench")
+    assert {(plan.arguments, plan.phases) for plan, _, _ in launches.started} == {
+        (("-x", "bench/test_step.py"), ())
+    }
+    assert header.arguments == ("-x", "bench/test_step.py")
+
+
+def test_a_project_without_that_folder_is_searched_whole(gate, launches, here):
+    (here / "bench/test_step.py").rename(here / "test_step.py")
+    (here / "bench").rmdir()
+    gate(launches=8)
+    assert launches.looked[0][1] == ""
+    plan, _, _ = launches.started[0]
+    assert (plan.arguments, plan.phases) == ((), ("step",))
+
+
+def sharded(launches, number, of):
+    """Let the survey divide the tests, as the launcher does."""
+    looked = launches.survey
+
+    def survey(plan, *arguments):
+        found, listings = looked(plan, *arguments)
+        tests = tuple(sorted({*launches.cases[BASE], *launches.cases[HEAD]}))
+        shard = replace(plan.shard, tests=tests)
+        own = {
+            side: replace(
+                one,
+                cases={case: listed for case, listed in one.cases.items() if case in shard.own()},
+            )
+            for side, one in listings.items()
+        }
+        return replace(found, shard=shard), own
+
+    return {"shard": Shard(number, of)}, survey
+
+
+def test_a_shard_measures_its_tests_and_its_file_says_so(gate, launches, monkeypatch, tmp_path):
+    found = []
+    for number in (1, 2):
+        changes, survey = sharded(launches, number, 2)
+        monkeypatch.setattr(flow, "survey", survey)
+        found.append(gate(launches=10, **changes))
+    assert sorted(case for measured in found for case in measured.header.labels) == sorted(
+        (QUICK, SLOW)
+    )
+    assert [measured.path.name.rpartition("_")[0].rpartition("_")[0] for measured in found] == [
+        "shard-1-of-2",
+        "shard-2-of-2",
+    ]
+    packages = {"torch": ("2.15.0", "2.15.0"), "tqdm": ("4", "4")}
+    assert [one.header.shard for one in found] == [
+        Shard(number, 2, tuple(sorted((QUICK, SLOW))), packages) for number in (1, 2)
+    ]
+    together = conclude(gather([measured.path for measured in found]), JudgeOptions())
+    assert len(together.header.labels) == 2
+    assert together.outcome == PASSED
+
+
+def test_a_flagged_case_of_a_shard_has_more_fresh_launches(gate, launches, monkeypatch):
+    launches.factors = {QUICK: 1.2, SLOW: 1.2}
+    changes, survey = sharded(launches, 1, 2)
+    monkeypatch.setattr(flow, "survey", survey)
+    measured = gate(launches=10, **changes)
+    assert stages_of(measured) == [1] * 10 + [2] * 8  # 4 can only confirm the level of a whole gate
+    assert conclude(measured, JudgeOptions()).outcome == REGRESSED
+
+
+def test_a_shard_whose_tests_are_left_out_does_not_lack_in_the_gate(gate, launches, monkeypatch):
+    changes, survey = sharded(launches, 1, 2)
+    left_out = Shard(2, 2, (QUICK, SLOW)).own()
+
+    def skipped(plan, *arguments):
+        found, listings = survey(plan, *arguments)
+        none = {
+            side: replace(one, cases={}, left_out=dict.fromkeys(left_out, "is skipped"))
+            for side, one in listings.items()
+        }
+        return found, none if plan.shard.number == 2 else listings
+
+    monkeypatch.setattr(flow, "survey", skipped)
+    first = gate(launches=10, **changes)
+    second = gate(**{**changes, "shard": Shard(2, 2)})
+    assert (second.launches, second.end.cut_short) == (
+        [],
+        "no test of this shard is a case of both sides",
+    )
+    assert conclude(second, JudgeOptions()).outcome == INCONCLUSIVE
+    together = conclude(gather([first.path, second.path]), JudgeOptions())
+    assert (together.outcome, together.header.left_out[HEAD]) == (
+        PASSED,
+        dict.fromkeys(left_out, "is skipped"),
+    )
+
+
+def test_shards_with_new_benchmarks_alone_compare_nothing(gate, launches, monkeypatch):
+    launches.cases[BASE] = {}
+    launches.again = {BASE: {}, HEAD: dict.fromkeys((QUICK, SLOW), "")}
+    parts = []
+    for number in (1, 2):
+        changes, survey = sharded(launches, number, 2)
+        monkeypatch.setattr(flow, "survey", survey)
+        parts.append(gate(allow_missing=True, **changes))
+    together = gather([part.path for part in parts])
+    allowed = conclude(together, JudgeOptions(allow_missing=True))
+    said = "the base has none of the cases, so nothing was compared"
+    assert (allowed.outcome, last_line(allowed)) == (PASSED, f"passed: {said}")
+    strict = conclude(together, JudgeOptions())
+    assert strict.outcome == INCONCLUSIVE
+    assert [reason.text for reason in strict.reasons] == [
+        f"{said}; add --allow-missing if this is intended"
+    ]
+    # The base may have the tests of another shard.
+    for recorded in (parts[0], gather([parts[0].path])):
+        alone = conclude(recorded, JudgeOptions(allow_missing=True))
+        assert alone.outcome == INCONCLUSIVE
+        assert said not in last_line(alone)
+
+
+def test_shards_of_which_none_has_a_case_do_not_pass(gate, launches, monkeypatch):
+    left_out = dict.fromkeys((QUICK, SLOW), "is skipped")
+    parts = []
+    for number in (1, 2):
+        changes, survey = sharded(launches, number, 2)
+
+        def skipped(plan, *arguments, survey=survey):
+            found, listings = survey(plan, *arguments)
+            return found, {
+                side: replace(one, cases={}, left_out=left_out) for side, one in listings.items()
+            }
+
+        monkeypatch.setattr(flow, "survey", skipped)
+        parts.append(gate(**changes))
+    for is_allowed in (False, True):
+        verdict = conclude(
+            gather([part.path for part in parts]), JudgeOptions(allow_missing=is_allowed)
+        )
+        assert verdict.outcome == INCONCLUSIVE
+        assert last_line(verdict) == "inconclusive: no test of any shard is a case of both sides"
+        assert not verdict.is_excusable
+
+
+def test_one_test_is_not_divided(gate, launches, monkeypatch):
+    changes, survey = sharded(launches, 2, 2)
+
+    def of_one_test(*arguments):
+        plan, listings = survey(*arguments)
+        return replace(plan, shard=replace(plan.shard, tests=plan.shard.tests[:1])), listings
+
+    monkeypatch.setattr(flow, "survey", of_one_test)
+    with pytest.raises(UsageError, match=r"a single test cannot be divided, so remove --shard$"):
+        gate(**changes)
+
+
+def test_more_shards_than_tests_are_refused(gate, launches, monkeypatch, tmp_path):
+    changes, survey = sharded(launches, 3, 3)
+    monkeypatch.setattr(flow, "survey", survey)
+    with pytest.raises(UsageError) as raised:
+        gate(**changes)
+    assert (
+        str(raised.value) == "--shard: 3/3 are more parts than there are tests (2); give 2 or fewer"
+    )
+    assert list(tmp_path.glob("storage/gate/*")) == []
+
+
+# ---- Launches at the same time -------------------------------------------------------------------
+
+
+@pytest.fixture
+def cores(launches, monkeypatch):
+    """Let this machine have so many cores, and so many launches at the same time."""
+
+    def have(number, at_once):
+        monkeypatch.setattr(flow, "own_cores", lambda: list(range(number)))
+        launches.at_once = at_once
+
+    return have
+
+
+def test_two_launches_run_at_the_same_time_on_a_core_each(gate, launches, cores):
+    cores(2, at_once=2)
+    heard = Heard()
+    measured = gate(heard, launches=9)
+    assert stages_of(measured) == [1] * 9
+    assert [
+        sorted(one + other)
+        for one, other in zip(launches.cores[:8:2], launches.cores[1:8:2], strict=True)
+    ] == [[0, 1]] * 4
+    # By chance: each core has been that of the first.
+    assert len({tuple(drawn) for drawn in launches.cores[:8]}) == 2
+    assert launches.cores[8] in ([0, 1], [1, 0])
+    assert len({seed for _, seed, _ in launches.started}) == 9
+    assert [text for text, _ in heard.launches] == [
+        f"launch {number} of 9" for number in (1, 3, 5, 7, 9)
+    ]
+    assert samples.load(measured.path).launches == measured.launches
+
+
+@pytest.mark.parametrize(
+    ("params", "variables"),
+    [({"device": "cuda"}, {}), ({"threads": 2}, {}), ({}, {"OMP_NUM_THREADS": "2"})],
+)
+def test_a_launch_that_needs_the_machine_runs_alone(gate, launches, cores, params, variables):
+    cores(2, at_once=1)
+    launches.cases = {side: {QUICK: {**PARAMS, **params}} for side in (BASE, HEAD)}
+    assert len(gate(launches=8, head_env=tuple(variables.items())).launches) == 8
+
+
+@pytest.mark.parametrize(("resident", "at_once"), [(10**9, 1), (500_000, 2)])
+def test_a_launch_runs_alone_without_the_memory_for_two(
+    gate, launches, cores, monkeypatch, resident, at_once
+):
+    cores(5, at_once)
+    monkeypatch.setattr(flow, "available_bytes", lambda: 3e9)  # two launches touch 2.1 GB
+    listing = launches.listing
+    launches.listing = lambda side: replace(listing(side), resident=resident)
+    assert len(gate(launches=8).launches) == 8
+    assert [len(drawn) for drawn in launches.cores] == ([5] * 8 if at_once == 1 else [3, 2] * 4)
+
+
+def test_an_error_in_one_of_two_launches_keeps_those_before(gate, launches, cores):
+    cores(2, at_once=2)
+    launches.before = {4: raising(LaunchError("boom"))}
+    measured = gate(launches=9)
+    assert len(measured.launches) in (2, 3)
+    assert (measured.end.cut_short, launches.running) == ("boom", 0)
+
+
+# ---- Fresh launches ------------------------------------------------------------------------------
+
+
+def test_what_was_flagged_is_measured_again_alone(gate, launches):
+    heard = Heard()
+    launches.factors[SLOW] = 1.1
+    measured = gate(heard, launches=LAUNCHES)
+    assert stages_of(measured) == [1] * LAUNCHES + [2] * 4  # the first look confirms it
+    assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * LAUNCHES + [[SLOW]] * 4
+    assert all(list(launch.cases) == [SLOW] for launch in measured.launches[LAUNCHES:])
+    assert len({seed for _, seed, _ in launches.started}) == LAUNCHES + 4
+    assert heard.said == ["loading both sides", "measuring 1 case again, in fresh launches"]
+    assert heard.launches[LAUNCHES] == ("launch 1 of 4", 4 * 15.0)
+    assert samples.load(measured.path).launches == measured.launches
+
+
+@pytest.fixture
+def slower_mm(launches):
+    launches.factors = dict.fromkeys((QUICK, SLOW), 1.1)
+    launches.operations = {gate_builders.MM: 1.4}
+
+
+def test_scripts_of_slower_operations_lie_beside_the_raw_samples(gate, launches, slower_mm):
+    heard = Heard()
+    measured = gate(heard, launches=LAUNCHES)
+    folder = measured.path.with_name(measured.path.name.removesuffix(".jsonl.gz"))
+    assert [folder for _, folder in launches.described] == [folder]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        f"aten_mm-forward-fc1-test_step-{name}.py" for name in ("convnet-b16-cpu", "lenet5-b16-cpu")
+    ]
+    assert heard.said[-1] == "writing scripts that reproduce the slower operations"
+    assert {one.script for one in measured.end.reproducers} == {
+        str(path) for path in folder.iterdir()
+    }
+    assert samples.load(measured.path).end == measured.end
+
+
+def test_scripts_lie_where_the_user_wants_them(gate, launches, slower_mm, tmp_path):
+    measured = gate(launches=LAUNCHES, reproducers=tmp_path / "scripts")
+    assert {Path(one.script).parent for one in measured.end.reproducers} == {tmp_path / "scripts"}
+
+
+def test_without_a_slower_operation_no_process_describes_calls(gate, launches):
+    launches.factors[SLOW] = 1.1
+    measured = gate(launches=LAUNCHES)
+    assert (launches.described, measured.end.reproducers) == ([], ())
+
+
+def test_a_budget_that_is_used_up_is_why_there_is_no_script(gate, launches, slower_mm):
+    def use_up():
+        launches.clock += 10_000
+
+    launches.before[LAUNCHES + 4] = use_up
+    measured = gate(launches=LAUNCHES, budget_s=5_000)
+    assert {one.why_not for one in measured.end.reproducers} == {
+        "its calls could not be captured: the budget leaves no time for it; increase --budget"
+    }
+    assert launches.described == []
+
+
+def test_a_cost_of_the_process_is_measured_again_with_all_cases(gate, launches):
+    launches.once = {
+        ("import", samples.ALL_CASES): (50_000_000, 1.6),
+        ("setup", SLOW): (50_000_000, 1.0),
+    }
+    measured = gate(launches=LAUNCHES)
+    assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * (LAUNCHES + 4)
+    first, second = samples.quantities_of_stages(measured.launches)
+    assert (
+        {one.name for one in second if one.is_once}
+        == {one.name for one in first if one.is_once}
+        == {"import", "setup"}
+    )
+    assert samples.load(measured.path) == measured
+
+
+@pytest.mark.parametrize(
+    ("factor", "again"), [(1.0, [f"t{number}" for number in range(4)]), (1.1, ["t5"])]
+)
+def test_the_memory_of_the_process_is_measured_again_with_few_cases(gate, launches, factor, again):
+    names = [f"t{number}" for number in range(6)]
+    launches.cases = {side: dict.fromkeys(names, PARAMS) for side in (BASE, HEAD)}
+    launches.factors = {**dict.fromkeys(names, 1.0), "t5": factor}
+    launches.once = {("resident memory", samples.ALL_CASES): (10**9, 1.6)}
+    measured = gate(launches=LAUNCHES)
+    assert [only for _, _, only in launches.started] == [names] * LAUNCHES + [again] * 4
+    found = {one.name for one in samples.quantities_of_stages(measured.launches)[1]}
+    assert "resident memory" in found
+
+
+def test_a_cost_of_one_case_is_measured_again_with_this_case(gate, launches):
+    launches.once = {
+        ("import", samples.ALL_CASES): (50_000_000, 1.0),
+        ("setup", SLOW): (50_000_000, 1.6),
+    }
+    measured = gate(launches=LAUNCHES)
+    assert [only for _, _, only in launches.started[LAUNCHES:]] == [[SLOW]] * 4
+    # Costs of a process with other cases are other costs.
+    assert {
+        one.name for one in samples.quantities_of_stages(measured.launches)[1] if one.is_once
+    } == {"setup"}
+
+
+def test_what_got_faster_is_measured_again_too(gate, launches):
+    heard = Heard()
+    launches.factors = {QUICK: 0.9, SLOW: 1.1}
+    measured = gate(heard, launches=LAUNCHES)
+    assert [list(launch.cases) for launch in measured.launches[LAUNCHES:]] == [[QUICK, SLOW]] * 8
+    assert heard.said[-2:] == [
+        "measuring 2 cases again, in fresh launches",
+        "4 fresh launches are not enough to decide",
+    ]
+
+
+def test_fresh_launches_go_on_while_a_slowdown_is_neither_confirmed_nor_ruled_out(gate, launches):
+    launches.factors[SLOW] = 1.1
+
+    def be_the_same():
+        launches.factors[SLOW] = 1.0
+
+    launches.before[LAUNCHES + 1] = be_the_same
+    assert stages_of(gate(launches=LAUNCHES)) == [1] * LAUNCHES + [2] * 12
+
+
+def test_what_changed_by_less_than_matters_is_not_measured_again(gate, launches):
+    launches.factors[SLOW] = 1.1
+    assert stages_of(gate(launches=8, case=0.5, operation=0.5)) == [1] * 8
+
+
+# ---- A budget ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("budget", "first", "fresh"),
+    [
+        (60.0, 2, 0),
+        (200.0, 7, 0),
+        (300.0, 8, 0),
+        (325.0, 8, 8),
+        (360.0, 10, 4),
+        (400.0, 10, 4),
+    ],  # 5 s of loading, 25 s a launch, fresh ones 15 s
+)
+def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_launches(
+    gate, launches, budget, first, fresh
+):
+    heard = Heard()
+    launches.factors[SLOW] = 1.1
+    measured = gate(heard, launches=20, budget_s=budget)
+    assert [stages_of(measured).count(stage) for stage in (1, 2)] == [first, fresh]
+    assert launches.clock <= budget
+    used_up = f"the budget allowed {first} of 20 launches"
+    assert used_up in heard.said
+    if first < LEAST_LAUNCHES:
+        assert measured.end.cut_short == used_up
+    elif not fresh:
+        assert measured.end.cut_short == heard.said[-1]
+        assert (
+            heard.said[-1]
+            == "the budget leaves 95 s, and 8 fresh launches take about 120 s; increase --budget"
+        )
+    else:
+        assert measured.end.cut_short == ""
+    assert not measured.end.broken_off
+
+
+def test_a_suite_that_does_not_fit_into_the_budget_is_refused_before_it_is_measured(gate, launches):
+    with pytest.raises(
+        LaunchError,
+        match=(
+            r"^2 cases do not fit into --budget 9s: 8 launches, .*, take at least 47 s; give "
+            r"--budget 47s$"
+        ),
+    ):
+        # Loading takes 5 s, also of each launch, and a case at least 0.1 s.
+        gate(launches=8, budget_s=9.0)
+    assert launches.started == []
+
+
+@pytest.mark.parametrize(("seconds", "least_s"), [(0.01, 46.6), (1.0, 109.0)])
+def test_the_time_of_the_fewest_launches_follows_from_the_calls_of_the_survey(
+    gate, launches, seconds, least_s
+):
+    launches.seconds = seconds
+    with pytest.raises(LaunchError, match="do not fit"):
+        gate(launches=8, budget_s=least_s - 0.5)
+    assert gate(launches=8, budget_s=least_s + 0.5).header.labels
+
+
+def test_a_budget_makes_the_efforts_of_later_launches_smaller(gate, launches):
+    launches.spent = (0.25, 0.25, 8.0, 0.0)  # 8 of the 10 seconds of each case
+    assert len(gate(launches=8, budget_s=1_000.0).launches) == 8
+    wide = launches.started[-1][0].efforts
+    launches.started.clear()
+    launches.clock = 0.0
+    gate(launches=8, budget_s=150.0)
+    plans = [plan for plan, _, _ in launches.started]
+    assert plans[0].efforts == {}
+    assert plans[0].effort == (0.25, 0.25)
+    assert all(plans[1].efforts[case][0] <= wide[case][0] for case in (QUICK, SLOW))
+    assert plans[1].efforts[SLOW] == (LEAST_EFFORT, LEAST_EFFORT)
+
+
+def test_a_run_says_what_its_time_went_to(gate, launches):
+    launches.factors[SLOW] = 1.1
+    end = gate(launches=8).end
+    # Loading takes 5 s, a case 10 s; 8 fresh launches measure one case.
+    assert end.parts_s == {
+        "survey": 5.0,
+        "starts and fixtures": 40.0,
+        "cases": 160.0,
+        "fresh launches": 120.0,
+    }
+    assert sum(end.parts_s.values()) == end.elapsed_s
+
+
+def test_more_launches_are_measured_where_they_reach_the_threshold_unless_a_number_is_given(
+    gate, launches, monkeypatch
+):
+    monkeypatch.setattr(flow.planning, "planned_launches", lambda *_: 13)
+    assert stages_of(gate(launches=LAUNCHES)) == [1] * 13
+    assert stages_of(gate(launches=LAUNCHES, given=frozenset({"launches"}))) == [1] * 10
+    assert stages_of(gate(launches=9)) == [1] * 9
+
+
+def test_a_fresh_launch_that_takes_longer_than_expected_ends_the_run_in_time(gate, launches):
+    launches.factors[SLOW] = 1.1
+
+    def slow_down():
+        launches.of_case = 40.0
+
+    launches.before[9] = slow_down
+    measured = gate(launches=8, budget_s=5.0 + 8 * 25.0 + 8 * 15.0)
+    assert [stages_of(measured).count(stage) for stage in (1, 2)] == [8, 3]
+    assert measured.end.cut_short == "the budget allowed 3 of 8 fresh launches"
+    assert not measured.end.broken_off
+
+
+def test_a_soak_is_one_more_launch_of_all_cases_within_the_budget(gate, launches):
+    heard = Heard()
+    measured = gate(heard, launches=8, soak_s=90.0)
+    assert stages_of(measured) == [1] * 8 + [3]
+    plan, _, only = launches.started[-1]
+    assert (sorted(only), plan.soak_ns) == (sorted((QUICK, SLOW)), 45e9)
+    assert [plan.soak_ns for plan, *_ in launches.started[:-1]] == [0] * 8
+    assert heard.launches[-1] == ("soak", 90.0)
+    launches.clock = 0.0
+    measured = gate(launches=20, soak_s=90.0, budget_s=5.0 + 10 * 25.0 + 90.0 + 5.0)
+    assert stages_of(measured) == [1] * 8 + [3]
+    assert measured.end.cut_short == ""
+
+
+def test_without_the_launches_of_the_first_stage_there_is_no_soak(gate, launches):
+    measured = gate(launches=8, soak_s=90.0, budget_s=200.0)
+    assert stages_of(measured) == [1] * 4
+    assert measured.end.cut_short == "the budget allowed 4 of 8 launches"
+
+
+def test_a_budget_that_is_enough_to_judge_but_for_fresh_launches_judges(gate, launches):
+    measured = gate(launches=10, budget_s=launches.loading + LEAST_LAUNCHES * 25.0)
+    assert (stages_of(measured), measured.end.cut_short) == ([1] * LEAST_LAUNCHES, "")
+
+
+# ---- Qualifications ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def qualifying(gate, monkeypatch):
+    """Qualify a machine of few gates."""
+    monkeypatch.setattr(qualification, "GATES", 2)
+    return lambda **changes: gate(base_dir=None, qualify=True, **changes)
+
+
+def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualifying, launches):
+    measured = qualifying(launches=SIZE, given=frozenset({"launches"}))
+    assert stages_of(measured) == [1] * SIZE + [samples.LONGER] * LIVE_LAUNCHES
+    assert [plan.added for plan, _, _ in launches.started] == [0.0] * SIZE + [LIVE] * LIVE_LAUNCHES
+    assert measured.header.base == measured.header.head
+    assert measured.path.name.startswith("qualification_")
+    assert samples.load(measured.path) == measured
+    data = measured.end.qualification
+    assert [case["case"] for case in data["cases"]] == list(measured.header.labels.values())
+    assert data["gate_seconds"] == launches.loading + LAUNCHES * 25.0
+    assert (measured.end.cut_short, measured.end.elapsed_s) == ("", launches.clock)
+
+
+@pytest.mark.parametrize(
+    ("of_case", "budget", "same"),
+    [(10.0, None, SIZE), (2.5, None, 45), (-1.0, None, flow.MOST_SAME), (2.5, 400, 30)],
+    ids=["long launches", "as many as ten minutes allow", "short launches", "a budget"],
+)
+def test_a_qualification_takes_about_ten_minutes_or_the_budget(
+    qualifying, launches, of_case, budget, same
+):
+    launches.of_case = of_case
+    heard = Heard()
+    measured = qualifying(progress=heard, budget_s=budget)
+    assert stages_of(measured).count(1) == same
+    assert measured.end.qualification
+    assert launches.clock <= (budget or max(flow.QUALIFYING_S, 700))
+    assert heard.launches[1][0] == f"launch 2 of {same}"
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        (100, "the budget allowed 3 of 22 launches"),
+        (5 + (SIZE + 1) * 25, "the budget allowed 1 of 4 launches"),
+    ],
+)
+def test_a_budget_that_is_too_small_to_qualify_is_the_reason(qualifying, budget, said):
+    measured = qualifying(budget_s=budget)
+    assert (measured.end.cut_short, measured.end.qualification) == (said, {})
+
+
+def test_an_interrupted_qualification_keeps_its_launches(qualifying, launches):
+    launches.before[5] = raising(KeyboardInterrupt)
+    measured = qualifying()
+    assert (stages_of(measured), measured.end.cut_short) == ([1] * 4, "interrupted")
+
+
+def test_the_report_of_a_later_gate_states_the_qualification_of_the_machine(
+    qualifying, gate, monkeypatch
+):
+    qualified = qualifying()
+    assert qualified.header.qualified == ""
+    later = gate(launches=8)
+    day = qualified.header.started[:10]
+    assert later.header.qualified.startswith(f"this runner was qualified on {day}: it rules out ")
+    shown = report(conclude(later, JudgeOptions()))
+    assert later.header.qualified in shown.blocks[0].lines
+    assert shown.data["qualified"] == later.header.qualified
+    monkeypatch.setattr(flow, "cpu_model", lambda: "Xeon")
+    elsewhere = gate(launches=8)
+    assert elsewhere.header.qualified == ""
+    assert not any(
+        "qualified" in line for line in report(conclude(elsewhere, JudgeOptions())).blocks[0].lines
+    )
+
+
+# ---- Early ends ----------------------------------------------------------------------------------
+
+
+def test_each_launch_is_in_the_file_as_soon_as_it_has_ended(gate, launches, tmp_path):
+    launches.before[3] = raising(ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError):
+        gate()
+    [path] = (tmp_path / "storage/gate").iterdir()
+    recorded = samples.load(path)
+    assert list(recorded.header.labels) == [QUICK, SLOW]
+    assert (len(recorded.launches), recorded.end) == (2, NO_END)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_launch_that_makes_no_sense_spoils_no_file(gate, launches, tmp_path):
+    launches.changes[3] = {"seconds": "long"}
+    measured = gate()
+    assert (
+        measured.end.cut_short
+        == "the result of a launch cannot be used: seconds: needs a finite number, found 'long'"
+    )
+    [path] = (tmp_path / "storage/gate").iterdir()
+    assert len(samples.load(path).launches) == 2
+
+
+@pytest.mark.parametrize("number", [1, 3, 10])
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), LaunchError("a launch was killed by SIGKILL")], ids=str
+)
+def test_what_was_measured_before_an_early_end_is_kept(gate, launches, error, number):
+    launches.factors[SLOW] = 1.1
+    launches.before[number] = raising(error)
+    if number == 1 and isinstance(error, LaunchError):
+        with pytest.raises(LaunchError, match=str(error)):
+            gate(launches=8)
+        return
+    measured = gate(launches=8)
+    assert len(measured.launches) == number - 1
+    ended = End(str(error) or "interrupted", broken_off=True, elapsed_s=launches.clock)
+    assert replace(measured.end, parts_s={}) == ended
+    assert samples.load(measured.path) == measured
+    assert launches.running == 0
+
+
+def test_a_polite_kill_is_an_interrupt(gate, launches):
+    before = signal.getsignal(signal.SIGTERM)
+    launches.before[3] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    measured = gate()
+    assert (len(measured.launches), measured.end.cut_short) == (2, "interrupted")
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), LaunchError("base: no good")], ids=str)
+def test_what_ends_the_survey_ends_the_gate_and_leaves_nothing(gate, launches, tmp_path, error):
+    launches.before[0] = raising(error)
+    with pytest.raises(type(error), match=f"^{error}$"):
+        gate()
+    assert [*tmp_path.glob("storage/gate/*"), *tmp_path.glob("tmp/*")] == []
+    assert launches.running == 0
+
+
+def test_a_case_that_fails_on_a_side_is_an_error_before_anything_is_measured(gate, launches):
+    launches.failed = {SLOW: "head: RuntimeError: boom"}
+    with pytest.raises(LaunchError, match=r"^head: RuntimeError: boom$"):
+        gate()
+    assert launches.started == []
+
+
+# ---- The file's name -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """A calendar that stands still."""
+
+    class Calendar(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2026, 11, 20, 10, 31, 5, tzinfo=tz)
+
+    monkeypatch.setattr(flow, "datetime", Calendar)
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_second_file_of_a_second_gets_another_name(gate):
+    measured = [gate(launches=8) for _ in range(3)]
+    assert [one.path.name for one in measured] == [
+        "20261120_103105.jsonl.gz",
+        "20261120_103105_1.jsonl.gz",
+        "20261120_103105_2.jsonl.gz",
+    ]
+    assert all(len(samples.load(one.path).launches) == 8 for one in measured)
+    assert measured[0].header.started == datetime(2026, 11, 20, 10, 31, 5, tzinfo=UTC).isoformat()
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_hundred_files_of_a_second_are_enough(gate, launches, tmp_path):
+    folder = tmp_path / "storage/gate"
+    folder.mkdir(parents=True)
+    for number in range(100):
+        (folder / f"20261120_103105{f'_{number}' if number else ''}.jsonl.gz").touch()
+    with pytest.raises(UsageError) as raised:
+        gate()
+    assert str(raised.value) == f"{folder}: has 100 files of this second; run the gate again"
+    assert launches.started == []
+
+
+# ---- What cannot be used -------------------------------------------------------------------------

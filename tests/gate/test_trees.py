@@ -1,0 +1,666 @@
+"""Copies of a revision and of a working tree.
+
+Everything that belongs to them, and not a byte of the user's changes.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from mnistbench.core.errors import UsageError
+from mnistbench.gate import trees
+from mnistbench.gate.trees import head_of, of_revision, of_working_tree, repository_of, scratch
+
+pytestmark = pytest.mark.usefixtures("alone")
+
+AWKWARD = ["with space.py", "line\nend.py", "grüße 数.py", '"quoted".py', "--all", "Icon\r", "a\\b"]
+
+
+@pytest.fixture
+def into(tmp_path):
+    """Where copies are made."""
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    return folder
+
+
+class Repository:
+    """A repository of few files."""
+
+    def __init__(self, path):
+        self.path = path
+        path.mkdir(parents=True)
+        self.git("init", "--quiet", "--initial-branch=main")
+
+    def git(self, *arguments):
+        done = subprocess.run(
+            ["git", *arguments], cwd=self.path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def write(self, name, text=""):
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def commit(self):
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message", "a change")
+        return self.git("rev-parse", "HEAD")
+
+    def state(self):
+        """What nobody may change.
+
+        Every file, what is in ``.git`` included, and what git says of them.
+        """
+        return files_of(self.path), self.git(
+            "--no-optional-locks", "status", "--porcelain", "--ignored"
+        )
+
+
+@pytest.fixture
+def repository(tmp_path):
+    repository = Repository(tmp_path / "project")
+    repository.write("model.py", "VERSION = 1\n")
+    repository.write("package/part.py", "PART = 1\n")
+    repository.write(".gitignore", "*.log\n/build/\n")
+    repository.commit()
+    return repository
+
+
+def files_of(root):
+    """Name -> what it is: a link's target, else the executable bit and a hash."""
+    found = {}
+    for folder, folders, names in os.walk(root):
+        for name in [*names, *(name for name in folders if (Path(folder) / name).is_symlink())]:
+            path = Path(folder) / name
+            key = str(path.relative_to(root))
+            if path.is_symlink():
+                found[key] = f"-> {path.readlink()}"
+            else:
+                executable = "x" if path.stat().st_mode & stat.S_IXUSR else "-"
+                found[key] = f"{executable} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+    return found
+
+
+def names_of(root):
+    return sorted(files_of(root))
+
+
+# ---- A revision ----------------------------------------------------------------------------------
+
+
+def test_a_revision_is_written_out_as_it_was(repository, into):
+    first = repository.git("rev-parse", "HEAD")
+    repository.write("model.py", "VERSION = 2\n")
+    repository.write("later.py")
+    repository.commit()
+    tree = of_revision(repository.path, "HEAD~1", into / "base")
+    assert names_of(tree.root) == [".gitignore", "model.py", "package/part.py"]
+    assert (tree.root / "model.py").read_text() == "VERSION = 1\n"
+    assert (tree.root, tree.directory, tree.what) == (into / "base", into / "base", first[:7])
+
+
+def test_executables_and_links_stay_what_they_are(repository, into):
+    repository.write("run.sh", "#!/bin/sh\n").chmod(0o755)
+    (repository.path / "link.py").symlink_to("model.py")
+    (repository.path / "folder").symlink_to("package")
+    (repository.path / "dangling").symlink_to("nowhere/at all")
+    repository.commit()
+    expected = {
+        name: what
+        for name, what in files_of(repository.path).items()
+        if not name.startswith(".git/")
+    }
+    assert expected["link.py"] == "-> model.py"
+    assert expected["run.sh"].startswith("x ")
+    assert files_of(of_revision(repository.path, "HEAD", into / "base").root) == expected
+    assert files_of(of_working_tree(repository.path, into / "head").root) == expected
+
+
+def test_a_file_may_have_any_name(repository, into):
+    for name in AWKWARD:
+        repository.write(name, "committed\n")
+    repository.commit()
+    for name in AWKWARD:
+        repository.write(f"new/{name}", "not committed\n")
+    base = of_revision(repository.path, "HEAD", into / "base")
+    head = of_working_tree(repository.path, into / "head")
+    assert names_of(base.root) == sorted([".gitignore", "model.py", "package/part.py", *AWKWARD])
+    assert names_of(head.root) == sorted(
+        [*names_of(base.root), *(f"new/{name}" for name in AWKWARD)]
+    )
+
+
+def test_a_file_may_have_a_name_that_is_no_text(repository, into):
+    name = os.fsdecode(b"caf\xe9.py")
+    try:
+        repository.write(name)
+    except OSError:
+        pytest.skip("this file system takes text only")
+    repository.commit()
+    assert name in names_of(of_revision(repository.path, "HEAD", into / "base").root)
+    assert name in names_of(of_working_tree(repository.path, into / "head").root)
+
+
+@pytest.mark.parametrize("revision", ["old", "v1", "HEAD^{/a change}"])
+def test_a_revision_is_whatever_git_calls_a_commit(repository, into, revision):
+    repository.git("branch", "old")
+    repository.git("tag", "--annotate", "v1", "--message", "first")
+    repository.git("commit", "--quiet", "--allow-empty", "--message", "nothing new")
+    tree = of_revision(repository.path, revision, into / "base")
+    assert tree.what == repository.git("rev-parse", f"{revision}^{{commit}}")[:7]
+
+
+@pytest.mark.parametrize("here", [".", "package"])
+def test_three_dots_after_a_branch_mean_where_the_work_left_it(repository, into, here):
+    left = repository.git("rev-parse", "HEAD")
+    repository.git("checkout", "--quiet", "-b", "work")
+    repository.write("mine.py")
+    repository.commit()
+    repository.git("checkout", "--quiet", "main")
+    repository.write("theirs.py")
+    repository.commit()
+    repository.git("checkout", "--quiet", "work")
+    tree = of_revision(repository.path / here, "main...", into / "base")
+    assert tree.what == left[:7]
+    assert names_of(tree.root) == [".gitignore", "model.py", "package/part.py"]
+
+
+def test_no_hook_runs(repository, into):
+    # post-index-change: git runs it for any index, also one that is not the repository's own.
+    for hook in ("post-checkout", "post-index-change", "reference-transaction", "pre-commit"):
+        repository.write(
+            f".git/hooks/{hook}", f"#!/bin/sh\ntouch '{repository.path.parent}/{hook} ran'\n"
+        ).chmod(0o755)
+    repository.git("checkout", "--quiet", "-b", "other")
+    ran = sorted(path.name for path in repository.path.parent.glob("* ran"))
+    # The hooks are good ones.
+    assert ran == ["post-checkout ran", "post-index-change ran", "reference-transaction ran"]
+    for name in ran:
+        (repository.path.parent / name).unlink()
+    of_revision(repository.path, "HEAD", into / "base")
+    of_working_tree(repository.path, into / "head")
+    head_of(repository.path)
+    assert list(repository.path.parent.glob("* ran")) == []
+
+
+def untidy(repository):
+    repository.write("staged.py", "staged\n")
+    repository.git("add", "staged.py")
+    repository.write("model.py", "VERSION = 2\n")
+    repository.write("untracked.py")
+    repository.write("ignored.log", "log\n")
+    repository.write("build/out.bin")
+    (repository.path / "package/part.py").unlink()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["", "core.splitIndex", "core.untrackedCache", "feature.manyFiles", "core.sparseCheckout"],
+)
+def test_neither_the_repository_nor_the_tree_changes(repository, into, setting):
+    untidy(repository)
+    if setting:
+        repository.git("config", setting, "true")
+        repository.git("status")  # git may have written down what it wanted to
+    for path in (repository.path / "model.py", repository.path / ".gitignore"):
+        # What git's index knows of them is out of date.
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    before = repository.state()
+    of_revision(repository.path, "HEAD", into / "base")
+    of_working_tree(repository.path, into / "head")
+    assert head_of(repository.path)[1]
+    assert repository.state() == before
+    assert sorted(path.name for path in into.iterdir()) == ["base", "head"]
+
+
+def test_a_process_that_git_has_started_reads_no_other_repository(
+    repository, into, tmp_path, monkeypatch
+):
+    # In a hook, or in git rebase --exec, these are set; they would win over the folder.
+    other = Repository(tmp_path / "other")
+    other.write("other.py")
+    other.commit()
+    monkeypatch.setenv("GIT_DIR", str(other.path / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other.path))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other.path / ".git/index"))
+    before = files_of(other.path)
+    assert repository_of(repository.path) == repository.path
+    assert "model.py" in names_of(of_revision(repository.path, "HEAD", into / "base").root)
+    assert "model.py" in names_of(of_working_tree(repository.path, into / "head").root)
+    assert files_of(other.path) == before
+
+
+# ---- A working tree ------------------------------------------------------------------------------
+
+
+def test_a_working_tree_is_copied_with_what_is_not_committed_and_without_what_is_ignored_or_gone(
+    repository, into
+):
+    untidy(repository)
+    tree = of_working_tree(repository.path, into / "head")
+    assert names_of(tree.root) == [".gitignore", "model.py", "staged.py", "untracked.py"]
+    assert (tree.root / "model.py").read_text() == "VERSION = 2\n"
+    assert (tree.root, tree.directory, tree.what) == (into / "head", into / "head", "working tree")
+
+
+def test_a_file_that_is_tracked_is_copied_though_a_pattern_ignores_it(repository, into):
+    repository.write("kept.log")
+    repository.git("add", "--force", "kept.log")
+    assert "kept.log" in names_of(of_working_tree(repository.path, into / "head").root)
+
+
+def test_a_repository_without_a_commit_has_a_working_tree_too(tmp_path, into):
+    repository = Repository(tmp_path / "new")
+    repository.write("model.py")
+    assert names_of(of_working_tree(repository.path, into / "head").root) == ["model.py"]
+    with pytest.raises(UsageError) as raised:
+        of_revision(repository.path, "HEAD", into / "base")
+    assert str(raised.value).startswith(
+        f"--base 'HEAD': no such commit in {repository.path}; name a commit, "
+    )
+
+
+def test_a_repository_inside_is_no_part_of_the_tree(repository, into):
+    inner = Repository(repository.path / "inner")
+    inner.write("own.py")
+    inner.commit()
+    assert names_of(of_working_tree(repository.path, into / "head").root) == [
+        ".gitignore",
+        "model.py",
+        "package/part.py",
+    ]
+
+
+def test_a_folder_that_a_link_has_replaced_is_copied_as_the_link(repository, into, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    shutil.move(repository.path / "package", elsewhere)
+    (repository.path / "package").symlink_to(elsewhere)
+    tree = of_working_tree(repository.path, into / "head")
+    assert files_of(tree.root)["package"] == f"-> {elsewhere}"
+    assert names_of(elsewhere) == ["part.py"]
+
+
+@pytest.mark.parametrize("folder", ["", "package/"])
+def test_what_gates_have_left_is_no_part_of_the_tree_and_no_change_of_it(repository, into, folder):
+    repository.write(f"{folder}.benchmarks/gate/20261121_101500.jsonl.gz")
+    assert names_of(of_working_tree(repository.path, into / "head").root) == [
+        ".gitignore",
+        "model.py",
+        "package/part.py",
+    ]
+    assert not head_of(repository.path)[1]
+
+
+def test_a_project_in_a_subfolder_is_started_in_the_copy_of_it(repository, into):
+    repository.write("projects/one/test_one.py")
+    repository.commit()
+    here = repository.path / "projects/one"
+    for tree in (of_revision(here, "HEAD", into / "base"), of_working_tree(here, into / "head")):
+        assert tree.directory == tree.root / "projects/one"
+        assert (tree.directory / "test_one.py").is_file()
+        assert (tree.root / "model.py").is_file()
+
+
+def test_a_link_to_the_project_is_followed(repository, into, tmp_path):
+    (tmp_path / "link").symlink_to(repository.path / "package")
+    assert of_revision(tmp_path / "link", "HEAD", into / "base").directory == into / "base/package"
+    assert of_working_tree(tmp_path / "link", into / "head").directory == into / "head/package"
+
+
+def test_a_subfolder_that_the_base_does_not_have_is_named(repository, into):
+    repository.write("later/test_later.py")
+    with pytest.raises(UsageError) as raised:
+        of_revision(repository.path / "later", "HEAD", into / "base")
+    assert (
+        str(raised.value)
+        == f"later is not a folder of {repository.path} at that revision; start where both have one"
+    )
+
+
+# ---- Generated files -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def built(repository):
+    """A repository that ignores what its build writes."""
+    repository.write(".gitignore", "_version.py\n*.so\nbuild/\n")
+    repository.write("package/native.c", "int one;\n")
+    repository.commit()
+    for name in (
+        "package/_version.py",
+        "package/native.so",
+        "build/package/part.py",
+        "data/_version.py",
+    ):
+        repository.write(name, "built")
+    return repository
+
+
+def test_files_that_a_build_writes_into_packages_are_on_both_sides(built, into):
+    base = of_revision(built.path, "HEAD", into / "base")
+    head = of_working_tree(built.path, into / "head")
+    for tree in (base, head):
+        assert tree.generated == ("package/_version.py", "package/native.so")
+        assert (tree.root / "package/_version.py").read_text() == "built"
+        assert not (tree.root / "build").exists()
+        assert not (tree.root / "data").exists()
+
+
+def test_a_file_of_the_revision_is_not_replaced_by_a_generated_one(built, into):
+    built.write(".gitignore", "*.so\n")
+    built.write("package/_version.py", "committed")
+    built.commit()
+    built.write(".gitignore", "_version.py\n*.so\n")
+    built.git("rm", "--cached", "--quiet", "package/_version.py")
+    built.write("package/_version.py", "built")
+    base = of_revision(built.path, "HEAD", into / "base")
+    assert (base.root / "package/_version.py").read_text() == "committed"
+
+
+@pytest.mark.parametrize(
+    ("source", "generated"),
+    [
+        ("package/native.c", "package/native.so"),
+        ("package/native.pxi", "package/native.so"),
+        ("package/native.py", "package/native.so"),  # as mypyc compiles it
+        ("CMakeLists.txt", "package/native.so"),
+        ("new.cpp", "package/native.so"),  # untracked
+        ("tables.txt", "package/tables.py"),
+        ("tables.txt", "package/conversion.py"),  # no version file, in spite of its name
+        ("make_tables.py", "package/tables.py"),
+    ],
+)
+def test_a_base_without_its_own_generated_files_is_refused(built, into, source, generated):
+    inputs = (
+        "package/native.pxi",
+        "package/native.py",
+        "CMakeLists.txt",
+        "tables.txt",
+        "make_tables.py",
+    )
+    others = ("README.md", "pyproject.toml", "package/part.py", "tests/data.txt")
+    for name in (*inputs, *others):
+        built.write(name, "one")
+    built.write(".gitignore", "_version.py\ntables.py\nconversion.py\n*.so\n")
+    built.commit()
+    (built.path / "package/native.so").unlink()
+    built.write(generated, "built")
+    for name in (*others, "untracked.txt"):
+        built.write(name, "from what nothing is generated")
+    assert of_revision(built.path, "HEAD", into / "base").generated
+    built.write(source, "open('package/tables.py', 'w')")
+    with pytest.raises(UsageError) as raised:
+        of_revision(built.path, "HEAD", into / "another")
+    assert str(raised.value).startswith(
+        f"{generated} is built from the working tree, and {source} differs from "
+    )
+    assert of_working_tree(built.path, into / "head").generated
+
+
+# ---- A folder that is no repository --------------------------------------------------------------
+
+
+def test_a_folder_that_is_no_repository_is_copied_nearly_whole(tmp_path, into):
+    folder = tmp_path / "checkout"
+    left_out = (
+        ".hg/store",
+        ".benchmarks/run.json",
+        "a/__pycache__/x.pyc",
+        ".venv/bin/python",
+        "node_modules/x.js",
+    )
+    for name in ("model.py", "package/deep/part.py", ".hidden", *left_out):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    (folder / "model.py").chmod(0o755)
+    (folder / "link").symlink_to("nowhere")
+    before = files_of(folder)
+    tree = of_working_tree(folder, into / "base", "../checkout")
+    assert files_of(tree.root) == {
+        name: what for name, what in before.items() if name not in left_out
+    }
+    assert (tree.directory, tree.what) == (tree.root, "../checkout")
+    assert files_of(folder) == before
+
+
+def test_a_checkout_that_is_a_repository_is_copied_without_what_is_ignored(repository, into):
+    repository.write("ignored.log")
+    tree = of_working_tree(repository.path / "package", into / "base", "../project/package")
+    assert names_of(tree.root) == [".gitignore", "model.py", "package/part.py"]
+    assert (tree.directory, tree.what) == (into / "base/package", "../project/package")
+
+
+def test_without_git_a_folder_is_copied_and_a_revision_is_refused(repository, into, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert names_of(of_working_tree(repository.path, into / "head").root) == [
+        ".gitignore",
+        "model.py",
+        "package/part.py",
+    ]
+    assert head_of(repository.path) == ("", False)
+    with pytest.raises(UsageError) as raised:
+        of_revision(repository.path, "HEAD", into / "base")
+    assert (
+        str(raised.value)
+        == "git is not installed, and --base needs it; install it, or name a folder with --base-dir"
+    )
+
+
+# ---- What cannot be used -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", ["nothing", "--all", "1" * 40, "main..main", "HEAD:model.py"])
+def test_a_revision_that_does_not_exist_says_how_to_get_it(repository, into, revision):
+    before = repository.state()
+    with pytest.raises(UsageError) as raised:
+        of_revision(repository.path, revision, into / "base")
+    assert str(raised.value) == (
+        f"--base {revision!r}: no such commit in {repository.path}; "
+        f"name a commit, a branch or a tag, or fetch it: git fetch origin {revision}"
+    )
+    assert list(into.iterdir()) == []
+    assert repository.state() == before
+
+
+@pytest.mark.parametrize("revision", ["work...", "origin/work", "origin/work..."])
+def test_what_a_revision_is_fetched_by_is_its_name_there(repository, into, revision):
+    with pytest.raises(UsageError, match=r"no such commit in .*; .* git fetch origin work$"):
+        of_revision(repository.path, revision, into / "base")
+
+
+def test_a_shallow_clone_says_how_to_fetch_what_is_missing(repository, into, tmp_path):
+    first = repository.git("rev-parse", "HEAD")
+    repository.git("commit", "--quiet", "--allow-empty", "--message", "second")
+    repository.git(
+        "clone", "--quiet", "--depth", "1", f"file://{repository.path}", str(tmp_path / "shallow")
+    )
+    for revision in (first, "HEAD~1", "origin/work..."):
+        with pytest.raises(UsageError) as raised:
+            of_revision(tmp_path / "shallow", revision, into / "base")
+        assert str(raised.value) == (
+            f"--base {revision!r}: no such commit in {tmp_path / 'shallow'}; "
+            "this clone is shallow, so fetch what is missing: git fetch --unshallow"
+        )
+    assert (
+        of_revision(tmp_path / "shallow", "HEAD", into / "base").what
+        == repository.git("rev-parse", "HEAD")[:7]
+    )
+
+
+def test_a_revision_needs_a_repository(tmp_path, into):
+    with pytest.raises(UsageError) as raised:
+        of_revision(tmp_path, "HEAD", into / "base")
+    assert (
+        str(raised.value)
+        == f"--base 'HEAD': {tmp_path} is not in a git repository; name a folder with --base-dir"
+    )
+    assert repository_of(tmp_path) is None
+    assert head_of(tmp_path) == ("", False)
+
+
+def test_a_repository_that_git_refuses_is_not_called_none(repository, into, monkeypatch):
+    # A container runs as another user than the one whose checkout is mounted: git's own variable
+    # for its tests plays that.
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(UsageError) as raised:
+        of_revision(repository.path, "HEAD", into / "base")
+    assert "dubious ownership" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("option", ["", "../checkout"])
+def test_a_full_disk_is_one_line(repository, into, monkeypatch, option):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(UsageError) as raised:
+        of_working_tree(repository.path, into / "head", option)
+    assert str(raised.value) == (
+        f"{option or repository.path}: cannot be copied to {into} (No space left on device); make "
+        "room, or set TMPDIR"
+    )
+
+
+def test_a_damaged_repository_is_one_line(repository, into):
+    for path in (repository.path / ".git/objects").glob("??/*"):
+        if (
+            path.is_file()
+            and repository.git("cat-file", "-t", path.parent.name + path.name) == "blob"
+        ):
+            path.chmod(0o644)
+            path.unlink()
+            break
+    with pytest.raises(UsageError) as raised:
+        of_revision(repository.path, "HEAD", into / "base")
+    assert re.fullmatch(r"git checkout-index: .*", str(raised.value))
+
+
+# ---- The commit that the head has ----------------------------------------------------------------
+
+
+def test_the_head_is_a_short_commit_and_whether_it_has_changes(repository):
+    commit = repository.git("rev-parse", "HEAD")[:7]
+    repository.write("ignored.log")
+    assert head_of(repository.path) == (commit, False)
+    assert head_of(repository.path / "package") == (commit, False)
+    repository.write("untracked.py")
+    assert head_of(repository.path) == (commit, True)
+
+
+# ---- The folder for the copies -------------------------------------------------------------------
+
+
+def temporary():
+    return Path(tempfile.gettempdir())
+
+
+def left_behind(name="mnistbench-gate-dead"):
+    folder = temporary() / name
+    (folder / "base").mkdir(parents=True)
+    (folder / "lock").touch()
+    for path in (folder / "lock", folder):
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    return folder
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+def test_the_folder_goes_however_the_body_ends(error):
+    # Of two gates at once.
+    with pytest.raises(error) if error else nullcontext(), scratch() as folder, scratch():
+        (folder / "base").mkdir()
+        assert folder.parent == temporary().resolve()
+        if error:
+            raise error
+    assert list(temporary().iterdir()) == []
+
+
+def test_the_folder_of_a_dead_gate_goes_too():
+    dead = left_behind()
+    with scratch() as folder:
+        assert list(temporary().iterdir()) == [folder]
+        assert not dead.exists()
+
+
+def test_the_folder_of_a_running_gate_stays():
+    program = """
+import fcntl, sys
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+    folder = left_behind()
+    command = [sys.executable, "-c", program, str(folder / "lock")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout.readline() == "held\n"
+        with scratch():
+            pass
+        assert (folder / "base").is_dir()
+    with scratch():
+        assert not folder.exists()
+
+
+def test_a_folder_that_another_gate_has_just_made_stays(monkeypatch):
+    # It has no time to take its lock: the second gate starts between the two.
+    flock = fcntl.flock
+    inside = []
+
+    def slow(lock, operation):
+        if operation == fcntl.LOCK_EX and not inside:
+            inside.append(lock)
+            with scratch():
+                pass
+        flock(lock, operation)
+
+    monkeypatch.setattr(trees.fcntl, "flock", slow)
+    with scratch() as folder:
+        assert folder.is_dir()
+        assert (folder / "lock").is_file()
+
+
+def test_other_things_in_the_temporary_folder_stay(tmp_path):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "lock").touch()
+    (temporary() / "mnistbench-gate-link").symlink_to(precious)
+    (temporary() / "mnistbench-gate-dangling").symlink_to("nowhere")
+    (temporary() / "mnistbench-gate-file").touch()
+    (temporary() / "mine").mkdir()
+    before = sorted(path.name for path in temporary().iterdir())
+    with scratch():
+        pass
+    assert sorted(path.name for path in temporary().iterdir()) == before
+    assert (precious / "lock").is_file()
+
+
+def test_a_temporary_folder_that_cannot_be_written_is_one_line(monkeypatch):
+    def full(**_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(UsageError) as raised, scratch():
+        pass
+    assert str(raised.value) == (
+        f"{temporary()}: cannot be written (No space left on device); set TMPDIR to a folder that "
+        "can be"
+    )
