@@ -5,16 +5,15 @@ Whole commands in turns, one epoch each.
     python docs/evidence/training.py ~/examples/mnist/main.py --rounds 3
     python docs/evidence/training.py ~/examples/mnist/main.py --seeds 5 --arms shuffled,fast
     python docs/evidence/training.py ~/examples/mnist/main.py --batch-size 1 --arms peer,fast
-    python docs/evidence/training.py ~/examples/mnist/main.py --accelerator
-        --arms peer,reference,fast
+    python docs/evidence/training.py ~/examples/mnist/main.py --accelerator --arms peer,reference
     python docs/evidence/training.py --dataset digits --arms reference,fast
 
 Run it in an environment with mnistbench. ``MNISTBENCH_DATA`` names MNIST, unpacked. Compare the
 ratios: seconds are those of one machine and one hour. "step" is the time of an epoch's training
 divided by its steps, and "of the ceiling" is the arithmetic of a step over the rate of the
 machine's matrix products, divided by the step. On an accelerator the ceiling is that of
-``mnistbench profile``, and the peer shuffles, so the arms ``shuffled`` and ``pinned`` are those of
-a CPU alone.
+``mnistbench profile``, and only the arms ``peer`` and ``reference`` exist: the peer shuffles there
+by itself, and the fast step is for a CPU.
 """
 
 import argparse
@@ -39,6 +38,12 @@ TRAIN_SAMPLES = {"mnist": 60_000, "digits": 1_437}
 
 #: Arms that run the peer's program.
 OF_THE_PEER = {"peer", "shuffled", "pinned"}
+
+#: Arms on a CPU, unless others are named.
+ARMS = ("peer", "shuffled", "pinned", "reference", "fast")
+
+#: All arms on an accelerator.
+ARMS_OF_ACCELERATOR = ("peer", "reference")
 
 #: Prints the FLOP/s of a matrix product on the CPU.
 _CEILING = """
@@ -129,7 +134,7 @@ def main():
         help="mnist/main.py of a checkout of pytorch/examples at 77f55b9",
     )
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--arms", default="peer,shuffled,pinned,reference,fast")
+    parser.add_argument("--arms", help="comma list of arms")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each arm with seed 1")
     parser.add_argument(
         "--seeds",
@@ -144,7 +149,10 @@ def main():
     )
     parser.add_argument("--dataset", choices=TRAIN_SAMPLES, default="mnist", help="of our arms")
     options = parser.parse_args()
-    wanted = options.arms.split(",")
+    default = ARMS_OF_ACCELERATOR if options.accelerator else ARMS
+    wanted = options.arms.split(",") if options.arms else default
+    if options.accelerator and not set(wanted) <= set(ARMS_OF_ACCELERATOR):
+        parser.error(f"--arms: on an accelerator there are {', '.join(ARMS_OF_ACCELERATOR)}")
     if OF_THE_PEER.intersection(wanted) and (options.peer is None or options.dataset != "mnist"):
         parser.error(f"the arms {', '.join(sorted(OF_THE_PEER))} need the peer's main.py and MNIST")
     data = os.environ.get("MNISTBENCH_DATA", "")

@@ -135,7 +135,7 @@ def _train(
         print(f"{what}, into {units.printable(os.fspath(output))}", flush=True)
         if checkpoint:
             print(f"continuing after epoch {done}", flush=True)
-        if settings.step == FAST and settings.device == "cpu" and not compiled_loops():
+        if settings.step == FAST and not compiled_loops():
             print(
                 (
                     "numba is not installed: a step of convnet takes 1.8 times as long; "
@@ -240,11 +240,9 @@ def resolved(settings: Settings, rank: Rank, before: str | None = None) -> Setti
             f"--resume: the run was trained on {before}, and this is {device}; give --device "
             f"{kind_of(before)}"
         )
-    if settings.step == FAST and device.startswith("mps"):
-        raise UsageError(f"--step: there is no fast step for {device}; leave --step out")
-    if settings.step == FAST and device.startswith("cuda") and rank.world_size > 1:
+    if settings.step == FAST and device != "cpu":
         raise UsageError(
-            f"--step: the fast step of {device} is for one process, not for ranks; leave --step out"
+            f"--step: the fast step is for the CPU, not for {device}; give --step reference"
         )
     dtype = settings.dtype
     threads = settings.threads

@@ -99,8 +99,8 @@ class Settings:
         one_of(AUTO, *STEPS),
         AUTO,
         (
-            "reference, or fast: the same in less time, on cpu and cuda; auto: fast on cpu, "
-            "reference elsewhere"
+            "reference, or fast: the same in less time, on cpu; auto: fast on cpu, reference "
+            "elsewhere"
         ),
         "NAME",
     )

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mnistbench.core.files import replace_file
-from mnistbench.core.params import REFERENCE, Params
+from mnistbench.core.params import Params
 from mnistbench.core.record import CaseRecord, finite
 from mnistbench.measuring import tensorboard
 from mnistbench.measuring.case import (
@@ -36,7 +36,6 @@ from mnistbench.measuring.environment import read
 from mnistbench.measuring.profiling import has_device_view, record_warm, warm_table
 from mnistbench.showing.table import csv_text
 from mnistbench.train import result as trained
-from mnistbench.train.captured import CapturedSteps, captures
 from mnistbench.train.checkpoint import Checkpoint, random_state, set_random_state
 from mnistbench.train.recipe import RECIPES
 from mnistbench.train.result import (
@@ -50,7 +49,7 @@ from mnistbench.train.result import (
 )
 from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.ranks import Alone, seed_of_masks
-from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit, windows
+from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
 from mnistbench.workloads.workload import Workload, predicted, workload_of_ranks
 
 #: Training steps in the trace, after the warm-up: enough for a median, and few enough for a trace
@@ -151,7 +150,7 @@ class _Run:
             compile=False,
             seed=settings.seed,
             dataset=workload.dataset,
-            step=settings.step if device.type == "cpu" else REFERENCE,
+            step=settings.step,
         )
         self._plain_model = seeded_model(self._params, workload)
         self._model = in_step(self._params, workload, self._plain_model)  # has the same parameters
@@ -264,14 +263,12 @@ class _Run:
                 drawn = self._ranks.rank + len(begun.epochs) * self._ranks.world_size
                 seed(self._device, seed_of_masks(settings.seed, drawn))
         step = Step(self._ranks.model(self._model), self._workload.loss, optimizer, self._autocast)
-        is_captured = captures(settings.step, self._device)
-        captured = CapturedSteps(self._whole, step, self._workload.metric) if is_captured else None
         for number in range(len(self._epochs) + 1, self._n_epochs + 1):
             self._epoch = number
             self._learning_rate = float(optimizer.param_groups[0]["lr"])
             self._since = time.perf_counter_ns()
             self._model.train()
-            for window in self._fitted(step, captured, order, steps):
+            for window in self._fitted(step, order, steps):
                 self._add_point(window)
             steps = self._points[-1].step
             test = None if self._stops() else self._test(steps)
@@ -287,7 +284,6 @@ class _Run:
     def _fitted(
         self,
         step: Step,
-        captured: CapturedSteps | None,
         generator: torch.Generator,
         first_step: int,
     ) -> Iterator[Window]:
@@ -299,10 +295,6 @@ class _Run:
         order = self._until_stopped(
             self._with_rates(batched, step.optimizer, first_step), self._listener.batch
         )
-        if captured:
-            return windows(
-                order, captured.train, captured.window, window=interval, first_step=first_step
-            )
         batches = (whole.batch(whole.train, ranks.part(indices)) for indices in order)
         return fit(
             step,
@@ -327,7 +319,6 @@ class _Run:
                 before = self._learning_rate
                 self._learning_rate = self._settings.lr * recipe.rate(number / (steps + 1))
                 for group in optimizer.param_groups:
-                    # In place, as a captured step needs it.
                     group["lr"] *= self._learning_rate / before
             yield indices
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +18,6 @@ from torch import Tensor, nn
 from mnistbench.workloads.data import Batch
 from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.ranks import Alone
-
-_T = TypeVar("_T")
 
 
 class Step:
@@ -167,38 +164,15 @@ def fit(
         ranks: of which this process is one; the batches are its parts.
     """
     totals = _Totals(metric, ranks or Alone())
-
-    def train(batch: Batch) -> None:
-        inputs, targets = batch
+    n_batches = 0
+    for inputs, targets in batches:
         output, loss = step(inputs, targets)
         totals.add(output, loss, targets)
-
-    return windows(batches, train, totals.window, window=window, first_step=first_step)
-
-
-def windows(
-    batches: Iterable[_T],
-    train: Callable[[_T], None],
-    read: Callable[[int], Window],
-    *,
-    window: int,
-    first_step: int,
-) -> Iterator[Window]:
-    """Train on the batches.
-
-    After every ``window`` of them, and after a last short one, yield what ``read`` returns.
-
-    ``read`` gets the global step with which a window ends. ``first_step`` is the one before the
-    first batch.
-    """
-    n_batches = 0
-    for batch in batches:
-        train(batch)
         n_batches += 1
         if n_batches % window == 0:
-            yield read(first_step + n_batches)
+            yield totals.window(first_step + n_batches)
     if n_batches % window:
-        yield read(first_step + n_batches)
+        yield totals.window(first_step + n_batches)
 
 
 def evaluate(

@@ -94,8 +94,8 @@ class Settings:
             )
         if self.step == FAST and self.device != "cpu":
             raise UsageError(
-                f"--step: the fast step is for the CPU here, not for {self.device}; leave --step "
-                "out"
+                f"--step: the fast step is for the CPU, not for {self.device}; give --step "
+                "reference"
             )
 
     @property
