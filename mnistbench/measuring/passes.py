@@ -17,7 +17,7 @@ from mnistbench.core.record import nanoseconds
 from mnistbench.measuring.case import Case, on_device, seed
 from mnistbench.measuring.profiling import profile_first_call
 from mnistbench.measuring.timing import Timed, clocked, event_ns, times_ns
-from mnistbench.workloads.ranks import Alone, seed_of_masks
+from mnistbench.workloads.ranks import Ranks, seed_of_masks
 from mnistbench.workloads.step import Step
 
 #: Iterations after the first one and before the rounds, at every batch size: memory is allocated,
@@ -97,7 +97,7 @@ def device_times(case: Case) -> tuple[int, ...]:
 
 
 def time_steps(
-    case: Case, work: Sequence[Callable[[], object]], ranks: Alone, steps: int
+    case: Case, work: Sequence[Callable[[], object]], ranks: Ranks, steps: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the wall times of ``steps`` steps on this rank, in nanoseconds.
 

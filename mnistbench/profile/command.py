@@ -20,7 +20,7 @@ from mnistbench.showing.output import EXIT_PASSED, check, deliver, print_error, 
 from mnistbench.showing.progress import Progress
 
 if TYPE_CHECKING:
-    from mnistbench.workloads.ranks import Group
+    from mnistbench.workloads.ranks import Ranks
 
 __all__ = ["Settings", "run"]
 
@@ -81,19 +81,20 @@ def _run_rank(settings: Settings, rank: Rank) -> None:
     import torch
 
     from mnistbench.measuring.environment import device_of_rank
-    from mnistbench.workloads.ranks import Group
+    from mnistbench.workloads.ranks import run_as_rank
 
     device = device_of_rank(settings.devices, rank)
-    ranks = Group(rank, torch.device(device))
-    with ranks.failing_together(print_error):
+
+    def work(ranks: Ranks) -> None:
         cases = _profiled(settings, [device], ranks)
-        if rank.rank == 0:
+        if ranks.rank == 0:
             _report(cases, settings)
-        ranks.end()
+
+    run_as_rank(rank, torch.device(device), work, print_error)
 
 
 def _profiled(
-    settings: Settings, devices: Sequence[str], ranks: Group | None = None
+    settings: Settings, devices: Sequence[str], ranks: Ranks | None = None
 ) -> list[Profiled]:
     """Profile each case; of several ranks, rank 0 writes the traces."""
     import torch

@@ -18,7 +18,7 @@ from mnistbench.profile.ceilings import ceilings_of
 from mnistbench.profile.counting import layers, operation_costs
 from mnistbench.profile.result import Profiled, RankTimes
 from mnistbench.workloads.data import Batch
-from mnistbench.workloads.ranks import Alone
+from mnistbench.workloads.ranks import Ranks
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import Workload
 
@@ -32,7 +32,7 @@ def profile_case(
     workload: Workload,
     *,
     iterations: int,
-    ranks: Alone | None = None,
+    ranks: Ranks | None = None,
     data_dir: str | Path | None = None,
     shapes: bool = False,
     trace: Path | None = None,
@@ -118,7 +118,7 @@ def too_large(device: str, batch_size: int) -> str:
     )
 
 
-def _of_rank(workload: Workload, ranks: Alone) -> Workload:
+def _of_rank(workload: Workload, ranks: Ranks) -> Workload:
     """Return the workload whose batch is this rank's part of the whole batch."""
 
     def make_batch(batch_size: int, device: torch.device, generator: torch.Generator) -> Batch:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from mnistbench.train.result import AUTO, CHECKPOINT, Settings
 
 if TYPE_CHECKING:
     from mnistbench.train.checkpoint import Checkpoint
-    from mnistbench.workloads.ranks import Alone
+    from mnistbench.workloads.ranks import Ranks
 
 __all__ = ["Settings", "run"]
 
@@ -81,7 +82,7 @@ def _trained(settings: Settings, rank: Rank) -> int:
     import_torch()
     import torch
 
-    from mnistbench.workloads.ranks import joined
+    from mnistbench.workloads.ranks import run_as_rank
 
     checkpoint = None
     if settings.batch_size_per_rank:
@@ -96,12 +97,12 @@ def _trained(settings: Settings, rank: Rank) -> int:
     else:
         settings = with_recipe(settings)
     settings = resolved(settings, rank, checkpoint.settings.device if checkpoint else None)
-    with joined(rank, torch.device(settings.device), print_error) as ranks:
-        return _train(settings, begun, checkpoint, ranks)
+    work = partial(_train, settings, begun, checkpoint)
+    return run_as_rank(rank, torch.device(settings.device), work, print_error)
 
 
 def _train(
-    settings: Settings, begun: Path | None, checkpoint: Checkpoint | None, ranks: Alone
+    settings: Settings, begun: Path | None, checkpoint: Checkpoint | None, ranks: Ranks
 ) -> int:
     """Train as one of the ranks. Rank 0 alone prints and writes."""
     import torch

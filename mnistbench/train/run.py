@@ -48,7 +48,7 @@ from mnistbench.train.result import (
     Settings,
 )
 from mnistbench.workloads.fast import Optimizer
-from mnistbench.workloads.ranks import Alone, seed_of_masks
+from mnistbench.workloads.ranks import OneProcess, Ranks, seed_of_masks
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
 from mnistbench.workloads.workload import Workload, predicted, workload_of_ranks
 
@@ -77,7 +77,7 @@ def run(
     listener: Listener | None = None,
     workload: Workload | None = None,
     *,
-    ranks: Alone | None = None,
+    ranks: Ranks | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Result:
     """Train and return the results.
@@ -100,7 +100,7 @@ def run(
         OSError: a file cannot be written.
     """
     listener = listener or Listener()
-    ranks = ranks or Alone()
+    ranks = ranks or OneProcess()
     device = torch.device(settings.device)
     if workload is None:
         workload = workload_of_ranks(
@@ -128,7 +128,7 @@ class _Run:
         listener: Listener,
         workload: Workload,
         device: torch.device,
-        ranks: Alone,
+        ranks: Ranks,
         checkpoint: Checkpoint | None,
     ) -> None:
         assert workload.load is not None, "a workload without a whole set has no epochs"

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from mnistbench.workloads.data import Batch
 from mnistbench.workloads.fast import Optimizer
-from mnistbench.workloads.ranks import Alone
+from mnistbench.workloads.ranks import OneProcess, Ranks
 
 
 class Step:
@@ -103,7 +103,7 @@ class Window:
 class _Totals:
     """Sums on the device, so that adding to them does not wait for it."""
 
-    def __init__(self, metric: Callable[[Tensor, Tensor], Tensor] | None, ranks: Alone) -> None:
+    def __init__(self, metric: Callable[[Tensor, Tensor], Tensor] | None, ranks: Ranks) -> None:
         self._metric = metric
         self._ranks = ranks
         self.samples = 0
@@ -149,7 +149,7 @@ def fit(
     metric: Callable[[Tensor, Tensor], Tensor] | None = None,
     window: int = 10,
     first_step: int = 0,
-    ranks: Alone | None = None,
+    ranks: Ranks | None = None,
 ) -> Iterator[Window]:
     """Train on the batches.
 
@@ -163,7 +163,7 @@ def fit(
         first_step: global step before the first batch.
         ranks: of which this process is one; the batches are its parts.
     """
-    totals = _Totals(metric, ranks or Alone())
+    totals = _Totals(metric, ranks or OneProcess())
     n_batches = 0
     for inputs, targets in batches:
         output, loss = step(inputs, targets)
@@ -183,7 +183,7 @@ def evaluate(
     metric: Callable[[Tensor, Tensor], Tensor] | None = None,
     step: int = 0,
     each: Callable[[Tensor, Tensor], None] = lambda _output, _targets: None,
-    ranks: Alone | None = None,
+    ranks: Ranks | None = None,
 ) -> Window:
     """Return loss and accuracy over all the batches, in eval mode, at the given global step.
 
@@ -193,7 +193,7 @@ def evaluate(
     Raises:
         ValueError: there is no batch.
     """
-    ranks = ranks or Alone()
+    ranks = ranks or OneProcess()
     totals = _Totals(metric, ranks)
     with torch.inference_mode():
         for inputs, targets in batches:

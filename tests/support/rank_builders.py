@@ -33,12 +33,16 @@ def plain_environ() -> dict[str, str]:
 
 
 def environ_of(rank: int, world_size: int, port: int) -> dict[str, str]:
-    """Return the environment of a rank on one node."""
+    """Return the environment of a rank on one node.
+
+    Its error file, which torchrun would read, is ``error<rank>.json`` in its working directory.
+    """
     ranks = {
         "RANK": rank,
         "LOCAL_RANK": rank,
         "WORLD_SIZE": world_size,
         "LOCAL_WORLD_SIZE": world_size,
+        "TORCHELASTIC_ERROR_FILE": f"error{rank}.json",
     }
     places = {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     return plain_environ() | {name: str(value) for name, value in places.items()}

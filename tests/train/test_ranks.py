@@ -117,9 +117,9 @@ def test_a_restart_by_the_launcher_continues_the_run_with_the_same_losses(tmp_pa
 
 # ---- Failure -------------------------------------------------------------------------------------
 
-#: mnistbench after ``start``, with a ``fault`` in the third step.
+#: mnistbench with a ``fault`` in the third step.
 FAILING = """
-import os, signal, socket, sys
+import os, signal, sys
 from mnistbench.cli import main
 from mnistbench.workloads import step
 
@@ -133,13 +133,27 @@ def failing(self):
     update(self)
 
 step.Step.update = failing
-{start}
 sys.exit(main())
 """
 
 
+def end_after(fault: str, tmp_path: Path) -> list[subprocess.CompletedProcess[str]]:
+    """Return two ranks when both have ended, after a fault of the second one."""
+    (tmp_path / "failing.py").write_text(FAILING.format(fault=fault))
+    ranks = start(
+        2,
+        *SMALL,
+        "--save-model",
+        "--output",
+        "run",
+        cwd=tmp_path,
+        modules=("mnistbench", "failing"),
+    )
+    return wait(ranks, TOGETHER_S)
+
+
 @pytest.mark.parametrize(
-    ("error", "line"),
+    ("error", "shown", "recorded"),
     [
         (
             (
@@ -147,37 +161,28 @@ sys.exit(main())
                 '1 bytes")'
             ),
             "mnistbench: rank 1 of 2: memory of cpu does not suffice for batches of 64",
+            "UsageError: memory of cpu does not suffice for batches of 64",
         ),
-        ('ValueError("odd")', "mnistbench: rank 1 of 2 failed: ValueError: odd"),
+        ('ValueError("odd")', "ValueError: odd", "ValueError: odd"),
     ],
 )
-def test_a_rank_that_raises_ends_all_with_one_line(error: str, line: str, tmp_path: Path) -> None:
-    (tmp_path / "failing.py").write_text(FAILING.format(start="", fault=f"raise {error}"))
-    began = time.monotonic()
-    ranks = wait(
-        start(
-            2,
-            *SMALL,
-            "--save-model",
-            "--output",
-            "run",
-            cwd=tmp_path,
-            modules=("mnistbench", "failing"),
-        )
-    )
-    assert time.monotonic() - began < TOGETHER_S
+def test_a_rank_that_raises_ends_all_and_records_its_error_for_torchrun(
+    error: str, shown: str, recorded: str, tmp_path: Path
+) -> None:
+    ranks = end_after(f"raise {error}", tmp_path)
     assert [rank.returncode for rank in ranks] == [2, 2]
-    said = [
-        text
-        for rank in ranks
-        for text in rank.stderr.splitlines()
-        if text.startswith("mnistbench: ")
-    ]
-    assert [text.partition(", in tests")[0] for text in said] == [line]
+    assert shown in ranks[1].stderr
+    errors = json.loads((tmp_path / "error1.json").read_text(encoding="utf-8"))
+    assert errors["message"]["message"].startswith(recorded)
     assert written(tmp_path / "run") == []
 
 
-def test_a_rank_that_is_killed_ends_all_with_one_line(tmp_path: Path) -> None:
+def test_a_rank_ends_when_another_one_is_killed(tmp_path: Path) -> None:
+    ranks = end_after("os.kill(os.getpid(), signal.SIGKILL)", tmp_path)
+    assert [rank.returncode for rank in ranks] == [2, -signal.SIGKILL]
+
+
+def test_torchrun_reports_a_rank_that_is_killed(tmp_path: Path) -> None:
     arguments = (*SMALL, "--epochs", "1000", "--save-model", "--output", "run")
     command = [*TORCHRUN, "mnistbench", *arguments]
     with subprocess.Popen(
@@ -200,33 +205,11 @@ def test_a_rank_that_is_killed_ends_all_with_one_line(tmp_path: Path) -> None:
         running.wait(TOGETHER_S)
     assert time.monotonic() - began < TOGETHER_S
     assert running.returncode != 0
-    [line] = [text for text in errors.splitlines() if text.startswith("mnistbench: ")]
-    assert line.startswith("mnistbench: rank 1 of 2 was killed or crashed (process ")
+    cause = errors.rpartition("Root Cause")[2]
+    assert "rank      : 1 (local_rank: 1)" in cause
+    assert "SIGKILL" in cause
     assert not (tmp_path / "run" / WEIGHTS).exists()
     assert torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)["epochs"]
-
-
-WAITING = """
-import os, pathlib, time, torch
-from mnistbench.core.ranks import own_rank
-from mnistbench.workloads.ranks import Group
-
-ranks = Group(own_rank(os.environ), torch.device("cpu"))
-with ranks.failing_together(print):
-    pathlib.Path("ready").touch()
-    time.sleep(60)
-"""
-
-
-def test_a_rank_that_is_terminated_prints_a_line(tmp_path: Path) -> None:
-    (tmp_path / "waiting.py").write_text(WAITING)
-    [rank] = start(1, cwd=tmp_path, modules=("waiting",))
-    until = time.monotonic() + 60
-    while not (tmp_path / "ready").exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    rank.send_signal(signal.SIGTERM)
-    done = rank.wait(TOGETHER_S)
-    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "rank 0 of 1 was terminated\n")
 
 
 def _process_of_rank(rank: int, launcher: int) -> int:
@@ -253,21 +236,6 @@ def test_without_a_launcher_nothing_of_torch_distributed_or_pytest_is_imported(
     training = "from mnistbench.cli import main\nmain()"
     found = distributed_modules(training, *SMALL, "--dry-run", "--output", "run", cwd=tmp_path)
     assert found == distributed_modules("import torch", cwd=tmp_path)
-
-
-def test_the_loss_of_a_rank_of_another_node_names_the_node(tmp_path: Path) -> None:
-    start_elsewhere = "socket.gethostname = lambda: 'node1'"
-    killed = "os.kill(os.getpid(), signal.SIGKILL)"
-    (tmp_path / "elsewhere.py").write_text(FAILING.format(start=start_elsewhere, fault=killed))
-    first, second = wait(
-        start(2, *SMALL, "--output", "run", cwd=tmp_path, modules=("mnistbench", "elsewhere")),
-        TOGETHER_S,
-    )
-    assert (first.returncode, second.returncode) == (2, -signal.SIGKILL)
-    assert first.stderr.startswith(
-        "mnistbench: rank 0 of 2 lost the connection to rank 1 on node1 ("
-    )
-    assert first.stderr.count("\n") == 1
 
 
 def test_an_interrupt_of_all_ranks_keeps_what_was_trained(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from mnistbench.core.ranks import Rank
-from mnistbench.workloads.ranks import Group
+from mnistbench.workloads.ranks import ProcessGroup
 
 
 def test_nccl_gets_a_device_with_an_index(monkeypatch) -> None:
@@ -21,6 +21,6 @@ def test_nccl_gets_a_device_with_an_index(monkeypatch) -> None:
         "init_process_group",
         lambda backend, **options: joined.update(options, backend=backend),
     )
-    Group(Rank(rank=0, world_size=2, local_rank=0, local_world_size=2), torch.device("cuda"))
+    ProcessGroup(Rank(rank=0, world_size=2, local_rank=0, local_world_size=2), torch.device("cuda"))
     assert (joined["current"], joined["backend"]) == (torch.device("cuda"), "nccl")
     assert joined["device_id"] == torch.device("cuda", 0)

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mnistbench.core.child import Child, ChildError, measuring_environment
@@ -111,23 +111,30 @@ def measured(settings: Settings) -> Scaling:
             ) as child:
                 try:
                     child.output(math.inf)
-                    found = Reader(json.loads(path.read_text(encoding="utf-8")))
+                    times = Reader(json.loads(path.read_text(encoding="utf-8")))
                 except ChildError as error:
-                    said = [
-                        line.removeprefix(_PREFIX)
-                        for line in child.errors()
-                        if line.startswith(_PREFIX)
-                    ]
-                    raise ChildError(
-                        said[0] if said else f"the launch of {shown} {error}"
-                    ) from None
+                    reason = reason_of_ranks(child.errors())
+                    raise ChildError(reason or f"the launch of {shown} {error}") from None
                 except (OSError, ValueError):
                     raise ChildError(f"the launch of {shown} ended without a result") from None
-            launches.append(found["launch"].read(Launched))
-            environment = found["environment"].read(Environment)
+            launches.append(times["launch"].read(Launched))
+            environment = times["environment"].read(Environment)
             progress.advance()
     assert environment is not None, "at least one number of ranks"
     return Scaling(settings, environment, tuple(launches))
+
+
+def reason_of_ranks(errors: Sequence[str]) -> str | None:
+    """Return why a rank failed, by the lines on standard error; None if they do not tell.
+
+    It is the first error of ours, else the last line of torchrun's report, which a ruler follows.
+    """
+    for line in errors:
+        if line.startswith(_PREFIX):
+            return line.removeprefix(_PREFIX)
+    if len(errors) > 1 and set(errors[-1]) == {"="}:
+        return f"a rank failed: {errors[-2].removeprefix('traceback : ')}"
+    return None
 
 
 def words(settings: Settings, ranks: int, path: Path) -> list[str]:

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,7 +27,7 @@ from mnistbench.measuring.passes import BLOCK_STEPS, time_steps
 from mnistbench.showing.output import print_error
 from mnistbench.train.scale.result import Launched, Settings
 from mnistbench.workloads.data import Batch
-from mnistbench.workloads.ranks import Alone, joined
+from mnistbench.workloads.ranks import Ranks, run_as_rank
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import workload_of_ranks
 
@@ -43,16 +44,16 @@ def main(arguments: Sequence[str]) -> int:
     device = torch.device(
         settings.device if settings.device == "cpu" else f"{settings.device}:{rank.local_rank}"
     )
+    work = partial(_measure_and_write, settings, device, path)
     try:
-        with joined(rank, device, print_error) as ranks:
-            _measure_and_write(settings, device, ranks, path)
+        run_as_rank(rank, device, work, print_error)
     except MnistbenchError as error:
         print_error(error)
         return _FAILED
     return 0
 
 
-def _measure_and_write(settings: Settings, device: torch.device, ranks: Alone, path: Path) -> None:
+def _measure_and_write(settings: Settings, device: torch.device, path: Path, ranks: Ranks) -> None:
     batch_size = settings.global_batch_size(ranks.world_size)
     otherwise = (
         f"memory of {device} does not suffice for {ranks.world_size} ranks and batches of "
@@ -73,7 +74,7 @@ def _measure_and_write(settings: Settings, device: torch.device, ranks: Alone, p
 
 
 def measure(
-    settings: Settings, device: torch.device, ranks: Alone
+    settings: Settings, device: torch.device, ranks: Ranks
 ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Return the samples of this rank in a step, and the times of its steps.
 

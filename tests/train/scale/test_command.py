@@ -146,6 +146,14 @@ def test_each_rank_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
             """,
             "rank 1 of 2: no memory",
         ),
+        (
+            """
+            print("  traceback : Signal 9 (SIGKILL) received by PID 3", file=sys.stderr)
+            print("=" * 60, file=sys.stderr)
+            sys.exit(1)
+            """,
+            "a rank failed: Signal 9 (SIGKILL) received by PID 3",
+        ),
         ("sys.exit('odd')", "the launch of 2 ranks ended with exit code 1: odd"),
         ("", "the launch of 2 ranks ended without a result"),
     ],

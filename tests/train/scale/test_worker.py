@@ -21,13 +21,13 @@ from torch import nn
 from mnistbench.measuring.case import fork_random
 from mnistbench.measuring.passes import BLOCK_STEPS, WARMUP_STEPS
 from mnistbench.train.scale import worker
-from mnistbench.workloads.ranks import Alone
+from mnistbench.workloads.ranks import OneProcess
 
 CPU = torch.device("cpu")
 SETTINGS = dataclasses.replace(SCALE, model="lenet5", batch_size=8, iterations=13)
 
 
-class Recorded(Alone):
+class Recorded(OneProcess):
     """Looks like the first of two ranks; notes when steps begin and what they communicate."""
 
     world_size = 2
@@ -77,14 +77,14 @@ def test_blocks_of_both_kinds_alternate_from_the_same_weights_on_the_same_batche
 
 def test_one_rank_has_steps_of_one_kind() -> None:
     with fork_random(CPU):
-        samples, step_ns, no_sync_ns = worker.measure(SETTINGS, CPU, Alone())
+        samples, step_ns, no_sync_ns = worker.measure(SETTINGS, CPU, OneProcess())
     assert (samples, len(step_ns), no_sync_ns) == (8, 13, ())
 
 
 GRADIENTS = """
 import gc, os, pathlib, weakref, torch
 from mnistbench.core.ranks import own_rank
-from mnistbench.workloads.ranks import Group
+from mnistbench.workloads.ranks import ProcessGroup
 
 rank = own_rank(os.environ)
 gc.disable()
@@ -108,7 +108,7 @@ def train(ranks):
         found.append(plain.weight.grad.item())
     return found, weakref.ref(model)
 
-ranks = Group(rank, torch.device("cpu"))
+ranks = ProcessGroup(rank, torch.device("cpu"))
 found, model = train(ranks)
 values = ranks.gather(found)
 ranks.end()
