@@ -35,8 +35,8 @@ from mnistbench.measuring.case import in_step, optimizer_maker, seeded_model
 from mnistbench.profile.ceilings import ceilings_of
 from mnistbench.train.result import Settings
 from mnistbench.train.run import run
+from mnistbench.workloads import compiled
 from mnistbench.workloads.data import Split, load
-from mnistbench.workloads.fast import compiled_loops
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import builtin_workloads
 
@@ -51,13 +51,13 @@ class Counted(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def __enter__(self) -> Self:
-        self._loops = dict(vars(compiled_loops()))
+        self._loops = dict(vars(compiled.loops()))
         for name, function in self._loops.items():
-            setattr(compiled_loops(), name, functools.partial(self._call, function))
+            setattr(compiled.loops(), name, functools.partial(self._call, function))
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
-        vars(compiled_loops()).update(self._loops)
+        vars(compiled.loops()).update(self._loops)
         super().__exit__(*error)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:

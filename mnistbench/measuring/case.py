@@ -21,8 +21,8 @@ from torch import nn
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import FAST, REFERENCE, Params
 from mnistbench.workloads import data
+from mnistbench.workloads.adadelta import Optimizer
 from mnistbench.workloads.data import Batch
-from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.step import Inference, Step, evaluate
 from mnistbench.workloads.workload import Workload
 

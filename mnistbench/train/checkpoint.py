@@ -19,7 +19,7 @@ from mnistbench.core.errors import RecordError, UsageError, first_line
 from mnistbench.core.files import replace_file
 from mnistbench.core.reading import Reader
 from mnistbench.train.result import CHECKPOINT, EpochResult, Point, Settings
-from mnistbench.workloads.fast import Optimizer
+from mnistbench.workloads.adadelta import Optimizer
 
 #: Version of the file.
 SCHEMA = 1

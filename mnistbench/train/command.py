@@ -108,8 +108,8 @@ def _train(
     import torch
 
     from mnistbench.train import run as train
+    from mnistbench.workloads import compiled
     from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
-    from mnistbench.workloads.fast import compiled_loops
     from mnistbench.workloads.workload import workload_of_ranks
 
     reports = ranks.rank == 0
@@ -136,7 +136,7 @@ def _train(
         print(f"{what}, into {units.printable(os.fspath(output))}", flush=True)
         if checkpoint:
             print(f"continuing after epoch {done}", flush=True)
-        if settings.step == FAST and not compiled_loops():
+        if settings.step == FAST and not compiled.loops():
             print(
                 (
                     "numba is not installed: a step of convnet takes 1.8 times as long; "

@@ -47,7 +47,7 @@ from mnistbench.train.result import (
     Result,
     Settings,
 )
-from mnistbench.workloads.fast import Optimizer
+from mnistbench.workloads.adadelta import Optimizer
 from mnistbench.workloads.ranks import OneProcess, Ranks, seed_of_masks
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
 from mnistbench.workloads.workload import Workload, predicted, workload_of_ranks

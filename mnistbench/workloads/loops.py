@@ -69,7 +69,7 @@ def pool(
     maxima = np.empty((grid[1], images.shape[3]), images.dtype)
     kept = np.empty(images.shape[3], np.uint8)
     channels = np.empty(images.shape[3] + 1, np.uint32)
-    found = np.empty((5, random.size), np.int64)
+    places = np.empty((5, random.size), np.int64)
     n = np.uintp(0)
     one = np.uintp(1)
     for sample in range(np.uintp(len(images))):
@@ -90,7 +90,7 @@ def pool(
                     chosen = np.uintp(channels[k])  # a channel
                     position = window * np.uintp(strides[0]) + chosen * np.uintp(strides[1])
                     place = 0
-                    # So that the first of equal values is found last.
+                    # So that the first of equal values is places last.
                     for i in range(size[0] - 1, -1, -1):
                         for j in range(size[1] - 1, -1, -1):
                             value = images[
@@ -98,13 +98,13 @@ def pool(
                             ]
                             place = i * size[1] + j if value == largest[chosen] else place
                     output[sample, position] = largest[chosen]
-                    found[0, n] = number
-                    found[1, n] = chosen
-                    found[4, n] = number * np.uintp(output.shape[1]) + position
-                    found[2, n] = y * height + np.uintp(place) // width
-                    found[3, n] = x * width + np.uintp(place) % width
+                    places[0, n] = number
+                    places[1, n] = chosen
+                    places[4, n] = number * np.uintp(output.shape[1]) + position
+                    places[2, n] = y * height + np.uintp(place) // width
+                    places[3, n] = x * width + np.uintp(place) % width
                     n += one
-    return found[:, :n]
+    return places[:, :n]
 
 
 def pool_rows(rows: Any, width: Any, limits: Any, maxima: Any) -> None:
@@ -116,18 +116,18 @@ def pool_rows(rows: Any, width: Any, limits: Any, maxima: Any) -> None:
     n_channels = np.uintp(rows.shape[2])
     minus_infinity = limits[0]
     nan = limits[1]
-    of_columns = np.zeros(rows.shape[1] * rows.shape[2], rows.dtype)
+    column_maxima = np.zeros(rows.shape[1] * rows.shape[2], rows.dtype)
     for i in range(np.uintp(len(rows))):
         row = rows[i].reshape(-1)
         for k in range(np.uintp(len(row))):
             # NaN may be negative.
             pixel = nan if (row[k] > minus_infinity) & (row[k] < 0) else row[k]
-            of_columns[k] = max(of_columns[k], pixel)
+            column_maxima[k] = max(column_maxima[k], pixel)
     maxima[:] = 0
     for x in range(np.uintp(len(maxima))):
         largest = maxima[x]
         for j in range(x * width, (x + np.uintp(1)) * width):
-            column = of_columns[j * n_channels : (j + np.uintp(1)) * n_channels]
+            column = column_maxima[j * n_channels : (j + np.uintp(1)) * n_channels]
             for channel in range(n_channels):
                 largest[channel] = max(largest[channel], column[channel])
 
@@ -182,20 +182,20 @@ def sum_of_columns(inputs: Any, weights: Any) -> tuple[Any, Any]:
 
 
 def gradients_of_columns(
-    columns: Any, inputs: Any, weights: Any, slopes: Any, of_inputs: Any
+    columns: Any, inputs: Any, weights: Any, slopes: Any, input_gradient: Any
 ) -> tuple[Any, Any]:
     """Compute the gradients of the arguments of ``sum_of_columns``.
 
     By ``slopes``, those of its sums [M].
 
-    The gradients of the inputs are written into ``of_inputs``, at first zeros, [I].
+    The gradients of the inputs are written into ``input_gradient``, at first zeros, [I].
 
     Returns:
         row and column of the weights that have a gradient, [2, E], and these gradients, [E].
     """
     rows = np.flatnonzero(slopes)
-    elements = np.empty((2, len(columns) * len(rows)), np.int64)
-    of_elements = np.empty(len(columns) * len(rows), inputs.dtype)
+    indices = np.empty((2, len(columns) * len(rows)), np.int64)
+    values = np.empty(len(columns) * len(rows), inputs.dtype)
     e = np.uintp(0)
     for n in range(np.uintp(len(columns))):
         column = np.uintp(columns[n])
@@ -203,28 +203,25 @@ def gradients_of_columns(
         total = slopes[0] * 0
         for m in range(np.uintp(len(slopes))):
             total += weight[m] * slopes[m]
-        of_inputs[column] = total
+        input_gradient[column] = total
         for r in range(np.uintp(len(rows))):
-            elements[0, e] = rows[r]
-            elements[1, e] = columns[n]
-            of_elements[e] = inputs[column] * slopes[np.uintp(rows[r])]
+            indices[0, e] = rows[r]
+            indices[1, e] = columns[n]
+            values[e] = inputs[column] * slopes[np.uintp(rows[r])]
             e += np.uintp(1)
-    return elements, of_elements
+    return indices, values
 
 
 def update(weights: Any, squares: Any, deltas: Any, gradient: Any, constants: Any) -> None:
-    """Update the weights, S and D, [N], as ``fast.Adadelta`` does.
-
-    With the constants that it computes, [5].
-    """
-    of_squares, eps_of_deltas, eps_of_squares, of_deltas, scale = constants
+    """Update the weights, S and D, [N], as ``adadelta`` does, with its constants [5]."""
+    square_share, delta_eps, square_eps, delta_share, scale = constants
     for n in range(np.uintp(len(gradient))):
         slope = gradient[n]
         delta = deltas[n]
-        square = squares[n] + of_squares * slope * slope
-        change = np.sqrt((delta + eps_of_deltas) / (square + eps_of_squares)) * slope
+        square = squares[n] + square_share * slope * slope
+        change = np.sqrt((delta + delta_eps) / (square + square_eps)) * slope
         squares[n] = square
-        deltas[n] = delta + of_deltas * change * change
+        deltas[n] = delta + delta_share * change * change
         weights[n] += scale * change
 
 
@@ -236,24 +233,24 @@ def update_elements(
     Returns:
         whether it did so; not if an element occurs twice, as in a sum of sparse gradients.
     """
-    found = np.empty((3, len(gradient)), weights.dtype)
-    n_found = np.uintp(0)
+    elements = np.empty((3, len(gradient)), weights.dtype)
+    n_marked = np.uintp(0)
     for e in range(np.uintp(len(gradient))):
         n = np.uintp(rows[e])
         m = np.uintp(columns[e])
         if squares[n, m] < 0:
             break
-        found[0, e] = weights[n, m]
-        found[1, e] = squares[n, m]
-        found[2, e] = deltas[n, m]
+        elements[0, e] = weights[n, m]
+        elements[1, e] = squares[n, m]
+        elements[2, e] = deltas[n, m]
         squares[n, m] = -1  # no average of squares is negative: a mark
-        n_found += np.uintp(1)
-    if n_found == len(gradient):
-        update(found[0], found[1], found[2], gradient, constants)
-    for e in range(n_found):
+        n_marked += np.uintp(1)
+    if n_marked == len(gradient):
+        update(elements[0], elements[1], elements[2], gradient, constants)
+    for e in range(n_marked):
         n = np.uintp(rows[e])
         m = np.uintp(columns[e])
-        weights[n, m] = found[0, e]
-        squares[n, m] = found[1, e]
-        deltas[n, m] = found[2, e]
-    return n_found == len(gradient)
+        weights[n, m] = elements[0, e]
+        squares[n, m] = elements[1, e]
+        deltas[n, m] = elements[2, e]
+    return n_marked == len(gradient)

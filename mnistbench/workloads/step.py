@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from mnistbench.workloads.adadelta import Optimizer
 from mnistbench.workloads.data import Batch
-from mnistbench.workloads.fast import Optimizer
 from mnistbench.workloads.ranks import OneProcess, Ranks
 
 

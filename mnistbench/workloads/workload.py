@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import SMALLNET, SUITE_MODELS
 from mnistbench.workloads import data
+from mnistbench.workloads.adadelta import Adadelta, Optimizer
 from mnistbench.workloads.data import Batch
-from mnistbench.workloads.fast import Adadelta, Optimizer, fast_model
+from mnistbench.workloads.rewrite import fast_model
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,8 @@ def builtin_workloads(
     ConvNet and LeNet5 have the optimizer of pytorch/examples (Adadelta, lr 1.0); SmallNet has Adam
     and smoothed labels.
 
-    ``sparse_gradients`` are those of ``fast_model``. Ranks cannot add sparse gradients of different
-    elements.
+    ``sparse_gradients`` is the argument of ``fast_model``. Ranks cannot add sparse gradients of
+    different elements.
     """
 
     @functools.cache  # the dataset is loaded for the first case that needs it, once per device

@@ -29,7 +29,8 @@ from mnistbench.train.result import (
     Settings,
 )
 from mnistbench.train.run import run
-from mnistbench.workloads.fast import Adadelta, fast_model
+from mnistbench.workloads.adadelta import Adadelta
+from mnistbench.workloads.rewrite import fast_model
 
 pytestmark = pytest.mark.versions
 

@@ -240,7 +240,7 @@ def test_ranks_share_the_cores_of_their_node(monkeypatch: pytest.MonkeyPatch) ->
 def test_without_numba_a_line_tells_how_to_get_a_faster_step(
     step: str, is_told: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mnistbench.workloads.fast.compiled_loops", lambda: None)
+    monkeypatch.setattr("mnistbench.workloads.compiled.loops", lambda: None)
     assert cli.main(["train", *SMALL, "--dry-run", "--step", step]) == 0
     assert ("pip install 'mnistbench[fast]'" in capsys.readouterr().out) == is_told
 

@@ -1,5 +1,29 @@
 """Every test in this folder runs on one thread and restores the random state."""
 
+from __future__ import annotations
+
+import pytest
+import torch
 from torch_builders import alone
 
 __all__ = ["alone"]
+
+
+@pytest.fixture(autouse=True)
+def seeded(alone: None) -> None:
+    torch.manual_seed(3)
+
+
+@pytest.fixture(params=["one thread", "two threads", "none"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the loops that numba compiles in one thread or in two, or none of them.
+
+    The last is as without numba.
+    """
+    if request.param == "none":
+        monkeypatch.setattr("mnistbench.workloads.compiled.loops", lambda: None)
+    if request.param == "two threads":
+        monkeypatch.setattr("mnistbench.workloads.sparse_gradients.SUM_IN_TWO_THREADS_FROM", 0)
+        monkeypatch.setattr("mnistbench.workloads.adadelta.UPDATE_IN_TWO_THREADS_FROM", 0)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    return str(request.param)

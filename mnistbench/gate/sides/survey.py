@@ -165,7 +165,7 @@ def has_compiled_loops() -> bool | None:
 
     None if no case has run it.
     """
-    loops = getattr(sys.modules.get("mnistbench.workloads.fast"), "compiled_loops", None)
+    loops = getattr(sys.modules.get("mnistbench.workloads.compiled"), "loops", None)
     return loops() is not None if loops and loops.cache_info().currsize else None
 
 

@@ -8,11 +8,7 @@ from __future__ import annotations
 import copy
 import gc
 import math
-import multiprocessing
 import re
-import sys
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,35 +19,15 @@ from torch.profiler import ProfilerActivity, profile
 from torch_builders import CPU
 
 from mnistbench.measuring.case import autocaster
+from mnistbench.workloads.adadelta import Adadelta
 from mnistbench.workloads.data import load
-from mnistbench.workloads.fast import Adadelta, _at_once, _Pooling, compiled_loops, fast_model
-from mnistbench.workloads.loops import compiled, update
+from mnistbench.workloads.rewrite import fast_model
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import ConvNet, LeNet5
 
 pytestmark = pytest.mark.versions
 
 MODELS = pytest.mark.parametrize("make_model", [ConvNet, LeNet5])
-
-
-@pytest.fixture(autouse=True)
-def seeded(alone: None) -> None:
-    torch.manual_seed(3)
-
-
-@pytest.fixture(params=["one thread", "two threads", "none"])
-def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run the loops that numba compiles in one thread or in two, or none of them.
-
-    The last is as without numba.
-    """
-    if request.param == "none":
-        monkeypatch.setattr("mnistbench.workloads.fast.compiled_loops", lambda: None)
-    if request.param == "two threads":
-        monkeypatch.setattr("mnistbench.workloads.fast.SUMMED_AT_ONCE", 0)
-        monkeypatch.setattr("mnistbench.workloads.fast.UPDATED_AT_ONCE", 0)
-        monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    return str(request.param)
 
 
 class Masked(nn.Module):
@@ -278,106 +254,6 @@ def test_a_model_of_another_kind_is_refused() -> None:
         fast_model(nn.Linear(2, 2))
 
 
-# Never reached, and reached every four steps.
-@pytest.mark.parametrize("smallest_factor", [1e-8, 0.7])
-def test_adadelta_updates_as_pytorchs_does(
-    loops: str, smallest_factor: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mnistbench.workloads.fast.SMALLEST_FACTOR", smallest_factor)
-    plain, fast = (nn.Parameter(torch.ones(50)) for _ in range(2))
-    unused = nn.Parameter(torch.ones(2))
-    optimizers = torch.optim.Adadelta([plain], lr=0.7), Adadelta([fast, unused], lr=0.7)
-    for _ in range(30):
-        plain.grad = torch.randn(50) * torch.logspace(-6, 3, 50)  # below and above epsilon
-        fast.grad = plain.grad.clone()
-        for optimizer in optimizers:
-            optimizer.step()
-    torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-6)
-    assert torch.equal(unused, torch.ones(2))
-
-
-# torch 2.11, once, of the test's own tensors.
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
-@pytest.mark.parametrize("is_transposed", [False, True])
-@pytest.mark.parametrize("sparse_dim", [1, 2])
-def test_elements_without_a_gradient_are_updated_as_by_zeros(
-    loops: str, sparse_dim: int, is_transposed: bool
-) -> None:
-    plain = nn.Parameter(torch.ones(8, 5, dtype=torch.float64))
-    fast = nn.Parameter(
-        torch.ones(5, 8, dtype=torch.float64).t() if is_transposed else torch.ones_like(plain)
-    )
-    optimizers = torch.optim.Adadelta([plain], lr=0.7), Adadelta([fast], lr=0.7)
-    for number in range(40):
-        gradient = torch.randn(8, 5, dtype=torch.float64) * 0.01
-        gradient[torch.rand(8) < 0.6] = 0
-        plain.grad = gradient
-        # A step in between may have a gradient of all elements.
-        fast.grad = gradient.clone() if number in (20, 21) else gradient.to_sparse(sparse_dim)
-        for optimizer in optimizers:
-            optimizer.step()
-        torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last),
-        lambda: torch.randn(4, 3, 2, 2).bfloat16(),
-        lambda: torch.randn(8, 6)[::2],
-        lambda: torch.randn(4, 6, 3, 3)[:, ::2],
-        lambda: torch.tensor(2.0),
-        lambda: torch.randn(0, 3),
-    ],
-    ids=[
-        "channels last",
-        "bfloat16",
-        "every second row",
-        "every second channel",
-        "one number",
-        "empty",
-    ],
-)
-def test_weights_in_another_order_or_format_are_updated(
-    loops: str, make: Callable[[], Tensor]
-) -> None:
-    weights = make()
-    plain = nn.Parameter(weights.clone())
-    fast = nn.Parameter(weights)
-    fast.data = weights.detach()
-    optimizers = torch.optim.Adadelta([plain]), Adadelta([fast])
-    for _ in range(3):
-        plain.grad = torch.randn(weights.shape).to(weights.dtype)
-        fast.grad = plain.grad.clone(memory_format=torch.contiguous_format)
-        for optimizer in optimizers:
-            optimizer.step()
-    torch.testing.assert_close(fast, plain)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("place", [0, 1])
-def test_an_error_of_either_of_two_loops_is_raised(
-    threads: int, place: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    calls: list[Any] = [int, int]
-    calls[place] = {}.popitem
-    with pytest.raises(KeyError):
-        _at_once(True, calls)
-
-
-def test_without_numba_or_a_directory_for_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    def njit(*, cache: bool = False, **_: Any) -> Any:
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: function
-
-    monkeypatch.setattr("numba.njit", njit)
-    assert compiled().update is update
-    monkeypatch.setitem(sys.modules, "numba", None)
-    assert compiled_loops.__wrapped__() is None
-
-
 @pytest.mark.parametrize(
     ("size", "image", "bias"), [(2, (8, 9), True), ((1, 3), (3, 8), False), (20, (22, 22), True)]
 )
@@ -414,30 +290,6 @@ def test_a_single_image_uses_only_the_weights_of_the_values_that_are_kept(
     (expected * weights).sum().backward()
     for mine, theirs in zip(twin.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(mine.grad.to_dense(), theirs.grad)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("is_flat", [True, False])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_pooled_values_and_their_gradients_are_those_of_pytorch(
-    threads: int, is_flat: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr("mnistbench.workloads.fast.POOLED_AT_ONCE", 0)
-    # Most windows have equal ones.
-    values = torch.randint(-3, 3, (5, 7, 9, 13)).to(dtype).to(memory_format=torch.channels_last)
-    values[0, 0, 0, 0] = torch.inf
-    values[0, 1, 3, 2] = -torch.inf
-    values[2, 1, 0, 3] = -0.0
-    fast, plain = (values.clone().requires_grad_() for _ in range(2))
-    found = _Pooling.apply(fast, (2, 3), 0.0, is_flat)
-    expected = nn.functional.max_pool2d(plain, (2, 3)).relu()
-    expected = expected.flatten(1) if is_flat else expected
-    assert torch.equal(found, expected)
-    slopes = torch.randn(expected.shape).to(dtype)
-    found.backward(slopes)
-    expected.backward(slopes)
-    assert torch.equal(fast.grad.to_dense(), plain.grad)
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
@@ -667,20 +519,6 @@ def test_max_pooling_computes_the_modules_after_it() -> None:
     assert found == {"relu2", "dropout1", "flatten"}
 
 
-def test_a_fork_has_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert _at_once(True, [int, float]) == [0, 0.0]
-    with warnings.catch_warnings():
-        # Of a fork beside threads, which is what this is about.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = multiprocessing.get_context("fork").Process(
-            target=_at_once, args=(True, [int, float]), daemon=True
-        )
-        child.start()
-    child.join(60)
-    assert child.exitcode == 0
-
-
 def test_a_training_with_single_images_continues_from_its_saved_state() -> None:
     def run(n_saved: int) -> list[Tensor]:
         torch.manual_seed(2)
@@ -715,20 +553,3 @@ def test_an_image_without_a_batch_is_convolved() -> None:
     model = nn.Sequential(nn.Conv2d(1, 3, 3))
     image = torch.randn(1, 8, 8)
     torch.testing.assert_close(fast_model(model)(image), model(image))
-
-
-def test_adadelta_continues_from_its_saved_state() -> None:
-    def run(n_saved: int) -> Tensor:
-        torch.manual_seed(2)
-        parameter = nn.Parameter(torch.ones(5))
-        optimizer = Adadelta([parameter])
-        for number in range(6):
-            if number == n_saved:
-                state = copy.deepcopy(optimizer.state_dict())
-                optimizer = Adadelta([parameter])
-                optimizer.load_state_dict(state)
-            parameter.grad = torch.randn(5)
-            optimizer.step()
-        return parameter.detach()
-
-    assert torch.equal(run(3), run(-1))
