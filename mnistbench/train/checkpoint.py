@@ -31,7 +31,7 @@ class Checkpoint:
 
     settings: Settings
     model: dict[str, Any]  # state_dict
-    optimizer: dict[str, Any]  # state_dict, with the learning rate of the next epoch
+    optimizer: dict[str, Any]  # state_dict
     order: torch.Tensor  # state of the generator of the samples' order
     random: tuple[tuple[torch.Tensor, ...], ...]  # of each rank, the result of random_state
     steps: int  # training batches so far
@@ -50,7 +50,8 @@ class Checkpoint:
             for name in ("model", "optimizer", "order", "random", "steps", "wall_ns")
         }
         results = {
-            name: [asdict(each) for each in getattr(self, name)] for name in ("epochs", "points")
+            name: [asdict(result) for result in getattr(self, name)]
+            for name in ("epochs", "points")
         }
         stream = io.BytesIO()
         torch.save({"schema": SCHEMA, "settings": self.settings.saved, **values, **results}, stream)
@@ -76,10 +77,10 @@ def load(directory: Path) -> Checkpoint:
                 f"--resume: {path} has version {schema}, and this mnistbench reads {SCHEMA}; "
                 "train anew"
             )
-        found = Reader({name: values.pop(name) for name in ("settings", "epochs", "points")})
-        settings = Settings(**found["settings"].read(Mapping[str, Any]))
-        epochs = found["epochs"].read(tuple[EpochResult, ...])
-        points = found["points"].read(tuple[Point, ...])
+        records = Reader({name: values.pop(name) for name in ("settings", "epochs", "points")})
+        settings = Settings(**records["settings"].read(Mapping[str, Any]))
+        epochs = records["epochs"].read(tuple[EpochResult, ...])
+        points = records["points"].read(tuple[Point, ...])
         return Checkpoint(settings=settings, epochs=epochs, points=points, **values)
     except FileNotFoundError:
         raise UsageError(

@@ -198,21 +198,23 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
                 f"{flag}: {wanted} cannot continue {directory}, which was trained with {kept}; "
                 f"leave {flag} out"
             )
-    given = {name: getattr(settings, name) for name in settings.given.difference(_KEPT)}
+    changed = {name: getattr(settings, name) for name in settings.given.difference(_KEPT)}
     # Each rank has a device of its own.
     device = kind_of(before.device) if rank.world_size > 1 else before.device
-    device = "cpu" if settings.no_accel else given.get("device", device)
-    made = replace(before, **{**given, "device": device})
-    if RECIPES[made.recipe].warm_up and made.epochs != before.epochs:
-        kept = f"{before.epochs}, because the learning rates of recipe {made.recipe} follow from it"
+    device = "cpu" if settings.no_accel else changed.get("device", device)
+    after = replace(before, **{**changed, "device": device})
+    if RECIPES[after.recipe].warm_up and after.epochs != before.epochs:
+        kept = (
+            f"{before.epochs}, because the learning rates of recipe {after.recipe} follow from it"
+        )
         raise UsageError(
-            f"--epochs: {made.epochs} cannot continue {directory}, which has {kept}; leave "
+            f"--epochs: {after.epochs} cannot continue {directory}, which has {kept}; leave "
             "--epochs out"
         )
-    if made.epochs <= len(checkpoint.epochs):
+    if after.epochs <= len(checkpoint.epochs):
         reached = f"{len(checkpoint.epochs)} epoch{'s' if len(checkpoint.epochs) > 1 else ''}"
         raise UsageError(f"--resume: {directory} has {reached} already; give more with --epochs")
-    return made
+    return after
 
 
 def resolved(settings: Settings, rank: Rank, before: str | None = None) -> Settings:

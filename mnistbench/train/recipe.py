@@ -1,7 +1,4 @@
-"""Recipes of ``mnistbench train``.
-
-Values of options that the command line does not give, and the learning rate of a step.
-"""
+"""Recipes of ``mnistbench train``: values of options, and the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -15,20 +12,11 @@ from mnistbench.train.result import AUTO, EXAMPLES, FASTEST, Settings
 
 @dataclass(frozen=True)
 class Recipe:
-    """Values of options, by field; and the learning rate over a run."""
+    """What a recipe sets."""
 
-    values: Mapping[str, Any]
-    # Share of the steps; 0: the rate is constant in an epoch, and ``gamma`` reduces it after each.
+    values: Mapping[str, Any]  # of options that the command line does not give, by field
+    # Share of the steps of a run in which the learning rate rises; 0: it is constant in an epoch.
     warm_up: float = 0.0
-
-    def rate(self, done: float) -> float:
-        """Return the factor of the learning rate after a share of the steps.
-
-        It rises to 1, then falls to 0 (one cycle).
-
-        Smith and Topin, "Super-convergence" (2018), with straight lines.
-        """
-        return done / self.warm_up if done < self.warm_up else (1 - done) / (1 - self.warm_up)
 
 
 RECIPES = {
@@ -48,3 +36,26 @@ def with_recipe(settings: Settings) -> Settings:
     return replace(
         settings, **{name: value for name, value in values.items() if name not in settings.given}
     )
+
+
+def learning_rate(settings: Settings, epoch: int, step: int, steps_per_epoch: int) -> float:
+    """Return the learning rate of a step, by the recipe of the run.
+
+    Without warm-up ``--gamma`` reduces it after each epoch, as StepLR in pytorch/examples. With
+    warm-up it rises to ``--lr`` and then falls to 0 in one cycle over all epochs: Smith and Topin,
+    "Super-convergence" (2018), with straight lines.
+
+    Args:
+        settings: of the run.
+        epoch: of the step, from 1.
+        step: of the run, from 1.
+        steps_per_epoch: training batches of an epoch.
+    """
+    warm_up = RECIPES[settings.recipe].warm_up
+    if not warm_up:
+        rate = settings.lr
+        for _ in range(epoch - 1):
+            rate *= settings.gamma
+        return rate
+    share = step / (settings.epochs_to_train * steps_per_epoch + 1)  # neither 0 nor 1
+    return settings.lr * (share / warm_up if share < warm_up else (1 - share) / (1 - warm_up))

@@ -71,7 +71,7 @@ class TrainingProgress(Listener):
         self._terminal = terminal
         self._interrupted = interrupted
         self._done = done
-        self._epochs = 1 if settings.dry_run else settings.epochs
+        self._epochs = settings.epochs_to_train
         self._progress = Progress(None)
         self._epoch = 1 + done
         self._seen = 0

@@ -5,6 +5,7 @@ This module does not import torch, so that options can be parsed without it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from mnistbench.core import options
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import MOST_THREADS, number, one_of, option, path, plain, switch, whole
 from mnistbench.core.params import DATASETS, DTYPES, MODELS, STEPS, device_label
-from mnistbench.core.record import CaseRecord, Environment, Scalars
+from mnistbench.core.record import CaseRecord, Environment, Scalars, finite
 from mnistbench.showing.report import document
 
 #: File in the directory of a run, beside the event file of TensorBoard: the result.
@@ -155,6 +156,11 @@ class Settings:
             )
 
     @property
+    def epochs_to_train(self) -> int:
+        """Number of epochs of the run: 1 in a dry run."""
+        return 1 if self.dry_run else self.epochs
+
+    @property
     def label(self) -> str:
         """Name of the run in a folder: ``convnet-b64-cpu-mnist``."""
         device = self.device.replace(":", "")
@@ -202,6 +208,22 @@ class EpochResult:
     test_loss: float | None = None
     test_accuracy: float | None = None
     test_ns: int = 0
+
+    @classmethod
+    def of(cls, points: Sequence[Point]) -> EpochResult:
+        """Return the result of the training of an epoch, by all its log intervals."""
+        samples = sum(point.samples for point in points)
+        losses = [point.loss * point.samples for point in points if point.loss is not None]
+        correct = [point.accuracy * point.samples for point in points if point.accuracy is not None]
+        return cls(
+            number=points[-1].epoch,
+            step=points[-1].step,
+            learning_rate=points[-1].learning_rate,
+            train_samples=samples,
+            train_loss=finite(sum(losses) / samples) if len(losses) == len(points) else None,
+            train_accuracy=sum(correct) / samples if correct else None,
+            train_ns=sum(point.train_ns for point in points),
+        )
 
     def tested(
         self, samples: int, loss: float | None, accuracy: float | None, ns: int
@@ -266,7 +288,7 @@ class Result:
         values["environment"] = asdict(self.environment)
         values["scalars"] = asdict(self.scalars)
         values["epochs"] = [
-            {**asdict(each), "samples_per_second": round(each.samples_per_second, 1)}
-            for each in self.epochs
+            {**asdict(epoch), "samples_per_second": round(epoch.samples_per_second, 1)}
+            for epoch in self.epochs
         ]
         return document("train", **values)

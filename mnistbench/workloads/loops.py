@@ -71,16 +71,16 @@ def pool(
     channels = np.empty(images.shape[3] + 1, np.uint32)
     places = np.empty((5, random.size), np.int64)
     n = np.uintp(0)
-    one = np.uintp(1)
+    step = np.uintp(1)
     for sample in range(np.uintp(len(images))):
         number = np.uintp(first) + sample
         for y in range(np.uintp(grid[0])):
-            pool_rows(images[sample, y * height : (y + one) * height], width, limits, maxima)
+            pool_rows(images[sample, y * height : (y + step) * height], width, limits, maxima)
             for x in range(np.uintp(grid[1])):
                 largest = maxima[x]
                 window = y * np.uintp(grid[1]) + x
                 n_kept = np.uintp(0)
-                drawn = random[sample, window * n_channels : (window + one) * n_channels]
+                drawn = random[sample, window * n_channels : (window + step) * n_channels]
                 for channel in range(n_channels):
                     kept[channel] = (largest[channel] > 0) & (drawn[channel] >= dropped)
                 for channel in range(n_channels):
@@ -103,7 +103,7 @@ def pool(
                     places[4, n] = number * np.uintp(output.shape[1]) + position
                     places[2, n] = y * height + np.uintp(place) // width
                     places[3, n] = x * width + np.uintp(place) % width
-                    n += one
+                    n += step
     return places[:, :n]
 
 

@@ -182,12 +182,12 @@ def evaluate(
     loss: Callable[[Tensor, Tensor], Tensor],
     metric: Callable[[Tensor, Tensor], Tensor] | None = None,
     step: int = 0,
-    each: Callable[[Tensor, Tensor], None] = lambda _output, _targets: None,
+    keep: Callable[[Tensor, Tensor], object] = lambda _output, _targets: None,
     ranks: Ranks | None = None,
 ) -> Window:
     """Return loss and accuracy over all the batches, in eval mode, at the given global step.
 
-    ``each`` gets the output and the targets of every batch. The batches of several ``ranks`` are
+    ``keep`` gets the output and the targets of every batch. The batches of several ``ranks`` are
     the parts of this one.
 
     Raises:
@@ -203,5 +203,5 @@ def evaluate(
                 mean_loss = loss(output, targets)
             totals.add(output, mean_loss, targets)
             samples = ranks.counted(len(targets))
-            each(output[:samples], targets[:samples])
+            keep(output[:samples], targets[:samples])
     return totals.window(step)

@@ -200,8 +200,8 @@ def workload_of_ranks(
     Without loading its dataset.
     """
     workloads = {
-        each.name: each
-        for each in builtin_workloads(dataset, data_dir, sparse_gradients=world_size == 1)
+        workload.name: workload
+        for workload in builtin_workloads(dataset, data_dir, sparse_gradients=world_size == 1)
     }
     if name not in workloads:
         raise UsageError(f"model {name!r} is unknown; choose one of {', '.join(workloads)}")

@@ -30,7 +30,7 @@ from mnistbench.train.scale.result import Launched, Scaling, Settings
 __all__ = ["Settings", "run"]
 
 #: Variables of a launcher, which a child must not take for its own.
-_OF_LAUNCHERS = (
+_LAUNCHER_VARIABLES = (
     "RANK",
     "WORLD_SIZE",
     "LOCAL_RANK",
@@ -139,8 +139,8 @@ def reason_of_ranks(errors: Sequence[str]) -> str | None:
 
 def words(settings: Settings, ranks: int, path: Path) -> list[str]:
     """Return the command that measures this number of ranks and writes its times to ``path``."""
-    of_all = json.dumps(plain(settings, leave_out=("format", "output")))
-    program = ["-m", "mnistbench.train.scale.worker", of_all, str(path)]
+    settings_json = json.dumps(plain(settings, leave_out=("format", "output")))
+    program = ["-m", "mnistbench.train.scale.worker", settings_json, str(path)]
     if ranks == 1:
         return [sys.executable, *program]
     return [
@@ -157,7 +157,7 @@ def environment_of(
     settings: Settings, inherited: Mapping[str, str], folder: Path
 ) -> dict[str, str]:
     """Return the environment of a launch; ``folder`` is for a bytecode cache."""
-    found = {name: value for name, value in inherited.items() if name not in _OF_LAUNCHERS}
-    return measuring_environment(found, folder / "bytecode") | {
+    own = {name: value for name, value in inherited.items() if name not in _LAUNCHER_VARIABLES}
+    return measuring_environment(own, folder / "bytecode") | {
         "OMP_NUM_THREADS": str(settings.threads)
     }

@@ -79,13 +79,13 @@ class Settings:
         if self.strong == self.weak:
             fault = "exclude each other" if self.strong else "are both missing"
             raise UsageError(f"--strong and --weak {fault}; give one of them")
-        other, size = (
+        unused, size = (
             ("--batch-size-per-rank", "--batch-size")
             if self.strong
             else ("--batch-size", "--batch-size-per-rank")
         )
-        if other.removeprefix("--").replace("-", "_") in self.given:
-            raise UsageError(f"{other}: cannot be used with --{self.scaling}; give {size}")
+        if unused.removeprefix("--").replace("-", "_") in self.given:
+            raise UsageError(f"{unused}: cannot be used with --{self.scaling}; give {size}")
         if self.strong and self.batch_size < max(self.ranks):
             most = max(self.ranks)
             raise UsageError(

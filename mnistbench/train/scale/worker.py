@@ -69,8 +69,8 @@ def _measure_and_write(settings: Settings, device: torch.device, path: Path, ran
             step_ns=step_ns,
             no_sync_ns=no_sync_ns if ranks.world_size > 1 else (),
         )
-        found = {"launch": asdict(launched), "environment": asdict(read(settings.threads))}
-        replace_file(path, json.dumps(found).encode())
+        times = {"launch": asdict(launched), "environment": asdict(read(settings.threads))}
+        replace_file(path, json.dumps(times).encode())
 
 
 def measure(
