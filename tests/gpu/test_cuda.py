@@ -31,7 +31,7 @@ from mnistbench.workloads.workload import builtin_workloads
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="needs a CUDA device; none has run these tests"
+        not torch.cuda.is_available(), reason="needs a CUDA device"
     ),
 ]
 
