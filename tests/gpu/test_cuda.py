@@ -30,9 +30,7 @@ from mnistbench.workloads.workload import builtin_workloads
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="needs a CUDA device; none has run these tests"
-    ),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
 DEVICE = "cuda:0"
