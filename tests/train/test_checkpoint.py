@@ -107,20 +107,22 @@ def test_an_interrupted_run_continues_with_the_same_losses(step: str, tmp_path: 
     stopped = run(settings, parts, StopIn(6), WORKLOAD)  # in the second epoch of four batches
     assert (stopped.outcome, len(stopped.epochs)) == (INTERRUPTED, 2)
     checkpoint = load(parts)
-    found = run(checkpoint.settings, parts, None, WORKLOAD, checkpoint=checkpoint)
-    assert found.outcome == DONE
-    assert reached(found) == reached(expected)
-    weights, others = (torch.load(folder / WEIGHTS, weights_only=True) for folder in (whole, parts))
-    assert all(torch.equal(weights[name], others[name]) for name in weights)
-    rows, others = (
+    continued = run(checkpoint.settings, parts, None, WORKLOAD, checkpoint=checkpoint)
+    assert continued.outcome == DONE
+    assert reached(continued) == reached(expected)
+    expected_weights, weights = (
+        torch.load(folder / WEIGHTS, weights_only=True) for folder in (whole, parts)
+    )
+    assert all(torch.equal(weights[name], value) for name, value in expected_weights.items())
+    expected_rows, rows = (
         [
             (row["part"], row["epoch"], row["step"], row["loss"])
             for row in csv.DictReader((folder / METRICS).read_text().splitlines())
         ]
         for folder in (whole, parts)
     )
-    assert rows == others
-    assert found.wall_ns > load(parts).wall_ns - checkpoint.wall_ns > 0
+    assert rows == expected_rows
+    assert continued.wall_ns > load(parts).wall_ns - checkpoint.wall_ns > 0
     assert (
         json.loads((parts / RESULT).read_text())["scalars"]["curves"].keys()
         == expected.scalars.curves.keys()
@@ -149,12 +151,12 @@ def test_a_finished_run_is_trained_longer(tmp_path: Path) -> None:
 def test_other_ranks_than_before_draw_other_dropout_masks(tmp_path: Path) -> None:
     run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
     checkpoint = load(tmp_path)
-    alone = reached(run(SETTINGS, None, None, WORKLOAD))
-    found = reached(
+    uninterrupted = reached(run(SETTINGS, None, None, WORKLOAD))
+    continued = reached(
         run(SETTINGS, None, None, WORKLOAD, checkpoint=dataclasses.replace(checkpoint, random=()))
     )
-    assert (found[0], found[1][:3]) == (alone[0], alone[1][:3])
-    assert found[1] != alone[1]
+    assert (continued[0], continued[1][:3]) == (uninterrupted[0], uninterrupted[1][:3])
+    assert continued[1] != uninterrupted[1]
 
 
 def test_a_checkpoint_is_written_whole_or_not_at_all(

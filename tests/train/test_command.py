@@ -22,7 +22,6 @@ from mnistbench.core.ranks import Rank
 from mnistbench.measuring import tensorboard
 from mnistbench.train import command
 from mnistbench.train import run as training
-from mnistbench.train.recipe import with_recipe
 from mnistbench.train.report import TrainingProgress
 from mnistbench.train.result import (
     CHECKPOINT,
@@ -68,14 +67,14 @@ def settings_of(*arguments: str) -> Settings:
 
 
 def test_defaults_are_those_of_pytorch_examples() -> None:
-    found = settings_of()
+    settings = settings_of()
     assert (
-        found.batch_size,
-        found.test_batch_size,
-        found.epochs,
-        found.lr,
-        found.gamma,
-        found.seed,
+        settings.batch_size,
+        settings.test_batch_size,
+        settings.epochs,
+        settings.lr,
+        settings.gamma,
+        settings.seed,
     ) == (
         64,
         1000,
@@ -84,7 +83,7 @@ def test_defaults_are_those_of_pytorch_examples() -> None:
         0.7,
         1,
     )
-    assert (found.log_interval, found.dry_run, found.save_model, found.dataset) == (
+    assert (settings.log_interval, settings.dry_run, settings.save_model, settings.dataset) == (
         10,
         False,
         False,
@@ -142,18 +141,6 @@ def test_an_option_that_cannot_be_used_is_one_line(
     assert sorted(here.rglob("*")) == before
 
 
-def test_a_recipe_gives_the_options_that_the_command_line_does_not() -> None:
-    found = with_recipe(settings_of("--recipe", "fastest", "--lr", "0.02"))
-    assert (found.model, found.batch_size, found.epochs, found.lr, found.dtype) == (
-        "smallnet",
-        128,
-        1,
-        0.02,
-        "auto",
-    )
-    assert with_recipe(settings_of("--lr", "0.02")) == settings_of("--lr", "0.02")
-
-
 # ---- What they mean on a machine and for a rank --------------------------------------------------
 
 
@@ -182,7 +169,7 @@ def test_the_accelerator_is_the_default_and_each_rank_has_its_own(
 
 
 @pytest.mark.parametrize(
-    ("given", "device", "step"),
+    ("option", "device", "step"),
     [
         ("auto", "cpu", "fast"),
         ("auto", "cuda:1", "reference"),
@@ -193,10 +180,10 @@ def test_the_accelerator_is_the_default_and_each_rank_has_its_own(
     ],
 )
 def test_the_fast_step_is_the_default_on_a_cpu(
-    given: str, device: str, step: str, monkeypatch: pytest.MonkeyPatch
+    option: str, device: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: [device])
-    assert resolved(step=given, device=device).step == step
+    assert resolved(step=option, device=device).step == step
 
 
 @pytest.mark.parametrize("device", ["mps", "cuda"])
@@ -209,7 +196,7 @@ def test_the_fast_step_is_refused_on_an_accelerator(
 
 
 @pytest.mark.parametrize(
-    ("given", "native", "dtype"),
+    ("option", "native", "dtype"),
     [
         ("auto", True, "bfloat16"),
         ("auto", False, "float32"),
@@ -218,17 +205,17 @@ def test_the_fast_step_is_refused_on_an_accelerator(
     ],
 )
 def test_auto_is_bfloat16_where_the_hardware_multiplies_it(
-    given: str, native: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+    option: str, native: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mnistbench.measuring.environment.multiplies_bfloat16", lambda _: native)
-    assert resolved(dtype=given, device="cpu").dtype == dtype
+    assert resolved(dtype=option, device="cpu").dtype == dtype
 
 
 def test_ranks_share_the_cores_of_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "usable_cpus", lambda: 5)
     threads = [
-        resolved(rank, no_accel=True, threads=given).threads
-        for rank, given in ((SECOND, None), (SECOND, 3), (ALONE, None))
+        resolved(rank, no_accel=True, threads=option).threads
+        for rank, option in ((SECOND, None), (SECOND, 3), (ALONE, None))
     ]
     assert threads == [2, 3, None]
 
@@ -331,8 +318,8 @@ def shown_of_an_epoch(terminal: io.StringIO, *later: Point | EpochResult) -> str
     with closing(TrainingProgress(Settings(epochs=2), [], out, terminal)) as view:
         view.begin(1280)
         view.batch(640)
-        for each in (POINT, EPOCH.tested(100, 0.0275, 99.14, 1_500_000_000), *later):
-            (view.point if isinstance(each, Point) else view.epoch)(each)  # type: ignore[arg-type]
+        for event in (POINT, EPOCH.tested(100, 0.0275, 99.14, 1_500_000_000), *later):
+            (view.point if isinstance(event, Point) else view.epoch)(event)  # type: ignore[arg-type]
     return out.getvalue()
 
 

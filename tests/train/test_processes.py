@@ -95,7 +95,7 @@ def test_on_a_terminal_there_is_a_bar_and_an_interrupt_keeps_what_was_trained(tm
     assert status == 130
     assert "Traceback" not in text
     shown = ("  0 % |", "epoch 1/1000, loss ", " samples/s, ", " left", "epoch 1/1000: train loss")
-    assert [each for each in shown if each not in text] == []
+    assert [text_shown for text_shown in shown if text_shown not in text] == []
     assert "interrupted; the files have the steps before the interruption" in text
     assert "train/loss" in scalars_in(tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())

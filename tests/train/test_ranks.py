@@ -75,10 +75,10 @@ def test_ranks_have_the_losses_of_one_process(
     assert f"{world_size} ranks, each on cpu, 1 thread" in together[0].stdout
     assert [rank.stdout for rank in together[1:]] == [""] * (world_size - 1)
     expected = result_in(tmp_path / "alone")
-    found = result_in(tmp_path / "together")
-    assert (expected["world_size"], found["world_size"]) == (1, world_size)
+    summed = result_in(tmp_path / "together")
+    assert (expected["world_size"], summed["world_size"]) == (1, world_size)
     assert written(tmp_path / "together") == sorted([RESULT, METRICS, WEIGHTS, CHECKPOINT])
-    for mine, theirs in zip(found["epochs"], expected["epochs"], strict=True):
+    for mine, theirs in zip(summed["epochs"], expected["epochs"], strict=True):
         assert (mine["train_samples"], mine["test_samples"], mine["step"]) == (
             1437,
             360,
@@ -89,11 +89,11 @@ def test_ranks_have_the_losses_of_one_process(
         assert mine["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-3)
         # One image.
         assert mine["test_accuracy"] == pytest.approx(theirs["test_accuracy"], abs=100 / 360)
-    weights, others = (
+    weights, summed_weights = (
         torch.load(tmp_path / name / WEIGHTS, weights_only=True) for name in ("alone", "together")
     )
     for name, value in weights.items():
-        torch.testing.assert_close(others[name], value, rtol=1e-2, atol=1e-3)
+        torch.testing.assert_close(summed_weights[name], value, rtol=1e-2, atol=1e-3)
 
 
 def test_a_restart_by_the_launcher_continues_the_run_with_the_same_losses(tmp_path: Path) -> None:
@@ -234,8 +234,8 @@ def test_without_a_launcher_nothing_of_torch_distributed_or_pytest_is_imported(
     tmp_path: Path,
 ) -> None:
     training = "from mnistbench.cli import main\nmain()"
-    found = distributed_modules(training, *SMALL, "--dry-run", "--output", "run", cwd=tmp_path)
-    assert found == distributed_modules("import torch", cwd=tmp_path)
+    modules = distributed_modules(training, *SMALL, "--dry-run", "--output", "run", cwd=tmp_path)
+    assert modules == distributed_modules("import torch", cwd=tmp_path)
 
 
 def test_an_interrupt_of_all_ranks_keeps_what_was_trained(tmp_path: Path) -> None:

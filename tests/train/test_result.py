@@ -44,31 +44,31 @@ def written(of: Result) -> Any:
 
 
 def test_the_file_has_settings_and_results() -> None:
-    found = written(result())
+    content = written(result())
     assert (
-        found["settings"]
+        content["settings"]
         | {"model": "lenet5", "threads": 2, "data_dir": "data", "lr": 0.25, "batch_size": 64}
-        == found["settings"]
+        == content["settings"]
     )
-    assert found["outcome"] == "interrupted"
-    assert [epoch["test_accuracy"] for epoch in found["epochs"]] == [80.0, None]
-    assert found["scalars"]["final"] == dict(scalars().final)
-    assert found["scalars"]["curves"]["train/loss"] == [
+    assert content["outcome"] == "interrupted"
+    assert [epoch["test_accuracy"] for epoch in content["epochs"]] == [80.0, None]
+    assert content["scalars"]["final"] == dict(scalars().final)
+    assert content["scalars"]["curves"]["train/loss"] == [
         list(point) for point in scalars().curves["train/loss"]
     ]
-    assert CaseRecord.from_json(found["profiled"]) == case_record(timing=None)
-    assert found["notes"] == ["no model graph"]
+    assert CaseRecord.from_json(content["profiled"]) == case_record(timing=None)
+    assert content["notes"] == ["no model graph"]
 
 
 def test_a_missing_value_is_null_in_the_file() -> None:
-    found = written(
+    content = written(
         result(
             profiled=None,
             epochs=(EpochResult(1, 1, 1.0, 4, None, None, 1).tested(4, None, None, 1),),
         )
     )
-    assert found["profiled"] is None
-    [epoch] = found["epochs"]
+    assert content["profiled"] is None
+    [epoch] = content["epochs"]
     assert [
         epoch[name] for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
     ] == [None] * 4

@@ -107,9 +107,9 @@ def test_lenet_is_two_convolutions_and_three_full_connections() -> None:
 
 
 @both_models
-@pytest.mark.parametrize(("phase", "others"), [("forward", set()), ("step", {LOSS})])
+@pytest.mark.parametrize(("phase", "outside_modules"), [("forward", set()), ("step", {LOSS})])
 def test_every_operation_of_the_forward_pass_belongs_to_a_layer(
-    make_model: type[nn.Module], phase: str, others: set[str]
+    make_model: type[nn.Module], phase: str, outside_modules: set[str]
 ) -> None:
     workload = tiny_workload(name="net", make_model=make_model, make_batch=digit_batch)
     case = build(params(workload="net", phase=phase, batch_size=2), workload)
@@ -120,4 +120,4 @@ def test_every_operation_of_the_forward_pass_belongs_to_a_layer(
     ]
     assert {row.module for row in rows} == {
         name for name, _ in case.model.named_children()
-    } | others
+    } | outside_modules

@@ -68,11 +68,11 @@ def losses(
     step = Step(model, nn.functional.nll_loss, optimizer)
     digits = load("digits")
     batches = digits.epoch(digits.train, 16, torch.Generator().manual_seed(0))
-    found = []
+    values = []
     for _ in range(n_steps):
         images, labels = next(batches)
-        found.append(step(images.to(dtype), labels)[1].item())
-    return found
+        values.append(step(images.to(dtype), labels)[1].item())
+    return values
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_every_gradient_is_that_of_the_reference(
     twin = copy.deepcopy(plain)
     images = torch.randn(batch_size, 1, 28, 28)
     labels = torch.randint(10, (batch_size,))
-    found = []
+    gradients = []
     for model in (plain, fast_model(twin, sparse_gradients=True)):
         step = Step(
             model,
@@ -121,14 +121,16 @@ def test_every_gradient_is_that_of_the_reference(
             autocaster(CPU, dtype),
         )
         step.backward(step.loss(step.forward(images), labels))
-        found.append(
+        gradients.append(
             {name: parameter.grad.to_dense() for name, parameter in model.named_parameters()}
         )
         # DistributedDataParallel warns of other strides.
         assert all(
-            each.grad.stride() == each.stride() for each in model.parameters() if each.dim() == 4
+            parameter.grad.stride() == parameter.stride()
+            for parameter in model.parameters()
+            if parameter.dim() == 4
         )
-    reference, rewritten = found
+    reference, rewritten = gradients
     for name, gradient in rewritten.items():
         assert gradient.dtype == torch.float32
         # bfloat16 has eight bits, and sums of other orders are rounded to it.
@@ -224,17 +226,17 @@ def test_the_gradient_of_a_pooled_convolution_is_dense_or_sparse(
     )
     twin = copy.deepcopy(model.to(dtype))
     images = torch.randn(4, 3, 9, 13, dtype=dtype)
-    # Some samples have no gradient, and.
+    # Some samples have no gradient.
     weights = torch.randn_like(model(images)) * (torch.rand(4, 1, 1, 1) > 0.5)
-    weights[:, 2] = 0  # neither has one channel
-    found = []
-    for each in (model, fast_model(twin)):
-        each.zero_grad()
+    weights[:, 2] = 0  # nor has a channel
+    gradients = []
+    for network in (model, fast_model(twin)):
+        network.zero_grad()
         inputs = images.clone().requires_grad_()
         with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
-            (each(inputs) * weights).sum().backward()
-        found.append([inputs.grad, *(parameter.grad for parameter in each.parameters())])
-    torch.testing.assert_close(found[1], found[0])
+            (network(inputs) * weights).sum().backward()
+        gradients.append([inputs.grad, *(parameter.grad for parameter in network.parameters())])
+    torch.testing.assert_close(gradients[1], gradients[0])
     is_dense = any(
         event.name == "aten::max_pool2d_with_indices_backward" for event in profiler.events()
     )
@@ -245,8 +247,8 @@ def test_a_first_convolution_whose_input_needs_a_gradient_gives_it() -> None:
     model = nn.Sequential(nn.Conv2d(1, 3, 3))
     images = torch.randn(2, 1, 8, 8, requires_grad=True)
     [expected] = torch.autograd.grad(model(images).square().sum(), images)
-    [found] = torch.autograd.grad(fast_model(model)(images).square().sum(), images)
-    torch.testing.assert_close(found, expected)
+    [gradient] = torch.autograd.grad(fast_model(model)(images).square().sum(), images)
+    torch.testing.assert_close(gradient, expected)
 
 
 def test_a_model_of_another_kind_is_refused() -> None:
@@ -301,20 +303,20 @@ def test_dropout_after_pooling_has_its_probability(ps: tuple[float, ...], batch_
     nn.init.ones_(model.get_parameter("0.bias"))
     torch.manual_seed(5)
     values = model(images)
-    others = model(images)
+    later_values = model(images)
     values.sum().backward()
     torch.manual_seed(5)
     assert torch.equal(model(images), values)
     kept = math.prod(1 - p for p in ps)
     dropped = values == 0
     assert not kept or torch.allclose(values[~dropped], torch.tensor(1 / kept, dtype=torch.float64))
-    for found, p in (
+    for events, p in (
         (dropped, 1 - kept),
         # Bytes of one random word must not depend on each other.
         ((dropped[:, 1:] & dropped[:, :-1])[:, ::2], (1 - kept) ** 2),
-        (dropped & (others == 0), (1 - kept) ** 2),  # nor must two masks
+        (dropped & (later_values == 0), (1 - kept) ** 2),  # nor must two masks
     ):
-        assert stats.binomtest(int(found.sum()), found.numel(), p).pvalue > 1e-4
+        assert stats.binomtest(int(events.sum()), events.numel(), p).pvalue > 1e-4
     torch.testing.assert_close(model.get_parameter("0.bias").grad.sum(), values.sum())
     assert model.eval()(images).eq(1).all()
 
@@ -371,15 +373,17 @@ def test_a_gradient_of_gradients_is_refused() -> None:
 
 
 def test_indices_are_freed_by_the_backward_pass() -> None:
-    def found() -> int:
+    def n_indices() -> int:
         tensors = [
-            each for each in gc.get_objects() if type(each) is Tensor and each.dtype is torch.int64
+            tensor
+            for tensor in gc.get_objects()
+            if type(tensor) is Tensor and tensor.dtype is torch.int64
         ]
-        return sum(each.numel() for each in tensors if each.dim() == 2 and len(each) == 5)
+        return sum(tensor.numel() for tensor in tensors if tensor.dim() == 2 and len(tensor) == 5)
 
     output = fast_model(LeNet5())(torch.randn(8, 1, 28, 28))
     output.sum().backward()
-    assert not found()
+    assert not n_indices()
 
 
 def test_one_image_in_bfloat16() -> None:
@@ -511,12 +515,12 @@ def test_an_infinite_value_has_a_gradient_as_in_pytorch() -> None:
 
 
 def test_max_pooling_computes_the_modules_after_it() -> None:
-    found = {
+    pooled = {
         name
         for name, module in fast_model(ConvNet()).named_children()
         if isinstance(module, nn.Identity)
     }
-    assert found == {"relu2", "dropout1", "flatten"}
+    assert pooled == {"relu2", "dropout1", "flatten"}
 
 
 def test_a_training_with_single_images_continues_from_its_saved_state() -> None:
@@ -539,7 +543,7 @@ def test_a_training_with_single_images_continues_from_its_saved_state() -> None:
             optimizer.step()
         return list(plain.parameters())
 
-    assert all(torch.equal(one, other) for one, other in zip(run(2), run(-1), strict=True))
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(run(2), run(-1), strict=True))
 
 
 def test_gradients_are_dense_for_other_optimizers() -> None:

@@ -40,9 +40,9 @@ def batches_of(sizes: Sequence[int], seed: int = 0) -> list[Batch]:
     return [tiny_batch(size, CPU, generator) for size in sizes]
 
 
-def same_weights(one: nn.Module, other: nn.Module) -> bool:
-    theirs = other.state_dict()
-    return all(torch.equal(weights, theirs[name]) for name, weights in one.state_dict().items())
+def same_weights(model: nn.Module, twin: nn.Module) -> bool:
+    theirs = twin.state_dict()
+    return all(torch.equal(weights, theirs[name]) for name, weights in model.state_dict().items())
 
 
 # ---- One step ------------------------------------------------------------------------------------

@@ -41,21 +41,21 @@ def test_one_and_two_ranks(tmp_path: Path) -> None:
         "mnistbench", "scale", "--ranks", "2,1", "--strong", *small, cwd=tmp_path, errors=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    found = json.loads((tmp_path / "scale.json").read_text())
-    one, two = found["launches"]
-    assert (one["ranks"], one["batch_sizes"], two["ranks"], two["batch_sizes"]) == (
+    content = json.loads((tmp_path / "scale.json").read_text())
+    alone, pair = content["launches"]
+    assert (alone["ranks"], alone["batch_sizes"], pair["ranks"], pair["batch_sizes"]) == (
         1,
         [9],
         2,
         [5, 4],
     )
     assert [
-        len(times) for times in (*one["steps_ns"], *two["steps_ns"], *two["no_sync_steps_ns"])
+        len(times) for times in (*alone["steps_ns"], *pair["steps_ns"], *pair["no_sync_steps_ns"])
     ] == [12] * 5
-    assert all(ns > 0 for times in two["steps_ns"] for ns in times)
-    assert one["efficiency"] == 1
-    assert found["environment"]["threads"] == 1
-    assert "MALLOC_TRIM_THRESHOLD_" in found["environment"]["allocator"]
+    assert all(ns > 0 for times in pair["steps_ns"] for ns in times)
+    assert alone["efficiency"] == 1
+    assert content["environment"]["threads"] == 1
+    assert "MALLOC_TRIM_THRESHOLD_" in content["environment"]["allocator"]
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_a_wrong_option_is_one_line(
 
 
 def test_several_ranks_are_started_by_torchrun_and_one_without(tmp_path: Path) -> None:
-    one, two = (command.words(SETTINGS, ranks, tmp_path / "f.json") for ranks in (1, 2))
-    assert one[1:3] == ["-m", "mnistbench.train.scale.worker"]
-    assert two[1:5] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    assert two[5:] == one[1:]
+    alone, pair = (command.words(SETTINGS, ranks, tmp_path / "f.json") for ranks in (1, 2))
+    assert alone[1:3] == ["-m", "mnistbench.train.scale.worker"]
+    assert pair[1:5] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    assert pair[5:] == alone[1:]
 
 
 def test_ranks_have_pinned_thresholds_their_threads_and_no_variables_of_another_launcher(
@@ -107,10 +107,10 @@ def test_ranks_have_pinned_thresholds_their_threads_and_no_variables_of_another_
         "MASTER_PORT": "1",
         "OMP_NUM_THREADS": "7",
     }
-    found = command.environment_of(dataclasses.replace(SETTINGS, threads=3), inherited, tmp_path)
-    assert PINNED.items() <= found.items()
-    assert (found["PATH"], found["OMP_NUM_THREADS"]) == ("/bin", "3")
-    assert not {"RANK", "WORLD_SIZE", "MASTER_PORT"} & set(found)
+    environ = command.environment_of(dataclasses.replace(SETTINGS, threads=3), inherited, tmp_path)
+    assert PINNED.items() <= environ.items()
+    assert (environ["PATH"], environ["OMP_NUM_THREADS"]) == ("/bin", "3")
+    assert not {"RANK", "WORLD_SIZE", "MASTER_PORT"} & set(environ)
 
 
 def test_a_rank_cannot_start_ranks() -> None:
@@ -198,13 +198,13 @@ def test_termination_ends_all_ranks(tmp_path: Path) -> None:
 
 def marked(mark: str) -> list[int]:
     """Return the processes with this value of MNISTBENCH_TEST_MARK."""
-    found = []
+    processes = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if f"MNISTBENCH_TEST_MARK={mark}".encode() in (folder / "environ").read_bytes().split(
                 b"\0"
             ):
-                found.append(int(folder.name))
+                processes.append(int(folder.name))
         except OSError:  # another user's, or it has ended
             continue
-    return found
+    return processes

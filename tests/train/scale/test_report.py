@@ -17,15 +17,15 @@ from mnistbench.train.scale.report import figure, report
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "result"),
     [
         ("strong", scaling()),
         ("weak", scaling(launched(1, 80), launched(2, 100, 102, samples=128), weak=True)),
         ("without_one", scaling(launched(2, 50, 45), launched(3, 40, 35), cores=8)),
     ],
 )
-def test_a_report(golden, name, found):
-    golden(render(report(found), "terminal"), f"scale_{name}.txt")
+def test_a_report(golden, name, result):
+    golden(render(report(result), "terminal"), f"scale_{name}.txt")
 
 
 def test_markdown(golden):
@@ -33,13 +33,13 @@ def test_markdown(golden):
 
 
 def test_json_has_the_times_of_every_step_on_every_rank():
-    found = json.loads(report(scaling()).json)
-    assert (found["report"], found["settings"]["ranks"], found["environment"]["cpu_count"]) == (
+    data = json.loads(report(scaling()).json)
+    assert (data["report"], data["settings"]["ranks"], data["environment"]["cpu_count"]) == (
         "scale",
         [1, 2, 4],
         2,
     )
-    one, two, four = found["launches"]
+    one, two, four = data["launches"]
     assert [len(launch["steps_ns"]) for launch in (one, two, four)] == [1, 2, 4]
     assert two["steps_ns"] == [
         [49_500_000, 49 * MS, 50 * MS, 49_500_000],
@@ -66,19 +66,19 @@ def test_csv_has_a_row_for_each_number_of_ranks():
 def points(drawing):
     """Return the column and the height above the axis of each mark."""
     lines = [line.partition("|")[2] for line in drawing.split("\n") if "|" in line]
-    found = {}
+    places = {}
     for height, line in enumerate(reversed(lines)):
         for column, mark in enumerate(line):
-            found.setdefault(mark, []).append((column, height))
-    return found
+            places.setdefault(mark, []).append((column, height))
+    return places
 
 
 def test_points_are_below_the_ideal_line_as_far_as_they_are_slower():
-    found = points(figure(scaling()))
-    (_, one), (_, two) = sorted(found["o"])
-    [(right, four)] = found["x"]
+    marks = points(figure(scaling()))
+    (_, one), (_, two) = sorted(marks["o"])
+    [(right, four)] = marks["x"]
     assert (one, two, four) == pytest.approx([1 / 4 * 14, 1.6 / 4 * 14, 80 / 60 / 4 * 14], abs=0.5)
-    assert max(found["."]) == (right, 14)
+    assert max(marks["."]) == (right, 14)
 
 
 def test_one_number_of_ranks_is_a_figure_too():

@@ -28,21 +28,21 @@ def test_one_rank_communicates_nothing() -> None:
 
 
 def test_strong_scaling() -> None:
-    found = scaling(cores=4)
-    one, two, four = found.launches
-    assert [found.speedup(launch) for launch in (one, two, four)] == pytest.approx(
+    result = scaling(cores=4)
+    one, two, four = result.launches
+    assert [result.speedup(launch) for launch in (one, two, four)] == pytest.approx(
         [1, 80 / 50, 80 / 60]
     )
-    assert [found.efficiency(launch) for launch in (one, two, four)] == pytest.approx(
+    assert [result.efficiency(launch) for launch in (one, two, four)] == pytest.approx(
         [1, 80 / (2 * 50), 80 / (4 * 60)]
     )
 
 
 def test_weak_scaling() -> None:
-    found = scaling(launched(1, 80), launched(2, 100, 90, samples=128), weak=True)
-    _, two = found.launches
-    assert found.speedup(two) == pytest.approx((128 / 100) / (64 / 80))
-    assert found.efficiency(two) == pytest.approx((128 / 100) / (2 * 64 / 80))
+    result = scaling(launched(1, 80), launched(2, 100, 90, samples=128), weak=True)
+    _, two = result.launches
+    assert result.speedup(two) == pytest.approx((128 / 100) / (64 / 80))
+    assert result.efficiency(two) == pytest.approx((128 / 100) / (2 * 64 / 80))
 
 
 @pytest.mark.parametrize(
@@ -57,17 +57,17 @@ def test_weak_scaling() -> None:
 def test_more_threads_than_cores_have_no_efficiency(
     cores: int, threads: int, device: str, marked: list[bool]
 ) -> None:
-    found = scaling(cores=cores, threads=threads, device=device)
-    assert [found.oversubscribed(launch) for launch in found.launches] == marked
-    assert [found.efficiency(launch) is None for launch in found.launches] == marked
+    result = scaling(cores=cores, threads=threads, device=device)
+    assert [result.oversubscribed(launch) for launch in result.launches] == marked
+    assert [result.efficiency(launch) is None for launch in result.launches] == marked
 
 
 def test_without_one_rank_there_is_no_efficiency() -> None:
-    found = scaling(launched(2, 50, 45))
+    result = scaling(launched(2, 50, 45))
     assert (
-        found.alone
-        is found.speedup(found.launches[0])
-        is found.efficiency(found.launches[0])
+        result.alone
+        is result.speedup(result.launches[0])
+        is result.efficiency(result.launches[0])
         is None
     )
 

@@ -95,7 +95,7 @@ def train(ranks):
     torch.nn.init.ones_(plain.weight)
     model = ranks.model(plain)
     plain.cycle = [model]  # PyTorch 2.11 makes such a reference cycle with the first model
-    found = []
+    gradients = []
     for synced in (True, False, True):
         plain.weight.grad = None
         ranks.barrier()
@@ -105,12 +105,12 @@ def train(ranks):
         else:
             with ranks.no_sync(model):
                 model(inputs).sum().backward()
-        found.append(plain.weight.grad.item())
-    return found, weakref.ref(model)
+        gradients.append(plain.weight.grad.item())
+    return gradients, weakref.ref(model)
 
 ranks = ProcessGroup(rank, torch.device("cpu"))
-found, model = train(ranks)
-values = ranks.gather(found)
+gradients, model = train(ranks)
+values = ranks.gather(gradients)
 ranks.end()
 assert model() is None, "a model that outlives the process group can block the process at its end"
 threads = [(thread / "comm").read_text() for thread in pathlib.Path("/proc/self/task").iterdir()]
