@@ -4,5 +4,9 @@ Question: what is run? Input: the name of a dataset, a batch size, a device and 
 ``Workload`` objects (model, batches, loss, optimizer), and ``Step`` and ``Inference``, which run a
 batch.
 
+The fast step is ``rewrite`` (modules), ``sparse_gradients`` (without the zeros of gradients) and
+``adadelta`` (one pass for an update); ``loops`` is what numba compiles for them, ``compiled`` the
+way there. ``ranks`` is training by several processes.
+
 Nothing here measures or prints.
 """
