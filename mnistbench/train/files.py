@@ -52,7 +52,7 @@ Curves = dict[str, list[tuple[int, float | None]]]
 def curves(points: Sequence[Point], epochs: Sequence[EpochResult]) -> Curves:
     """Return the curves of log intervals, over steps, and those of tests, over epochs."""
     tested = [epoch for epoch in epochs if epoch.test_samples]
-    curves: Curves = {
+    complete: Curves = {
         "train/loss": [(point.step, point.loss) for point in points],
         "train/accuracy": [(point.step, point.accuracy) for point in points],
         "train/learning_rate": [(point.step, point.learning_rate) for point in points],
@@ -60,7 +60,7 @@ def curves(points: Sequence[Point], epochs: Sequence[EpochResult]) -> Curves:
         "test/loss": [(epoch.number, epoch.test_loss) for epoch in tested],
         "test/accuracy": [(epoch.number, epoch.test_accuracy) for epoch in tested],
     }
-    return {tag: curve for tag, curve in curves.items() if curve}
+    return {tag: curve for tag, curve in complete.items() if curve}
 
 
 class TensorBoardFile:

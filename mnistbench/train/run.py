@@ -116,9 +116,9 @@ def _run(
     epochs: list[EpochResult] = list(checkpoint.epochs) if checkpoint else []
     notes: list[str] = []
     first_step = checkpoint.steps + 1 if checkpoint else None
-    with tensorboard_file(output, workload, first_step) as shown:
+    with tensorboard_file(output, workload, first_step) as board:
         if not checkpoint:
-            notes = shown.write_inputs(model, settings)
+            notes = board.write_inputs(model, settings)
         began_ns = time.perf_counter_ns() - (checkpoint.wall_ns if checkpoint else 0)
         samples = len(whole.train)
         listener.begin(min(samples, settings.batch_size) if settings.dry_run else samples)
@@ -127,11 +127,11 @@ def _run(
             for part in trainer.epoch(number):
                 if isinstance(part, Point):
                     points.append(part)
-                    shown.write_point(part)
+                    board.write_point(part)
                     listener.point(part)
                 else:
                     epochs.append(part)
-                    shown.write_epoch(part)
+                    board.write_epoch(part)
                     listener.epoch(part)
             if not epochs[-1].test_samples:  # the run was stopped
                 break
@@ -143,7 +143,7 @@ def _run(
         is_tested = bool(epochs[-1].test_samples)
         if is_tested:
             tested = ranks.gather(trainer.tested)
-            shown.write_misclassified(whole.test, tested, epochs[-1])
+            board.write_misclassified(whole.test, tested, epochs[-1])
     is_done = is_tested and len(epochs) == settings.epochs_to_train
     profiles = settings.profile and is_tested and ranks.rank == 0
     result = Result(
