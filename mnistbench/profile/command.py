@@ -148,7 +148,6 @@ def _profiled(
                 params,
                 workload,
                 ranks=ranks,
-                data_dir=settings.data_dir,
                 iterations=settings.iterations,
                 shapes=settings.shapes,
                 trace=trace if is_first else None,

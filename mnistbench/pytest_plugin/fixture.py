@@ -27,7 +27,7 @@ from mnistbench.core import units
 from mnistbench.core.errors import UsageError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED
-from mnistbench.core.params import PHASES, PHASES_OF_DATA, REFERENCE, Params
+from mnistbench.core.params import PHASES, REFERENCE, Params
 from mnistbench.core.record import KEY, CaseRecord, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
@@ -35,7 +35,6 @@ from mnistbench.measuring.passes import measure
 from mnistbench.measuring.profiling import has_device_view, profile
 from mnistbench.measuring.timing import Timed
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
-from mnistbench.workloads.data import mnist_unpacked
 from mnistbench.workloads.workload import Workload
 
 #: Share of the time of kernels and copies from which on a record notes that it belongs to no
@@ -101,12 +100,8 @@ class OpBenchmark:
         return self._measure_phase(measured)
 
     def _measure_phase(self, phase: str) -> None:
-        if phase in PHASES_OF_DATA and self._step != REFERENCE:
-            pytest.skip(f"a {phase} has no {self._step} step")
-        if phase == "dataloader" and not mnist_unpacked(self._session.options.data_dir):
-            pytest.skip(
-                "needs MNIST unpacked: name its folder with --bench-data-dir or MNISTBENCH_DATA"
-            )
+        if phase == "batch" and self._step != REFERENCE:
+            pytest.skip(f"a batch has no {self._step} step")
         session = self._session
         item = self._request.node
         known = {
@@ -119,7 +114,7 @@ class OpBenchmark:
             )
         params = self._params(phase, known[self._workload])
         device = torch.device(params.device)
-        build_case = partial(build, params, known[self._workload], session.options.data_dir)
+        build_case = partial(build, params, known[self._workload])
         if item.ihook.pytest_mnistbench_take_case(
             config=item.config, item=item, params=params, build=build_case
         ):
@@ -175,7 +170,7 @@ class OpBenchmark:
             threads=options.threads,
             compile=options.compile,
             seed=options.seed,
-            dataset="mnist" if phase == "dataloader" else workload.dataset,
+            dataset=workload.dataset,
             step=self._step,
         )
 

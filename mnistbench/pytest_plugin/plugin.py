@@ -224,7 +224,7 @@ def op_benchmark(
 ) -> Callable[..., Any]:
     """Measure one phase of a workload, operation by operation: ``op_benchmark("step")``.
 
-    Phases: ``forward``, ``step``, ``train``, ``eval``, ``batch``, ``dataloader``. The options
+    Phases: ``forward``, ``step``, ``train``, ``eval``, ``batch``. The options
     ``--bench-model``, ``--bench-batch-size``, ``--bench-device`` and ``--bench-step`` parametrize
     the test over ``bench_workload``, ``bench_batch_size``, ``bench_device`` and ``bench_step``; a
     ``parametrize`` mark of one of these names replaces the option.

@@ -471,7 +471,7 @@ class _Run:
 
         In a case of their own after training.
         """
-        case = build(self._params, self._workload, self._settings.data_dir)
+        case = build(self._params, self._workload)
         view = "device" if has_device_view(self._settings.device) else "host"
         recorded = record_warm(case, iterations=PROFILED_STEPS, view=view)
         if self._output:

@@ -101,7 +101,7 @@ def measure(
     assert workload.load is not None, "models of ours have a whole set"
     with ranks.rank_0_first():
         whole = workload.load(device)
-    case = build(params, workload, settings.data_dir)
+    case = build(params, workload)
     runner = case.runner
     assert isinstance(runner, Step), "the phase is a step"
     runner.model = ranks.model(case.model)
