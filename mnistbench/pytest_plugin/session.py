@@ -298,13 +298,10 @@ class Session:
 
         A session without curves leaves no directory.
         """
-        from mnistbench.measuring.curves import CurveStore
         from mnistbench.measuring.tensorboard import Tracker, new_directory
 
         root = self.options.tensorboard
-        storage = self._storage
-        store = CurveStore(storage / "curves") if storage else None
-        return Tracker(new_directory(root) if root else None, self.progress, store)
+        return Tracker(new_directory(root) if root else None, self.progress)
 
     @property
     def _storage(self) -> Path | None:
