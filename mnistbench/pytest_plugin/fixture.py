@@ -1,6 +1,6 @@
 """The value of the fixture ``op_benchmark``.
 
-A callable that measures and records a case of a workload, or a function.
+A callable that measures and records a case of a workload.
 
 An implementation of ``pytest_mnistbench_attach`` can call the standard attachments: they have its
 arguments and return value::
@@ -49,10 +49,7 @@ _TIMED = pytest.StashKey[Timed]()
 
 
 class OpBenchmark:
-    """Measures one phase of one workload at one batch size on one device.
-
-    With one step, or a function.
-    """
+    """Measures one phase of one workload at one batch size on one device, with one step."""
 
     def __init__(
         self,
@@ -71,35 +68,14 @@ class OpBenchmark:
         self._step = step
         self._session = request.config.stash[SESSION]
 
-    def __call__(self, measured: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Measure a phase or a function, and attach its record to the benchmark.
-
-        Returns:
-            what the function returns.
-        """
-        if callable(measured):
-            if self._workload:
-                raise UsageError(
-                    "op_benchmark(function): the test is parametrized over workloads, because its "
-                    "source does not show that it measures a function; call "
-                    "op_benchmark(function, ...) in the test itself"
-                )
-            self._session.attach_operations(self._benchmark, self._request.node)
-            return self._benchmark(measured, *args, **kwargs)
-        if args or kwargs:
+    def __call__(self, phase: str, *args: object, **kwargs: object) -> None:
+        """Measure a phase, and attach its record to the benchmark."""
+        if not isinstance(phase, str) or args or kwargs:
             raise UsageError(
-                f"op_benchmark({measured!r}, ...): a phase has no arguments; give its name alone, "
-                "or a function"
+                f"op_benchmark takes the name of a phase alone: {', '.join(PHASES)}; to measure a "
+                "function, use the fixture benchmark, and the mark op_benchmark or the option "
+                "--op-benchmarks for its operations"
             )
-        if not self._workload:
-            raise UsageError(
-                f"op_benchmark({measured!r}): the test is not parametrized over workloads, "
-                "because its source calls op_benchmark with a variable; write the phase, or "
-                "parametrize the variable with the mark parametrize"
-            )
-        return self._measure_phase(measured)
-
-    def _measure_phase(self, phase: str) -> None:
         if phase == "batch" and self._step != REFERENCE:
             pytest.skip(f"a batch has no {self._step} step")
         session = self._session
