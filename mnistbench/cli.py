@@ -20,7 +20,6 @@ from typing import Any
 
 from mnistbench import __version__
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.machine import restart_pinned
 from mnistbench.core.options import Parser, add_options, project_table, read
 from mnistbench.showing.output import BISECT_STOPS, EXIT_PASSED, EXIT_UNJUDGED, print_error
 
@@ -196,9 +195,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if (name := " ".join(given[:2])) in COMMANDS and COMMANDS[given[0]][0]:
         given[:2] = [name]
-    if arguments is None and given[:1] in (["lab"], ["train"]):
-        # glibc and OpenMP read them only when a process starts.
-        restart_pinned(short_waits=given[0] == "train")
     try:
         code = _main(given)
     except Exception:  # noqa: BLE001  # a fault of ours

@@ -346,8 +346,11 @@ class Session:
         The fixture measures as without it; the profiled calls follow. A test that calls no
         operation of torch has no record.
         """
+        from mnistbench.core.machine import pin_allocator
         from mnistbench.core.record import KEY
         from mnistbench.measuring.calls import intercept, only_created
+
+        pin_allocator()
 
         def attach(call: Call, result: Any) -> None:
             if not fixture.enabled or fixture.stats is None:

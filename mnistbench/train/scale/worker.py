@@ -18,6 +18,7 @@ import torch
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.files import replace_file
+from mnistbench.core.machine import pin_allocator
 from mnistbench.core.params import Params
 from mnistbench.core.ranks import own_rank
 from mnistbench.measuring.case import build, memory_suffices, synchronizer, thread_count
@@ -36,6 +37,7 @@ _FAILED = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Time the steps as one of the ranks; return the exit code."""
+    pin_allocator()
     values = json.loads(arguments[0])
     path = Path(arguments[1])
     settings = Settings(**{**values, "ranks": tuple(values["ranks"])})
