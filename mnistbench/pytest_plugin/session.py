@@ -60,7 +60,7 @@ class Session:
         self.records: list[CaseRecord] = []
         self.baselines: list[Mapping[str, Any]] = []  # parsed files that --benchmark-compare named
         self.refused: list[str] = []  # a line for each baseline that cannot be read
-        self.notes: list[str] = []  # for the terminal summary, a line each
+        self.not_recorded: list[str] = []  # a line for each test whose call does not do its work
         # Found while collecting, raised when collection ends.
         self.usage_error: MnistbenchError | None = None
         self.collected = False  # a test uses op_benchmark
@@ -190,6 +190,14 @@ class Session:
             if len(threads) == 1
             else self.environment
         )
+
+    @property
+    def notes(self) -> list[str]:
+        """What was not recorded: a line for each note of a record, then of each such test."""
+        of_records = [
+            f"{record.node_id}: {note}" for record in self.records for note in record.notes
+        ]
+        return [*of_records, *self.not_recorded]
 
     @property
     def has_something_to_judge(self) -> bool:
@@ -356,7 +364,7 @@ class Session:
             if not fixture.enabled or fixture.stats is None:
                 return
             if why := only_created(result):
-                self.notes.append(f"{item.nodeid}: {why}")
+                self.not_recorded.append(f"{item.nodeid}: {why}")
                 return
             if "torch" not in sys.modules:
                 return
@@ -391,7 +399,6 @@ class Session:
             # A call that cannot be repeated: the timing is kept.
             except Exception as error:  # noqa: BLE001
                 notes.append(f"not profiled: {type(error).__name__}: {first_line(error)}")
-                self.notes.append(f"{item.nodeid}: {notes[0]}")
         if not tables and not notes:
             return None
         op_fail, case_fail = thresholds_of(item)
