@@ -130,16 +130,16 @@ def available_bytes() -> float:
 
     Infinite where the system does not tell.
     """
-    found = []
+    limits = []
     with contextlib.suppress(OSError, KeyError, ValueError):
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        found.append(1024 * int(lines["MemAvailable"].split()[0]))
+        limits.append(1024 * int(lines["MemAvailable"].split()[0]))
     with contextlib.suppress(OSError, ValueError):  # the limit of a container; "max" without one
         limit, used = (
             int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current")
         )
-        found.append(limit - used)
-    return min(found, default=math.inf)
+        limits.append(limit - used)
+    return min(limits, default=math.inf)
 
 
 # ---- Cores ---------------------------------------------------------------------------------------

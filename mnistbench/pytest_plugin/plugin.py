@@ -99,7 +99,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for name in _argument_names(mark)
     }
     session = metafunc.config.stash[SESSION]
-    session.collected = True
+    session.measures_workloads = True
     options = session.options
     try:
         devices = session.devices
@@ -133,7 +133,7 @@ def _argument_names(mark: pytest.Mark) -> list[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Refuse marks, options and datasets that cannot be used, before any case runs."""
     session = config.stash[SESSION]
-    if not session.collected:
+    if not session.measures_workloads:
         return
     with _one_line_errors():
         for item in items:
@@ -146,7 +146,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
     session = config.stash[SESSION]
-    if not session.collected or session.usage_error or config.option.collectonly:
+    if not session.measures_workloads or session.usage_error or config.option.collectonly:
         return None  # pytest calls this even if the check above raised
     if config.hook.pytest_mnistbench_take_case.get_hookimpls():
         # The cases are measured elsewhere, maybe without the packages that describe the machine.

@@ -32,13 +32,16 @@ if TYPE_CHECKING:
     from mnistbench.workloads.data import Batch
     from mnistbench.workloads.workload import Workload
 
-#: Names of the parameters of a test that uses the fixture ``op_benchmark``.
-PARAMETERS = WORKLOAD, BATCH_SIZE, DEVICE, STEP = (
-    "bench_workload",
-    "bench_batch_size",
-    "bench_device",
-    "bench_step",
-)
+#: Parameter of a test that uses the fixture ``op_benchmark``: the name of a workload.
+WORKLOAD = "bench_workload"
+#: Its batch size.
+BATCH_SIZE = "bench_batch_size"
+#: The name of its device in torch.
+DEVICE = "bench_device"
+#: Its step, one of ``params.STEPS``.
+STEP = "bench_step"
+#: All parameters of such a test, in the order of its id.
+PARAMETERS = (WORKLOAD, BATCH_SIZE, DEVICE, STEP)
 
 #: Seconds of training before a progress bar is shown.
 SHOW_PROGRESS_AFTER = 2.0
@@ -63,7 +66,7 @@ class Session:
         self.not_recorded: list[str] = []  # a line for each test whose call does not do its work
         # Found while collecting, raised when collection ends.
         self.usage_error: MnistbenchError | None = None
-        self.collected = False  # a test uses op_benchmark
+        self.measures_workloads = False  # a collected test uses op_benchmark
         self.case_has_run = False
         self._known_workloads: set[str] = set()
         self._config = config
@@ -73,7 +76,7 @@ class Session:
         from mnistbench.workloads.workload import Workload
 
         builtin = {workload.name: workload for workload in self.builtin_workloads}
-        found: dict[str, Workload] = {}
+        registered: dict[str, Workload] = {}
         for workloads in reversed(item.ihook.pytest_mnistbench_workloads(config=item.config)):
             for workload in workloads:
                 if not isinstance(workload, Workload):
@@ -88,13 +91,16 @@ class Session:
                         f"pytest_mnistbench_workloads returned {what}: return a list of "
                         "mnistbench Workload objects"
                     )
-                if workload.name in found or builtin.get(workload.name, workload) is not workload:
+                if (
+                    workload.name in registered
+                    or builtin.get(workload.name, workload) is not workload
+                ):
                     raise UsageError(
                         f"workload {workload.name!r} is registered twice: give one of them "
                         "another name"
                     )
-                found[workload.name] = workload
-        return list(found.values())
+                registered[workload.name] = workload
+        return list(registered.values())
 
     def select_workloads(self, registered: Iterable[Workload]) -> list[str]:
         """Return the names that a test is parametrized over.
@@ -194,10 +200,10 @@ class Session:
     @property
     def notes(self) -> list[str]:
         """What was not recorded: a line for each note of a record, then of each such test."""
-        of_records = [
+        notes_of_records = [
             f"{record.node_id}: {note}" for record in self.records for note in record.notes
         ]
-        return [*of_records, *self.not_recorded]
+        return [*notes_of_records, *self.not_recorded]
 
     @property
     def has_something_to_judge(self) -> bool:
@@ -248,11 +254,11 @@ class Session:
         session = getattr(self._config, "_benchmarksession", None)
         return [
             {
-                "fullname": one.fullname,
-                "stats": {name: getattr(one.stats, name) for name in ("median", "iqr")},
+                "fullname": benchmark.fullname,
+                "stats": {name: getattr(benchmark.stats, name) for name in ("median", "iqr")},
             }
-            for one in (session.benchmarks if session else ())
-            if one.fullname not in recorded and one.stats.data
+            for benchmark in (session.benchmarks if session else ())
+            if benchmark.fullname not in recorded and benchmark.stats.data
         ]
 
     def _why_nothing_ran(self, *, has_tests: bool) -> str:
