@@ -168,18 +168,6 @@ def bench_workload() -> str:
 
 
 @pytest.fixture
-def bench_batch_size() -> int:
-    """Return the batch size of a test that is not parametrized: see ``bench_workload``."""
-    return 0
-
-
-@pytest.fixture
-def bench_device() -> str:
-    """Return the device of a test that is not parametrized: see ``bench_workload``."""
-    return ""
-
-
-@pytest.fixture
 def bench_step() -> str:
     """Return the step of a test that is not parametrized over ``--bench-step``."""
     return REFERENCE
