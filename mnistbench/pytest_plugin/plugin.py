@@ -214,7 +214,9 @@ def pytest_fixture_setup(
         and FIXTURE not in request.node.fixturenames
         and (session.options.op_benchmarks or request.node.get_closest_marker(MARK))
     ):
-        session.attach_operations(value, request.node)
+        from mnistbench.pytest_plugin.plain_tests import attach_operations
+
+        attach_operations(session, value, request.node)
     return value
 
 

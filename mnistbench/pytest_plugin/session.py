@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mnistbench.compare.criteria import Criteria, mark_thresholds
-from mnistbench.core.errors import MnistbenchError, RecordError, UsageError, first_line
+from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.options import read_pytest
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.pytest_plugin.options import Options
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison
     from mnistbench.compare.judge import Judgement
     from mnistbench.core.record import CaseRecord, Environment
-    from mnistbench.measuring.calls import Call
     from mnistbench.measuring.tensorboard import Tracker
     from mnistbench.saved_runs.summary import RunSummary
     from mnistbench.workloads.data import Batch
@@ -351,77 +350,6 @@ class Session:
         ):
             bar.step(description)
             yield bar.over(batches)
-
-    # ---- Tests that use pytest-benchmark's own fixture -------------------------------------------
-
-    def attach_operations(self, fixture: Any, item: pytest.Item) -> None:
-        """Make pytest-benchmark's fixture attach a record to its benchmark.
-
-        The fixture measures as without it; the profiled calls follow. A test that calls no
-        operation of torch has no record.
-        """
-        from mnistbench.core.machine import pin_allocator
-        from mnistbench.core.record import KEY
-        from mnistbench.measuring.calls import intercept, only_created
-
-        pin_allocator()
-
-        def attach(call: Call, result: Any) -> None:
-            if not fixture.enabled or fixture.stats is None:
-                return
-            if why := only_created(result):
-                self.not_recorded.append(f"{item.nodeid}: {why}")
-                return
-            if "torch" not in sys.modules:
-                return
-            record = self._record_of_call(fixture, item, call)
-            if record is not None:
-                fixture.extra_info[KEY] = record.to_json()
-                self.records.append(record)
-
-        intercept(fixture, after=attach)
-
-    def _record_of_call(self, fixture: Any, item: pytest.Item, call: Call) -> CaseRecord | None:
-        import torch
-
-        from mnistbench.core.record import CaseRecord, Timing, nanoseconds, thin
-        from mnistbench.measuring.calls import params_of_test
-        from mnistbench.measuring.profiling import profile_call
-
-        params = params_of_test(item.nodeid, torch.get_num_threads())
-        options = self.options
-        tables = []
-        notes = []
-        if not options.no_op_profile:
-            try:
-                duration_ns = nanoseconds(fixture.stats.stats.median)
-                tables = profile_call(
-                    call,
-                    iterations=options.op_iterations,
-                    duration_ns=duration_ns,
-                    device=params.device,
-                    shapes=options.op_shapes,
-                )
-            # A call that cannot be repeated: the timing is kept.
-            except Exception as error:  # noqa: BLE001
-                notes.append(f"not profiled: {type(error).__name__}: {first_line(error)}")
-        if not tables and not notes:
-            return None
-        op_fail, case_fail = thresholds_of(item)
-        stats = fixture.stats.stats
-        return CaseRecord(
-            test=item.nodeid,
-            node_id=item.nodeid,
-            params=params,
-            parameter_count=0,
-            samples=1,
-            rounds_ns=thin(tuple(map(nanoseconds, stats.data))),
-            tables=tuple(tables),
-            notes=tuple(notes),
-            op_fail=op_fail,
-            case_fail=case_fail,
-            timing=Timing.from_stats(stats.as_dict()),
-        )
 
 
 def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
